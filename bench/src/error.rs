@@ -1,10 +1,10 @@
-//! What ends the comparison.
+//! Errors that end the comparison.
 
 use std::{io, path::PathBuf};
 
 use clearstream_lab::LabError;
 
-/// Why the comparison could not go on.
+/// Reason for the end of the comparison.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     #[error("{0}")]

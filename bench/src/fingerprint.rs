@@ -1,4 +1,4 @@
-//! What the figures were taken on.
+//! Machine of the measurements.
 
 use std::{fs, process::Command};
 

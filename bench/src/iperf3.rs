@@ -10,7 +10,7 @@ use crate::{
 
 /// The first minor version with a thread per flow (its release notes of 3.16).
 const THREADED: u32 = 16;
-/// Said on the page where it applies.
+/// Note on the page where it applies.
 pub(crate) const PROCESSES: &str = "this iperf3 is older than 3.16, whose flows share one thread: with several flows it ran as one process per flow, \
      and their figures are added.";
 
@@ -30,12 +30,12 @@ fn minor_version(line: &str) -> Option<u32> {
 
 /// The receiving end.
 pub(crate) fn server(shape: &Shape) -> Command {
-    let words =
+    let arguments =
         |port: u16| vec!["iperf3".to_owned(), "-s".into(), "-1".into(), "-p".into(), port.to_string()];
     if !shape.splits_iperf3() {
-        return command(words(shape.port));
+        return command(arguments(shape.port));
     }
-    let lines: Vec<String> = ports(shape).map(|port| words(port).join(" ")).collect();
+    let lines: Vec<String> = ports(shape).map(|port| arguments(port).join(" ")).collect();
     // The shell ends its servers when it is ended itself.
     shell(&format!("trap 'kill $(jobs -p); exit 1' TERM; {} & wait", lines.join(" & ")))
 }
@@ -48,7 +48,7 @@ pub(crate) fn client(settings: Settings, shape: &Shape) -> Command {
             Pin::Apart => Some("0,1"),
             Pin::Together => Some("0,0"),
         };
-        return command(words(settings, shape, shape.flows, shape.port, cores));
+        return command(arguments(settings, shape, shape.flows, shape.port, cores));
     }
     let lines: Vec<String> = ports(shape)
         .enumerate()
@@ -59,7 +59,7 @@ pub(crate) fn client(settings: Settings, shape: &Shape) -> Command {
                 Pin::Apart => Some("0,1".to_owned()),
                 Pin::Together => Some(format!("{},{}", flow % 2, flow % 2)),
             };
-            let line = shown(&command(words(settings, shape, 1, port, cores.as_deref())));
+            let line = shown(&command(arguments(settings, shape, 1, port, cores.as_deref())));
             format!("{line} >$out/{flow}")
         })
         .collect();
@@ -74,10 +74,10 @@ fn ports(shape: &Shape) -> impl Iterator<Item = u16> {
     (0..u16::try_from(shape.flows).unwrap_or(u16::MAX)).map(move |flow| first.saturating_add(flow))
 }
 
-fn words(settings: Settings, shape: &Shape, flows: u32, port: u16, cores: Option<&str>) -> Vec<String> {
-    let mut words: Vec<String> = ["iperf3", "-c", &shape.address, "-p"].map(str::to_owned).into();
-    words.extend([port.to_string(), "-t".to_owned(), shape.seconds.to_string(), "-J".to_owned()]);
-    let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+fn arguments(settings: Settings, shape: &Shape, flows: u32, port: u16, cores: Option<&str>) -> Vec<String> {
+    let mut arguments: Vec<String> = ["iperf3", "-c", &shape.address, "-p"].map(str::to_owned).into();
+    arguments.extend([port.to_string(), "-t".to_owned(), shape.seconds.to_string(), "-J".to_owned()]);
+    let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
     if flows != 1 {
         option("-P", flows.to_string());
     }
@@ -93,12 +93,12 @@ fn words(settings: Settings, shape: &Shape, flows: u32, port: u16, cores: Option
     if let Some(name) = &shape.congestion_control {
         option("-C", name.clone());
     }
-    words
+    arguments
 }
 
-fn command(words: Vec<String>) -> Command {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]);
+fn command(arguments: Vec<String>) -> Command {
+    let mut command = Command::new(&arguments[0]);
+    command.args(&arguments[1..]);
     command
 }
 

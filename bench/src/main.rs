@@ -1,7 +1,7 @@
-//! ClearStream beside its peers, interleaved on one machine; writes
-//! `bench/RESULTS.md`: the flow engine beside iperf3, iperf and nuttcp, and
-//! the software RNIC beside bare TCP, libfabric and UCX. `diagnosis` instead makes
-//! causes with plain tools and counts what `clearstream diagnose` calls them.
+//! ClearStream against its peers, interleaved on one machine; writes
+//! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, and
+//! the software RNIC against bare TCP, libfabric and UCX. `diagnosis` instead injects
+//! causes with standard tools and counts the verdicts of `clearstream diagnose`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -33,16 +33,16 @@ use tool::{Settings, Tool, shown};
 const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|rdma] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
-/// Cells of a grid that are measured again.
+/// Cells of a grid that are repeated.
 const FINALISTS: usize = 3;
 
-/// What was asked for.
-struct Plan {
+/// Command line options.
+struct Options {
     /// Pairs of each comparison.
     pairs: u32,
     /// Length of a run of a pair.
     seconds: u32,
-    /// Length of a run beside RDMA's peers, roughly.
+    /// Approximate length of a run against RDMA's peers.
     rdma_seconds: u32,
     /// Length of a run of the grid.
     grid_seconds: u32,
@@ -53,12 +53,12 @@ struct Plan {
     part: Part,
     /// Only RDMA's comparisons whose titles contain it.
     matching: String,
-    /// Nothing is run: the summary is made anew from the tables that are there.
+    /// Nothing is run: the summary is regenerated from the existing tables.
     summary: bool,
     output: PathBuf,
 }
 
-/// What is compared.
+/// Parts of the comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     All,
@@ -66,10 +66,10 @@ enum Part {
     Rdma,
 }
 
-impl Plan {
+impl Options {
     fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, BenchError> {
         let output = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/RESULTS.md"));
-        let mut plan = Self {
+        let mut options = Self {
             pairs: 5,
             seconds: 5,
             rdma_seconds: 1,
@@ -91,28 +91,29 @@ impl Plan {
                 _ => Err(usage(format!("{text} is no count"))),
             };
             match argument.as_str() {
-                "summary" => plan.summary = true,
+                "summary" => options.summary = true,
                 "--quick" => {
-                    plan = Self { pairs: 2, seconds: 1, grid_seconds: 1, repeats: 0, quick: true, ..plan }
+                    options =
+                        Self { pairs: 2, seconds: 1, grid_seconds: 1, repeats: 0, quick: true, ..options }
                 }
                 "--pairs" => pairs = Some(number(value()?)?),
                 "--seconds" => seconds = Some(number(value()?)?),
                 "--only" => {
-                    plan.part = match value()?.as_str() {
+                    options.part = match value()?.as_str() {
                         "flow" => Part::Flow,
                         "rdma" => Part::Rdma,
                         other => return Err(usage(format!("no part {other}"))),
                     }
                 }
-                "--matching" => plan.matching = value()?,
-                "--output" => plan.output = PathBuf::from(value()?),
+                "--matching" => options.matching = value()?,
+                "--output" => options.output = PathBuf::from(value()?),
                 _ => return Err(usage(format!("unknown option {argument}"))),
             }
         }
-        plan.pairs = pairs.unwrap_or(plan.pairs);
-        plan.rdma_seconds = seconds.unwrap_or(1);
-        plan.seconds = seconds.unwrap_or(plan.seconds);
-        Ok(plan)
+        options.pairs = pairs.unwrap_or(options.pairs);
+        options.rdma_seconds = seconds.unwrap_or(1);
+        options.seconds = seconds.unwrap_or(options.seconds);
+        Ok(options)
     }
 
     /// As it is typed.
@@ -146,12 +147,12 @@ impl Plan {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // Ends of the RDMA part are this program again.
+    // Ends of the RDMA part are subcommands of this program.
     let end = match arguments.split_first() {
-        Some((word, words)) if word == "bare" => Some(rdma::bare::main(words)),
-        Some((word, words)) if word == "iwarp" => Some(rdma::ours::main(words)),
-        Some((word, _)) if word == "calls" => Some(rdma::calls::main()),
-        Some((word, words)) if word == "diagnosis" => return finish(diagnosis::main(words)),
+        Some((command, rest)) if command == "bare" => Some(rdma::bare::main(rest)),
+        Some((command, rest)) if command == "iwarp" => Some(rdma::ours::main(rest)),
+        Some((command, _)) if command == "calls" => Some(rdma::calls::main()),
+        Some((command, rest)) if command == "diagnosis" => return finish(diagnosis::main(rest)),
         _ => None,
     };
     if let Some(outcome) = end {
@@ -164,8 +165,8 @@ fn main() -> ExitCode {
         );
     }
     finish(
-        Plan::read(arguments.into_iter())
-            .and_then(|plan| if plan.summary { plan.summarize() } else { compare(&plan) }),
+        Options::read(arguments.into_iter())
+            .and_then(|options| if options.summary { options.summarize() } else { compare(&options) }),
     )
 }
 
@@ -183,32 +184,34 @@ fn finish(outcome: Result<(), BenchError>) -> ExitCode {
     }
 }
 
-/// Everything; what was measured is written also when it ends early.
-fn compare(plan: &Plan) -> Result<(), BenchError> {
+/// All parts; measured results are written also when it ends early.
+fn compare(options: &Options) -> Result<(), BenchError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|source| BenchError::File { path: "signal handler".into(), source })?;
     }
     let ground = Ground::open()?;
-    if plan.part != Part::Rdma {
-        compare_flow(plan, &ground, &stop)?;
+    if options.part != Part::Rdma {
+        compare_flow(options, &ground, &stop)?;
     }
-    if plan.part != Part::Flow {
-        let amount =
-            rdma::Amount { rounds: plan.pairs, seconds: if plan.quick { 1 } else { plan.rdma_seconds } };
-        let (part, outcome) = rdma::compare(amount, &plan.matching, &plan.command(), &ground, &stop);
-        plan.write(rdma::TITLE, &part)?;
+    if options.part != Part::Flow {
+        let amount = rdma::Amount {
+            rounds: options.pairs,
+            seconds: if options.quick { 1 } else { options.rdma_seconds },
+        };
+        let (part, outcome) = rdma::compare(amount, &options.matching, &options.command(), &ground, &stop);
+        options.write(rdma::TITLE, &part)?;
         outcome?;
     }
-    println!("\nwritten to {}", plan.output.display());
+    println!("\nwritten to {}", options.output.display());
     Ok(())
 }
 
-fn compare_flow(plan: &Plan, ground: &Ground, stop: &AtomicBool) -> Result<(), BenchError> {
+fn compare_flow(options: &Options, ground: &Ground, stop: &AtomicBool) -> Result<(), BenchError> {
     let mut session =
-        Session { plan, ground, stop, cells: Vec::new(), pairings: Vec::new(), notes: Vec::new() };
-    if plan.quick {
+        Session { options, ground, stop, cells: Vec::new(), pairings: Vec::new(), notes: Vec::new() };
+    if options.quick {
         session.notes.push("a quick run: every cell of the grid ran once, for one second.".to_owned());
     }
     if ground.iperf3_of_one_thread() {
@@ -219,13 +222,13 @@ fn compare_flow(plan: &Plan, ground: &Ground, stop: &AtomicBool) -> Result<(), B
         session.notes.push(format!("not complete: {error}"));
     }
     let Session { notes, pairings, cells, .. } = &session;
-    let page = results::page(&plan.command(), &ground.described(), notes, pairings, cells);
-    plan.write(results::TITLE, &page)?;
+    let page = results::page(&options.command(), &ground.described(), notes, pairings, cells);
+    options.write(results::TITLE, &page)?;
     outcome
 }
 
 struct Session<'a> {
-    plan: &'a Plan,
+    options: &'a Options,
     ground: &'a Ground,
     stop: &'a AtomicBool,
     cells: Vec<Cell>,
@@ -237,7 +240,7 @@ impl Session<'_> {
     fn all(&mut self) -> Result<(), BenchError> {
         let peers = self.ground.peers();
         for &place in self.ground.places() {
-            for &flows in self.plan.flows {
+            for &flows in self.options.flows {
                 println!("{}, flows: {flows}", place.title());
                 let mut tools = vec![Tool::Clearstream];
                 tools.extend(&peers);
@@ -265,7 +268,7 @@ impl Session<'_> {
         run::run(self.ground, place, tool, settings, &shape, self.stop)
     }
 
-    /// Every cell once, programs taking turns; then the best ones again.
+    /// Every cell once, programs taking turns; then the best ones repeatedly.
     fn grid(&mut self, place: Place, flows: u32, tools: &[Tool]) -> Result<(), BenchError> {
         let grids: Vec<(Tool, Vec<Settings>)> = tools.iter().map(|&tool| (tool, tool.grid())).collect();
         let longest = grids.iter().map(|(_, grid)| grid.len()).max().unwrap_or(0);
@@ -273,16 +276,16 @@ impl Session<'_> {
         for index in 0..longest {
             for (tool, grid) in &grids {
                 let Some(&settings) = grid.get(index) else { continue };
-                let outcome = self.run(place, flows, *tool, settings, self.plan.grid_seconds)?;
+                let outcome = self.run(place, flows, *tool, settings, self.options.grid_seconds)?;
                 println!("  {} {settings}: {:.1} Gb/s", tool.program(), outcome.gbps);
                 self.cells.push(Cell { place, flows, tool: *tool, settings, outcomes: vec![outcome] });
             }
         }
-        for _ in 0..self.plan.repeats {
+        for _ in 0..self.options.repeats {
             for &tool in tools {
                 for index in self.finalists(first, tool) {
                     let settings = self.cells[index].settings;
-                    let outcome = self.run(place, flows, tool, settings, self.plan.grid_seconds)?;
+                    let outcome = self.run(place, flows, tool, settings, self.options.grid_seconds)?;
                     self.cells[index].outcomes.push(outcome);
                 }
             }
@@ -320,7 +323,7 @@ impl Session<'_> {
         ours: Settings,
         theirs: Settings,
     ) -> Result<(), BenchError> {
-        let shape = self.ground.shape(place, flows, self.plan.seconds, PORT)?;
+        let shape = self.ground.shape(place, flows, self.options.seconds, PORT)?;
         let mut pairing = Pairing {
             place,
             flows,
@@ -332,7 +335,7 @@ impl Session<'_> {
             pairs: Vec::new(),
         };
         let mut outcome = Ok(());
-        for turn in 0..self.plan.pairs {
+        for turn in 0..self.options.pairs {
             match self.one_pair(&pairing, turn % 2 == 0) {
                 Ok(pair) => {
                     println!(
@@ -363,7 +366,7 @@ impl Session<'_> {
         ours_first: bool,
     ) -> Result<(run::Outcome, run::Outcome), BenchError> {
         let Pairing { place, flows, peer, ours_settings, peer_settings, .. } = *pairing;
-        let seconds = self.plan.seconds;
+        let seconds = self.options.seconds;
         let ours = || self.run(place, flows, Tool::Clearstream, ours_settings, seconds);
         let theirs = || self.run(place, flows, peer, peer_settings, seconds);
         if ours_first {
@@ -380,21 +383,21 @@ impl Session<'_> {
 mod tests {
     use super::*;
 
-    fn plan(words: &[&str]) -> Result<Plan, BenchError> {
-        Plan::read(words.iter().map(|&word| word.to_owned()))
+    fn options(arguments: &[&str]) -> Result<Options, BenchError> {
+        Options::read(arguments.iter().map(|&argument| argument.to_owned()))
     }
 
     #[test]
-    fn options_are_read_and_slips_are_told() {
-        let usual = plan(&[]).unwrap();
+    fn options_are_read_and_mistakes_are_reported() {
+        let usual = options(&[]).unwrap();
         assert!(usual.pairs >= 5 && usual.output.ends_with("bench/RESULTS.md"));
-        let quick = plan(&["--pairs", "3", "--quick", "--output", "/dev/null"]).unwrap();
+        let quick = options(&["--pairs", "3", "--quick", "--output", "/dev/null"]).unwrap();
         assert_eq!((quick.pairs, quick.quick, quick.seconds), (3, true, 1));
-        assert_eq!((usual.part, plan(&["--only", "rdma"]).unwrap().part), (Part::All, Part::Rdma));
-        for words in
+        assert_eq!((usual.part, options(&["--only", "rdma"]).unwrap().part), (Part::All, Part::Rdma));
+        for arguments in
             [&["--pairs"][..], &["--only", "disk"], &["--pairs", "0"], &["--fast"], &["--seconds", "x"]]
         {
-            let error = plan(words).err().unwrap().to_string();
+            let error = options(arguments).err().unwrap().to_string();
             assert!(error.contains("usage:"), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! What each program prints, read down to the two figures that are compared:
+//! Parsers of the programs' outputs for the two figures that are compared:
 //! bytes that reached the receiver, and the time they took by its own clock.
 
 use serde_json::Value;
@@ -60,7 +60,7 @@ pub(crate) fn nuttcp(output: &str) -> Result<Goodput, String> {
     let value = |key: &str| {
         output
             .split_whitespace()
-            .find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse::<f64>().ok())
+            .find_map(|token| token.strip_prefix(key)?.strip_prefix('=')?.parse::<f64>().ok())
     };
     both(
         value("rate_Mbps").map(|rate| rate * 1e6),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn captured_outputs_give_what_they_say() {
+    fn captured_outputs_are_parsed() {
         let two = iperf3(include_str!("../fixtures/iperf3-2.json")).unwrap();
         assert!(close(two.bytes, 7_391_150_080.0) && close(two.bps, 29_556_560_935.425_564));
         assert!(iperf3(include_str!("../fixtures/iperf3-1.json")).unwrap().bps > 1e9);

@@ -1,5 +1,5 @@
-//! Where the runs take place. As root both places are in the lab `two-hosts`,
-//! so that the congestion control of everybody can be set by the route (a
+//! Locations of the runs. As root both places are in the lab `two-hosts`,
+//! so that the congestion control of all programs can be set by the route (a
 //! namespace may not choose its default, and one program has no option for
 //! it). Without root there is only this machine's own loopback.
 
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-/// What the runs take place in; the lab goes down with it.
+/// Resources of the runs; the lab is removed with it.
 pub(crate) struct Ground {
     lab: Option<RunningLab>,
     brought_up: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Brings the lab up as root; without root, says so and does without.
+    /// Sets up the lab as root; without root, prints a notice and goes on without it.
     pub(crate) fn open() -> Result<Self, BenchError> {
         let iperf3_of_one_thread = iperf3::is_of_one_thread();
         if !rustix::process::geteuid().is_root() {
@@ -91,16 +91,16 @@ impl Ground {
         seconds: u32,
         port: u16,
     ) -> Result<Shape, BenchError> {
-        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        let arguments = |arguments: &[&str]| arguments.iter().map(|&argument| argument.to_owned()).collect();
         let (address, ends) = match (&self.lab, place) {
-            (None, _) => ("127.0.0.1".to_owned(), words(&["localhost"])),
+            (None, _) => ("127.0.0.1".to_owned(), arguments(&["localhost"])),
             (Some(_), Place::Loopback) => {
                 let ends = ["--lab", LAB, "--client", SENDER, "--server", SENDER, "--address", "127.0.0.1"];
-                ("127.0.0.1".to_owned(), words(&ends))
+                ("127.0.0.1".to_owned(), arguments(&ends))
             }
             (Some(lab), Place::Veth) => (
                 lab.address(RECEIVER)?.to_string(),
-                words(&["--lab", LAB, "--client", SENDER, "--server", RECEIVER]),
+                arguments(&["--lab", LAB, "--client", SENDER, "--server", RECEIVER]),
             ),
         };
         let congestion_control = self.lab.is_none().then(|| CONGESTION_CONTROL.to_owned());

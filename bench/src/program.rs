@@ -1,4 +1,4 @@
-//! Our own program: built beside this one.
+//! Our own program: in the build folder of this program.
 
 use std::path::{Path, PathBuf};
 

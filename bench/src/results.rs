@@ -149,7 +149,7 @@ pub(crate) fn page(
     }
     page.push_str("```\n\n## The grid that the best settings come from\n\n");
     page.push_str(
-        "Every cell was run once, the best three of each program again; the best median counts.\n\n",
+        "Every cell was run once, the best three of each program repeatedly; the best median counts.\n\n",
     );
     page.push_str("| where | program | settings | runs | Gb/s | CPU s/GB |\n|---|---|---|---|---|---|\n");
     for cell in cells {

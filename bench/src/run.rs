@@ -17,12 +17,12 @@ use crate::{
     tool::{Settings, Shape, Tool, shown},
 };
 
-/// How long a server may take to listen. Nothing tells in the same way for
-/// all of them, so a client that is refused is started again.
+/// Time for a server to start listening. There is no common readiness signal,
+/// so a client that is refused is restarted.
 const SETTLE: Duration = Duration::from_millis(300);
 const ATTEMPTS: u32 = 4;
-/// Beyond the length of the test.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout of a run, beyond the length of the test.
+const RUN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A measured run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,7 +69,7 @@ impl Running {
         self.reaped
     }
 
-    /// Ends it: first asked, then made.
+    /// Ends it: SIGTERM, then SIGKILL.
     pub(crate) fn end(&mut self) -> Option<Reaped> {
         for signal in [Signal::TERM, Signal::KILL] {
             if self.reaped.is_none()
@@ -87,13 +87,13 @@ impl Running {
         self.child.id()
     }
 
-    /// What it printed.
+    /// Its standard output.
     pub(crate) fn printed(&mut self) -> String {
         Self::text(&mut self.output)
     }
 
-    /// The last line of its complaints.
-    pub(crate) fn said(&mut self) -> String {
+    /// The last line of its standard error.
+    pub(crate) fn last_error(&mut self) -> String {
         Self::text(&mut self.errors).lines().last().unwrap_or_default().to_owned()
     }
 
@@ -153,14 +153,14 @@ fn attempt_once(
     let line = shown(&command);
     let fail = |message: String| BenchError::Run { line: line.clone(), message };
     let mut client = Running::start(ground.sending(tool, command)?)?;
-    let until = Instant::now() + Duration::from_secs(shape.seconds.into()) + PATIENCE;
+    let until = Instant::now() + Duration::from_secs(shape.seconds.into()) + RUN_TIMEOUT;
     let Some(sent) = client.wait(until) else {
         return Err(fail("did not end".to_owned()));
     };
     let mut cost = sent.user + sent.system;
     let mut server_output = String::new();
     if let Some(server) = &mut server {
-        // One-shot servers end by themselves; the others are told to, once
+        // One-shot servers end by themselves; the others are terminated, once
         // they have had the time to print.
         if server.wait(Instant::now() + Duration::from_millis(400)).is_none() {
             server.end();
@@ -171,7 +171,7 @@ fn attempt_once(
     let output = client.printed();
     let goodput = tool
         .goodput(&output, &server_output)
-        .map_err(|message| fail(format!("{message} {}", client.said()).trim().to_owned()))?;
+        .map_err(|message| fail(format!("{message} {}", client.last_error()).trim().to_owned()))?;
     if !sent.status.success() {
         return Err(fail(format!("{}", sent.status)));
     }

@@ -1,5 +1,5 @@
-//! What stands on top of the page: the comparison in a minute, computed from
-//! the tables of the page itself, so that it never says more than they do.
+//! Summary at the top of the page, computed from
+//! the tables of the page itself, so that it never claims more than they do.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use tables::{Ratio, rows, value};
 
 /// Heading of this part of the page.
 pub(crate) const TITLE: &str = "# The comparison in a minute";
-/// What the ratios have to be: defaults against iperf3's, with one flow and
+/// Targets of the ratios: defaults against iperf3's, with one flow and
 /// with more; best settings against every program's.
 const DEFAULTS_ONE_FLOW: f64 = 1.15;
 const DEFAULTS_MORE_FLOWS: f64 = 1.5;
@@ -99,7 +99,7 @@ fn flow(page: &str, pairs: &[Pair]) -> String {
     text
 }
 
-/// Which machine, when, by which command.
+/// Machine, time and command.
 fn made_on(page: &str, heading: &str) -> String {
     let known = |key| value(page, heading, key).unwrap_or("unknown");
     let virtual_machine = known("hypervisor").starts_with("yes");
@@ -118,7 +118,7 @@ fn made_on(page: &str, heading: &str) -> String {
 fn version_of(program: &str, line: &str) -> String {
     let number = line
         .split(|letter: char| letter.is_whitespace() || letter == '-')
-        .find(|word| word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.'));
+        .find(|token| token.starts_with(|first: char| first.is_ascii_digit()) && token.contains('.'));
     format!("{program} {}", number.unwrap_or(line))
 }
 
@@ -175,7 +175,7 @@ fn best_peers<'a>(pairs: &'a [Pair<'a>]) -> Vec<&'a Pair<'a>> {
     best
 }
 
-/// How many pairs met their target, and every one that did not.
+/// Number of pairs that met their target, and every one that did not.
 fn misses(pairs: &[Pair]) -> String {
     let missed: Vec<String> = pairs
         .iter()

@@ -18,19 +18,19 @@ pub(crate) enum Tool {
     Neper,
 }
 
-/// Where the threads of the two ends run.
+/// Placement of the threads of the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pin {
-    /// Where the scheduler puts them.
+    /// Left to the scheduler.
     Free,
     /// All senders on core 0, all receivers on core 1.
     Apart,
     /// Both ends on core 0 (two flows: on cores 0 and 1, where the program
-    /// can be told so per flow).
+    /// has such an option per flow).
     Together,
 }
 
-/// What is varied.
+/// Varied settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Settings {
     /// Bytes of one write and read; the program's own default when absent.
@@ -39,7 +39,7 @@ pub(crate) struct Settings {
     pub extra: Extra,
 }
 
-/// What is set beside blocks and pins.
+/// Further setting, apart from blocks and pins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Extra {
     Nothing,
@@ -58,7 +58,7 @@ pub(crate) struct Shape {
     /// Address of the receiving end.
     pub address: String,
     pub port: u16,
-    /// Options of `clearstream flow` that say where the ends are.
+    /// Options of `clearstream flow` that name the ends.
     pub ends: Vec<String>,
     /// Congestion control set on each socket, where it is not set by the route.
     pub congestion_control: Option<String>,
@@ -118,12 +118,12 @@ impl Tool {
         }
     }
 
-    /// Its results are left out without a word when it is not there.
+    /// Optional: without it its results are left out.
     pub(crate) fn is_optional(self) -> bool {
         self == Self::Neper
     }
 
-    /// Everything that is tried to find the program's best.
+    /// All settings that are tried to find the program's best.
     pub(crate) fn grid(self) -> Vec<Settings> {
         let mut grid = vec![Settings::DEFAULT];
         for pin in [Pin::Free, Pin::Apart, Pin::Together] {
@@ -216,12 +216,12 @@ fn core(pin: Pin, end: u32) -> Option<u32> {
 
 /// A command line, under `taskset` when on a core: for programs without an
 /// option of their own for each end.
-fn line(core: Option<u32>, words: &[&str]) -> Command {
+fn line(core: Option<u32>, arguments: &[&str]) -> Command {
     let mut all: Vec<String> = Vec::new();
     if let Some(core) = core {
         all.extend(["taskset".to_owned(), "-c".to_owned(), core.to_string()]);
     }
-    all.extend(words.iter().map(|&word| word.to_owned()));
+    all.extend(arguments.iter().map(|&argument| argument.to_owned()));
     let mut command = Command::new(&all[0]);
     command.args(&all[1..]);
     command
@@ -260,8 +260,8 @@ fn ours(settings: Settings, shape: &Shape) -> Command {
 
 fn iperf(settings: Settings, shape: &Shape) -> Command {
     let (port, seconds) = (shape.port.to_string(), shape.seconds.to_string());
-    let words = ["iperf", "-c", &shape.address, "-p", &port, "-t", &seconds, "-y", "C"];
-    let mut command = line(core(settings.pin, 0), &words);
+    let arguments = ["iperf", "-c", &shape.address, "-p", &port, "-t", &seconds, "-y", "C"];
+    let mut command = line(core(settings.pin, 0), &arguments);
     if shape.flows != 1 {
         command.args(["-P", &shape.flows.to_string()]);
     }
@@ -295,7 +295,7 @@ fn nuttcp(settings: Settings, shape: &Shape) -> Command {
     command
 }
 
-/// What both ends of neper have to know alike; end 1 receives. A thread per flow.
+/// Options common to both ends of neper; end 1 receives. A thread per flow.
 fn neper(settings: Settings, shape: &Shape, end: u32) -> Command {
     let [control, data, flows, seconds] =
         [u32::from(shape.port), u32::from(shape.port) + 1, shape.flows, shape.seconds]
@@ -303,9 +303,9 @@ fn neper(settings: Settings, shape: &Shape, end: u32) -> Command {
     // Flow 1 takes the second core where ends share one: `-U`, threads in turn.
     let in_turn = settings.pin == Pin::Together && shape.flows > 1;
     let core = core(settings.pin, end).filter(|_| !in_turn);
-    let words =
+    let arguments =
         ["tcp_stream", "--nolog", "-C", &control, "-P", &data, "-F", &flows, "-T", &flows, "-l", &seconds];
-    let mut command = line(core, &words);
+    let mut command = line(core, &arguments);
     if in_turn {
         command.arg("-U");
     }
@@ -319,8 +319,8 @@ fn neper(settings: Settings, shape: &Shape, end: u32) -> Command {
 pub(crate) fn shown(command: &Command) -> String {
     let program = command.get_program().to_string_lossy();
     let name = program.rsplit('/').next().unwrap_or(&program).to_owned();
-    let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
-    std::iter::once(name).chain(words).collect::<Vec<_>>().join(" ")
+    let arguments = command.get_args().map(|argument| argument.to_string_lossy().into_owned());
+    std::iter::once(name).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Compiles the BPF program with clang; nothing binary is kept in the tree.
+//! Compiles the BPF program with clang; no binary is kept in the tree.
 
 use std::{env, path::Path, process::Command};
 
@@ -10,8 +10,8 @@ fn main() {
     }
     println!("cargo::rerun-if-env-changed=CLANG");
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    // -g is for BTF: the loader finds the kernel's fields by it. `v3` has
-    // 32-bit jumps and is understood by every kernel that can load this.
+    // -g emits BTF, by which the loader finds the kernel's fields. `v3` has
+    // 32-bit jumps and is supported by every kernel that can load this program.
     let status = Command::new(&clang)
         .args([
             "-target",
@@ -32,7 +32,7 @@ fn main() {
         Ok(status) if status.success() => {}
         Ok(status) => println!("cargo::error={clang} -target bpf: {status}"),
         Err(error) => println!(
-            "cargo::error=cannot run {clang}: {error}; `.ci/install extras` installs it, or name another one in CLANG"
+            "cargo::error=cannot run {clang}: {error}; `.ci/install extras` installs it, or set CLANG to another one"
         ),
     }
 }

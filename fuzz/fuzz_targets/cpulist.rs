@@ -1,4 +1,4 @@
-//! Core lists: what is read is ascending, bounded, and reads back the same.
+//! Core lists: the result is ascending, bounded, and round-trips.
 #![no_main]
 
 use clearstream_host::parse::cpuset;
@@ -8,7 +8,7 @@ fuzz_target!(|text: &str| {
     if let Ok(cores) = cpuset::list(text) {
         assert!(cores.is_sorted_by(|a, b| a < b));
         assert!(cores.last().is_none_or(|&core| core <= cpuset::LARGEST_CORE));
-        let again: Vec<String> = cores.iter().map(u32::to_string).collect();
-        assert_eq!(cpuset::list(&again.join(",")), Ok(cores));
+        let formatted: Vec<String> = cores.iter().map(u32::to_string).collect();
+        assert_eq!(cpuset::list(&formatted.join(",")), Ok(cores));
     }
 });

@@ -1,4 +1,4 @@
-//! The short texts: memory, caches, distances, processor, limits, cgroups.
+//! Small text files: memory, caches, distances, processor, limits, cgroups.
 #![no_main]
 
 use clearstream_host::parse::text;

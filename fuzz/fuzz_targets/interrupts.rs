@@ -1,4 +1,4 @@
-//! `/proc/interrupts` and `/proc/softirqs`: rows and sums tell the same.
+//! `/proc/interrupts` and `/proc/softirqs`: rows and sums agree.
 #![no_main]
 
 use std::collections::BTreeMap;

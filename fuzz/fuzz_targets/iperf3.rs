@@ -1,5 +1,5 @@
-//! Both control machines of iperf3's protocol, parameters and results, and the
-//! headers of its datagrams.
+//! Both control state machines of iperf3's protocol, parameters and results,
+//! and the headers of its datagrams.
 #![no_main]
 
 use clearstream_iperf3::{
@@ -19,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
     if server.take(first).is_ok() {
         server.run();
         if server.take(second).is_ok() {
-            server.want_results();
+            server.expect_results();
             let _ = server.take(second);
         }
     }

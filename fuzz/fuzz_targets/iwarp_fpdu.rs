@@ -1,16 +1,16 @@
-//! A stream of FPDUs from a stranger, in any pieces: no panic, everything used
-//! up or refused, every header that is understood can be said again; and what
-//! we frame ourselves comes apart as it was, whatever the pieces.
+//! A stream of FPDUs with arbitrary bytes, in arbitrary pieces: no panic,
+//! everything consumed or rejected, every decoded header re-encodes; and
+//! streams framed by this implementation decode to the same, in any pieces.
 #![no_main]
 
 use clearstream_iwarp::ddp::Header;
-use clearstream_iwarp::mpa::{Agreed, Deframer, Framed, Framer, MpaError};
+use clearstream_iwarp::mpa::{Negotiated, Deframer, Framed, Framer, MpaError};
 use clearstream_iwarp::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest, Terminate};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let Some((&choice, stream)) = input.split_first() else { return };
-    let agreed = Agreed {
+    let negotiated = Negotiated {
         crc: choice & 1 != 0,
         markers_out: choice & 2 != 0,
         markers_in: choice & 2 != 0,
@@ -22,9 +22,9 @@ fuzz_target!(|input: &[u8]| {
         initiator: true,
     };
     let piece = usize::from(choice >> 2) + 1;
-    let _ = taken_apart(&agreed, stream, piece);
+    let _ = deframe(&negotiated, stream, piece);
 
-    // The same bytes as ULPDUs, each as long as its first byte says.
+    // The same bytes as ULPDUs, each as long as its first byte states.
     let mut ulpdus: Vec<&[u8]> = vec![];
     let mut rest = stream;
     while let Some(&length) = rest.first() {
@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
         ulpdus.push(ulpdu);
         rest = later;
     }
-    let mut framer = Framer::new(&agreed);
+    let mut framer = Framer::new(&negotiated);
     let mut framed = vec![];
     for ulpdu in &ulpdus {
         understood(ulpdu);
@@ -40,11 +40,11 @@ fuzz_target!(|input: &[u8]| {
         framer.bytes(ulpdu, &mut framed);
         framer.finish(&mut framed);
     }
-    assert_eq!(taken_apart(&agreed, &framed, piece).unwrap(), ulpdus);
+    assert_eq!(deframe(&negotiated, &framed, piece).unwrap(), ulpdus);
 });
 
-fn taken_apart(agreed: &Agreed, stream: &[u8], piece: usize) -> Result<Vec<Vec<u8>>, MpaError> {
-    let mut deframer = Deframer::new(agreed);
+fn deframe(negotiated: &Negotiated, stream: &[u8], piece: usize) -> Result<Vec<Vec<u8>>, MpaError> {
+    let mut deframer = Deframer::new(negotiated);
     let (mut done, mut ulpdu) = (vec![], vec![]);
     for mut bytes in stream.chunks(piece) {
         loop {
@@ -66,8 +66,8 @@ fn taken_apart(agreed: &Agreed, stream: &[u8], piece: usize) -> Result<Vec<Vec<u
 
 fn understood(ulpdu: &[u8]) {
     let Ok(Some((header, length))) = Header::decode(ulpdu) else { return };
-    let (again, again_length) = header.encode();
-    assert_eq!(Header::decode(&again[..again_length]), Ok(Some((header, length))));
+    let (reencoded, reencoded_length) = header.encode();
+    assert_eq!(Header::decode(&reencoded[..reencoded_length]), Ok(Some((header, length))));
     let body = &ulpdu[length..];
     match Opcode::of(&header) {
         Ok(Opcode::ReadRequest) => {

@@ -1,5 +1,5 @@
-//! A whole queue pair whose peer is hostile: what the property test of the
-//! same driver looks for, for as long as there is time.
+//! A queue pair with a hostile peer: the checks of the property test with the
+//! same harness.
 #![no_main]
 
 #[path = "../../crates/iwarp/tests/queue_pair/hostile_peer.rs"]

@@ -1,6 +1,6 @@
-//! Set-up frames from a stranger: no panic, nothing taken that was not there,
-//! what is understood can be said again, and any frame that can be answered
-//! leads to an agreement within what was offered.
+//! Setup frames of arbitrary bytes: no panic, no read beyond the input, every
+//! decoded frame re-encodes, and any acceptable frame leads to negotiated
+//! parameters within the offer.
 #![no_main]
 
 use clearstream_iwarp::mpa::{Kind, Offer, RtrKinds, SetupFrame, conclude, refuse, respond};
@@ -10,7 +10,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((&choice, bytes)) = input.split_first() else { return };
     let bit = |bit: u8| choice & 1 << bit != 0;
     let kind = if bit(0) { Kind::Request } else { Kind::Reply };
-    // The key is given, so that what is behind it gets its turn.
+    // The key is valid, so that the rest is decoded.
     let mut frame = if bit(0) { b"MPA ID Req Frame" } else { b"MPA ID Rep Frame" }.to_vec();
     if bit(7) {
         frame.clear();
@@ -18,9 +18,9 @@ fuzz_target!(|input: &[u8]| {
     frame.extend_from_slice(bytes);
     let Ok(Some((decoded, length))) = SetupFrame::decode(kind, &frame) else { return };
     assert!(length <= frame.len() && decoded.private_data.len() <= length - 20);
-    let again = decoded.encode().unwrap();
-    assert_eq!(again.len(), length);
-    assert_eq!(SetupFrame::decode(kind, &again), Ok(Some((decoded.clone(), length))));
+    let reencoded = decoded.encode().unwrap();
+    assert_eq!(reencoded.len(), length);
+    assert_eq!(SetupFrame::decode(kind, &reencoded), Ok(Some((decoded.clone(), length))));
 
     let offer = Offer {
         markers: bit(1),
@@ -32,15 +32,15 @@ fuzz_target!(|input: &[u8]| {
         peer_to_peer: bit(5).then_some(RtrKinds { send: bit(6), write: true, read: true }),
         private_data: vec![],
     };
-    let agreed = match kind {
+    let negotiated = match kind {
         Kind::Request => {
             assert!(refuse(&decoded, vec![]).encode().is_ok());
-            respond(&offer, &decoded).ok().map(|(reply, agreed)| {
+            respond(&offer, &decoded).ok().map(|(reply, negotiated)| {
                 assert!(reply.encode().is_ok());
-                agreed
+                negotiated
             })
         }
         Kind::Reply => conclude(&offer, &decoded).ok(),
     };
-    assert!(agreed.is_none_or(|agreed| agreed.ird <= offer.ird && agreed.ord <= offer.ord));
+    assert!(negotiated.is_none_or(|negotiated| negotiated.ird <= offer.ird && negotiated.ord <= offer.ord));
 });

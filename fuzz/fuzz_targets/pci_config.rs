@@ -1,5 +1,5 @@
-//! PCI configuration space: the walk ends, and what is kept for a capture
-//! tells the same as the whole.
+//! PCI configuration space: the capability walk terminates, and the part kept
+//! for a capture decodes like the whole.
 #![no_main]
 
 use clearstream_host::parse::pci;

@@ -1,7 +1,8 @@
-//! Files of settings in every form, and what the linter makes of them.
+//! Settings files in every format, and the linter's results for them.
 #![no_main]
 
-use clearstream_tune::{Assumed, HostState, MuteList, lint, sarif, syntax};
+use clearstream_lint::{MuteList, sarif};
+use clearstream_tune::{Assumed, HostState, lint, syntax};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &str| {

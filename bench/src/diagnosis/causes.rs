@@ -1,12 +1,20 @@
-//! Causes made with plain tools, and healthy paths.
+//! Causes injected with standard tools, and healthy paths.
 
 /// 17 ms at a rate that any machine can carry.
 pub(super) const LONG: &str =
     "delay = \"8.5ms\"\nrate = \"2Gb/s\"\nqueue = \"34ms\"\nbackend = \"delay-line\"";
+/// Lines that default buffers fill.
+const SLOW: Ground =
+    Ground::Link("delay = \"8.5ms\"\nrate = \"300Mb/s\"\nqueue = \"34ms\"\nbackend = \"delay-line\"");
+const MIDDLE: Ground =
+    Ground::Link("delay = \"8.5ms\"\nrate = \"1Gb/s\"\nqueue = \"34ms\"\nbackend = \"delay-line\"");
+/// A queue of a switch or an AQM.
+const SHALLOW: Ground =
+    Ground::Link("delay = \"8.5ms\"\nrate = \"500Mb/s\"\nqueue = \"4ms\"\nbackend = \"delay-line\"");
 /// A veth pair.
 pub(super) const PAIR: &str = "";
 
-/// How two hosts are connected.
+/// Connection of two hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ground {
     /// `localhost`, without a lab.
@@ -17,7 +25,7 @@ pub(super) enum Ground {
     Legs,
 }
 
-/// A limit, how it is made and what it must be called.
+/// A limit, how it is injected and the expected verdict.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) name: &'static str,
@@ -28,7 +36,7 @@ pub(super) struct Case {
     pub(super) options: &'static str,
     pub(super) options_without: &'static str,
     /// Commands that make it: `HOST: command`, or `here: command` that runs
-    /// beside the flow and is ended after it.
+    /// in parallel to the flow and is ended after it.
     pub(super) make: &'static [&'static str],
     /// Quota of the control group that the program runs in, thousandths of a core.
     pub(super) quota: Option<u32>,
@@ -39,6 +47,10 @@ pub(super) struct Case {
     pub(super) machine: bool,
     /// Kinds of cause that are right; none for a healthy path.
     pub(super) right: &'static [&'static str],
+    /// Required parts of the sentence, in addition to the kind.
+    pub(super) sentence_has: &'static [&'static str],
+    /// Options of another flow that runs in parallel to the one diagnosed.
+    pub(super) beside: Option<&'static str>,
 }
 
 const fn case(name: &'static str, ground: Ground, right: &'static [&'static str]) -> Case {
@@ -53,6 +65,8 @@ const fn case(name: &'static str, ground: Ground, right: &'static [&'static str]
         receive_core: None,
         machine: false,
         right,
+        sentence_has: &[],
+        beside: None,
     }
 }
 
@@ -66,7 +80,7 @@ const TABLE: &str = "beta: nft add table inet bench";
 const CHAIN: &str = "beta: nft add chain inet bench in '{ type filter hook input priority 0; }'";
 
 /// Every cause.
-pub(super) const CAUSES: [Case; 23] = [
+pub(super) const CAUSES: [Case; 29] = [
     Case { options: "--receive-buffer 256KiB", ..case("rcvbuf", LINE, &["receiver-window"]) },
     Case {
         make: &["beta: sysctl -qw 'net.ipv4.tcp_rmem=4096 131072 1048576'"],
@@ -129,6 +143,7 @@ pub(super) const CAUSES: [Case; 23] = [
     },
     Case {
         make: &["alpha: tc qdisc add dev wan0 root tbf rate 1gbit burst 256kb latency 20ms"],
+        sentence_has: &["tbf"],
         ..case("tbf", VETH, &["path-capacity"])
     },
     Case {
@@ -160,12 +175,63 @@ pub(super) const CAUSES: [Case; 23] = [
     },
     Case { options: "--receiver-pause 5ms", ..case("reader-sleeps-near", VETH, &["receiver-application"]) },
     Case { options: "--pacing 1Gb/s", ..case("pacing-near", VETH, &["pacing"]) },
+    Case {
+        // In packets the bucket is the burst; in bytes nft adds a second of the rate to it.
+        // Nothing joins segments there: each packet is one of 9000 bytes.
+        make: &[
+            "alpha: ethtool -K wan0 tso off gso off",
+            TABLE,
+            CHAIN,
+            "beta: nft add rule inet bench in meta l4proto tcp limit rate over 7000/second burst 16 packets drop",
+        ],
+        // From outside a bucket of a few packets and a queue of a few are alike.
+        sentence_has: &["room for a few packets", "policer"],
+        ..case("policer-small-burst", LINE, &["loss", "policer"])
+    },
+    Case {
+        make: &["beta: sysctl -qw net.ipv4.tcp_window_scaling=0"],
+        sentence_has: &["tcp_window_scaling"],
+        ..case("no-window-scaling", LINE, &["receiver-window"])
+    },
+    Case {
+        make: &["beta: sysctl -qw net.ipv4.tcp_moderate_rcvbuf=0"],
+        sentence_has: &["tcp_moderate_rcvbuf"],
+        ..case("no-autotuning", LINE, &["receiver-window"])
+    },
+    Case {
+        machine: true,
+        make: &["alpha: ethtool -K wan0 tso off gso off"],
+        options: PINNED,
+        options_without: PINNED,
+        sentence_has: &["tx-generic-segmentation"],
+        ..case("no-offloads", VETH, &["cpu"])
+    },
+    Case {
+        machine: true,
+        make: &["beta: sysctl -qw 'net.ipv4.tcp_rmem=4096 16384 32768'"],
+        ..case("rmem-near", VETH, &["receiver-window"])
+    },
+    Case {
+        machine: true,
+        make: &["alpha: sysctl -qw 'net.ipv4.tcp_wmem=4096 8192 16384'"],
+        ..case("wmem-near", VETH, &["send-buffer"])
+    },
+];
+
+/// The buffers that Linux has by default.
+const DEFAULTS: &[&str] = &[
+    "alpha: sysctl -qw 'net.ipv4.tcp_wmem=4096 16384 4194304'",
+    "beta: sysctl -qw 'net.ipv4.tcp_rmem=4096 131072 6291456'",
 ];
 
 /// Paths without a fault.
-pub(super) const HEALTHY: [Case; 4] = [
+pub(super) const HEALTHY: [Case; 8] = [
     case("loopback", Ground::Loopback, &[]),
     case("veth", VETH, &[]),
     Case { options: PINNED, options_without: PINNED, ..case("veth-pinned", VETH, &[]) },
     case("delay-line", LINE, &[]),
+    Case { make: DEFAULTS, ..case("defaults-300M", SLOW, &[]) },
+    Case { make: DEFAULTS, ..case("defaults-1G", MIDDLE, &[]) },
+    case("shallow-queue", SHALLOW, &[]),
+    Case { beside: Some("-t 60s"), ..case("competing-flow", SLOW, &[]) },
 ];

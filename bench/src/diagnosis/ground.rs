@@ -1,4 +1,4 @@
-//! A lab for one trial, the commands in it and the processes beside it; all of
+//! A lab for one trial, the commands in it and the processes in parallel; all of
 //! it ends with the trial.
 
 use std::{
@@ -159,7 +159,20 @@ impl<'a> Lab<'a> {
         serde_json::from_str(&text).map_err(|error| failed(verb, error.to_string()))
     }
 
-    /// Ends what runs beside.
+    /// Another flow over the same ground, which is not the one diagnosed.
+    pub(super) fn beside(&mut self, options: &str) -> Result<(), BenchError> {
+        let name = self.name.as_deref().ok_or_else(|| failed(options, "no lab"))?;
+        let mut command = Command::new(self.program);
+        command.args(["flow", "--lab", name]).args(options.split_whitespace());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let start = |source| BenchError::Start { program: options.to_owned(), source };
+        self.beside.push(command.spawn().map_err(start)?);
+        // Until it has filled the line.
+        thread::sleep(Duration::from_secs(4));
+        Ok(())
+    }
+
+    /// Ends the parallel processes.
     pub(super) fn alone(&mut self) {
         for mut child in self.beside.drain(..) {
             if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {

@@ -1,5 +1,5 @@
-//! What `clearstream diagnose` makes of causes that were made with plain tools,
-//! in random order beside healthy paths.
+//! Accuracy of `clearstream diagnose` on causes injected with standard tools,
+//! in random order mixed with healthy paths.
 
 mod causes;
 mod ground;
@@ -25,7 +25,7 @@ use causes::{CAUSES, Case, HEALTHY};
 
 const USAGE: &str = "usage: clearstream-bench diagnosis [--repeats COUNT] [--healthy COUNT] [--only NAME,...] [--budget TIME] [--load PROCESSES] [--seed NUMBER] [--program PATH] [--output FILE]";
 
-/// What to run.
+/// Options.
 struct Options {
     /// Trials of each cause.
     repeats: u32,
@@ -33,7 +33,7 @@ struct Options {
     healthy: u32,
     only: Vec<String>,
     budget: String,
-    /// Busy processes beside every other healthy path.
+    /// Busy processes in parallel to every other healthy path.
     load: u32,
     seed: u64,
     program: PathBuf,
@@ -42,7 +42,7 @@ struct Options {
 }
 
 impl Options {
-    fn read(words: &[String]) -> Result<Self, BenchError> {
+    fn read(arguments: &[String]) -> Result<Self, BenchError> {
         let mut options = Self {
             repeats: 10,
             healthy: 50,
@@ -53,12 +53,12 @@ impl Options {
             program: program::path(),
             output: None,
         };
-        let mut words = words.iter();
+        let mut arguments = arguments.iter();
         let usage = |what: String| BenchError::Usage(format!("{what}; {USAGE}"));
-        while let Some(word) = words.next() {
-            let value = words.next().ok_or_else(|| usage(format!("{word} needs a value")))?;
+        while let Some(argument) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| usage(format!("{argument} needs a value")))?;
             let number = || value.parse::<u32>().map_err(|_| usage(format!("{value} is no count")));
-            match word.as_str() {
+            match argument.as_str() {
                 "--repeats" => options.repeats = number()?,
                 "--healthy" => options.healthy = number()?,
                 "--only" => options.only = value.split(',').map(str::to_owned).collect(),
@@ -67,7 +67,7 @@ impl Options {
                 "--seed" => options.seed = number()?.into(),
                 "--program" => options.program = PathBuf::from(value),
                 "--output" => options.output = Some(PathBuf::from(value)),
-                _ => return Err(usage(format!("unknown option {word}"))),
+                _ => return Err(usage(format!("unknown option {argument}"))),
             }
         }
         if let Some(name) = options.only.iter().find(|name| all().all(|case| case.name != **name)) {
@@ -86,11 +86,11 @@ fn all() -> impl Iterator<Item = &'static Case> {
 #[derive(Clone, Copy)]
 struct Trial {
     case: &'static Case,
-    /// Busy processes beside it.
+    /// Busy processes in parallel.
     load: u32,
 }
 
-/// What came of a trial.
+/// Outcome of a trial.
 #[derive(Debug, Clone)]
 struct Outcome {
     name: String,
@@ -109,17 +109,25 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The cause was made: on this machine the flow is clearly faster without it.
+    /// The cause was effective: on this machine the flow is clearly faster without it.
     fn had_effect(&self) -> bool {
         !self.machine || self.without_bps.is_none_or(|without| self.observed_bps < 0.8 * without)
     }
 
-    /// Whether the range holds what removal gives; `None` without a range.
+    /// Whether the range contains the goodput after removal: an absent range contains nothing. `None`
+    /// where that goodput is not known.
     fn contained(&self) -> Option<bool> {
         let without = self.without_bps?;
         let (least, most) = self.gain;
-        least.or(most)?;
+        if least.or(most).is_none() {
+            return Some(false);
+        }
         Some(least.is_none_or(|least| least <= without) && most.is_none_or(|most| without <= most))
+    }
+
+    /// The range has no upper end: any goodput after removal is within it.
+    fn is_open(&self) -> bool {
+        self.gain.1.is_none()
     }
 
     fn line(&self) -> Value {
@@ -133,8 +141,8 @@ impl Outcome {
 }
 
 /// Runs it; the table goes to standard output also when it ends early.
-pub(crate) fn main(words: &[String]) -> Result<(), BenchError> {
-    let options = Options::read(words)?;
+pub(crate) fn main(arguments: &[String]) -> Result<(), BenchError> {
+    let options = Options::read(arguments)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, stop.clone())
@@ -236,7 +244,10 @@ fn measure(options: &Options, trial: Trial) -> Result<Outcome, BenchError> {
     let case = trial.case;
     let healthy = case.right.is_empty();
     let without_bps = if healthy { None } else { Some(ground::without(&options.program, case)?) };
-    let lab = ground::made(&options.program, case)?;
+    let mut lab = ground::made(&options.program, case)?;
+    if let Some(flow) = case.beside {
+        lab.beside(flow)?;
+    }
     let load = Load::start(trial.load)?;
     let document = lab.run("diagnose", case.options, &["--budget", &options.budget])?;
     drop(load);
@@ -255,13 +266,14 @@ fn outcome(trial: Trial, without_bps: Option<f64>, document: &Value) -> Outcome 
         Some(sentence) => sentence.to_owned(),
         None => text(&document["primary"]["unknown"]["because"]),
     };
+    let complete = case.sentence_has.iter().all(|part| sentence.contains(part));
     let gain = |end: &str| document["gain"][end]["rate_bps"].as_f64();
     Outcome {
         name: case.name.to_owned(),
         loaded: trial.load > 0,
         healthy,
         machine: case.machine,
-        right: if healthy { !fault } else { case.right.contains(&named.as_str()) },
+        right: if healthy { !fault } else { case.right.contains(&named.as_str()) && complete },
         named,
         fault,
         observed_bps: document["observed_bps"].as_f64().unwrap_or(0.0),
@@ -271,7 +283,7 @@ fn outcome(trial: Trial, without_bps: Option<f64>, document: &Value) -> Outcome 
     }
 }
 
-/// What was named how often.
+/// Counts of the named causes.
 fn counts<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> BTreeMap<&'a str, usize> {
     outcomes.fold(BTreeMap::new(), |mut counts, outcome| {
         *counts.entry(outcome.named.as_str()).or_default() += 1;
@@ -285,16 +297,16 @@ mod tests {
 
     #[test]
     fn every_case_is_run_as_often_and_the_order_is_the_seeds() {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let options = Options::read(&words("--repeats 3 --healthy 8 --seed 7")).unwrap();
+        let arguments = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let options = Options::read(&arguments("--repeats 3 --healthy 16 --seed 7")).unwrap();
         let names = |trials: &[Trial]| trials.iter().map(|trial| trial.case.name).collect::<Vec<_>>();
         let trials = schedule(&options);
-        assert_eq!(trials.len(), 3 * CAUSES.len() + 8);
+        assert_eq!(trials.len(), 3 * CAUSES.len() + 16);
         assert_eq!(names(&trials), names(&schedule(&options)));
         let other = Options { seed: 8, ..options };
         assert_ne!(names(&trials), names(&schedule(&other)));
-        assert_eq!(trials.iter().filter(|trial| trial.load > 0).count(), 4);
-        assert!(Options::read(&words("--only bbr,nothing")).is_err());
+        assert_eq!(trials.iter().filter(|trial| trial.load > 0).count(), 8);
+        assert!(Options::read(&arguments("--only bbr,nothing")).is_err());
     }
 
     #[test]
@@ -311,5 +323,13 @@ mod tests {
         let gained = json!({"gain": {"at_least": {"rate_bps": 1.6e9}}, "observed_bps": 2e8});
         let outcome = outcome(cause, Some(1.9e9), &gained);
         assert_eq!((outcome.contained(), outcome.had_effect()), (Some(true), true));
+        assert!(outcome.is_open());
+        // No range holds nothing, and a name without the required parts is not right.
+        let without = super::outcome(cause, Some(1.9e9), &json!({"observed_bps": 2e8}));
+        assert_eq!(without.contained(), Some(false));
+        let tbf = CAUSES.iter().find(|case| case.name == "tbf").unwrap();
+        let found = |sentence: &str| json!({"primary": {"found": {"sentence": sentence, "cause": {"kind": "path-capacity"}}}});
+        let is_right = |sentence| super::outcome(Trial { case: tbf, load: 0 }, None, &found(sentence)).right;
+        assert!(is_right("the root qdisc of wan0 is \"tbf rate 1gbit\"") && !is_right("a full path"));
     }
 }

@@ -1,5 +1,5 @@
 //! The table at the end: what was named for each cause, which healthy paths
-//! were accused, and how often the range of gain holds what removal gives.
+//! were blamed, and how often the range of gain contains the goodput after removal.
 
 use super::{Outcome, causes::CAUSES, causes::HEALTHY, counts};
 
@@ -58,15 +58,17 @@ fn totals(outcomes: &[Outcome]) -> String {
     let right = causes.iter().filter(|outcome| outcome.right).count();
     let healthy: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.healthy).collect();
     let accused = healthy.iter().filter(|outcome| outcome.fault).count();
-    let (held, ranges) = contained(causes.iter().copied());
+    let (held, known) = contained(causes.iter().copied());
+    let open = causes.iter().filter(|outcome| outcome.contained() == Some(true) && outcome.is_open()).count();
+    let none = causes.iter().filter(|outcome| outcome.gain == (None, None)).count();
     let share = |part: usize, whole: usize| 100.0 * part as f64 / whole.max(1) as f64;
     format!(
         "\nnamed first: {right} of {} ({:.1} %); healthy accused: {accused} of {}; \
-         to gain holds what removal gives: {held} of {ranges} ({:.1} %), {} without a range\n",
+         to gain holds what removal gives: {held} of {known} ({:.1} %), {open} of them by a range without an \
+         upper end; {none} trials without a range hold nothing\n",
         causes.len(),
         share(right, causes.len()),
         healthy.len(),
-        share(held, ranges),
-        causes.len() - ranges
+        share(held, known)
     )
 }

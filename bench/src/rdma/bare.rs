@@ -1,4 +1,4 @@
-//! What a TCP socket gives without any protocol on top: both ends poll
+//! A plain TCP socket without any protocol on top: both ends poll
 //! without sleeping, each on its own core. The reference of latency and of
 //! both directions at once.
 //!
@@ -15,7 +15,7 @@ use std::{
 
 use clearstream_sys::affinity;
 
-/// What the client asks the server for, in 24 bytes before everything else.
+/// Request of the client to the server, in 24 bytes before the data.
 #[derive(Clone, Copy)]
 struct Shape {
     kind: Kind,
@@ -29,7 +29,7 @@ enum Kind {
     Ping,
     /// From the client to the server.
     Stream,
-    /// Both ways at once over one connection.
+    /// Both directions at once over one connection.
     Both,
 }
 
@@ -49,15 +49,15 @@ impl Shape {
     }
 
     fn decode(bytes: &[u8; 24]) -> io::Result<Self> {
-        let word =
+        let field =
             |at: usize| bytes[at..at + 8].iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
-        let kind = Kind::NAMES.get(word(0) as usize).ok_or(io::ErrorKind::InvalidData)?.1;
-        let size = word(8) as usize;
-        // A page at least to receive into, and no more than anything here asks for.
+        let kind = Kind::NAMES.get(field(0) as usize).ok_or(io::ErrorKind::InvalidData)?.1;
+        let size = field(8) as usize;
+        // A page at least to receive into, and no more than any test here requests.
         if size == 0 || size > 1 << 30 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Self { kind, size, count: word(16) })
+        Ok(Self { kind, size, count: field(16) })
     }
 
     fn total(self) -> u64 {
@@ -67,15 +67,15 @@ impl Shape {
 
 /// The program; prints one figure (microseconds of half a round trip, or
 /// 10^9 bytes per second).
-pub(crate) fn main(words: &[String]) -> Result<(), String> {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words[..] {
+pub(crate) fn main(arguments: &[String]) -> Result<(), String> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
         ["serve", port, core] => serve(number(port)?, number(core)?).map_err(|error| error.to_string()),
         [kind, address, port, core, size, count] => {
             let kind = Kind::NAMES.iter().find(|(name, _)| *name == kind).ok_or("ping, stream or both")?.1;
             let shape = Shape { kind, size: number(size)?, count: number(count)? };
             affinity::pin_to(number(core)?).map_err(|error| error.to_string())?;
-            let figure = ask(address, number(port)?, shape).map_err(|error| error.to_string())?;
+            let figure = run(address, number(port)?, shape).map_err(|error| error.to_string())?;
             println!("{figure}");
             Ok(())
         }
@@ -91,9 +91,9 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 fn serve(port: u16, core: u32) -> io::Result<()> {
     affinity::pin_to(core)?;
     let (mut socket, _) = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?.accept()?;
-    let mut asked = [0; 24];
-    socket.read_exact(&mut asked)?;
-    let shape = Shape::decode(&asked)?;
+    let mut request = [0; 24];
+    socket.read_exact(&mut request)?;
+    let shape = Shape::decode(&request)?;
     ready(&socket)?;
     let mut buffer = vec![1; shape.size];
     match shape.kind {
@@ -115,7 +115,7 @@ fn serve(port: u16, core: u32) -> io::Result<()> {
     Ok(())
 }
 
-fn ask(address: &str, port: u16, shape: Shape) -> io::Result<f64> {
+fn run(address: &str, port: u16, shape: Shape) -> io::Result<f64> {
     let mut socket = TcpStream::connect((address, port))?;
     socket.write_all(&shape.encode())?;
     ready(&socket)?;
@@ -194,7 +194,7 @@ fn exchange(socket: &mut TcpStream, buffer: &mut [u8], mut out: u64, mut inward:
             offset = (offset + sent) % size;
         }
         if inward > 0 {
-            // No further: what follows is the word that all has arrived.
+            // No further: what follows is the acknowledgement of all data.
             let most = inward.min(size as u64) as usize;
             inward -= read(socket, &mut buffer[..most])? as u64;
         }
@@ -206,7 +206,7 @@ fn exchange(socket: &mut TcpStream, buffer: &mut [u8], mut out: u64, mut inward:
 mod tests {
     use super::*;
 
-    /// A port that nobody listens on now.
+    /// A port without listener.
     fn port() -> u16 {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
     }
@@ -218,7 +218,7 @@ mod tests {
             let server = std::thread::spawn(move || serve(port, 0));
             let shape = Shape { kind, size: 4096, count: 50 };
             let figure = loop {
-                match ask("127.0.0.1", port, shape) {
+                match run("127.0.0.1", port, shape) {
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                         std::thread::yield_now();
                     }
@@ -231,10 +231,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_comes_through_and_nonsense_is_refused() {
+    fn requests_are_decoded_and_invalid_ones_rejected() {
         let shape = Shape { kind: Kind::Both, size: 65536, count: 7 };
-        let back = Shape::decode(&shape.encode()).unwrap();
-        assert!(back.kind == Kind::Both && back.size == 65536 && back.count == 7);
+        let decoded = Shape::decode(&shape.encode()).unwrap();
+        assert!(decoded.kind == Kind::Both && decoded.size == 65536 && decoded.count == 7);
         let mut huge = shape.encode();
         huge[8] = 1;
         assert!(Shape::decode(&huge).is_err() && Shape::decode(&[0xff; 24]).is_err());

@@ -1,4 +1,4 @@
-//! What single calls of the verbs cost, beside the card that the verbs were
+//! Cost of single calls of the verbs, against the card that the verbs were
 //! measured on in 2005; what an idle queue pair weighs; and how many queue
 //! pairs one engine carries.
 
@@ -61,7 +61,7 @@ fn page() -> Result<String, Failure> {
     connecting(&mut costs)?;
     let mut page = String::from(
         "### What the calls cost\n\nThe card is an Ammasso 1100 (Dalessandro and Wyckoff, 2005). With inline progress \
-         posting a send is the socket's send, and an empty poll is a look at the socket: neither can cost less than that \
+         posting a send is the socket's send, and an empty poll is a poll of the socket: neither can cost less than that \
          system call. Offloaded, an engine on the other core does both; a post costs more when it has to wake it.\n\n| call | us | bar, us | the card of 2005, us |\n|---|---|---|---|\n",
     );
     for cost in &costs {
@@ -238,7 +238,7 @@ fn requests(costs: &mut Vec<Cost>, progress: &Progress) -> Result<(), Failure> {
             }
         }
     }
-    let way = if offloaded { "offloaded" } else { "inline" };
+    let mode = if offloaded { "offloaded" } else { "inline" };
     let other = if offloaded {
         "post send that wakes the engine"
     } else {
@@ -253,7 +253,7 @@ fn requests(costs: &mut Vec<Cost>, progress: &Progress) -> Result<(), Failure> {
         ("poll, empty", bar, Some(0.12)),
     ];
     for ((call, most, card), samples) in names.into_iter().zip(rows) {
-        costs.push(Cost { call: format!("{call}, {way}"), samples, most, card });
+        costs.push(Cost { call: format!("{call}, {mode}"), samples, most, card });
     }
     Ok(())
 }
@@ -264,7 +264,7 @@ fn small_send() -> SendRequest {
     SendRequest { id: 0, operation, signaled: true, fence: false }
 }
 
-/// What inline progress can not do without: the same calls of a bare socket.
+/// Lower bound of inline progress: the same calls of a bare socket.
 fn sockets(costs: &mut Vec<Cost>) -> Result<(), Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut near = TcpStream::connect(listener.local_addr()?)?;
@@ -386,7 +386,7 @@ fn resident() -> Result<usize, Failure> {
     Ok(pages * 4096)
 }
 
-/// What connected queue pairs that have moved a message weigh.
+/// Memory of connected queue pairs that have moved a message.
 fn idle() -> Result<String, Failure> {
     let mut weights = Vec::new();
     for progress in [Progress::Inline, Progress::Offloaded { cores: vec![1] }] {
@@ -415,12 +415,12 @@ fn idle() -> Result<String, Failure> {
             pairs.push((one, other));
         }
         let weight = (resident()?.saturating_sub(before)) as f64 / (2 * pairs.len()) as f64 / 1024.0;
-        let way = if progress == Progress::Inline { "inline" } else { "offloaded" };
+        let mode = if progress == Progress::Inline { "inline" } else { "offloaded" };
         let met = if weight < 64.0 { "met" } else { "**missed**" };
-        weights.push(format!("| {way} | {weight:.1} | below 64: {met} |\n"));
+        weights.push(format!("| {mode} | {weight:.1} | below 64: {met} |\n"));
     }
     Ok(format!(
-        "An idle queue pair of 128 requests each way, connected and after its first message, of {IDLE} pairs in one \
+        "An idle queue pair of 128 requests in each direction, connected and after its first message, of {IDLE} pairs in one \
          process; what the kernel keeps for its socket is not in it.\n\n| progress | KiB | bar |\n|---|---|---|\n{}\n",
         weights.concat()
     ))

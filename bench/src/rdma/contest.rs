@@ -1,4 +1,4 @@
-//! Programs that do the same thing, run in turns: who takes part, the rounds,
+//! Programs with the same task, run in turns: participants, rounds,
 //! and the table that comes out.
 
 use std::{
@@ -17,9 +17,9 @@ use crate::{
     tool::shown,
 };
 
-/// How long a server may take to listen, and a client to end.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// A run that fails is tried again: ports are still closing.
+/// Timeout of a server's start, and of a client's run.
+const RUN_TIMEOUT: Duration = Duration::from_secs(30);
+/// A run that fails is retried: ports are still closing.
 const ATTEMPTS: u32 = 3;
 
 /// One program in one setting.
@@ -37,7 +37,7 @@ pub(crate) struct Entry {
 /// A command line and its environment.
 #[derive(Clone)]
 pub(crate) struct Line {
-    pub words: Vec<String>,
+    pub arguments: Vec<String>,
     pub environment: Vec<(&'static str, &'static str)>,
     /// Enters the lab by itself.
     pub enters: bool,
@@ -45,32 +45,32 @@ pub(crate) struct Line {
 
 impl Line {
     /// On a core, by `taskset`.
-    pub(crate) fn on_core(core: u32, words: &[&str]) -> Self {
+    pub(crate) fn on_core(core: u32, arguments: &[&str]) -> Self {
         let core = core.to_string();
-        Self::plain(&[&["taskset", "-c", &core], words].concat())
+        Self::plain(&[&["taskset", "-c", &core], arguments].concat())
     }
 
-    pub(crate) fn plain(words: &[&str]) -> Self {
-        let words = words.iter().map(|&word| word.to_owned()).collect();
-        Self { words, environment: Vec::new(), enters: false }
+    pub(crate) fn plain(arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self { arguments, environment: Vec::new(), enters: false }
     }
 
     fn command(&self, ground: &Ground) -> Result<Command, BenchError> {
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]).envs(self.environment.iter().copied());
+        let mut command = Command::new(&self.arguments[0]);
+        command.args(&self.arguments[1..]).envs(self.environment.iter().copied());
         if self.enters { Ok(command) } else { ground.inside(command) }
     }
 
     fn shown(&self) -> String {
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]);
+        let mut command = Command::new(&self.arguments[0]);
+        command.args(&self.arguments[1..]);
         let set: String = self.environment.iter().map(|(name, value)| format!("{name}={value} ")).collect();
         // A provider's name may hold a semicolon.
         format!("{set}{}", shown(&command)).replace("tcp;ofi_rxm", "'tcp;ofi_rxm'")
     }
 }
 
-/// What has to come out.
+/// Target of a ratio.
 #[derive(Clone, Copy)]
 pub(crate) enum Bar {
     Most(f64),
@@ -92,7 +92,7 @@ pub(crate) struct Contest {
     pub bars: Vec<(usize, usize, Bar)>,
     /// Figures by entry, one of each round; absent when the program failed.
     pub figures: Vec<Vec<Option<f64>>>,
-    /// Why entries failed.
+    /// Errors of entries.
     pub failures: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ impl Contest {
     pub(crate) fn round(&mut self, ground: &Ground, round: u32, stop: &AtomicBool) -> Result<(), BenchError> {
         let count = self.entries.len();
         for turn in 0..count {
-            // There and back again, so that neighbours stay neighbours.
+            // In alternating order, so that neighbours stay neighbours.
             let index = if round.is_multiple_of(2) { turn } else { count - 1 - turn };
             let entry = &self.entries[index];
             let figure = match run(entry, ground, stop) {
@@ -147,17 +147,17 @@ impl Contest {
     }
 
     fn verdict(&self, under: usize) -> String {
-        let mut words = Vec::new();
+        let mut verdicts = Vec::new();
         for &(over, _, bar) in self.bars.iter().filter(|(_, other, _)| *other == under) {
             let ratio = spread(self.ratios(over, under)).median;
             if ratio.is_finite() {
                 let (met, wanted) = self.judge(bar, ratio);
                 let who =
                     if self.over.len() > 2 { format!("{} ", self.entries[over].name) } else { String::new() };
-                words.push(format!("{who}{wanted}: {}", if met { "met" } else { "**missed**" }));
+                verdicts.push(format!("{who}{wanted}: {}", if met { "met" } else { "**missed**" }));
             }
         }
-        words.join("; ")
+        verdicts.join("; ")
     }
 
     /// The table and the command lines.
@@ -205,16 +205,16 @@ pub(crate) fn run(entry: &Entry, ground: &Ground, stop: &AtomicBool) -> Result<f
     }
 }
 
-/// What a program prints that needs no server.
+/// Output of a program that needs no server.
 pub(crate) fn text(line: &Line, ground: &Ground, stop: &AtomicBool) -> Result<String, BenchError> {
     if stop.load(Ordering::Relaxed) {
         return Err(BenchError::Interrupted);
     }
     let fail = |message: String| BenchError::Run { line: line.shown(), message };
     let mut program = Running::start(line.command(ground)?)?;
-    match program.wait(Instant::now() + 2 * PATIENCE) {
+    match program.wait(Instant::now() + 2 * RUN_TIMEOUT) {
         None => Err(fail("did not end".to_owned())),
-        Some(reaped) if !reaped.status.success() => Err(fail(program.said())),
+        Some(reaped) if !reaped.status.success() => Err(fail(program.last_error())),
         Some(_) => Ok(program.printed()),
     }
 }
@@ -226,22 +226,22 @@ fn once(entry: &Entry, ground: &Ground) -> Result<f64, BenchError> {
     if let Some((serving, port)) = &entry.server {
         let mut running = Running::start(serving.command(ground)?)?;
         if !listens(&mut running, *port) {
-            let said = running.said();
-            return Err(fail(format!("its server does not listen: {said}")));
+            let error = running.last_error();
+            return Err(fail(format!("its server does not listen: {error}")));
         }
         server = Some(running);
     }
     let mut client = Running::start(entry.client.command(ground)?)?;
-    let ended = client.wait(Instant::now() + PATIENCE);
+    let ended = client.wait(Instant::now() + RUN_TIMEOUT);
     let outcome = match ended {
         None => Err(fail("did not end".to_owned())),
         Some(reaped) if !reaped.status.success() => {
-            Err(fail(format!("{}: {}", reaped.status, client.said())))
+            Err(fail(format!("{}: {}", reaped.status, client.last_error())))
         }
         Some(_) => (entry.read)(&client.printed()).map_err(fail),
     };
     drop(client);
-    // Most end with their client; the others are told to.
+    // Most end with their client; the others are terminated.
     if let Some(server) = &mut server {
         server.wait(Instant::now() + Duration::from_millis(200));
         server.end();
@@ -249,9 +249,9 @@ fn once(entry: &Entry, ground: &Ground) -> Result<f64, BenchError> {
     outcome
 }
 
-/// Waits until somebody listens on the port in the server's own namespace.
+/// Waits until a socket listens on the port in the server's own namespace.
 fn listens(server: &mut Running, port: u16) -> bool {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + RUN_TIMEOUT;
     // proc(5): local address as hexadecimal `address:port`, then the remote
     // one, then the state; 0A listens.
     let ending = format!(":{port:04X}");

@@ -1,7 +1,7 @@
-//! The software RNIC beside what else moves messages over TCP: a bare socket
+//! The software RNIC against other transports of messages over TCP: a bare socket
 //! that is polled, `clearstream flow`, libfabric's tcp provider and UCX over
-//! tcp. Both ends of everything are on this machine's loopback, the server on
-//! core 1 and the client on core 0, and nothing sleeps unless it says so.
+//! tcp. Both ends of all runs are on this machine's loopback, the server on
+//! core 1 and the client on core 0, and all programs poll unless labelled otherwise.
 
 pub(crate) mod bare;
 pub(crate) mod calls;
@@ -37,12 +37,12 @@ const ENGINE: [u32; 2] = [4 << 10, 64 << 10];
 const FEW: u32 = 8;
 const MANY: u32 = 1000;
 
-/// What a run of a program moves within a second, roughly: half round trips,
+/// Approximate amount of a run of a second: half round trips,
 /// and bytes. Most programs take a count and not a time.
 const HALF_TRIPS: u32 = 100_000;
 const BYTES: u64 = 2 << 30;
 
-/// How much is measured.
+/// Amount of measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Amount {
     /// Runs of each program.
@@ -51,7 +51,7 @@ pub(crate) struct Amount {
     pub seconds: u32,
 }
 
-/// Everything of this part; what was measured until then when it ends early.
+/// All contests of this part; when it ends early, those measured until then.
 pub(crate) fn compare(
     amount: Amount,
     matching: &str,
@@ -85,9 +85,9 @@ pub(crate) fn compare(
 fn contests(amount: Amount, ground: &Ground) -> Result<Vec<Contest>, BenchError> {
     let mut contests: Vec<Contest> = SMALL.iter().map(|&size| latency(size, amount)).collect();
     for size in LARGE {
-        contests.push(one_way(size, amount, ground)?);
+        contests.push(unidirectional(size, amount, ground)?);
     }
-    contests.extend(LARGE.iter().map(|&size| both_ways(size, amount)));
+    contests.extend(LARGE.iter().map(|&size| bidirectional(size, amount)));
     contests.extend(ENGINE.iter().map(|&size| engine(size, amount)));
     Ok(contests)
 }
@@ -116,7 +116,7 @@ fn size_text(bytes: u32) -> String {
     }
 }
 
-/// How many messages of a size make a run.
+/// Number of messages of a size in a run.
 fn messages(size: u32, amount: Amount) -> u32 {
     u32::try_from(BYTES * u64::from(amount.seconds) / u64::from(size)).unwrap_or(u32::MAX)
 }
@@ -135,7 +135,7 @@ fn latency(size: u32, amount: Amount) -> Contest {
         entries.push(peer);
     }
     for peer in peers::ucx_latency(size, count) {
-        // A Write stands against a put, a Send against a message.
+        // A Write is compared with a put, a Send against a message.
         let ours = if peer.name.ends_with("put") { 2 } else { 0 };
         bars.push((ours, entries.len(), Bar::Most(1.0)));
         entries.push(peer);
@@ -144,7 +144,7 @@ fn latency(size: u32, amount: Amount) -> Contest {
     Contest { over: vec![0, 2], bars, ..contest }
 }
 
-fn one_way(size: u32, amount: Amount, ground: &Ground) -> Result<Contest, BenchError> {
+fn unidirectional(size: u32, amount: Amount, ground: &Ground) -> Result<Contest, BenchError> {
     let count = messages(size, amount);
     let write = |name, progress, crc| iwarp(name, "stream", progress, crc, size, count);
     let mut entries = vec![
@@ -173,7 +173,7 @@ fn one_way(size: u32, amount: Amount, ground: &Ground) -> Result<Contest, BenchE
     Ok(Contest { over: (0..ours).collect(), bars, ..contest })
 }
 
-fn both_ways(size: u32, amount: Amount) -> Contest {
+fn bidirectional(size: u32, amount: Amount) -> Contest {
     let count = messages(size, amount);
     let entries = vec![
         iwarp("iWARP Write, one way", "stream", Moved::Engines, Crc::Off, size, count),
@@ -193,11 +193,21 @@ fn both_ways(size: u32, amount: Amount) -> Contest {
 fn engine(size: u32, amount: Amount) -> Contest {
     // Long enough that the requests which are posted at once are a small part.
     let count = messages(size, amount) * if size < 64 << 10 { 1 } else { 2 };
-    let (port, size_word) = (PORT.to_string(), size.to_string());
+    let (port, size_argument) = (PORT.to_string(), size.to_string());
     let entry = |queue_pairs: u32| {
         let (each, queue_pairs) = ((count / queue_pairs).to_string(), queue_pairs.to_string());
-        let client =
-            ["iwarp", "many", "127.0.0.1", &port, "0", "engine", "plain", &size_word, &each, &queue_pairs];
+        let client = [
+            "iwarp",
+            "many",
+            "127.0.0.1",
+            &port,
+            "0",
+            "engine",
+            "plain",
+            &size_argument,
+            &each,
+            &queue_pairs,
+        ];
         own(&format!("{queue_pairs} queue pairs"), &["iwarp", "serve", &port, "1", "engine"], &client)
     };
     let title = format!("One engine at either end, Writes of {}", size_text(size));
@@ -205,7 +215,7 @@ fn engine(size: u32, amount: Amount) -> Contest {
     Contest { over: vec![1], bars, ..Contest::new(title, "GB/s, all added", vec![entry(FEW), entry(MANY)]) }
 }
 
-/// What calls cost, as this program tells when it is asked on its own.
+/// Cost of the calls, as this program reports it on its own.
 fn calls(ground: &Ground, stop: &AtomicBool) -> Result<String, BenchError> {
     contest::text(&own("calls", &[], &["calls"]).client, ground, stop)
 }
@@ -219,23 +229,23 @@ fn flows(amount: Amount, ground: &Ground) -> Result<Vec<Entry>, BenchError> {
     ];
     let entry = |settings: Settings| {
         let command = Tool::Clearstream.client(settings, &shape);
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        let words = words.map(|word| word.to_string_lossy().into_owned()).collect();
-        let client = Line { words, environment: Vec::new(), enters: true };
+        let arguments = std::iter::once(command.get_program()).chain(command.get_args());
+        let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+        let client = Line { arguments, environment: Vec::new(), enters: true };
         let read = |output: &str| parse::clearstream(output).map(|goodput| goodput.bps / 8e9);
         Entry { name: format!("clearstream flow, {settings}"), server: None, client, read }
     };
     Ok(settings.map(entry).into())
 }
 
-/// This program again, as a bare end.
+/// This program as a bare end.
 fn bare(name: &str, kind: &str, size: u32, count: u32) -> Entry {
     let (port, size, count) = (PORT.to_string(), size.to_string(), count.to_string());
     let client = ["bare", kind, "127.0.0.1", &port, "0", &size, &count];
     own(name, &["bare", "serve", &port, "1"], &client)
 }
 
-/// Who moves the bytes, at both ends.
+/// Progress mode at both ends: who moves the bytes.
 #[derive(Clone, Copy, PartialEq)]
 enum Moved {
     /// The program, which polls.
@@ -252,7 +262,7 @@ enum Crc {
     On,
 }
 
-/// This program again, as an end with our RNIC, progressing inline.
+/// This program as an end with our RNIC, progressing inline.
 fn iwarp(name: &str, kind: &str, progress: Moved, crc: Crc, size: u32, count: u32) -> Entry {
     let (port, size, count) = (PORT.to_string(), size.to_string(), count.to_string());
     let crc = if crc == Crc::On { "crc" } else { "plain" };
@@ -268,7 +278,7 @@ fn iwarp(name: &str, kind: &str, progress: Moved, crc: Crc, size: u32, count: u3
 fn own(name: &str, server: &[&str], client: &[&str]) -> Entry {
     let own = std::env::current_exe();
     let own = own.map_or_else(|_| "clearstream-bench".to_owned(), |path| path.display().to_string());
-    let line = |words: &[&str]| Line::plain(&[&[own.as_str()], words].concat());
+    let line = |arguments: &[&str]| Line::plain(&[&[own.as_str()], arguments].concat());
     let read = |output: &str| output.trim().parse::<f64>().map_err(|error| format!("{output}: {error}"));
     Entry { name: name.to_owned(), server: Some((line(server), PORT)), client: line(client), read }
 }

@@ -42,18 +42,18 @@ const GREETING_BYTES: usize = 40;
 
 pub(super) type Failure = Box<dyn std::error::Error>;
 
-/// What is done.
+/// Operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Sends there and back.
     Send,
     /// Writes there and back; the last byte is polled in memory.
     Write,
-    /// Writes one way, and a Send behind them.
+    /// Unidirectional Writes, followed by a Send.
     Stream,
-    /// The same both ways at once.
+    /// The same in both directions at once.
     Both,
-    /// Writes one way over many queue pairs.
+    /// Unidirectional Writes over many queue pairs.
     Many,
 }
 
@@ -67,7 +67,7 @@ impl Kind {
     ];
 }
 
-/// What one end tells the other when it connects.
+/// Private data of the connection request and its reply.
 #[derive(Clone, Copy)]
 struct Greeting {
     kind: Kind,
@@ -91,16 +91,16 @@ impl Greeting {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Failure> {
-        let word = |at: usize, length: usize| -> Option<u64> {
+        let field = |at: usize, length: usize| -> Option<u64> {
             Some(bytes.get(at..at + length)?.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
         };
         let read = || {
             Some(Self {
-                kind: Kind::NAMES.get(word(0, 8)? as usize)?.1,
-                size: word(8, 4)? as u32,
-                queue_pairs: word(12, 4)? as u32,
-                count: word(16, 8)?,
-                memory: Remote { stag: Stag(word(24, 8)? as u32), address: word(32, 8)? },
+                kind: Kind::NAMES.get(field(0, 8)? as usize)?.1,
+                size: field(8, 4)? as u32,
+                queue_pairs: field(12, 4)? as u32,
+                count: field(16, 8)?,
+                memory: Remote { stag: Stag(field(24, 8)? as u32), address: field(32, 8)? },
             })
         };
         read()
@@ -111,13 +111,13 @@ impl Greeting {
 
 /// The program; prints one figure (microseconds of half a round trip, or
 /// 10^9 bytes per second).
-pub(crate) fn main(words: &[String]) -> Result<(), String> {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+pub(crate) fn main(arguments: &[String]) -> Result<(), String> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     // Many queue pairs are many descriptors.
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
         .map_err(|error| error.to_string())?;
-    let outcome = match words[..] {
+    let outcome = match arguments[..] {
         ["serve", port, core, progress] => serve(number(port)?, number(core)?, progress),
         [kind, address, port, core, progress, crc, size, count, queue_pairs] => {
             let kind = Kind::NAMES.iter().find(|(name, _)| *name == kind).ok_or("send, write, stream, both or many")?.1;
@@ -125,7 +125,7 @@ pub(crate) fn main(words: &[String]) -> Result<(), String> {
             let peer = SocketAddr::new(address.parse().map_err(|_| format!("{address} is no address"))?, number(port)?);
             let memory = Remote { stag: Stag(0), address: 0 };
             let greeting = Greeting { kind, size, count, queue_pairs, memory };
-            ask(peer, number(core)?, progress, crc == "crc", greeting)
+            request(peer, number(core)?, progress, crc == "crc", greeting)
         }
         _ => Err("iwarp serve PORT CORE PROGRESS, or iwarp KIND ADDRESS PORT CORE PROGRESS CRC SIZE COUNT QUEUE_PAIRS"
             .into()),
@@ -142,7 +142,7 @@ struct Adapter {
     rnic: Rnic,
     domain: ProtectionDomain,
     completions: CompletionQueue,
-    /// What is waited for, where waiting leaves the core to others.
+    /// Event to wait for, where waiting yields the core.
     channel: Option<CompletionChannel>,
     /// Sent from.
     source: Segment,
@@ -256,7 +256,7 @@ fn serve(port: u16, core: u32, progress: &str) -> Result<(), Failure> {
         }
     }
     // The client closes first: a queue pair that closes before it would give
-    // back its receives while it waits for the word on another.
+    // back its receives while it waits for the final Send on another.
     idle_while(&adapter, &queue_pairs, &[State::Rts])?;
     end(&adapter, &queue_pairs)
 }
@@ -270,7 +270,7 @@ fn accept(adapter: &Adapter, listener: &Listener) -> Result<(Greeting, QueuePair
     Ok((greeting, queue_pair))
 }
 
-fn ask(peer: SocketAddr, core: u32, progress: &str, crc: bool, wanted: Greeting) -> Result<(), Failure> {
+fn request(peer: SocketAddr, core: u32, progress: &str, crc: bool, wanted: Greeting) -> Result<(), Failure> {
     let adapter = Adapter::open(core, progress, wanted.size, wanted.queue_pairs)?;
     let own = Greeting { memory: adapter.memory(), ..wanted };
     let options = ConnectOptions { private_data: own.encode(), crc, ..ConnectOptions::default() };
@@ -286,8 +286,9 @@ fn ask(peer: SocketAddr, core: u32, progress: &str, crc: bool, wanted: Greeting)
         Kind::Stream | Kind::Both | Kind::Many => {
             let start = Instant::now();
             Stream::new(&adapter, &queue_pairs, theirs).run()?;
-            let ways = if wanted.kind == Kind::Both { 2.0 } else { 1.0 };
-            let bytes = ways * f64::from(wanted.size) * wanted.count as f64 * f64::from(wanted.queue_pairs);
+            let directions = if wanted.kind == Kind::Both { 2.0 } else { 1.0 };
+            let bytes =
+                directions * f64::from(wanted.size) * wanted.count as f64 * f64::from(wanted.queue_pairs);
             bytes / start.elapsed().as_secs_f64() / 1e9
         }
     };
@@ -377,20 +378,20 @@ impl<'a> Stream<'a> {
         Self { adapter, queue_pairs, greeting, batch, posted: vec![(0, 0); queue_pairs.len()] }
     }
 
-    /// Until all of ours is written and said so, and the peer has said one
-    /// word: that it has all, or that it has written its own too.
+    /// Until all of ours is written and reported by a final Send, and the peer has sent its
+    /// own: it has all, or it has written its own too.
     fn run(mut self) -> Result<(), Failure> {
         for index in 0..self.queue_pairs.len() {
             for _ in 0..Self::BATCHES {
                 self.post(index)?;
             }
         }
-        let mut words = 0;
+        let mut final_sends = 0;
         let mut unfinished = self.queue_pairs.len();
-        while unfinished > 0 || words == 0 {
+        while unfinished > 0 || final_sends == 0 {
             let completion = self.adapter.next()?;
             match completion.completed {
-                Completed::Receive => words += 1,
+                Completed::Receive => final_sends += 1,
                 Completed::Write => {
                     let index = completion.id as usize;
                     self.posted[index].1 -= 1;
@@ -403,7 +404,7 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
-    /// The next batch, if there is one; behind the last, the word.
+    /// The next batch, if there is one; after the last, the final Send.
     fn post(&mut self, index: usize) -> Result<(), Failure> {
         let (posted, batches) = self.posted[index];
         let batch = self.batch.min(self.greeting.count - posted);
@@ -440,7 +441,7 @@ pub(super) fn sent_inline(queue_pair: &QueuePair, bytes: &[u8], signaled: bool) 
     Ok(queue_pair.post_send(SendRequest { id: 0, operation, signaled, fence: false })?)
 }
 
-/// Sees that everything is out, and closes in order.
+/// Waits until all data is sent, and closes in order.
 fn end(adapter: &Adapter, queue_pairs: &[QueuePair]) -> Result<(), Failure> {
     for queue_pair in queue_pairs {
         // The peer may have been quicker.

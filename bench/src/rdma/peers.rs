@@ -17,11 +17,11 @@ const CLIENT_CORE: u32 = 0;
 
 /// Versions for the machine's table.
 pub(crate) fn versions() -> Vec<(&'static str, String)> {
-    let line = |program: &str, argument: &str, word: &str| {
+    let line = |program: &str, argument: &str, marker: &str| {
         let output = Command::new(program).arg(argument).output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.lines()
-            .find(|line| line.contains(word))
+            .find(|line| line.contains(marker))
             .map(|line| line.trim_start_matches('#').trim().to_owned())
     };
     let unknown = || "not there".to_owned();
@@ -37,8 +37,8 @@ pub(crate) fn versions() -> Vec<(&'static str, String)> {
 pub(crate) fn libfabric_latency(size: u32, count: u32) -> Vec<Entry> {
     let (size, count) = (size.to_string(), count.to_string());
     let mut entries = Vec::new();
-    let mut push = |name: &str, words: &[&str], port: &[&str]| {
-        entries.push(libfabric(name, words, port, microseconds));
+    let mut push = |name: &str, arguments: &[&str], port: &[&str]| {
+        entries.push(libfabric(name, arguments, port, microseconds));
     };
     if is_in_path("fi_msg_pingpong") {
         let of = |program, provider| [program, "-p", provider, "-S", &size, "-I", &count, "-w", "1000"];
@@ -58,8 +58,8 @@ pub(crate) fn libfabric_write(size: u32, count: u32) -> Vec<Entry> {
     if !is_in_path("fi_rma_bw") {
         return Vec::new();
     }
-    let words = ["fi_rma_bw", "-p", "tcp", "-e", "msg", "-o", "write", "-S", &size, "-I", &count];
-    vec![libfabric("libfabric tcp, RMA write", &words, &["-B", "-P"], gigabytes)]
+    let arguments = ["fi_rma_bw", "-p", "tcp", "-e", "msg", "-o", "write", "-S", &size, "-I", &count];
+    vec![libfabric("libfabric tcp, RMA write", &arguments, &["-B", "-P"], gigabytes)]
 }
 
 /// Half round trips over UCX.
@@ -73,16 +73,16 @@ pub(crate) fn ucx_write(size: u32, count: u32) -> Vec<Entry> {
     vec![ucx("UCX tcp, put", "ucp_put_bw", size, count, ucx_rate_of)]
 }
 
-fn libfabric(name: &str, words: &[&str], port: &[&str], read: fn(&str) -> Result<f64, String>) -> Entry {
-    let mut server = Line::on_core(SERVER_CORE, words);
-    let mut client = Line::on_core(CLIENT_CORE, words);
+fn libfabric(name: &str, arguments: &[&str], port: &[&str], read: fn(&str) -> Result<f64, String>) -> Entry {
+    let mut server = Line::on_core(SERVER_CORE, arguments);
+    let mut client = Line::on_core(CLIENT_CORE, arguments);
     let number = LIBFABRIC_PORT.to_string();
     if let [at_server, at_client] = port {
         let own = [(*at_server).to_owned(), number.clone(), "-s".to_owned(), "127.0.0.1".to_owned()];
-        server.words.extend(own);
-        client.words.extend([(*at_client).to_owned(), number]);
+        server.arguments.extend(own);
+        client.arguments.extend([(*at_client).to_owned(), number]);
     }
-    client.words.push("127.0.0.1".to_owned());
+    client.arguments.push("127.0.0.1".to_owned());
     for line in [&mut server, &mut client] {
         line.environment.push(("FI_TCP_IFACE", "lo"));
     }
@@ -93,7 +93,7 @@ fn ucx(name: &str, test: &str, size: u32, count: u32, read: fn(&str) -> Result<f
     let (size, count, port) = (size.to_string(), count.to_string(), UCX_PORT.to_string());
     let warm_up = (count.parse::<u32>().unwrap_or(0) / 10).max(10).to_string();
     let mut server = Line::on_core(SERVER_CORE, &["ucx_perftest", "-p", &port]);
-    let words = [
+    let arguments = [
         "ucx_perftest",
         "127.0.0.1",
         "-p",
@@ -108,26 +108,26 @@ fn ucx(name: &str, test: &str, size: u32, count: u32, read: fn(&str) -> Result<f
         &warm_up,
         "-f",
     ];
-    let mut client = Line::on_core(CLIENT_CORE, &words);
+    let mut client = Line::on_core(CLIENT_CORE, &arguments);
     for line in [&mut server, &mut client] {
         line.environment.extend([("UCX_TLS", "tcp"), ("UCX_NET_DEVICES", "lo")]);
     }
     Entry { name: name.to_owned(), server: Some((server, UCX_PORT)), client, read }
 }
 
-/// The last line that begins with a figure: what headings stand above.
+/// The last line that begins with a figure: headings are above.
 fn figures(output: &str) -> Option<Vec<&str>> {
     let lines = output.lines().rev().map(|line| line.split_whitespace().collect::<Vec<_>>());
     lines
-        .filter(|words| words.len() >= 7)
-        .find(|words| words[0].starts_with(|first: char| first.is_ascii_digit()))
+        .filter(|fields| fields.len() >= 7)
+        .find(|fields| fields[0].starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// A figure of that line, in a column counted from the right.
 fn figure(output: &str, column: usize) -> Result<f64, String> {
-    let words = figures(output).ok_or("no figures in the output")?;
-    let word = words.iter().rev().nth(column).ok_or("too few columns")?;
-    word.parse::<f64>().ok().filter(|figure| *figure > 0.0).ok_or_else(|| format!("{word} is no figure"))
+    let fields = figures(output).ok_or("no figures in the output")?;
+    let field = fields.iter().rev().nth(column).ok_or("too few columns")?;
+    field.parse::<f64>().ok().filter(|figure| *figure > 0.0).ok_or_else(|| format!("{field} is no figure"))
 }
 
 /// `bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec`, and without
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn captured_outputs_give_what_they_say() {
+    fn captured_outputs_are_parsed() {
         let text = include_str!("../../fixtures/fi_pingpong.txt");
         assert_eq!(microseconds(text).unwrap(), 121.70);
         assert_eq!(gigabytes(text).unwrap(), 0.53e-3);

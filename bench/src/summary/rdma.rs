@@ -36,7 +36,7 @@ impl<'a> Contest<'a> {
         self.title.starts_with("Half round trip")
     }
 
-    /// The best program of those that are meant.
+    /// The best program of the selected ones.
     fn best(&self, is_meant: impl Fn(&str) -> bool) -> String {
         let meant = self.programs.iter().filter(|(name, _)| is_meant(name));
         let best = meant.min_by(|(_, a), (_, b)| {

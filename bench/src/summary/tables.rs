@@ -1,4 +1,4 @@
-//! Tables of a page in Markdown, by the heading that they stand under.
+//! Tables of a page in Markdown, by the heading above them.
 
 /// A ratio or a figure with its range: `**1.36 (1.29 to 1.54)**`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +39,7 @@ pub(super) fn rows<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
     table.into_iter().zip(heads).filter(|(row, head)| !head && !is_rule(row)).map(|(row, _)| row).collect()
 }
 
-/// The value beside a key in a heading's table of two columns.
+/// The value of a key in a heading's table of two columns.
 pub(super) fn value<'a>(page: &'a str, heading: &str, key: &str) -> Option<&'a str> {
     rows(page, heading).into_iter().find_map(|row| match row[..] {
         [found, value] if found == key => Some(value),

@@ -4,11 +4,12 @@ use clearstream_control::Services;
 use clearstream_flow::FlowAgent;
 use clearstream_host::calls::HostAgent;
 use clearstream_message::MessageAgent;
+use clearstream_plan::Plans;
 use clearstream_probe::ProbeAgent;
+use clearstream_prove::ProofAgent;
 use clearstream_rdma::RdmaAgent;
-use clearstream_route::wire::WireAgent;
 
-use crate::guarded::controller::Plans;
+use crate::verbs::plan::guarded_for_agent;
 
 /// The services of one session. What they own ends with it.
 pub fn services() -> Services {
@@ -17,7 +18,7 @@ pub fn services() -> Services {
         .with(FlowAgent::default())
         .with(ProbeAgent::default())
         .with(MessageAgent::default())
-        .with(WireAgent::default())
+        .with(ProofAgent::default())
         .with(RdmaAgent::default())
-        .with(Plans::default())
+        .with(Plans::new(guarded_for_agent))
 }

@@ -6,8 +6,9 @@
 //! factor of two; no table of values carries over to the next processor. So
 //! short trials of the flow itself decide: first the placement, then the size.
 //! All trials together take a tenth of the test's time, at most a second. Between
-//! two hosts cores come from the ranking of `place`, without trials: the path is
-//! somebody's, and its queues would remember them.
+//! two hosts there are no trials: the path is somebody's, and its queues would
+//! remember them. Cores come from the ranking of `place`, the size from the hosts'
+//! second-level caches.
 
 use std::{net::IpAddr, sync::atomic::AtomicBool, time::Duration};
 
@@ -31,6 +32,13 @@ const SEARCH_MAX: Duration = Duration::from_secs(1);
 const TRIALS_MAX: u32 = 6;
 /// A shorter trial tells nothing: thread start-up and buffer autotuning fill it.
 const TRIAL_MIN: Duration = Duration::from_millis(50);
+
+/// How often a trial in which nothing arrived is repeated: a machine that stands
+/// still for that long, as a guest of a busy host does, says nothing of a setting.
+const EMPTY_REPEATS: u32 = 2;
+/// Least and largest size that a cache leads to between two hosts.
+const TRANSFER_LEAST: u64 = 256 << 10;
+const TRANSFER_MOST: u64 = 2 << 20;
 /// What a setting must gain to be chosen against the plainer one before it.
 const GAIN_MIN: f64 = 1.05;
 
@@ -101,10 +109,7 @@ pub fn choose(
     if within_one_machine(hosts)? {
         return Search::new(hosts, config, stop).run(&open);
     }
-    if open.cores && config.flows > 1 && config.direction != Direction::Both {
-        return by_ranking(hosts, config);
-    }
-    Ok(None)
+    between_hosts(hosts, config, &open)
 }
 
 /// Both ends are on this machine, and no delay line makes the path a long one,
@@ -117,25 +122,63 @@ fn within_one_machine(hosts: &mut HostSet<'_>) -> Result<bool, CommandError> {
     Ok(server.address.is_some_and(|address| address.is_loopback()))
 }
 
-/// Several flows between two hosts: the best cores of each for its interface, where
-/// each has enough of them.
-fn by_ranking(hosts: &mut HostSet<'_>, config: &FlowConfig) -> Result<Option<FlowChoice>, CommandError> {
-    let flows = count(config);
+/// A host's description, and its address on the path.
+type Described<'a> = (&'a HostReport, Option<IpAddr>);
+
+/// Settings by what the two hosts say of themselves.
+fn between_hosts(
+    hosts: &mut HostSet<'_>,
+    config: &FlowConfig,
+    open: &Open,
+) -> Result<Option<FlowChoice>, CommandError> {
+    let ranks = open.cores && config.flows > 1 && config.direction != Direction::Both;
+    if !ranks && !open.transfer {
+        return Ok(None);
+    }
     let (client, server) = hosts.client_and_server()?;
     let (there, back) = (server.known_address()?, client.address);
     let (client, server) = (client.peer.call(&Inspect {})?, server.peer.call(&Inspect {})?);
-    let (near, far) = ((&client, back), (&server, Some(there)));
+    let (mut chosen, mut reasons) = (ChosenSettings::default(), Vec::new());
+    if open.transfer
+        && let Some((size, reason)) = size_by_cache(&client, &server)
+    {
+        chosen.transfer = Some(size);
+        reasons.push(reason);
+    }
+    let ends = ((&client, back), (&server, Some(there)));
+    if ranks && let Some((senders, receivers)) = by_ranking(ends, config) {
+        (chosen.sender_cores, chosen.receiver_cores) = (Some(senders), Some(receivers));
+        reasons.push("cores: the ranking of `place` for each host's interface".to_owned());
+    }
+    let reason = reasons.join("; ");
+    Ok((!reason.is_empty()).then_some(FlowChoice { chosen, reason, trials: Vec::new() }))
+}
+
+/// Several flows: the best cores of each host for its interface, where each has enough of
+/// them; the senders' and the receivers'.
+fn by_ranking(
+    (near, far): (Described<'_>, Described<'_>),
+    config: &FlowConfig,
+) -> Option<(CoreList, CoreList)> {
+    let flows = count(config);
     let (sender, receiver) = if config.direction == Direction::Reverse { (far, near) } else { (near, far) };
-    let of = |(report, address): (&HostReport, Option<IpAddr>), role| -> Vec<u32> {
+    let of = |(report, address): Described<'_>, role| -> Vec<u32> {
         let ranked = address.map_or_else(Vec::new, |address| ranked(report, address, role));
         ranked.into_iter().take(flows).collect()
     };
     let (senders, receivers) = (of(sender, Role::Writer), of(receiver, Role::Reader));
-    if senders.len() < flows || receivers.len() < flows {
-        return Ok(None);
-    }
-    let reason = "the ranking of `place` for each host's interface".to_owned();
-    Ok(Some(FlowChoice { chosen: ChosenSettings::cores(senders, receivers), reason, trials: Vec::new() }))
+    (senders.len() == flows && receivers.len() == flows).then_some((CoreList(senders), CoreList(receivers)))
+}
+
+/// A transfer that the smaller second-level cache of both hosts holds beside the packets
+/// that it is copied to or from: half of that cache, a power of two. Smaller transfers
+/// cost more system calls (a third more CPU time per byte with 128 KiB than with 512 KiB),
+/// larger ones leave the cache (docs/guide/flow.md has the figures).
+fn size_by_cache(client: &HostReport, server: &HostReport) -> Option<(ByteCount, String)> {
+    let cache = client.l2_cache_bytes?.min(server.l2_cache_bytes?);
+    let half = (cache / 2).clamp(TRANSFER_LEAST, TRANSFER_MOST);
+    let size = ByteCount(1 << half.ilog2());
+    Some((size, format!("transfer: half of the smaller L2 cache of both hosts, {} a core", ByteCount(cache))))
 }
 
 fn count(config: &FlowConfig) -> usize {
@@ -226,7 +269,11 @@ impl<'a, 'h> Search<'a, 'h> {
             interval: span(self.time),
             ..settings.applied(self.config)
         };
-        let summary = clearstream_flow::run_on(self.hosts, &config, self.stop, &mut |_| {})?;
+        let mut summary = clearstream_flow::run_on(self.hosts, &config, self.stop, &mut |_| {})?;
+        let mut repeats = 0..EMPTY_REPEATS;
+        while summary.complete && summary.received_bytes == 0 && repeats.next().is_some() {
+            summary = clearstream_flow::run_on(self.hosts, &config, self.stop, &mut |_| {})?;
+        }
         if !summary.complete {
             return Ok(None);
         }
@@ -265,7 +312,9 @@ impl<'a, 'h> Search<'a, 'h> {
 
     fn conclude(self, (chosen, goodput): (ChosenSettings, f64)) -> FlowChoice {
         let plain = self.trials.first().map_or(goodput, |trial| trial.goodput_bps);
-        let reason = if chosen == ChosenSettings::default() {
+        let reason = if plain == 0.0 {
+            format!("nothing arrived with the defaults, in {} short trials", 1 + EMPTY_REPEATS)
+        } else if chosen == ChosenSettings::default() {
             format!(
                 "no setting was faster than the defaults by {:.0} % in {} short trials",
                 (GAIN_MIN - 1.0) * 100.0,
@@ -341,5 +390,28 @@ impl FlowChoice {
         parts.extend(chosen.receiver_cores.as_ref().map(|cores| format!("--receiver-cores {cores}")));
         let settings = if parts.is_empty() { "defaults".to_owned() } else { parts.join(" ") };
         format!("chosen: {settings} ({})", self.reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L2 caches of servers: 256 KiB (Skylake client, Broadwell), 512 KiB (Zen 2), 1 MiB
+    /// (Skylake server, Zen 4), 2 MiB (Sapphire Rapids).
+    #[test]
+    fn the_smaller_cache_decides_the_transfer() {
+        let host = |kib: u64| HostReport { l2_cache_bytes: Some(kib << 10), ..HostReport::default() };
+        let size = |one, other| size_by_cache(&host(one), &host(other)).map(|(size, _)| size.0 >> 10);
+        assert_eq!(size(1024, 1024), Some(512));
+        assert_eq!(size(2048, 1024), Some(512));
+        assert_eq!(size(512, 2048), Some(256));
+        assert_eq!(size(256, 256), Some(256), "shorter transfers cost more system calls than they save");
+        assert_eq!(size(1280, 1280), Some(512), "a power of two");
+        assert_eq!(size(65536, 65536), Some(2048));
+        let reason = size_by_cache(&host(2048), &host(1024)).map(|(_, reason)| reason);
+        let expected = "transfer: half of the smaller L2 cache of both hosts, 1MiB a core";
+        assert_eq!(reason.as_deref(), Some(expected));
+        assert!(size_by_cache(&host(1024), &HostReport::default()).is_none());
     }
 }

@@ -339,7 +339,7 @@ fn as_words(long: &str, arg: &Arg, value: &Value) -> Vec<String> {
 
 /// How the other host of a call is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Access {
     /// No other host, or a file that says everything of each.
     Other,
     Localhost,
@@ -353,7 +353,7 @@ struct Call<'a> {
     words: String,
     verb: &'a Command,
     host: Option<&'a str>,
-    way: Way,
+    access: Access,
     /// Ids of the arguments that were written.
     given: BTreeSet<String>,
 }
@@ -373,47 +373,47 @@ impl<'a> Call<'a> {
         let ids = verb.get_arguments().map(|arg| arg.get_id().as_str());
         let given: BTreeSet<String> = ids.filter(|id| is_given(id)).map(str::to_owned).collect();
         let has = |id: &str| verb.get_arguments().any(|arg| arg.get_id() == id);
-        // Where there is `--to`, a bare host is no agent's.
-        let id = if has("to") { "to" } else { "host" };
-        let host = has(id).then(|| matches.try_get_one::<String>(id).ok().flatten()).flatten();
-        let host = host.map(String::as_str);
-        let mut call = Self { words: words.join(" "), verb, host, way: Way::Other, given };
-        call.way = call.way_to(file, has("to") || has("host"));
+        let value = |id: &str| matches.try_get_one::<String>(id).ok().flatten().map(String::as_str);
+        // SERVER of `rdma send`, `write` and `read` is reached without an agent: only `--to` has one.
+        let has_server = has("to") && has("local");
+        let host = value("to").or_else(|| value("host").filter(|_| !has_server));
+        let mut call = Self { words: words.join(" "), verb, host, access: Access::Other, given };
+        call.access = call.access_to(file, has("to") || has("host"));
         Some(call)
     }
 
-    fn way_to(&self, file: &Defaults, names_a_host: bool) -> Way {
+    fn access_to(&self, file: &Defaults, names_a_host: bool) -> Access {
         let given = |id: &str| self.given.contains(id);
         let argument = |id: &str| self.verb.get_arguments().find(|arg| arg.get_id() == id);
         // `route prove --host` is a choice among hosts and no file of them.
         let of_a_file = argument("hosts").is_some_and(|arg| arg.get_long() == Some("hosts"));
         if given("lab") || (given("hosts") && of_a_file) || given("local") {
-            return Way::Other;
+            return Access::Other;
         }
         match self.host {
-            Some("localhost") => Way::Localhost,
-            Some(_) if given("pairing") => Way::Daemon,
+            Some("localhost") => Access::Localhost,
+            Some(_) if given("pairing") => Access::Daemon,
             Some(_) => {
                 let paired = argument("pairing").is_some()
                     && file.settings_for(self).iter().any(|setting| setting.option == "pairing");
                 let by_ssh = given("ssh_options") || given("remote_program");
-                if paired && !by_ssh { Way::Daemon } else { Way::Ssh }
+                if paired && !by_ssh { Access::Daemon } else { Access::Ssh }
             }
             // Several hosts that something else names, all by ssh.
-            None if !names_a_host => Way::Ssh,
-            None => Way::Other,
+            None if !names_a_host => Access::Ssh,
+            None => Access::Other,
         }
     }
 
-    /// Whether an option does something on this way: what does not is an error when it is
+    /// Whether an option does something with this access: what does not is an error when it is
     /// written, and passed over when it is a default.
     fn has_effect(&self, id: &str, setting: &Setting) -> bool {
-        match (id, self.way) {
-            ("ssh_options" | "remote_program", way) => way == Way::Ssh,
-            ("pairing", way) => way == Way::Daemon,
+        match (id, self.access) {
+            ("ssh_options" | "remote_program", access) => access == Access::Ssh,
+            ("pairing", access) => access == Access::Daemon,
             // Of all hosts, but a lab and this host itself are none.
             _ if setting.verb.is_none() && setting.host.is_none() => {
-                matches!(self.way, Way::Ssh | Way::Daemon)
+                matches!(self.access, Access::Ssh | Access::Daemon)
             }
             _ => true,
         }
@@ -438,6 +438,10 @@ pub fn extend(
     matches: &ArgMatches,
     arguments: &[OsString],
 ) -> Result<Option<(Vec<OsString>, String)>, CommandError> {
+    // Building all verbs takes milliseconds, which a call without a file does not pay.
+    if path().is_none_or(|(path, named)| !named && !path.exists()) {
+        return Ok(None);
+    }
     let mut root = Cli::command();
     root.build();
     if !matches_reach_hosts(&root, matches) {

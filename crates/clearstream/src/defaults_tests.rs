@@ -132,7 +132,7 @@ fn slips_are_named_with_line_key_and_suggestion() {
         ("[defaults]\naddress = \"::1\"\n", "config.toml:2: defaults.address: it is of one host"),
         ("[host.a]\nssh-options = [[1]]\n", "config.toml:2: host.a.ssh-options: an option is a text"),
         ("port = 1\n", "config.toml:1: port: there is no `port` here"),
-        ("version = 2\n", "config.toml:1: version: version 2 is not known"),
+        ("version = 2\n", "config.toml:1: version: version 2 is not supported"),
         ("[host.a]\nport = x\n", "config.toml:2: port: "),
     ] {
         let message = read(text).unwrap_err();

@@ -14,21 +14,21 @@ use clearstream_host::capture::CaptureError;
 use clearstream_improve::ImproveError;
 use clearstream_lab::{LabError, LabErrorKind};
 use clearstream_message::MessageError;
+use clearstream_netconfig::routes::RenderError;
 use clearstream_netlink::NetlinkError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
+use clearstream_prove::ProofError;
 use clearstream_rdma::{AgentError, RdmaError};
 use clearstream_record::RecordError;
 use clearstream_report::ReportError;
-use clearstream_route::{
-    difference::DifferenceError, fabric::FabricError, render::RenderError, watch::WatchError,
-    wire::ProofError,
-};
+use clearstream_route::{difference::DifferenceError, fabric::FabricError};
 use clearstream_schema::{
     ExitCode,
     control::{Failure, FailureKind},
 };
 use clearstream_study::StudyError;
+use clearstream_watch::WatchError;
 use clearstream_workload::TrialError;
 
 use crate::verbs::cc::CcError;
@@ -37,7 +37,7 @@ use rdma::rdma;
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The command line makes no sense.
+    /// The command line is invalid.
     #[error("{0}")]
     Usage(String),
     /// A name that does not resolve or an address nobody answers at.
@@ -45,7 +45,7 @@ pub enum CommandError {
     Unreachable {
         /// As typed.
         host: String,
-        /// Why.
+        /// Cause.
         reason: String,
     },
     /// A file of the command itself.
@@ -53,9 +53,17 @@ pub enum CommandError {
     File {
         /// `write`, `read`.
         what: String,
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
+        source: io::Error,
+    },
+    /// A file that goes to the run folder unless another is named.
+    #[error("cannot write {}: {source}; --out FILE writes it elsewhere", path.display())]
+    RunFolder {
+        /// Path of the file.
+        path: PathBuf,
+        /// Cause.
         source: io::Error,
     },
     /// Standard output or a signal handler.
@@ -67,9 +75,6 @@ pub enum CommandError {
     /// A figure is below the threshold of the command line.
     #[error("{0}")]
     Threshold(String),
-    /// Something that a guard does not let through.
-    #[error("{0}")]
-    Guarded(String),
     /// Something that this host cannot do.
     #[error("{0}")]
     Unsupported(String),
@@ -163,7 +168,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// A command line that makes no sense.
+    /// Invalid command line.
     pub fn usage(message: &str) -> Self {
         Self::Usage(message.to_owned())
     }
@@ -173,13 +178,11 @@ impl CommandError {
         match self {
             Self::Usage(_) => ExitCode::Usage,
             Self::Unreachable { .. } => ExitCode::Unreachable,
-            Self::File { .. } | Self::Output(_) | Self::Capture(_) => ExitCode::File,
+            Self::File { .. } | Self::RunFolder { .. } | Self::Output(_) | Self::Capture(_) => ExitCode::File,
             Self::Partial(_) => ExitCode::Partial,
             Self::Threshold(_) => ExitCode::Threshold,
-            Self::Guarded(_) => ExitCode::Refused,
-            Self::Netlink(NetlinkError::NoInterface { .. }) => ExitCode::Name,
-            Self::Netlink(NetlinkError::Garbled(_)) => ExitCode::Internal,
-            Self::Unsupported(_) | Self::Netlink(_) => ExitCode::Unsupported,
+            Self::Unsupported(_) => ExitCode::Unsupported,
+            Self::Netlink(error) => netlink(error),
             Self::Difference(error) => match error {
                 DifferenceError::NoInterface { .. } => ExitCode::Name,
                 DifferenceError::Held { .. } | DifferenceError::OtherGroup { .. } => ExitCode::Refused,
@@ -247,6 +250,16 @@ impl CommandError {
     }
 }
 
+fn netlink(error: &NetlinkError) -> ExitCode {
+    match error {
+        NetlinkError::NoInterface { .. } => ExitCode::Name,
+        NetlinkError::Garbled(_) => ExitCode::Internal,
+        NetlinkError::Socket { .. } | NetlinkError::Refused { .. } | NetlinkError::Unfit { .. } => {
+            ExitCode::Unsupported
+        }
+    }
+}
+
 fn lab(kind: LabErrorKind) -> ExitCode {
     match kind {
         LabErrorKind::Invalid => ExitCode::Usage,
@@ -260,7 +273,7 @@ fn lab(kind: LabErrorKind) -> ExitCode {
 
 fn watch(error: &WatchError) -> ExitCode {
     match error {
-        WatchError::NothingToWatch { .. } | WatchError::NoConfiguration { .. } => ExitCode::Usage,
+        WatchError::NothingToWatch { .. } => ExitCode::Usage,
         WatchError::NotRunning => ExitCode::Unreachable,
         WatchError::NotApplied
         | WatchError::AlreadyRunning
@@ -364,7 +377,7 @@ fn improve(error: &ImproveError) -> ExitCode {
         ImproveError::Flow(error) => flow(error),
         ImproveError::Diagnose(error) => gather(error),
         ImproveError::Hosts(error) => failure(&error.failure),
-        ImproveError::InForce { .. } => ExitCode::Partial,
+        ImproveError::StillEffective { .. } => ExitCode::Partial,
         ImproveError::Option(_) | ImproveError::TooFewPairs { .. } => ExitCode::Usage,
     }
 }
@@ -375,6 +388,7 @@ fn plan(error: &PlanError) -> ExitCode {
         | PlanError::OtherKernel { .. }
         | PlanError::OtherSchema { .. }
         | PlanError::Twice { .. }
+        | PlanError::NothingToConfirm
         | PlanError::NoFolder => ExitCode::Usage,
         PlanError::Unfit(error) if error.is_outside_families() => ExitCode::Refused,
         PlanError::Unfit(_)
@@ -386,12 +400,19 @@ fn plan(error: &PlanError) -> ExitCode {
         | PlanError::Elsewhere { .. }
         | PlanError::RevertedAlready { .. }
         | PlanError::Interrupted { .. }
+        | PlanError::Dangerous { .. }
+        | PlanError::Lost { .. }
+        | PlanError::Unconfirmed { .. }
+        | PlanError::TooLate { .. }
+        | PlanError::NotUnderTest { .. }
         | PlanError::Busy { .. } => ExitCode::Refused,
-        PlanError::NotRestored { .. } => ExitCode::Partial,
+        PlanError::Netlink(error) => netlink(error),
+        PlanError::NotRestored { .. } | PlanError::LostByRevert { .. } => ExitCode::Partial,
         PlanError::NoJournal { .. } => ExitCode::Name,
-        PlanError::Damaged { .. } | PlanError::Storage { .. } | PlanError::JournalFailed { .. } => {
-            ExitCode::File
-        }
+        PlanError::Damaged { .. }
+        | PlanError::Storage { .. }
+        | PlanError::JournalFailed { .. }
+        | PlanError::Guardian { .. } => ExitCode::File,
     }
 }
 

@@ -56,7 +56,7 @@ const OF_FLOW: &[Row] = &[
 const OF_PROGRAM: &[Row] = &[
     (
         &["-s", "--server"],
-        "no server has to be started: `clearstream flow HOST` starts the other side by ssh; for a daemon write \
+        "no server has to be started: `clearstream flow HOST` starts the remote agent by ssh; for a daemon write \
          `clearstream serve`",
     ),
     (&["-c", "--client"], "write `clearstream flow HOST`"),

@@ -12,7 +12,6 @@ pub mod defaults;
 pub mod endpoints;
 pub mod exit;
 pub mod files;
-pub mod guarded;
 pub mod hints;
 pub mod interrupt;
 pub mod output;
@@ -67,7 +66,7 @@ fn with_defaults(cli: Cli, matches: &ArgMatches, arguments: &[OsString]) -> Resu
     Cli::try_parse_from(arguments).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-/// A command line that is an error, or asks for the help or the version.
+/// A command line that is an error, or requests the help or the version.
 fn not_understood(error: clap::Error) -> std::process::ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let error = hints::with_hint(error, &words);
@@ -81,7 +80,7 @@ fn not_understood(error: clap::Error) -> std::process::ExitCode {
     std::process::ExitCode::from(ExitCode::Usage as u8)
 }
 
-/// The verb as it was written: `tune apply`.
+/// The verb as it was written: `plan apply`.
 fn verb_words(matches: &ArgMatches) -> Vec<&str> {
     let mut words = Vec::new();
     let mut below = matches.subcommand();

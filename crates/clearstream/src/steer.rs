@@ -80,14 +80,14 @@ impl Steering {
             let queue =
                 |queue: Option<u32>| queue.map_or_else(|| "unknown".to_owned(), |queue| queue.to_string());
             let (id, verdict) = match found.confirmed {
-                Some(true) => ("steered", "as asked"),
-                Some(false) => ("steered-elsewhere", "NOT as asked"),
+                Some(true) => ("steered", "as requested"),
+                Some(false) => ("steered-elsewhere", "NOT as requested"),
                 None => ("steered-unproven", "not proven"),
             };
             tell(
                 id,
                 format!(
-                    "flow {} from port {}: queue {} asked for, {} in effect, {verdict} ({})",
+                    "flow {} from port {}: queue {} requested, {} in effect, {verdict} ({})",
                     flow.flow,
                     flow.source_port,
                     queue(found.asked_queue),

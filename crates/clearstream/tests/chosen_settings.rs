@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{assert_published, run};
+use clearstream_schema::CoreList;
+use clearstream_testkit::lab::two_hosts;
+use common::{Lab, assert_published, run};
 use serde_json::Value;
 
 /// Long enough for a search: a tenth of the duration.
@@ -103,4 +105,53 @@ fn one_of_both_is_chosen_where_the_other_is_named() {
     let trials = document["choice"]["trials"].as_array().unwrap();
     assert!(trials.iter().all(|trial| trial.get("transfer").is_none()), "{trials:?}");
     assert_eq!(document["summary"]["client_settings"]["flows"][0]["transfer_bytes"], 128 << 10);
+}
+
+/// L2 cache of the first core as the kernel describes it, bytes.
+fn l2_cache() -> Option<u64> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/cache/index2/size").ok()?;
+    Some(text.trim().strip_suffix('K')?.parse::<u64>().ok()? << 10)
+}
+
+/// A delay line makes two hosts of two namespaces: no trials, cores by the ranking of
+/// `place`, the size by the caches.
+#[test]
+fn root_between_two_hosts_cores_are_ranked_and_the_size_follows_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("chosen-{}", std::process::id());
+    let file = folder.path().join("lab.toml");
+    std::fs::write(&file, two_hosts(&name, "delay = \"1ms\"\nbackend = \"delay-line\"")).unwrap();
+    let lab = Lab::up(&file, &name);
+    let flow = |more: &[&str]| {
+        let words = ["flow", "--lab", &lab.0, "--flows", "2", "-t", "2s", "-O", "0s", "--json"];
+        run(&[words.as_slice(), more].concat()).json()
+    };
+    let document = flow(&[]);
+    let choice = &document["choice"];
+    let reason = choice["reason"].as_str().unwrap();
+    assert!(reason.contains("cores: the ranking of `place` for each host's interface"), "{reason}");
+    assert_eq!(choice["trials"].as_array().map(Vec::len), Some(0), "the path is somebody's: {choice}");
+    // The kernel's effective values, of each flow at both ends.
+    for (side, key) in [("client_settings", "sender_cores"), ("server_settings", "receiver_cores")] {
+        let chosen: CoreList = serde_json::from_value(choice["chosen"][key].clone()).unwrap();
+        let flows = document["summary"][side]["flows"].as_array().unwrap();
+        let pinned: Vec<Option<u64>> = flows.iter().map(|flow| flow["pinned_core"].as_u64()).collect();
+        let wanted: Vec<Option<u64>> = chosen.0.iter().map(|core| Some(u64::from(*core))).collect();
+        assert_eq!((pinned.len(), &pinned), (2, &wanted), "{side}");
+        assert_ne!(pinned[0], pinned[1], "a core for each flow");
+    }
+    if let Some(cache) = l2_cache() {
+        assert!(reason.contains("half of the smaller L2 cache of both hosts"), "{reason}");
+        let size = document["summary"]["client_settings"]["flows"][0]["transfer_bytes"].as_u64().unwrap();
+        assert!(size <= cache.max(256 << 10) && size.is_power_of_two(), "{size} of {cache}");
+    }
+
+    let document = flow(&["--cores", "scheduler"]);
+    assert!(document["choice"]["chosen"].get("sender_cores").is_none(), "{}", document["choice"]);
+    for side in ["client_settings", "server_settings"] {
+        let flows = document["summary"][side]["flows"].as_array().unwrap();
+        assert!(flows.iter().all(|flow| flow.get("pinned_core").is_none()), "{side}");
+    }
+    let document = flow(&["--cores", "scheduler", "--transfer", "128KiB"]);
+    assert!(document.get("choice").is_none(), "{}", document["choice"]);
 }

@@ -197,7 +197,7 @@ fn root_text_in_place_of_an_agent_is_shown() {
 fn root_a_host_that_hangs_after_the_login_is_reported_and_given_up() {
     let world = World::new("e2e-hang", &["ForceCommand=exec sleep 600"]);
     let flow = world.run(&["flow", "dtn2"]);
-    flow.refused(3, &["no agent answered"]);
+    flow.refused(3, &["no agent responded"]);
     assert!(flow.stderr.contains("connected to dtn2, waiting for its agent"), "{}", flow.stderr);
 }
 

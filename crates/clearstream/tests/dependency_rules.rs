@@ -15,9 +15,9 @@ use serde_json::Value;
 /// Groups from the bottom up; a crate uses its own group and those below.
 const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
-    &["sys", "netlink", "host", "control", "configfile", "testkit"],
+    &["sys", "netlink", "host", "routing", "control", "configfile", "lint", "testkit"],
     &["lab", "workload", "flow", "probe", "message", "plan", "iperf3", "iwarp", "rdma"],
-    &["tune", "place", "route", "failover"],
+    &["tune", "place", "netconfig", "route", "prove", "watch", "failover"],
     &["record", "study", "diagnose", "improve"],
     &["report", "clearstream"],
 ];
@@ -172,6 +172,50 @@ fn studies_records_and_reports_name_no_workload() {
     }
 }
 
+/// Where the report reads documents of workloads, for the figures that are theirs alone. Everything
+/// else is drawn from metrics, series and settings, which every workload has.
+const READERS_OF_DOCUMENTS: [&str; 2] = ["crates/report/src/csv.rs", "crates/report/src/digest.rs"];
+
+#[test]
+fn studies_and_records_name_no_document_of_a_workload() {
+    let (constants, names) = workload_documents();
+    assert!(constants.contains(&"FLOW_SUMMARY_SCHEMA".to_owned()), "{constants:?}");
+    let quoted = names.iter().map(|name| format!("\"{name}\""));
+    let words: Vec<String> = constants.iter().cloned().chain(quoted).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    assert_eq!(places(&["workload", "study", "record"], &words), Vec::<String>::new());
+    let found = places(&["report"], &words);
+    let elsewhere: Vec<_> = found
+        .iter()
+        .filter(|place| !READERS_OF_DOCUMENTS.iter().any(|file| place.starts_with(&format!("{file}:"))))
+        .collect();
+    assert!(elsewhere.is_empty(), "draw from metrics, series and settings: {elsewhere:?}");
+    for file in READERS_OF_DOCUMENTS {
+        assert!(found.iter().any(|place| place.starts_with(file)), "{file} needs no entry any more");
+    }
+}
+
+/// Constants and names of the documents that workloads add to their outcomes, found where they do.
+fn workload_documents() -> (Vec<String>, Vec<String>) {
+    let folders = WORKLOADS.into_iter().chain(["schema"]);
+    let all: Vec<String> = folders.flat_map(sources).map(|(_, code)| code).collect();
+    let mut constants: Vec<String> = all
+        .iter()
+        .flat_map(|code| code.split(".with_detail(").skip(1))
+        .filter_map(|rest| Some(rest.split_once(',')?.0.trim().to_owned()))
+        .collect();
+    constants.sort();
+    constants.dedup();
+    let name_of = |constant: &String| {
+        let declared = format!("pub const {constant}: &str = \"");
+        let name = all.iter().find_map(|code| Some(code.split_once(declared.as_str())?.1.split_once('"')?.0));
+        name.unwrap_or_else(|| panic!("{constant}: declare it in one line")).to_owned()
+    };
+    let names = constants.iter().map(name_of).collect();
+    assert!(constants.len() >= WORKLOADS.len(), "every workload has one: {constants:?}");
+    (constants, names)
+}
+
 #[test]
 fn the_bottom_uses_no_member() {
     let crates = crates();
@@ -206,7 +250,7 @@ fn only_netlink_names_netlink_and_only_the_command_names_clap() {
             let is_schema = dependency["name"] == "clearstream-schema";
             assert!(
                 !(is_schema && features.contains(&"cli")) || name == "clearstream",
-                "{name} asks for clap"
+                "{name} requests clap"
             );
             if name == "schema" && dependency["name"] == "clap" {
                 assert_eq!(dependency["optional"], true, "clap is behind a feature of schema");

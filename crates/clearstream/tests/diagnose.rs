@@ -274,7 +274,7 @@ fn loopback_accuses_nobody() {
 }
 
 /// Full at 300 Mb/s with room in every buffer: the path is the limit, and no
-/// host is told to change anything.
+/// host is requested to change anything.
 #[test]
 fn root_a_path_used_to_its_capacity_accuses_nobody() {
     let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

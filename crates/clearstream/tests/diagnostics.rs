@@ -21,7 +21,7 @@ fn of_level<'a>(log: &'a str, level: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn nothing_is_logged_unless_it_is_asked_for() {
+fn nothing_is_logged_unless_it_is_requested() {
     let ended = run(&[["probe", "localhost"].as_slice(), &PROBE].concat());
     ended.ok();
     assert!(!ended.stderr.contains("session{"), "{}", ended.stderr);
@@ -87,7 +87,7 @@ fn a_daemon_logs_the_calls_of_its_controllers() {
 }
 
 #[test]
-fn root_a_keeper_logs_what_it_is_asked_for() {
+fn root_a_keeper_logs_what_it_is_requested() {
     let folder = tempfile::tempdir().unwrap();
     let (lab, log) = (folder.path().join("lab.toml"), folder.path().join("log"));
     fs::write(&lab, two_hosts("e2e-keeper-log", "mtu = 1500")).unwrap();
@@ -98,7 +98,7 @@ fn root_a_keeper_logs_what_it_is_asked_for() {
     run(&["lab", "show", "e2e-keeper-log"]).ok();
     drop(up);
     let log = fs::read_to_string(&log).unwrap();
-    for said in ["the lab is up", "Stats", "asked to stop"] {
+    for said in ["the lab is up", "Stats", "stop requested"] {
         assert!(log.contains(said), "{said}: {log}");
     }
 }

@@ -13,12 +13,15 @@ use serde_json::Value;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// What has no end or no document, and says so.
-const WITHOUT: [&str; 5] = ["completions", "lab exec", "lab shell", "rdma serve", "serve"];
+/// What has no document, and says so.
+const WITHOUT: [&str; 3] = ["completions", "lab exec", "lab shell"];
 
-/// What needs a privilege or changes the host: the tests of each read its
-/// document through `Run::json`, which validates it too.
-const PRIVILEGED: [&str; 21] = [
+/// What ends when it is stopped: `tests/daemons.rs`.
+const DAEMONS: [&str; 2] = ["rdma serve", "serve"];
+
+/// What needs a privilege or changes the host: `tests/streams.rs` and the tests of
+/// each read its document, which is validated too.
+const PRIVILEGED: [&str; 26] = [
     "cc load",
     "cc unload",
     "deploy",
@@ -27,6 +30,11 @@ const PRIVILEGED: [&str; 21] = [
     "lab fault",
     "lab show",
     "lab up",
+    "plan apply",
+    "plan confirm",
+    "plan recover",
+    "plan revert",
+    "plan verify",
     "route apply",
     "route confirm",
     "route drain",
@@ -57,11 +65,60 @@ title = "one flow"
 workload = "flow"
 figure = "throughput"
 repetitions = 1
+[[experiment]]
+name = "pairs"
+title = "both directions"
+workload = "all-pairs"
+figure = "bars"
+[experiment.all-pairs]
+duration = "200ms"
+warm-up = "50ms"
+[[experiment]]
+name = "messages"
+title = "two sizes"
+workload = "message"
+figure = "curve"
+[experiment.message]
+sizes = "1B-2B"
+duration = "20ms"
+warm-up = "5ms"
+[[experiment]]
+name = "writes"
+title = "writes"
+workload = "rdma"
+figure = "bars"
+[experiment.rdma]
+duration = "50ms"
+warm-up = "10ms"
+[[experiment]]
+name = "calls"
+title = "a call"
+workload = "verbs-calls"
+figure = "bars"
+[experiment.verbs-calls]
+count = 5
 "#;
+
+/// Every workload that keeps samples, with the schema of one.
+const SAMPLES: [(&str, &str); 5] = [
+    ("flow", "interval"),
+    ("all-pairs", "pair-goodput"),
+    ("message", "message-point"),
+    ("rdma", "rdma-sample"),
+    ("verbs-calls", "verbs-sample"),
+];
+
+/// Checks a sample of a workload, or of a verb of it (`rdma write`).
+fn assert_sample(workload: &str, sample: &Value) {
+    let is_it = |(name, _): &&(&str, &str)| workload.split(' ').next() == Some(*name);
+    let (_, schema) =
+        SAMPLES.iter().find(is_it).unwrap_or_else(|| panic!("{workload}: samples of no schema"));
+    assert_valid(schema, sample);
+}
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 34] = [
+const RUN: [(&str, &str, &str); 37] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
@@ -92,10 +149,13 @@ const RUN: [(&str, &str, &str); 34] = [
     ("study list", "", "study-list"),
     ("study run", "TMP/study.toml --to localhost --dry-run", "study-plan"),
     ("study run", "TMP/study.toml --to localhost --runs TMP/runs", "study-end"),
+    ("plan history", "", "journals"),
     ("tune history", "", "journals"),
     ("tune lint", "ROOT/fixtures/configs/clearstream-40ge/sysctl.conf", "lint"),
     ("tune plan", "--rate 10Gb/s --rtt 17ms --from SERVER --out TMP/plan.json", "plan"),
     ("tune render", "TMP/plan.json --as sysctl.d --out TMP/etc", "rendered-plan"),
+    ("plan show", "TMP/plan.json", "plan"),
+    ("plan render", "TMP/plan.json --as sysctl.d --out TMP/etc-too", "rendered-plan"),
 ];
 
 /// "Verifying the RSS hash calculation", Microsoft.
@@ -120,7 +180,8 @@ fn every_verb_is_in_one_of_the_lists() {
     command.build();
     leaves(&command, "", &mut verbs);
     let run = RUN.iter().map(|(verb, _, _)| *verb);
-    let listed: BTreeSet<String> = run.chain(WITHOUT).chain(PRIVILEGED).map(str::to_owned).collect();
+    let listed: BTreeSet<String> =
+        run.chain(WITHOUT).chain(DAEMONS).chain(PRIVILEGED).map(str::to_owned).collect();
     assert_eq!(verbs, listed, "left: the verbs there are; right: those that are tested here or elsewhere");
 }
 
@@ -147,11 +208,7 @@ fn run_all(option: &str, mut check: impl FnMut(&str, &str, &str)) {
     }
 }
 
-/// A list has no name: the one that is expected.
 fn check_document(verb: &str, name: &str, document: &Value) {
-    if document.is_array() {
-        return assert_valid(name, document);
-    }
     assert_eq!(document["schema"], format!("clearstream.{name}"), "{verb}");
     assert_published(document);
     check_provenance(verb, &document["provenance"]);
@@ -198,9 +255,14 @@ fn every_verb_streams_events_and_ends_with_the_same_document() {
         for event in &events {
             assert_published(event);
             assert_eq!(event["schema"], "clearstream.event");
+            let workload = event["workload"].as_str().unwrap();
             // In a trial of a study the workload is that of the trial.
-            let workload = if event.get("trial").is_some() { "flow" } else { verb };
-            assert_eq!(event["workload"], workload, "{verb}");
+            let is_trial = event.get("trial").is_some() && SAMPLES.iter().any(|(name, _)| *name == workload);
+            assert!(workload == verb || is_trial, "{verb}: {event}");
+            if event["kind"] == "interval" {
+                assert_sample(workload, &event["payload"]);
+                kinds.insert(format!("{workload} sample"));
+            }
         }
         assert_eq!(last["kind"], "result", "{verb}");
         check_document(verb, name, &last["payload"]);
@@ -217,11 +279,37 @@ fn every_verb_streams_events_and_ends_with_the_same_document() {
         "study run state",
         "study run progress",
         "study run interval",
+        "message interval",
+        "all-pairs sample",
+        "verbs-calls sample",
         "tune lint finding",
         "diagnose finding",
     ] {
         assert!(kinds.contains(wanted), "no event: {wanted}: {kinds:?}");
     }
+}
+
+/// A record's samples are what the stream shows of its trials.
+#[test]
+fn every_line_of_samples_keeps_to_the_schema_of_its_workload() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = folder.path().join("study.toml");
+    fs::write(&study, STUDY).unwrap();
+    let (study, runs) = (study.to_str().unwrap(), folder.path().join("runs"));
+    let words = ["study", "run", study, "--to", "localhost", "--runs", runs.to_str().unwrap(), "--json"];
+    let ended = run(&words).json();
+    let record = std::path::Path::new(ended["folder"].as_str().unwrap());
+    let mut seen = BTreeSet::new();
+    for line in fs::read_to_string(record.join("trials.jsonl")).unwrap().lines() {
+        let trial: Value = serde_json::from_str(line).unwrap();
+        let workload = trial["workload"].as_str().unwrap();
+        let samples = fs::read_to_string(record.join(trial["samples"].as_str().unwrap())).unwrap();
+        for sample in samples.lines() {
+            assert_sample(workload, &serde_json::from_str(sample).unwrap());
+            seen.insert(workload.to_owned());
+        }
+    }
+    assert_eq!(seen, SAMPLES.map(|(workload, _)| workload.to_owned()).into());
 }
 
 /// Standard output holds one document, also of what failed.
@@ -283,7 +371,7 @@ fn a_printed_plan_is_taken_as_a_file() {
 
 #[test]
 fn what_has_no_document_says_so() {
-    for line in ["serve", "rdma serve", "completions bash", "lab exec a b c", "lab shell a b"] {
+    for line in ["completions bash", "lab exec a b c", "lab shell a b"] {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         let all: Vec<&str> = [verb, "--json"].into_iter().chain(rest.split_whitespace()).collect();
         run(&all).refused(2, &["no JSON document"]);

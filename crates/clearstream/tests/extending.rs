@@ -1,15 +1,19 @@
-//! The example of docs/extending.md: a workload that is one file, run by a
-//! study over a lab, drawn and compared, with no other file of the program
-//! changed.
+//! The example of docs/extending.md: a workload that is one file, with the calls
+//! of its agents, run by a study over a lab, drawn and compared, with no other
+//! file of the program changed.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
 
 use std::{path::Path, process::Command, time::Duration};
 
+use clearstream_control::{Call, Done};
+use clearstream_host::calls::Inspect;
 use clearstream_record::Reader;
+use clearstream_schema::scope::Right;
 use clearstream_study::{PRACTICAL_RATIO, compare_levels};
 use common::{Lab, finish};
+use serde::{Deserialize, Serialize};
 
 /// Programs of the package `workload` are not this package's: cargo says where
 /// it has put them.
@@ -27,7 +31,8 @@ fn root_the_example_workload_is_run_drawn_and_compared() {
     command
         .arg("extending")
         .arg(&run)
-        .env("CLEARSTREAM", env!("CARGO_BIN_EXE_clearstream"))
+        // Its agents are itself.
+        .env_remove("CLEARSTREAM")
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
     let output = finish(command.spawn().unwrap(), Duration::from_secs(60));
@@ -49,4 +54,31 @@ fn root_the_example_workload_is_run_drawn_and_compared() {
     let compared = compare_levels(&reader, "mtu=1500", "mtu=9000", None, PRACTICAL_RATIO).unwrap();
     assert_eq!(compared.cells.len(), 3);
     assert!(compared.cells.iter().all(|cell| cell.metric.name == "handshake" && cell.pair_count == 6));
+}
+
+/// What an agent of the example serves: its own calls beside those of the host, and no others.
+#[test]
+fn the_example_is_an_agent_with_calls_of_its_own() {
+    #[derive(Serialize, Deserialize)]
+    struct Accept {}
+    impl Call for Accept {
+        const NAME: &'static str = "handshake-accept";
+        const NEEDS: Right = Right::Measure;
+        type Reply = Done;
+    }
+    #[derive(Serialize, Deserialize)]
+    struct Unknown {}
+    impl Call for Unknown {
+        const NAME: &'static str = "handshake-unknown";
+        const NEEDS: Right = Right::Measure;
+        type Reply = Done;
+    }
+    let mut command = Command::new(example("handshake"));
+    command.arg("agent");
+    let mut peer = clearstream_control::spawn(command, "toy").unwrap();
+    assert!(!peer.call(&Inspect {}).unwrap().processing_units.is_empty());
+    let refused = peer.call(&Accept {}).unwrap_err().to_string();
+    assert!(refused.contains("nothing listens here"), "its own refusal: {refused}");
+    let refused = peer.call(&Unknown {}).unwrap_err().to_string();
+    assert!(refused.contains("handshake-unknown"), "{refused}");
 }

@@ -61,12 +61,14 @@ fn root_times_of_a_lab_are_written_as_elsewhere() {
 #[test]
 fn verify_and_revert_each_name_what_cannot_be_done() {
     let folder = tempfile::tempdir().unwrap();
-    for (verb, word) in [("tune", "verify"), ("tune", "revert"), ("route", "verify"), ("route", "revert")] {
-        let mut command = clearstream(&[verb, word]);
-        command.env("CLEARSTREAM_PLANS", folder.path());
-        let ended = finish(command.spawn().unwrap(), Duration::from_secs(20));
-        let participle = if word == "verify" { "could be verified" } else { "could be reverted" };
-        ended.refused(2, &[participle, "clearstream tune history"]);
+    for verb in ["plan", "tune", "route"] {
+        for word in ["verify", "revert"] {
+            let mut command = clearstream(&[verb, word]);
+            command.env("CLEARSTREAM_PLANS", folder.path());
+            let ended = finish(command.spawn().unwrap(), Duration::from_secs(20));
+            let participle = if word == "verify" { "could be verified" } else { "could be reverted" };
+            ended.refused(2, &[participle, "clearstream plan history"]);
+        }
     }
 }
 
@@ -102,7 +104,7 @@ fn the_daemons_unit_is_one_that_systemd_takes() {
     let text = run(&["serve", "--listen", "192.0.2.1:5740", "--queue", "--unit"]);
     let unit = folder.path().join("clearstream-serve.service");
     fs::write(&unit, text.ok()).unwrap();
-    for part in ["Type=notify", "--listen 192.0.2.1:5740 --queue", "--identity /var/lib/clearstream"] {
+    for part in ["Type=notify", "--listen 192.0.2.1:5740 --queue", "--identity /var/lib/clearstream/serve"] {
         assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
     }
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output().unwrap();
@@ -128,6 +130,6 @@ fn the_daemon_notifies_its_service_manager() {
     let ready = notice();
     assert!(ready.starts_with("READY=1\nSTATUS=listening on 127.0.0.1:"), "{ready}");
     signal(daemon.id(), "TERM");
-    assert_eq!(notice(), "STOPPING=1");
+    assert_eq!(notice(), "STOPPING=1\n");
     finish(daemon, Duration::from_secs(20)).ok();
 }

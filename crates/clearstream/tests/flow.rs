@@ -4,9 +4,9 @@
 
 mod common;
 
-use std::{net::TcpListener, time::Duration};
+use std::{net::TcpListener, process::Child, time::Duration};
 
-use common::{alive, assert_valid, children, clearstream, eventually, finish, run, signal};
+use common::{alive, assert_valid, children, clearstream, eventually, finish, run, signal, until_line};
 
 const SHORT: [&str; 6] = ["--duration", "1s", "--warm-up", "200ms", "--interval", "200ms"];
 
@@ -74,10 +74,10 @@ fn says_which_sysctl_caps_the_window() {
     let document = flow(&["--json", "--window", &wanted]).json();
     let notices = document["summary"]["notices"].to_string();
     assert!(notices.contains("net.core.rmem_max") && notices.contains("net.core.wmem_max"), "{notices}");
-    let in_force =
+    let effective =
         document["summary"]["server_settings"]["flows"][0]["receive_buffer_bytes"].as_u64().unwrap();
     assert_eq!(
-        in_force,
+        effective,
         cap * 2,
         "socket(7): the kernel doubles the value and caps it at rmem_max before that"
     );
@@ -112,28 +112,28 @@ fn says_that_a_host_is_unknown() {
     run(&["flow", "nowhere.invalid"]).refused(3, &["nowhere.invalid"]);
 }
 
+/// A flow of 30 s that has sent data: its first interval was printed. Settings are chosen
+/// by trials before that, so that the time it takes depends on the machine's load.
+fn flowing() -> Child {
+    let arguments = ["flow", "localhost", "--duration", "30s", "--interval", "200ms", "--warm-up", "0s"];
+    let mut child = clearstream(&arguments).spawn().unwrap();
+    until_line(&mut child, &[" s ", "b/s"]);
+    child
+}
+
+/// Longest wait for an end: far below the 30 s of the flow, far above what it takes.
+const END_TIMEOUT: Duration = Duration::from_secs(20);
+
 #[test]
 fn keeps_the_figures_when_interrupted() {
     // A terminal that goes away sends HUP, to the agents of the group too.
     for (name, to_agents) in [("INT", false), ("HUP", true)] {
-        let child = clearstream(&[
-            "flow",
-            "localhost",
-            "--duration",
-            "30s",
-            "--interval",
-            "200ms",
-            "--warm-up",
-            "0s",
-        ])
-        .spawn()
-        .unwrap();
-        std::thread::sleep(Duration::from_millis(1500));
+        let child = flowing();
         let agents = if to_agents { children(child.id()) } else { Vec::new() };
         for pid in agents.into_iter().chain([child.id()]) {
             signal(pid, name);
         }
-        let run = finish(child, Duration::from_secs(10));
+        let run = finish(child, END_TIMEOUT);
         assert_eq!(run.code(), 130, "{name}: {}", run.stderr);
         assert!(run.stdout.contains("test ended early"), "{name}: {}", run.stdout);
     }
@@ -141,39 +141,33 @@ fn keeps_the_figures_when_interrupted() {
 
 #[test]
 fn keeps_the_figures_when_an_agent_is_killed() {
-    let child =
-        clearstream(&["flow", "localhost", "--duration", "30s", "--interval", "200ms", "--warm-up", "0s"])
-            .spawn()
-            .unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    let child = flowing();
     let agents = children(child.id());
     assert_eq!(agents.len(), 2, "one agent for each side");
     signal(agents[1], "KILL");
-    let run = finish(child, Duration::from_secs(10));
+    let run = finish(child, END_TIMEOUT);
     assert_eq!(run.code(), 6, "{}", run.stderr);
     assert!(run.stdout.contains("test ended early"), "{}", run.stdout);
-    eventually(Duration::from_secs(10), "the other agent ends", || agents.iter().all(|agent| !alive(*agent)));
+    eventually(END_TIMEOUT, "the other agent ends", || agents.iter().all(|agent| !alive(*agent)));
 }
 
 #[test]
 fn leaves_no_agent_when_it_is_killed() {
-    let mut child = clearstream(&["flow", "localhost", "--duration", "30s"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    let mut child = flowing();
     let agents = children(child.id());
     assert_eq!(agents.len(), 2);
     child.kill().unwrap();
     child.wait().unwrap();
-    eventually(Duration::from_secs(10), "both agents end", || agents.iter().all(|agent| !alive(*agent)));
+    eventually(END_TIMEOUT, "both agents end", || agents.iter().all(|agent| !alive(*agent)));
 }
 
 #[test]
 fn ends_at_once_when_interrupted_twice() {
-    let child = clearstream(&["flow", "localhost", "--duration", "30s", "--warm-up", "0s"]).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    let child = flowing();
     let agents = children(child.id());
     signal(child.id(), "INT");
     signal(child.id(), "INT");
-    let run = finish(child, Duration::from_secs(10));
+    let run = finish(child, END_TIMEOUT);
     assert_eq!(run.code(), 130, "{}", run.stderr);
-    eventually(Duration::from_secs(10), "both agents end", || agents.iter().all(|agent| !alive(*agent)));
+    eventually(END_TIMEOUT, "both agents end", || agents.iter().all(|agent| !alive(*agent)));
 }

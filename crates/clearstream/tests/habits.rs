@@ -6,6 +6,8 @@ mod common;
 
 use std::time::Duration;
 
+use clap::CommandFactory as _;
+use clearstream::verbs::Cli;
 use clearstream_testkit::lab::two_hosts;
 use common::{Lab, assert_valid, clearstream, finish, run};
 use serde_json::Value;
@@ -45,7 +47,7 @@ fn every_verb_fits_80_columns() {
         "tune plan --rate 40Gb/s --rtt 17ms --from SERVER",
         "tune lint --from SERVER",
         "tune lint ROOT/fixtures/configs/clearstream-40ge/sysctl.conf",
-        "tune history",
+        "plan history",
         "place rank eth1 --from SERVER",
         "place plan eth1 --from SERVER",
         "place ports --source 192.0.2.1 --address 198.51.100.2 --queue-count 8 --key KEY",
@@ -294,4 +296,43 @@ fn root_a_dscp_by_name_is_on_the_wire() {
         seen += 1;
     }
     assert_eq!(seen, names.len());
+}
+
+/// Verbs below a command that have an argument.
+fn verbs_with(argument: &str, command: &clap::Command, path: &[String], found: &mut Vec<Vec<String>>) {
+    for verb in command.get_subcommands() {
+        let path = [path, &[verb.get_name().to_owned()]].concat();
+        verbs_with(argument, verb, &path, found);
+        if verb.get_arguments().any(|known| known.get_id() == argument) {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_other_host_is_named_in_the_same_forms_with_every_verb_and_once() {
+    let mut command = Cli::command();
+    command.build();
+    let mut verbs = Vec::new();
+    verbs_with("remote_program", &command, &[], &mut verbs);
+    verbs.retain(|verb| verb[0] != "deploy" && verb[0] != "route");
+    assert_eq!(
+        verbs.len(),
+        10,
+        "flow, probe, message, diagnose, improve, study run, place ports, rdma: {verbs:?}"
+    );
+    for verb in &verbs {
+        let mut words: Vec<&str> = verb.iter().map(String::as_str).collect();
+        if words == ["study", "run"] {
+            words.push("iwarp-verbs");
+        }
+        let twice = run(&[&words[..], &["here.invalid", "--to", "there.invalid"]].concat());
+        twice.refused_by_usage("cannot be used with");
+        assert!(twice.stderr.contains("--to <HOST>"), "{verb:?}: {}", twice.stderr);
+        // The positional of rdma is a server that listens, which is found without an agent.
+        let forms: &[&[&str]] = &[&["nowhere.invalid"], &["--to", "nowhere.invalid"]];
+        for form in forms {
+            run(&[&words[..], form].concat()).refused(3, &["nowhere.invalid"]);
+        }
+    }
 }

@@ -4,7 +4,12 @@
 
 mod common;
 
-use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use common::{Lab, assert_valid, clearstream, eventually, finish, run, signal};
 use serde_json::Value;
@@ -132,39 +137,117 @@ fn agents_of(lab: &str, host: &str) -> Vec<u32> {
     numbers.filter(is_it).collect()
 }
 
+/// A study over the triangle, once its first trial measures.
+struct Running {
+    lab: Lab,
+    hosts: String,
+    study: String,
+    child: std::process::Child,
+    record: PathBuf,
+}
+
+impl Running {
+    fn start(folder: &Path, lab: &str) -> Self {
+        let lab = triangle(folder, lab);
+        let (hosts, study, runs) = (hosts_file(folder, &lab.0), study(folder, "1s"), folder.join("runs"));
+        let arguments = ["study", "run", &study, "--hosts", &hosts, "--runs", runs.to_str().unwrap()];
+        let child = clearstream(&arguments).spawn().unwrap();
+        let record = loop {
+            let started = fs::read_dir(&runs).ok().and_then(|mut folders| folders.next());
+            match started.map(|folder| folder.unwrap().path()) {
+                // The first trial has begun when its samples are written.
+                Some(record)
+                    if fs::read_dir(record.join("samples")).is_ok_and(|mut files| files.next().is_some()) =>
+                {
+                    break record;
+                }
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        Self { lab, hosts, study, child, record }
+    }
+
+    /// How it ended, in one line of words; no agent is left on any host.
+    fn ended(self, code: i32) -> Ended {
+        let ended = finish(self.child, Duration::from_secs(60));
+        assert_eq!(ended.code(), code, "{}", ended.stderr);
+        for host in ["a", "b", "c"] {
+            eventually(Duration::from_secs(10), "no agent is left", || {
+                agents_of(&self.lab.0, host).is_empty()
+            });
+        }
+        let prose = format!("{} {}", ended.stdout, ended.stderr);
+        let prose = prose.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ended { lab: self.lab, hosts: self.hosts, study: self.study, record: self.record, prose }
+    }
+}
+
+struct Ended {
+    lab: Lab,
+    hosts: String,
+    study: String,
+    record: PathBuf,
+    prose: String,
+}
+
+impl Ended {
+    fn trials(&self) -> String {
+        fs::read_to_string(self.record.join("trials.jsonl")).unwrap()
+    }
+
+    /// Goes on with the run, which then has both trials.
+    fn resume(&self) {
+        let record = self.record.to_str().unwrap();
+        run(&["study", "run", &self.study, "--hosts", &self.hosts, "--resume", record]).ok();
+        let trials = self.trials();
+        assert_eq!(trials.matches("\"measured\":{\"complete\":true").count(), 2, "{trials}");
+    }
+}
+
 #[test]
 fn root_a_host_that_is_lost_in_the_middle_is_named_and_the_run_can_be_resumed() {
     let folder = tempfile::tempdir().unwrap();
-    let lab = triangle(folder.path(), "e2e-lost-host");
-    let hosts = hosts_file(folder.path(), &lab.0);
-    let study = study(folder.path(), "1s");
-    let runs = folder.path().join("runs");
-    let arguments = ["study", "run", &study, "--hosts", &hosts, "--runs", runs.to_str().unwrap()];
-    let child = clearstream(&arguments).spawn().unwrap();
-    let record = loop {
-        let started = fs::read_dir(&runs).ok().and_then(|mut folders| folders.next());
-        match started.map(|folder| folder.unwrap().path()) {
-            // The first trial has begun when its samples are written.
-            Some(record)
-                if fs::read_dir(record.join("samples")).is_ok_and(|mut files| files.next().is_some()) =>
-            {
-                break record;
-            }
-            _ => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
-    signal(agent_of(&lab.0, "b"), "KILL");
-    let ended = finish(child, Duration::from_secs(60));
-    assert_eq!(ended.code(), 6, "{}", ended.stderr);
-    let prose = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    let running = Running::start(folder.path(), "e2e-lost-host");
+    signal(agent_of(&running.lab.0, "b"), "KILL");
+    let ended = running.ended(6);
+    let prose = &ended.prose;
     assert!(prose.contains("b: the connection to its agent was lost"), "{prose}");
     assert!(prose.contains("--resume"), "{prose}");
-    // The agents of the other hosts end, too.
-    for host in ["a", "b", "c"] {
-        eventually(Duration::from_secs(10), "no agent is left", || agents_of(&lab.0, host).is_empty());
-    }
-    let resume = ["study", "run", &study, "--hosts", &hosts, "--resume", record.to_str().unwrap()];
-    run(&resume).ok();
-    let trials = fs::read_to_string(record.join("trials.jsonl")).unwrap();
-    assert_eq!(trials.matches("\"measured\":{\"complete\":true").count(), 2, "{trials}");
+    ended.resume();
+}
+
+/// Frozen, as a host whose kernel hangs: nothing closes a connection.
+#[test]
+fn root_a_host_that_freezes_in_the_middle_is_named_and_the_run_can_be_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), "e2e-frozen-host");
+    signal(agent_of(&running.lab.0, "b"), "STOP");
+    let ended = running.ended(6);
+    let prose = &ended.prose;
+    assert!(prose.contains("b: the connection to its agent was lost: nothing was received for"), "{prose}");
+    assert!(prose.contains("--resume"), "{prose}");
+    ended.resume();
+}
+
+/// A cable is cut while control goes on another way: pairs over it fail and are named, and
+/// the study goes on with what is left of it.
+#[test]
+fn root_a_path_that_is_cut_in_the_middle_fails_its_trials_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), "e2e-cut-path");
+    run(&["lab", "fault", &running.lab.0, "b:eth1", "cut"]).ok();
+    let ended = running.ended(8);
+    let prose = &ended.prose;
+    assert!(prose.contains("b to c: "), "{prose}");
+    assert!(!prose.contains("agent was lost"), "{prose}");
+    let trials = ended.trials();
+    assert_eq!(trials.lines().count(), 2, "the second trial was tried, too: {trials}");
+    let documents: Vec<Value> = trials.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    documents.iter().for_each(|trial| assert_valid("trial", trial));
+    // What had been measured before is kept; the cut came after the first pair.
+    assert!(ended.record.join(documents[0]["samples"].as_str().unwrap()).exists());
+    let message = documents[1]["outcome"]["failed"]["message"].as_str().unwrap();
+    assert!(message.contains("b to c: ") && message.contains("no connection to 10.3.0.3"), "{message}");
+    run(&["lab", "fault", &ended.lab.0, "--clear"]).ok();
+    ended.resume();
 }

@@ -25,7 +25,7 @@ fn a_captured_host_reads_as_the_live_one() {
     run(&["inspect", "--capture", bundle]).ok();
     let live = run(&["inspect", "--json"]).json();
     let captured = run(&["inspect", "--from", bundle, "--json", "--svg", picture]).json();
-    for part in ["packages", "llc_groups", "pci_devices"] {
+    for part in ["packages", "llc_groups", "l2_cache_bytes", "pci_devices"] {
         assert_eq!(captured[part], live[part], "{part}");
     }
     assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use clearstream_improve::{Bench as _, PeersBench};
+use clearstream_improve::{PeersTestbed, Testbed as _};
 use clearstream_schema::{
     diagnosis::End,
     plan::{Effect, Setting, Step},
@@ -127,7 +127,7 @@ fn tester(lab: &str) {
     let address = "10.0.0.2".parse().unwrap();
     let budget = Duration::from_secs(1);
     let hosts = HostSet::pair((&mut client, None), (&mut server, address), None);
-    let mut bench = PeersBench::open(hosts, budget, None).unwrap();
+    let mut testbed = PeersTestbed::open(hosts, budget, None).unwrap();
     let step = |key: &str, value: &str| Step {
         setting: Setting::Sysctl(key.to_owned()),
         current: None,
@@ -135,10 +135,10 @@ fn tester(lab: &str) {
         reason: "a test".to_owned(),
         effect: Effect::Now,
     };
-    let kept = bench.apply(End::Client, &[step("net.ipv4.tcp_sack", "0")]).unwrap().unwrap();
-    bench.keep(End::Client, &kept).unwrap();
-    bench.apply(End::Client, &[step("net.ipv4.tcp_wmem", "4096 16384 67108864")]).unwrap();
-    bench.apply(End::Server, &[step("net.ipv4.tcp_rmem", "4096 131072 67108864")]).unwrap();
+    let kept = testbed.apply(End::Client, &[step("net.ipv4.tcp_sack", "0")]).unwrap().unwrap();
+    testbed.keep(End::Client, &kept).unwrap();
+    testbed.apply(End::Client, &[step("net.ipv4.tcp_wmem", "4096 16384 67108864")]).unwrap();
+    testbed.apply(End::Server, &[step("net.ipv4.tcp_rmem", "4096 131072 67108864")]).unwrap();
     std::thread::sleep(Duration::from_secs(120));
 }
 

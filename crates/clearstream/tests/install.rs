@@ -142,7 +142,13 @@ fn root_the_packages_install_run_and_go_in_a_clean_root() {
         files(place.path()).into_iter().map(|file| place.path().join(file).display().to_string()).collect();
     assert_eq!(packages.len(), 2, "{packages:?}");
     let arguments: Vec<&str> = packages.iter().map(String::as_str).collect();
-    let checked = done("packaging/check", &arguments, &[]);
+    // The program of the tests is no static one, which a package has to hold.
+    let linked = done("ldd", &[&program], &[]);
+    let dynamic = !said(&linked).contains("statically linked");
+    let strict = done("packaging/check", &arguments, &[]);
+    assert_eq!(strict.status.success(), !dynamic, "{}", said(&strict));
+    assert!(!dynamic || said(&strict).contains("FAILED: the program is dynamic"), "{}", said(&strict));
+    let checked = done("packaging/check", &[&["--dynamic"], arguments.as_slice()].concat(), &[]);
     let text = said(&checked);
     assert!(checked.status.success(), "{text}");
     for sentence in ["measured, removed without a trace", "needs no other package"] {
@@ -247,7 +253,7 @@ fn the_demo_and_packages_optimize_the_data_path_fully() {
         assert!(lock.contains(&format!("name = \"{name}\"\n")), "{name} is no package");
     }
     // Link-time optimisation is for packages, and the demo runs what it builds.
-    assert_eq!((demo["lto"].as_str(), package.get("lto")), (Some("off"), None));
+    assert_eq!((demo["lto"].as_str(), package["lto"].as_str()), (Some("off"), Some("fat")));
     assert_eq!(manifest["profile"]["release"]["lto"].as_str(), Some("thin"));
     let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
     assert!(makefile.contains("cargo build --profile demo --locked"), "with cargo's own progress");

@@ -61,11 +61,11 @@ fn a_server_that_lies_ends_the_test_with_a_reason() {
     };
     let cases: [(Vec<u8>, i32, &str); 6] = [
         (vec![9, 254, 0, 0, 0, 134, 0, 0, 0, 2], 4, "lacks the congestion control"),
-        (vec![9, 11], 6, "ended by its operator"),
+        (vec![9, 11], 6, "stopped by its operator"),
         (vec![9, 9], 6, "PARAM_EXCHANGE where CREATE_STREAMS"),
         (vec![7], 3, "is it an iperf3 program"),
         (vec![9], 6, "closed the control connection"),
-        (results("{}"), 6, "where nothing was to come"),
+        (results("{}"), 6, "where nothing was expected"),
     ];
     for (says, code, words) in cases {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -127,7 +127,7 @@ fn root_an_agent_refuses_routes_that_cut_its_controller_off() {
     let before = routes();
     let refused = apply("10.0.0.2/32").unwrap_err().to_string();
     assert!(refused.contains("nothing was changed: it would cut the ssh session from 10.0.0.2"), "{refused}");
-    assert!(refused.contains("clearstream route apply"), "{refused}");
+    assert!(refused.contains("clearstream plan apply"), "{refused}");
     assert_eq!(routes(), before);
     let applied = apply("198.51.100.0/24").unwrap();
     assert!(applied.journal.is_some() && applied.changed_count == 1, "{applied:?}");
@@ -183,7 +183,7 @@ fn root_a_change_under_test_goes_with_its_tester() {
     let is_restored = || {
         eventually(Duration::from_secs(20), "everything is restored", || shown(&lab) == before);
         eventually(Duration::from_secs(20), "no guardian stays", || {
-            processes(&plans, "route guard").is_empty()
+            processes(&plans, "plan guard").is_empty()
         });
         assert!(tune(&["recover"]).ok().contains("nothing was interrupted"));
     };
@@ -204,15 +204,16 @@ fn root_a_change_under_test_goes_with_its_tester() {
     drop(peer);
     // Both are killed: the change stays until somebody recovers it.
     let (peer, journal) = begin();
-    for pid in processes(&plans, "route guard").into_iter().chain(processes(&plans, "agent")) {
+    for pid in processes(&plans, "plan guard").into_iter().chain(processes(&plans, "agent")) {
         signal(pid, "KILL");
     }
     drop(peer);
     eventually(Duration::from_secs(20), "they are gone", || processes(&plans, "agent").is_empty());
     assert!(shown(&lab).contains("67108864"));
     let recovered = tune(&["recover", "--json"]).json();
+    let recovered = &recovered["journals"][0];
     assert_eq!(
-        (recovered[0]["journal"].as_str(), recovered[0]["found"].as_str()),
+        (recovered["journal"].as_str(), recovered["found"].as_str()),
         (Some(&*journal), Some("pending"))
     );
     is_restored();

@@ -190,7 +190,7 @@ fn root_a_proof_shows_shares_and_rates_and_fails_where_a_gateway_is_broken() {
     }
     three.exec("gw2", "sysctl -q -w net.ipv4.ip_forward=0");
     let run =
-        three.prove(&["--rate-time", "0s", "--patience", "1500ms", "--no-path-mtu", "--host", "compute-2"]);
+        three.prove(&["--rate-time", "0s", "--timeout", "1500ms", "--no-path-mtu", "--host", "compute-2"]);
     assert_eq!(run.code(), 8, "{}", run.stderr);
     let broken = document(&run.stdout);
     let findings = broken["findings"].as_array().unwrap();

@@ -20,13 +20,13 @@ use serde_json::Value;
 /// Enough for every path of the code, and no more.
 const SHORT: [&str; 6] = ["--local", "--json", "-t", "60ms", "-O", "10ms"];
 
-/// A far end in a process of its own, on a free port.
-struct FarEnd {
+/// A peer in a process of its own, on a free port.
+struct Server {
     child: Child,
     address: SocketAddr,
 }
 
-impl FarEnd {
+impl Server {
     fn start(arguments: &[&str]) -> Self {
         let mut child = clearstream(&[&["rdma"], arguments, &["--port", "0"]].concat()).spawn().unwrap();
         let mut line = String::new();
@@ -40,7 +40,7 @@ impl FarEnd {
     }
 }
 
-impl Drop for FarEnd {
+impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -109,7 +109,7 @@ fn times_of_single_messages_are_in_order_however_they_are_awaited() {
 }
 
 #[test]
-fn counted_messages_are_as_many_as_asked_for() {
+fn counted_messages_are_as_many_as_requested() {
     for operation in ["send", "write", "read"] {
         let asked =
             ["rdma", operation, "--local", "--json", "-n", "37", "-O", "0s", "-q", "3", "--size", "64"];
@@ -119,7 +119,7 @@ fn counted_messages_are_as_many_as_asked_for() {
 }
 
 #[test]
-fn what_is_in_force_is_what_was_asked_for() {
+fn effective_settings_are_the_requested_ones() {
     let summary = measured("write", &["--no-crc", "--markers", "--revision", "1", "--size", "3000"]);
     let effective = &summary["effective"];
     assert_eq!((&effective["crc"], &effective["revision"]), (&false.into(), &1.into()));
@@ -131,10 +131,10 @@ fn what_is_in_force_is_what_was_asked_for() {
 }
 
 #[test]
-fn people_see_what_is_in_force_a_line_per_size_and_the_figure() {
+fn people_see_effective_settings_a_line_per_size_and_the_figure() {
     let run = run(&["rdma", "write", "--local", "-t", "60ms", "--size", "64,4KiB", "--verify"]);
     let text = run.ok();
-    for expected in ["in force", "inline progress", "MPA revision 2", "CRC32C", "4 KiB", "ok", "goodput"] {
+    for expected in ["in effect", "inline progress", "MPA revision 2", "CRC32C", "4 KiB", "ok", "goodput"] {
         assert!(text.contains(expected), "\"{expected}\" is not in:\n{text}");
     }
     let ping = common::run(&["rdma", "ping", "--local", "--verify", "-v", "-C", "2"]);
@@ -146,7 +146,7 @@ fn people_see_what_is_in_force_a_line_per_size_and_the_figure() {
 
 #[test]
 fn pings_itself_as_two_processes_again_and_again() {
-    let server = FarEnd::start(&["ping", "--serve", "--verify"]);
+    let server = Server::start(&["ping", "--serve", "--verify"]);
     for (count, size) in [("3", "26"), ("20", "65535")] {
         let ping = ["rdma", "ping", &server.target(), "--count", count, "--size", size, "--verify", "--json"];
         let document = run(&ping).json();
@@ -159,7 +159,7 @@ fn pings_itself_as_two_processes_again_and_again() {
 
 #[test]
 fn a_server_of_pings_ends_with_the_rounds_it_was_started_for() {
-    let server = FarEnd::start(&["ping", "--serve", "--count", "5"]);
+    let server = Server::start(&["ping", "--serve", "--count", "5"]);
     let target = server.target();
     run(&["rdma", "ping", &target, "-C", "4"]).ok();
     assert!(alive(server.child.id()), "that was one too few");
@@ -168,8 +168,8 @@ fn a_server_of_pings_ends_with_the_rounds_it_was_started_for() {
 }
 
 #[test]
-fn one_far_end_serves_pings_and_measurements() {
-    let far = FarEnd::start(&["serve"]);
+fn one_server_serves_pings_and_measurements() {
+    let far = Server::start(&["serve"]);
     let target = far.target();
     run(&["rdma", "ping", &target, "--verify"]).ok();
     run(&["rdma", "send", &target, "-n", "10", "-O", "0s"]).ok();
@@ -179,7 +179,7 @@ fn one_far_end_serves_pings_and_measurements() {
 #[test]
 fn the_exchange_is_byte_for_byte_that_of_captured_rpings() {
     for (capture, crc) in [("siw", false), ("siw-crc", true)] {
-        let server = FarEnd::start(&["ping", "--serve", "--once"]);
+        let server = Server::start(&["ping", "--serve", "--once"]);
         let recorder = exchange::Recorder::before(server.address);
         let target = recorder.address.to_string();
         let mut ping = vec!["rdma", "ping", &target, "--count", "2", "--size", "256"];
@@ -257,11 +257,11 @@ fn says_what_is_wrong_with_the_other_end() {
         socket.write_all(&reply).unwrap();
         let _ = socket.read_to_end(&mut Vec::new());
     });
-    run(&["rdma", "write", &target]).refused(4, &["not as `clearstream rdma serve`"]);
+    run(&["rdma", "write", &target]).refused(4, &["not the protocol of `clearstream rdma serve`"]);
     rping.join().unwrap();
 
     // Only pings, and a listener that is there already.
-    let pings = FarEnd::start(&["ping", "--serve"]);
+    let pings = Server::start(&["ping", "--serve"]);
     let target = pings.target();
     run(&["rdma", "write", &target]).refused(4, &["only pings", "rdma serve"]);
     let port = pings.address.port().to_string();
@@ -270,7 +270,7 @@ fn says_what_is_wrong_with_the_other_end() {
 
 #[test]
 fn one_test_at_a_time() {
-    let far = FarEnd::start(&["serve"]);
+    let far = Server::start(&["serve"]);
     let target = far.target();
     let long = ["rdma", "write", &target, "-t", "30s", "-O", "0s", "--wait", "sleep"];
     let mut first = clearstream(&long).spawn().unwrap();
@@ -281,14 +281,14 @@ fn one_test_at_a_time() {
     let first = finish(first, Duration::from_secs(10));
     assert_eq!(first.code(), 130, "{}", first.stderr);
     assert!(first.stdout.contains("ended early") && first.stdout.contains("goodput"), "{}", first.stdout);
-    eventually(Duration::from_secs(10), "the far end is free again", || busy().status.code() == Some(0));
+    eventually(Duration::from_secs(10), "the peer is free again", || busy().status.code() == Some(0));
 }
 
-/// Waits for the first line, which tells what is in force.
+/// Waits for the first line, which has the effective settings.
 fn connected(near: &mut Child) {
     let mut line = String::new();
     BufReader::new(near.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.contains("in force"), "{line}");
+    assert!(line.contains("in effect"), "{line}");
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn the_first_ctrl_c_ends_it_while_nobody_answers() {
     let interrupted = |near: Child| {
         signal(near.id(), "INT");
         // Left alone it would say after some seconds that nobody answered.
-        finish(near, Duration::from_secs(30)).refused(130, &["interrupted", "had not answered"]);
+        finish(near, Duration::from_secs(30)).refused(130, &["interrupted", "had not responded"]);
     };
     for what in ["ping", "write"] {
         // Takes the connection and the request, and never replies.
@@ -320,9 +320,9 @@ fn the_first_ctrl_c_ends_it_while_nobody_answers() {
 }
 
 #[test]
-fn the_far_end_dies_and_leaves_one_clear_line() {
+fn the_peer_dies_and_leaves_one_clear_line() {
     for more in [["--depth", "4"].as_slice(), &["--latency"]] {
-        let mut far = FarEnd::start(&["serve"]);
+        let mut far = Server::start(&["serve"]);
         let target = far.target();
         let arguments = [&["rdma", "send", &target, "-t", "30s", "--wait", "sleep"], more].concat();
         let mut near = clearstream(&arguments).spawn().unwrap();
@@ -335,7 +335,7 @@ fn the_far_end_dies_and_leaves_one_clear_line() {
 }
 
 #[test]
-fn an_own_far_end_leaves_with_its_near_end() {
+fn a_local_server_ends_with_its_client() {
     let mut near =
         clearstream(&["rdma", "write", "--local", "-t", "30s", "--wait", "sleep"]).spawn().unwrap();
     let mut seen = String::new();
@@ -344,5 +344,5 @@ fn an_own_far_end_leaves_with_its_near_end() {
     assert_eq!(far.len(), 1);
     near.kill().unwrap();
     near.wait().unwrap();
-    eventually(Duration::from_secs(10), "the far end ends", || !alive(far[0]));
+    eventually(Duration::from_secs(10), "the peer ends", || !alive(far[0]));
 }

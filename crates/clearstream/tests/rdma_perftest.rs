@@ -21,7 +21,7 @@ use perftest::{Fpdu, Heard, Play, introduced};
 use serde_json::Value;
 
 /// Long enough for a machine that does many things at once.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One of perftest's programs, with its capture: five messages of 64 bytes, or
 /// what else is said.
@@ -86,8 +86,7 @@ impl Program {
 
     fn server(&self, more: &[&str]) -> Server {
         let size = self.size();
-        let known = ["rdma", "serve", "--port", "0", "--once", "--perftest", self.name, "--size", &size];
-        Server::start(&[&known, self.server, more].concat())
+        Server::of_program(self.name, &[&["--size", &size], self.server, more].concat())
     }
 
     /// The client's end: its figures.
@@ -118,6 +117,11 @@ struct Server {
 }
 
 impl Server {
+    /// One of perftest's programs, for one client.
+    fn of_program(name: &str, options: &[&str]) -> Self {
+        Self::start(&[&["rdma", "serve", "--port", "0", "--once", "--perftest", name], options].concat())
+    }
+
     fn start(arguments: &[&str]) -> Self {
         let mut child = clearstream(arguments).spawn().unwrap();
         let mut line = String::new();
@@ -129,7 +133,7 @@ impl Server {
 
     /// What it has told of its client.
     fn end(mut self) -> Run {
-        finish(self.child.take().unwrap(), PATIENCE)
+        finish(self.child.take().unwrap(), TIMEOUT)
     }
 }
 
@@ -168,19 +172,7 @@ fn each_program_runs_against_itself_with_both_kinds_of_progress() {
 #[test]
 fn several_queue_pairs_and_more_messages_than_receives() {
     for (name, operation) in [("ib_send_bw", "send"), ("ib_write_bw", "write"), ("ib_read_bw", "read")] {
-        let server = Server::start(&[
-            "rdma",
-            "serve",
-            "--port",
-            "0",
-            "--once",
-            "--perftest",
-            name,
-            "-q",
-            "3",
-            "--rx-depth",
-            "16",
-        ]);
+        let server = Server::of_program(name, &["-q", "3", "--rx-depth", "16"]);
         let target = server.address.to_string();
         let arguments =
             ["--perftest", "--json", "-q", "3", "-n", "700", "-s", "3000", "--rx-depth", "16", &target];
@@ -207,28 +199,18 @@ fn a_run_with_a_pause_is_one_run() {
     const BYTES: u64 = 64 << 10;
     const PAUSE: Duration = Duration::from_millis(200);
     let size = BYTES.to_string();
-    let server = Server::start(&[
-        "rdma",
-        "serve",
-        "--port",
-        "0",
-        "--once",
-        "--perftest",
-        "ib_send_bw",
-        "--size",
-        &size,
-    ]);
+    let server = Server::of_program("ib_send_bw", &["--size", &size]);
     let (count, target) = (COUNT.to_string(), server.address.to_string());
     let mut client =
         clearstream(&["rdma", "send", "--perftest", "--json", "-n", &count, "--size", &size, &target])
             .spawn()
             .unwrap();
-    common::eventually(PATIENCE, "messages are sent", || ticks(client.id()) > 20);
+    common::eventually(TIMEOUT, "messages are sent", || ticks(client.id()) > 20);
     common::signal(client.id(), "STOP");
     std::thread::sleep(PAUSE);
     assert!(client.try_wait().unwrap().is_none(), "it stood still within the run");
     common::signal(client.id(), "CONT");
-    let summary = finish(client, PATIENCE).json()["summary"].clone();
+    let summary = finish(client, TIMEOUT).json()["summary"].clone();
     let told = server.end().stderr;
     assert_eq!(told.matches(" messages of ").count(), 1, "{told}");
     assert!(told.contains(&format!("{COUNT} messages of 64 KiB, ")), "{told}");

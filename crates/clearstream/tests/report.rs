@@ -77,3 +77,21 @@ fn several_runs_are_drawn_as_one_page() {
     run(&["report", one, other, "--format", "csv"]).refused(2, &["several runs", "leave --format out"]);
     run(&["report"]).refused_with(2);
 }
+
+/// Where the run folder takes no file the message names the option that helps.
+#[test]
+fn a_run_folder_that_takes_no_report_is_answered_with_the_option() {
+    let folder = tempfile::tempdir().unwrap();
+    copied(folder.path());
+    let path = folder.path().to_str().unwrap();
+    // Root writes to read-only folders; nobody replaces a folder by a file.
+    fs::create_dir_all(folder.path().join("report.html/in-the-way")).unwrap();
+    run(&["report", path]).refused(7, &["report.html", "--out FILE writes it elsewhere"]);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let page = elsewhere.path().join("page.html");
+    run(&["report", path, "--out", page.to_str().unwrap()]).ok();
+    // Named by hand it is the person's own place.
+    let named = run(&["report", path, "--out", folder.path().join("report.html").to_str().unwrap()]);
+    named.refused_with(7);
+    assert!(!named.stderr.contains("--out"), "{}", named.stderr);
+}

@@ -89,7 +89,7 @@ fn pairings_are_listed_with_their_scope() {
     rows.sort_unstable();
     assert_eq!(rows, [["observer", "measure"], ["operator", "measure,change"]], "{}", shown.stdout);
     let document = pair(&["list", "--json"]).json();
-    let listed: BTreeMap<&str, String> = document
+    let listed: BTreeMap<&str, String> = document["pairings"]
         .as_array()
         .unwrap()
         .iter()
@@ -99,14 +99,14 @@ fn pairings_are_listed_with_their_scope() {
     assert_eq!(listed["operator"], r#"["measure","change"]"#);
 }
 
-/// An agent on standard streams that is the far end of RDMA tests.
-fn far_end(cookie: [u8; 16]) -> (Peer, SocketAddr) {
+/// An agent on standard streams that is the peer of RDMA tests.
+fn rdma_server(cookie: [u8; 16]) -> (Peer, SocketAddr) {
     let mut command = agent_command().unwrap();
     // The test program is not the program.
     let arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
     command = std::process::Command::new(common::program());
     command.args(arguments);
-    let mut agent = spawn(command, "far end").unwrap();
+    let mut agent = spawn(command, "peer").unwrap();
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let cookie = Some(Cookie(encoding::hex(&cookie)));
     let listening = agent.call(&Serve { address, port: None, cookie, peer: Some(address) }).unwrap();
@@ -147,9 +147,9 @@ fn is_dropped(mut socket: TcpStream, bytes: &[u8]) {
 }
 
 #[test]
-fn strangers_are_dropped_by_the_far_end_of_an_agent_and_disturb_no_test() {
+fn strangers_are_dropped_by_the_server_of_an_agent_and_disturb_no_test() {
     let cookie = *b"0123456789abcdef";
-    let (agent, address) = far_end(cookie);
+    let (agent, address) = rdma_server(cookie);
     let strange = [
         // As rping, as clearstream with another cookie, as another program.
         request_frame(&[]),
@@ -191,7 +191,7 @@ fn strangers_are_dropped_by_the_far_end_of_an_agent_and_disturb_no_test() {
 
 #[test]
 fn nothing_is_opened_for_rdma_without_a_cookie_and_a_peer() {
-    let (mut agent, _) = far_end([1; 16]);
+    let (mut agent, _) = rdma_server([1; 16]);
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let hex = |text: &str| Some(Cookie(text.to_owned()));
     for (cookie, peer, part) in [

@@ -15,7 +15,7 @@ use std::{
 };
 
 use clearstream_testkit::lab::two_hosts;
-use common::{Lab, children, clearstream, finish, program, run, signal};
+use common::{Lab, children, clearstream, finish, program, run, signal, until_line};
 
 /// Longest that a run here may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -296,7 +296,7 @@ fn root_exhausted_threads_have_their_exit_code() {
 
 #[test]
 fn samples_of_an_agent_that_stood_still_are_known_to_be_missing() {
-    let child = clearstream(&[
+    let mut child = clearstream(&[
         "flow",
         "localhost",
         "--duration",
@@ -305,11 +305,11 @@ fn samples_of_an_agent_that_stood_still_are_known_to_be_missing() {
         "200ms",
         "--warm-up",
         "0s",
-        "--json",
+        "--json-stream",
     ])
     .spawn()
     .unwrap();
-    std::thread::sleep(Duration::from_millis(1200));
+    until_line(&mut child, &[r#""kind":"interval""#]);
     let agents = children(child.id());
     assert_eq!(agents.len(), 2, "one agent for each side");
     signal(agents[0], "STOP");
@@ -317,8 +317,8 @@ fn samples_of_an_agent_that_stood_still_are_known_to_be_missing() {
     signal(agents[0], "CONT");
     let run = finish(child, LIMIT);
     assert_eq!(run.code(), 8, "{}", run.stderr);
-    let document: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
-    let summary = &document["summary"];
+    let last: serde_json::Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
+    let summary = &last["payload"]["summary"];
     assert_eq!(summary["complete"], false);
     assert!(summary["notices"].to_string().contains("samples-missing"), "{}", summary["notices"]);
 }
@@ -398,11 +398,8 @@ fn root_lab_with_an_unknown_congestion_control_is_a_mistake_of_its_file() {
 fn root_dead_host_of_a_lab_is_shown_and_titles_are_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("robust-dead.toml");
-    fs::write(
-        &path,
-        two_hosts("robust-dead", "mtu = 1500").replace("a lab of a test", "\\u001b[2Jtitle\\u202e"),
-    )
-    .unwrap();
+    fs::write(&path, two_hosts("robust-dead", "mtu = 1500").replace("a test lab", "\\u001b[2Jtitle\\u202e"))
+        .unwrap();
     let lab = Lab::up(&path, "robust-dead");
     let list = run(&["lab", "list"]);
     let row = |text: &str| {

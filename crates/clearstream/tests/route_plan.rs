@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 
 use common::{assert_valid, run};
 
-/// The document is the published one, and holds the hosts that were asked for.
+/// The document is the published one, and holds the hosts that were requested.
 #[test]
 fn json_is_as_published() {
     for name in ["gateways-6", "cumulus-wolf", "dual-stack"] {

@@ -39,14 +39,14 @@ fn writes_a_folder_per_host_or_a_play() {
             assert!(out.join("compute-3/etc/sysctl.d/90-clearstream-routes.conf").is_file());
         }
     }
-    // Only the folders that were asked for; nothing else is left beside them.
+    // Only the folders that were requested; nothing else is left beside them.
     assert_eq!(entries(parent.path()).len(), FORMATS.len());
     assert!(parent.path().join("networkd/gw3/etc/systemd/network/05-clearstream-compute0.network").is_file());
     assert!(parent.path().join("netplan/gw3/etc/netplan/90-clearstream-routes.yaml").is_file());
 }
 
 #[test]
-fn only_the_hosts_that_are_asked_for_and_what_was_written_otherwise() {
+fn only_the_hosts_that_are_requested_and_what_was_written_otherwise() {
     let parent = tempfile::tempdir().unwrap();
     let out = parent.path().join("two");
     let said = run(&[

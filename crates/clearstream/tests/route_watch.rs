@@ -65,7 +65,7 @@ fn root_flows_of_a_failed_gateway_go_on_and_without_a_watch_they_do_not() {
 fn scraped(fabric: &Fabric, port: u16) -> String {
     let script = fabric.folder.path().join("scrape.py");
     let text = "import sys, urllib.request\n\
-                from prometheus_client.parser import text_string_to_metric_families as families\n\
+                from prometheus_client.openmetrics.parser import text_string_to_metric_families as families\n\
                 text = urllib.request.urlopen(sys.argv[1], timeout=5).read().decode()\n\
                 for family in families(text):\n    for sample in family.samples:\n        \
                 print(sample.name, sample.labels.get('gateway'), sample.value)\n";
@@ -73,7 +73,7 @@ fn scraped(fabric: &Fabric, port: u16) -> String {
     fabric.exec("c1", &format!("/usr/bin/python3 {} http://127.0.0.1:{port}/metrics", script.display()))
 }
 
-/// With a watch on one side only: the other side's kernel answers echoes.
+/// With a watch on one side only: the peer's kernel answers echoes.
 #[test]
 fn root_a_watch_is_asked_drained_killed_and_begun_again() {
     let fabric = Fabric::up("e2e-watch-ask", 2, "return-path = \"none\"");

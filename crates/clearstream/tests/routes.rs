@@ -98,7 +98,7 @@ impl Here {
         let mut command =
             clearstream(&[&["lab", "exec", &self.lab.0, "here", "--", program], words].concat());
         command.env("CLEARSTREAM_PLANS", self.plans()).env_remove("SSH_CONNECTION");
-        // Not the session of whoever runs the tests.
+        // Not the session of anyone who runs the tests.
         command.env("SSH_CONNECTION", session.unwrap_or("127.0.0.1 1 127.0.0.1 22"));
         if let Some(programs) = &self.programs {
             command.env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()));
@@ -231,7 +231,7 @@ fn root_the_guard_keeps_the_session_and_the_default_route() {
     // Nobody confirms: it comes back, whatever became of the session.
     let session = Some("10.9.0.77 50000 10.0.0.1 22");
     let applied = here.route_from(&["apply", fabric, "--yes", "--confirm-within", "3s"], session);
-    assert!(applied.ok().contains("put back in 3s"), "{}", applied.stdout);
+    assert!(applied.ok().contains("restored in 3s"), "{}", applied.stdout);
     assert_ne!(here.shown(), before);
     here.route(&["apply", fabric, "--yes"]).refused(4, &["waits for confirmation"]);
     eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);
@@ -276,7 +276,7 @@ fn root_killed_while_it_applies_the_guardian_puts_everything_back() {
             ),
         ),
     ]));
-    for verb in ["route", "tune"] {
+    for verb in ["route", "tune", "plan"] {
         let mut command = here.command(&[verb, "apply", &plan, "--yes"], None);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         eventually(Duration::from_secs(20), "the slow step is reached", || begun.exists());
@@ -320,7 +320,7 @@ fn root_plans_and_journals_with_routes_have_one_guard() {
     // Forced, the operator is cut off, and cannot confirm: it comes back by itself.
     let applied = tune(&["apply", &cut, "--yes", "--force", "--confirm-within", "3s"]);
     assert!(
-        applied.ok().contains("put back in 3s unless you run: clearstream route confirm"),
+        applied.ok().contains("restored in 3s unless you run: clearstream plan confirm"),
         "{}",
         applied.stdout
     );
@@ -397,7 +397,7 @@ fn root_an_interrupted_revert_is_finished_before_an_older_journal() {
     interrupt(&second);
     // Nothing is applied on top of it, and the message names it.
     let plan = here.plan(&json!([step(route("198.18.0.0/24"), Some("blackhole proto 117"))]));
-    here.route(&["apply", &plan, "--yes"]).refused(4, &[&second, "tune recover"]);
+    here.route(&["apply", &plan, "--yes"]).refused(4, &[&second, "plan recover"]);
     let reverted = here.route(&["revert", "--json"]).json();
     assert_eq!(reverted["journal"], second.as_str());
     assert_eq!(here.shown(), with_first);
@@ -406,7 +406,7 @@ fn root_an_interrupted_revert_is_finished_before_an_older_journal() {
     let plan = here.plan(&json!([step(sysctl, Some("0"))]));
     let third = here.run_from(&["tune", "apply", &plan, "--yes", "--json"], None).json();
     interrupt(third["journal"].as_str().unwrap());
-    here.route(&["revert"]).refused(4, &[third["journal"].as_str().unwrap(), "tune recover"]);
+    here.route(&["revert"]).refused(4, &[third["journal"].as_str().unwrap(), "plan recover"]);
     assert_eq!(here.shown(), with_first);
     let finished = here.run_from(&["tune", "revert", "--json"], None).json();
     assert_eq!(finished["journal"], third["journal"]);
@@ -426,12 +426,12 @@ fn root_a_revert_that_is_not_confirmed_comes_back() {
     let (journal, with) = (applied["journal"].as_str().unwrap(), here.shown());
     let said = here.route(&["revert", "--confirm-within", "2s"]);
     assert!(
-        said.ok().contains("in force again in 2s unless you run: clearstream route confirm"),
+        said.ok().contains("applied again in 2s unless you run: clearstream plan confirm"),
         "{}",
         said.stdout
     );
     // The guardian may have acted when this looks, but never before the deadline.
-    eventually(Duration::from_secs(20), "the plan is in force again", || here.shown() == with);
+    eventually(Duration::from_secs(20), "the plan is in effect again", || here.shown() == with);
     here.route(&["revert", "--confirm-within", "60s"]).ok();
     assert_eq!(here.shown(), before);
     let confirmed = here.route(&["confirm", "--json"]).json();

@@ -1,10 +1,12 @@
 //! The published shapes: generated from the types, committed, kept.
 //!
-//! `UPDATE_SCHEMAS=1 cargo test -p clearstream --test schemas` writes them anew
+//! `UPDATE_SCHEMAS=1 cargo test -p clearstream --test schemas` writes them again
 //! after a type was changed. A change must only add what readers of older
 //! documents can do without (`crates/record/tests/schemas.rs` proves it for
 //! records), or be a new version in a folder of its own.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
 
 use std::{
     collections::BTreeSet,
@@ -13,6 +15,8 @@ use std::{
 };
 
 use clearstream::output::documents::{Published, kept, printed};
+use common::assert_published;
+use serde_json::Value;
 
 /// Older versions that stay for readers of old documents.
 const OLDER: [&str; 2] = ["v1/run", "v1/trial"];
@@ -77,4 +81,89 @@ fn documents_that_carry_their_name_say_so_in_their_schema() {
             assert!(required.iter().any(|name| name == key), "{} has no {key}", document.schema);
         }
     }
+}
+
+fn root() -> PathBuf {
+    folder().join("..")
+}
+
+/// A TOML text as the document that its schema is about.
+fn document(text: &str, whence: &str) -> Value {
+    toml::from_str(text).unwrap_or_else(|error| panic!("{whence}: {error}"))
+}
+
+/// Checks a document of a file against the schema that it names.
+fn assert_keeps(document: &Value, path: &str) {
+    let checked = std::panic::catch_unwind(|| assert_published(document));
+    assert!(checked.is_ok(), "{path} does not keep to its schema, see above");
+}
+
+/// Files of a folder that end so, with their texts.
+fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
+    let entries = fs::read_dir(root().join(folder)).unwrap().flatten().map(|entry| entry.path());
+    let found = entries.filter(|path| path.extension().is_some_and(|it| it == extension));
+    let named = found.map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap()));
+    named.collect()
+}
+
+#[test]
+fn files_of_ours_keep_to_their_schemas() {
+    for (folder, kind) in [("studies", "study"), ("labs", "lab"), ("fabrics", "fabric")] {
+        let found = files(folder, "toml");
+        assert!(!found.is_empty(), "{folder}");
+        for (path, text) in found {
+            let document = document(&text, &path);
+            assert_eq!(document["schema"], format!("clearstream.{kind}"), "{path}");
+            assert_keeps(&document, &path);
+        }
+    }
+}
+
+/// The TOML blocks of a page, each as a whole document. What has no head of its own goes on with
+/// the block before it, or is part of a study.
+fn blocks(page: &str, whence: &str) -> Vec<Value> {
+    const HEAD: &str = "schema = \"clearstream.study\"\nversion = 1\nname = \"part\"\ntitle = \"A part\"\n";
+    let mut whole = document(HEAD, "the head of a study");
+    let texts = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut found = Vec::new();
+    for text in texts {
+        let block = document(text, whence);
+        if block.get("schema").is_some() {
+            whole = block;
+        } else {
+            whole.as_object_mut().unwrap().extend(block.as_object().unwrap().clone());
+        }
+        found.push(whole.clone());
+    }
+    found
+}
+
+#[test]
+fn what_guides_show_keeps_to_its_schema() {
+    let mut shown = BTreeSet::new();
+    for (path, page) in files("docs/guide", "md") {
+        for document in blocks(&page, &path) {
+            assert_keeps(&document, &path);
+            shown.insert(document["schema"].as_str().unwrap().to_owned());
+        }
+    }
+    for kind in ["study", "lab", "fabric", "hosts", "config"] {
+        assert!(shown.contains(&format!("clearstream.{kind}")), "no guide shows a {kind}: {shown:?}");
+    }
+}
+
+/// Study files of before there was more than one metric.
+#[test]
+fn older_keys_of_published_values_keep_to_the_schema() {
+    let study = |end: &str| {
+        let text = format!(
+            "schema = \"clearstream.study\"\nversion = 1\nname = \"older\"\ntitle = \"Older\"\n[[experiment]]\n\
+             name = \"one\"\ntitle = \"One\"\nworkload = \"flow\"\nfigure = \"bars\"\n\
+             [[experiment.published]]\nlabel = \"theirs\"\nsource = \"paper\"\n{end}"
+        );
+        document(&text, "a study")
+    };
+    assert_published(&study("low-gbps = 20.7\nhigh-gbps = 23.3\n"));
+    let wrong = std::panic::catch_unwind(|| assert_published(&study("low-mbps = 1.0\n")));
+    assert!(wrong.is_err(), "a key that there never was");
 }

@@ -4,12 +4,20 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
+mod watched;
 
-use std::{fs, path::Path, process::Stdio, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use clearstream_testkit::lab::two_hosts;
 use common::{Lab, Run, assert_published, clearstream, finish, program, run};
 use serde_json::Value;
+use watched::Fabric;
 
 /// The events of a verb that ended well, its document last.
 fn events(run: &Run, verb: &str, document: &str) -> Vec<Value> {
@@ -21,9 +29,7 @@ fn events(run: &Run, verb: &str, document: &str) -> Vec<Value> {
     let (last, before) = events.split_last().unwrap();
     assert_eq!(last["kind"], "result", "{last}");
     assert_published(&last["payload"]);
-    if !last["payload"].is_array() {
-        assert_eq!(last["payload"]["schema"], format!("clearstream.{document}"), "{verb}");
-    }
+    assert_eq!(last["payload"]["schema"], format!("clearstream.{document}"), "{verb}");
     assert!(before.iter().all(|event| !matches!(event["kind"].as_str(), Some("result" | "error"))));
     events
 }
@@ -104,4 +110,90 @@ fn root_improve_streams_its_progress() {
     // What was kept or restored is in the document and among the events.
     let steps = events.last().unwrap()["payload"]["steps"].as_array().unwrap().len();
     assert_eq!(count(&events, "change"), steps);
+}
+
+#[test]
+fn root_routes_are_verified_and_gateways_drained_as_documents() {
+    let fabric = Fabric::up("e2e-documents", 2, "return-path = \"none\"");
+    fabric.apply();
+    let verified = fabric.route("c1", &["verify", "--json"]).json();
+    assert_eq!(verified["schema"], "clearstream.verification");
+    let checks = verified["checks"].as_array().unwrap();
+    assert!(!checks.is_empty() && checks.iter().all(|check| check["holds"] == true), "{verified}");
+    events(&fabric.route("c1", &["verify", "--json-stream"]), "route verify", "verification");
+    // What somebody else took away is a check that fails, and the document is there all the same.
+    fabric.exec("c1", "sysctl -q -w net.ipv4.fib_multipath_hash_policy=0");
+    let differs = fabric.route("c1", &["verify", "--json"]);
+    assert_eq!(differs.code(), 8, "{}", differs.stderr);
+    let document: Value = serde_json::from_str(&differs.stdout).unwrap();
+    assert_published(&document);
+    assert!(document["checks"].as_array().unwrap().iter().any(|check| check["holds"] == false));
+
+    let _watch = fabric.watch("c1", &[]);
+    let drained = |document: &Value| document["ways"][0]["gateways"][0]["drained"].clone();
+    for verb in ["drain", "undrain"] {
+        let stream = events(
+            &fabric.route("c1", &[verb, "gw1", "--json-stream"]),
+            &format!("route {verb}"),
+            "watch-status",
+        );
+        let document = fabric.route("c1", &[verb, "gw1", "--json"]).json();
+        assert_eq!(document["schema"], "clearstream.watch-status");
+        assert_eq!(drained(&document), verb == "drain", "{document}");
+        assert_eq!(drained(&stream.last().unwrap()["payload"]), verb == "drain");
+        if verb == "drain" {
+            assert_eq!(fabric.used("c1"), ["10.100.0.12"]);
+        }
+    }
+    let unknown = fabric.route("c1", &["drain", "gw9", "--json"]);
+    let document: Value = serde_json::from_str(&unknown.stdout).unwrap();
+    assert_published(&document);
+    assert_eq!(document["schema"], "clearstream.error");
+}
+
+/// The program beside a loader of the test's own, so that the kernel's list, which all hosts of
+/// this machine share, stays as it is: `extras/bpf/tests/live.rs` loads in earnest.
+fn congestion_control(folder: &Path, loader: Option<&str>, words: &[&str]) -> Run {
+    let alone = folder.join("clearstream");
+    if !alone.exists() {
+        fs::copy(program(), &alone).unwrap();
+    }
+    let beside = folder.join("clearstream-bpf");
+    let _ = fs::remove_file(&beside);
+    if let Some(script) = loader {
+        fs::write(&beside, script).unwrap();
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(alone);
+    command.arg("cc").args(words).env("PATH", folder);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish(command.spawn().unwrap(), Duration::from_secs(60))
+}
+
+#[test]
+fn loading_a_congestion_control_is_a_document_and_so_is_its_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let cc = |loader, words: &[&str]| congestion_control(folder.path(), loader, words);
+    for action in ["load", "unload"] {
+        let verb = format!("cc {action}");
+        let loader = Some("#!/bin/sh\n[ \"$2\" = htcp ]\n");
+        let document = cc(loader, &[action, "htcp", "--json"]).json();
+        assert_eq!(document["schema"], "clearstream.congestion-control-change", "{verb}");
+        assert_eq!(document["algorithm"], "htcp", "{verb}");
+        events(&cc(loader, &[action, "htcp", "--json-stream"]), &verb, "congestion-control-change");
+        let failed =
+            cc(Some("#!/bin/sh\necho the kernel says no >&2; exit 5\n"), &["unload", "htcp", "--json"]);
+        failed.refused(5, &["the kernel says no"]);
+        // Nothing can be loaded or taken out without its loader, or of another name.
+        for (words, code) in [(["unload", "htcp", "--json"], 5), ([action, "nonesuch", "--json"], 9)] {
+            let failed = cc(None, &words);
+            failed.refused(code, &[]);
+            let document: Value = serde_json::from_str(&failed.stdout).unwrap();
+            assert_published(&document);
+            assert_eq!(
+                (&document["schema"], &document["exit_code"]),
+                (&"clearstream.error".into(), &code.into())
+            );
+        }
+    }
 }

@@ -40,7 +40,7 @@ fn between(folder: &tempfile::TempDir, after: &str) -> (common::Run, PathBuf) {
 }
 
 #[test]
-fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_force() {
+fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_effect() {
     let folder = tempfile::tempdir().unwrap();
     let (ended, made) = between(&folder, "true");
     let text = ended.ok();

@@ -86,7 +86,7 @@ fn bad_input_gets_one_line() {
     run(&["tune", "apply", garbage.to_str().unwrap(), "--yes"]).refused(7, &["plan.json"]);
     std::fs::write(&garbage, "{\"schema\":\"clearstream.plan\"}").unwrap();
     run(&["tune", "apply", garbage.to_str().unwrap(), "--yes"]).refused(2, &["plan.json", "tune plan"]);
-    // Bytes that are no text are told of in their line; the rest is looked at.
+    // Bytes that are no text are reported in their line; the rest is looked at.
     let conf = folder.path().join("a.conf");
     std::fs::write(&conf, b"\xff\xfe\x00\nnet.ipv4.tcp_sack = 0\n").unwrap();
     let report = with_errors(&["tune", "lint", conf.to_str().unwrap(), "--json"]);
@@ -103,7 +103,7 @@ fn plans_for_a_captured_host() {
     arguments.extend(path);
     arguments.extend(["--out", out.to_str().unwrap()]);
     let shown = run(&arguments);
-    for part in ["- 4096 131072 33554432", "+ 4096 131072 170917888", "40.5 MiB", "tune apply"] {
+    for part in ["- 4096 131072 33554432", "+ 4096 131072 170917888", "40.5 MiB", "clearstream plan apply"] {
         assert!(shown.ok().contains(part), "{part} in:\n{}", shown.stdout);
     }
     let plan: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
@@ -196,7 +196,7 @@ fn root_applies_verifies_and_reverts_inside_a_lab() {
     let again = inside(&name, journals, &["tune", "apply", plan, "--yes", "--json"]).json();
     assert_eq!(again["changed_count"], 0);
     let report = inside(&name, journals, &["tune", "history", "--json"]).json();
-    assert_eq!(report.as_array().unwrap().len(), 1, "{report}");
+    assert_eq!(report["journals"].as_array().unwrap().len(), 1, "{report}");
     inside(&name, journals, &["tune", "recover"]).ok();
     inside(&name, journals, &["tune", "revert"]).ok();
     assert_eq!(wmem(), before);

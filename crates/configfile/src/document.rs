@@ -1,10 +1,10 @@
-//! Where in a TOML text a key stands, and which key stands where.
+//! Positions of keys in a TOML text.
 
 use std::{collections::HashSet, ops::Range};
 
 use toml::de::{DeTable, DeValue};
 
-/// Keys of a document, each with its place: `link[0].ends[1].host`.
+/// Keys of a document, each with its position: `link[0].ends[1].host`.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
     keys: Vec<(String, Range<usize>)>,
@@ -22,8 +22,7 @@ impl Document {
         document
     }
 
-    /// Where a key starts; of one that is absent, where what should have it
-    /// starts.
+    /// Offset of a key; for an absent one, that of the table that should contain it.
     pub(crate) fn offset_of(&self, key: &str) -> usize {
         let mut key = key;
         loop {
@@ -37,12 +36,12 @@ impl Document {
         }
     }
 
-    /// The innermost key around a place.
+    /// The innermost key around an offset.
     pub(crate) fn key_at(&self, offset: usize) -> Option<String> {
         self.innermost(offset, |_| true)
     }
 
-    /// The innermost table around a place; `None` for the document itself.
+    /// The innermost table around an offset; `None` for the document itself.
     pub(crate) fn table_at(&self, offset: usize) -> Option<String> {
         self.innermost(offset, |name| self.tables.contains(name))
     }

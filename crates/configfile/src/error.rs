@@ -1,8 +1,8 @@
-//! What can be wrong with a configuration file.
+//! Errors of configuration files.
 
 use std::{io, path::PathBuf};
 
-/// A configuration file could not be found, read or understood.
+/// A configuration file could not be found, read or parsed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Neither a built-in document nor a path.
@@ -13,9 +13,9 @@ pub enum ConfigError {
     Unknown {
         /// `lab`, `study`.
         noun: &'static str,
-        /// As typed.
+        /// As entered.
         name: String,
-        /// The nearest built-in name, or nothing.
+        /// The nearest built-in name, or empty.
         hint: String,
         /// Names of the built-in ones.
         known: String,
@@ -23,36 +23,54 @@ pub enum ConfigError {
     /// The file could not be read from disk.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// The file says something invalid.
-    #[error("{}{}: {key}: {problem}", path.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+    /// The file is invalid.
+    #[error(
+        "{}{}: {}: {}",
+        path.display(),
+        line.map(|line| format!(":{line}")).unwrap_or_default(),
+        on_one_line(key),
+        on_one_line(problem)
+    )]
     Invalid {
-        /// The file.
+        /// Path.
         path: PathBuf,
         /// Line, from 1; absent for a document that was not read from a file.
         line: Option<usize>,
-        /// Key, as in `link[0].ends[1].host`.
+        /// Key, such as `link[0].ends[1].host`.
         key: String,
-        /// What is wrong and what to write instead.
+        /// What is wrong, with a suggested correction.
         problem: String,
     },
 }
 
-/// A key and what is wrong with it: what a check of a document returns.
+/// Escapes line breaks and other control characters of a text with values of a file.
+fn on_one_line(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut line, c| {
+        if c.is_control() {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+        line
+    })
+}
+
+/// A key and its problem: the error of a check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
 pub struct Fault {
-    /// Key, as in `class[0].link[0].addresses`.
+    /// Key, such as `class[0].link[0].addresses`.
     pub key: String,
-    /// What is wrong and what to write instead.
+    /// What is wrong, with a suggested correction.
     pub problem: String,
 }
 
-/// A check that failed at this key.
+/// Returns the error of a check at this key.
 ///
 /// # Errors
 /// Always.

@@ -1,5 +1,5 @@
-//! Kinds of configuration files (labs, fabrics, studies) and reading one: a
-//! built-in document by its name, or a file by its path.
+//! Kinds of configuration files (labs, fabrics, studies) and how to load one: a built-in document by its
+//! name, or a file by its path.
 
 use std::path::{Path, PathBuf};
 
@@ -16,13 +16,13 @@ use crate::{
 /// One kind of configuration file.
 #[derive(Debug)]
 pub struct FileKind {
-    /// What messages call it: `lab`.
+    /// Name in messages: `lab`.
     pub noun: &'static str,
-    /// What its documents have for the key `schema`.
+    /// Value of the key `schema`.
     pub schema: &'static str,
-    /// What they have for `version`.
+    /// Value of the key `version`.
     pub version: u32,
-    /// Folder of the built-in ones, for messages.
+    /// Folder of the built-in documents, for messages.
     pub folder: &'static str,
     /// Name and text of each built-in document.
     pub built_in: &'static [(&'static str, &'static str)],
@@ -34,7 +34,7 @@ impl FileKind {
         self.built_in.iter().map(|(name, _)| *name)
     }
 
-    /// A built-in document by its name, or a file by its path (anything with a
+    /// Finds a built-in document by its name, or a file by its path (anything with a
     /// `/` or ending in `.toml`).
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl FileKind {
         }
     }
 
-    /// The document in a text, if it says to be of this kind and version.
+    /// Parses the document in a text, after a check of its kind and version.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] with the first key that is wrong.
@@ -75,24 +75,24 @@ impl FileKind {
         })
     }
 
-    /// A file of another kind has other keys too; which kind it is helps more
-    /// than the first of them. What is absent is left to the typed reader.
+    /// Checks kind and version. A file of another kind has other keys, too; its kind is a better hint than
+    /// the first of them. Absent keys are left to the typed parser.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] with what the document says and what to write.
+    /// [`ConfigError::Invalid`] with the value in the document and the expected one.
     pub fn check_head(&self, source: &Source) -> Result<(), ConfigError> {
         let Some(document) = source.table() else { return Ok(()) };
         let fault = |key: &str, problem| Err(source.invalid(Fault { key: key.to_owned(), problem }));
         let Self { noun, schema, version, .. } = self;
         match document.get("schema").and_then(Value::as_str) {
             Some(other) if other != *schema => {
-                return fault("schema", format!("this is \"{other}\": a {noun} file says \"{schema}\""));
+                return fault("schema", format!("this is \"{other}\": a {noun} file needs \"{schema}\""));
             }
             _ => {}
         }
         match document.get("version").and_then(Value::as_integer) {
             Some(other) if other != i64::from(*version) => {
-                let problem = format!("version {other} is not known to this program: write {version}");
+                let problem = format!("version {other} is not supported by this program: use {version}");
                 fault("version", problem)
             }
             _ => Ok(()),
@@ -100,7 +100,7 @@ impl FileKind {
     }
 }
 
-/// The text of a document and where it is from.
+/// The text of a document and its origin.
 #[derive(Debug)]
 pub struct Source {
     path: PathBuf,
@@ -108,27 +108,27 @@ pub struct Source {
 }
 
 impl Source {
-    /// `path` is what messages call it.
+    /// `path` is its name in messages.
     pub fn new(path: impl Into<PathBuf>, text: impl Into<String>) -> Self {
         Self { path: path.into(), text: text.into() }
     }
 
-    /// The document without types; `None` when the text is no TOML.
+    /// The document without types; `None` when the text is not TOML.
     pub fn table(&self) -> Option<toml::Table> {
         self.text.parse().ok()
     }
 
-    /// What messages call the document.
+    /// Path of the document in messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Line of a key, from 1; of one that is absent, that of what should have it.
+    /// Line of a key, from 1; for an absent one, that of the table that should contain it.
     pub fn line_of(&self, key: &str) -> usize {
         line_of(&self.text, Document::read(&self.text).offset_of(key))
     }
 
-    /// The error about a key of this text that a check found.
+    /// The error of a failed check of this text.
     pub fn invalid(&self, fault: Fault) -> ConfigError {
         let offset = Document::read(&self.text).offset_of(&fault.key);
         ConfigError::Invalid {
@@ -139,7 +139,7 @@ impl Source {
         }
     }
 
-    /// The key that an error of the TOML reader is about.
+    /// The key of a TOML parse error.
     fn key_at(&self, offset: usize, message: &str) -> String {
         let document = Document::read(&self.text);
         if let Some(rest) = message.strip_prefix("missing field `") {
@@ -153,7 +153,7 @@ impl Source {
             .unwrap_or_else(|| "the file".to_owned())
     }
 
-    /// What is before the `=` of a line, for a text that is no TOML.
+    /// The text before the `=` of a line, for invalid TOML.
     fn line_begins_with(&self, offset: usize) -> Option<String> {
         let line = self.text.lines().nth(line_of(&self.text, offset) - 1)?;
         let key = line.split_once('=')?.0.trim();
@@ -213,7 +213,7 @@ mod tests {
                 "schema = \"clearstream.lab\"\nhost = 1\n".to_owned(),
                 "my.toml:1: schema: this is \"clearstream.lab\"",
             ),
-            (head.replace('1', "2"), "my.toml:2: version: version 2 is not known"),
+            (head.replace('1', "2"), "my.toml:2: version: version 2 is not supported"),
             (head.to_owned(), "my.toml:1: title: missing field"),
             (
                 format!("{head}titel = \"x\"\n"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_names_the_line_of_its_key_or_of_what_should_have_it() {
+    fn a_check_names_the_line_of_its_key_or_of_its_table() {
         let source = Source::new("my.toml", "title = \"x\"\n[[page]]\ntext = \"\"\n");
         for (key, line) in [("page[0].text", 3), ("page[0].number", 2), ("title", 1), ("elsewhere", 1)] {
             let error = source.invalid(Fault { key: key.to_owned(), problem: "wrong".to_owned() });

@@ -1,5 +1,5 @@
-//! Configuration files that people write: found by name or path, read with a
-//! bound, and errors that name file, line and key and suggest a correction.
+//! Configuration files written by people: found by name or path, read up to a size limit, with errors that
+//! name file, line and key and suggest a correction.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

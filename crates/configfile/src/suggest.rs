@@ -1,7 +1,7 @@
 //! Suggestions for names that do not exist: "did you mean `window`?".
 
-/// The known name nearest to `written`, if it is near enough to be a typing
-/// error: at most one edit in every three letters, and never more than two.
+/// The known name nearest to `written`, if near enough for a typing error: at most one edit in every three
+/// letters, and never more than two.
 ///
 /// The distance is that of optimal string alignment (Damerau 1964): an inserted,
 /// deleted or replaced letter and a swap of neighbours count as one edit each.
@@ -10,8 +10,7 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
     let limit = (length / 3).clamp(1, 2);
     known
         .into_iter()
-        // Names of quite another length are at least as far away; the distance
-        // itself takes quadratic time.
+        // Names of a very different length are at least as distant; the distance itself takes quadratic time.
         .map(|name| (name.chars().count().abs_diff(length), name))
         .filter(|(difference, _)| *difference <= limit)
         .map(|(difference, name)| (strsim::osa_distance(written, name), difference, name))
@@ -20,13 +19,13 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, _, name)| name)
 }
 
-/// "; did you mean `name`?", or nothing.
+/// "; did you mean `name`?", or empty.
 pub fn did_you_mean<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(written, known).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
-/// An error of serde about an unknown key or value, split: what was written and
-/// what there is. Serde puts names between backticks, the unknown one first.
+/// Splits an error of serde about an unknown key or value: the unknown name and the known ones. Serde puts
+/// names between backticks, the unknown one first.
 pub fn unknown_name(message: &str) -> Option<(&str, Vec<&str>)> {
     if !message.contains("unknown field") && !message.contains("unknown variant") {
         return None;
@@ -35,14 +34,14 @@ pub fn unknown_name(message: &str) -> Option<(&str, Vec<&str>)> {
     Some((names.next()?, names.collect()))
 }
 
-/// A message of serde, with a suggestion where a name is unknown.
+/// Adds a suggestion to a message of serde about an unknown name.
 pub fn explain(message: &str) -> String {
     match unknown_name(message) {
         Some((written, known)) => {
             let hint = did_you_mean(written, known.iter().copied());
             format!("there is no `{written}` here{hint} (known: {})", known.join(", "))
         }
-        // serde_json ends a message with a place in a text that nobody wrote.
+        // serde_json ends a message with a position in a text unknown to the user.
         None => message.split(" at line ").next().unwrap_or(message).to_owned(),
     }
 }
@@ -63,10 +62,10 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_of_several_is_the_same_in_every_order() {
+    fn the_nearest_of_several_is_independent_of_the_order() {
         assert_eq!(nearest("gw7", ["gw2", "gw1"]), Some("gw1"));
         assert_eq!(nearest("gw7", ["gw1", "gw2"]), Some("gw1"));
-        // Of the same distance, the one of the same length.
+        // At the same distance, the one of the same length.
         assert_eq!(nearest("tcp_mme", ["tcp_me", "tcp_mem"]), Some("tcp_mem"));
     }
 

@@ -1,5 +1,4 @@
-//! The smallest useful agent: returns which process it is, and can be kept busy.
-//! The tests of processes that die run it.
+//! Minimal agent: returns its process id, and can be blocked. The process tests run it.
 #![allow(clippy::print_stderr)] // a program, not an engine
 
 use std::{process, thread, time::Duration};
@@ -17,7 +16,7 @@ impl Service for Small {
     fn register(calls: &mut Registration<Self>) {
         calls
             .on(|_, ProcessId {}, _| Ok(process::id()))
-            // Busy for longer than anybody waits, deaf to everything.
+            // Busy for longer than anybody waits; ignores everything.
             .on(|_, StayBusy {}, _| {
                 loop {
                     thread::sleep(Duration::from_secs(3600));
@@ -28,8 +27,7 @@ impl Service for Small {
 
 fn main() {
     if let Err(end) = serve_stdio(Services::new().with(Small)) {
-        // Standard output belongs to the protocol; what is said here reaches
-        // the controller's messages.
+        // Standard output belongs to the protocol; what is written here reaches the controller's messages.
         eprintln!("agent: {end}");
         process::exit(1);
     }

@@ -1,5 +1,5 @@
-//! The smallest controller: starts the agent that its arguments name, prints
-//! the agent's process id, calls what never returns, and waits.
+//! Minimal controller: starts the agent named by its arguments, prints the agent's process id, makes a call
+//! that never returns, and waits.
 #![allow(clippy::print_stdout)] // a program, not an engine
 
 use std::process::Command;

@@ -1,6 +1,5 @@
-//! The agent's side: requests go to [`Services`] on a thread apart from the
-//! session, so that the session stays alive while a call takes long, and ends at
-//! once when the controller is gone.
+//! The agent's side: requests are served by [`Services`] on a thread separate from the session's, so that the
+//! session stays alive during a long call and ends at once when the controller is gone.
 
 use std::{
     fs::File,
@@ -9,6 +8,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
+        atomic::{AtomicU64, Ordering},
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
@@ -26,35 +26,34 @@ use crate::{
     session::{HELLO_TIMEOUT, Incoming, Role, SessionEnd, own_hello},
 };
 
-/// How long services may take to end after their controller has gone: with
-/// [`crate::session::SILENCE`] before it, everything is over within 5 s.
+/// Maximum time for services to end after their controller has gone: with
+/// [`crate::session::PEER_TIMEOUT`] before it, everything is over within 5 s.
 pub const SERVICES_GRACE: Duration = Duration::from_millis(500);
 
-/// Reports a request that no service has seen.
+/// Reports a request that was rejected before it reached a service.
 pub(crate) type OnRefused = Box<dyn Fn(&Failure) + Send>;
 
-/// Who speaks with an agent.
+/// The controller that an agent serves, and where its rejected requests are reported.
 pub(crate) struct Caller {
-    /// Who came over TLS; nobody else is limited by a scope.
+    /// The paired controller of a TLS session; no other session is limited by a scope.
     pub(crate) controller: Option<Controller>,
-    /// For a log.
+    /// Logs a rejected request.
     pub(crate) on_refused: OnRefused,
 }
 
 impl Caller {
-    /// Whoever started the agent.
+    /// The account that started the agent: not limited by a scope.
     fn starter() -> Self {
         Self { controller: None, on_refused: Box::new(|_| {}) }
     }
 }
 
-/// Serves one controller over this process's standard input and output and
-/// returns when it has gone: by `Shutdown`, by end of file, or by silence.
-/// The process should end then; a call that still runs after
+/// Serves one controller over this process's standard input and output; returns when the controller has gone:
+/// by `Shutdown`, end of file or timeout. The process should end then; a call that still runs after
 /// [`SERVICES_GRACE`] ends with it.
 ///
 /// # Errors
-/// How the session ended, unless it ended in order.
+/// The reason the session ended, unless it was a graceful close.
 pub fn serve_stdio(services: Services) -> Result<(), SessionEnd> {
     if io::stdin().is_terminal() {
         let reason = "an agent is started by a controller, never by hand: try `clearstream flow HOST`";
@@ -79,19 +78,19 @@ pub fn serve_stdio(services: Services) -> Result<(), SessionEnd> {
     }
 }
 
-/// How serving one session went.
+/// Result of serving one session.
 pub(crate) struct Served {
-    /// Why it ended.
+    /// Why the session ended.
     pub(crate) end: SessionEnd,
-    /// Gives something once the services have been dropped, if they have not yet.
+    /// Yields a message once the services have been dropped, if they have not been dropped yet.
     pub(crate) busy: Option<Receiver<()>>,
 }
 
-/// Serves whoever started this agent, from its `Hello` on.
+/// Serves the process that started this agent, from its `Hello` on.
 pub(crate) fn serve_link(link: Link, services: Services) -> Served {
     match await_hello(&link) {
         Ok(()) => {
-            link.say(&Message::Ready);
+            link.send_short(&Message::Ready);
             serve_requests(&link, services, Caller::starter())
         }
         Err(end) => Served { end, busy: None },
@@ -102,7 +101,7 @@ pub(crate) fn serve_link(link: Link, services: Services) -> Served {
 pub(crate) fn await_hello(link: &Link) -> Result<(), SessionEnd> {
     match link.next(None) {
         Some(Next::End(end)) => Err(end),
-        // The first thing that a session lets through is a `Hello`.
+        // The first message that a session lets through is a `Hello`.
         Some(Next::Message(_)) | None => Ok(()),
     }
 }
@@ -119,17 +118,19 @@ pub(crate) fn serve_requests(link: &Link, services: Services, caller: Caller) ->
     let (requests, inbox) = channel();
     let (dropped, busy) = channel();
     let (shared, span) = (Arc::clone(link.shared()), link.span().clone());
+    let replied: Arc<AtomicU64> = Arc::default();
+    let count = Arc::clone(&replied);
     let worker = thread::Builder::new().name("agent".into()).spawn(move || {
         let _entered = span.entered();
-        work(services, &caller, &inbox, &shared);
-        // The controller may be gone for long; nobody needs to know then.
+        work(services, &caller, &inbox, &shared, &count);
+        // The controller may be long gone; then nobody needs the event.
         let _ = dropped.send(());
     });
     if let Err(error) = worker {
         let failure = Failure::of_system("start a thread for calls", &error);
         link.close(&failure.message, Some(failure.kind));
     }
-    let end = pass_requests(link, &requests);
+    let end = pass_requests(link, &requests, &replied);
     tracing::info!(reason = %end, "session ended");
     drop(requests);
     let busy = match busy.recv_timeout(SERVICES_GRACE) {
@@ -139,24 +140,30 @@ pub(crate) fn serve_requests(link: &Link, services: Services, caller: Caller) ->
     Served { end, busy }
 }
 
-/// A request on its way to the services.
+/// A request queued for the services.
 struct Request {
     id: u64,
     name: String,
     body: Body,
+    /// Replies sent before it arrived.
+    replied_count: u64,
 }
 
-fn pass_requests(link: &Link, requests: &Sender<Request>) -> SessionEnd {
+fn pass_requests(link: &Link, requests: &Sender<Request>, replied: &AtomicU64) -> SessionEnd {
     loop {
         match link.next(None) {
-            Some(Next::Message(Incoming::Request { id, name, .. })) if name == Shutdown::NAME => {
+            Some(Next::Message(Incoming::Request { id, name, body })) if name == Shutdown::NAME => {
+                // The services' thread ends with the session; one that has ended needs no notice.
+                let replied_count = replied.load(Ordering::Acquire);
+                let _ = requests.send(Request { id, name, body, replied_count });
                 // An empty object has a form in JSON.
                 let outcome = Body::of(&Done {}).map(Outcome::Done);
                 link.shared().with(|state, now| outcome.map(|done| state.session.reply(id, done, now)).ok());
-                link.close("the agent was told to end", None);
+                link.close("the controller requested a shutdown", None);
             }
             Some(Next::Message(Incoming::Request { id, name, body })) => {
-                if requests.send(Request { id, name, body }).is_err() {
+                let replied_count = replied.load(Ordering::Acquire);
+                if requests.send(Request { id, name, body, replied_count }).is_err() {
                     link.close("the agent has failed", Some(FailureKind::Internal));
                 }
             }
@@ -167,17 +174,37 @@ fn pass_requests(link: &Link, requests: &Sender<Request>) -> SessionEnd {
     }
 }
 
-/// The services' thread: ends, and drops them, when the session has.
-fn work(services: Services, caller: &Caller, inbox: &Receiver<Request>, shared: &Arc<Shared>) {
+/// Thread of the services: ends, and drops them, when the session ends.
+fn work(
+    services: Services,
+    caller: &Caller,
+    inbox: &Receiver<Request>,
+    shared: &Arc<Shared>,
+    replied: &AtomicU64,
+) {
     let events = EventSender::new(Arc::clone(shared));
     let context = CallContext::new(&events, caller.controller.as_ref());
-    while let Ok(Request { id, name, body }) = inbox.recv() {
-        // Requested, but the controller has gone meanwhile.
+    while let Ok(Request { id, name, body, replied_count }) = inbox.recv() {
+        // A request sent before the last reply could be read proves no receipt of it.
+        let is_contact = replied_count == replied.load(Ordering::Acquire);
+        if name == Shutdown::NAME {
+            if is_contact {
+                // A service that panics here is dropped all the same.
+                let _ = catch_unwind(AssertUnwindSafe(|| services.contact()));
+            }
+            return;
+        }
+        // Requested, but the controller has gone since.
         if !events.is_open() {
             return;
         }
         tracing::debug!(id, call = name, "called");
-        let served = catch_unwind(AssertUnwindSafe(|| services.serve(&name, &body, &context)));
+        let served = catch_unwind(AssertUnwindSafe(|| {
+            if is_contact {
+                services.contact();
+            }
+            services.serve(&name, &body, &context)
+        }));
         match &served {
             Ok(Ok(_)) => tracing::debug!(id, call = name, "served"),
             Ok(Err(Refusal::Served(failure) | Refusal::Unserved(failure))) => {
@@ -198,6 +225,7 @@ fn work(services: Services, caller: &Caller, inbox: &Receiver<Request>, shared: 
                     .to_owned(),
             }),
         };
+        replied.fetch_add(1, Ordering::Release);
         shared.with(|state, now| state.session.reply(id, outcome, now));
     }
 }

@@ -1,24 +1,23 @@
-//! Typed calls and events: what a controller may call at an agent, and what an
-//! agent sends by itself. Each is a type of the crate whose engine serves it, so
-//! that a new one edits no list here.
+//! Typed calls and events: what a controller may call on an agent, and what an agent sends unsolicited. Each
+//! is a type of the crate whose engine serves it, so a new one needs no edit of a list here.
 
 use clearstream_schema::scope::Right;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// A call of a controller at an agent, and the reply to it.
+/// A call from a controller to an agent, and its reply type.
 ///
 /// Calls only grow within a major version of the protocol: new fields have
 /// defaults, and a call or reply without content is a struct without fields.
 pub trait Call: Serialize + DeserializeOwned {
     /// Name on the wire, unique among all calls; SECURITY.md lists it.
     const NAME: &'static str;
-    /// The right that a paired controller needs for it.
+    /// The right that a paired controller needs to make it.
     const NEEDS: Right;
     /// The reply.
     type Reply: Serialize + DeserializeOwned;
 }
 
-/// An event that an agent sends by itself.
+/// An event that an agent sends unsolicited.
 pub trait CallEvent: Serialize + DeserializeOwned {
     /// Name on the wire, unique among all events.
     const NAME: &'static str;
@@ -30,15 +29,15 @@ pub trait CallEvent: Serialize + DeserializeOwned {
 /// controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
-    /// Queued all the same: there are few per test.
+    /// Queued regardless: there are few per test.
     Queued,
-    /// Dropped and counted: a series has a gap then.
+    /// Dropped and counted: the series then has a gap.
     Droppable,
-    /// The sender waits for room: parts of something large.
+    /// The sender blocks until there is room: parts of something large.
     WaitsForRoom,
 }
 
-/// Reply of calls that have nothing to return.
+/// Reply of calls that return nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {}
 

@@ -1,5 +1,5 @@
-//! An agent that runs as our child (directly, in a lab, or behind ssh): its
-//! pipes, its last words, and its orderly end.
+//! An agent that runs as a child process (directly, in a lab, or behind ssh): its pipes, captured standard
+//! error, and graceful termination.
 
 use std::{
     collections::VecDeque,
@@ -21,22 +21,22 @@ use crate::{
     ssh::{Login, is_noise, is_ssh},
 };
 
-/// Lines of standard error that are kept.
+/// Lines of standard error kept.
 const LINES: usize = 20;
-/// Bytes of one line that are kept.
+/// Maximum length of a kept line in bytes.
 const LINE_BYTES: u64 = 500;
-/// Between two looks at a child that is about to end.
+/// Poll interval while waiting for a child to exit.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How long a child may take to end by itself.
+/// Grace period for a child to exit by itself.
 const GRACE: Duration = Duration::from_secs(1);
-/// The same for one that has gone silent: everything is to be over within 5 s.
+/// Grace period for a child that has timed out: everything is to be over within 5 s.
 const SILENT_GRACE: Duration = Duration::from_millis(100);
 
 /// A running child. Ends and reaps it when dropped.
 pub(crate) struct AgentChild {
     orders: Sender<Order>,
-    words: Arc<Mutex<Words>>,
+    stderr_capture: Arc<Mutex<StderrCapture>>,
     grace: Duration,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -47,25 +47,25 @@ pub(crate) struct Pipes {
     pub(crate) stdout: ChildStdout,
 }
 
-/// To the thread that owns the child.
+/// Commands to the thread that owns the child.
 enum Order {
-    /// Wait this long for it to end by itself and tell how it did.
+    /// Wait up to this long for it to exit by itself and report its exit status.
     Await(Duration, Sender<Option<ExitStatus>>),
     /// Wait this long, then kill and reap it.
     End(Duration),
 }
 
 #[derive(Default)]
-struct Words {
+struct StderrCapture {
     lines: VecDeque<String>,
     complete: bool,
     /// ssh has logged in.
     login: Option<Login>,
 }
 
-/// What a child left behind.
+/// Captured standard error and exit status of a child.
 #[derive(Debug, Clone)]
-pub(crate) struct LastWords {
+pub(crate) struct ChildExit {
     program: String,
     lines: Vec<String>,
     status: Option<ExitStatus>,
@@ -80,10 +80,10 @@ impl AgentChild {
         clearstream_sys::process::bind_child_to_parent(&mut command);
         let (orders, inbox) = channel();
         let (started, result) = channel();
-        let words = Arc::new(Mutex::new(Words::default()));
-        let collected = Arc::clone(&words);
+        let stderr_capture = Arc::new(Mutex::new(StderrCapture::default()));
+        let captured = Arc::clone(&stderr_capture);
         let thread = thread::Builder::new().name("agent-child".into()).spawn(move || {
-            match start_child(&mut command, &collected) {
+            match start_child(&mut command, &captured) {
                 Ok((child, pipes)) => {
                     // The maker waits for this.
                     drop(started.send(Ok(pipes)));
@@ -93,46 +93,46 @@ impl AgentChild {
             }
         })?;
         let pipes = result.recv().map_err(|_| io::Error::other("the thread of the child has ended"))??;
-        Ok((Self { orders, words, grace: GRACE, thread: Some(thread) }, pipes))
+        Ok((Self { orders, stderr_capture, grace: GRACE, thread: Some(thread) }, pipes))
     }
 
     /// The login of ssh, once it has reported it.
     pub(crate) fn login(&self) -> Option<Login> {
-        self.words().login
+        self.stderr_capture().login
     }
 
-    /// What the child said last and how it ended, waiting for that a little.
-    pub(crate) fn last_words(&mut self, program: &str, end: &SessionEnd) -> LastWords {
-        if *end == SessionEnd::Silence {
-            // It does nothing any more, so it will not end by itself either.
+    /// Returns the captured standard error and exit status, after a short wait for the exit.
+    pub(crate) fn exit_report(&mut self, program: &str, end: &SessionEnd) -> ChildExit {
+        if *end == SessionEnd::PeerTimeout {
+            // It no longer responds, so it will not exit by itself either.
             self.grace = SILENT_GRACE;
         }
-        let (answer, status) = channel();
-        let status = match self.orders.send(Order::Await(self.grace, answer)) {
+        let (reply, status) = channel();
+        let status = match self.orders.send(Order::Await(self.grace, reply)) {
             Ok(()) => status.recv().unwrap_or(None),
             Err(_) => None,
         };
-        // A process left in the background (an ssh master) may hold the pipe
-        // open for ever, so the rest is waited for only briefly.
+        // A process left in the background (an ssh master) may hold the pipe open for ever, so the wait for
+        // the remaining output is bounded.
         let until = Instant::now() + Duration::from_millis(200);
-        while !self.words().complete && Instant::now() < until {
+        while !self.stderr_capture().complete && Instant::now() < until {
             thread::sleep(POLL);
         }
-        let lines = self.words().lines.iter().cloned().collect();
-        LastWords { program: program.to_owned(), lines, status }
+        let lines = self.stderr_capture().lines.iter().cloned().collect();
+        ChildExit { program: program.to_owned(), lines, status }
     }
 
     /// Lets the child end by itself for `grace`, then kills it; reaps it.
     pub(crate) fn end(&mut self, grace: Duration) {
-        // The thread is there until it has been told to end.
+        // The thread runs until it receives `Order::End`.
         drop(self.orders.send(Order::End(grace)));
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
     }
 
-    fn words(&self) -> std::sync::MutexGuard<'_, Words> {
-        self.words.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stderr_capture(&self) -> std::sync::MutexGuard<'_, StderrCapture> {
+        self.stderr_capture.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -142,14 +142,18 @@ impl Drop for AgentChild {
     }
 }
 
-fn start_child(command: &mut Command, words: &Arc<Mutex<Words>>) -> io::Result<(Child, Pipes)> {
+fn start_child(
+    command: &mut Command,
+    stderr_capture: &Arc<Mutex<StderrCapture>>,
+) -> io::Result<(Child, Pipes)> {
     let mut child = command.spawn()?;
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
         return Err(io::Error::other("the child has no pipes"));
     };
-    let words = Arc::clone(words);
-    let collector = thread::Builder::new().name("agent-stderr".into()).spawn(move || collect(stderr, &words));
+    let stderr_capture = Arc::clone(stderr_capture);
+    let collector =
+        thread::Builder::new().name("agent-stderr".into()).spawn(move || collect(stderr, &stderr_capture));
     if let Err(error) = collector {
         drop(child.kill().and_then(|()| child.wait()));
         return Err(error);
@@ -157,20 +161,20 @@ fn start_child(command: &mut Command, words: &Arc<Mutex<Words>>) -> io::Result<(
     Ok((child, Pipes { stdin, stdout }))
 }
 
-/// Target of the lines that an agent of this process logged. They passed the
-/// agent's filter, and are shown as they are.
+/// Log target of lines written by an agent of this process. They already passed the agent's filter and are
+/// shown unchanged.
 pub const AGENT_LOG: &str = "agent";
 
-/// The level of a line that begins with a time (RFC 3339, UTC) and a level: one
-/// of the agent's log, and no reason why the agent ended.
+/// Returns the level of a line that begins with a timestamp (RFC 3339, UTC) and a level: a line of the
+/// agent's log, not a reason why the agent ended.
 fn log_level(text: &str) -> Option<Level> {
-    let mut words = text.split_whitespace();
-    words.next().filter(|word| word.ends_with('Z') && word.as_bytes().get(10) == Some(&b'T'))?;
-    words.next()?.parse().ok()
+    let mut fields = text.split_whitespace();
+    fields.next().filter(|field| field.ends_with('Z') && field.as_bytes().get(10) == Some(&b'T'))?;
+    fields.next()?.parse().ok()
 }
 
-/// Logs a line of an agent; the level of an event is a constant.
-fn log_again(level: Level, text: &str) {
+/// Logs a line of the agent at its own level; a tracing event's level must be a constant.
+fn log_agent_line(level: Level, text: &str) {
     match level {
         Level::ERROR => tracing::error!(target: AGENT_LOG, "{text}"),
         Level::WARN => tracing::warn!(target: AGENT_LOG, "{text}"),
@@ -180,16 +184,16 @@ fn log_again(level: Level, text: &str) {
     }
 }
 
-/// Keeps the last lines of standard error, but for lines of a log.
-fn collect(stderr: ChildStderr, words: &Mutex<Words>) {
+/// Captures the last lines of standard error, except lines of a log.
+fn collect(stderr: ChildStderr, stderr_capture: &Mutex<StderrCapture>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
         line.clear();
         let count = reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line).unwrap_or(0);
-        let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stderr_capture = stderr_capture.lock().unwrap_or_else(PoisonError::into_inner);
         if count == 0 {
-            words.complete = true;
+            stderr_capture.complete = true;
             return;
         }
         let text: String =
@@ -198,30 +202,30 @@ fn collect(stderr: ChildStderr, words: &Mutex<Words>) {
             continue;
         }
         if let Some(level) = log_level(&text) {
-            drop(words);
-            log_again(level, &text);
+            drop(stderr_capture);
+            log_agent_line(level, &text);
             continue;
         }
         if let Some(login) = Login::read(&text) {
-            words.login = Some(login);
+            stderr_capture.login = Some(login);
             continue;
         }
         if is_noise(&text) {
             continue;
         }
-        if words.lines.len() == LINES {
-            words.lines.pop_front();
+        if stderr_capture.lines.len() == LINES {
+            stderr_capture.lines.pop_front();
         }
-        words.lines.push_back(text);
+        stderr_capture.lines.push_back(text);
     }
 }
 
-/// Owns the child until told to end it.
+/// Owns the child until commanded to end it.
 fn keep_child(mut child: Child, orders: &Receiver<Order>) {
     while let Ok(order) = orders.recv() {
         match order {
-            Order::Await(patience, answer) => {
-                let _ = answer.send(await_exit(&mut child, patience));
+            Order::Await(timeout, reply) => {
+                let _ = reply.send(await_exit(&mut child, timeout));
             }
             Order::End(grace) => {
                 await_exit(&mut child, grace);
@@ -229,13 +233,13 @@ fn keep_child(mut child: Child, orders: &Receiver<Order>) {
             }
         }
     }
-    // Already reaped children answer with an error that changes nothing.
+    // For a child already reaped these return an error without effect.
     drop(child.kill());
     drop(child.wait());
 }
 
-fn await_exit(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    let until = Instant::now() + patience;
+fn await_exit(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + timeout;
     loop {
         match child.try_wait() {
             Ok(None) if Instant::now() < until => thread::sleep(POLL),
@@ -245,23 +249,22 @@ fn await_exit(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     }
 }
 
-impl LastWords {
-    /// Of a command that has ended.
+impl ChildExit {
+    /// The exit of a command that has ended.
     pub(crate) fn of_command(program: &str, lines: Vec<String>, status: ExitStatus) -> Self {
         Self { program: program.to_owned(), lines, status: Some(status) }
     }
 
-    /// Why the agent never came up: what ssh(1), a shell or the agent said.
-    /// `name` is what messages call the host, `text` what its shell printed in place of
-    /// an agent.
+    /// Derives why the agent never came up from the messages of ssh(1), a shell or the agent. `name` is the
+    /// host's name in messages, `text` what its shell printed instead of starting an agent.
     pub(crate) fn explain(&self, name: &str, end: &SessionEnd, text: Option<&str>) -> (StartCause, String) {
-        let said = |needle: &str| {
+        let find_line = |needle: &str| {
             let line = self.lines.iter().rev().find(|line| line.contains(needle));
             line.map(|line| line.trim_end_matches('.').to_owned())
         };
-        let first = |needles: &[&str]| needles.iter().find_map(|needle| said(needle));
-        // ssh ends with 255 for troubles of its own, else with the status of
-        // the remote command (ssh(1), EXIT STATUS).
+        let first = |needles: &[&str]| needles.iter().find_map(|needle| find_line(needle));
+        // ssh ends with 255 for errors of its own, else with the status of the remote command (ssh(1), EXIT
+        // STATUS).
         if self.code() == Some(255) {
             if let Some(line) = first(&["Could not resolve hostname"]) {
                 return (StartCause::UnknownHost, format!("{line}: check the name or ~/.ssh/config"));
@@ -269,7 +272,7 @@ impl LastWords {
             if let Some(line) = first(&["Host key verification failed", "HOST IDENTIFICATION HAS CHANGED"]) {
                 return (
                     StartCause::HostKey,
-                    format!("{line}: connect once with ssh to accept or mend the key"),
+                    format!("{line}: connect once with ssh to accept or correct the key"),
                 );
             }
             if let Some(line) = first(&["Permission denied", "Too many authentication failures"]) {
@@ -280,8 +283,8 @@ impl LastWords {
                 return (StartCause::Connection, format!("{line}: is sshd running there, on this port?"));
             }
         }
-        // Of the agent itself, as `Failure::of_system` words it.
-        if let Some(line) = said("(`ulimit ") {
+        // Of the agent itself, in the wording of `Failure::of_system`.
+        if let Some(line) = find_line("(`ulimit ") {
             return (StartCause::Limit, line.trim_start_matches("clearstream: ").to_owned());
         }
         if matches!(self.code(), Some(126 | 127)) {
@@ -297,7 +300,7 @@ impl LastWords {
         }
         if let Some(text) = text {
             let message = format!(
-                "the other end wrote text instead of starting an agent (\"{text}\"; {end}): does `ssh {name} true` \
+                "the remote host wrote text instead of starting an agent (\"{text}\"; {end}): does `ssh {name} true` \
                  print it, and does it end?"
             );
             return (StartCause::NotAnAgent, self.append_to(&message));
@@ -305,7 +308,7 @@ impl LastWords {
         (StartCause::Other, self.append_to(&format!("{} did not start an agent: {end}", self.program)))
     }
 
-    /// `reason` with how the child ended and what it said.
+    /// Appends the exit status and the last lines of standard error to `reason`.
     pub(crate) fn append_to(&self, reason: &str) -> String {
         let mut text = reason.to_owned();
         if let Some(status) = self.status.filter(|status| !status.success()) {
@@ -318,7 +321,7 @@ impl LastWords {
         text
     }
 
-    /// Whether ssh was to start the agent.
+    /// Whether the agent was started through ssh.
     pub(crate) fn is_ssh(&self) -> bool {
         is_ssh(&self.program)
     }

@@ -2,7 +2,7 @@
 
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};
 
-/// Text that is not what it should be.
+/// Text that is not valid base64 or hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not {expected}: {reason}")]
 pub struct EncodingError {
@@ -31,13 +31,12 @@ pub fn hex(bytes: &[u8]) -> String {
 /// The bytes of hexadecimal in either case.
 ///
 /// # Errors
-/// On anything else.
+/// On any other input.
 pub fn from_hex(text: &str) -> Result<Vec<u8>, EncodingError> {
     decode(&HEXLOWER_PERMISSIVE, "hexadecimal", text)
 }
 
-/// Base64 for one-line tokens: no padding, nothing that a shell would touch
-/// (RFC 4648 section 5).
+/// Base64 for one-line tokens: URL-safe alphabet, no padding, no shell metacharacters (RFC 4648 section 5).
 pub(crate) fn base64_url(bytes: &[u8]) -> String {
     BASE64URL_NOPAD.encode(bytes)
 }
@@ -46,8 +45,8 @@ pub(crate) fn from_base64_url(text: &str) -> Result<Vec<u8>, EncodingError> {
     decode(&BASE64URL_NOPAD, "base64url", text)
 }
 
-/// Text that the other side chose, as a log or a terminal may show it: at most so
-/// many characters, and nothing that would not print.
+/// Makes text chosen by the peer safe for a log or a terminal: truncates it to `most_chars` characters and
+/// replaces what is not printable.
 pub(crate) fn printable(text: &str, most_chars: usize) -> String {
     let mut shown = String::new();
     for character in text.chars().take(most_chars) {
@@ -85,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn text_of_others_prints_and_ends() {
+    fn peer_text_is_printable_and_bounded() {
         assert_eq!(printable("unknown variant `größe`, \"x\"", 100), "unknown variant `größe`, \"x\"");
         assert_eq!(printable("a\n\u{1b}[2J\u{202e}b\0", 100), r"a\n\u{1b}[2J\u{202e}b\0");
         assert_eq!(printable(&"x".repeat(1000), 7), "xxxxxxx");
     }
 
     #[test]
-    fn refuses_what_it_did_not_write() {
+    fn rejects_other_encodings() {
         for text in ["Zg", "Zh==", "Z g==", "Zm9v\n", "Zm9-"] {
             assert!(from_base64(text).is_err(), "{text:?}");
         }

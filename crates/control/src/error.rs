@@ -1,10 +1,10 @@
-//! What can go wrong between a controller and an agent.
+//! Errors between a controller and an agent.
 
 use clearstream_schema::control::Failure;
 
-use crate::{child::LastWords, session::SessionEnd};
+use crate::{child::ChildExit, session::SessionEnd};
 
-/// Why a peer could not be had or did not do what it was asked.
+/// Why a peer could not be started or did not carry out a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// The agent could not be reached or started.
@@ -12,17 +12,17 @@ pub enum PeerError {
     Start {
         /// The peer as the user named it.
         name: String,
-        /// What kind of trouble, for programs.
+        /// Kind of failure, for programs.
         cause: StartCause,
-        /// What happened and what to do.
+        /// What happened and how to fix it.
         message: String,
     },
-    /// The pairing was refused, by one side or the other.
+    /// The pairing was rejected by one side.
     #[error("{name}: {message}")]
     Pairing {
         /// The peer.
         name: String,
-        /// What does not fit and what to do.
+        /// What does not match and how to fix it.
         message: String,
     },
     /// The agent died, was killed or went silent.
@@ -30,10 +30,10 @@ pub enum PeerError {
     Lost {
         /// The peer.
         name: String,
-        /// How it was noticed, with the last words of a child.
+        /// How it was detected, with the captured standard error of a child.
         reason: String,
     },
-    /// The agent is there and said no.
+    /// The agent refused the request.
     #[error("{name}: {failure}")]
     Refused {
         /// The peer.
@@ -41,7 +41,7 @@ pub enum PeerError {
         /// Its reason.
         failure: Failure,
     },
-    /// The two programs cannot talk.
+    /// The two protocol versions are incompatible.
     #[error("{name}: {message}")]
     Version {
         /// The peer.
@@ -49,7 +49,7 @@ pub enum PeerError {
         /// Both versions and what to install.
         message: String,
     },
-    /// The two programs agree on the protocol, but not on the form of what one sent.
+    /// Same protocol version, but the two programs disagree on the format of a call or event.
     #[error("{name}: {message}")]
     Skew {
         /// The peer.
@@ -57,15 +57,15 @@ pub enum PeerError {
         /// Which reply or event, both versions and what does not fit.
         message: String,
     },
-    /// The other end does not keep to the protocol.
-    #[error("{name}: the other end is not a clearstream agent or is faulty: {reason}")]
+    /// The peer violates the protocol.
+    #[error("{name}: the remote program is not a clearstream agent or is faulty: {reason}")]
     Protocol {
         /// The peer.
         name: String,
-        /// What was seen.
+        /// What was received.
         reason: String,
     },
-    /// Waiting (for a busy daemon, for an answer) was given up.
+    /// Waiting (for a busy daemon, for a reply) was abandoned.
     #[error("{name}: stopped waiting: {reason}")]
     Stopped {
         /// The peer.
@@ -75,31 +75,31 @@ pub enum PeerError {
     },
 }
 
-/// What kept an agent from starting.
+/// Cause of a failed agent start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartCause {
-    /// The program is missing here or there.
+    /// The program is missing on this host or on the remote one.
     Program,
-    /// The host's name means nothing.
+    /// The host name does not resolve.
     UnknownHost,
-    /// The host or port does not answer.
+    /// The host or port does not respond.
     Connection,
-    /// The connection was accepted and closed before the agent admitted us.
+    /// The connection was accepted and closed before the agent admitted this controller.
     Dropped,
-    /// The host does not let us in.
+    /// The host rejects the login.
     Authentication,
-    /// The host is not the one that it was (ssh's known hosts).
+    /// The host key has changed (ssh's known hosts).
     HostKey,
     /// Descriptors, threads or memory of this host have run out.
     Limit,
-    /// Something answers, and it is no agent: a login banner, another service.
+    /// Something responds that is not an agent: a login banner, another service.
     NotAnAgent,
     /// Anything else.
     Other,
 }
 
 impl PeerError {
-    /// The failure, when the agent itself refused.
+    /// The failure, when the agent itself refused the request.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Refused { failure, .. } => Some(failure),
@@ -107,23 +107,22 @@ impl PeerError {
         }
     }
 
-    /// What does not keep to the protocol was no agent, or, once it was one, is
+    /// Error for a protocol violation: before the session opened the program was no agent, afterwards it is
     /// faulty.
     fn protocol(name: String, reason: String, opened: bool) -> Self {
         if opened {
             return Self::Protocol { name, reason };
         }
-        let message = format!("the other end is not a clearstream agent: {reason}");
+        let message = format!("the remote program is not a clearstream agent: {reason}");
         Self::Start { name, cause: StartCause::NotAnAgent, message }
     }
 
-    /// From the end of a session. `opened`: the agent had said `Hello`.
-    /// `text` is what came before it.
+    /// Converts the end of a session. `opened`: the agent had sent `Hello`. `text` is what preceded it.
     pub(crate) fn from_end(
         name: &str,
         end: SessionEnd,
         opened: bool,
-        words: Option<LastWords>,
+        exit: Option<ChildExit>,
         text: Option<&str>,
     ) -> Self {
         let name = name.to_owned();
@@ -133,8 +132,8 @@ impl PeerError {
             }
             SessionEnd::Version(mismatch) => {
                 let older = mismatch.theirs.major < mismatch.ours.major;
-                let offer = match words {
-                    Some(words) if older && words.is_ssh() => format!(" (`clearstream deploy {name}` does)"),
+                let offer = match exit {
+                    Some(exit) if older && exit.is_ssh() => format!(" (`clearstream deploy {name}` does)"),
                     _ => String::new(),
                 };
                 Self::Version { name, message: format!("{mismatch}{offer}") }
@@ -144,14 +143,14 @@ impl PeerError {
             SessionEnd::Closed
             | SessionEnd::Goodbye { .. }
             | SessionEnd::EndOfStream { .. }
-            | SessionEnd::Silence
+            | SessionEnd::PeerTimeout
             | SessionEnd::NoHello
-            | SessionEnd::Transport(_) => match words {
-                Some(words) if !opened => {
-                    let (cause, message) = words.explain(&name, &end, text);
+            | SessionEnd::Transport(_) => match exit {
+                Some(exit) if !opened => {
+                    let (cause, message) = exit.explain(&name, &end, text);
                     Self::Start { name, cause, message }
                 }
-                Some(words) => Self::Lost { name, reason: words.append_to(&end.to_string()) },
+                Some(exit) => Self::Lost { name, reason: exit.append_to(&end.to_string()) },
                 None if !opened => {
                     let dropped = matches!(end, SessionEnd::EndOfStream { .. } | SessionEnd::Transport(_));
                     let cause = if dropped { StartCause::Dropped } else { StartCause::Connection };

@@ -1,5 +1,4 @@
-//! How an engine on the agent's side sends events, without ever being held up for
-//! ever by a slow controller.
+//! Sending of events by an engine on the agent's side; a slow controller never blocks it indefinitely.
 
 use std::{
     fmt,
@@ -40,7 +39,7 @@ impl EventSender {
         Self(Target::Session(shared))
     }
 
-    /// A sender without a session, for services that are driven by hand.
+    /// A sender without a session, for services that are driven directly.
     pub fn channel() -> (Self, Receiver<Event>) {
         let (sender, receiver) = channel();
         (Self(Target::Channel(sender)), receiver)
@@ -48,12 +47,11 @@ impl EventSender {
 
     /// Sends an event; nothing happens when the session is over.
     ///
-    /// When more than [`QUEUE_BYTES`] wait for a slow controller, its
-    /// [`Delivery`] decides; what was dropped is counted, and the controller is
-    /// told with the next event.
+    /// When more than [`QUEUE_BYTES`] wait for a slow controller, its [`Delivery`] decides; dropped events
+    /// are counted, and the count is sent with the next event.
     pub fn send<E: CallEvent>(&self, event: &E) {
         match (&self.0, Event::of(event)) {
-            // The receiver may have seen enough.
+            // The receiver may have been dropped.
             (Target::Channel(sender), Ok(event)) => drop(sender.send(event)),
             (Target::Channel(_), Err(_)) => {}
             (Target::Session(shared), Ok(event)) => send(shared, E::DELIVERY, event),
@@ -61,8 +59,7 @@ impl EventSender {
         }
     }
 
-    /// False once the controller has gone: nobody listens, so a long call
-    /// should end.
+    /// False once the controller has gone: nobody receives, so a long call should end.
     pub fn is_open(&self) -> bool {
         match &self.0 {
             Target::Channel(_) => true,
@@ -89,7 +86,7 @@ fn send(shared: &Shared, delivery: Delivery, event: Event) {
             drop(state.session.send(&Message::EventsDropped { count }, now));
         }
         if state.session.send(&Message::Event(event), now).is_err() {
-            // Too long for a frame: it is lost, and counted with the next.
+            // Too long for a frame: it is dropped, and counted with the next.
             state.dropped_count += 1;
         }
     });

@@ -1,6 +1,5 @@
-//! Frames: a 32-bit length, most significant byte first, then that many bytes
-//! of JSON. A length above the limit is refused before anything is allocated
-//! for it; memory grows only by what has really arrived.
+//! Frames: a 32-bit length, most significant byte first, then that many bytes of JSON. A length above the
+//! limit is rejected before anything is allocated for it; memory grows only with the bytes received.
 
 use crate::message::Message;
 
@@ -8,15 +7,15 @@ use crate::message::Message;
 /// some hundred KiB; captures are cut into chunks of at most 256 KiB.
 pub const FRAME_LIMIT: usize = 1 << 20;
 
-/// Largest content of the first frame, a `Hello`, in bytes: a stranger cannot
-/// make us hold more than this.
+/// Largest content of the first frame, a `Hello`, in bytes: bounds what an unauthenticated peer can make us
+/// hold.
 pub const HELLO_LIMIT: usize = 16 << 10;
 
-/// Text in front of the first frame that a controller skips at most, in bytes: start-up
-/// files of a remote shell print a screen or two.
+/// Maximum text in bytes skipped by a controller in front of the first frame: start-up files of a remote
+/// shell print a screen or two.
 pub const TEXT_LIMIT: usize = 64 << 10;
 
-/// Bytes of skipped text that are kept, to name it.
+/// Bytes of skipped text that are kept for error messages.
 const TEXT_KEPT: usize = 400;
 /// Characters of it that are shown.
 const TEXT_SHOWN: usize = 80;
@@ -33,12 +32,12 @@ pub enum FrameError {
         length: usize,
         /// Bytes allowed here.
         limit: usize,
-        /// What arrived, when it is printable text and so no frame at all.
+        /// The first bytes received, when they are printable text and thus not a frame.
         start: Option<String>,
     },
-    /// More text in front of the first frame than is skipped.
+    /// Text in front of the first frame exceeds the limit.
     #[error(
-        "more than {TEXT_LIMIT} bytes of text came instead (\"{start}\"): does a shell start-up file print it?"
+        "more than {TEXT_LIMIT} bytes of text were received instead (\"{start}\"): does a shell start-up file print it?"
     )]
     Text {
         /// Its first line.
@@ -58,7 +57,7 @@ pub enum FrameError {
 fn printed(start: &Option<String>) -> String {
     match start {
         Some(text) => format!(
-            "; the other end wrote text instead (\"{text}\"): does a shell start-up file print something?"
+            "; the remote host wrote text instead (\"{text}\"): does a shell start-up file print something?"
         ),
         None => String::new(),
     }
@@ -81,7 +80,7 @@ pub fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
 #[derive(Debug)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// Bytes at the head of `buffer` that were handed out already.
+    /// Bytes at the head of `buffer` already consumed.
     taken: usize,
     limit: usize,
     /// Text in front of the first frame is skipped.
@@ -92,12 +91,12 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Frames may hold at most `limit` bytes.
+    /// A decoder for frames of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { buffer: Vec::new(), taken: 0, limit, skips_text: false, text_bytes: 0, text: Vec::new() }
     }
 
-    /// Changes the limit for the frames that were not yet handed out.
+    /// Changes the limit for frames not yet returned.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
@@ -115,15 +114,15 @@ impl Decoder {
         Some(first.chars().filter(|letter| !letter.is_control()).take(TEXT_SHOWN).collect())
     }
 
-    /// Takes in bytes as they arrived. Call [`Decoder::next_frame`] until it
-    /// gives nothing more, then the memory held stays below one frame.
+    /// Appends received bytes. Calling [`Decoder::next_frame`] until it returns `None` keeps the memory held
+    /// below one frame.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Content of the next complete frame.
+    /// Returns the content of the next complete frame.
     pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         if self.skips_text {
             self.pass_text()?;
@@ -145,8 +144,8 @@ impl Decoder {
         Ok(Some(frame))
     }
 
-    /// Passes over what comes before the first zero byte. The length of a first frame is
-    /// at most [`HELLO_LIMIT`], so that its header begins with two of them, and text has none.
+    /// Skips what precedes the first zero byte. The length of a first frame is at most [`HELLO_LIMIT`], so
+    /// that its header begins with two of them, and text has none.
     fn pass_text(&mut self) -> Result<(), FrameError> {
         let rest = &self.buffer[self.taken..];
         let length = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
@@ -160,14 +159,14 @@ impl Decoder {
         Ok(())
     }
 
-    /// True when no part of a frame is waiting for its rest.
+    /// True when no incomplete frame is buffered.
     pub fn is_empty(&self) -> bool {
         self.buffer.len() == self.taken
     }
 }
 
-/// The first line of what arrived when it is text. Any printable ASCII header
-/// is a length of at least 512 MiB, so text never passes for a frame.
+/// Returns the first line of the received bytes when they are text. Any printable ASCII header is a length of
+/// at least 512 MiB, so text never passes for a frame.
 fn text_start(bytes: &[u8]) -> Option<String> {
     let text: String =
         bytes.iter().take(80).map_while(|b| matches!(b, 0x20..=0x7e).then_some(char::from(*b))).collect();
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn oversize_is_refused_from_the_header_alone() {
+    fn oversize_is_rejected_from_the_header_alone() {
         let mut decoder = Decoder::new(FRAME_LIMIT);
         decoder.push(&(FRAME_LIMIT as u32 + 1).to_be_bytes());
         assert_eq!(
@@ -225,14 +224,14 @@ mod tests {
             decoder.push(&stream[cut..]);
             assert_eq!(drain(&mut decoder), [b"\"keep-alive\"".to_vec()], "{cut}");
             assert_eq!(decoder.skipped_text().as_deref(), Some("Welcome to dtn2![0m"));
-            // Behind the first frame text is an error again.
+            // After the first frame text is an error.
             decoder.push(b"text");
             assert!(matches!(decoder.next_frame(), Err(FrameError::Oversize { .. })));
         }
     }
 
     #[test]
-    fn text_without_an_end_is_given_up() {
+    fn text_without_end_is_rejected() {
         let mut decoder = Decoder::new(HELLO_LIMIT);
         decoder.skip_text();
         let mut count = 0;
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_message_is_not_sent() {
+    fn oversize_message_is_not_sent() {
         let message = Message::Goodbye { reason: "x".repeat(FRAME_LIMIT), kind: None };
         assert!(matches!(encode(&message), Err(FrameError::TooLong { .. })));
     }

@@ -1,16 +1,13 @@
 //! Agents and their control: one session protocol, carried over standard
 //! streams (local, lab, ssh) or over TLS 1.3 between paired hosts (daemon).
 //!
-//! - [`session`] is the protocol as a state machine without I/O or clock,
-//!   [`frame`] its framing.
-//! - [`Peer`] is a controller's handle on an agent, made by [`spawn`] (also
-//!   for [`ssh_command`]), [`tls::connect`] and [`memory_pair`].
-//! - [`Call`] is what a controller may call at an agent, with the reply to it, and
-//!   [`CallEvent`] what an agent sends by itself; engines define theirs and
-//!   register them as a [`Service`].
-//! - [`Services`] are what an agent serves, by [`agent::serve_stdio`] or a
-//!   [`tls::Server`].
-//! - [`pairing`] decides which hosts may talk over TLS.
+//! - [`session`] is the protocol as a state machine without I/O or clock, [`frame`] its framing.
+//! - [`Peer`] is a controller's handle on an agent, made by [`spawn`] (also for [`ssh_command`]),
+//!   [`tls::connect`] and [`memory_pair`].
+//! - [`Call`] is what a controller may call on an agent, with its reply, and [`CallEvent`] what an agent
+//!   sends unsolicited; engines define theirs and register them as a [`Service`].
+//! - [`Services`] are what an agent serves, by [`agent::serve_stdio`] or a [`tls::Server`].
+//! - [`pairing`] decides which hosts may connect over TLS.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,7 +1,6 @@
-//! A session at work: one thread reads, one writes and keeps the time, and
-//! whoever owns the link waits for what came. A request that takes long can
-//! therefore never delay a `KeepAlive`, and a writer that is stuck never
-//! hides the death of the other side.
+//! A running session: one thread reads, one writes and drives the timers, and owners of the link wait for
+//! messages. A long request therefore never delays a `KeepAlive`, and a blocked writer never hides the loss
+//! of the peer.
 
 use std::{
     io::{self, Read, Write},
@@ -20,33 +19,33 @@ use tracing::Span;
 
 use crate::{
     message::{Hello, Message},
-    session::{Incoming, KEEP_ALIVE, Role, Session, SessionEnd},
+    session::{Incoming, KEEP_ALIVE_INTERVAL, Role, Session, SessionEnd},
 };
 
-/// How long the last words may take to leave before the way is closed.
+/// Maximum time for queued messages (the `Goodbye`) to be sent before the transport is closed.
 const LINGER: Duration = Duration::from_millis(300);
 /// Size of one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// A two-way stream of bytes, in pieces that two threads can own.
+/// A bidirectional byte stream, split into halves for two threads.
 pub(crate) struct Transport {
     pub(crate) reader: Box<dyn Read + Send>,
     pub(crate) writer: Box<dyn Write + Send>,
-    /// Ends both directions and wakes whoever is blocked in them, if it can.
+    /// Closes both directions and wakes any thread blocked in them, where the transport can.
     pub(crate) close: Box<dyn Fn() + Send + Sync>,
     /// Text in front of the peer's first message is skipped.
     pub(crate) skips_text: bool,
 }
 
 impl Transport {
-    /// Over a connected pair of sockets in this process.
+    /// A connected pair of sockets in this process.
     pub(crate) fn unix(socket: UnixStream) -> io::Result<Self> {
         let (reader, closer) = (socket.try_clone()?, socket.try_clone()?);
         let close = Box::new(move || drop(closer.shutdown(Shutdown::Both)));
         Ok(Self { reader: Box::new(reader), writer: Box::new(socket), close, skips_text: false })
     }
 
-    /// Over pipes: the writer's end of file is what the other side sees.
+    /// A pair of pipes: the peer sees the writer's end of file.
     pub(crate) fn pipes(reader: impl Read + Send + 'static, writer: impl Write + Send + 'static) -> Self {
         Self { reader: Box::new(reader), writer: Box::new(writer), close: Box::new(|| {}), skips_text: false }
     }
@@ -57,30 +56,29 @@ impl Transport {
     }
 }
 
-/// What both threads and all owners share.
+/// State shared by both threads and all owners.
 pub(crate) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     close: Box<dyn Fn() + Send + Sync>,
 }
 
-/// The session and what surrounds it.
+/// The session and its accounting.
 pub(crate) struct State {
     pub(crate) session: Session,
-    /// Events that found no room since the last `EventsDropped`.
+    /// Events dropped for lack of room since the last `EventsDropped`.
     pub(crate) dropped_count: u64,
     /// The writer has sent everything that it will ever send.
     writer_done: bool,
 }
 
 impl Shared {
-    /// A poisoned lock is taken all the same: the session is plain data and
-    /// stays consistent between calls.
+    /// A poisoned lock is taken regardless: the session is plain data and stays consistent between calls.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the session and wakes everybody who waits for it.
+    /// Changes the session and wakes all waiters.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut State, Instant) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state, Instant::now());
@@ -89,8 +87,7 @@ impl Shared {
         result
     }
 
-    /// Waits until `found` gives something or `until` has passed, letting the
-    /// session's time run.
+    /// Waits until `found` returns something or `until` has passed, driving the session's timers.
     pub(crate) fn wait<T>(
         &self,
         until: Option<Instant>,
@@ -111,7 +108,7 @@ impl Shared {
                 return None;
             }
             let next = [until, state.session.next_deadline()].into_iter().flatten().min();
-            let pause = next.map_or(KEEP_ALIVE, |next| next.saturating_duration_since(now));
+            let pause = next.map_or(KEEP_ALIVE_INTERVAL, |next| next.saturating_duration_since(now));
             // Never spin when a deadline has just passed.
             let pause = pause.max(Duration::from_millis(1));
             state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
@@ -119,7 +116,7 @@ impl Shared {
     }
 }
 
-/// One end of a session with its two threads. Dropping it says goodbye.
+/// One end of a session with its two threads. Dropping it sends `Goodbye`.
 pub(crate) struct Link {
     shared: Arc<Shared>,
     span: Span,
@@ -127,9 +124,9 @@ pub(crate) struct Link {
 
 /// What [`Link::next`] waited for.
 pub(crate) enum Next {
-    /// Something came.
+    /// A message.
     Message(Incoming),
-    /// The session is over and everything that came was handed out.
+    /// The session is over and every message has been returned.
     End(SessionEnd),
 }
 
@@ -166,12 +163,12 @@ impl Link {
         &self.shared
     }
 
-    /// What every line of a log about this session stands in: it has the session's id.
+    /// The tracing span of this session, with its id.
     pub(crate) fn span(&self) -> &Span {
         &self.span
     }
 
-    /// Waits for what comes next; `None` when `until` has passed.
+    /// Waits for the next message; `None` when `until` has passed.
     pub(crate) fn next(&self, until: Option<Instant>) -> Option<Next> {
         self.shared.wait(until, |state| {
             let message = state.session.poll_message().map(Next::Message);
@@ -184,18 +181,18 @@ impl Link {
         self.shared.lock().session.skipped_text()
     }
 
-    /// Ends a session whose peer has not said `Hello`, as at its own deadline.
+    /// Ends a session whose peer has not sent `Hello`, as at the deadline for it.
     pub(crate) fn give_up(&self) {
         self.shared.with(|state, now| state.session.give_up(now));
     }
 
     /// Sends one of the short messages.
-    pub(crate) fn say(&self, message: &Message) {
+    pub(crate) fn send_short(&self, message: &Message) {
         // Short messages always fit into a frame.
         self.shared.with(|state, now| drop(state.session.send(message, now)));
     }
 
-    /// Ends the session in order and gives the last words time to leave.
+    /// Closes the session gracefully and lingers until queued messages are sent.
     pub(crate) fn close(&self, reason: &str, kind: Option<FailureKind>) {
         self.shared.with(|state, now| state.session.goodbye(reason, kind, now));
         let until = Instant::now() + LINGER;
@@ -210,11 +207,11 @@ impl Drop for Link {
     }
 }
 
-/// A span with an id that no other session of this host has.
+/// A span with an id unique among the sessions of this host.
 fn session_span(role: Role) -> Span {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let id = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    // At the level of errors: a filter that lets a line through lets its session through.
+    // At level ERROR: a filter that lets a line through lets its session through.
     tracing::error_span!("session", id, ?role)
 }
 
@@ -252,13 +249,13 @@ fn write_loop(shared: &Shared, mut writer: Box<dyn Write + Send>) {
             Some(Work::Send(frame)) => writer.write_all(&frame).and_then(|()| writer.flush()),
             Some(Work::Finish) | None => break,
         };
-        // Room was made, or the way is gone.
+        // Space became available, or the transport is gone.
         let over = shared.with(|state, _| match result {
             Ok(()) => false,
             Err(error) => {
                 tracing::debug!(%error, "could not write");
-                // What the other side said last explains a broken pipe better
-                // than the pipe does, so let the reader get at it.
+                // The peer's last message explains a broken pipe better than the pipe does, so let the reader
+                // get at it.
                 state.write_failed(&error);
                 true
             }

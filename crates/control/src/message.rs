@@ -1,6 +1,5 @@
-//! Messages of a session. Framing is [`crate::frame`], their order is
-//! [`crate::session`]; what a call or an event carries belongs to the crate that
-//! defines it and passes through here as JSON that nobody has looked at.
+//! Messages of a session. Framing is [`crate::frame`], their order is [`crate::session`]; the content of a
+//! call or an event belongs to the crate that defines it and passes through here as unparsed JSON.
 
 use std::net::IpAddr;
 
@@ -10,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::call::{CallEvent, Delivery};
 
-/// Both ends must speak the same major version; a higher minor only adds.
+/// Both ends must have the same major version; a higher minor version only adds.
 pub const PROTOCOL_MAJOR: u16 = 2;
 /// Additions since the major version.
 pub const PROTOCOL_MINOR: u16 = 0;
@@ -29,7 +28,7 @@ pub struct Hello {
     /// Of an agent that sshd started: the address of its host that ssh connected to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_address: Option<IpAddr>,
-    /// Kernel release of the sender's host; absent from peers of before.
+    /// Kernel release of the sender's host; absent from older peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
 }
@@ -40,7 +39,7 @@ pub struct Hello {
 pub enum Message {
     /// First message of each side.
     Hello(Hello),
-    /// Controller to agent: a call, answered by exactly one `Reply` with the same id.
+    /// Controller to agent: a call; exactly one `Reply` carries the same id.
     Request {
         /// Chosen by the controller, ascending.
         id: u64,
@@ -64,12 +63,12 @@ pub enum Message {
         /// How many.
         count: u64,
     },
-    /// Either way while nothing else is sent, so that silence means death.
+    /// Either direction while idle: without it the peer is declared lost.
     KeepAlive,
     /// Agent to controller after its `Hello`: requests are served from now on.
     Ready,
-    /// Agent to controller instead of `Ready`, which follows when its turn
-    /// comes: the agent is busy and configured to let others wait.
+    /// Agent to controller instead of `Ready`, which follows once admitted: the agent is busy and configured
+    /// to queue others.
     Queued {
         /// Who is served and how many wait, for people.
         reason: String,
@@ -78,13 +77,13 @@ pub enum Message {
     Goodbye {
         /// For people.
         reason: String,
-        /// Set when the session was refused (busy), so that programs can tell.
+        /// Set when the session was refused (busy), so that programs can recognise it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         kind: Option<FailureKind>,
     },
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -94,12 +93,12 @@ pub enum Outcome {
     Failed(Failure),
 }
 
-/// What an agent sends by itself.
+/// An event that an agent sends unsolicited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// [`CallEvent::NAME`].
     pub name: String,
-    /// May be dropped, and is then counted, by whoever holds too many.
+    /// May be dropped, and is then counted, by any holder of a full queue.
     #[serde(default)]
     pub droppable: bool,
     /// The event.

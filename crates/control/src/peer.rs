@@ -1,4 +1,4 @@
-//! The controller's side: one agent, wherever it runs.
+//! The controller's handle on one agent, wherever it runs.
 
 use std::{
     collections::VecDeque,
@@ -33,11 +33,11 @@ use crate::{
     startup::{AGENT_TIMEOUT, LOGIN_TIMEOUT, OnStart, Startup},
 };
 
-/// How long an agent that was told to end may take.
+/// Maximum time for an agent to exit after a shutdown request.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 /// Characters of an error that quotes what an agent sent.
 const SHOWN_ERROR_CHARS: usize = 300;
-/// How often one who waits for a busy daemon or an answer may give up.
+/// Interval at which a wait for a busy daemon or a reply checks for cancellation.
 const WAIT_STEP: Duration = Duration::from_millis(250);
 
 /// A controller's handle on an agent. Dropping it ends the agent.
@@ -46,14 +46,14 @@ pub struct Peer {
     program: String,
     events: VecDeque<(Event, usize)>,
     event_bytes: usize,
-    /// Events that were dropped here, beside those that the session dropped.
+    /// Events dropped here, in addition to those that the session dropped.
     dropped_count: u64,
-    // Order matters: the link says goodbye before the child is waited for.
+    // Field order matters: the link sends `Goodbye` before the child is waited for.
     link: Link,
     child: Option<AgentChild>,
 }
 
-/// Who the agent is.
+/// Identity of the agent.
 #[derive(Debug)]
 struct Identity {
     name: String,
@@ -67,21 +67,20 @@ pub struct PeerEvent {
     source: Arc<Identity>,
 }
 
-/// What a caller thinks of waiting for a busy agent: called now and then with
-/// the agent's reason.
+/// Callback of a wait for a busy agent: called at intervals with the agent's reason; breaking cancels the
+/// wait.
 pub type OnWait<'a> = &'a mut dyn FnMut(&str) -> ControlFlow<()>;
 
-/// Starts an agent as a child that speaks on its standard streams: a local
-/// one, one in a lab, or one behind ssh ([`crate::ssh_command`]). `name` is
-/// what messages call it.
+/// Starts an agent as a child that uses its standard streams: a local one, one in a lab, or one behind ssh
+/// ([`crate::ssh_command`]). `name` is its name in messages.
 ///
 /// # Errors
-/// [`PeerError::Start`] with the child's own last words, [`PeerError::Version`].
+/// [`PeerError::Start`] with the child's captured standard error, [`PeerError::Version`].
 pub fn spawn(command: Command, name: impl Into<String>) -> Result<Peer, PeerError> {
     spawn_watched(command, name, &mut |_| {})
 }
 
-/// As [`spawn`]; `on_start` is called with what is waited for when it takes long.
+/// As [`spawn`]; `on_start` is called with the pending step when it takes long.
 ///
 /// # Errors
 /// As [`spawn`].
@@ -108,14 +107,14 @@ pub fn spawn_watched(
     Peer::open(name, transport, LOGIN_TIMEOUT, opening, &mut |_| ControlFlow::Continue(()))
 }
 
-/// What a session is opened with beside its transport.
+/// Parameters of opening a session beside its transport.
 #[derive(Default)]
 pub(crate) struct Opening<'a> {
-    /// What was started, for messages.
+    /// The started program, for messages.
     program: String,
-    /// The process that speaks, where it is a child.
+    /// The process of the agent, where it is a child.
     child: Option<AgentChild>,
-    /// Limits of its start.
+    /// Time limits of its start.
     startup: Option<Startup<'a>>,
 }
 
@@ -144,7 +143,7 @@ pub fn memory_pair(services: Services) -> Result<Peer, PeerError> {
     })
 }
 
-/// What the system refused before there was a session.
+/// A system error before there was a session.
 fn not_started(name: &str, what: &str, error: &std::io::Error) -> PeerError {
     let cause = if limit(error).is_some() { StartCause::Limit } else { StartCause::Other };
     let message = Failure::of_system(what, error).to_string();
@@ -174,8 +173,8 @@ impl Peer {
         let mut waiting: Option<String> = None;
         let hello = loop {
             match link.next(Some(Instant::now() + WAIT_STEP)) {
-                Some(Next::Message(Incoming::Hello(said))) => {
-                    hello = Some(said);
+                Some(Next::Message(Incoming::Hello(received))) => {
+                    hello = Some(received);
                     hello_at = Some(Instant::now());
                 }
                 Some(Next::Message(Incoming::Ready)) => {
@@ -188,8 +187,8 @@ impl Peer {
                 Some(Next::Message(_)) | None => {}
                 Some(Next::End(end)) => {
                     let text = link.skipped_text();
-                    let words = child.as_mut().map(|child| child.last_words(&program, &end));
-                    return Err(PeerError::from_end(&name, end, hello.is_some(), words, text.as_deref()));
+                    let exit = child.as_mut().map(|child| child.exit_report(&program, &end));
+                    return Err(PeerError::from_end(&name, end, hello.is_some(), exit, text.as_deref()));
                 }
             }
             if hello.is_none()
@@ -198,7 +197,7 @@ impl Peer {
             {
                 link.give_up();
             }
-            // An agent says what follows at once. What only echoes has our own greeting for ever.
+            // An agent sends what follows at once. An echoing peer would return our own greeting forever.
             let limit = hello_timeout.min(AGENT_TIMEOUT);
             if waiting.is_none() && hello_at.is_some_and(|at: Instant| at.elapsed() >= limit) {
                 return Err(PeerError::Start {
@@ -237,26 +236,25 @@ impl Peer {
         self.link.skipped_text()
     }
 
-    /// What messages call this peer.
+    /// The peer's name in messages.
     pub fn name(&self) -> &str {
         &self.identity.name
     }
 
-    /// The same peer under the name that a list of hosts gives it.
+    /// Renames the peer, to the name that a list of hosts gives it.
     #[must_use]
     pub fn with_name(mut self, name: &str) -> Self {
         self.identity = Arc::new(Identity { name: name.to_owned(), hello: self.identity.hello.clone() });
         self
     }
 
-    /// What the agent said of itself: versions and host name.
+    /// The agent's `Hello`: versions and host name.
     pub fn hello(&self) -> &Hello {
         &self.identity.hello
     }
 
-    /// Calls the agent and waits for its reply, however long it takes while the
-    /// agent shows signs of life. Events that come meanwhile are kept for
-    /// [`Peer::next_event`].
+    /// Calls the agent and waits for its reply, without a limit while the agent sends keep-alives. Events
+    /// received meanwhile are kept for [`Peer::next_event`].
     ///
     /// # Errors
     /// [`PeerError::Refused`] with the agent's reason, [`PeerError::Skew`] for a
@@ -265,8 +263,8 @@ impl Peer {
         self.call_unless(call, &AtomicBool::new(false))
     }
 
-    /// As [`Peer::call`], but gives up when `stop` is raised. The agent goes on with
-    /// the call, and its reply is thrown away.
+    /// As [`Peer::call`], but returns when `stop` is set. The agent continues
+    /// the call, and its reply is discarded.
     ///
     /// # Errors
     /// As [`Peer::call`], and [`PeerError::Stopped`].
@@ -276,7 +274,7 @@ impl Peer {
         reply.read().map_err(|error| self.identity.skew(&format!("reply to `{}`", C::NAME), &error))
     }
 
-    /// As [`Peer::call_unless`] for a call that is known by its name only.
+    /// As [`Peer::call_unless`] for a call given by name.
     ///
     /// # Errors
     /// As [`Peer::call_unless`].
@@ -288,11 +286,11 @@ impl Peer {
         let id = sent.map_err(|error| self.invalid(error.to_string()))?;
         loop {
             if stop.load(Ordering::Relaxed) {
-                let reason = "the answer to a request was not waited for".to_owned();
+                let reason = "the wait for a reply was cancelled".to_owned();
                 return Err(PeerError::Stopped { name: self.name().to_owned(), reason });
             }
             match self.link.next(Some(Instant::now() + WAIT_STEP)) {
-                Some(Next::Message(Incoming::Reply { id: answered, outcome })) if answered == id => {
+                Some(Next::Message(Incoming::Reply { id: replied, outcome })) if replied == id => {
                     return match outcome {
                         Outcome::Done(reply) => Ok(reply),
                         Outcome::Failed(failure) => {
@@ -307,8 +305,8 @@ impl Peer {
         }
     }
 
-    /// The next event, or `None` when none came within `timeout`. Events that
-    /// had arrived before the agent was lost are still given out.
+    /// The next event, or `None` when none came within `timeout`. Events received before the agent was lost
+    /// are still returned.
     ///
     /// # Errors
     /// How the agent was lost.
@@ -333,7 +331,7 @@ impl Peer {
         wanted: impl Fn(&Event) -> bool,
     ) -> Result<Option<PeerEvent>, PeerError> {
         let until = Instant::now() + timeout;
-        // Events before this place are not wanted.
+        // Events before this index do not match.
         let mut place = 0;
         loop {
             while let Some((event, bytes)) = self.events.get(place) {
@@ -358,9 +356,9 @@ impl Peer {
         self.link.shared().lock().session.dropped_event_count().saturating_add(self.dropped_count)
     }
 
-    /// Ends the agent in order and waits for it, at most for some seconds.
+    /// Shuts the agent down gracefully and waits for it, a few seconds at most.
     pub fn shutdown(mut self) {
-        // An agent that cannot answer any more is ended by the drop.
+        // An agent that no longer responds is ended by the drop.
         drop(self.call(&Shutdown {}));
         if let Some(child) = &mut self.child {
             child.end(SHUTDOWN);
@@ -368,7 +366,7 @@ impl Peer {
     }
 
     fn keep(&mut self, message: Incoming) {
-        // Answers to requests of before and repeated `Ready` mean nothing now.
+        // Late replies and a repeated `Ready` carry nothing.
         let Incoming::Event { event, frame_bytes } = message else {
             return;
         };
@@ -384,8 +382,8 @@ impl Peer {
     }
 
     fn lost(&mut self, end: SessionEnd) -> PeerError {
-        let words = self.child.as_mut().map(|child| child.last_words(&self.program, &end));
-        PeerError::from_end(self.name(), end, true, words, None)
+        let exit = self.child.as_mut().map(|child| child.exit_report(&self.program, &end));
+        PeerError::from_end(self.name(), end, true, exit, None)
     }
 
     fn invalid(&self, message: String) -> PeerError {
@@ -408,10 +406,10 @@ impl Identity {
 }
 
 impl PeerEvent {
-    /// Reads it as an event of this type; `None` when it is of another.
+    /// Decodes it as an event of this type; `None` when it is of another.
     ///
     /// # Errors
-    /// [`PeerError::Skew`] when an event of this name has another form.
+    /// [`PeerError::Skew`] when an event of this name has another format.
     pub fn read<E: CallEvent>(&self) -> Result<Option<E>, PeerError> {
         if !self.event.is::<E>() {
             return Ok(None);

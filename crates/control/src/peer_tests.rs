@@ -27,11 +27,11 @@ use crate::{
     memory_pair,
     message::{Event, Hello, Message, Outcome},
     peer::Opening,
-    session::{HELLO_TIMEOUT, Role, SILENCE, own_hello},
+    session::{HELLO_TIMEOUT, PEER_TIMEOUT, Role, own_hello},
     test_calls::{Double, Doubled, Finished, Nothing, Part, Sample, request},
 };
 
-/// Something that a test makes an agent do.
+/// A scripted action of the test agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Act {
     SendSamples,
@@ -73,7 +73,7 @@ impl Scripted {
                     context.events().send(&Finished {});
                 }
             }
-            Act::TakeLong => thread::sleep(SILENCE + Duration::from_millis(700)),
+            Act::TakeLong => thread::sleep(PEER_TIMEOUT + Duration::from_millis(700)),
             Act::Panic => panic!("a fault of the service"),
             Act::Refuse => return Err(Failure { kind: FailureKind::Busy, message: "not now".into() }),
             Act::SendParts => {
@@ -111,7 +111,7 @@ fn calls_are_replied_to_and_events_kept_in_order() {
 }
 
 #[test]
-fn events_of_one_type_are_taken_and_others_kept() {
+fn events_of_one_type_are_returned_and_others_kept() {
     let (mut peer, _dropped) = pair();
     peer.call(&Act::SendSamples).unwrap();
     for _ in 0..3 {
@@ -136,7 +136,7 @@ fn services_are_dropped_with_the_session() {
 }
 
 #[test]
-fn long_call_does_not_look_like_death() {
+fn long_call_is_not_taken_for_a_lost_agent() {
     let (mut peer, _dropped) = pair();
     assert_eq!(peer.call(&Act::TakeLong), Ok(Done {}));
 }
@@ -147,12 +147,12 @@ fn a_reply_is_not_waited_for_when_stopped() {
     let stop = AtomicBool::new(true);
     let error = peer.call_unless(&Act::TakeLong, &stop).unwrap_err();
     assert!(matches!(error, PeerError::Stopped { .. }), "{error}");
-    // Its reply comes later, and is not taken for that of another call.
+    // The late reply is not matched to another call.
     assert_eq!(peer.call(&Double { number: 1 }), Ok(Doubled { number: 2 }));
 }
 
 #[test]
-fn panicking_service_is_an_internal_failure_and_the_session_goes_on() {
+fn panicking_service_is_an_internal_failure_and_the_session_continues() {
     let (mut peer, _dropped) = pair();
     let error = peer.call(&Act::Panic).unwrap_err();
     assert_eq!(error.failure().unwrap().kind, FailureKind::Internal);
@@ -160,7 +160,7 @@ fn panicking_service_is_an_internal_failure_and_the_session_goes_on() {
 }
 
 #[test]
-fn unknown_call_is_refused_and_the_session_goes_on() {
+fn unknown_call_is_refused_and_the_session_continues() {
     let (mut peer, _dropped) = pair();
     let error = peer.call(&Nothing {}).unwrap_err();
     assert_eq!(error.failure().unwrap().kind, FailureKind::Unsupported);
@@ -195,17 +195,18 @@ fn events_before_the_loss_are_kept_then_the_loss_is_reported() {
     assert!(matches!(lost, PeerError::Lost { .. }), "{lost}");
 }
 
-/// A reply or event of a program of the same protocol whose types are others: both
-/// versions and the call are in the one error for it.
+/// A reply or event of a program with the same protocol but other types: one error names both versions and
+/// the call.
 #[test]
-fn replies_and_events_of_another_form_name_both_versions() {
+fn replies_and_events_of_another_format_name_both_versions() {
     let theirs = Hello { version: "9.0.0".into(), host: "dtn2".into(), ..own_hello() };
     let body = |json: &str| serde_json::from_str(json).unwrap();
     let reply = Message::Reply { id: 1, outcome: Outcome::Done(body(r#"{"product":8}"#)) };
     let event =
         Event { name: "sample".into(), droppable: true, body: body(r#"{"index":"first","filling":""}"#) };
-    let greeting = said(&[Message::Hello(theirs), Message::Ready]);
-    let mut peer = peer_that_replies(&greeting, true, &said(&[Message::Event(event), reply]), false).unwrap();
+    let greeting = encoded(&[Message::Hello(theirs), Message::Ready]);
+    let mut peer =
+        peer_that_replies(&greeting, true, &encoded(&[Message::Event(event), reply]), false).unwrap();
     let errors = [
         (peer.call(&Double { number: 4 }).unwrap_err(), "reply to `double`"),
         (peer.next_event_of::<Sample>(Duration::ZERO).unwrap_err(), "event `sample`"),
@@ -224,13 +225,13 @@ fn replies_and_events_of_another_form_name_both_versions() {
     }
 }
 
-/// A peer whose agent says exactly `bytes` and then hangs up or, with `stay`,
-/// goes on listening.
+/// A peer whose agent sends exactly `bytes` and then closes the connection or, with `stay`, goes on
+/// receiving.
 fn peer_of(bytes: &[u8], stay: bool) -> Result<Peer, PeerError> {
     peer_that_replies(bytes, stay, &[], false)
 }
 
-/// As [`peer_of`], and the other end writes `reply` after the first request.
+/// As [`peer_of`], and the peer writes `reply` after the first request.
 fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8], skips_text: bool) -> Result<Peer, PeerError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(bytes).unwrap();
@@ -241,7 +242,7 @@ fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8], skips_text: bool) -
             theirs.write_all(&reply).unwrap();
         }
         if !stay {
-            // What was not read yet would make a close a reset.
+            // Unread bytes would turn a close into a reset.
             let _ = theirs.shutdown(std::net::Shutdown::Write);
         }
         // Until the controller has gone.
@@ -267,25 +268,25 @@ fn wait_for_request(from: &mut UnixStream) {
     }
 }
 
-fn said(messages: &[Message]) -> Vec<u8> {
+fn encoded(messages: &[Message]) -> Vec<u8> {
     messages.iter().flat_map(|message| encode(message).unwrap()).collect()
 }
 
 #[test]
-fn a_login_shells_text_is_skipped_where_a_shell_may_speak_first() {
-    let spoken = said(&[Message::Hello(own_hello()), Message::Ready]);
-    let bytes = [b"Welcome to dtn2!\nhave fun\n", spoken.as_slice()].concat();
+fn a_login_shells_text_is_skipped_before_the_first_message() {
+    let messages = encoded(&[Message::Hello(own_hello()), Message::Ready]);
+    let bytes = [b"Welcome to dtn2!\nhave fun\n", messages.as_slice()].concat();
     let peer = peer_that_replies(&bytes, true, &[], true).unwrap();
     assert_eq!(peer.skipped_text().as_deref(), Some("Welcome to dtn2!"));
-    assert_eq!(peer_that_replies(&spoken, true, &[], true).unwrap().skipped_text(), None);
-    // A daemon says nothing before its handshake.
+    assert_eq!(peer_that_replies(&messages, true, &[], true).unwrap().skipped_text(), None);
+    // A daemon sends nothing before its handshake.
     let error = peer_that_replies(&bytes, true, &[], false).map(drop).unwrap_err();
     assert!(matches!(error, PeerError::Start { cause: StartCause::NotAnAgent, .. }), "{error}");
 }
 
-/// `cat` at the other end: its greeting is ours, and no more follows.
+/// `cat` as the peer: it echoes our greeting and nothing more follows.
 #[test]
-fn what_echoes_is_no_agent() {
+fn an_echoing_peer_is_no_agent() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut back = theirs.try_clone().unwrap();
     thread::spawn(move || drop(std::io::copy(&mut &theirs, &mut back)));
@@ -300,29 +301,29 @@ fn what_echoes_is_no_agent() {
 }
 
 #[test]
-fn agents_that_never_come_up_properly_are_told_apart() {
+fn agents_that_fail_to_start_are_distinguished() {
     let greeting = Message::Hello(own_hello());
     let error = peer_of(b"", false).map(drop).unwrap_err();
     assert!(matches!(error, PeerError::Start { cause: StartCause::Dropped, .. }), "{error}");
     let error = peer_of(b"", true).map(drop).unwrap_err();
-    assert!(error.to_string().contains("no agent answered in time"), "{error}");
-    let error = peer_of(&said(std::slice::from_ref(&greeting))[..20], false).map(drop).unwrap_err();
+    assert!(error.to_string().contains("no agent responded in time"), "{error}");
+    let error = peer_of(&encoded(std::slice::from_ref(&greeting))[..20], false).map(drop).unwrap_err();
     assert!(error.to_string().contains("in the middle of a message"), "{error}");
     let error = peer_of(b"\0\0\0\x04oops", true).map(drop).unwrap_err();
     assert!(matches!(error, PeerError::Start { cause: StartCause::NotAnAgent, .. }), "{error}");
     let hello = Hello { major: own_hello().major + 1, version: "9.0.0".into(), ..own_hello() };
-    let error = peer_of(&said(&[Message::Hello(hello)]), true).map(drop).unwrap_err();
+    let error = peer_of(&encoded(&[Message::Hello(hello)]), true).map(drop).unwrap_err();
     assert!(matches!(error, PeerError::Version { .. }), "{error}");
     assert!(error.to_string().contains("install clearstream 9.0.0"), "{error}");
     let busy = Message::Goodbye { reason: "busy with bob".into(), kind: Some(FailureKind::Busy) };
-    let error = peer_of(&said(&[greeting, busy]), false).map(drop).unwrap_err();
+    let error = peer_of(&encoded(&[greeting, busy]), false).map(drop).unwrap_err();
     assert_eq!(error.failure().unwrap().kind, FailureKind::Busy);
 }
 
 #[test]
 fn goodbye_in_the_middle_of_a_request_ends_it() {
     let leaving = Message::Goodbye { reason: "the power fails".into(), kind: None };
-    let bytes = said(&[Message::Hello(own_hello()), Message::Ready, leaving]);
+    let bytes = encoded(&[Message::Hello(own_hello()), Message::Ready, leaving]);
     let mut peer = peer_of(&bytes, false).unwrap();
     let error = peer.call(&Nothing {}).unwrap_err();
     assert!(matches!(error, PeerError::Lost { .. }), "{error}");
@@ -330,7 +331,7 @@ fn goodbye_in_the_middle_of_a_request_ends_it() {
 }
 
 #[test]
-fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
+fn engine_is_never_blocked_by_a_controller_that_does_not_read() {
     struct Flood(Sender<()>);
     impl Service for Flood {
         fn register(calls: &mut Registration<Self>) {
@@ -351,18 +352,18 @@ fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let transport = Transport::unix(theirs).unwrap();
     let link = Link::start(Role::Agent, own_hello(), HELLO_TIMEOUT, transport).unwrap();
-    let (answered, flooded) = channel();
-    let agent = thread::spawn(move || drop(serve_link(link, Services::new().with(Flood(answered)))));
-    ours.write_all(&said(&[Message::Hello(own_hello()), request(1, &Nothing {})])).unwrap();
-    // Alive, only not reading.
+    let (replied, flooded) = channel();
+    let agent = thread::spawn(move || drop(serve_link(link, Services::new().with(Flood(replied)))));
+    ours.write_all(&encoded(&[Message::Hello(own_hello()), request(1, &Nothing {})])).unwrap();
+    // Alive, but not reading.
     let mut alive = ours.try_clone().unwrap();
-    let sign = said(&[Message::KeepAlive]);
+    let sign = encoded(&[Message::KeepAlive]);
     let living = thread::spawn(move || {
         while alive.write_all(&sign).is_ok() {
             thread::sleep(Duration::from_millis(300));
         }
     });
-    // The service is through although not a byte was read.
+    // The service has finished although not a byte was read.
     flooded.recv_timeout(Duration::from_secs(60)).unwrap();
     let mut decoder = Decoder::new(FRAME_LIMIT);
     let (mut kept, mut dropped, mut bytes) = (0, 0, 0);
@@ -386,4 +387,69 @@ fn engine_is_never_held_up_by_a_controller_that_does_not_read() {
     ours.shutdown(std::net::Shutdown::Both).unwrap();
     agent.join().unwrap();
     living.join().unwrap();
+}
+
+/// Counts contacts by its controller; `Act` waits until the test releases it.
+struct Contacted {
+    seen: Sender<()>,
+    running: Sender<()>,
+    go_on: std::sync::mpsc::Receiver<()>,
+}
+
+impl Service for Contacted {
+    fn register(calls: &mut Registration<Self>) {
+        calls
+            .on(|service, _: Act, _| {
+                service.running.send(()).unwrap();
+                service.go_on.recv().unwrap();
+                Ok(Done {})
+            })
+            .on_contact(|service| service.seen.send(()).unwrap());
+    }
+}
+
+/// A request proves receipt of the replies before it, and so does a graceful close; one sent before the reply
+/// does not.
+#[test]
+fn a_message_after_a_reply_proves_its_receipt() {
+    let (seen, contacts) = channel();
+    let (running, begun) = channel();
+    let start = || {
+        let (release, go_on) = channel();
+        (release, Services::new().with(Contacted { seen: seen.clone(), running: running.clone(), go_on }))
+    };
+    let (release, services) = start();
+    let mut peer = memory_pair(services).unwrap();
+    for _ in 0..2 {
+        release.send(()).unwrap();
+        peer.call(&Act::Nothing).unwrap();
+        begun.recv().unwrap();
+        assert_eq!(contacts.try_iter().count(), 1);
+    }
+    peer.shutdown();
+    contacts.recv_timeout(Duration::from_secs(60)).unwrap();
+    // A session that fails proves nothing.
+    let (release, services) = start();
+    let mut peer = memory_pair(services).unwrap();
+    release.send(()).unwrap();
+    peer.call(&Act::Nothing).unwrap();
+    drop(peer);
+    begun.recv().unwrap();
+    // Nor does a close that was sent while the call ran.
+    let (release, services) = start();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let transport = Transport::unix(theirs).unwrap();
+    let link = Link::start(Role::Agent, own_hello(), HELLO_TIMEOUT, transport).unwrap();
+    let agent = thread::spawn(move || serve_link(link, services).busy);
+    ours.write_all(&encoded(&[Message::Hello(own_hello()), request(1, &Act::Nothing)])).unwrap();
+    begun.recv().unwrap();
+    ours.write_all(&encoded(&[request(2, &crate::Shutdown {})])).unwrap();
+    // The session replies while the call runs, and ends.
+    ours.read_to_end(&mut Vec::new()).unwrap();
+    release.send(()).unwrap();
+    if let Some(busy) = agent.join().unwrap() {
+        busy.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+    // The first request of each of the two sessions.
+    assert_eq!(contacts.try_iter().count(), 2);
 }

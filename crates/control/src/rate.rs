@@ -1,10 +1,10 @@
-//! A bound on the lines that strangers can put into a log.
+//! Rate limit for log lines that strangers can cause.
 
 use std::time::{Duration, Instant};
 
-/// Lines that may come at once.
+/// Burst size in lines.
 const BURST: u32 = 20;
-/// Beyond them, one line in this time.
+/// Refill interval of one line.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Token bucket for log lines; those over the limit are counted.
@@ -18,19 +18,19 @@ pub struct LogLimit {
 /// Decision about one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// To be written.
+    /// Write the line.
     Write,
-    /// To be counted only.
+    /// Only count the line.
     Suppress,
 }
 
 impl LogLimit {
-    /// Starts with the whole burst.
+    /// A limit with the whole burst available.
     pub fn new(now: Instant) -> Self {
         Self { tokens: BURST, refilled: now, suppressed_count: 0 }
     }
 
-    /// Decides about one more line.
+    /// Decides whether to write one more line.
     pub fn admit(&mut self, now: Instant) -> Admission {
         self.refill(now);
         if self.tokens == 0 || self.suppressed_count > 0 {
@@ -41,8 +41,8 @@ impl LogLimit {
         Admission::Write
     }
 
-    /// Lines suppressed since the last report, when a report is due: it takes
-    /// the place of one line. To be called now and then.
+    /// Lines suppressed since the last report, when a report is due; it takes the place of one line. To be
+    /// called periodically.
     pub fn report(&mut self, now: Instant) -> Option<u64> {
         self.refill(now);
         if self.tokens == 0 {
@@ -53,7 +53,7 @@ impl LogLimit {
         count
     }
 
-    /// As [`Self::report`], due or not: the log ends.
+    /// As [`Self::report`], due or not: for the end of the log.
     pub fn take(&mut self) -> Option<u64> {
         let count = std::mem::take(&mut self.suppressed_count);
         (count > 0).then_some(count)

@@ -1,4 +1,4 @@
-//! One command on a host behind ssh, with input: how a program gets there.
+//! Runs one command on a host through ssh, with input: used to copy a program there.
 
 use std::{
     io::{self, Read, Write},
@@ -6,19 +6,18 @@ use std::{
 };
 
 use crate::{
-    child::LastWords,
+    child::ChildExit,
     error::{PeerError, StartCause},
     session::SessionEnd,
     ssh::{Login, is_noise},
 };
 
-/// Bytes that are read and written at once.
+/// Bytes read and written at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Runs an ssh command (made with [`crate::ssh()`]) to its end with `input` as its standard
-/// input. `on_written` is called with the bytes that were handed over so far; a command that
-/// ends without reading all of them is no error. Its standard error comes without what ssh
-/// itself logs.
+/// Runs an ssh command (made with [`crate::ssh()`]) to completion with `input` as its standard input.
+/// `on_written` is called with the bytes written so far; a command that ends without reading all of them is
+/// no error. The returned standard error excludes ssh's own log.
 ///
 /// # Errors
 /// [`PeerError::Start`] when ssh could not be started or did not log in.
@@ -45,16 +44,16 @@ pub fn run_by_ssh(
     let kept: Vec<String> =
         lines.into_iter().filter(|line| Login::read(line).is_none() && !is_noise(line)).collect();
     if output.status.code() == Some(255) && !logged_in {
-        let words = LastWords::of_command("ssh", kept, output.status);
-        let (cause, message) = words.explain(name, &SessionEnd::EndOfStream { inside_frame: false }, None);
+        let exit = ChildExit::of_command("ssh", kept, output.status);
+        let (cause, message) = exit.explain(name, &SessionEnd::EndOfStream { inside_frame: false }, None);
         return Err(PeerError::Start { name: name.to_owned(), cause, message });
     }
     output.stderr = kept.join("\n").into_bytes();
     Ok(output)
 }
 
-/// Hands the input over; both outputs are small and wait in their pipes. The error is that of
-/// reading: a command that reads no more says why itself.
+/// Writes the input; both outputs are small and fit into their pipes. The error is that of reading `input`: a
+/// command that stops reading reports the reason itself.
 fn feed(child: &mut Child, input: &mut dyn Read, on_written: &mut dyn FnMut(u64)) -> io::Result<()> {
     let Some(mut stdin) = child.stdin.take() else { return Ok(()) };
     let mut buffer = vec![0; CHUNK_BYTES];

@@ -1,5 +1,5 @@
-//! What an agent serves: each engine registers its calls, with the state that they
-//! share, and [`Services`] finds the one that a request names.
+//! The services of an agent: each engine registers its calls, with the state that they share, and
+//! [`Services`] dispatches requests by name.
 
 use std::{
     fmt,
@@ -20,23 +20,24 @@ use crate::{
     session::own_hello,
 };
 
-/// Characters of an unknown name that are repeated to the controller and the log.
+/// Characters of an unknown name that are quoted to the controller and in the log.
 const SHOWN_NAME_CHARS: usize = 60;
-/// The same of an error, which quotes what a controller sent.
+/// Characters of an error that quotes a controller's message.
 const SHOWN_ERROR_CHARS: usize = 300;
 
-/// An engine's part of an agent. It is dropped when the session ends, however it
-/// ends: what it owns must end with it.
+/// An engine's part of an agent. It is dropped when the session ends for any reason: what it owns must end
+/// with it.
 pub trait Service: Sized + Send + 'static {
     /// Registers its calls.
     fn register(calls: &mut Registration<Self>);
 }
 
-/// Everything that an agent serves during one session.
+/// All services of an agent during one session.
 #[derive(Default)]
 pub struct Services {
     // Dropped in the order of registration.
     calls: Vec<Registered>,
+    contacts: Vec<Box<dyn Fn() + Send>>,
 }
 
 struct Registered {
@@ -51,56 +52,56 @@ type Run = dyn Fn(&Body, &CallContext<'_>) -> Result<Body, Refusal> + Send;
 pub struct Registration<S> {
     service: Arc<Mutex<S>>,
     calls: Vec<Registered>,
+    contacts: Vec<Box<dyn Fn() + Send>>,
 }
 
-/// Circumstances of a call.
+/// Context of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallContext<'a> {
     events: &'a EventSender,
     controller: Option<&'a Controller>,
 }
 
-/// A paired controller that is served.
+/// A paired controller being served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controller {
     /// Name of its pairing.
     pub name: String,
-    /// Where it comes from.
+    /// Its address.
     pub address: SocketAddr,
-    /// What its pairing permits.
+    /// Rights of its pairing.
     pub scope: Scope,
 }
 
 /// Why a call has no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// No service has seen it: unknown, not permitted, or malformed.
+    /// Rejected before it reached a service: unknown, not permitted, or malformed.
     Unserved(Failure),
-    /// Its service gave this failure.
+    /// Failed in its service.
     Served(Failure),
 }
 
 impl<'a> CallContext<'a> {
-    /// The circumstances of a session: `controller` is who came over TLS, nobody
-    /// where whoever started the agent speaks with it over standard streams.
+    /// The context of a session: `controller` is the paired controller of a TLS session, `None` for the
+    /// process that started the agent over standard streams.
     pub fn new(events: &'a EventSender, controller: Option<&'a Controller>) -> Self {
         Self { events, controller }
     }
 
-    /// Where events go.
+    /// The sender of events.
     pub fn events(&self) -> &'a EventSender {
         self.events
     }
 
-    /// The paired controller, where it came over TLS.
+    /// The paired controller, in a TLS session.
     pub fn controller(&self) -> Option<&'a Controller> {
         self.controller
     }
 }
 
 impl<S: Send + 'static> Registration<S> {
-    /// Registers what serves a call. Calls of a session are served one after the
-    /// other.
+    /// Registers the handler of a call. Calls of a session are served sequentially.
     pub fn on<C: Call + 'static>(
         &mut self,
         serve: impl Fn(&mut S, C, &CallContext<'_>) -> Result<C::Reply, Failure> + Send + 'static,
@@ -108,7 +109,7 @@ impl<S: Send + 'static> Registration<S> {
         let service = Arc::clone(&self.service);
         let run = move |body: &Body, context: &CallContext<'_>| {
             let call: C = body.read().map_err(|error| Refusal::Unserved(malformed(C::NAME, &error)))?;
-            // After a panic in a call the next one finds what that has left.
+            // After a panic in a call the next one finds the state it left.
             let mut service = service.lock().unwrap_or_else(PoisonError::into_inner);
             let reply = serve(&mut service, call, context).map_err(Refusal::Served)?;
             Body::of(&reply).map_err(|error| {
@@ -121,31 +122,48 @@ impl<S: Send + 'static> Registration<S> {
     }
 }
 
+impl<S: Send + 'static> Registration<S> {
+    /// Registers a hook that runs when the controller is known to have received every reply so far: before a
+    /// later request is served, by whichever service, and when the controller closes the session gracefully
+    /// ([`Shutdown`]).
+    pub fn on_contact(&mut self, run: impl Fn(&mut S) + Send + 'static) -> &mut Self {
+        let service = Arc::clone(&self.service);
+        self.contacts
+            .push(Box::new(move || run(&mut service.lock().unwrap_or_else(PoisonError::into_inner))));
+        self
+    }
+}
+
 impl Services {
-    /// Serves nothing.
+    /// No services.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a service. Where two register a call of the same name, the later one
-    /// serves it.
+    /// Adds a service. Where two register a call of the same name, the later one serves it.
     #[must_use]
     pub fn with<S: Service>(mut self, service: S) -> Self {
-        let mut registration = Registration { service: Arc::new(Mutex::new(service)), calls: Vec::new() };
+        let service = Arc::new(Mutex::new(service));
+        let mut registration = Registration { service, calls: Vec::new(), contacts: Vec::new() };
         S::register(&mut registration);
         self.calls.append(&mut registration.calls);
+        self.contacts.append(&mut registration.contacts);
         self
     }
 
-    /// Name and right of every registered call, that of the session itself
-    /// ([`Shutdown`]) included.
+    /// Runs the contact hooks: the controller has received every reply so far.
+    pub(crate) fn contact(&self) {
+        self.contacts.iter().for_each(|run| run());
+    }
+
+    /// Name and right of every registered call, including the session's own
+    /// ([`Shutdown`]).
     pub fn calls(&self) -> impl Iterator<Item = (&'static str, Right)> {
         let own = (Shutdown::NAME, Shutdown::NEEDS);
         self.calls.iter().map(|call| (call.name, call.needs)).chain([own])
     }
 
-    /// Serves a request. What the controller's scope does not permit, nothing looks
-    /// at but its name.
+    /// Serves a request. Of a request outside the controller's scope only the name is read.
     pub(crate) fn serve(&self, name: &str, body: &Body, context: &CallContext<'_>) -> Result<Body, Refusal> {
         let found = self.calls.iter().rfind(|call| call.name == name);
         let call = found.ok_or_else(|| Refusal::Unserved(unknown(name)))?;
@@ -174,7 +192,7 @@ fn unknown(name: &str) -> Failure {
     let name = printable(name, SHOWN_NAME_CHARS);
     let own = own_hello();
     let message = format!(
-        "clearstream {} on {} knows no call `{name}`: install the same version on both hosts",
+        "clearstream {} on {} does not support the call `{name}`: install the same version on both hosts",
         own.version, own.host
     );
     Failure { kind: FailureKind::Unsupported, message }

@@ -10,7 +10,7 @@ fn controller(scope: Scope) -> Controller {
     Controller { name: "alice".to_owned(), address: ([192, 0, 2, 1], 9).into(), scope }
 }
 
-/// What a controller gets for a request; nobody is limited when there is none.
+/// Serves a request; `None` as controller means no limit.
 fn serve(
     services: &Services,
     controller: Option<&Controller>,
@@ -22,7 +22,7 @@ fn serve(
     services.serve(name, &body, &CallContext::new(&events, controller))
 }
 
-fn unserved(result: Result<Body, Refusal>) -> Failure {
+fn rejection(result: Result<Body, Refusal>) -> Failure {
     match result {
         Err(Refusal::Unserved(failure)) => failure,
         other => panic!("{other:?}"),
@@ -33,7 +33,7 @@ fn unserved(result: Result<Body, Refusal>) -> Failure {
 fn calls_find_their_service_and_its_reply() {
     let reply = serve(&plain(), None, Double::NAME, r#"{"number":21}"#).unwrap();
     assert_eq!(reply.read::<Doubled>().unwrap(), Doubled { number: 42 });
-    // Of a newer controller within the major version.
+    // From a newer controller within the major version.
     let reply = serve(&plain(), None, Double::NAME, r#"{"number":1,"unit":"bytes"}"#).unwrap();
     assert_eq!(reply.read::<Doubled>().unwrap(), Doubled { number: 2 });
 }
@@ -63,30 +63,33 @@ fn calls_share_the_state_of_their_service_and_no_other() {
 }
 
 #[test]
-fn unknown_calls_are_refused_and_their_names_are_made_printable() {
-    let failure = unserved(serve(&plain(), None, "paint", "{}"));
+fn unknown_calls_are_rejected_and_their_names_made_printable() {
+    let failure = rejection(serve(&plain(), None, "paint", "{}"));
     assert_eq!(failure.kind, FailureKind::Unsupported);
-    assert!(failure.message.contains("knows no call `paint`: install the same version"), "{failure}");
+    assert!(
+        failure.message.contains("does not support the call `paint`: install the same version"),
+        "{failure}"
+    );
     let name = format!("a\n\u{1b}[2J{}", "x".repeat(1000));
-    let failure = unserved(serve(&plain(), None, &name, "{}"));
+    let failure = rejection(serve(&plain(), None, &name, "{}"));
     assert!(!failure.message.contains(char::is_control) && failure.message.len() < 300, "{failure}");
 }
 
 #[test]
-fn malformed_calls_are_refused_with_the_reason() {
+fn malformed_calls_are_rejected_with_the_reason() {
     for json in ["null", "{}", r#"{"number":-1}"#, r#""number""#, "[[[[]]]]"] {
-        let failure = unserved(serve(&plain(), None, Double::NAME, json));
+        let failure = rejection(serve(&plain(), None, Double::NAME, json));
         assert_eq!(failure.kind, FailureKind::Invalid);
         assert!(failure.message.contains("cannot read this `double`"), "{failure}");
     }
 }
 
 #[test]
-fn a_scope_stands_before_everything_else() {
+fn the_scope_is_checked_first() {
     let alice = controller(Scope::Measure);
-    // Whether the body is one of the call makes no difference.
+    // Whether the body is valid makes no difference.
     for json in ["{}", "7"] {
-        let failure = unserved(serve(&plain(), Some(&alice), Change::NAME, json));
+        let failure = rejection(serve(&plain(), Some(&alice), Change::NAME, json));
         assert_eq!(failure.kind, FailureKind::Forbidden);
         assert!(failure.message.contains("pair create alice --scope measure,change"), "{failure}");
     }

@@ -3,16 +3,15 @@
 
 use std::{net::IpAddr, process::Command, time::Instant};
 
-/// Program that runs on a host where none is named.
+/// Default program on the remote host.
 const PROGRAM: &str = "clearstream";
 
-/// The command that runs `program agent` on `destination` (`host`,
-/// `user@host` or a name out of `~/.ssh/config`). `program` is quoted for the
-/// remote shell; `clearstream` alone is looked for in `~/.local/bin` too, which is not in
-/// the PATH of every host's non-interactive shell. Options as of [`ssh`].
+/// The command that runs `program agent` on `destination` (`host`, `user@host` or a name out of
+/// `~/.ssh/config`). `program` is quoted for the remote shell; `clearstream` alone is also searched in
+/// `~/.local/bin`, which is not in the PATH of every host's non-interactive shell. Options as of [`ssh`].
 pub fn ssh_command(destination: &str, program: &str, options: &[String]) -> Command {
-    // `exec` leaves no shell between sshd and the agent: one process to end. Whatever the
-    // login shell is, `sh` understands what is quoted for it.
+    // `exec` leaves no shell between sshd and the agent: one process to end. Whatever the login shell is,
+    // `sh` parses what is quoted for it.
     let remote = match program {
         PROGRAM => r#"exec sh -c 'PATH="$PATH:$HOME/.local/bin"; exec clearstream agent'"#.to_owned(),
         program => format!("exec {} agent", quote(program)),
@@ -22,13 +21,13 @@ pub fn ssh_command(destination: &str, program: &str, options: &[String]) -> Comm
     command
 }
 
-/// ssh to `destination`, still without what runs there. Each of `options` goes to ssh: as it
+/// ssh to `destination`, without a remote command. Each of `options` goes to ssh: as it
 /// is when it begins with a dash (`-p2222`), else as the value of `-o` (`Port=2222`). An IPv6
-/// address may be in brackets, also with a port behind them.
+/// address may be in brackets, also followed by a port.
 ///
-/// Passwords may be asked for on the terminal. `-T`: no terminal there, it
-/// would garble the stream. `--` keeps a destination from being an option. The login is
-/// logged, which is how it is noticed; ssh takes the first value of an option, so that
+/// Passwords may be requested on the terminal. `-T`: no remote terminal, which would garble the stream. `--`
+/// keeps a destination from being parsed as an option. The login is
+/// logged, which is how it is detected; ssh takes the first value of an option, so that
 /// those of `options` win.
 pub fn ssh(destination: &str, options: &[String]) -> Command {
     let mut command = Command::new("ssh");
@@ -46,7 +45,7 @@ pub fn ssh(destination: &str, options: &[String]) -> Command {
     command
 }
 
-/// `[::1]`, `user@[::1]` and `[::1]:2222` as ssh takes them: the address is bare there.
+/// `[::1]`, `user@[::1]` and `[::1]:2222` as ssh accepts them: the address without brackets.
 fn without_brackets(destination: &str) -> (String, Option<u16>) {
     let (user, host) = match destination.rsplit_once('@') {
         Some((user, host)) => (format!("{user}@"), host),
@@ -68,10 +67,10 @@ pub(crate) fn is_ssh(program: &str) -> bool {
     std::path::Path::new(program).file_name().is_some_and(|name| name == "ssh")
 }
 
-/// A login that ssh has reported.
+/// A login reported by ssh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Login {
-    /// When.
+    /// Time of the report.
     pub(crate) at: Instant,
     /// The address it is connected to; absent through a proxy or jump host.
     pub(crate) address: Option<IpAddr>,
@@ -88,22 +87,22 @@ impl Login {
     }
 }
 
-/// Lines of ssh that explain no failure: its statistics, and a key that it has learnt.
+/// Lines of ssh that explain no failure: statistics, and a newly added host key.
 pub(crate) fn is_noise(line: &str) -> bool {
     let starts = ["Transferred: sent ", "Bytes per second: sent ", "Warning: Permanently added "];
     starts.iter().any(|start| line.starts_with(start))
 }
 
-/// One word for a POSIX shell. A leading `~/` stays open to expansion, so that
-/// `~/bin/clearstream` means what it says.
-pub fn quote(word: &str) -> String {
-    let (home, rest) = match word.strip_prefix("~/") {
+/// Quotes an argument for a POSIX shell. A leading `~/` stays unquoted, so that `~/bin/clearstream` is
+/// expanded.
+pub fn quote(argument: &str) -> String {
+    let (home, rest) = match argument.strip_prefix("~/") {
         Some(rest) => ("~/", rest),
-        None => ("", word),
+        None => ("", argument),
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     if !rest.is_empty() && rest.chars().all(plain) {
-        return word.to_owned();
+        return argument.to_owned();
     }
     format!("{home}'{}'", rest.replace('\'', r"'\''"))
 }
@@ -151,8 +150,11 @@ mod tests {
         ] {
             assert_eq!(without_brackets(written), (destination.to_owned(), port), "{written}");
         }
-        let words = arguments(&ssh_command("op@[::1]:2222", "cs", &[]));
-        assert_eq!(words, ["-p", "2222", "-o", "LogLevel=VERBOSE", "-T", "--", "op@::1", "exec cs agent"]);
+        let arguments = arguments(&ssh_command("op@[::1]:2222", "cs", &[]));
+        assert_eq!(
+            arguments,
+            ["-p", "2222", "-o", "LogLevel=VERBOSE", "-T", "--", "op@::1", "exec cs agent"]
+        );
     }
 
     #[test]
@@ -170,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn words_survive_a_real_shell() {
-        for word in
-            ["plain", "two words", "it's", "$HOME `id` \\ \"x\" ;&|<>*?", "", "-n", "line\nbreak", "~root"]
+    fn quoted_arguments_survive_a_real_shell() {
+        for argument in
+            ["plain", "two parts", "it's", "$HOME `id` \\ \"x\" ;&|<>*?", "", "-n", "line\nbreak", "~root"]
         {
-            let script = format!("printf %s {}", quote(word));
+            let script = format!("printf %s {}", quote(argument));
             let output = Command::new("sh").args(["-c", &script]).output().unwrap();
-            assert_eq!(String::from_utf8(output.stdout).unwrap(), word, "{script}");
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), argument, "{script}");
         }
         assert_eq!(quote("~/my bin/clearstream"), "~/'my bin/clearstream'");
     }

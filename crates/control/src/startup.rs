@@ -1,34 +1,33 @@
-//! How long the start of an agent may take, and what people see meanwhile.
+//! Time limits of an agent's start, and progress messages meanwhile.
 
 use std::time::{Duration, Instant};
 
 use crate::ssh::Login;
 
-/// Time for ssh to connect and log in: a person may be typing a password, and sshd allows
-/// 120 s for that by default (sshd_config(5), LoginGraceTime). A child that ends is
-/// noticed at once.
+/// Maximum time for ssh to connect and log in: a person may be typing a password, and sshd allows 120 s for
+/// that by default (sshd_config(5), LoginGraceTime). A child that exits is detected at once.
 pub(crate) const LOGIN_TIMEOUT: Duration = Duration::from_secs(125);
-/// Time for an agent to answer once its program is started: nobody types anything then.
+/// Maximum wait for an agent's `Hello` after login: no person is involved.
 pub(crate) const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
-/// An agent that has not answered by then is reported.
+/// Delay before the wait for an agent is reported.
 const AGENT_NOTICE: Duration = Duration::from_secs(2);
-/// A login that has not come about by then is reported: later than the agent's, since a
-/// line would be in the way of somebody who types.
+/// Delay before the wait for a login is reported: longer than the agent's, since a line would disturb someone
+/// typing.
 const LOGIN_NOTICE: Duration = Duration::from_secs(10);
 
-/// What is waited for.
+/// Pending step of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartStep {
-    /// ssh connects and logs in.
+    /// ssh is connecting and logging in.
     Login,
     /// ssh has logged in, or no ssh is involved: the agent is starting.
     Agent,
 }
 
-/// Called with what is waited for, once for each step that takes long.
+/// Called with the pending step, once for each step that takes long.
 pub type OnStart<'a> = &'a mut dyn FnMut(StartStep);
 
-/// The start of an agent that is a child.
+/// State of the start of an agent that is a child.
 pub(crate) struct Startup<'a> {
     through_ssh: bool,
     started: Instant,
@@ -41,9 +40,8 @@ impl<'a> Startup<'a> {
         Self { through_ssh, started: now, shown: None, on_start }
     }
 
-    /// Reports what takes long; true when the agent's time to answer is over. ssh reports
-    /// no login over a connection that it shares with another one: then the time for a
-    /// login, which is the session's own limit, is the only one.
+    /// Reports steps that take long; true when the agent's time is over. Over a shared connection ssh reports
+    /// no login: then the login timeout, which is the session's own limit, is the only one.
     pub(crate) fn is_over(&mut self, login: Option<Login>, now: Instant) -> bool {
         let (step, since) = match (self.through_ssh, login) {
             (true, None) => (StartStep::Login, self.started),
@@ -83,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn without_ssh_nobody_types() {
+    fn without_ssh_only_the_agent_is_waited_for() {
         let start = Instant::now();
         let mut shown = Vec::new();
         let mut on_start = |step| shown.push(step);

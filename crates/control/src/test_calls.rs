@@ -42,7 +42,7 @@ impl Call for Change {
     type Reply = Done;
 }
 
-/// One of a series.
+/// One sample of a series.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) index: u64,
@@ -54,7 +54,7 @@ impl CallEvent for Sample {
     const DELIVERY: Delivery = Delivery::Droppable;
 }
 
-/// Of something large.
+/// One part of something large.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Part {
     pub(crate) text: String,
@@ -65,7 +65,7 @@ impl CallEvent for Part {
     const DELIVERY: Delivery = Delivery::WaitsForRoom;
 }
 
-/// The last of a test.
+/// Marks the last event of a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Finished {}
 
@@ -74,7 +74,7 @@ impl CallEvent for Finished {
     const DELIVERY: Delivery = Delivery::Queued;
 }
 
-/// Serves what has no effect.
+/// Services without effect.
 pub(crate) struct Plain;
 
 impl Service for Plain {
@@ -90,7 +90,7 @@ pub(crate) fn plain() -> Services {
     Services::new().with(Plain)
 }
 
-/// A request as it is on the wire.
+/// A request in wire format.
 pub(crate) fn request<C: Call>(id: u64, call: &C) -> Message {
     Message::Request { id, name: C::NAME.to_owned(), body: crate::message::Body::of(call).unwrap() }
 }

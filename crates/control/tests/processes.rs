@@ -1,5 +1,5 @@
-//! Real processes: either side is killed, stopped or never comes up, and the
-//! other one ends and says why. Bounds are generous, they only catch "never".
+//! Real processes: either side is killed, stopped or fails to start, and the other one ends with the reason.
+//! Bounds are generous, they only catch "never".
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::{
@@ -108,7 +108,7 @@ fn busy_agent_ends_with_its_peer() {
 }
 
 #[test]
-fn killed_agent_is_told_with_its_signal() {
+fn killed_agent_is_reported_with_its_signal() {
     let mut peer = agent();
     signal("-KILL", &process_of(&mut peer));
     let start = Instant::now();
@@ -119,14 +119,14 @@ fn killed_agent_is_told_with_its_signal() {
 }
 
 #[test]
-fn stopped_agent_is_silent_and_does_not_stay() {
+fn stopped_agent_times_out_and_is_reaped() {
     let mut peer = agent();
     let process = process_of(&mut peer);
     signal("-STOP", &process);
     let start = Instant::now();
     let error = peer.call(&ProcessId {}).unwrap_err();
     assert!(start.elapsed() < BOUND);
-    assert!(error.to_string().contains("nothing was heard"), "{error}");
+    assert!(error.to_string().contains("nothing was received"), "{error}");
     drop(peer);
     await_end(&process);
 }
@@ -149,7 +149,7 @@ fn agent_behind_another_process_ends_when_the_controller_is_killed() {
 }
 
 #[test]
-fn agent_ends_when_its_controller_is_silent() {
+fn agent_ends_when_its_controller_times_out() {
     let controller = Controller::start(&[&example("agent")]);
     let process = controller.child.id().to_string();
     signal("-STOP", &process);
@@ -182,7 +182,7 @@ fn missing_program_is_named() {
 }
 
 #[test]
-fn last_words_of_an_agent_that_never_came_up_are_passed_on() {
+fn stderr_of_an_agent_that_failed_to_start_is_reported() {
     let mut command = Command::new("sh");
     command.args(["-c", "echo 'cannot open the moon' >&2; exit 3"]);
     let error = spawn(command, "dtn2").map(drop).unwrap_err().to_string();
@@ -191,7 +191,7 @@ fn last_words_of_an_agent_that_never_came_up_are_passed_on() {
 }
 
 #[test]
-fn talkative_shell_is_recognised() {
+fn shell_output_is_recognised() {
     let mut command = Command::new("sh");
     command.args(["-c", "echo 'Welcome to dtn2!'"]);
     let error = spawn(command, "dtn2").map(drop).unwrap_err();
@@ -217,16 +217,17 @@ fn cause_of(error: &PeerError) -> StartCause {
 }
 
 #[test]
-fn real_ssh_tells_an_unknown_host_from_a_refused_port() {
+fn real_ssh_distinguishes_an_unknown_host_from_a_refused_port() {
     // RFC 2606 keeps .invalid free of hosts.
-    let error = spawn(ssh_command("no-such-host.invalid", "clearstream", &[]), "far").map(drop).unwrap_err();
+    let error =
+        spawn(ssh_command("no-such-host.invalid", "clearstream", &[]), "remote").map(drop).unwrap_err();
     assert_eq!(cause_of(&error), StartCause::UnknownHost, "{error}");
     assert!(error.to_string().contains("Could not resolve hostname no-such-host.invalid"), "{error}");
     // Bound but not listening: connections are refused.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     let options = [format!("Port={port}")];
-    let error = spawn(ssh_command("127.0.0.1", "clearstream", &options), "near").map(drop).unwrap_err();
+    let error = spawn(ssh_command("127.0.0.1", "clearstream", &options), "local").map(drop).unwrap_err();
     assert_eq!(cause_of(&error), StartCause::Connection, "{error}");
     assert!(error.to_string().contains("Connection refused"), "{error}");
     let error = spawn(ssh_command("-oProxyCommand=true", "clearstream", &[]), "odd").map(drop).unwrap_err();
@@ -234,7 +235,7 @@ fn real_ssh_tells_an_unknown_host_from_a_refused_port() {
 }
 
 #[test]
-fn words_of_ssh_decide_the_kind_of_error() {
+fn messages_of_ssh_decide_the_start_cause() {
     // As OpenSSH 9 writes them.
     let cases = [
         (255, "Host key verification failed.", StartCause::HostKey),
@@ -243,18 +244,18 @@ fn words_of_ssh_decide_the_kind_of_error() {
         (127, "sh: 1: exec: clearstream: not found", StartCause::Program),
         (1, "Permission denied", StartCause::Other),
     ];
-    for (status, words, expected) in cases {
+    for (status, message, expected) in cases {
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("echo '{words}' >&2; exit {status}")]);
+        command.args(["-c", &format!("echo '{message}' >&2; exit {status}")]);
         let error = spawn(command, "dtn2").map(drop).unwrap_err();
         assert_eq!(cause_of(&error), expected, "{error}");
-        assert!(error.to_string().contains(words.trim_end_matches('.')), "{error}");
+        assert!(error.to_string().contains(message.trim_end_matches('.')), "{error}");
     }
 }
 
 #[test]
 fn agent_behind_a_stand_in_for_ssh_works() {
-    // Does what ssh and sshd do with the command line: one word for a shell.
+    // Does what ssh and sshd do with the command line: one argument for a shell.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("my agent");
     std::os::unix::fs::symlink(example("agent"), &program).unwrap();
@@ -332,11 +333,11 @@ fn root_agent_behind_a_real_sshd_works_and_ends_with_its_controller() {
     if !Path::new("/usr/sbin/sshd").exists() && Path::new("/run/systemd/system").exists() {
         // Installing it here would open a port of this machine to everybody,
         // so the script that installs what tests need does not.
-        eprintln!("left out: no sshd on this machine (openssh-server)");
+        eprintln!("skipped: no sshd on this machine (openssh-server)");
         return;
     }
     let sshd = Sshd::start();
-    let mut peer = spawn(sshd.command("known", "user"), "near").unwrap();
+    let mut peer = spawn(sshd.command("known", "user"), "local").unwrap();
     // By ssh's log and by sshd's environment.
     let here = Some(std::net::IpAddr::from([127, 0, 0, 1]));
     assert_eq!((peer.login_address(), peer.hello().ssh_address), (here, here));
@@ -345,13 +346,13 @@ fn root_agent_behind_a_real_sshd_works_and_ends_with_its_controller() {
     await_end(&process);
 
     let command = sshd.command("known", "user");
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let mut controller = Controller::start(&words.map(Path::new).collect::<Vec<_>>());
+    let arguments = std::iter::once(command.get_program()).chain(command.get_args());
+    let mut controller = Controller::start(&arguments.map(Path::new).collect::<Vec<_>>());
     controller.child.kill().unwrap();
     await_end(&controller.agent);
 
-    let error = spawn(sshd.command("none", "user"), "near").map(drop).unwrap_err();
+    let error = spawn(sshd.command("none", "user"), "local").map(drop).unwrap_err();
     assert_eq!(cause_of(&error), StartCause::HostKey, "{error}");
-    let error = spawn(sshd.command("known", "none"), "near").map(drop).unwrap_err();
+    let error = spawn(sshd.command("known", "none"), "local").map(drop).unwrap_err();
     assert_eq!(cause_of(&error), StartCause::Authentication, "{error}");
 }

@@ -1,27 +1,31 @@
-//! The rules, in their order. Each looks at the facts and names a cause or
+//! The rules, in their order. Each evaluates the facts and names a cause or
 //! nothing; the thresholds were measured on Linux 6.18 over 20 ms.
 
+mod bottleneck;
+mod buffers;
 mod contention;
 mod flows;
 mod hosts;
 pub(crate) mod losses;
+mod part_time;
 mod path;
 mod processing;
+mod settings;
 mod transport;
 
 use clearstream_schema::diagnosis::{Cause, Finding};
 
 use crate::{experiments::contradiction, facts::Facts};
 
-pub(crate) use path::other_congestion_control;
+pub(crate) use path::{hosts_are_busy, other_congestion_control};
 
 type Rule = fn(&Facts<'_>) -> Option<Finding>;
 
-/// First the physical, which caps everything behind it; then the cores that
-/// the flow does not get, which blur everything else; then what each flow and
-/// its sockets say; then the path; then the processors, which show only where
+/// First physical limits, which cap all later ones; then the cores that
+/// the flow does not get, which blur all later signatures; then what each flow and
+/// its sockets report; then the path; then the processors, which show only where
 /// the sockets are not the limit.
-const LIMITS: [Rule; 23] = [
+const LIMITS: [Rule; 29] = [
     hosts::path_mtu,
     hosts::pcie,
     hosts::line_rate,
@@ -33,44 +37,50 @@ const LIMITS: [Rule; 23] = [
     path::congestion_control,
     transport::sender_pauses,
     contention::shared_core,
+    buffers::tiny_near,
     processing::slow_reader,
     transport::receiver_window,
     transport::send_buffer,
     processing::collision,
+    processing::packet_core,
+    part_time::pauses,
     path::policer,
+    losses::reordering,
     losses::loss,
     path::path_capacity,
+    bottleneck::short_full_queue,
     flows::uneven_experiment,
+    bottleneck::other_traffic,
     losses::short_queue,
     processing::cpu,
     transport::sender_application,
     transport::ramping,
 ];
 
-/// What is wrong whether or not it limits now.
+/// Faults that exist whether or not they limit now.
 const FAULTS: [Rule; 4] =
     [hosts::memory_units, hosts::narrow_slot, hosts::interface_loss, hosts::receive_overrun];
 
-/// What the rules found.
+/// Result of the rules.
 pub(crate) struct Found {
     /// The limit.
     pub(crate) limit: Option<Finding>,
-    /// Other things that are wrong.
+    /// Other faults.
     pub(crate) others: Vec<Finding>,
-    /// Why limits that looked so are none: what experiments said against them.
+    /// Limits that matched and were refuted, with the experiments that contradict them.
     pub(crate) refuted: Vec<String>,
 }
 
-/// The first limit that no experiment contradicts, and the other things that
-/// are wrong. A later limit that matches, too, is no second finding: the first
-/// one is why it looks so.
+/// The first limit that no experiment contradicts, and the other faults that
+/// exist. A later limit that matches, too, is no second finding: the first
+/// one explains it.
 pub(crate) fn find(facts: &Facts<'_>) -> Found {
     let (mut limit, mut refuted) = (None, Vec::new());
     for finding in LIMITS.iter().filter_map(|rule| rule(facts)) {
         match contradiction(facts, &finding) {
             Some(why) => refuted.push(why),
             None => {
-                limit = Some(finding);
+                limit = Some(settings::named(facts, finding));
                 break;
             }
         }

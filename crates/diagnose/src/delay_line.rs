@@ -18,7 +18,7 @@ pub(crate) fn notices(evidence: &Evidence) -> impl Iterator<Item = Notice> {
     evidence.flows.iter().filter_map(|flow| {
         let notice = limit(flow)?.clone();
         Some(match flow.kind {
-            ExperimentKind::AsAsked => notice,
+            ExperimentKind::AsRequested => notice,
             kind => {
                 let message = format!("experiment \"{}\": {}", experiments::name(kind), notice.message);
                 Notice { message, ..notice }
@@ -35,6 +35,7 @@ pub(crate) fn judge(facts: &Facts<'_>, verdict: Verdict) -> Verdict {
         finding.cause,
         Cause::PathCapacity { .. }
             | Cause::Loss { .. }
+            | Cause::Reordering { .. }
             | Cause::Policer { .. }
             | Cause::CongestionControl { .. }
             | Cause::UnevenFlows { shared: SharedBy::Path | SharedBy::Unknown, .. }
@@ -45,7 +46,7 @@ pub(crate) fn judge(facts: &Facts<'_>, verdict: Verdict) -> Verdict {
     Verdict::Unknown {
         because: notice.message.clone(),
         experiment: Box::new(Experiment {
-            kind: ExperimentKind::Again,
+            kind: ExperimentKind::Repeat,
             question: "repeat the flow over a link with a rate that the lab's machine can carry".to_owned(),
             flow: facts.config.clone(),
         }),

@@ -23,6 +23,8 @@ pub(crate) struct EachFlow {
     pub(crate) rtt_ns: f64,
     pub(crate) min_rtt_ns: f64,
     pub(crate) loss_ratio: f64,
+    /// Of the first and of the second half of the time.
+    pub(crate) halves_loss_ratio: (f64, f64),
     pub(crate) sender_core: Option<u32>,
     pub(crate) receiver_core: Option<u32>,
 }
@@ -33,6 +35,7 @@ struct Sums {
     rtts: Vec<f64>,
     min_rtts: Vec<f64>,
     sent: Option<(u64, u64)>,
+    middle: (u64, u64),
     last: (u64, u64),
     sender_cores: Vec<Option<u32>>,
     receiver_cores: Vec<Option<u32>>,
@@ -52,7 +55,7 @@ pub(crate) fn flows(used: &[&Interval], sending: End, receiving: End) -> Vec<Eac
             sum.receiver_cores.push(flow.receiver_core);
         }
         for flow in &of_end(interval, sending).flows {
-            add_sender(sums.entry(flow.flow).or_default(), flow);
+            add_sender(sums.entry(flow.flow).or_default(), flow, half);
         }
     }
     let rate = |bytes: u64, seconds: f64| bytes as f64 * 8.0 / seconds.max(1e-9);
@@ -63,23 +66,31 @@ pub(crate) fn flows(used: &[&Interval], sending: End, receiving: End) -> Vec<Eac
             halves_bps: (rate(sum.bytes[0], seconds[0]), rate(sum.bytes[1], seconds[1])),
             rtt_ns: median(sum.rtts).unwrap_or(0.0),
             min_rtt_ns: sum.min_rtts.into_iter().reduce(f64::min).unwrap_or(0.0),
-            loss_ratio: sum.sent.map_or(0.0, |first| {
-                let sent = sum.last.0.saturating_sub(first.0);
-                sum.last.1.saturating_sub(first.1) as f64 / sent.max(1) as f64
-            }),
+            loss_ratio: sum.sent.map_or(0.0, |first| lost(first, sum.last)),
+            halves_loss_ratio: sum
+                .sent
+                .map_or((0.0, 0.0), |first| (lost(first, sum.middle), lost(sum.middle, sum.last))),
             sender_core: steady(&sum.sender_cores),
             receiver_core: steady(&sum.receiver_cores),
         })
         .collect()
 }
 
-fn add_sender(sum: &mut Sums, flow: &FlowInterval) {
+/// Bytes retransmitted / bytes sent between two readings of both.
+fn lost(before: (u64, u64), now: (u64, u64)) -> f64 {
+    now.1.saturating_sub(before.1) as f64 / now.0.saturating_sub(before.0).max(1) as f64
+}
+
+fn add_sender(sum: &mut Sums, flow: &FlowInterval, half: usize) {
     sum.sender_cores.push(flow.sender_core);
     let Some(tcp) = &flow.tcp else { return };
     sum.rtts.push(tcp.rtt_ns as f64);
     sum.min_rtts.extend(tcp.min_rtt_ns.map(|rtt| rtt as f64));
     sum.last = (tcp.sent_bytes.unwrap_or(0), tcp.retransmitted_bytes.unwrap_or(0));
     sum.sent.get_or_insert(sum.last);
+    if half == 0 {
+        sum.middle = sum.last;
+    }
 }
 
 /// The core of nearly all samples.

@@ -1,4 +1,4 @@
-//! What a diagnosis rests on, gathered now or read from a record.
+//! Evidence of a diagnosis, gathered now or read from a record.
 
 use clearstream_record::{Reader, RecordError};
 use clearstream_schema::{
@@ -11,7 +11,9 @@ use clearstream_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Everything known of a path.
+use crate::facts::Facts;
+
+/// All evidence of a path.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     /// The end that connects.
@@ -22,27 +24,28 @@ pub struct Evidence {
     pub probe: Option<ProbeSummary>,
     /// Flows; the first is the one diagnosed, the others are experiments.
     pub flows: Vec<FlowObservation>,
-    /// Rate that is wanted of the path, where it was told.
+    /// Rate that is wanted of the path, where it was given.
     pub goal: Option<BitRate>,
-    /// Rate of the line between the hosts, where a lab says it.
+    /// Rate of the line between the hosts: of a lab's only link; of a record outside of a lab that
+    /// of the slower of the two interfaces that carried the flow, where both are cards.
     #[serde(default)]
     pub line_rate: Option<BitRate>,
-    /// What could not be gathered.
+    /// Facts that could not be gathered.
     pub notices: Vec<Notice>,
 }
 
 /// A flow that was run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowObservation {
-    /// What it varies of the flow diagnosed.
+    /// The parameter that it varies of the flow diagnosed.
     pub kind: ExperimentKind,
-    /// As asked for.
+    /// As requested.
     pub config: FlowConfig,
     /// Its intervals, warm-up included.
     pub intervals: Vec<Interval>,
     /// Its figures; absent when it could not be run.
     pub summary: Option<FlowSummary>,
-    /// Why it ended early or could not be run.
+    /// Reason for ending early or not running.
     pub failure: Option<String>,
 }
 
@@ -53,7 +56,7 @@ impl FlowObservation {
     }
 }
 
-/// Why a record is no evidence.
+/// Reason why a record is no evidence.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordEvidenceError {
     /// It could not be read.
@@ -65,12 +68,12 @@ pub enum RecordEvidenceError {
         /// The run.
         id: String,
     },
-    /// The trial asked for is none.
+    /// The trial requested is none.
     #[error("trial {trial} of the run {id} is no finished flow: `clearstream report` lists the trials")]
     NoTrial {
         /// The run.
         id: String,
-        /// As asked for.
+        /// As requested.
         trial: u32,
     },
 }
@@ -112,12 +115,12 @@ impl Evidence {
                 document.trial, run.id, document.experiment, document.started
             ),
         };
-        Ok(Self {
+        let mut evidence = Self {
             client: run.host("client").cloned().unwrap_or_default(),
             server: run.host("server").cloned().unwrap_or_default(),
             probe,
             flows: vec![FlowObservation {
-                kind: ExperimentKind::AsAsked,
+                kind: ExperimentKind::AsRequested,
                 config: summary.requested.clone(),
                 intervals,
                 summary: Some(summary),
@@ -126,8 +129,20 @@ impl Evidence {
             goal: None,
             line_rate: None,
             notices: vec![notice],
-        })
+        };
+        evidence.line_rate = match &run.lab {
+            Some(lab) => lab.line_rate(),
+            None => slower_card(&evidence),
+        };
+        Ok(evidence)
     }
+}
+
+/// Line rate of the slower of the two cards that carried the flow.
+fn slower_card(evidence: &Evidence) -> Option<BitRate> {
+    let facts = Facts::of(evidence)?;
+    let rates: Option<Vec<u64>> = facts.parts().into_iter().map(|part| part.nic?.line_rate_bps()).collect();
+    rates?.into_iter().min().map(BitRate)
 }
 
 fn takes(document: &TrialDocument, summary: &FlowSummary, trial: Option<u32>) -> bool {

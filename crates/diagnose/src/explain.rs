@@ -12,13 +12,12 @@ pub fn explain(evidence: &Evidence) -> Diagnosis {
     let Some(facts) = Facts::of(evidence) else { return without_flow(evidence) };
     let (verdict, secondary) = judge(&facts);
     let verdict = delay_line::judge(&facts, verdict);
-    let mut stages = stages::all(&facts, &verdict);
-    stages::mark_pcie(&facts, &mut stages, &verdict);
+    let stages = stages::all(&facts, &verdict);
     let gain = gain::range(&facts, &verdict);
     let experiments = evidence
         .flows
         .iter()
-        .filter(|flow| flow.kind != ExperimentKind::AsAsked && flow.summary.is_some())
+        .filter(|flow| flow.kind != ExperimentKind::AsRequested && flow.summary.is_some())
         .map(|flow| suggestions::result(&facts, flow))
         .collect();
     Diagnosis {
@@ -48,14 +47,18 @@ fn judge(facts: &Facts<'_>) -> (Verdict, Vec<Finding>) {
     };
     let causes::Found { limit, others, refuted } = causes::find(facts);
     match limit {
-        // A packet size that does not pass is seen without any sample.
+        // A packet size that does not pass is detected without any sample.
         Some(finding) if matches!(finding.cause, Cause::PathMtu { .. }) => (Verdict::Found(finding), others),
         Some(finding) if facts.is_long_enough() && !facts.stalled() => (Verdict::Found(finding), others),
         _ if facts.stalled() => {
             let flow = facts.evidence.flows.first();
             let why = flow.and_then(|flow| flow.failure.clone());
             (
-                unknown(why.unwrap_or_else(|| "no data arrived, and the probe does not say why".to_owned())),
+                unknown(
+                    why.unwrap_or_else(|| {
+                        "no data arrived, and the probe does not show the cause".to_owned()
+                    }),
+                ),
                 others,
             )
         }
@@ -70,9 +73,9 @@ fn judge(facts: &Facts<'_>) -> (Verdict, Vec<Finding>) {
         _ => {
             let because = format!(
                 "{} of the congestion window in flight, window waited for {} of the time, no thread saturated, \
-                 nothing lost to speak of: no signature fits",
-                crate::words::percent(facts.medians.window_fill),
-                crate::words::percent(facts.medians.window_limited)
+                 no significant loss: no signature fits",
+                crate::format::percent(facts.medians.window_fill),
+                crate::format::percent(facts.medians.window_limited)
             );
             (unknown(because), others)
         }
@@ -92,7 +95,7 @@ fn without_flow(evidence: &Evidence) -> Diagnosis {
         primary: Verdict::Unknown {
             because: "no flow was run".to_owned(),
             experiment: Box::new(Experiment {
-                kind: ExperimentKind::AsAsked,
+                kind: ExperimentKind::AsRequested,
                 question: "measure a flow between the two hosts".to_owned(),
                 flow: flow.clone(),
             }),

@@ -1,4 +1,4 @@
-//! What the literature and the kernel's source say a stage can carry.
+//! Limits of a stage from the literature and the kernel's source.
 
 /// Largest window of one flow: 65535 shifted by 14 (RFC 7323, section 2.3).
 pub const WINDOW_MAX_BYTES: f64 = 1_073_725_440.0;
@@ -27,7 +27,7 @@ pub fn window_bps(window_bytes: f64, rtt_ns: u64) -> f64 {
     window_bytes * 8.0 / seconds(rtt_ns)
 }
 
-/// Rate that a lost share of packets allows Reno: (MSS/T) * 1.22 / sqrt(p).
+/// Rate that a loss ratio allows Reno: (MSS/T) * 1.22 / sqrt(p).
 pub fn mathis_bps(mss_bytes: f64, rtt_ns: u64, loss_ratio: f64) -> f64 {
     mss_bytes * 8.0 / seconds(rtt_ns) * MATHIS / loss_ratio.sqrt()
 }
@@ -38,7 +38,7 @@ pub fn mathis_loss_ratio(mss_bytes: f64, rtt_ns: u64, rate_bps: f64) -> f64 {
     (MATHIS / segments.max(1e-9)).powi(2).min(1.0)
 }
 
-/// Rate that a lost share of packets allows CUBIC: W = 1.054 T^0.75 / p^0.75
+/// Rate that a loss ratio allows CUBIC: W = 1.054 T^0.75 / p^0.75
 /// segments (RFC 9438, section 5.1, figure 6 at C = 0.4).
 pub fn cubic_bps(mss_bytes: f64, rtt_ns: u64, loss_ratio: f64) -> f64 {
     let window = CUBIC * (seconds(rtt_ns) / loss_ratio).powf(0.75);
@@ -49,13 +49,6 @@ pub fn cubic_bps(mss_bytes: f64, rtt_ns: u64, loss_ratio: f64) -> f64 {
 pub fn cubic_loss_ratio(mss_bytes: f64, rtt_ns: u64, rate_bps: f64) -> f64 {
     let segments = bandwidth_delay_bytes(rate_bps, rtt_ns) / mss_bytes.max(1.0);
     (seconds(rtt_ns) * (CUBIC / segments.max(1e-9)).powf(4.0 / 3.0)).min(1.0)
-}
-
-/// Goodput share of a line rate: (MTU - 20 - 20 - 12) / (MTU + 38) for IPv4
-/// with time stamps over Ethernet (preamble 8, header 14, FCS 4, gap 12).
-pub fn goodput_ratio(mtu_bytes: u32) -> f64 {
-    let mtu = f64::from(mtu_bytes.max(576));
-    (mtu - 52.0) / (mtu + 38.0)
 }
 
 /// Round trips of slow start until a window is reached: ceil(log2(W / 10)).
@@ -102,10 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_the_line_and_ramps() {
-        for (mtu, share) in [(1500, 0.9415), (9000, 0.9900), (4096, 0.9782)] {
-            near(goodput_ratio(mtu), share, 1e-3);
-        }
+    fn ramps_and_sizes() {
         assert_eq!(slow_start_round_trips(4512.0), 9.0);
         assert_eq!(whole_mebibytes(1.0), 1 << 20);
         assert_eq!(whole_mebibytes(40_375_000.0), 39 << 20);

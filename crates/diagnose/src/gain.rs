@@ -1,7 +1,7 @@
-//! What a flow may reach without its limit: at least what an experiment of the
-//! same run reached, at most what line, card or the next arithmetic limit
+//! Goodput that a flow may reach without its limit: at least that of an experiment of the
+//! same run, at most what line, card or the next arithmetic limit
 //! allows. Nothing is extrapolated from the load of a core: a thread that uses
-//! a few per cent of one, or that is itself the limit, says nothing of the rest.
+//! a few per cent of one, or that is itself the limit, predicts nothing of the rest.
 
 use clearstream_schema::{
     diagnosis::{BufferLimit, Cause, ExperimentKind, GainBound, GainRange, Verdict},
@@ -10,14 +10,14 @@ use clearstream_schema::{
 
 use crate::{
     FlowObservation,
-    experiments::{best_asked_bps, described},
+    experiments::{best_requested_bps, described},
     facts::Facts,
     formulas, hosts,
 };
 
-/// A flow of some seconds repeats within this share of its rate.
+/// A flow of some seconds repeats within this fraction of its rate.
 const SCATTER: f64 = 0.85;
-/// What is not this much higher is no gain.
+/// A smaller increase is not a gain.
 const GAIN: f64 = 1.05;
 
 /// The range; `None` when neither end is known, or there is no limit.
@@ -35,14 +35,14 @@ pub(crate) fn range(facts: &Facts<'_>, verdict: &Verdict) -> Option<GainRange> {
     gains.then_some(GainRange { at_least, at_most })
 }
 
-/// What an experiment in the same direction reached without the limit, or over
-/// the same path beside it.
+/// Goodput of an experiment in the same direction without the limit, or of flows over
+/// the same path at the same time.
 fn reached(facts: &Facts<'_>, cause: &Cause) -> Option<GainBound> {
     let counts = |flow: &&FlowObservation| {
         let same = flow.config.direction == facts.config.direction;
         let kind = match flow.kind {
-            ExperimentKind::AsAsked
-            | ExperimentKind::Again
+            ExperimentKind::AsRequested
+            | ExperimentKind::Repeat
             | ExperimentKind::Longer
             | ExperimentKind::Reverse => false,
             // Over microseconds several flows use more cores than one has.
@@ -57,7 +57,7 @@ fn reached(facts: &Facts<'_>, cause: &Cause) -> Option<GainBound> {
     let others = facts.evidence.flows.iter().filter(counts);
     let best = others.max_by(|one, other| one.goodput_bps().total_cmp(&other.goodput_bps()))?;
     let reached = best.goodput_bps();
-    (SCATTER * reached > GAIN * best_asked_bps(facts)).then(|| GainBound {
+    (SCATTER * reached > GAIN * best_requested_bps(facts)).then(|| GainBound {
         rate_bps: SCATTER * reached,
         basis: format!(
             "{} reached {} in this run, less 15 % of scatter",
@@ -67,7 +67,7 @@ fn reached(facts: &Facts<'_>, cause: &Cause) -> Option<GainBound> {
     })
 }
 
-/// What cannot be exceeded: rates of the line, the cards and their PCIe links,
+/// Upper bounds: rates of the line, the cards and their PCIe links,
 /// pacing, and buffers of a fixed size over a long path, as far as they are not
 /// the limit itself.
 fn allowed(facts: &Facts<'_>, cause: &Cause) -> Vec<GainBound> {
@@ -78,12 +78,8 @@ fn allowed(facts: &Facts<'_>, cause: &Cause) -> Vec<GainBound> {
     }
     for part in facts.parts() {
         let Some(nic) = part.nic else { continue };
-        if let Some(speed) = hosts::line_rate_bps(nic) {
-            let share = formulas::goodput_ratio(nic.mtu_bytes.unwrap_or(1500));
-            bounds.push(bound(
-                speed as f64 * share,
-                format!("{} of {} on {}", rate(speed as f64), nic.name, part.name()),
-            ));
+        if let (Some(speed), Some(most)) = (nic.line_rate_bps(), nic.goodput_max_bps()) {
+            bounds.push(bound(most, format!("{} of {} on {}", rate(speed as f64), nic.name, part.name())));
         }
         if let Some(ceiling) = hosts::device(part.host, nic).and_then(|device| device.ceiling.as_ref())
             && !matches!(cause, Cause::Pcie { .. })

@@ -34,8 +34,8 @@ use crate::{
 /// that it does not always meet the same part of them.
 const INTERVAL: TimeSpan = TimeSpan::from_millis(137);
 /// The requested flow is measured this long at most, unless its duration was chosen.
-const ASKED_MOST: Duration = Duration::from_secs(6);
-const ASKED_LEAST: Duration = Duration::from_secs(2);
+const REQUESTED_MOST: Duration = Duration::from_secs(6);
+const REQUESTED_LEAST: Duration = Duration::from_secs(2);
 /// Each experiment is measured this long.
 const EXPERIMENT: Duration = Duration::from_secs(3);
 /// Over a path of microseconds every window is found at once.
@@ -44,26 +44,29 @@ const LOCAL_WARM_UP: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(1500);
 /// Starting, connecting and ending a flow.
 const AROUND: Duration = Duration::from_secs(1);
-/// A connected flow of which nothing arrives for so long is given up.
+/// A connected flow without data is abandoned after this time.
 const SILENCE: Duration = Duration::from_secs(5);
+/// Pacing / measured rate: clearly more than losses leave, and less than a line
+/// whose windows they halve carries between them.
+const PACED: f64 = 1.5;
 /// More experiments show little more.
 const EXPERIMENTS_MOST: usize = 5;
 
-/// What to gather.
+/// Settings of a gathering.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub struct GatherOptions {
     /// The flow to be diagnosed. A duration of the default is shortened to fit.
     pub flow: FlowConfig,
-    /// Time for everything.
+    /// Total time budget.
     pub budget: Duration,
     /// Rate that is wanted.
     pub goal: Option<BitRate>,
 }
 
-/// What [`gather`] reports while it runs.
+/// Progress events of [`gather`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum GatherEvent {
-    /// What is done now, and how long everything will take at most.
+    /// Current step, and the remaining time at most.
     Step {
         /// For people.
         what: String,
@@ -79,7 +82,7 @@ pub enum GatherEvent {
     },
 }
 
-/// Why nothing could be gathered.
+/// Reason for a failed gathering.
 #[derive(Debug, thiserror::Error)]
 pub enum GatherError {
     /// An agent.
@@ -104,19 +107,19 @@ struct Session<'a, 'hosts> {
 }
 
 /// Gathers evidence between the client and the server of a set of hosts within the
-/// plan's budget. When `stop` becomes true, what there is until then is returned.
+/// budget of `options`. When `stop` becomes true, what there is until then is returned.
 ///
 /// # Errors
 /// When an agent is lost before anything was measured, or the requested flow
-/// makes no sense, or a lab does not reply. A flow that could not be run, or a probe that is not
-/// answered, is evidence.
+/// is invalid, or a lab does not reply. A flow that could not be run, or a probe without a
+/// response, is evidence.
 pub fn gather(
     hosts: &mut HostSet<'_>,
-    plan: &Plan,
+    options: &GatherOptions,
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(GatherEvent),
 ) -> Result<Evidence, GatherError> {
-    let until = Instant::now() + plan.budget;
+    let until = Instant::now() + options.budget;
     let line_rate = hosts.line_rate();
     let mut session = Session { hosts, until, stop, on_event };
     session.step("describing both hosts");
@@ -124,21 +127,21 @@ pub fn gather(
     let mut evidence = Evidence {
         client: inspect(client.peer)?,
         server: inspect(server.peer)?,
-        goal: plan.goal,
+        goal: options.goal,
         line_rate,
         ..Evidence::default()
     };
-    session.step("probing delay and path MTU both ways");
-    session.probe(plan, &mut evidence)?;
+    session.step("probing delay and path MTU in both directions");
+    session.probe(options, &mut evidence)?;
     if stop.load(Relaxed) {
         return Ok(interrupted(evidence));
     }
     session.step("the requested flow");
-    let asked = session.run(ExperimentKind::AsAsked, first(plan))?;
-    evidence.flows.push(asked);
+    let requested = session.run(ExperimentKind::AsRequested, first(options))?;
+    evidence.flows.push(requested);
     while !stop.load(Relaxed) && evidence.flows.len() <= EXPERIMENTS_MOST {
         let diagnosis = explain(&evidence);
-        let Some((kind, flow)) = next(&evidence, &diagnosis, plan) else { break };
+        let Some((kind, flow)) = next(&evidence, &diagnosis, options) else { break };
         let needed = flow.warm_up.to_std() + flow.duration.to_std() + AROUND;
         if session.left() < needed {
             break;
@@ -146,7 +149,7 @@ pub fn gather(
         session.step(&format!("experiment: {}", name(kind)));
         match session.run(kind, flow) {
             Ok(observation) => evidence.flows.push(observation),
-            // An experiment more or less: what was found before stands.
+            // A failed experiment leaves the earlier results valid.
             Err(error) => {
                 let message = format!("experiment \"{}\": {error}", name(kind));
                 evidence.notices.push(Notice { id: "experiment-failed".to_owned(), message });
@@ -173,11 +176,11 @@ fn inspect(peer: &mut Peer) -> Result<HostReport, PeerError> {
 }
 
 /// The requested flow, cut to the budget where its duration was not chosen.
-fn first(plan: &Plan) -> FlowConfig {
-    let mut flow = plan.flow.clone();
+fn first(options: &GatherOptions) -> FlowConfig {
+    let mut flow = options.flow.clone();
     let default = FlowConfig::default();
     if flow.duration == default.duration {
-        let most = plan.budget.mul_f64(0.4).clamp(ASKED_LEAST, ASKED_MOST);
+        let most = options.budget.mul_f64(0.4).clamp(REQUESTED_LEAST, REQUESTED_MOST);
         flow.duration = TimeSpan(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX));
     }
     if flow.warm_up == default.warm_up {
@@ -189,10 +192,10 @@ fn first(plan: &Plan) -> FlowConfig {
     flow
 }
 
-fn short(mut flow: FlowConfig, asked: &FlowConfig, local: bool) -> FlowConfig {
+fn short(mut flow: FlowConfig, requested: &FlowConfig, local: bool) -> FlowConfig {
     let span = |length: Duration| TimeSpan(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
     let length = if local { LOCAL_EXPERIMENT } else { EXPERIMENT };
-    flow.duration = span(length.min(asked.duration.to_std()));
+    flow.duration = span(length.min(requested.duration.to_std()));
     if local {
         flow.warm_up = span(LOCAL_WARM_UP.min(flow.warm_up.to_std()));
     }
@@ -200,21 +203,25 @@ fn short(mut flow: FlowConfig, asked: &FlowConfig, local: bool) -> FlowConfig {
     flow
 }
 
-/// What shows most about what is open: first what would confirm or refute the
-/// limit that was found, then whether flows share it, then the other way.
-fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(ExperimentKind, FlowConfig)> {
-    let asked = &evidence.flows.first()?.config;
+/// The most informative next experiment: first one that would confirm or refute the
+/// limit that was found, then several flows, then the opposite direction.
+fn next(
+    evidence: &Evidence,
+    diagnosis: &Diagnosis,
+    options: &GatherOptions,
+) -> Option<(ExperimentKind, FlowConfig)> {
+    let requested = &evidence.flows.first()?.config;
     let facts = Facts::of(evidence)?;
     let mut kinds = Vec::new();
     let mut moved = None;
     let other_control = other_congestion_control(&facts);
-    // What an experiment gave more may be a slow spell of the machine before it.
+    // A gain of an experiment may be a slow spell of the machine before it.
     if exceeding(&facts).is_some() || may_exceed(&facts) {
-        kinds.push(ExperimentKind::Again);
+        kinds.push(ExperimentKind::Repeat);
     }
     match &diagnosis.primary {
         Verdict::Found(finding) => {
-            kinds.extend(confirming(&finding.cause, &plan.flow));
+            kinds.extend(confirming(&finding.cause, &options.flow));
             if other_control.is_some() && may_be_the_congestion_control(&finding.cause) {
                 kinds.push(ExperimentKind::OtherCongestionControl);
             }
@@ -229,6 +236,11 @@ fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(Expe
             if matches!(finding.cause, Cause::PathMtu { .. }) {
                 return None;
             }
+            if matches!(finding.cause, Cause::Loss { .. }) && requested.pacing.is_none() {
+                // Whether bursts are dropped shows more than a repeat, once several flows were tried.
+                let several = facts.experiment(ExperimentKind::SeveralFlows).is_some();
+                kinds.insert(if several { 0 } else { kinds.len() }, ExperimentKind::Paced);
+            }
         }
         Verdict::Unknown { experiment, .. } => kinds.push(experiment.kind),
     }
@@ -242,17 +254,20 @@ fn next(evidence: &Evidence, diagnosis: &Diagnosis, plan: &Plan) -> Option<(Expe
             && (!matches!(kind, ExperimentKind::OtherReceiverCore | ExperimentKind::OtherSenderCore)
                 || moved.is_some())
     })?;
-    let mut flow = variant(kind, asked);
+    let mut flow = variant(kind, requested);
     if let (ExperimentKind::OtherCongestionControl, Some(other)) = (kind, other_control) {
         flow.congestion_control = Some(other);
     }
     match (kind, moved) {
         (ExperimentKind::OtherReceiverCore, Some(core)) => flow.receiver_cores = Some(CoreList(vec![core])),
         (ExperimentKind::OtherSenderCore, Some(core)) => flow.sender_cores = Some(CoreList(vec![core])),
+        (ExperimentKind::Paced, _) => {
+            flow.pacing = Some(BitRate((PACED * facts.goodput_bps / facts.flow_count) as u64));
+        }
         _ => {}
     }
     let local = facts.is_local();
-    Some((kind, if kind == ExperimentKind::Longer { flow } else { short(flow, asked, local) }))
+    Some((kind, if kind == ExperimentKind::Longer { flow } else { short(flow, requested, local) }))
 }
 
 /// Another congestion control carried more, by as much as two runs would prove.
@@ -262,7 +277,7 @@ fn may_exceed(facts: &Facts<'_>) -> bool {
         .is_some_and(|other| other.goodput_bps() > BETTER_THAN_TWO * facts.goodput_bps)
 }
 
-/// Causes that a congestion control may look like; the others are read from
+/// Causes that a congestion control may imitate; the others are read from
 /// sockets and hosts and do not depend on it.
 fn may_be_the_congestion_control(cause: &Cause) -> bool {
     matches!(
@@ -287,13 +302,13 @@ impl Session<'_, '_> {
         (self.on_event)(GatherEvent::Step { what: what.to_owned(), left });
     }
 
-    fn probe(&mut self, plan: &Plan, evidence: &mut Evidence) -> Result<(), GatherError> {
+    fn probe(&mut self, options: &GatherOptions, evidence: &mut Evidence) -> Result<(), GatherError> {
         let config = ProbeConfig {
             count: 25,
             interval: TimeSpan::from_millis(10),
             timeout: TimeSpan::from_millis(500),
-            port: plan.flow.destination_port,
-            rate: plan.goal,
+            port: options.flow.destination_port,
+            rate: options.goal,
             ..ProbeConfig::default()
         };
         match clearstream_probe::run_on(self.hosts, &config, self.stop) {
@@ -309,7 +324,7 @@ impl Session<'_, '_> {
 
     fn run(&mut self, kind: ExperimentKind, config: FlowConfig) -> Result<FlowObservation, GatherError> {
         let mut intervals: Vec<Interval> = Vec::new();
-        let (halt, heard, ended) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        let (halt, started, ended) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         self.hosts.reset_delay_lines()?;
         let (stop, until) = (self.stop, self.until);
         let begun = Instant::now();
@@ -317,7 +332,7 @@ impl Session<'_, '_> {
         let outcome = thread::scope(|scope| {
             scope.spawn(|| {
                 while !ended.load(Relaxed) {
-                    let silent = !heard.load(Relaxed) && begun.elapsed() > SILENCE;
+                    let silent = !started.load(Relaxed) && begun.elapsed() > SILENCE;
                     if stop.load(Relaxed) || silent {
                         halt.store(true, Relaxed);
                     }
@@ -326,7 +341,7 @@ impl Session<'_, '_> {
             });
             let outcome = clearstream_flow::run_on(hosts, &config, &halt, &mut |event| {
                 if let FlowEvent::Interval(interval) = event {
-                    heard.store(true, Relaxed);
+                    started.store(true, Relaxed);
                     let left = until.saturating_duration_since(Instant::now());
                     on_event(GatherEvent::Interval { goodput_bps: interval.goodput_bps, left });
                     intervals.push(interval);
@@ -336,7 +351,7 @@ impl Session<'_, '_> {
             outcome
         });
         let limit = limit::notice(&self.hosts.delay_lines()?);
-        let silent = !heard.load(Relaxed) && !stop.load(Relaxed);
+        let silent = !started.load(Relaxed) && !stop.load(Relaxed);
         let (mut summary, failure) = match outcome {
             Ok(summary) if silent && summary.received_bytes == 0 => {
                 let failure = format!("connected, but no data arrived within {} s", SILENCE.as_secs());

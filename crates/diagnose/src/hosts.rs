@@ -1,16 +1,13 @@
-//! What a host's description says of a flow on it.
+//! Properties of a host, from its description, that limit a flow.
 
 use clearstream_schema::host::{HostReport, Nic, PciDevice};
 
 /// The three numbers of a sysctl such as `tcp_rmem`.
 pub(crate) fn triple(host: &HostReport, name: &str) -> Option<[u64; 3]> {
     let text = host.kernel.sysctls.get(name)?;
-    let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
+    let mut numbers = text.split_ascii_whitespace().map(|field| field.parse::<u64>().ok());
     Some([numbers.next()??, numbers.next()??, numbers.next()??])
 }
-
-/// Interfaces that are no card: what they say of speed means nothing.
-const VIRTUAL: [&str; 6] = ["veth", "tun", "bridge", "dummy", "bonding", "802.1Q VLAN Support"];
 
 /// The interface that carried the data, by its byte counter.
 pub(crate) fn nic<'a>(host: &'a HostReport, interface: Option<&str>) -> Option<&'a Nic> {
@@ -31,12 +28,6 @@ pub(crate) fn nic<'a>(host: &'a HostReport, interface: Option<&str>) -> Option<&
 pub(crate) fn device<'a>(host: &'a HostReport, nic: &Nic) -> Option<&'a PciDevice> {
     let address = nic.pci_address.as_ref()?;
     host.pci_devices.iter().find(|device| device.address == *address)
-}
-
-/// Line rate of a card; none of a virtual interface.
-pub(crate) fn line_rate_bps(nic: &Nic) -> Option<u64> {
-    let card = nic.driver.as_deref().is_none_or(|driver| !VIRTUAL.contains(&driver));
-    nic.speed_bps.filter(|speed| card && nic.pci_address.is_some() && *speed > 0)
 }
 
 /// Node of a core.
@@ -77,7 +68,7 @@ pub(crate) fn memory_bytes(host: &HostReport) -> u64 {
     host.nodes.iter().map(|node| node.memory_bytes).fold(0, u64::saturating_add)
 }
 
-/// What `tcp_mem` says, and whether somebody took its pages for bytes.
+/// Content of `tcp_mem`, and whether its pages were mistaken for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TcpMemory {
     pub(crate) pressure_pages: u64,

@@ -1,8 +1,12 @@
 //! Figures of one flow out of its intervals: medians of states, sums of
-//! differences of counters. A state is what a socket was at one moment, and
-//! one odd moment must not decide.
+//! differences of counters. A state is a snapshot of a socket, and
+//! one outlier must not decide.
 
 use clearstream_schema::flow::{FlowInterval, ThreadTime};
+
+/// Pairs below which a correlation is chance: with 12 of them 0.5 is exceeded
+/// by chance in one of twenty (one-sided, tables of Spearman's coefficient).
+const PAIRS_LEAST: usize = 12;
 
 /// Middle of the values; `None` of none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
@@ -15,6 +19,42 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
         _ => Some(f64::midpoint(values[middle - 1], values[middle])),
     }
 }
+
+/// The value that this fraction of the values does not exceed (nearest rank);
+/// `None` of none.
+pub(crate) fn quantile(values: impl IntoIterator<Item = f64>, share: f64) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let rank = (share.clamp(0.0, 1.0) * values.len() as f64).ceil() as usize;
+    values.get(rank.saturating_sub(1)).copied()
+}
+
+/// Rank correlation of pairs, -1 to 1 (Spearman 1904, equal values by their
+/// mean rank); `None` of fewer than [`PAIRS_LEAST`] pairs or of one value only.
+pub(crate) fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
+    if pairs.len() < PAIRS_LEAST {
+        return None;
+    }
+    let ranks = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
+        let values: Vec<f64> = pairs.iter().map(of).collect();
+        let rank = |value: &f64| {
+            let below = values.iter().filter(|other| *other < value).count();
+            let same = values.iter().filter(|other| *other == value).count();
+            below as f64 + (same as f64 - 1.0) / 2.0
+        };
+        values.iter().map(rank).collect()
+    };
+    let (one, other) = (ranks(|pair| pair.0), ranks(|pair| pair.1));
+    let middle = (pairs.len() - 1) as f64 / 2.0;
+    let product = |one: &[f64], other: &[f64]| -> f64 {
+        one.iter().zip(other).map(|(one, other)| (one - middle) * (other - middle)).sum()
+    };
+    let scale = (product(&one, &one) * product(&other, &other)).sqrt();
+    (scale > 0.0).then(|| product(&one, &other) / scale)
+}
+/// Share of the time from which a thread's wait for a core is more than the wake-ups of
+/// a shared machine.
+const KEPT_WAITING: f64 = 0.2;
 
 /// Share of a thread's time, each 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -31,6 +71,19 @@ impl ThreadShares {
     /// It had work to do: its core is the limit where this is near 1.
     pub(crate) fn runnable(self) -> f64 {
         (self.run + self.wait).min(1.0)
+    }
+
+    /// Its core is shared: it waited for the core so often that the measured rate is not
+    /// what a core carries.
+    pub(crate) fn is_kept_waiting(self) -> bool {
+        self.wait > KEPT_WAITING && self.run > 0.0
+    }
+
+    /// Rate on a dedicated core: rate / fraction of the time on a core; `None`
+    /// where the thread did not wait for one.
+    pub(crate) fn alone_bps(self, rate_bps: f64) -> Option<f64> {
+        let alone = rate_bps / self.run;
+        (self.is_kept_waiting() && alone.is_finite() && alone > 0.0).then_some(alone)
     }
 
     /// Over all samples together: scheduling comes in lumps.
@@ -110,6 +163,20 @@ mod tests {
         assert_eq!(median([1.0, 1.1, 900.0]), Some(1.1));
         assert_eq!(median([2.0, 1.0, f64::NAN]), Some(1.5));
         assert_eq!(median([]), None);
+        // Nearest rank: the 9th of 10 values.
+        assert_eq!(quantile((1..=10).rev().map(f64::from), 0.9), Some(9.0));
+        assert_eq!((quantile([7.0], 0.1), quantile([], 0.9)), (Some(7.0), None));
+    }
+
+    #[test]
+    fn what_rises_together_is_correlated() {
+        let pairs: Vec<(f64, f64)> = (0..20).map(|at| (f64::from(at), f64::from(at * at))).collect();
+        assert!((rank_correlation(&pairs).unwrap() - 1.0).abs() < 1e-9);
+        let falls: Vec<(f64, f64)> = pairs.iter().map(|(one, other)| (*one, -other)).collect();
+        assert!((rank_correlation(&falls).unwrap() + 1.0).abs() < 1e-9);
+        assert_eq!(rank_correlation(&pairs[..5]), None);
+        let constant: Vec<(f64, f64)> = pairs.iter().map(|(one, _)| (*one, 3.0)).collect();
+        assert_eq!(rank_correlation(&constant), None);
     }
 
     #[test]
@@ -134,7 +201,7 @@ mod tests {
         let sample = sample.unwrap();
         assert_eq!((sample.busy, sample.window_limited), (1.0, 0.96));
         assert_eq!((sample.window_fill, sample.buffer_fill), (0.5, Some(0.86)));
-        // A socket that was read anew counts nothing rather than wrapping round.
+        // A counter that was reset counts zero instead of wrapping around.
         let reset = SenderSample::of(&interval(9, 9), &interval(1, 1), 100).unwrap();
         assert_eq!((reset.busy, reset.window_limited), (0.0, 0.0));
     }

@@ -7,17 +7,17 @@ use clearstream_schema::{
 
 use crate::{
     facts::{Facts, Part},
+    format::percent,
     formulas, hosts,
-    words::percent,
 };
 
 /// Share of a core below which a rate is not extrapolated to a whole core: what
 /// a light load costs is not what a full one does.
 const EXTRAPOLATED: f64 = 0.5;
 
-/// Rate that needed sizes are computed for: what was asked for; else what
+/// Rate that needed sizes are computed for: what was requested; else what
 /// another flow over the same path has shown; else the line rate; else twice
-/// what was seen.
+/// what was measured.
 pub(crate) fn goal_bps(facts: &Facts<'_>) -> f64 {
     if let Some(goal) = facts.evidence.goal {
         return (goal.0 as f64).max(1.0);
@@ -26,18 +26,15 @@ pub(crate) fn goal_bps(facts: &Facts<'_>) -> f64 {
     if best > 1.2 * facts.goodput_bps {
         return best;
     }
-    let lines = [&facts.sender, &facts.receiver].into_iter().filter_map(|part| {
-        let nic = part.nic?;
-        Some(hosts::line_rate_bps(nic)? as f64 * formulas::goodput_ratio(nic.mtu_bytes.unwrap_or(1500)))
-    });
+    let lines = facts.parts().into_iter().filter_map(|part| part.nic?.goodput_max_bps());
     lines.reduce(f64::min).unwrap_or(2.0 * facts.goodput_bps).max(1.0)
 }
 
-/// The goal, and where it comes from when nobody told it.
-pub(crate) fn goal_words(facts: &Facts<'_>) -> String {
+/// The goal, with its source when it was not given.
+pub(crate) fn goal_text(facts: &Facts<'_>) -> String {
     let goal = goal_bps(facts);
     let guessed = facts.evidence.goal.is_none() && (goal - 2.0 * facts.goodput_bps).abs() < 1.0;
-    if guessed { format!("{} (twice the rate seen)", rate(goal)) } else { rate(goal) }
+    if guessed { format!("{} (twice the measured rate)", rate(goal)) } else { rate(goal) }
 }
 
 fn stage(name: StageName, ceiling_bps: Option<f64>, basis: impl Into<String>) -> Stage {
@@ -45,16 +42,16 @@ fn stage(name: StageName, ceiling_bps: Option<f64>, basis: impl Into<String>) ->
     Stage { name, ceiling_bps, at_least: false, limiting: false, basis: basis.into() }
 }
 
-/// A stage of which only is known that the flow went through it.
+/// A stage with only a lower bound: the flow passed it.
 fn seen(name: StageName, facts: &Facts<'_>, basis: &str) -> Stage {
     Stage { at_least: true, ..stage(name, Some(facts.goodput_bps), basis) }
 }
 
-/// From this share of the time with data to send a socket counts as never
+/// From this fraction of the time with data to send a socket counts as never
 /// without (tcpi_busy_time counts in jiffies).
 const ALWAYS_BUSY: f64 = 0.95;
 
-/// What the send queue says about the program that fills it.
+/// Conclusion of the send queue about the program that fills it.
 fn writer(facts: &Facts<'_>) -> &'static str {
     match facts.medians.busy >= ALWAYS_BUSY {
         true => "not the limit: its socket always had data to send",
@@ -63,7 +60,7 @@ fn writer(facts: &Facts<'_>) -> &'static str {
     }
 }
 
-/// All stages, in their order on the way.
+/// All stages, in their order along the path.
 pub(crate) fn all(facts: &Facts<'_>, verdict: &Verdict) -> Vec<Stage> {
     let [sender, receiver] = [&facts.sender, &facts.receiver];
     let mut stages = vec![
@@ -83,40 +80,73 @@ pub(crate) fn all(facts: &Facts<'_>, verdict: &Verdict) -> Vec<Stage> {
         seen(StageName::ReceiverApplication, facts, "read all that arrived"),
     ];
     for stage in &mut stages {
-        // A model that says less than was seen does not hold here.
+        // A model that predicts less than was measured does not hold here.
         if stage.ceiling_bps.is_some_and(|ceiling| ceiling <= facts.goodput_bps) && !stage.at_least {
             stage.ceiling_bps = Some(facts.goodput_bps);
             stage.at_least = true;
-            stage.basis = format!("went through, though: {}", stage.basis);
+            stage.basis = format!("exceeded by the measured rate: {}", stage.basis);
         }
     }
-    if let Verdict::Found(finding) = verdict
-        && let Some(name) = limiting(facts, &finding.cause)
-        && let Some(stage) = stages.iter_mut().find(|stage| stage.name == name)
-    {
-        stage.limiting = true;
-        // A core that others share, too, gives less than the flow's own part says.
-        let core = matches!(
-            finding.cause,
-            Cause::Cpu { .. }
-                | Cause::NumaRemote { .. }
-                | Cause::InterruptCollision { .. }
-                | Cause::Contention { .. }
-                | Cause::CpuQuota { .. }
-                | Cause::SharedCore { .. }
-        );
-        if stage.at_least || stage.ceiling_bps.is_none() || core {
-            stage.at_least = false;
-            stage.ceiling_bps = Some(facts.goodput_bps);
-            stage.basis = "the rate seen: this is the limit".to_owned();
-        }
+    if let Verdict::Found(finding) = verdict {
+        mark(facts, &mut stages, &finding.cause);
     }
     stages
 }
 
-fn limiting(facts: &Facts<'_>, cause: &Cause) -> Option<StageName> {
+/// Marks the stage that limits. It has the lowest ceiling of all: the measured rate where a
+/// model allows another stage less than this one.
+fn mark(facts: &Facts<'_>, stages: &mut [Stage], cause: &Cause) {
+    let name = limiting(facts, cause);
+    let Some(place) = stages.iter().position(|stage| stage.name == name) else { return };
+    let shared = shared_core(facts, cause);
+    let others = stages.iter().enumerate().filter(|(other, stage)| *other != place && !stage.at_least);
+    let lowest = others.filter_map(|(_, stage)| stage.ceiling_bps).fold(f64::INFINITY, f64::min);
+    let stage = &mut stages[place];
+    stage.limiting = true;
+    if let Some((ceiling, basis)) = shared {
+        (stage.ceiling_bps, stage.basis, stage.at_least) = (Some(ceiling), basis, false);
+    } else if stage.at_least || is_core(cause) {
+        stage.ceiling_bps = None;
+    }
+    if stage.ceiling_bps.is_none_or(|ceiling| ceiling > lowest) {
+        stage.at_least = false;
+        stage.ceiling_bps = Some(facts.goodput_bps).filter(|seen| *seen > 0.0);
+        stage.basis = "the measured rate: this is the limit".to_owned();
+    }
+}
+
+/// A core shared with other threads allows less than the flow's own part of it.
+fn is_core(cause: &Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Cpu { .. }
+            | Cause::NumaRemote { .. }
+            | Cause::InterruptCollision { .. }
+            | Cause::Contention { .. }
+            | Cause::CpuQuota { .. }
+            | Cause::SharedCore { .. }
+    )
+}
+
+/// Rate of the core for this flow alone, where its thread waits for it.
+fn shared_core(facts: &Facts<'_>, cause: &Cause) -> Option<(f64, String)> {
+    let end = match cause {
+        Cause::Cpu { end, .. } | Cause::Contention { end, .. } => *end,
+        _ => return None,
+    };
+    let thread = facts.parts().into_iter().find(|part| part.end == end)?.thread?;
+    let alone = thread.alone_bps(facts.goodput_bps)?;
+    let basis = format!(
+        "measured rate /  {} of a core per flow: the thread waited {} of the time for a core that is shared",
+        percent(thread.run),
+        percent(thread.wait)
+    );
+    Some((alone, basis))
+}
+
+fn limiting(facts: &Facts<'_>, cause: &Cause) -> StageName {
     let of = |role: &Role, sender, receiver| if *role == Role::Sender { sender } else { receiver };
-    Some(match cause {
+    match cause {
         Cause::PathMtu { .. }
         | Cause::PathCapacity { .. }
         | Cause::Policer { .. }
@@ -130,34 +160,35 @@ fn limiting(facts: &Facts<'_>, cause: &Cause) -> Option<StageName> {
         }
         Cause::Contention { .. } | Cause::CpuQuota { .. } => StageName::ReceiverCpu,
         Cause::MemoryPressure { .. } => StageName::ReceiverWindow,
-        Cause::Pcie { .. } => return None,
+        Cause::Pcie { end, .. } if *end == facts.sender.end => StageName::SenderPcie,
+        Cause::Pcie { .. } => StageName::ReceiverPcie,
         Cause::LineRate { .. } | Cause::InterfaceLoss { .. } => StageName::Nic,
         Cause::ReceiverWindow { .. } => StageName::ReceiverWindow,
         Cause::SendBuffer { .. } => StageName::SendBuffer,
         Cause::ReceiverApplication { .. } => StageName::ReceiverApplication,
         Cause::SenderApplication { .. } => StageName::SenderApplication,
         Cause::Pacing { .. } => StageName::Pacing,
-        Cause::Loss { .. } | Cause::StillRamping { .. } | Cause::CongestionControl { .. } => {
-            StageName::CongestionWindow
-        }
+        Cause::Loss { .. }
+        | Cause::Reordering { .. }
+        | Cause::StillRamping { .. }
+        | Cause::CongestionControl { .. } => StageName::CongestionWindow,
         Cause::Cpu { role, .. } | Cause::NumaRemote { role, .. } => {
             of(role, StageName::SenderCpu, StageName::ReceiverCpu)
         }
         Cause::InterruptCollision { .. } | Cause::ReceiveOverrun { .. } => StageName::ReceiverInterruptCore,
-    })
-}
-
-/// Marks the PCIe stage of the end that a PCIe limit is on.
-pub(crate) fn mark_pcie(facts: &Facts<'_>, stages: &mut [Stage], verdict: &Verdict) {
-    let Verdict::Found(finding) = verdict else { return };
-    let Cause::Pcie { end, .. } = finding.cause else { return };
-    let name = if end == facts.sender.end { StageName::SenderPcie } else { StageName::ReceiverPcie };
-    if let Some(stage) = stages.iter_mut().find(|stage| stage.name == name) {
-        stage.limiting = true;
     }
 }
 
+/// A quantity over a round trip that is the hosts' own work allows no rate: it shrinks
+/// and grows with the rate itself.
+fn over_local_path(name: StageName) -> Stage {
+    stage(name, None, "no ceiling over a local path: its round trip is the hosts' own work")
+}
+
 fn send_buffer(facts: &Facts<'_>) -> Stage {
+    if facts.is_local() {
+        return over_local_path(StageName::SendBuffer);
+    }
     let explicit = facts.config.send_buffer.or(facts.config.window).is_some();
     let cap = hosts::triple(facts.sender.host, "net.ipv4.tcp_wmem").map(|triple| triple[2] as f64);
     let (limit, what) = if explicit {
@@ -169,7 +200,7 @@ fn send_buffer(facts: &Facts<'_>) -> Stage {
     let ceiling =
         limit.map(|limit| formulas::window_bps(formulas::SEND_SHARE_RATIO * limit, rtt) * facts.flow_count);
     let basis = limit.map_or_else(
-        || "the host does not tell net.ipv4.tcp_wmem".to_owned(),
+        || "the host does not report net.ipv4.tcp_wmem".to_owned(),
         |limit| format!("0.87 * {} ({what}) / {}", bytes(limit as u64), time(rtt)),
     );
     stage(StageName::SendBuffer, ceiling, basis)
@@ -177,12 +208,15 @@ fn send_buffer(facts: &Facts<'_>) -> Stage {
 
 fn congestion_window(facts: &Facts<'_>) -> Stage {
     let loss = facts.loss_ratio();
-    // What a full queue drops is how the path says that it is full.
+    // Drops of a full queue are the path's congestion signal.
     if facts.queue_ns() as f64 > 0.3 * facts.base_rtt_ns() as f64 && facts.base_rtt_ns() > 1_000_000 {
         return seen(StageName::CongestionWindow, facts, "held by the queue of the path");
     }
     if loss <= 0.0 {
         return seen(StageName::CongestionWindow, facts, "nothing was lost: the window may still grow");
+    }
+    if facts.is_local() {
+        return over_local_path(StageName::CongestionWindow);
     }
     let (mss, rtt) = (facts.mss_bytes, facts.base_rtt_ns());
     let bound = formulas::mathis_bps(mss, rtt, loss).max(formulas::cubic_bps(mss, rtt, loss));
@@ -202,10 +236,10 @@ fn thread(facts: &Facts<'_>, part: &Part<'_>, name: StageName) -> Stage {
         Some(thread) if thread.run >= EXTRAPOLATED => stage(
             name,
             Some(facts.goodput_bps / thread.run),
-            format!("rate seen / {} of a core per flow", percent(thread.run)),
+            format!("measured rate /  {} of a core per flow", percent(thread.run)),
         ),
         Some(thread) => Stage {
-            basis: format!("its thread used {} of a core: too little to say more", percent(thread.run)),
+            basis: format!("its thread used {} of a core: too little for a conclusion", percent(thread.run)),
             ..seen(name, facts, "")
         },
         None => stage(name, None, "the time of the threads is not known"),
@@ -225,8 +259,8 @@ fn pcie(part: &Part<'_>, name: StageName) -> Stage {
 fn nic(facts: &Facts<'_>) -> Stage {
     let lines = [&facts.sender, &facts.receiver].into_iter().filter_map(|part| {
         let nic = part.nic?;
-        let (speed, mtu) = (hosts::line_rate_bps(nic)? as f64, nic.mtu_bytes.unwrap_or(1500));
-        Some((speed * formulas::goodput_ratio(mtu), format!("{} of {} at MTU {mtu}", rate(speed), nic.name)))
+        let (speed, mtu) = (nic.line_rate_bps()? as f64, nic.mtu_bytes.unwrap_or(1500));
+        Some((nic.goodput_max_bps()?, format!("{} of {} at MTU {mtu}", rate(speed), nic.name)))
     });
     match lines.min_by(|one, other| one.0.total_cmp(&other.0)) {
         Some((ceiling, basis)) => stage(StageName::Nic, Some(ceiling), basis),
@@ -240,6 +274,9 @@ fn path(facts: &Facts<'_>) -> Stage {
 }
 
 fn window(facts: &Facts<'_>) -> Stage {
+    if facts.is_local() {
+        return over_local_path(StageName::ReceiverWindow);
+    }
     let rtt = facts.base_rtt_ns();
     let explicit = facts.config.receive_buffer.or(facts.config.window).is_some();
     let offered = facts.medians.peer_window_max;
@@ -253,7 +290,7 @@ fn window(facts: &Facts<'_>) -> Stage {
             let window = (share * cap).max(offered.unwrap_or(0.0)).min(formulas::WINDOW_MAX_BYTES);
             (Some(window), format!("{:.2} of the maximum of net.ipv4.tcp_rmem, {}", share, bytes(cap as u64)))
         }
-        (false, None) => (None, "the host does not tell net.ipv4.tcp_rmem".to_owned()),
+        (false, None) => (None, "the host does not report net.ipv4.tcp_rmem".to_owned()),
     };
     let ceiling = window.map(|window| formulas::window_bps(window, rtt) * facts.flow_count);
     let basis =
@@ -268,7 +305,7 @@ fn interrupt_core(facts: &Facts<'_>) -> Stage {
         Some((core, share)) => stage(
             StageName::ReceiverInterruptCore,
             Some(facts.goodput_bps / share),
-            format!("rate seen / {} of core {core} in softirqs", percent(share)),
+            format!("measured rate /  {} of core {core} in softirqs", percent(share)),
         ),
         None => {
             stage(StageName::ReceiverInterruptCore, None, "no single core takes the packets, or a light load")

@@ -1,6 +1,7 @@
-//! What to try, and what the experiments mean.
+//! Suggestions, and the conclusions of experiments.
 
 use clearstream_schema::{
+    ByteCount,
     diagnosis::{
         End, Experiment, ExperimentKind, ExperimentResult, Finding, Remedy, Role, Suggestion, Verdict,
     },
@@ -11,19 +12,22 @@ use serde_json::Value;
 
 use crate::{FlowObservation, causes::other_congestion_control, experiments::BETTER, facts::Facts};
 
+/// The bandwidth-delay product of 10 Gb/s over 25 ms; more than a cache holds.
+const LARGER_BUFFER: ByteCount = ByteCount(32 << 20);
+
 /// The flow of an experiment on the flow diagnosed.
-pub(crate) fn variant(kind: ExperimentKind, asked: &FlowConfig) -> FlowConfig {
-    let mut flow = asked.clone();
+pub(crate) fn variant(kind: ExperimentKind, requested: &FlowConfig) -> FlowConfig {
+    let mut flow = requested.clone();
     match kind {
-        ExperimentKind::AsAsked | ExperimentKind::Again => {}
+        ExperimentKind::AsRequested | ExperimentKind::Repeat => {}
         ExperimentKind::Longer => flow.duration.0 = flow.duration.0.saturating_mul(4),
         ExperimentKind::SeveralFlows => {
-            flow.flows = if asked.flows > 1 { 1 } else { 4 };
+            flow.flows = if requested.flows > 1 { 1 } else { 4 };
             flow.burst_flows = flow.burst_flows.min(flow.flows);
             flow.source_ports = None;
         }
         ExperimentKind::Reverse => {
-            flow.direction = match asked.direction {
+            flow.direction = match requested.direction {
                 Direction::Reverse => Direction::Forward,
                 Direction::Forward | Direction::Both => Direction::Reverse,
             };
@@ -34,14 +38,21 @@ pub(crate) fn variant(kind: ExperimentKind, asked: &FlowConfig) -> FlowConfig {
             flow.receive_buffer = None;
         }
         ExperimentKind::WithoutPacing => flow.pacing = None,
+        ExperimentKind::LargerBuffer => {
+            flow.window = None;
+            flow.send_buffer = Some(LARGER_BUFFER);
+            flow.receive_buffer = Some(LARGER_BUFFER);
+            flow.force_buffers = true;
+        }
         ExperimentKind::WithoutPauses => {
             flow.burst_flows = 0;
             flow.receiver_pause = None;
             flow.receiver_work = None;
         }
-        ExperimentKind::OtherReceiverCore | ExperimentKind::OtherSenderCore => {}
+        // Their core or rate is chosen by the measurement.
+        ExperimentKind::OtherReceiverCore | ExperimentKind::OtherSenderCore | ExperimentKind::Paced => {}
         ExperimentKind::OtherCongestionControl => {
-            let other = if asked.congestion_control.as_deref() == Some("bbr") { "cubic" } else { "bbr" };
+            let other = if requested.congestion_control.as_deref() == Some("bbr") { "cubic" } else { "bbr" };
             flow.congestion_control = Some(other.to_owned());
         }
     }
@@ -56,29 +67,38 @@ pub(crate) fn result(facts: &Facts<'_>, experiment: &FlowObservation) -> Experim
     let conclusion = match experiment.kind {
         ExperimentKind::SeveralFlows if experiment.config.flows > facts.config.flows => {
             if better {
-                format!("{} flows give {figures}: the limit is one of each flow", experiment.config.flows)
+                format!("{} flows reach {figures}: the limit applies to each flow", experiment.config.flows)
             } else {
-                format!("{} flows give {figures}: they share the limit", experiment.config.flows)
+                format!("{} flows reach {figures}: they have a common limit", experiment.config.flows)
             }
         }
-        ExperimentKind::SeveralFlows => format!("one flow gives {figures} of all"),
+        ExperimentKind::SeveralFlows => format!("one flow reaches {figures} of all"),
         ExperimentKind::Reverse if better => {
-            format!("the other way gives {figures}: the ends or ways differ")
+            format!("the other direction reaches {figures}: the ends or paths differ")
         }
-        ExperimentKind::Reverse => format!("the other way gives {figures}"),
-        ExperimentKind::Again if better || without > BETTER * with => {
-            format!("the same flow again: {figures}: the machine or the path changed meanwhile")
+        ExperimentKind::Reverse => format!("the other direction reaches {figures}"),
+        ExperimentKind::Repeat if better || without > BETTER * with => {
+            format!("the same flow repeated: {figures}: the machine or the path changed meanwhile")
         }
-        ExperimentKind::Again => format!("the same flow again: {figures}: it repeats"),
+        ExperimentKind::Repeat => format!("the same flow repeated: {figures}: it repeats"),
+        ExperimentKind::Paced => {
+            let lost = |facts: &Facts<'_>| format!("{:.4} %", facts.loss_ratio() * 100.0);
+            let paced = Facts::of_flow(facts.evidence, experiment);
+            format!("paced: {figures}, {} of the bytes lost against {}", lost(&paced), lost(facts))
+        }
+        ExperimentKind::LargerBuffer if !better && !has_larger_buffers(experiment) => {
+            format!("with a larger buffer: {figures}: neither host granted it, so it is inconclusive")
+        }
         kind => {
             let what = match kind {
                 ExperimentKind::WithoutWindow => "without an explicit window",
                 ExperimentKind::WithoutPacing => "without pacing",
+                ExperimentKind::LargerBuffer => "with a larger buffer",
                 ExperimentKind::WithoutPauses => "without pauses of the programs",
                 ExperimentKind::OtherReceiverCore => "with the reader on another core",
                 ExperimentKind::OtherSenderCore => "with the writer on another core",
                 ExperimentKind::OtherCongestionControl => "with another congestion control",
-                _ => "the flow again",
+                _ => "the flow repeated",
             };
             let meaning = if better { "that was the limit" } else { "no more than that" };
             format!("{what}: {figures}: {meaning}")
@@ -93,7 +113,15 @@ pub(crate) fn result(facts: &Facts<'_>, experiment: &FlowObservation) -> Experim
     }
 }
 
-/// The one experiment that would tell most when nothing is known.
+/// Whether a socket had more than the requested size, as one with twice that has (socket(7)).
+fn has_larger_buffers(experiment: &FlowObservation) -> bool {
+    let sides =
+        experiment.summary.iter().flat_map(|summary| [&summary.client_settings, &summary.server_settings]);
+    let mut sockets = sides.flat_map(|side| &side.flows);
+    sockets.any(|one| one.send_buffer_bytes.max(one.receive_buffer_bytes) >= LARGER_BUFFER.0)
+}
+
+/// The most informative experiment when nothing is known.
 pub(crate) fn most_informative(facts: &Facts<'_>) -> Experiment {
     let of = |kind: ExperimentKind, question: &str| Experiment {
         kind,
@@ -111,7 +139,7 @@ pub(crate) fn most_informative(facts: &Facts<'_>) -> Experiment {
     {
         let mut experiment = of(
             ExperimentKind::OtherCongestionControl,
-            &format!("repeat with {other}: when it gives more, the congestion control is the limit"),
+            &format!("repeat with {other}: when it carries more, the congestion control is the limit"),
         );
         experiment.flow.congestion_control = Some(other);
         return experiment;
@@ -119,7 +147,7 @@ pub(crate) fn most_informative(facts: &Facts<'_>) -> Experiment {
     if facts.experiment(ExperimentKind::SeveralFlows).is_none() {
         return of(
             ExperimentKind::SeveralFlows,
-            "repeat with several flows: when they give more, the limit is one of each flow; when not, they share it",
+            "repeat with several flows: a higher sum means a limit per flow, an equal sum a common limit",
         );
     }
     if facts.experiment(ExperimentKind::Reverse).is_none() {
@@ -131,7 +159,7 @@ pub(crate) fn most_informative(facts: &Facts<'_>) -> Experiment {
     of(ExperimentKind::Longer, "repeat with a longer run on an idle host: the samples scatter too much")
 }
 
-/// What to try: what the remedies of the findings say, the limit's first.
+/// Suggestions from the remedies of the findings, the limit's first.
 pub(crate) fn suggest(facts: &Facts<'_>, verdict: &Verdict, secondary: &[Finding]) -> Vec<Suggestion> {
     let mut suggestions = Vec::new();
     match verdict {
@@ -166,7 +194,7 @@ fn suggestion(facts: &Facts<'_>, remedy: &Remedy) -> Option<Suggestion> {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             if key == "burst-flows" && facts.config.burst_flows == 0 {
                 return made(
-                    "look at what the writing program waits for: its disk, its own input, a lock".to_owned(),
+                    "check what the writing program waits for: its disk, its own input, a lock".to_owned(),
                     None,
                 );
             }
@@ -185,10 +213,22 @@ fn suggestion(facts: &Facts<'_>, remedy: &Remedy) -> Option<Suggestion> {
             )
         }
         Remedy::SetMtu { end, interface, mtu_bytes } => {
+            let part = if *end == facts.sender.end { &facts.sender } else { &facts.receiver };
+            let now =
+                part.nic.filter(|nic| interface.as_deref() == Some(&nic.name)).and_then(|nic| nic.mtu_bytes);
             let interface = interface.as_deref().unwrap_or("INTERFACE");
+            if now.is_some_and(|now| now < *mtu_bytes) {
+                return made(
+                    format!(
+                        "raise the MTU on {} to {mtu_bytes}, where all of the path carries that",
+                        host(*end)
+                    ),
+                    Some(format!("ip link set dev {interface} mtu {mtu_bytes}")),
+                );
+            }
             made(
                 format!(
-                    "lower the MTU on {} to {mtu_bytes}, or mend the filter that drops \"fragmentation needed\"",
+                    "lower the MTU on {} to {mtu_bytes}, or fix the filter that drops \"fragmentation needed\"",
                     host(*end)
                 ),
                 Some(format!("ip link set dev {interface} mtu {mtu_bytes}")),
@@ -208,7 +248,7 @@ fn raise(
 ) -> Option<Suggestion> {
     let report = if end == facts.sender.end { facts.sender.host } else { facts.receiver.host };
     let old = report.kernel.sysctls.get(name);
-    let mut words: Vec<String> =
+    let mut fields: Vec<String> =
         old.map(|text| text.split_ascii_whitespace().map(str::to_owned).collect()).unwrap_or_default();
     let place = field as usize;
     let amount = if name.ends_with("_rmem") || name.ends_with("_wmem") {
@@ -216,8 +256,8 @@ fn raise(
     } else {
         at_least.to_string()
     };
-    let known = words.get_mut(place).map(|word| *word = at_least.to_string()).is_some();
-    let command = known.then(|| format!("sysctl -w {name}=\"{}\"", words.join(" ")));
+    let known = fields.get_mut(place).map(|field| *field = at_least.to_string()).is_some();
+    let command = known.then(|| format!("sysctl -w {name}=\"{}\"", fields.join(" ")));
     let what = match (name, field) {
         ("net.ipv4.tcp_mem", _) => format!("set net.ipv4.tcp_mem on {host} in pages: pressure at {amount}"),
         (_, 2) => format!("raise the maximum of {name} on {host} to {amount}"),

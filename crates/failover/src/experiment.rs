@@ -1,5 +1,5 @@
-//! Carries the experiment out: routes, observers at the gateways, flows, the
-//! failure in the middle, and everything removed again.
+//! Performs the experiment: routes, observers at the gateways, flows, fault
+//! injection during the run, and cleanup.
 
 use std::{
     path::Path,
@@ -8,8 +8,8 @@ use std::{
 };
 
 use clearstream_lab::RunningLab;
-use clearstream_route::wire::{
-    WireAgent,
+use clearstream_prove::{
+    ProofAgent,
     calls::{Observation, Observe},
 };
 use clearstream_schema::{
@@ -27,10 +27,13 @@ use crate::{
     summary::Measured,
 };
 
-/// How long a watch may take until it has seen every gateway answer.
-const WATCH_START_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum wait until the watches of all hosts have had a response through
+/// every gateway; an idle host needs a few tenths of a second.
+const WATCH_START_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Runs the experiment. Routes, faults and programs are gone when it returns.
+/// Runs the experiment. Routes, faults and programs are removed when it
+/// returns.
 pub(crate) fn run(
     lab: &RunningLab,
     program: &Path,
@@ -39,22 +42,24 @@ pub(crate) fn run(
 ) -> Result<GatewaySummary, TrialError> {
     let participants = Participants::of(lab, config)?;
     let failed = participants.failing(config)?;
-    let mut routes = LabRoutes::put(lab, &participants.routing)?;
-    if config.watch {
-        let file = participants.write_fabric(lab)?;
-        routes.watch(program, &file, &participants.end_hosts())?;
-        sleep_unless(WATCH_START_TIMEOUT, stop);
-    }
-    let (answerer, places) =
+    let mut routes = LabRoutes::apply(lab, &participants.routing)?;
+    let watches_ready = !config.watch || start_watches(&mut routes, &participants, lab, program, stop)?;
+    let (responder, places) =
         Responder::open(&participants.server_places(lab)?).map_err(system("listen for flows"))?;
     let ports = places.iter().map(|place| place.port()).collect();
     let observers = Observers::start(lab, &participants, ports, config)?;
     let mut request_flows = open_flows(lab, &participants, config, &places)?;
-    let (seen, broken) = ask(lab, config, failed.as_ref(), &mut request_flows, observers, stop)?;
-    drop(answerer);
-    let notices = notices(config, &participants, &request_flows, &seen, &routes.ended_watches());
-    let failed = broken.as_ref().map(|broken| (broken.fault.clone(), broken.at_ns));
-    drop((broken, routes));
+    let (seen, injected) = run_flows(lab, config, failed.as_ref(), &mut request_flows, observers, stop)?;
+    drop(responder);
+    let mut notices = notices(config, &participants, &request_flows, &seen, &routes.ended_watches());
+    if !watches_ready {
+        let seconds = WATCH_START_TIMEOUT.as_secs();
+        let message =
+            format!("route watch had no response through every gateway on every host within {seconds} s");
+        notices.push(Notice { id: "watch-not-ready".to_owned(), message });
+    }
+    let failed = injected.as_ref().map(|injected| (injected.fault.clone(), injected.at_ns));
+    drop((injected, routes));
     if stop.load(Ordering::Relaxed) {
         let message = "stopped before its end".to_owned();
         return Err(Failure { kind: FailureKind::Busy, message }.into());
@@ -63,31 +68,53 @@ pub(crate) fn run(
         .summary(notices))
 }
 
-/// Asks over every flow, and breaks the gateway in the middle of it. Gives what
-/// passed the gateways before, and what is broken since.
-fn ask<'a>(
+/// Starts `route watch` on clients and servers; returns whether all of them had
+/// a response through every gateway in time.
+fn start_watches(
+    routes: &mut LabRoutes<'_>,
+    participants: &Participants,
+    lab: &RunningLab,
+    program: &Path,
+    stop: &AtomicBool,
+) -> Result<bool, TrialError> {
+    let (file, hosts) = (participants.write_fabric(lab)?, participants.end_hosts());
+    routes.watch(program, &file, &hosts)?;
+    let deadline = Instant::now() + WATCH_START_TIMEOUT;
+    while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
+        // A watch that has ended does not respond, and has a notice of its own.
+        if !routes.ended_watches().is_empty() || routes.watches_ready(&hosts)? {
+            return Ok(true);
+        }
+        sleep_unless(POLL_INTERVAL, stop);
+    }
+    Ok(false)
+}
+
+/// Sends requests over every flow, and injects the fault halfway. Returns the
+/// packets observed at the gateways before, and the injected fault.
+fn run_flows<'a>(
     lab: &'a RunningLab,
     config: &GatewayConfig,
     failed: Option<&LabFault>,
     request_flows: &mut [RequestFlow],
     mut observers: Observers,
     stop: &AtomicBool,
-) -> Result<(Vec<Observation>, Option<Broken<'a>>), TrialError> {
+) -> Result<(Vec<Observation>, Option<InjectedFault<'a>>), TrialError> {
     let clock = Instant::now();
     let (interval, settle) = (Duration::from_nanos(config.interval.0), Duration::from_nanos(config.settle.0));
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| flows::run(request_flows, interval, &clock, config.time().0, stop));
+        let requests = scope.spawn(|| flows::run(request_flows, interval, &clock, config.time().0, stop));
         sleep_unless(settle.saturating_sub(clock.elapsed()), stop);
         let seen = observers.finish();
         let failed = failed.filter(|_| !stop.load(Ordering::Relaxed));
-        let broken = failed.map(|fault| Broken::now(lab, fault, &clock)).transpose();
-        // A panic of that thread is one of ours.
-        let _ = asking.join();
-        Ok((seen?, broken?))
+        let injected = failed.map(|fault| InjectedFault::now(lab, fault, &clock)).transpose();
+        // A panic of that thread is a defect.
+        let _ = requests.join();
+        Ok((seen?, injected?))
     })
 }
 
-/// What was lost on the way.
+/// Collects notices of lost capabilities.
 fn notices(
     config: &GatewayConfig,
     participants: &Participants,
@@ -105,7 +132,7 @@ fn notices(
     }
     let lost: u64 = seen.iter().map(|one| one.lost_count).sum();
     if lost > 0 {
-        let message = format!("{lost} packets at the gateways could not be looked at: paths may be missing");
+        let message = format!("{lost} packets at the gateways could not be inspected: paths may be missing");
         note("packets-unseen", message);
     }
     let missing = (config.flows as usize).saturating_sub(request_flows.len());
@@ -115,32 +142,32 @@ fn notices(
     notices
 }
 
-/// Something broken in the lab until this is dropped.
-struct Broken<'a> {
+/// A fault injected in the lab; dropping it clears the fault.
+struct InjectedFault<'a> {
     lab: &'a RunningLab,
     fault: LabFault,
     at_ns: u64,
 }
 
-impl<'a> Broken<'a> {
+impl<'a> InjectedFault<'a> {
     fn now(lab: &'a RunningLab, fault: &LabFault, clock: &Instant) -> Result<Self, TrialError> {
-        // It is in force some time before this returns: what is counted from
-        // here on is never too short.
+        // It takes effect some time before this returns: times counted from
+        // here are never too short.
         let at_ns = nanoseconds(clock.elapsed());
-        lab.fault(fault).map_err(lab_error)?;
+        lab.inject_fault(fault).map_err(lab_error)?;
         Ok(Self { lab, fault: fault.clone(), at_ns })
     }
 }
 
-impl Drop for Broken<'_> {
+impl Drop for InjectedFault<'_> {
     fn drop(&mut self) {
-        // A lab that is gone has no faults.
+        // A lab that was taken down has no faults.
         let _ = self.lab.clear_faults(Some(&self.fault.host), self.fault.interface.as_deref());
     }
 }
 
-/// What passes each gateway.
-struct Observers(Vec<WireAgent>);
+/// Observers of the packets at each gateway.
+struct Observers(Vec<ProofAgent>);
 
 impl Observers {
     fn start(
@@ -154,9 +181,9 @@ impl Observers {
         let what = Observe { ports, interfaces: Vec::new(), seconds };
         let mut agents = Vec::new();
         for gateway in &participants.gateways {
-            let mut agent = WireAgent::default();
-            let asked = || agent.observe(&what);
-            let entered = lab.namespaces(&gateway.name).map_err(lab_error)?.run(asked);
+            let mut agent = ProofAgent::default();
+            let start = || agent.observe(&what);
+            let entered = lab.namespaces(&gateway.name).map_err(lab_error)?.run(start);
             entered.map_err(system("enter a gateway"))??;
             agents.push(agent);
         }
@@ -188,19 +215,19 @@ fn open_flows(
     Ok(request_flows)
 }
 
-/// Both ends of every flow are files of this process.
+/// Both sockets of every flow are files of this process.
 fn raise_file_limit(flows: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let wanted = 2 * flows + 256;
+    let needed = 2 * flows + 256;
     let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < wanted) {
-        let most = limit.maximum.map_or(wanted, |maximum| wanted.min(maximum));
-        // Flows that find no file are counted as not opened.
+    if limit.current.is_some_and(|current| current < needed) {
+        let most = limit.maximum.map_or(needed, |maximum| needed.min(maximum));
+        // Flows without a file descriptor are counted as not opened.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), maximum: limit.maximum });
     }
 }
 
-/// What a failure breaks.
+/// Returns the fault to inject for a failure.
 pub(crate) fn fault_of(failure: GatewayFailure, gateway: &str, servers_side: &str) -> Option<LabFault> {
     let (kind, interface) = match failure {
         GatewayFailure::None => return None,
@@ -211,7 +238,7 @@ pub(crate) fn fault_of(failure: GatewayFailure, gateway: &str, servers_side: &st
     Some(LabFault { host: gateway.to_owned(), interface, kind })
 }
 
-/// Sleeps for this time, or until `stop` is raised.
+/// Sleeps for this time, or until `stop` is set.
 fn sleep_unless(time: Duration, stop: &AtomicBool) {
     let until = Instant::now() + time;
     while !stop.load(Ordering::Relaxed) {

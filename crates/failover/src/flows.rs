@@ -1,6 +1,7 @@
-//! Request/response flows through a lab: each asks at a fixed rhythm, over TCP,
-//! and when its answers came is kept. One thread asks, one answers; the sockets
-//! are opened in the hosts' namespaces and stay in them.
+//! Request/response flows through a lab: each sends requests at a fixed
+//! interval, over TCP, and records the times of the responses. One thread sends
+//! requests, one responds; the sockets are opened in the hosts' namespaces and
+//! stay in them.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -16,14 +17,14 @@ use std::{
 use clearstream_sys::namespace::NamespaceSet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Bytes of a request and of its answer.
+/// Bytes of a request and of its response.
 const MESSAGE_BYTES: usize = 64;
-/// How long a flow may take to be opened.
+/// Timeout for opening a flow.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often the threads look whether they are to stop.
+/// Interval at which the threads poll the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Answers every request until it is dropped.
+/// Responds to every request until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Responder {
     stop: Arc<AtomicBool>,
@@ -31,7 +32,8 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// Listens at an address of each of these hosts; gives the ports too.
+    /// Listens on an address of each of these hosts; returns the socket
+    /// addresses.
     pub(crate) fn open(hosts: &[(NamespaceSet, IpAddr)]) -> io::Result<(Self, Vec<SocketAddr>)> {
         let listen = |(namespaces, address): &(NamespaceSet, IpAddr)| -> io::Result<TcpListener> {
             let listener = namespaces.run(|| TcpListener::bind((*address, 0)))??;
@@ -43,8 +45,8 @@ impl Responder {
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
-            .name("gateways-answer".to_owned())
-            .spawn(move || answer(&listeners, &stopping))?;
+            .name("gateways-respond".to_owned())
+            .spawn(move || respond(&listeners, &stopping))?;
         Ok((Self { stop, thread: Some(thread) }, places))
     }
 }
@@ -53,13 +55,14 @@ impl Drop for Responder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed; there is nothing left to undo.
+            // The panic hook has reported a panic; there is nothing left to
+            // clean up.
             let _ = thread.join();
         }
     }
 }
 
-fn answer(listeners: &[TcpListener], stop: &AtomicBool) {
+fn respond(listeners: &[TcpListener], stop: &AtomicBool) {
     let mut streams: Vec<TcpStream> = Vec::new();
     let mut buffer = [0; 16 * MESSAGE_BYTES];
     while !stop.load(Ordering::Relaxed) {
@@ -79,7 +82,8 @@ fn answer(listeners: &[TcpListener], stop: &AtomicBool) {
         }
         for (listener, _) in listeners.iter().zip(new).filter(|(_, ready)| **ready) {
             while let Ok((stream, _)) = listener.accept() {
-                // Answers leave at once; without either the flow would only be slower.
+                // Responses are sent without delay; if setting the option
+                // fails, the flow is only slower.
                 let _ = stream.set_nodelay(true);
                 if stream.set_nonblocking(true).is_ok() {
                     streams.push(stream);
@@ -89,12 +93,12 @@ fn answer(listeners: &[TcpListener], stop: &AtomicBool) {
     }
 }
 
-/// Sends back what came; false when the flow is over.
+/// Echoes received bytes; false when the flow has ended.
 fn echo(stream: &mut TcpStream, buffer: &mut [u8]) -> bool {
     match stream.read(buffer) {
         Ok(0) => false,
-        // A socket that takes no 64 bytes has an answer waiting in it already,
-        // and its peer asks once at a time.
+        // A socket that cannot take 64 bytes has a response queued already, and
+        // its peer sends one request at a time.
         Ok(count) => stream.write_all(&buffer[..count]).is_ok(),
         Err(error) => matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
     }
@@ -110,11 +114,11 @@ impl<'fd> ForReading<'fd> for PollFd<'fd> {
     }
 }
 
-/// Waits until one can be read; which ones can.
+/// Waits until one is readable; returns which are.
 fn wait<'fd>(polled: impl Iterator<Item = PollFd<'fd>>, longest: Duration) -> Vec<bool> {
     let mut polled: Vec<PollFd<'fd>> = polled.collect();
     let timeout = Timespec { tv_sec: 0, tv_nsec: longest.subsec_nanos().into() };
-    // An interruption is as good as a timeout.
+    // An interruption is handled like a timeout.
     let _ = poll(&mut polled, Some(&timeout));
     polled.iter().map(|one| !one.revents().is_empty()).collect()
 }
@@ -125,20 +129,20 @@ pub(crate) struct RequestFlow {
     stream: TcpStream,
     pub(crate) from: SocketAddr,
     pub(crate) to: SocketAddr,
-    /// Number of the client and of the server.
+    /// Indices of the client and of the server.
     pub(crate) pair: (usize, usize),
-    /// When answers came, nanoseconds from the start.
-    pub(crate) answers_ns: Vec<u64>,
-    /// From request to answer.
+    /// Times of responses, nanoseconds from the start.
+    pub(crate) responses_ns: Vec<u64>,
+    /// Times from request to response.
     pub(crate) round_trips_ns: Vec<u64>,
     next_ns: u64,
-    asked_ns: Option<u64>,
+    request_ns: Option<u64>,
     received: usize,
     over: bool,
 }
 
-/// Opens flows from a host to these places, as applications do: the kernel
-/// chooses the port. Those that cannot be opened are left out.
+/// Opens flows from a host to these servers, like applications: the kernel
+/// chooses the port. Those that cannot be opened are omitted.
 pub(crate) fn open(
     namespaces: &NamespaceSet,
     client: usize,
@@ -154,10 +158,10 @@ pub(crate) fn open(
             from,
             to: *to,
             pair: (client, *server),
-            answers_ns: Vec::new(),
+            responses_ns: Vec::new(),
             round_trips_ns: Vec::new(),
             next_ns: 0,
-            asked_ns: None,
+            request_ns: None,
             received: 0,
             over: false,
         })
@@ -165,9 +169,9 @@ pub(crate) fn open(
     namespaces.run(|| servers.iter().filter_map(|server| connect(server).ok()).collect())
 }
 
-/// Asks over every flow once in `interval`, staggered, until `end_ns` after the
-/// start of the clock or until told to stop. A flow whose answer has not come
-/// asks again only when it has.
+/// Sends a request over every flow once per `interval`, staggered, until
+/// `end_ns` after the start of the clock or until stopped. A flow without its
+/// response sends the next request when it has arrived.
 pub(crate) fn run(
     request_flows: &mut [RequestFlow],
     interval: Duration,
@@ -186,14 +190,14 @@ pub(crate) fn run(
             return;
         }
         let mut next_ns = now_ns + nanoseconds(POLL_INTERVAL);
-        for flow in request_flows.iter_mut().filter(|flow| !flow.over && flow.asked_ns.is_none()) {
+        for flow in request_flows.iter_mut().filter(|flow| !flow.over && flow.request_ns.is_none()) {
             if flow.next_ns <= now_ns {
-                flow.ask(now_ns, interval_ns);
+                flow.send_request(now_ns, interval_ns);
             } else {
                 next_ns = next_ns.min(flow.next_ns);
             }
         }
-        // What is over would be readable for ever.
+        // A closed flow would be readable all the time.
         let open: Vec<usize> = (0..request_flows.len()).filter(|place| !request_flows[*place].over).collect();
         let polled = open.iter().map(|place| PollFd::new_in(&request_flows[*place].stream));
         let ready = wait(polled, Duration::from_nanos(next_ns.saturating_sub(now_ns)));
@@ -205,11 +209,11 @@ pub(crate) fn run(
 }
 
 impl RequestFlow {
-    fn ask(&mut self, now_ns: u64, interval_ns: u64) {
+    fn send_request(&mut self, now_ns: u64, interval_ns: u64) {
         self.next_ns = (self.next_ns + interval_ns).max(now_ns);
         match self.stream.write(&[0x5a; MESSAGE_BYTES]) {
             Ok(_) => {
-                self.asked_ns = Some(now_ns);
+                self.request_ns = Some(now_ns);
                 self.received = 0;
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
@@ -224,20 +228,21 @@ impl RequestFlow {
             Ok(count) => {
                 self.received += count;
                 if self.received >= MESSAGE_BYTES
-                    && let Some(asked_ns) = self.asked_ns.take()
+                    && let Some(request_ns) = self.request_ns.take()
                 {
-                    self.answers_ns.push(now_ns);
-                    self.round_trips_ns.push(now_ns - asked_ns);
+                    self.responses_ns.push(now_ns);
+                    self.round_trips_ns.push(now_ns - request_ns);
                 }
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            // Timed out, reset, unreachable: the application would have to begin anew.
+            // Timed out, reset, unreachable: the application would have to
+            // reconnect.
             Err(_) => self.over = true,
         }
     }
 }
 
-/// A time as a count of nanoseconds.
+/// Converts a duration to nanoseconds.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

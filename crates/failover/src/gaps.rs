@@ -1,29 +1,32 @@
-//! From the times of answers to what a failure did: gaps, stuck flows, full rate.
+//! Gap analysis: from the times of responses to gaps, stuck flows and full rate
+//! after a failure.
 
-/// What one flow went through, all times from the start.
+/// Interruption of one flow, all times from the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// Longest time without an answer after the failure, that at the end included.
+    /// Longest time without a response after the failure, including the time at
+    /// the end.
     pub(crate) gap_ns: u64,
-    /// When that time was over.
+    /// End of that time.
     pub(crate) over_ns: u64,
-    /// No answer at the end.
+    /// Whether there was no response at the end.
     pub(crate) stuck: bool,
 }
 
-/// Longest time without an answer between two moments; the time before the
-/// first answer does not count.
-pub(crate) fn longest_gap(answers_ns: &[u64], until_ns: u64) -> u64 {
-    let before: Vec<u64> = answers_ns.iter().copied().take_while(|at| *at <= until_ns).collect();
+/// Returns the longest time between two responses; the time before the first
+/// response does not count.
+pub(crate) fn longest_gap(responses_ns: &[u64], until_ns: u64) -> u64 {
+    let before: Vec<u64> = responses_ns.iter().copied().take_while(|at| *at <= until_ns).collect();
     before.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
 }
 
-/// What happened to a flow after a failure at `at_ns`. It is stuck when the
-/// time without an answer at the end, `end_ns`, is longer than `timeout_ns`.
-pub(crate) fn gap_after(answers_ns: &[u64], at_ns: u64, end_ns: u64, timeout_ns: u64) -> Gap {
-    // The answer before the failure begins the first time that counts.
-    let first = answers_ns.partition_point(|answer| *answer <= at_ns).saturating_sub(1);
-    let after = answers_ns.get(first..).unwrap_or(&[]);
+/// Returns the interruption of a flow after a failure at `at_ns`. It is stuck
+/// when the time without a response at the end, `end_ns`, is longer than
+/// `timeout_ns`.
+pub(crate) fn gap_after(responses_ns: &[u64], at_ns: u64, end_ns: u64, timeout_ns: u64) -> Gap {
+    // The last response before the failure begins the first gap that counts.
+    let first = responses_ns.partition_point(|response| *response <= at_ns).saturating_sub(1);
+    let after = responses_ns.get(first..).unwrap_or(&[]);
     let mut rest = Gap { gap_ns: 0, over_ns: at_ns, stuck: false };
     for pair in after.windows(2) {
         if pair[1] - pair[0] > rest.gap_ns {
@@ -37,12 +40,12 @@ pub(crate) fn gap_after(answers_ns: &[u64], at_ns: u64, end_ns: u64, timeout_ns:
     rest
 }
 
-/// Answers of all flows in each step.
+/// Counts the responses of all flows per step.
 pub(crate) fn series<'a>(flows: impl Iterator<Item = &'a [u64]>, step_ns: u64, end_ns: u64) -> Vec<u32> {
     let steps = usize::try_from(end_ns / step_ns.max(1)).unwrap_or(0);
     let mut counts = vec![0u32; steps];
-    for answer in flows.flatten() {
-        let step = usize::try_from(answer / step_ns.max(1)).unwrap_or(usize::MAX);
+    for response in flows.flatten() {
+        let step = usize::try_from(response / step_ns.max(1)).unwrap_or(usize::MAX);
         if let Some(count) = counts.get_mut(step) {
             *count += 1;
         }
@@ -50,7 +53,7 @@ pub(crate) fn series<'a>(flows: impl Iterator<Item = &'a [u64]>, step_ns: u64, e
     counts
 }
 
-/// The middle one, the lower of two.
+/// Returns the median, the lower of two.
 pub(crate) fn median(values: &mut [u64]) -> Option<u64> {
     values.sort_unstable();
     values.get(values.len().checked_sub(1)? / 2).copied()
@@ -68,28 +71,28 @@ mod tests {
 
     #[test]
     fn a_flow_that_pauses_has_its_pause() {
-        let mut answers = every(20, 0, 2000);
-        answers.extend(every(20, 2480, 6000));
-        assert_eq!(longest_gap(&answers, 2000 * MS), 20 * MS);
-        let rest = gap_after(&answers, 2000 * MS, 6000 * MS, 1000 * MS);
-        // The last answer before was at 1980 ms.
+        let mut responses = every(20, 0, 2000);
+        responses.extend(every(20, 2480, 6000));
+        assert_eq!(longest_gap(&responses, 2000 * MS), 20 * MS);
+        let rest = gap_after(&responses, 2000 * MS, 6000 * MS, 1000 * MS);
+        // The last response before was at 1980 ms.
         assert_eq!(rest, Gap { gap_ns: 500 * MS, over_ns: 2480 * MS, stuck: false });
     }
 
     #[test]
-    fn a_flow_without_an_answer_at_the_end_is_stuck() {
+    fn a_flow_without_a_response_at_the_end_is_stuck() {
         let rest = gap_after(&every(20, 0, 2000), 2000 * MS, 6000 * MS, 1000 * MS);
         assert_eq!(rest, Gap { gap_ns: 4020 * MS, over_ns: 6000 * MS, stuck: true });
-        // It came back for a moment.
-        let mut answers = every(20, 0, 2000);
-        answers.extend([4000 * MS]);
-        let rest = gap_after(&answers, 2000 * MS, 6000 * MS, 1000 * MS);
+        // One response in between.
+        let mut responses = every(20, 0, 2000);
+        responses.extend([4000 * MS]);
+        let rest = gap_after(&responses, 2000 * MS, 6000 * MS, 1000 * MS);
         assert!(rest.stuck && rest.gap_ns == 2020 * MS);
-        assert!(!gap_after(&answers, 2000 * MS, 4900 * MS, 1000 * MS).stuck);
+        assert!(!gap_after(&responses, 2000 * MS, 4900 * MS, 1000 * MS).stuck);
     }
 
     #[test]
-    fn a_flow_that_goes_on_has_its_rhythm() {
+    fn an_uninterrupted_flow_has_its_interval_as_gap() {
         let rest = gap_after(&every(20, 0, 6000), 2000 * MS, 6000 * MS, 1000 * MS);
         assert_eq!((rest.gap_ns, rest.stuck), (20 * MS, false));
         assert!(gap_after(&[], 2000 * MS, 6000 * MS, 1000 * MS).stuck);
@@ -97,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_counted_by_step_and_those_behind_the_end_are_not() {
+    fn responses_are_counted_by_step_up_to_the_end() {
         let flows = [every(20, 0, 1000), every(20, 500, 1500)];
         let counts = series(flows.iter().map(Vec::as_slice), 100 * MS, 1000 * MS);
         assert_eq!(counts, [5, 5, 5, 5, 5, 10, 10, 10, 10, 10]);

@@ -1,11 +1,11 @@
 //! The workload `gateways`: request/response flows through the gateways of a
-//! lab, which path each of them takes, and what becomes of them when a gateway
-//! fails; and the factor `routes-over`, routes over one or all gateways of a lab
-//! for other workloads.
+//! lab, the path of each, and their interruption when a gateway fails; and the
+//! factor `routes-over`, routes over one or all gateways of a lab for other
+//! workloads.
 //!
-//! [`experiment`] carries it out, with [`participants`] of a fabric, [`routes`]
-//! that are removed afterwards, [`flows`] that send requests, and [`gaps`] in
-//! their answers, which [`summary`] puts together.
+//! [`experiment`] performs it, with [`participants`] of a fabric, [`routes`]
+//! that are removed afterwards, [`flows`] of requests, and [`gaps`] between
+//! their responses, which [`summary`] combines.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -21,7 +21,8 @@ use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
     gateways::GatewayConfig,
-    outcome::Outcome,
+    outcome::{MetricKind, Outcome},
+    study::Figure,
 };
 use clearstream_workload::{Context, TrialError, Workload};
 
@@ -39,7 +40,7 @@ impl Workload for Failover {
     }
 
     fn title(&self) -> &'static str {
-        "Requests and answers through the gateways of a lab, one of which may fail"
+        "Requests and responses through the gateways of a lab, one of which may fail"
     }
 
     fn roles(&self) -> &'static [&'static str] {
@@ -51,8 +52,12 @@ impl Workload for Failover {
         Some("gateways fail on purpose in a lab only: use --lab gateways-6")
     }
 
+    fn figure(&self) -> Figure {
+        Figure::Gateways
+    }
+
     fn compares(&self) -> bool {
-        // Gaps after a failure are a matter of retransmission timers.
+        // Gaps after a failure depend on retransmission timers.
         false
     }
 
@@ -61,8 +66,12 @@ impl Workload for Failover {
     }
 
     fn overhead(&self) -> TimeSpan {
-        // Routes, and half of the time watches that have to start.
+        // Routes, and in half of the cases watches that have to start.
         TimeSpan::from_millis(2500)
+    }
+
+    fn metrics(&self, config: &GatewayConfig) -> Vec<MetricKind> {
+        config.metrics()
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &GatewayConfig) -> Result<Outcome, TrialError> {

@@ -1,4 +1,5 @@
-//! Who takes part: hosts of a fabric that a lab has, and their routing.
+//! Participants of the experiment: hosts of a fabric that the lab has, and
+//! their routing.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,7 @@ use crate::{
 pub(crate) struct GatewayHost {
     pub(crate) name: String,
     pub(crate) weight: u16,
-    /// Its interface on the servers' side.
+    /// Interface on the servers' side.
     servers_side: String,
 }
 
@@ -42,14 +43,14 @@ pub(crate) struct EndHost {
     address: IpAddr,
 }
 
-/// Who takes part.
+/// Participants of the experiment.
 #[derive(Debug)]
 pub(crate) struct Participants {
     file: FabricFile,
     pub(crate) gateways: Vec<GatewayHost>,
     pub(crate) clients: Vec<EndHost>,
     pub(crate) servers: Vec<EndHost>,
-    /// Of every host that takes part.
+    /// Routing of every participant.
     pub(crate) routing: BTreeMap<String, HostRouting>,
 }
 
@@ -58,10 +59,11 @@ fn invalid(message: String) -> TrialError {
 }
 
 impl Participants {
-    /// The first hosts of the fabric that can, and all gateways of its first route.
+    /// Selects the first suitable hosts of the fabric, and all gateways of its
+    /// first route.
     pub(crate) fn of(lab: &RunningLab, config: &GatewayConfig) -> Result<Self, TrialError> {
         let loaded = fabric::load(&config.fabric).map_err(|error| invalid(error.to_string()))?;
-        let fabric = changed(&loaded, config)?;
+        let fabric = configured_fabric(&loaded, config)?;
         let (_, networks) = fabric.route(0);
         let in_lab = |name: &str| lab.file().hosts.iter().any(|host| host.name == name);
         let ends = |servers: bool, most: u32| -> Vec<EndHost> {
@@ -82,12 +84,12 @@ impl Participants {
         let far = fabric.hosts().find(|host| fabric.class(*host).role == HostRole::Storage);
         let far_network = far
             .and_then(|host| networks.into_iter().find(|network| fabric.link_on(host, *network).is_some()));
-        let middle = |gateway: &fabric::Gateway| {
+        let gateway_host = |gateway: &fabric::Gateway| {
             let link = fabric.link_on(gateway.host, far_network?)?;
             let servers_side = fabric.class(gateway.host).links.get(link)?.interface.clone();
             Some(GatewayHost { name: gateway.name.clone(), weight: gateway.weight, servers_side })
         };
-        let gateways: Vec<GatewayHost> = fabric.route_gateways(0).filter_map(middle).collect();
+        let gateways: Vec<GatewayHost> = fabric.route_gateways(0).filter_map(gateway_host).collect();
         for (missing, what) in [
             (clients.is_empty(), "client"),
             (servers.is_empty(), "server"),
@@ -116,7 +118,7 @@ impl Participants {
         Ok(participants)
     }
 
-    /// The fault that is asked for.
+    /// Returns the requested fault.
     pub(crate) fn failing(&self, config: &GatewayConfig) -> Result<Option<LabFault>, TrialError> {
         let names = || self.gateways.iter().map(|gateway| gateway.name.as_str());
         let gateway = match &config.gateway {
@@ -131,18 +133,18 @@ impl Participants {
         Ok(gateway.and_then(|gateway| fault_of(config.failure, &gateway.name, &gateway.servers_side)))
     }
 
-    /// Names of clients and servers.
+    /// Returns the names of clients and servers.
     pub(crate) fn end_hosts(&self) -> Vec<String> {
         self.clients.iter().chain(&self.servers).map(|end| end.name.clone()).collect()
     }
 
-    /// Where servers listen.
+    /// Returns the addresses that servers listen on.
     pub(crate) fn server_places(&self, lab: &RunningLab) -> Result<Vec<(NamespaceSet, IpAddr)>, TrialError> {
         let place = |end: &EndHost| Ok((lab.namespaces(&end.name).map_err(lab_error)?, end.address));
         self.servers.iter().map(place).collect()
     }
 
-    /// The fabric as it is used here, for programs that read it; it goes with
+    /// Writes the modified fabric for programs that read it; it is removed with
     /// the lab.
     pub(crate) fn write_fabric(&self, lab: &RunningLab) -> Result<PathBuf, TrialError> {
         let path = lab.folder().join("fabric.toml");
@@ -154,21 +156,22 @@ impl Participants {
     }
 }
 
-/// The fabric with the weights and the return path that the experiment asks for.
-fn changed(loaded: &Fabric, config: &GatewayConfig) -> Result<Fabric, TrialError> {
+/// Returns the fabric with the weights and the return path of the
+/// configuration.
+fn configured_fabric(loaded: &Fabric, config: &GatewayConfig) -> Result<Fabric, TrialError> {
     let mut file = loaded.file().clone();
     if let (Some(wanted), Some(route)) = (config.return_path, file.routes.first_mut()) {
         route.return_path = wanted;
     }
     if !config.weights.is_empty() {
-        weigh(&mut file, loaded, &config.weights)?;
+        apply_weights(&mut file, loaded, &config.weights)?;
     }
     Fabric::new(file).map_err(|fault| invalid(format!("{}: {}: {}", config.fabric, fault.key, fault.problem)))
 }
 
-/// Weights belong to classes, so each gateway becomes a class of its own; one
-/// of weight 0 is left out.
-fn weigh(file: &mut FabricFile, loaded: &Fabric, weights: &[u16]) -> Result<(), TrialError> {
+/// Sets the weights. They belong to classes, so each gateway becomes a class of
+/// its own; one of weight 0 is removed.
+fn apply_weights(file: &mut FabricFile, loaded: &Fabric, weights: &[u16]) -> Result<(), TrialError> {
     let gateways: Vec<&fabric::Gateway> = loaded.route_gateways(0).collect();
     if gateways.len() != weights.len() {
         let (count, given) = (gateways.len(), weights.len());
@@ -208,8 +211,8 @@ fn weigh(file: &mut FabricFile, loaded: &Fabric, weights: &[u16]) -> Result<(), 
     Ok(())
 }
 
-/// A class of end hosts whose servers have an alias for each of these gateways
-/// only.
+/// Creates a class of end hosts whose servers have an alias for each of these
+/// gateways only.
 fn with_aliases_of(loaded: &Fabric, number: usize, gateways: &[usize]) -> HostClass {
     let mut class = loaded.file().classes[number].clone();
     for (place, link) in class.links.iter_mut().enumerate() {
@@ -232,8 +235,8 @@ fn with_aliases_of(loaded: &Fabric, number: usize, gateways: &[usize]) -> HostCl
     class
 }
 
-/// Connections are marked by the link address of the gateway; those that the
-/// fabric does not say are the lab's.
+/// Adds link addresses: connections are marked by that of the gateway; those
+/// missing in the fabric are the lab's.
 fn with_link_addresses(
     lab: &RunningLab,
     fabric: &Fabric,

@@ -1,5 +1,5 @@
-//! Routes over the gateways on the hosts of a lab, added for an experiment and
-//! removed after it; and `route watch` on them.
+//! Routes over the gateways on the hosts of a lab, applied for an experiment
+//! and removed after it; and `route watch` on them.
 
 use std::{
     collections::BTreeMap,
@@ -9,18 +9,18 @@ use std::{
 };
 
 use clearstream_lab::{LabError, RunningLab};
+use clearstream_netconfig::routes::{self, Content, Format};
 use clearstream_netlink::{NetlinkError, RouteSocket};
-use clearstream_route::{
-    difference::MARK_TABLE,
-    render::{self, Content, Format},
-};
+use clearstream_route::difference::MARK_TABLE;
 use clearstream_schema::{
     control::{Failure, FailureKind},
     routing::{HostRouting, NexthopTarget},
+    watch::{WatchRequest, WatchStatus},
 };
+use clearstream_watch as watch;
 use clearstream_workload::TrialError;
 
-/// What hosts of a lab were given. Dropping it takes it away again.
+/// Routing applied to hosts of a lab. Dropping it removes the routing.
 #[derive(Debug)]
 pub(crate) struct LabRoutes<'a> {
     lab: &'a RunningLab,
@@ -32,19 +32,19 @@ pub(crate) struct LabRoutes<'a> {
 struct Host {
     name: String,
     netlink: RouteSocket,
-    /// As far as it was put in place.
+    /// The routing, as far as it was applied.
     routing: HostRouting,
     sysctls_before: Vec<(String, String)>,
 }
 
 impl<'a> LabRoutes<'a> {
-    /// Gives hosts their routing. Other routes and rules of theirs stay.
-    pub(crate) fn put(
+    /// Applies the routing of each host. Its other routes and rules are kept.
+    pub(crate) fn apply(
         lab: &'a RunningLab,
-        wanted: &BTreeMap<String, HostRouting>,
+        routing: &BTreeMap<String, HostRouting>,
     ) -> Result<Self, TrialError> {
         let mut routes = Self { lab, hosts: Vec::new(), watches: Vec::new() };
-        for (name, routing) in wanted {
+        for (name, routing) in routing {
             let open = || RouteSocket::open();
             let netlink = lab.namespaces(name).map_err(lab_error)?.run(open);
             let netlink = netlink.map_err(|error| internal(format!("enter {name}: {error}")))?;
@@ -56,9 +56,9 @@ impl<'a> LabRoutes<'a> {
                 sysctls_before: Vec::new(),
             };
             routes.hosts.push(host);
-            // What was put before a failure is taken away by the drop.
+            // Routes applied before an error are removed by the drop.
             if let Some(host) = routes.hosts.last_mut() {
-                host.put(lab, routing)?;
+                host.apply(lab, routing)?;
             }
         }
         Ok(routes)
@@ -82,8 +82,22 @@ impl<'a> LabRoutes<'a> {
         Ok(())
     }
 
-    /// The watches that have ended, by the number of their host in the order
-    /// they were started.
+    /// Whether the watch of each of these hosts uses every gateway and had a
+    /// response through it; false while one does not listen yet.
+    pub(crate) fn watches_ready(&self, hosts: &[String]) -> Result<bool, TrialError> {
+        for host in hosts {
+            let namespaces = self.lab.namespaces(host).map_err(lab_error)?;
+            let status = namespaces.run(|| watch::ask(&WatchRequest::Status));
+            let status = status.map_err(|error| internal(format!("enter {host}: {error}")))?;
+            if !status.is_ok_and(|status| has_response_through_every_gateway(&status)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the watches that have ended, as indices of their hosts in
+    /// starting order.
     pub(crate) fn ended_watches(&mut self) -> Vec<usize> {
         let ended = self
             .watches
@@ -94,11 +108,17 @@ impl<'a> LabRoutes<'a> {
     }
 }
 
+fn has_response_through_every_gateway(status: &WatchStatus) -> bool {
+    let mut gateways = status.paths.iter().flat_map(|path| &path.gateways);
+    gateways.all(|gateway| gateway.used && gateway.round_trip_ns.is_some())
+}
+
 impl Drop for LabRoutes<'_> {
     fn drop(&mut self) {
         for mut child in self.watches.drain(..) {
             let pid = rustix::process::Pid::from_child(&child);
-            // It leaves the routes as they are; one that has ended is waited for.
+            // A watch leaves the routes unchanged; one that has ended is
+            // reaped.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             if !waited(&mut child) {
                 let _ = child.kill();
@@ -111,7 +131,7 @@ impl Drop for LabRoutes<'_> {
     }
 }
 
-/// Whether a process ends within a second or two.
+/// Whether a process exits within a second or two.
 fn waited(child: &mut Child) -> bool {
     for _ in 0..100 {
         if !matches!(child.try_wait(), Ok(None)) {
@@ -123,35 +143,37 @@ fn waited(child: &mut Child) -> bool {
 }
 
 impl Host {
-    fn put(&mut self, lab: &RunningLab, wanted: &HostRouting) -> Result<(), TrialError> {
+    fn apply(&mut self, lab: &RunningLab, routing: &HostRouting) -> Result<(), TrialError> {
         let sysctls: Vec<(String, String)> =
-            wanted.sysctls.iter().map(|(key, value)| (key.clone(), value.value.clone())).collect();
+            routing.sysctls.iter().map(|(key, value)| (key.clone(), value.value.clone())).collect();
         self.sysctls_before = lab.set_sysctls(&self.name, &sysctls).map_err(lab_error)?;
-        // Groups after what they consist of, routes after what they go by.
+        // Groups after their members, routes after the next hops that they
+        // refer to.
         let is_group = |target: &NexthopTarget| matches!(target, NexthopTarget::Group { .. });
-        let mut nexthops = wanted.nexthops.clone();
+        let mut nexthops = routing.nexthops.clone();
         nexthops.sort_by_key(|nexthop| is_group(&nexthop.target));
         for nexthop in nexthops {
             self.netlink.set_nexthop(&nexthop).map_err(|error| refused(&self.name, &error))?;
             self.routing.nexthops.push(nexthop);
         }
-        for route in &wanted.routes {
+        for route in &routing.routes {
             self.netlink.set_route(route, true).map_err(|error| refused(&self.name, &error))?;
             self.routing.routes.push(route.clone());
         }
-        for rule in &wanted.rules {
+        for rule in &routing.rules {
             self.netlink.add_rule(rule).map_err(|error| refused(&self.name, &error))?;
             self.routing.rules.push(rule.clone());
         }
-        if !wanted.connection_marks.is_empty() {
-            nft(lab, &self.name, &marks(wanted)?)?;
-            self.routing.connection_marks.clone_from(&wanted.connection_marks);
+        if !routing.connection_marks.is_empty() {
+            nft(lab, &self.name, &mark_ruleset(routing)?)?;
+            self.routing.connection_marks.clone_from(&routing.connection_marks);
         }
         Ok(())
     }
 
-    /// In reverse. What is gone already (a watch may have taken a gateway out)
-    /// is no error, and nobody is left to tell.
+    /// Removes in reverse order. Objects removed already (a watch may have
+    /// removed a gateway) are no error, and in a drop errors cannot be
+    /// reported.
     fn remove(&mut self, lab: &RunningLab) {
         if !self.routing.connection_marks.is_empty() {
             let _ = nft(lab, &self.name, &format!("delete table inet {MARK_TABLE}\n"));
@@ -169,9 +191,10 @@ impl Host {
     }
 }
 
-/// The table of connection marks, as files have it.
-fn marks(routing: &HostRouting) -> Result<String, TrialError> {
-    let rendered = render::host(routing, Format::Iproute2).map_err(|error| internal(error.to_string()))?;
+/// Renders the nft table of connection marks.
+fn mark_ruleset(routing: &HostRouting) -> Result<String, TrialError> {
+    let format: Format = "iproute2".parse().map_err(internal)?;
+    let rendered = routes::host(routing, format).map_err(|error| internal(error.to_string()))?;
     let found = rendered.files.into_iter().find_map(|file| match file.content {
         Content::Text { text, .. } if file.path.ends_with(".nft") => Some(text),
         _ => None,
@@ -179,7 +202,7 @@ fn marks(routing: &HostRouting) -> Result<String, TrialError> {
     found.ok_or_else(|| internal("connection marks have no file of nft".to_owned()))
 }
 
-/// Lets nft on a host read a text.
+/// Runs nft on a host with a ruleset as input.
 fn nft(lab: &RunningLab, host: &str, text: &str) -> Result<(), TrialError> {
     let mut command = Command::new("nft");
     command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -188,14 +211,14 @@ fn nft(lab: &RunningLab, host: &str, text: &str) -> Result<(), TrialError> {
         message: format!("connection marks need nft, which does not run: {error}"),
     };
     let mut child = lab.command(host, command).map_err(lab_error)?.spawn().map_err(missing)?;
-    // Where nft ends early, its message is the better one.
+    // If nft exits early, its own message is more specific.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
     let output = child.wait_with_output().map_err(missing)?;
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(internal(format!("{host}: nft: {said}")))
+    let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(internal(format!("{host}: nft: {message}")))
 }
 
 pub(crate) fn lab_error(error: LabError) -> TrialError {

@@ -1,5 +1,5 @@
-//! The factor `routes-over`: routes over the gateways of a lab whose name is
-//! that of a fabric, for as long as a cell needs them.
+//! The factor `routes-over`: routes over the gateways of a lab with the name of
+//! a fabric, for the duration of a cell.
 
 use clearstream_lab::RunningLab;
 use clearstream_schema::{fabric::ReturnPath, gateways::GatewayConfig};
@@ -9,17 +9,17 @@ use serde_json::Value;
 
 use crate::{participants::Participants, routes::LabRoutes};
 
-/// The factor.
+/// The factor `routes-over`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RoutesOver;
 
-/// Which gateways of the lab carry the traffic between its networks.
+/// Gateways of the lab that forward the traffic between its networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Level {
     /// The first one, by a plain route on each side.
     OneGateway,
-    /// All, as the route planner has it.
+    /// All, as computed by the route planner.
     AllGateways,
 }
 
@@ -51,7 +51,7 @@ impl EnvironmentFactor for RoutesOver {
             let count = Participants::of(lab, &config)?.gateways.len();
             config.weights = (0..count).map(|place| u16::from(place == 0)).collect();
         }
-        Ok(Box::new(LabRoutes::put(lab, &Participants::of(lab, &config)?.routing)?))
+        Ok(Box::new(LabRoutes::apply(lab, &Participants::of(lab, &config)?.routing)?))
     }
 }
 

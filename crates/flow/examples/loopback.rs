@@ -1,11 +1,11 @@
-//! One flow test over loopback in this process, for trying settings quickly:
+//! Runs one flow test over loopback in this process, for trying settings quickly:
 //!
 //! ```text
 //! cargo run --release -p clearstream-flow --example loopback -- flows=2 transfer=1MiB sender-cores=0
 //! ```
 //!
-//! Each argument is a key of the flow configuration with its value. Prints
-//! goodput, CPU seconds per GB and where the threads were.
+//! Each argument is a key of the flow configuration with its value. Prints goodput, CPU seconds per GB and
+//! the cores of the threads.
 #![allow(clippy::print_stdout, reason = "it is a program")]
 
 use std::{error::Error, net::Ipv4Addr, sync::atomic::AtomicBool};

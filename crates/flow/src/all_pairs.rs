@@ -1,9 +1,9 @@
-//! The workload `all-pairs`: a bulk TCP flow from every host of a set to every
-//! other one, to find the pair, the cable or the host that is slow.
+//! The workload `all-pairs`: a bulk TCP flow between every ordered pair of hosts of a set, to find a slow
+//! pair, cable or host.
 //!
-//! In each round every host is in one pair at most (a round-robin tournament by
-//! the circle method), so that the pairs of a round can be measured at the same
-//! time without sharing a host; each round runs in both directions.
+//! In each round every host is in one pair at most (a round-robin tournament by the circle method), so that
+//! the pairs of a round can be measured concurrently without a common host; each round runs in both
+//! directions.
 
 use std::{sync::atomic::Ordering::Relaxed, thread};
 
@@ -13,7 +13,8 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     flow::{FlowConfig, Notice},
     human,
-    outcome::{Metric, Outcome, Unit},
+    outcome::{Metric, MetricKind, Outcome, Unit},
+    study::Figure,
 };
 use clearstream_workload::{Context, Event, HostSet, Sample, TrialError, Workload};
 use schemars::JsonSchema;
@@ -33,16 +34,16 @@ pub struct AllPairsConfig {
     pub flows: u32,
     /// Measured time of each pair, without the warm-up.
     pub duration: TimeSpan,
-    /// Time at the start of each test that does not count.
+    /// Warm-up time of each test, not measured.
     pub warm_up: TimeSpan,
     /// Send and receive buffers; the kernel's autotuning when absent.
     pub window: Option<ByteCount>,
     /// Congestion control; the host's default when absent.
     pub congestion_control: Option<String>,
-    /// Port of the data sockets on every host, for firewalls; any free one when absent.
+    /// Port of the data sockets on every host, for firewalls; any free port when absent.
     #[serde(alias = "destination-port", skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Pairs without a host in common are measured at the same time.
+    /// Pairs without a common host are measured concurrently.
     pub at_once: bool,
 }
 
@@ -74,7 +75,7 @@ impl AllPairsConfig {
     }
 }
 
-/// Hosts assumed for the time of a run, until a study has measured it.
+/// Number of hosts assumed for the time estimate, until a study has measured it.
 const ASSUMED_HOSTS: u64 = 4;
 
 impl Workload for AllPairs {
@@ -85,12 +86,16 @@ impl Workload for AllPairs {
     }
 
     fn title(&self) -> &'static str {
-        "A flow from every host to every other one"
+        "A flow from every host to every other"
     }
 
-    /// Any two hosts or more, whatever they are.
+    /// Two or more hosts, in any role.
     fn roles(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    fn figure(&self) -> Figure {
+        Figure::Bars
     }
 
     fn check(&self, config: &AllPairsConfig) -> Result<(), Failure> {
@@ -109,6 +114,10 @@ impl Workload for AllPairs {
         TimeSpan::from_seconds(2)
     }
 
+    fn metrics(&self, _: &AllPairsConfig) -> Vec<MetricKind> {
+        AllPairsSummary::METRICS.to_vec()
+    }
+
     fn run(&self, context: &mut Context<'_, '_>, config: &AllPairsConfig) -> Result<Outcome, TrialError> {
         let count = context.hosts.count();
         if count < 2 {
@@ -123,7 +132,7 @@ impl Workload for AllPairs {
             }
             let mut round = Vec::new();
             let mut failed = None;
-            // Pairs beside one that failed are measured: their samples are kept.
+            // A failure of one pair does not stop the others: their samples are kept.
             for ended in measure(context, &pairs, &config.flow()) {
                 match ended {
                     Ok(pair) => {
@@ -145,8 +154,8 @@ impl Workload for AllPairs {
     }
 }
 
-/// The pairs that are measured at the same time, in their order: each unordered
-/// pair of `count` hosts in one direction, then in the other.
+/// The pairs measured concurrently, in order: each unordered pair of `count` hosts in one direction, then in
+/// the other.
 fn tests(count: usize, at_once: bool) -> Vec<Vec<(usize, usize)>> {
     let mut tests = Vec::new();
     for round in rounds(count) {
@@ -162,8 +171,8 @@ fn tests(count: usize, at_once: bool) -> Vec<Vec<(usize, usize)>> {
     tests
 }
 
-/// The circle method: the first host stays, the others move on by one place; with an
-/// odd number of hosts one of them rests in each round.
+/// The circle method: the first host is fixed, the others rotate by one place; with an odd number of hosts
+/// one of them is idle in each round.
 fn rounds(count: usize) -> Vec<Vec<(usize, usize)>> {
     let places = count + count % 2;
     let host = |place: usize, round: usize| match place {
@@ -177,8 +186,7 @@ fn rounds(count: usize) -> Vec<Vec<(usize, usize)>> {
     (0..places - 1).map(round).collect()
 }
 
-/// Measures these pairs at the same time; when one fails the others are measured to
-/// their end.
+/// Measures these pairs concurrently; a failure of one lets the others run to their end.
 fn measure(
     context: &mut Context<'_, '_>,
     pairs: &[(usize, usize)],
@@ -218,18 +226,18 @@ fn one(
     })
 }
 
-/// Names the slowest pair where it is far behind the others.
+/// Notice naming the slowest pair, where it is far below the median.
 fn slowest(summary: &AllPairsSummary) -> Option<Notice> {
     let pairs = summary.by_goodput();
-    let (slowest, middle) = (pairs.first()?, pairs.get(pairs.len() / 2)?);
-    (slowest.goodput_bps < 0.5 * middle.goodput_bps).then(|| Notice {
+    let (slowest, median) = (pairs.first()?, pairs.get(pairs.len() / 2)?);
+    (slowest.goodput_bps < 0.5 * median.goodput_bps).then(|| Notice {
         id: "slow-pair".to_owned(),
         message: format!(
-            "{} to {}: {}, less than half of the middle of all pairs ({})",
+            "{} to {}: {}, less than half of the median of all pairs ({})",
             slowest.from,
             slowest.to,
             human::rate(slowest.goodput_bps),
-            human::rate(middle.goodput_bps)
+            human::rate(median.goodput_bps)
         ),
     })
 }
@@ -256,7 +264,7 @@ mod tests {
                 assert_eq!(seen.len(), count * (count - 1));
             }
         }
-        // As few rounds as there can be: one less than hosts, both ways.
+        // The minimum number of rounds: one less than hosts, in both directions.
         assert_eq!(tests(6, true).len(), 10);
     }
 }

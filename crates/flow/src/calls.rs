@@ -1,5 +1,4 @@
-//! What a controller calls at both agents of a flow test, and what they send while
-//! it runs.
+//! Calls of a controller to both agents of a flow test, and events of the agents while it runs.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +10,7 @@ use clearstream_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Makes the sockets of the end that waits for connections.
+/// Opens the sockets of the listening end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Listen {
     /// Test number, chosen by the controller.
@@ -20,7 +19,7 @@ pub struct Listen {
     pub cookie: Cookie,
     /// Address to bind; any when absent.
     pub address: Option<IpAddr>,
-    /// The whole test; each side takes what concerns it.
+    /// Configuration of the whole test; each side uses its part.
     pub config: FlowConfig,
 }
 
@@ -30,24 +29,23 @@ impl Call for Listen {
     type Reply = Listening;
 }
 
-/// Where the server waits. Sent before any client connected.
+/// Reply with the server's address, sent before any client connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
     /// Address and port of the data socket.
     pub address: SocketAddr,
 }
 
-/// Makes the sockets of the end that connects; the reply comes when all flows are
-/// connected.
+/// Opens the sockets of the connecting end; the reply is sent when all flows are connected.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Connect {
     /// Test number, chosen by the controller.
     pub test: u64,
     /// Cookie of the data sockets.
     pub cookie: Cookie,
-    /// Where the server waits.
+    /// Address of the server's data socket.
     pub server: SocketAddr,
-    /// The whole test; each side takes what concerns it.
+    /// Configuration of the whole test; each side uses its part.
     pub config: FlowConfig,
 }
 
@@ -57,7 +55,7 @@ impl Call for Connect {
     type Reply = Done;
 }
 
-/// Lets data flow.
+/// Starts the transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Test number.
@@ -70,7 +68,7 @@ impl Call for Start {
     type Reply = Done;
 }
 
-/// Stops early (also after an error); replied to when the threads have ended.
+/// Stops a test early (also after an error); the reply is sent when the threads have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// Test number.
@@ -90,7 +88,7 @@ pub struct Ready {
     pub test: u64,
     /// Effective settings.
     pub settings: FlowSettings,
-    /// Lost capabilities and the like.
+    /// Notices, such as lost capabilities.
     pub notices: Vec<Notice>,
 }
 
@@ -104,7 +102,7 @@ impl CallEvent for Ready {
 pub struct IntervalPassed {
     /// Test number.
     pub test: u64,
-    /// The facts.
+    /// Counts of the interval.
     pub interval: SideInterval,
 }
 
@@ -118,7 +116,7 @@ impl CallEvent for IntervalPassed {
 pub struct Finished {
     /// Test number.
     pub test: u64,
-    /// More notices (zero-copy fell back and the like).
+    /// Further notices, such as a fallback from zero-copy.
     pub notices: Vec<Notice>,
     /// Why it ended early, if it did.
     pub failure: Option<Failure>,

@@ -1,4 +1,4 @@
-//! What makes no sense on any host, found before anything is touched.
+//! Host-independent validation, before anything is changed.
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
@@ -7,20 +7,20 @@ use clearstream_schema::{
 
 use crate::{data::DATAGRAM_HEADER_BYTES, failure};
 
-/// More flows than this is a slip of the keyboard.
+/// Maximum flows; more is taken for a typing error.
 const FLOWS_MAX: u32 = 1024;
-/// Largest transfer: buffers are per thread.
+/// Maximum transfer size: buffers are per thread.
 const TRANSFER_MAX: u64 = 256 << 20;
 /// Largest UDP payload over IPv4: 65535 less the headers of 20 and 8.
 pub(crate) const DATAGRAM_MAX: u64 = 65_507;
 
-/// What `TCP_MAXSEG` takes: `TCP_MIN_MSS` to `MAX_TCP_WINDOW` (net/ipv4/tcp.c).
+/// Range of `TCP_MAXSEG`: `TCP_MIN_MSS` to `MAX_TCP_WINDOW` (net/ipv4/tcp.c).
 const MSS: std::ops::RangeInclusive<u64> = 88..=32_767;
 
-/// `SO_MAX_PACING_RATE` counts bytes, and takes none for no limit.
+/// `SO_MAX_PACING_RATE` counts bytes per second, and treats zero as no limit.
 const PACING_MIN_BPS: u64 = 8;
 
-/// Says what to write instead of the first thing that makes no sense.
+/// Rejects the first invalid setting, with a suggested correction.
 pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
     let wrong = |message: String| Err(failure(FailureKind::Invalid, message));
     if !(1..=FLOWS_MAX).contains(&config.flows) {
@@ -39,7 +39,7 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
         return wrong(format!("interval must be at least 10ms, not {}", config.interval));
     }
     if let Some(dscp) = config.dscp.filter(|dscp| dscp.0 > 63) {
-        return wrong(format!("dscp must be 0 to 63 (RFC 2474) or a name as ef, not {dscp}"));
+        return wrong(format!("dscp must be 0 to 63 (RFC 2474) or a name such as ef, not {dscp}"));
     }
     if let Some(mss) = config.mss.filter(|mss| !MSS.contains(&mss.0)) {
         return wrong(format!("mss must be {} to {} bytes, not {}", MSS.start(), MSS.end(), mss.0));
@@ -98,7 +98,7 @@ pub(crate) fn check(config: &FlowConfig) -> Result<(), Failure> {
     if config.protocol == Protocol::Udp { check_udp(config) } else { check_stream(config) }
 }
 
-/// The first port that is there more than once.
+/// The first port listed more than once.
 fn twice(ports: &[u16]) -> Option<u16> {
     let mut seen = std::collections::HashSet::new();
     ports.iter().copied().find(|port| !seen.insert(*port))
@@ -110,7 +110,7 @@ fn check_stream(config: &FlowConfig) -> Result<(), Failure> {
         return Err(failure(FailureKind::Invalid, message));
     }
     if config.mss.is_some() && config.protocol == Protocol::Mptcp {
-        // mptcp_setsockopt() in net/mptcp/sockopt.c does not take TCP_MAXSEG.
+        // mptcp_setsockopt() in net/mptcp/sockopt.c does not support TCP_MAXSEG.
         let message = "mss is not an option of MPTCP sockets: leave it out, or write protocol tcp";
         return Err(failure(FailureKind::Invalid, message));
     }
@@ -130,7 +130,7 @@ fn check_udp(config: &FlowConfig) -> Result<(), Failure> {
         return wrong("UDP has no congestion control: leave it out, or write pacing".to_owned());
     }
     if config.mss.is_some() {
-        return wrong("mss is of TCP segments: for UDP write datagram, the size of each".to_owned());
+        return wrong("mss applies to TCP segments: for UDP set datagram, the size of each".to_owned());
     }
     if config.receive_low_water.is_some() {
         return wrong(
@@ -153,12 +153,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_make_sense_and_slips_are_named() {
+    fn the_defaults_are_valid_and_mistakes_are_named() {
         check(&FlowConfig::default()).unwrap();
         let base = FlowConfig::default;
         let udp = || FlowConfig { protocol: Protocol::Udp, ..base() };
         check(&udp()).unwrap();
-        let slips: [(&str, FlowConfig); 23] = [
+        let mistakes: [(&str, FlowConfig); 23] = [
             ("flows", FlowConfig { flows: 0, ..base() }),
             ("transfer", FlowConfig { transfer: Some(ByteCount(0)), ..base() }),
             ("duration", FlowConfig { duration: TimeSpan(0), ..base() }),
@@ -186,10 +186,10 @@ mod tests {
                 FlowConfig { source_ports: Some(vec![40_001, 40_000, 40_001]), flows: 3, ..base() },
             ),
         ];
-        for (word, config) in slips {
+        for (text, config) in mistakes {
             let failure = check(&config).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Invalid);
-            assert!(failure.message.contains(word), "{word}: {failure}");
+            assert!(failure.message.contains(text), "{text}: {failure}");
         }
         check(&FlowConfig { pacing: Some(BitRate(8)), ..base() }).unwrap();
     }

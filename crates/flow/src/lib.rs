@@ -1,14 +1,12 @@
 //! Bulk goodput over TCP, UDP and MPTCP.
 //!
-//! - [`FlowAgent`] is the agent's side, which serves [`calls`]: it makes the data
-//!   sockets, runs one thread per flow and direction (module `data`) and one
-//!   sampler beside them (module `agent`). Data threads do nothing but transfers
-//!   and relaxed stores; everything else is the sampler's.
-//! - [`run`] is the controller's side: it drives two agents, merges their
-//!   intervals and computes the summary (module `controller`); [`run_on`] does
-//!   that with the client and the server of a set of hosts.
-//! - [`engine`] is one end of a test for another protocol (`iperf3`): its
-//!   sockets and handshakes with these threads and this sampler.
+//! - [`FlowAgent`] is the agent's side, which serves [`calls`]: it opens the data sockets, runs one thread
+//!   per flow and direction (module `data`) and one sampler (module `agent`). Data threads perform only
+//!   transfers and relaxed stores; everything else is done by the sampler.
+//! - [`run`] is the controller's side: it drives two agents, merges their intervals and computes the summary
+//!   (module `controller`); [`run_on`] does that with the client and the server of a set of hosts.
+//! - [`engine`] is one end of a test for another protocol (`iperf3`): that protocol's sockets and handshakes
+//!   with these threads and this sampler.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

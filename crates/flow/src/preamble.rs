@@ -1,5 +1,4 @@
-//! The first bytes of every data socket: who does not know the test's cookie
-//! is a stranger.
+//! The first bytes on every data socket: the test's cookie identifies its own connections.
 
 use clearstream_schema::control::{Cookie, Failure, FailureKind};
 
@@ -7,10 +6,10 @@ use crate::failure;
 
 /// Bytes of a preamble: cookie and flow number.
 pub(crate) const PREAMBLE_BYTES: usize = 20;
-/// What the server answers on a TCP connection that it has taken.
+/// The server's reply on an accepted TCP connection.
 pub(crate) const ACCEPTED: u8 = 0x06;
-/// Set in the flow number of an answer over UDP.
-const ANSWER: u32 = 1 << 31;
+/// Flag in the flow number of a reply over UDP.
+const REPLY_FLAG: u32 = 1 << 31;
 
 /// The cookie of a test as bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +33,7 @@ impl Secret {
             .ok_or_else(|| failure(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits"))
     }
 
-    /// What the client says first on the socket of flow `flow`.
+    /// The client's preamble for flow `flow`.
     pub(crate) fn preamble(self, flow: u32) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..16].copy_from_slice(&self.0);
@@ -42,21 +41,21 @@ impl Secret {
         bytes
     }
 
-    /// What the server answers over UDP.
-    pub(crate) fn answer(self, flow: u32) -> [u8; PREAMBLE_BYTES] {
-        self.preamble(flow | ANSWER)
+    /// The server's reply over UDP.
+    pub(crate) fn reply(self, flow: u32) -> [u8; PREAMBLE_BYTES] {
+        self.preamble(flow | REPLY_FLAG)
     }
 
     /// The flow number of a preamble that carries this cookie.
     pub(crate) fn flow_of(self, bytes: &[u8]) -> Option<u32> {
         let (cookie, flow) = bytes.split_at_checked(16)?;
         let flow = u32::from_be_bytes(flow.try_into().ok()?);
-        // Compared without a branch per byte: how long it takes tells nothing.
+        // Constant-time comparison.
         let differing = cookie.iter().zip(self.0).fold(0, |all, (a, b)| all | (a ^ b));
         (differing == 0).then_some(flow)
     }
 
-    /// The part that each data datagram carries; a preamble starts otherwise.
+    /// The tag of each data datagram; a preamble starts differently.
     pub(crate) fn tag(self) -> [u8; 8] {
         let mut tag = [0; 8];
         tag.copy_from_slice(&self.0[8..]);
@@ -69,21 +68,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_cookie_opens() {
+    fn only_the_same_cookie_is_accepted() {
         let secret = Secret::parse(&Cookie("000102030405060708090a0b0c0d0e0f".into())).unwrap();
-        let said = secret.preamble(7);
-        assert_eq!(said[..16], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
-        assert_eq!(secret.flow_of(&said), Some(7));
+        let preamble = secret.preamble(7);
+        assert_eq!(preamble[..16], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!(secret.flow_of(&preamble), Some(7));
         let other = Secret::parse(&Cookie("f".repeat(32))).unwrap();
-        assert_eq!(other.flow_of(&said), None);
-        for wrong in [&said[..19], &said[..0], &[0; 21]] {
+        assert_eq!(other.flow_of(&preamble), None);
+        for wrong in [&preamble[..19], &preamble[..0], &[0; 21]] {
             assert_eq!(secret.flow_of(wrong), None);
         }
-        assert_eq!(secret.flow_of(&secret.answer(7)), Some(7 | ANSWER), "an answer is no preamble");
+        assert_eq!(secret.flow_of(&secret.reply(7)), Some(7 | REPLY_FLAG), "a reply is no preamble");
     }
 
     #[test]
-    fn a_cookie_that_is_none_is_refused() {
+    fn an_invalid_cookie_is_rejected() {
         for bad in ["", "abc", &"g".repeat(32), &"0".repeat(33), "+0000000000000000000000000000000"] {
             assert!(Secret::parse(&Cookie(bad.to_owned())).is_err(), "{bad}");
         }

@@ -1,22 +1,22 @@
-//! When intervals end. Both sides compute it from the same configuration, so
-//! that interval n means the same at both.
+//! The interval schedule. Both sides compute it from the same configuration, so that interval n is the same
+//! at both.
 
 use std::time::Duration;
 
 use clearstream_schema::flow::FlowConfig;
 
-/// The ends of a test's intervals. None straddles the end of the warm-up.
+/// The ends of a test's intervals. No interval spans the end of the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
     interval: Duration,
     warm_up: Duration,
     warm_up_count: u32,
-    /// End of the test; absent when an amount of data ends it.
+    /// End of the test; absent when the amount of data is the limit.
     end: Option<Duration>,
 }
 
 impl Schedule {
-    /// A test for an amount of data has no warm-up: its whole transfer counts.
+    /// A test of a given amount of data has no warm-up: the whole transfer counts.
     pub fn new(config: &FlowConfig) -> Self {
         let interval = config.interval.to_std().max(Duration::from_millis(1));
         let warm_up = match config.bytes {
@@ -47,7 +47,7 @@ impl Schedule {
         }
     }
 
-    /// End of the whole test, warm-up included, unless an amount of data ends it.
+    /// End of the whole test, warm-up included, unless the amount of data is the limit.
     pub fn end(&self) -> Option<Duration> {
         self.end
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn no_interval_straddles_the_warm_up_and_the_last_is_cut() {
+    fn no_interval_spans_the_warm_up_and_the_last_is_cut() {
         let config = FlowConfig {
             warm_up: TimeSpan::from_millis(1500),
             duration: TimeSpan::from_millis(2200),

@@ -1,25 +1,25 @@
-//! The workload `flow`: one flow test between the host that connects and the
-//! one that listens.
+//! The workload `flow`: one flow test between a connecting and a listening host.
 
 use std::sync::atomic::AtomicBool;
 
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
-    flow::{Direction, FlowConfig, FlowSummary},
-    outcome::{Metric, Outcome, Unit},
+    flow::{Direction, FlowConfig, FlowSummary, Interval},
+    outcome::{Metric, MetricKind, Outcome, Unit},
+    study::Figure,
 };
 use clearstream_workload::{
     CLIENT, Context, Event, HostSet, Placement, SERVER, Sample, TrialError, Workload,
 };
 
-use crate::{FlowError, FlowEvent, check, run};
+use crate::{FlowError, FlowEvent, check, run, schedule::Schedule};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Flow;
 
-/// Rate assumed for the time of a flow that ends after a number of bytes.
+/// Rate assumed for the time estimate of a flow limited by bytes.
 const ASSUMED_BYTES_PER_SECOND: u64 = 1_250_000_000;
 
 /// Roles of the hosts that send, and of those that receive.
@@ -42,6 +42,10 @@ impl Workload for Flow {
         "Bulk TCP or UDP flows"
     }
 
+    fn figure(&self) -> Figure {
+        Figure::Throughput
+    }
+
     fn check(&self, config: &FlowConfig) -> Result<(), Failure> {
         check::check(config)
     }
@@ -59,8 +63,12 @@ impl Workload for Flow {
     }
 
     fn overhead(&self) -> TimeSpan {
-        // Sockets, threads and answers, read on a loopback of two cores.
+        // Sockets, threads and replies, measured on loopback with two cores.
         TimeSpan::from_millis(700)
+    }
+
+    fn metrics(&self, config: &FlowConfig) -> Vec<MetricKind> {
+        config.metrics()
     }
 
     fn placement(&self, config: &FlowConfig, option: &str) -> Option<Placement> {
@@ -78,24 +86,35 @@ impl Workload for Flow {
 
     fn run(&self, context: &mut Context<'_, '_>, config: &FlowConfig) -> Result<Outcome, TrialError> {
         let on_event = &mut *context.on_event;
-        let mut broken = None;
+        let (schedule, mut interruption) = (Schedule::new(config), None);
         let result = run_on(context.hosts, config, context.stop, &mut |event| match event {
             FlowEvent::Interval(interval) => {
                 let goodput = Metric::higher("goodput", Unit::BitsPerSecond, interval.goodput_bps);
                 let headline = (!interval.warm_up).then_some(goodput);
                 match Sample::new(&interval, headline) {
-                    Ok(sample) => on_event(Event::Sample(sample)),
-                    Err(error) => broken = Some(error),
+                    Ok(sample) => {
+                        on_event(Event::Sample(sample.ending_at(end_of(&interval, config, schedule))));
+                    }
+                    Err(error) => interruption = Some(error),
                 }
             }
             FlowEvent::Notice(notice) => on_event(Event::Notice(notice)),
             FlowEvent::Ready { .. } => {}
         });
-        match broken {
+        match interruption {
             Some(error) => Err(error.into()),
             None => Ok(result?.outcome()?),
         }
     }
+}
+
+/// End of an interval: as scheduled, which is the same in every repetition. Threads wake up a
+/// little later. What ends much earlier was cut short.
+fn end_of(interval: &Interval, config: &FlowConfig, schedule: Schedule) -> u64 {
+    let measured = interval.client.end_ns.max(interval.server.end_ns);
+    let scheduled =
+        schedule.end_of(interval.index).map(|end| u64::try_from(end.as_nanos()).unwrap_or(u64::MAX));
+    scheduled.filter(|scheduled| measured + config.interval.0 / 10 >= *scheduled).unwrap_or(measured)
 }
 
 /// Runs one flow test between the client and the server of a set of hosts, as [`run`].
@@ -113,7 +132,7 @@ pub fn run_on(
     run(client.peer, server.peer, address, config, stop, on_event)
 }
 
-/// What was measured before a test broke off is in its samples already.
+/// Results up to an interruption are in its samples already.
 impl From<FlowError> for TrialError {
     fn from(error: FlowError) -> Self {
         match error {

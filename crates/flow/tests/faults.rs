@@ -1,4 +1,4 @@
-//! Ends that come too early: what was measured stays, and nothing hangs.
+//! Premature ends: results so far are kept, and nothing hangs.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
@@ -25,10 +25,10 @@ use clearstream_schema::{
 };
 use common::{measure_with, peers, services, short};
 
-/// Set when this test program is to be an agent.
+/// Set when this test program is to act as an agent.
 const AGENT: &str = "CLEARSTREAM_TEST_FLOW_AGENT";
 
-/// Not a test of its own: the agent that the next ones start and kill.
+/// Not a test of its own: the agent that the following tests start and kill.
 #[test]
 fn agent_process() {
     if std::env::var_os(AGENT).is_some() {
@@ -37,15 +37,15 @@ fn agent_process() {
     }
 }
 
-/// An agent in a process of its own, and that process's number.
+/// An agent in its own process, and its process id.
 fn agent_in_a_process() -> (Peer, u32) {
     let folder = std::env::temp_dir().join(format!(
         "clearstream-flow-{}-{:?}",
         std::process::id(),
         thread::current().id()
     ));
-    // An inner shell tells its number and becomes the agent. The two lines
-    // that the test harness says first must not get into the session.
+    // An inner shell prints its process id and becomes the agent. The first two lines of the test harness
+    // must not enter the session.
     let inner =
         format!("echo $$ > '{}'; exec \"$1\" --exact agent_process --nocapture --quiet", folder.display());
     let script = "sh -c \"$0\" sh \"$1\" | { read -r _; read -r _; exec cat; }";
@@ -63,7 +63,7 @@ fn long() -> FlowConfig {
 }
 
 #[test]
-fn a_test_that_is_stopped_keeps_its_figures() {
+fn a_test_that_is_stopped_keeps_its_results() {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let (mut client, mut server) = peers();
         let stop = AtomicBool::new(false);
@@ -85,7 +85,7 @@ fn a_test_that_is_stopped_keeps_its_figures() {
 }
 
 #[test]
-fn an_agent_that_dies_leaves_what_was_measured() {
+fn an_agent_that_dies_leaves_the_results_so_far() {
     for direction in [Direction::Forward, Direction::Reverse] {
         let (mut client, _kept) = peers();
         let (mut server, pid) = agent_in_a_process();
@@ -124,14 +124,14 @@ fn connect(server: SocketAddr, config: &FlowConfig) -> Connect {
 
 #[test]
 fn a_dropped_agent_ends_its_threads() {
-    let (events, told) = EventSender::channel();
+    let (events, received) = EventSender::channel();
     let context = CallContext::new(&events, None);
     let mut server = FlowAgent::new();
     let config = FlowConfig { bytes: Some(ByteCount(u64::MAX)), flows: 2, ..short() };
     let address = server.listen(listen(&config), &context).unwrap().address;
     let busy = server.listen(listen(&config), &context).unwrap_err();
     assert_eq!(busy.kind, FailureKind::Busy);
-    let (client_events, _client_told) = EventSender::channel();
+    let (client_events, _client_received) = EventSender::channel();
     let mut client = FlowAgent::new();
     client.connect(connect(address, &config), &CallContext::new(&client_events, None)).unwrap();
     server.start(1).unwrap();
@@ -139,16 +139,16 @@ fn a_dropped_agent_ends_its_threads() {
     thread::sleep(Duration::from_millis(200));
     let started = Instant::now();
     drop(client);
-    // The server's own end comes by itself: its streams have ended.
-    let finished = told.iter().find(|event| event.is::<Finished>());
+    // The server ends by itself: its streams have ended.
+    let finished = received.iter().find(|event| event.is::<Finished>());
     assert!(finished.is_some() && started.elapsed() < Duration::from_secs(5));
     assert_eq!(server.start(2).unwrap_err().kind, FailureKind::Invalid);
     assert!(server.stop(1).is_ok(), "a test that has ended can be stopped");
 }
 
 #[test]
-fn a_client_that_never_comes_can_be_stopped() {
-    let (events, _told) = EventSender::channel();
+fn a_client_that_never_connects_can_be_stopped() {
+    let (events, _received) = EventSender::channel();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let mut server = FlowAgent::new();
         let call = listen(&FlowConfig { protocol, ..short() });
@@ -160,8 +160,8 @@ fn a_client_that_never_comes_can_be_stopped() {
 }
 
 #[test]
-fn nobody_at_the_port_is_told_at_once() {
-    let (events, _told) = EventSender::channel();
+fn a_closed_port_is_reported_at_once() {
+    let (events, _received) = EventSender::channel();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.port()));
@@ -176,7 +176,7 @@ fn nobody_at_the_port_is_told_at_once() {
 
 #[test]
 fn no_congestion_control_is_loaded_for_a_paired_controller() {
-    let (events, _told) = EventSender::channel();
+    let (events, _received) = EventSender::channel();
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
     let alice = Controller { name: "alice".into(), address, scope: Scope::Measure };
     let config = FlowConfig { congestion_control: Some("no_such_one".into()), ..short() };

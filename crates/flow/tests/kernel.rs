@@ -1,4 +1,4 @@
-//! What the sampler says, against what the kernel and iproute2 say.
+//! Samples compared with the kernel and iproute2.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
@@ -12,14 +12,14 @@ use clearstream_schema::{
 };
 use common::{measure, measure_with, peers, short};
 
-/// `ss` about the connection between two ports, from the first one's side.
+/// Output of `ss` for the connection between two ports, from the first one's side.
 fn ss(options: &str, local: u16, remote: u16) -> String {
     let filter = format!("sport = :{local} and dport = :{remote}");
     let output = Command::new("ss").args([options, &filter]).output().expect("iproute2 is installed");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The number behind `key` in the text of `ss`.
+/// The number after `key` in the output of `ss`.
 fn number(text: &str, key: &str) -> Option<u64> {
     let digits: String = text.split_once(key)?.1.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
@@ -37,7 +37,7 @@ fn free_ports() -> (u16, u16) {
 }
 
 #[test]
-fn a_maximum_segment_size_is_the_one_that_ss_sees() {
+fn a_maximum_segment_size_matches_ss() {
     let config = FlowConfig { mss: Some(ByteCount(1000)), ..short() };
     let (mut client, mut server) = peers();
     let (mut ports, mut seen) = (None, None);
@@ -52,7 +52,7 @@ fn a_maximum_segment_size_is_the_one_that_ss_sees() {
     })
     .unwrap();
     let (from, to) = seen.unwrap();
-    // Less the 12 bytes of the time stamps (RFC 7323 appendix A), where they are on.
+    // Less the 12 bytes of the time stamps (RFC 7323 appendix A), where enabled.
     for text in [&from, &to] {
         assert!(matches!(number(text, " mss:"), Some(988 | 1000)), "{text}");
     }
@@ -61,7 +61,7 @@ fn a_maximum_segment_size_is_the_one_that_ss_sees() {
 }
 
 #[test]
-fn fixed_ports_and_window_are_those_that_ss_sees() {
+fn fixed_ports_and_window_match_ss() {
     let (source, destination) = free_ports();
     let config = FlowConfig {
         source_port: Some(source),
@@ -72,7 +72,7 @@ fn fixed_ports_and_window_are_those_that_ss_sees() {
         ..short()
     };
     let (mut client, mut server) = peers();
-    // Twice with the same ports: no connection is left in TIME_WAIT.
+    // Repeated with the same ports: no connection is left in TIME_WAIT.
     for _ in 0..2 {
         let mut seen = None;
         let (summary, _) = measure_with(&mut client, &mut server, &config, |event| {
@@ -100,10 +100,10 @@ fn a_window_above_the_cap_names_the_sysctl() {
     let (summary, _) = measure(&FlowConfig { window: Some(ByteCount(cap * 4)), ..short() }).unwrap();
     assert_eq!(summary.server_settings.flows[0].receive_buffer_bytes, cap * 2, "capped, then doubled");
     for sysctl in ["net.core.rmem_max", "net.core.wmem_max"] {
-        let told = |notice: &clearstream_schema::flow::Notice| {
+        let names_the_cap = |notice: &clearstream_schema::flow::Notice| {
             notice.id == "window-capped" && notice.message.contains(sysctl)
         };
-        assert!(summary.notices.iter().any(told), "{sysctl}: {:?}", summary.notices);
+        assert!(summary.notices.iter().any(names_the_cap), "{sysctl}: {:?}", summary.notices);
     }
 }
 
@@ -117,7 +117,7 @@ fn root_forces_a_window_above_the_cap() {
 }
 
 #[test]
-fn counters_of_the_socket_are_those_that_ss_sees() {
+fn counters_of_the_socket_match_ss() {
     let mut ports = None;
     let mut pairs = Vec::new();
     let (mut client, mut server) = peers();
@@ -135,8 +135,7 @@ fn counters_of_the_socket_are_those_that_ss_sees() {
         FlowEvent::Notice(_) => {}
     })
     .unwrap();
-    // What ss reads later is never less than what the sampler read before, and
-    // never more than what it reads next.
+    // A later reading of ss is never less than the sampler's earlier one, and never more than its next one.
     let mut compared = 0;
     for window in pairs.windows(2) {
         let (before, text) = &window[0];
@@ -162,12 +161,12 @@ fn udp_receive_errors() -> u64 {
 }
 
 #[test]
-fn lost_datagrams_are_those_that_the_kernel_dropped() {
+fn lost_datagrams_match_the_drops_of_the_kernel() {
     let before = udp_receive_errors();
     let config = FlowConfig {
         protocol: Protocol::Udp,
         bytes: Some(ByteCount(400_000_000)),
-        // The smallest that the kernel grants: it overflows at once.
+        // The smallest buffer that the kernel grants: it overflows at once.
         receive_buffer: Some(ByteCount(1)),
         datagram: Some(ByteCount(8000)),
         ..short()
@@ -179,15 +178,15 @@ fn lost_datagrams_are_those_that_the_kernel_dropped() {
     let received: u64 = flows().filter_map(|flow| flow.datagram_count).sum();
     assert_eq!(lost + received, 50_000, "every datagram is one or the other");
     assert!(lost > 0 && received > 0, "{lost} of {received}");
-    // Other tests may lose datagrams of their own, and one drop of the kernel
-    // is a whole batch of joined datagrams or a single one.
+    // Other tests may lose datagrams of their own, and one drop of the kernel is a whole batch of coalesced
+    // datagrams or a single one.
     assert!(dropped > 0 && lost <= dropped * 8, "{lost} lost, {dropped} dropped");
     let ratio = summary.loss_ratio.unwrap();
     assert!((ratio - lost as f64 / 50_000.0).abs() < 1e-9, "{ratio}");
 }
 
 #[test]
-fn pinned_threads_stay_and_others_are_told() {
+fn pinned_threads_stay_and_others_are_reported() {
     let core = clearstream_sys::affinity::allowed_cores().unwrap()[0];
     let pinned = Some(CoreList(vec![core]));
     let config = FlowConfig { sender_cores: pinned.clone(), memory_node: Some(0), flows: 2, ..short() };
@@ -206,7 +205,7 @@ fn pinned_threads_stay_and_others_are_told() {
 }
 
 #[test]
-fn what_this_host_cannot_mean_is_refused_in_one_line() {
+fn unsupported_settings_are_rejected_in_one_line() {
     let refused = |config: FlowConfig| {
         let error = measure(&config).unwrap_err();
         assert!(error.partial().is_none());
@@ -234,7 +233,7 @@ fn what_this_host_cannot_mean_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_bursty_flow_rests() {
+fn a_bursty_flow_pauses() {
     let config = FlowConfig {
         burst_flows: 1,
         burst_on: TimeSpan::from_millis(10),
@@ -245,10 +244,10 @@ fn a_bursty_flow_rests() {
         ..short()
     };
     let (_, intervals) = measure(&config).unwrap();
-    let quiet = |flow: usize| {
+    let idle_samples = |flow: usize| {
         intervals.iter().filter(|interval| interval.client.flows[flow].received_bytes == 0).count()
     };
-    // What was sent in a burst may take a busy machine longer to read.
-    assert!(quiet(1) >= 4, "silent for 490 of every 500 ms, seen every 100 ms");
-    assert!(quiet(0) < quiet(1), "the other flow does not rest");
+    // A busy machine may take longer to read the data of a burst.
+    assert!(idle_samples(1) >= 4, "idle for 490 of every 500 ms, seen every 100 ms");
+    assert!(idle_samples(0) < idle_samples(1), "the other flow does not pause");
 }

@@ -55,7 +55,7 @@ fn copy() {
 
 /// 64 KiB each 10 ms are 52 Mb/s, and one more at the start.
 #[test]
-fn a_reader_that_rests_or_computes_is_slow_and_its_thread_tells() {
+fn a_reader_that_sleeps_or_computes_is_slow_and_its_cpu_time_shows_it() {
     let pause = Some(clearstream_schema::TimeSpan::from_millis(10));
     let slow = FlowConfig { transfer: Some(ByteCount(64 << 10)), ..short() };
     let run = |config: FlowConfig| {

@@ -1,5 +1,5 @@
-//! One kernel attribute as a value: read below the root, then parsed, with an
-//! error that says where and why.
+//! One kernel attribute as a value: read below the root and parsed, with an error that names the path and the
+//! reason.
 
 use std::str::FromStr;
 
@@ -8,13 +8,13 @@ use crate::{
     root::{HostRoot, ReadError},
 };
 
-/// An attribute that could not be had.
+/// An attribute that could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AttributeError {
     /// The file could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The file does not have the kernel's form.
+    /// The file does not have the kernel's format.
     #[error("/{path}: {source}")]
     Parse {
         /// Path below the root.
@@ -41,14 +41,14 @@ impl AttributeError {
         }
     }
 
-    /// The file is not there.
+    /// The file does not exist.
     pub(crate) fn is_absent(&self) -> bool {
         matches!(self, Self::Read(error) if error.is_absent())
     }
 }
 
 impl HostRoot {
-    /// A whole file through a parser.
+    /// Reads a whole file and parses it.
     pub(crate) fn parse<T>(
         &self,
         rel: &str,
@@ -58,17 +58,17 @@ impl HostRoot {
         parser(&text).map_err(|source| AttributeError::Parse { path: rel.to_owned(), source })
     }
 
-    /// A file of one line, without its end.
+    /// Reads a file of one line, without its line end.
     pub(crate) fn line(&self, rel: &str) -> Result<String, AttributeError> {
         Ok(self.read(rel)?.trim().to_owned())
     }
 
-    /// A file of one number.
+    /// Reads a file of one number.
     pub(crate) fn number<T: FromStr>(&self, rel: &str) -> Result<T, AttributeError> {
         self.parse(rel, |text| text.trim().parse().map_err(|_| ParseError::new("a number", text.trim())))
     }
 
-    /// A file of one number where -1 means "not known" (nodes, packages, speeds).
+    /// Reads a file of one number where -1 means "unknown" (nodes, packages, speeds).
     pub(crate) fn known_number(&self, rel: &str) -> Result<Option<u32>, AttributeError> {
         self.parse(rel, |text| match text.trim() {
             "-1" => Ok(None),
@@ -76,7 +76,7 @@ impl HostRoot {
         })
     }
 
-    /// Last name of a link's target, as in `driver -> ../../bus/pci/drivers/igb`.
+    /// Last component of a link's target, as in `driver -> ../../bus/pci/drivers/igb`.
     pub(crate) fn link_name(&self, rel: &str) -> Result<String, AttributeError> {
         let target = self.link_target(rel)?;
         Ok(target.rsplit('/').next().unwrap_or_default().to_owned())

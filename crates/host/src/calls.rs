@@ -1,4 +1,4 @@
-//! What a controller calls at an agent to learn about its host.
+//! Calls of a controller that describe an agent's host.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::{HostRoot, capture};
 
-/// Bytes of a capture that go into one event, before base64: a quarter of a frame.
+/// Bytes of a capture per event, before base64: a quarter of a frame.
 pub const CAPTURE_CHUNK_BYTES: usize = 192 << 10;
 
 /// Describes the host.
@@ -27,8 +27,7 @@ impl Call for Inspect {
     type Reply = HostReport;
 }
 
-/// Makes the redacted bundle; it comes as [`CaptureChunk`]s before the reply. See
-/// [`fetch_capture`].
+/// Creates the anonymized bundle; it is sent as [`CaptureChunk`]s before the reply. See [`fetch_capture`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Capture {}
 
@@ -83,14 +82,14 @@ impl HostAgent {
     }
 }
 
-/// Has an agent capture its host; the bundle.
+/// Requests a capture of an agent's host and returns the bundle.
 ///
 /// # Errors
-/// When the agent is lost or cannot make it.
+/// When the agent is lost or cannot create it.
 pub fn fetch_capture(peer: &mut Peer) -> Result<Vec<u8>, PeerError> {
     peer.call(&Capture {})?;
     let mut bundle = Vec::new();
-    // The parts were sent before the reply: they are there already.
+    // The parts precede the reply: they have been received already.
     while let Some(chunk) = peer.next_event_of::<CaptureChunk>(Duration::ZERO)? {
         bundle.extend(chunk.bytes);
     }

@@ -1,15 +1,14 @@
-//! A host in a file: `proc`, `sys` and the drivers' answers in a `.tar.gz`,
-//! without what identifies the machine or its owner.
+//! Host captures: `proc`, `sys` and the driver state in a `.tar.gz`, without what identifies the machine or
+//! its owner.
 //!
-//! What is kept is what the readers saw while they made a report, so that a
-//! captured host gives the same report as the running one did. Beside the
-//! trees the bundle holds `manifest.json` ([`CAPTURE_SCHEMA`]), `ethtool.json`
-//! and `routing.json`: addresses, routes, rules and nexthop objects.
+//! A capture holds what the readers read while they made a report, so that a captured host gives the same
+//! report as the running one. Beside the trees the bundle holds `manifest.json` ([`CAPTURE_SCHEMA`]),
+//! `ethtool.json` and `routing.json`: addresses, routes, rules and nexthop objects.
 
 mod archive;
 mod recording;
+mod redact;
 mod routing;
-mod scrub;
 
 use std::{
     collections::BTreeMap,
@@ -18,10 +17,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use clearstream_netlink::{RouteSocket, ethtool::Ethtool, netdev::Netdev};
+use clearstream_netlink::{RouteSocket, ethtool::Ethtool, netdev::Netdev, source_translations};
 use clearstream_schema::{
     host::{HostReport, Nic},
-    routing::HostRouting,
+    routing::{HostRouting, SourceTranslation},
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +29,7 @@ pub(crate) use self::recording::Recording;
 pub use self::routing::{AddressKey, Addresses};
 use crate::{
     counters,
-    drivers::{Answers, Drivers},
+    drivers::{DriverState, Drivers},
     inspect,
     root::HostRoot,
 };
@@ -40,14 +39,14 @@ pub const CAPTURE_SCHEMA: &str = "clearstream.host-capture";
 /// Its version.
 pub const CAPTURE_VERSION: u32 = 1;
 
-/// The name of a captured host whose name was not kept.
+/// Name of a captured host whose name was not kept.
 pub const CAPTURED_NAME: &str = "captured";
 
 const MANIFEST: &str = "manifest.json";
 const ETHTOOL: &str = "ethtool.json";
 const ROUTING: &str = "routing.json";
 
-/// Files that a later reader may want and today's report does not use.
+/// Files that today's report does not use but a later reader may.
 const ALSO_KEPT: &[&str] = &[
     "proc/meminfo",
     "proc/net/netstat",
@@ -69,11 +68,11 @@ const ALSO_KEPT: &[&str] = &[
     "sys/kernel/mm/transparent_hugepage/enabled",
 ];
 
-/// Folders of sysctls that are kept whole, so that what a captured host does
-/// not have is known not to be there.
+/// Sysctl folders that are kept whole, so that a sysctl missing from a capture is known not to exist on the
+/// host.
 const SYSCTL_FOLDERS: &[&str] = &["proc/sys/net/core", "proc/sys/net/ipv4"];
 
-/// Folders with a folder for each interface, and what routes depend on there.
+/// Folders with a subfolder per interface, and the sysctls in them that routing depends on.
 const INTERFACE_FOLDERS: &[&str] = &["proc/sys/net/ipv4/conf", "proc/sys/net/ipv6/conf"];
 const INTERFACE_SYSCTLS: &[&str] = &[
     "accept_redirects",
@@ -81,12 +80,19 @@ const INTERFACE_SYSCTLS: &[&str] = &[
     "arp_ignore",
     "forwarding",
     "ignore_routes_with_linkdown",
+    "proxy_arp",
+    "proxy_ndp",
     "rp_filter",
     "send_redirects",
     "src_valid_mark",
 ];
 
-/// Sysctls that are secrets, or that random choice of a host that steers its packets.
+/// Exists where the kernel tracks connections.
+const CONNECTION_TRACKING: &str = "proc/sys/net/netfilter/nf_conntrack_count";
+/// Tables of `iptables-legacy` in the network namespace.
+const LEGACY_TABLES: [&str; 2] = ["proc/net/ip_tables_names", "proc/net/ip6_tables_names"];
+
+/// Sysctls that are secrets, or that control packet steering (RSS key).
 const SECRET_SYSCTLS: &[&str] = &["tcp_fastopen_key", "netdev_rss_key"];
 
 /// A capture that could not be written or opened.
@@ -95,7 +101,7 @@ pub enum CaptureError {
     /// The bundle could not be written.
     #[error("cannot write the capture: {source}")]
     Write {
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
     /// The bundle could not be read.
@@ -103,7 +109,7 @@ pub enum CaptureError {
     Read {
         /// The bundle.
         path: PathBuf,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
     /// The bundle is no capture of a host.
@@ -111,7 +117,7 @@ pub enum CaptureError {
     NotACapture {
         /// The bundle.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
     /// The bundle was written by a later version.
@@ -126,12 +132,12 @@ pub enum CaptureError {
     },
 }
 
-/// What goes into a bundle beyond the default.
+/// Options of a capture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CaptureOptions {
-    /// Keep the host name; else the captured host is called `captured`.
+    /// Keep the host name; otherwise the captured host is called `captured`.
     pub keep_host_name: bool,
-    /// What becomes of the addresses that the host routes by.
+    /// Anonymization of the addresses used in routing.
     pub addresses: Addresses,
 }
 
@@ -144,35 +150,35 @@ struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     page_bytes: Option<u64>,
     host_name_kept: bool,
-    /// Error numbers of files that were there and could not be read.
+    /// Error numbers of files that existed and could not be read.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     refused: BTreeMap<String, i32>,
 }
 
-/// What a captured tree says about itself.
+/// Metadata of a captured tree.
 #[derive(Debug)]
 pub(crate) struct Bundle {
     page_bytes: Option<u64>,
-    refused: BTreeMap<String, i32>,
-    ethtool: Result<BTreeMap<String, Answers>, String>,
+    errors: BTreeMap<String, i32>,
+    ethtool: Result<BTreeMap<String, DriverState>, String>,
     routing: Result<HostRouting, String>,
 }
 
 impl Bundle {
-    /// Reads the two files of a tree; a tree of another origin has neither.
+    /// Reads the metadata of a tree; a tree of another origin has none.
     pub(crate) fn read(file: impl Fn(&str) -> io::Result<Vec<u8>>) -> Self {
         let manifest: Manifest = json(file(MANIFEST)).unwrap_or_default();
         Self {
             page_bytes: manifest.page_bytes,
-            refused: manifest.refused,
+            errors: manifest.refused,
             ethtool: json(file(ETHTOOL)),
             routing: json(file(ROUTING)),
         }
     }
 
-    /// The error that reading `rel` gave on the captured host.
-    pub(crate) fn refusal(&self, rel: &str) -> Option<io::Error> {
-        self.refused.get(rel).map(|&code| io::Error::from_raw_os_error(code))
+    /// The error of reading `rel` on the captured host.
+    pub(crate) fn recorded_error(&self, rel: &str) -> Option<io::Error> {
+        self.errors.get(rel).map(|&code| io::Error::from_raw_os_error(code))
     }
 }
 
@@ -185,26 +191,45 @@ fn json<T: for<'de> Deserialize<'de>>(file: io::Result<Vec<u8>>) -> Result<T, St
 }
 
 impl HostRoot {
-    /// Who answers for the drivers; the reason when nobody does.
+    /// The source of driver state; `Err` with the reason when there is none.
     pub(crate) fn drivers(&self) -> Result<Drivers, String> {
         match self.bundle() {
             None => Ethtool::open()
-                .map(|ethtool| Drivers::Live(ethtool, Netdev::open()))
+                .map(|ethtool| Drivers::Live(ethtool, Netdev::open(), RouteSocket::open().ok()))
                 .map_err(|error| error.to_string()),
             Some(bundle) => bundle.ethtool.clone().map(Drivers::Captured),
         }
     }
 
-    /// What the host routes by, without sysctls: of the running host what the
-    /// kernel says in the calling thread's network namespace. Fails with the
-    /// reason when the kernel refuses, or when it is no part of a capture.
+    /// Routing state of the host, without sysctls: for the running host, the kernel's state in the calling
+    /// thread's network namespace. Fails with the reason when the kernel refuses, or when the capture does
+    /// not contain it.
     pub fn routing(&self) -> Result<HostRouting, String> {
         match self.bundle() {
-            None => RouteSocket::open()
-                .and_then(|mut socket| socket.host_routing())
-                .map_err(|error| error.to_string()),
+            None => {
+                let routing = RouteSocket::open().and_then(|mut socket| socket.host_routing());
+                let mut routing = routing.map_err(|error| error.to_string())?;
+                routing.source_translations = self.source_translations();
+                Ok(routing)
+            }
             Some(bundle) => bundle.routing.clone(),
         }
+    }
+
+    /// Masquerade and SNAT of the running kernel; `None` where they cannot be read:
+    /// without `CAP_NET_ADMIN`, and where they are in tables of `iptables-legacy`.
+    fn source_translations(&self) -> Option<Vec<SourceTranslation>> {
+        // NAT is part of connection tracking. Without it no request is sent, since it would make the kernel
+        // load nf_tables.
+        if !self.exists(CONNECTION_TRACKING) {
+            return Some(Vec::new());
+        }
+        let is_legacy =
+            |path: &&str| self.read(path).is_ok_and(|tables| tables.lines().any(|it| it == "nat"));
+        if LEGACY_TABLES.iter().any(is_legacy) {
+            return None;
+        }
+        source_translations().ok()
     }
 
     /// Page size of the host; `None` for a capture that does not record it.
@@ -216,21 +241,18 @@ impl HostRoot {
     }
 }
 
-/// Writes the scrubbed bundle of a host, without its name.
+/// Writes the anonymized bundle of a host, without its name.
 pub fn write(root: &HostRoot, out: impl Write) -> Result<(), CaptureError> {
     write_with(root, out, CaptureOptions::default()).map(|_| ())
 }
 
-/// Writes the scrubbed bundle of a host and returns the report that was made
-/// while it was recorded, which is not scrubbed: the bundle gives the same one
-/// but for what was replaced.
+/// Writes the anonymized bundle of a host and returns the report made while it was recorded. The report is
+/// not anonymized: the bundle gives the same one except for the replacements.
 ///
-/// Left out or replaced: MAC and IP addresses (also in interface names made of
-/// them), serial numbers in configuration space and `/proc/cpuinfo`, names of
-/// control groups made of identifiers, and the host name unless asked for.
-/// Addresses in routes, rules and nexthop objects become others that lie in
-/// each other's networks as before, as [`Addresses`] says.
-/// Never read: neighbours, DMI, command line, environment.
+/// Removed or replaced: MAC and IP addresses (also in interface names derived from them), serial numbers in
+/// configuration space and `/proc/cpuinfo`, identifiers in names of control groups, and the host name unless
+/// requested. Addresses in routes, rules and nexthop objects are replaced consistently with their networks,
+/// see [`Addresses`]. Never read: neighbours, DMI, command line, environment.
 pub fn write_with(
     root: &HostRoot,
     out: impl Write,
@@ -241,7 +263,7 @@ pub fn write_with(
     let report = inspect::inspect(&recorder);
     counters::read(&recorder);
     for path in ALSO_KEPT {
-        // Absent files are no part of the bundle; that is all there is to say.
+        // Absent files are simply not part of the bundle.
         let _ = recorder.read_bytes(path);
     }
     keep_sysctls(&recorder);
@@ -253,20 +275,20 @@ pub fn write_with(
     let page_bytes = root.page_bytes();
     drop(recorder);
     let mut recording = recording.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut scrubbed = scrub::scrub(&mut recording, routing, options);
+    let mut redacted = redact::redact(&mut recording, routing, options);
     let manifest = Manifest {
         schema: CAPTURE_SCHEMA.to_owned(),
         version: CAPTURE_VERSION,
         program: concat!("clearstream ", env!("CARGO_PKG_VERSION")).to_owned(),
         page_bytes,
         host_name_kept: options.keep_host_name,
-        refused: std::mem::take(&mut scrubbed.refused),
+        refused: std::mem::take(&mut redacted.errors),
     };
-    archive::write(&manifest, &scrubbed, out).map_err(|source| CaptureError::Write { source })?;
+    archive::write(&manifest, &redacted, out).map_err(|source| CaptureError::Write { source })?;
     Ok(report)
 }
 
-/// Reads every sysctl of the network that is no secret.
+/// Reads all network sysctls except secrets.
 fn keep_sysctls(recorder: &HostRoot) {
     for folder in SYSCTL_FOLDERS {
         for name in recorder.list(folder).unwrap_or_default() {
@@ -278,7 +300,7 @@ fn keep_sysctls(recorder: &HostRoot) {
     }
 }
 
-/// Reads what routes depend on, interface by interface.
+/// Reads the sysctls that routing depends on, per interface.
 fn keep_interface_sysctls(recorder: &HostRoot) {
     for folder in INTERFACE_FOLDERS {
         for name in recorder.list(folder).unwrap_or_default() {
@@ -289,7 +311,7 @@ fn keep_interface_sysctls(recorder: &HostRoot) {
     }
 }
 
-/// Reads what the report of an interface does not hold.
+/// Reads attributes that the report of an interface does not contain.
 fn keep_interface(recorder: &HostRoot, nic: &Nic) {
     let folder = format!("sys/class/net/{}", nic.name);
     for file in ["tx_queue_len", "mode", "brport/state"] {

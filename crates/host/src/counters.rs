@@ -16,11 +16,10 @@ pub fn read(root: &HostRoot) -> HostCounters {
     CounterReader::open(root).read()
 }
 
-/// The counter files, kept open with one buffer: a read costs six `read`
-/// calls and no allocation beyond the result.
+/// The counter files, kept open with one buffer: a read takes six `read` calls and no allocation except for
+/// the result.
 ///
-/// The interface counters are those of the network namespace that the opening
-/// thread was in.
+/// The interface counters are those of the network namespace of the thread that called `open`.
 #[derive(Debug)]
 pub struct CounterReader {
     root: HostRoot,
@@ -33,7 +32,7 @@ pub struct CounterReader {
     buffer: Vec<u8>,
 }
 
-/// One file.
+/// A counter file.
 #[derive(Debug)]
 struct Source {
     path: &'static str,
@@ -46,8 +45,8 @@ impl Source {
         Self { path, file: root.open(path) }
     }
 
-    /// `/proc/net` belongs to the process, not to the thread that asks: a
-    /// thread in a namespace of its own must see that one.
+    /// Opens a file of `/proc/net` for the calling thread: `/proc/net` belongs to the process, so a thread in
+    /// its own namespace needs the per-thread path.
     fn open_in_namespace(root: &HostRoot, thread: &'static str, process: &'static str) -> Self {
         if root.exists(thread) { Self::open(root, thread) } else { Self::open(root, process) }
     }
@@ -62,7 +61,7 @@ impl Source {
         let path = self.path;
         let mut file = match &self.file {
             Some(Ok(file)) => file,
-            Some(Err(error)) => return Err(error.again().into()),
+            Some(Err(error)) => return Err(error.duplicate().into()),
             None => return root.parse(path, parser),
         };
         buffer.clear();
@@ -75,7 +74,7 @@ impl Source {
 }
 
 impl CounterReader {
-    /// Opens the files. Those that are missing are named by each read.
+    /// Opens the files. Missing ones are named by each read.
     pub fn open(root: &HostRoot) -> Self {
         Self {
             root: root.clone(),
@@ -113,13 +112,13 @@ impl CounterReader {
                 .collect();
         let interrupts = keep(self.interrupts.parse(root, buffer, table::interrupt_sums), &mut missing);
         if cores.is_empty() {
-            // Without /proc/stat the columns of /proc/interrupts say which cores are online.
+            // Without /proc/stat the columns of /proc/interrupts list the online cores.
             cores = interrupts
                 .iter()
                 .map(|&(core, _)| CoreCounters { core, ..CoreCounters::default() })
                 .collect();
         }
-        // The kernel prints them so; a captured file may have been edited.
+        // The kernel prints them sorted; a captured file may have been edited.
         cores.sort_unstable_by_key(|core| core.core);
         fill(&mut cores, interrupts, |core, count| core.interrupt_count = count);
         let net_rx = self.softirqs.parse(root, buffer, |text| table::softirq(text, "NET_RX"));
@@ -141,7 +140,7 @@ impl CounterReader {
     }
 }
 
-/// The value, or an empty one and a line that says why.
+/// Returns the value, or an empty one with an entry in `missing`.
 fn keep<T: Default>(result: Result<T, AttributeError>, missing: &mut Vec<String>) -> T {
     result.unwrap_or_else(|error| {
         missing.push(error.to_string());
@@ -149,8 +148,7 @@ fn keep<T: Default>(result: Result<T, AttributeError>, missing: &mut Vec<String>
     })
 }
 
-/// Puts values into the cores they belong to; `cores` is ascending, values of
-/// cores that are not online are dropped.
+/// Assigns values to their cores; `cores` is ascending, values of offline cores are dropped.
 fn fill<T>(
     cores: &mut [CoreCounters],
     values: impl IntoIterator<Item = (u32, T)>,
@@ -206,7 +204,7 @@ mod tests {
         assert_eq!(counters.cores[1].interrupt_count, 5);
         let missing = counters.missing.join("\n");
         assert_eq!(counters.missing.len(), 5, "{missing}");
-        assert!(missing.contains("/proc/stat: not there"), "{missing}");
+        assert!(missing.contains("/proc/stat: not found"), "{missing}");
         assert!(missing.contains("/proc/softirqs: a head line CPU0 CPU1 ... expected"), "{missing}");
     }
 

@@ -1,18 +1,19 @@
-//! What drivers report over ethtool netlink and by ioctl: on the running host
-//! by requests, in a captured one out of `ethtool.json`.
+//! State reported by drivers over ethtool netlink and ioctl, and the root queueing discipline: queried on the
+//! running host, read from `ethtool.json` in a capture.
 
 use std::collections::BTreeMap;
 
 use clearstream_netlink::{
+    RouteSocket,
     ethtool::{Ethtool, EthtoolError},
     netdev::Netdev,
 };
 use clearstream_schema::host::{CoalescingValue, DriverInformation, NowAndMax, Rss};
 use serde::{Deserialize, Serialize};
 
-/// The answers about one interface.
+/// The state of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Answers {
+pub(crate) struct DriverState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) link_speed_bps: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,80 +36,84 @@ pub(crate) struct Answers {
     pub(crate) coalescing: BTreeMap<String, CoalescingValue>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) receive_napi: BTreeMap<u32, u32>,
-    /// What was asked for in vain, with the reason.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) untold: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) root_qdisc: Option<String>,
+    /// Queries that failed, with the reason.
+    #[serde(default, rename = "untold", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) unavailable: BTreeMap<String, String>,
 }
 
-/// Who answers.
+/// Source of driver state.
 #[derive(Debug)]
 pub(crate) enum Drivers {
-    /// The drivers themselves; who serves the queues where the kernel tells.
-    Live(Ethtool, Option<Netdev>),
+    /// Ethtool queries; NAPI instances of the queues where the kernel reports them; queueing disciplines.
+    Live(Ethtool, Option<Netdev>, Option<RouteSocket>),
     /// A captured file.
-    Captured(BTreeMap<String, Answers>),
+    Captured(BTreeMap<String, DriverState>),
 }
 
 impl Drivers {
-    /// The answers about an interface with this index; `None` when a capture has none.
-    pub(crate) fn ask(&mut self, interface: &str, index: Option<u32>) -> Option<Answers> {
+    /// Queries the state of an interface with this index; `None` when a capture has none.
+    pub(crate) fn query(&mut self, interface: &str, index: Option<u32>) -> Option<DriverState> {
         match self {
-            Self::Captured(answers) => answers.get(interface).cloned(),
-            Self::Live(ethtool, netdev) => {
-                let mut answers = ask(ethtool, interface);
+            Self::Captured(state) => state.get(interface).cloned(),
+            Self::Live(ethtool, netdev, routes) => {
+                let mut state = query(ethtool, interface);
                 if let (Some(netdev), Some(index)) = (netdev, index) {
-                    answers.receive_napi = netdev.receive_napi(index);
+                    state.receive_napi = netdev.receive_napi(index);
                 }
-                Some(answers)
+                let root = routes.as_mut().and_then(|routes| routes.discipline(interface).ok());
+                state.root_qdisc = root.map(|root| root.text);
+                Some(state)
             }
         }
     }
 }
 
-fn ask(ethtool: &mut Ethtool, interface: &str) -> Answers {
-    let mut answers = Answers::default();
-    let mut untold = BTreeMap::new();
-    let mut refused = |what: &str, error: EthtoolError| {
-        untold.insert(what.to_owned(), reason(&error));
+fn query(ethtool: &mut Ethtool, interface: &str) -> DriverState {
+    let mut state = DriverState::default();
+    let mut unavailable = BTreeMap::new();
+    let mut failed = |what: &str, error: EthtoolError| {
+        unavailable.insert(what.to_owned(), reason(&error));
     };
     match ethtool.link_speed_bps(interface) {
-        Ok(speed) => answers.link_speed_bps = speed,
-        // Virtual and downed interfaces have no speed, which sysfs says too.
+        Ok(speed) => state.link_speed_bps = speed,
+        // Virtual and downed interfaces have no speed, in sysfs as well.
         Err(EthtoolError::NotSupported { .. }) => {}
-        Err(error) => refused("link speed", error),
+        Err(error) => failed("link speed", error),
     }
     match ethtool.rings(interface) {
-        Ok(rings) => (answers.receive_ring, answers.transmit_ring) = (rings.receive, rings.transmit),
-        Err(error) => refused("rings", error),
+        Ok(rings) => (state.receive_ring, state.transmit_ring) = (rings.receive, rings.transmit),
+        Err(error) => failed("rings", error),
     }
     match ethtool.channels(interface) {
         Ok(channels) => {
-            answers.combined_channels = channels.combined;
-            (answers.receive_channels, answers.transmit_channels) = (channels.receive, channels.transmit);
+            state.combined_channels = channels.combined;
+            (state.receive_channels, state.transmit_channels) = (channels.receive, channels.transmit);
         }
-        Err(error) => refused("channels", error),
+        Err(error) => failed("channels", error),
     }
     match ethtool.features(interface) {
-        Ok(features) => answers.features = features,
-        Err(error) => refused("offloads", error),
+        Ok(features) => state.features = features,
+        Err(error) => failed("offloads", error),
     }
     match ethtool.rss(interface) {
-        Ok(rss) => answers.rss = Some(rss),
-        Err(error) => refused("receive side scaling", error),
+        Ok(rss) => state.rss = Some(rss),
+        Err(error) => failed("receive side scaling", error),
     }
     match ethtool.coalescing(interface) {
-        Ok(coalescing) => answers.coalescing = coalescing,
-        Err(error) => refused("interrupt coalescing", error),
+        Ok(coalescing) => state.coalescing = coalescing,
+        Err(error) => failed("interrupt coalescing", error),
     }
     match ethtool.driver_information(interface) {
-        Ok(information) => answers.driver_information = Some(information),
-        Err(error) => refused("driver version", error),
+        Ok(information) => state.driver_information = Some(information),
+        Err(error) => failed("driver version", error),
     }
-    answers.untold = untold;
-    answers
+    state.unavailable = unavailable;
+    state
 }
 
-/// The reason without the interface, which the part names already.
+/// The reason without the interface, which the caller names already.
 fn reason(error: &EthtoolError) -> String {
     match error {
         EthtoolError::NotSupported { .. } => "the driver does not report it".to_owned(),

@@ -1,4 +1,4 @@
-//! The whole report, put together from its parts.
+//! Assembles the whole report.
 
 use clearstream_schema::host::{HOST_SCHEMA, HostReport};
 
@@ -18,9 +18,9 @@ const CPU_INFO_BYTES: u64 = 8 << 10;
 /// Version of the report.
 const VERSION: u32 = 1;
 
-/// Describes the host below `root`. Never fails: a part that could not be read
-/// is absent and named in `missing` with its source and the reason. Reads
-/// files and, on the running host, asks drivers over netlink; changes nothing.
+/// Describes the host below `root`. Never fails: a part that could not be read is absent and listed in
+/// `missing` with its source and the reason. Reads files and, on the running host, queries drivers over
+/// netlink; changes nothing.
 pub fn inspect(root: &HostRoot) -> HostReport {
     let mut missing = Missing::default();
     let name = missing.keep("host name", root.line("proc/sys/kernel/hostname")).unwrap_or_default();
@@ -31,9 +31,9 @@ pub fn inspect(root: &HostRoot) -> HostReport {
     let topology = topology::read(root, allowed, &mut missing);
     let pci_devices = pci::read(root, &mut missing);
     let mut interrupts = interrupt::read(root, &mut missing);
-    let mut around =
-        nic::Surroundings { nodes: &topology.nodes, pci_devices: &pci_devices, interrupts: &mut interrupts };
-    let nics = nic::read(root, &mut around, &mut missing);
+    let mut context =
+        nic::NicContext { nodes: &topology.nodes, pci_devices: &pci_devices, interrupts: &mut interrupts };
+    let nics = nic::read(root, &mut context, &mut missing);
     let kernel = kernel::read(root, &cpu, &mut missing);
     HostReport {
         schema: HOST_SCHEMA.to_owned(),
@@ -43,6 +43,7 @@ pub fn inspect(root: &HostRoot) -> HostReport {
         nodes: topology.nodes,
         packages: topology.packages,
         llc_groups: topology.llc_groups,
+        l2_cache_bytes: topology.l2_cache_bytes,
         processing_units: topology.processing_units,
         pci_devices,
         nics,

@@ -1,5 +1,5 @@
-//! Device interrupts: where they may go, where they do go, and which
-//! interface queue each serves (Documentation/core-api/irq/irq-affinity.rst).
+//! Device interrupts: allowed and effective affinity, and the interface queue of each
+//! (Documentation/core-api/irq/irq-affinity.rst).
 
 use clearstream_schema::host::{Interrupt, InterruptQueue, QueueDirection};
 
@@ -18,13 +18,13 @@ pub(crate) fn read(root: &HostRoot, missing: &mut Missing) -> Vec<Interrupt> {
             let folder = format!("proc/irq/{}", row.interrupt);
             let part = |what| format!("interrupt {} {what}", row.interrupt);
             let mut cores = |name: &str, what| {
-                // Vectors that belong to a core (timers) have no such files.
+                // Per-core vectors (timers) have no such files.
                 let list = root.parse(&format!("{folder}/{name}"), cpuset::list);
-                missing.keep_if_there(part(what), list).unwrap_or_default()
+                missing.keep_if_present(part(what), list).unwrap_or_default()
             };
             let allowed_cores = cores("smp_affinity_list", "allowed cores");
             let effective_cores = cores("effective_affinity_list", "effective cores");
-            let node = missing.keep_if_there(part("node"), root.known_number(&format!("{folder}/node")));
+            let node = missing.keep_if_present(part("node"), root.known_number(&format!("{folder}/node")));
             Interrupt {
                 interrupt: row.interrupt,
                 action: row.action,
@@ -38,7 +38,7 @@ pub(crate) fn read(root: &HostRoot, missing: &mut Missing) -> Vec<Interrupt> {
         .collect()
 }
 
-/// What is known of an interface when its interrupts are looked for.
+/// Identifiers of an interface used to find its interrupts.
 #[derive(Debug, Default)]
 pub(crate) struct Device<'a> {
     /// Interface name.
@@ -51,8 +51,7 @@ pub(crate) struct Device<'a> {
     pub(crate) vectors: Vec<u32>,
 }
 
-/// Names the queue in each interrupt that serves one of this device; returns
-/// the numbers of these interrupts.
+/// Names the queue in each interrupt of this device and returns the numbers of these interrupts.
 pub(crate) fn assign(interrupts: &mut [Interrupt], device: &Device<'_>) -> Vec<u32> {
     let mut found = Vec::new();
     for interrupt in &mut *interrupts {
@@ -64,7 +63,7 @@ pub(crate) fn assign(interrupts: &mut [Interrupt], device: &Device<'_>) -> Vec<u
             found.push(interrupt.interrupt);
         }
     }
-    // A device with one vector for everything names it like the interface.
+    // A device with a single vector names it like the interface.
     if found.is_empty() {
         let alone = interrupts.iter_mut().filter(|interrupt| {
             interrupt.action.split(", ").any(|action| action == device.interface)
@@ -79,8 +78,7 @@ pub(crate) fn assign(interrupts: &mut [Interrupt], device: &Device<'_>) -> Vec<u
     found
 }
 
-/// Direction and queue number that an action name tells, by the habits of the
-/// drivers:
+/// Direction and queue number from an action name, by the naming conventions of the drivers:
 ///
 /// | driver | action |
 /// |---|---|
@@ -95,7 +93,7 @@ pub(crate) fn assign(interrupts: &mut [Interrupt], device: &Device<'_>) -> Vec<u
 /// | virtio | `virtio3-input.3`, `virtio3-output.3` |
 /// | r8169, e1000e | `eth1`, `eth1-rx-0` |
 ///
-/// Vectors of flow director, link state and firmware are no queues.
+/// Vectors of flow director, link state and firmware are not queues.
 fn queue_of(action: &str, device: &Device<'_>) -> Option<(QueueDirection, u32)> {
     if let Some(rest) = device.virtio.and_then(|virtio| action.strip_prefix(virtio)) {
         let (direction, number) = match rest.strip_prefix("-input.") {
@@ -110,16 +108,16 @@ fn queue_of(action: &str, device: &Device<'_>) -> Option<(QueueDirection, u32)> 
         return of_device.then(|| number.parse().ok()).flatten().map(|queue| (QueueDirection::Both, queue));
     }
     let rest = after_interface(action, device.interface)?;
-    let words: Vec<&str> = rest.split(['-', '.', '_']).filter(|word| !word.is_empty()).collect();
-    if words.iter().any(|word| matches!(*word, "fdir" | "async" | "misc" | "mgmnt"))
+    let tokens: Vec<&str> = rest.split(['-', '.', '_']).filter(|token| !token.is_empty()).collect();
+    if tokens.iter().any(|token| matches!(*token, "fdir" | "async" | "misc" | "mgmnt"))
         || action.contains("fdir")
     {
         return None;
     }
-    let number = |word: &&str| word.trim_start_matches(['q', 'Q']).parse::<u32>().ok();
-    let queue = words.iter().rev().find_map(number)?;
-    let says = |wanted: &str| words.iter().any(|word| word.eq_ignore_ascii_case(wanted));
-    let direction = match (says("rx") || says("input"), says("tx") || says("output")) {
+    let number = |token: &&str| token.trim_start_matches(['q', 'Q']).parse::<u32>().ok();
+    let queue = tokens.iter().rev().find_map(number)?;
+    let contains = |wanted: &str| tokens.iter().any(|token| token.eq_ignore_ascii_case(wanted));
+    let direction = match (contains("rx") || contains("input"), contains("tx") || contains("output")) {
         (true, false) => QueueDirection::Receive,
         (false, true) => QueueDirection::Transmit,
         _ => QueueDirection::Both,
@@ -127,8 +125,8 @@ fn queue_of(action: &str, device: &Device<'_>) -> Option<(QueueDirection, u32)> 
     Some((direction, queue))
 }
 
-/// What follows the interface name in an action, when the name stands there
-/// as a whole: `eth1` is not in `eth10-TxRx-0`, nor `eth0` in `eth0.7-rx-0`.
+/// The rest of an action after the interface name, matched as a whole: `eth1` is not in `eth10-TxRx-0`, nor
+/// `eth0` in `eth0.7-rx-0`.
 fn after_interface<'a>(action: &'a str, interface: &str) -> Option<&'a str> {
     action.match_indices(interface).find_map(|(at, _)| {
         let before = action[..at].chars().next_back();

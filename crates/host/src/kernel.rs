@@ -1,4 +1,4 @@
-//! Kernel facts that bear on a path.
+//! Kernel properties that affect a path.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use clearstream_schema::host::Kernel;
 
 use crate::{missing::Missing, parse::text::CpuInfo, root::HostRoot};
 
-/// Sysctls that matter to a bulk path, by dotted name. Which exist depends on
-/// the kernel and on the namespace; an absent one is left out of the report.
+/// Sysctls relevant for bulk transfer, by dotted name. Which exist depends on the kernel and the namespace;
+/// absent ones are omitted from the report.
 const SYSCTLS: &[&str] = &[
     "kernel.numa_balancing",
     "net.core.busy_poll",
@@ -62,20 +62,20 @@ const SYSCTLS: &[&str] = &[
     "net.mptcp.enabled",
 ];
 
-/// A 64-bit x86 has pages of 4 KiB whatever the kernel's build.
+/// 64-bit x86 has pages of 4 KiB in every kernel build.
 const X86_PAGE_BYTES: u64 = 4096;
 
-/// Reads the kernel's facts.
+/// Reads the kernel's properties.
 pub(crate) fn read(root: &HostRoot, cpu: &CpuInfo, missing: &mut Missing) -> Kernel {
     let mut sysctls = BTreeMap::new();
     for name in SYSCTLS {
         let path = format!("proc/sys/{}", name.replace('.', "/"));
-        if let Some(value) = missing.keep_if_there(format!("sysctl {name}"), root.line(&path)) {
+        if let Some(value) = missing.keep_if_present(format!("sysctl {name}"), root.line(&path)) {
             sysctls.insert((*name).to_owned(), value);
         }
     }
     if sysctls.is_empty() {
-        missing.note("sysctls", "/proc/sys/net", "none of them is there");
+        missing.note("sysctls", "/proc/sys/net", "none of them exists");
     }
     let available = sysctls.get("net.ipv4.tcp_available_congestion_control");
     let page_bytes = root.page_bytes().or(cpu.x86_64.then_some(X86_PAGE_BYTES)).unwrap_or_else(|| {

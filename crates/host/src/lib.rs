@@ -1,10 +1,9 @@
-//! Read-only discovery of a Linux host: what `inspect` shows, what a record
-//! keeps and what a flow's sampler counts.
+//! Read-only discovery of a Linux host: the report of `inspect`, host descriptions in records and the
+//! counters of a flow's sampler.
 //!
-//! Every reader goes through a [`HostRoot`], so the running machine and a
-//! captured tree give the same report. Nothing here changes the host, prints,
-//! or fails as a whole: a part that cannot be read is named, with the reason,
-//! in the report's `missing` list. [`calls`] are how a controller has an agent do it.
+//! Every reader goes through a [`HostRoot`], so the running machine and a captured tree give the same report.
+//! Nothing here changes the host, prints, or fails as a whole: a part that cannot be read is listed, with the
+//! reason, in the report's `missing`. [`calls`] are the corresponding calls to an agent.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,14 +1,12 @@
-//! A tree of files and links in memory: what an opened capture is read from.
-//! Nothing of a bundle touches the disk, so nothing has to be removed and no
-//! path in it can lead anywhere.
+//! An in-memory tree of files and links, from which an opened capture is read. Nothing of a bundle is written
+//! to disk, so nothing has to be removed and no path in it can escape.
 
 use std::collections::BTreeMap;
 
-/// One path of a tree; directories are implied by what is below them.
+/// One path of a tree; directories are implied by the paths below them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// A name that was listed or asked for, or a directory; nothing more is
-    /// known of it.
+    /// A name that was listed or requested, or a directory; no content is known.
     Name,
     /// A file with its contents.
     File(Vec<u8>),
@@ -23,22 +21,22 @@ pub struct MemoryTree {
 }
 
 impl MemoryTree {
-    /// Puts a file in, over whatever is there.
+    /// Inserts a file, replacing any entry.
     pub fn file(&mut self, path: &str, bytes: impl Into<Vec<u8>>) {
         self.entries.insert(path.to_owned(), Entry::File(bytes.into()));
     }
 
-    /// Puts a link in, over whatever is there.
+    /// Inserts a link, replacing any entry.
     pub fn link(&mut self, path: &str, target: &str) {
         self.entries.insert(path.to_owned(), Entry::Link(target.to_owned()));
     }
 
-    /// Puts a name in, unless something is there.
+    /// Inserts a name, unless an entry exists.
     pub fn name(&mut self, path: &str) {
         self.entries.entry(path.to_owned()).or_insert(Entry::Name);
     }
 
-    /// What is at a path; [`Entry::Name`] for an implied directory.
+    /// The entry at a path; [`Entry::Name`] for an implied directory.
     pub(crate) fn at(&self, path: &str) -> Option<&Entry> {
         match self.entries.get(path) {
             None if path.is_empty() || self.has_below(path) => Some(&Entry::Name),
@@ -46,7 +44,7 @@ impl MemoryTree {
         }
     }
 
-    /// Something is below this path: it is a directory.
+    /// Whether entries exist below this path, which makes it a directory.
     pub(crate) fn has_below(&self, path: &str) -> bool {
         self.below(path).next().is_some()
     }
@@ -70,7 +68,7 @@ impl MemoryTree {
                 names.push(name.to_owned());
             }
         }
-        // `a-b` comes between `a` and `a/x` in the order of paths.
+        // `a-b` sorts between `a` and `a/x` in the order of paths.
         names.sort_unstable();
         names.dedup();
         names

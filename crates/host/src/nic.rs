@@ -1,5 +1,5 @@
 //! Network interfaces: sysfs attributes (Documentation/ABI/testing/sysfs-class-net),
-//! driver answers, steering, and the interrupts of their queues.
+//! driver state, steering, and the interrupts of their queues.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use clearstream_schema::host::{Interrupt, Nic, NumaNode, PciDevice};
 
 use crate::{
     attribute::AttributeError,
-    drivers::{Answers, Drivers},
+    drivers::{DriverState, Drivers},
     interrupt,
     missing::Missing,
     parse::{ParseError, cpuset, pci, stat},
@@ -18,40 +18,39 @@ use crate::{
 
 const NET: &str = "sys/class/net";
 
-/// What the interfaces are joined with.
-pub(crate) struct Surroundings<'a> {
+/// Other parts of the report that interfaces are joined with.
+pub(crate) struct NicContext<'a> {
     pub(crate) nodes: &'a [NumaNode],
     pub(crate) pci_devices: &'a [PciDevice],
     pub(crate) interrupts: &'a mut [Interrupt],
 }
 
 /// Reads all interfaces of the namespace, by name.
-pub(crate) fn read(root: &HostRoot, around: &mut Surroundings<'_>, missing: &mut Missing) -> Vec<Nic> {
+pub(crate) fn read(root: &HostRoot, context: &mut NicContext<'_>, missing: &mut Missing) -> Vec<Nic> {
     let mut drivers = root
         .drivers()
         .map_err(|reason| {
             missing.note("rings, channels, offloads and RSS of the interfaces", "ethtool netlink", reason)
         })
         .ok();
-    names(root, missing).into_iter().map(|name| nic(root, name, around, drivers.as_mut(), missing)).collect()
+    names(root, missing).into_iter().map(|name| nic(root, name, context, drivers.as_mut(), missing)).collect()
 }
 
-/// Interfaces that both `/sys` and the network namespace know. A `/sys` that
-/// was mounted in another namespace shows that one's interfaces: those are
-/// not ours, and nothing is said about ours.
+/// Interfaces that both `/sys` and the network namespace list. A `/sys` mounted in another namespace shows
+/// that namespace's interfaces: those are skipped, with an entry in `missing`.
 fn names(root: &HostRoot, missing: &mut Missing) -> BTreeSet<String> {
     let listed = missing.keep("network interfaces", root.list(NET).map_err(AttributeError::from));
     let listed: BTreeSet<String> = listed
         .unwrap_or_default()
         .into_iter()
-        // The class folder also holds files such as `bonding_masters`.
+        // The class folder also contains files such as `bonding_masters`.
         .filter(|name| root.is_directory(&format!("{NET}/{name}")))
         .collect();
     let path = match root.exists("proc/thread-self/net/dev") {
         true => "proc/thread-self/net/dev",
         false => "proc/net/dev",
     };
-    let Some(counted) = missing.keep_if_there("network interfaces", root.parse(path, stat::interfaces))
+    let Some(counted) = missing.keep_if_present("network interfaces", root.parse(path, stat::interfaces))
     else {
         return listed;
     };
@@ -72,7 +71,7 @@ fn names(root: &HostRoot, missing: &mut Missing) -> BTreeSet<String> {
 fn nic(
     root: &HostRoot,
     name: String,
-    around: &mut Surroundings<'_>,
+    context: &mut NicContext<'_>,
     drivers: Option<&mut Drivers>,
     missing: &mut Missing,
 ) -> Nic {
@@ -81,21 +80,22 @@ fn nic(
     let pci_address = target.split('/').rfind(|part| pci::is_address(part)).map(str::to_owned);
     let mut nic = Nic { pci_address, ..Nic::default() };
     nic.driver = missing
-        .keep_if_there(format!("nic {name} driver"), root.link_name(&format!("{folder}/device/driver")));
-    nic.node = node(root, &folder, nic.pci_address.as_deref(), around.pci_devices, &name, missing);
+        .keep_if_present(format!("nic {name} driver"), root.link_name(&format!("{folder}/device/driver")));
+    nic.node = node(root, &folder, nic.pci_address.as_deref(), context.pci_devices, &name, missing);
     if let Some(node) = nic.node {
-        nic.distances = topology::distances_to(around.nodes, node);
-        nic.hops = topology::hops(around.nodes, &nic.distances);
+        nic.distances = topology::distances_to(context.nodes, node);
+        nic.hops = topology::hops(context.nodes, &nic.distances);
     }
-    let state = missing.keep_if_there(format!("nic {name} state"), root.line(&format!("{folder}/operstate")));
+    let state =
+        missing.keep_if_present(format!("nic {name} state"), root.line(&format!("{folder}/operstate")));
     nic.operational_state = state;
     nic.speed_bps = speed_bps(root, &folder, &name, missing);
     nic.mtu_bytes = missing.keep(format!("nic {name} mtu"), root.number(&format!("{folder}/mtu")));
     queues(root, &folder, &name, &mut nic, missing);
     if let Some(drivers) = drivers {
-        let told = drivers.ask(&name, root.number(&format!("{folder}/ifindex")).ok());
-        root.note_answers(&name, told.as_ref());
-        answers(told, &name, &mut nic, missing);
+        let state = drivers.query(&name, root.number(&format!("{folder}/ifindex")).ok());
+        root.record_driver_state(&name, state.as_ref());
+        apply_driver_state(state, &name, &mut nic, missing);
     }
     let device = interrupt::Device {
         interface: &name,
@@ -105,13 +105,13 @@ fn nic(
             .rfind(|part| part.strip_prefix("virtio").is_some_and(|number| number.parse::<u32>().is_ok())),
         vectors: vectors(root, nic.pci_address.as_deref()),
     };
-    nic.interrupts = interrupt::assign(around.interrupts, &device);
+    nic.interrupts = interrupt::assign(context.interrupts, &device);
     nic.name = name;
     nic
 }
 
-/// The node that the device says; for interfaces on top of a PCI device
-/// (virtio) the one of that device.
+/// The NUMA node reported by the device; for interfaces on top of a PCI device (virtio) that of the PCI
+/// device.
 fn node(
     root: &HostRoot,
     folder: &str,
@@ -121,12 +121,12 @@ fn node(
     missing: &mut Missing,
 ) -> Option<u32> {
     let own = root.known_number(&format!("{folder}/device/numa_node"));
-    let own = missing.keep_if_there(format!("nic {name} node"), own).flatten();
+    let own = missing.keep_if_present(format!("nic {name} node"), own).flatten();
     own.or_else(|| pci_devices.iter().find(|device| Some(device.address.as_str()) == pci_address)?.node)
 }
 
-/// Link speed. Reading it fails with EINVAL while the link is down and is -1
-/// for devices without one: neither is a fault.
+/// Link speed. Reading it fails with EINVAL while the link is down and is -1 for devices without one: neither
+/// is an error.
 fn speed_bps(root: &HostRoot, folder: &str, name: &str, missing: &mut Missing) -> Option<u64> {
     let speed = root.parse(&format!("{folder}/speed"), |text| {
         text.trim().parse::<i64>().map_err(|_| ParseError::new("a speed in Mb/s", text.trim()))
@@ -144,7 +144,7 @@ fn speed_bps(root: &HostRoot, folder: &str, name: &str, missing: &mut Missing) -
 
 fn queues(root: &HostRoot, folder: &str, name: &str, nic: &mut Nic, missing: &mut Missing) {
     let entries = root.list(&format!("{folder}/queues")).map_err(AttributeError::from);
-    let entries = missing.keep_if_there(format!("nic {name} queues"), entries).unwrap_or_default();
+    let entries = missing.keep_if_present(format!("nic {name} queues"), entries).unwrap_or_default();
     for entry in &entries {
         let Some((direction, Ok(queue))) =
             entry.split_once('-').map(|(d, number)| (d, number.parse::<u32>()))
@@ -163,9 +163,9 @@ fn queues(root: &HostRoot, folder: &str, name: &str, nic: &mut Nic, missing: &mu
             _ => continue,
         };
         let path = format!("{folder}/queues/{entry}/{mask}");
-        // xps_cpus of an interface with one queue fails with ENOENT.
+        // xps_cpus of an interface with a single queue fails with ENOENT.
         let cores = root.parse(&path, cpuset::mask);
-        if let Some(cores) = missing.keep_if_there(format!("nic {name} {entry} {mask}"), cores)
+        if let Some(cores) = missing.keep_if_present(format!("nic {name} {entry} {mask}"), cores)
             && !cores.is_empty()
         {
             steering.insert(queue, cores);
@@ -173,32 +173,33 @@ fn queues(root: &HostRoot, folder: &str, name: &str, nic: &mut Nic, missing: &mu
     }
 }
 
-/// Puts the driver's answers in. What a driver of a real device does not tell
-/// is named; a virtual interface has no rings to tell of.
-fn answers(told: Option<Answers>, name: &str, nic: &mut Nic, missing: &mut Missing) {
-    let Some(told) = told else {
-        missing.note(format!("nic {name} driver answers"), "ethtool.json", "the capture holds none for it");
+/// Applies the driver state. Unavailable values of a real device are listed in `missing`; a virtual interface
+/// has no rings to report.
+fn apply_driver_state(state: Option<DriverState>, name: &str, nic: &mut Nic, missing: &mut Missing) {
+    let Some(state) = state else {
+        missing.note(format!("nic {name} driver state"), "ethtool.json", "the capture contains none for it");
         return;
     };
-    nic.speed_bps = nic.speed_bps.or(told.link_speed_bps);
-    nic.receive_ring = told.receive_ring;
-    nic.transmit_ring = told.transmit_ring;
-    nic.combined_channels = told.combined_channels;
-    nic.receive_channels = told.receive_channels;
-    nic.transmit_channels = told.transmit_channels;
-    nic.offloads = told.features;
-    nic.rss = told.rss;
-    nic.driver_information = told.driver_information;
-    nic.coalescing = told.coalescing;
-    nic.receive_napi = told.receive_napi;
+    nic.speed_bps = nic.speed_bps.or(state.link_speed_bps);
+    nic.receive_ring = state.receive_ring;
+    nic.transmit_ring = state.transmit_ring;
+    nic.combined_channels = state.combined_channels;
+    nic.receive_channels = state.receive_channels;
+    nic.transmit_channels = state.transmit_channels;
+    nic.offloads = state.features;
+    nic.rss = state.rss;
+    nic.driver_information = state.driver_information;
+    nic.coalescing = state.coalescing;
+    nic.receive_napi = state.receive_napi;
+    nic.root_qdisc = state.root_qdisc;
     if nic.driver.is_some() {
-        for (what, reason) in told.untold {
+        for (what, reason) in state.unavailable {
             missing.note(format!("nic {name} {what}"), "ethtool netlink", reason);
         }
     }
 }
 
-/// Vectors of the PCI device that carries the interface.
+/// Interrupt vectors of the PCI device of the interface.
 fn vectors(root: &HostRoot, pci_address: Option<&str>) -> Vec<u32> {
     let Some(address) = pci_address else { return Vec::new() };
     let names = root.list(&format!("{DEVICES}/{address}/msi_irqs")).unwrap_or_default();

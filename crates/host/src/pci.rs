@@ -1,5 +1,5 @@
-//! PCI devices that matter to a path: network and NVMe controllers and the
-//! bridges above them (Documentation/ABI/testing/sysfs-bus-pci).
+//! PCI devices relevant to a path: network and NVMe controllers and the bridges above them
+//! (Documentation/ABI/testing/sysfs-bus-pci).
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
     root::HostRoot,
 };
 
-/// Where the kernel lists all PCI devices.
+/// Directory in which the kernel lists all PCI devices.
 pub(crate) const DEVICES: &str = "sys/bus/pci/devices";
 
 /// Class codes, the top bytes of `class`: network controllers and NVMe.
@@ -41,7 +41,7 @@ pub(crate) fn read(root: &HostRoot, missing: &mut Missing) -> Vec<PciDevice> {
     wanted.into_iter().map(|address| device(root, address, missing)).collect()
 }
 
-/// Bridges above a device, outermost first, from its place in the tree:
+/// Bridges above a device, outermost first, from its position in the device tree:
 /// `../../../devices/pci0000:30/0000:30:00.0/0000:31:00.0`.
 fn ancestors(root: &HostRoot, address: &str) -> Vec<String> {
     let target = root.link_target(&format!("{DEVICES}/{address}")).unwrap_or_default();
@@ -51,16 +51,16 @@ fn ancestors(root: &HostRoot, address: &str) -> Vec<String> {
 fn device(root: &HostRoot, address: String, missing: &mut Missing) -> PciDevice {
     let folder = format!("{DEVICES}/{address}");
     let part = |what: &str| format!("pci {address} {what}");
-    let mut word =
+    let mut hex =
         |name: &str| missing.keep(part(name), root.line(&format!("{folder}/{name}"))).unwrap_or_default();
-    let (vendor, device, class) = (word("vendor"), word("device"), word("class"));
+    let (vendor, device, class) = (hex("vendor"), hex("device"), hex("class"));
     let node =
-        missing.keep_if_there(part("node"), root.known_number(&format!("{folder}/numa_node"))).flatten();
+        missing.keep_if_present(part("node"), root.known_number(&format!("{folder}/numa_node"))).flatten();
     let local_cores = root.parse(&format!("{folder}/local_cpulist"), cpuset::list);
-    let local_cores = missing.keep_if_there(part("local cores"), local_cores).unwrap_or_default();
+    let local_cores = missing.keep_if_present(part("local cores"), local_cores).unwrap_or_default();
     let link = pcie_link(root, &folder, "current", &part("link"), missing);
-    let link_max = pcie_link(root, &folder, "max", &part("link at most"), missing);
-    // Only a trained link has a ceiling that the payload size bears on.
+    let link_max = pcie_link(root, &folder, "max", &part("maximum link"), missing);
+    // Only a trained link has a limit that the payload size affects.
     let control = link.and_then(|_| {
         let bytes = root.read_bytes(&format!("{folder}/config"));
         let read = bytes.map_err(|error| error.reason());
@@ -72,7 +72,7 @@ fn device(root: &HostRoot, address: String, missing: &mut Missing) -> PciDevice 
     });
     PciDevice {
         parent: ancestors(root, &address).pop(),
-        driver: missing.keep_if_there(part("driver"), root.link_name(&format!("{folder}/driver"))),
+        driver: missing.keep_if_present(part("driver"), root.link_name(&format!("{folder}/driver"))),
         ceiling: link.and_then(|link| pcie::ceiling(link, control.map(|control| control.max_payload_bytes))),
         max_read_request_bytes: control.map(|control| control.max_read_request_bytes),
         address,
@@ -86,8 +86,8 @@ fn device(root: &HostRoot, address: String, missing: &mut Missing) -> PciDevice 
     }
 }
 
-/// The link as trained (`current`) or at most (`max`). Devices inside the
-/// chipset and conventional ones have no such attributes.
+/// The link as trained (`current`) or its maximum (`max`). Devices inside the chipset and conventional PCI
+/// devices have no such attributes.
 fn pcie_link(
     root: &HostRoot,
     folder: &str,
@@ -97,7 +97,7 @@ fn pcie_link(
 ) -> Option<PcieLink> {
     let speed = root.parse(&format!("{folder}/{which}_link_speed"), pci::link_speed);
     let width = root.parse(&format!("{folder}/{which}_link_width"), pci::link_width);
-    let speed = missing.keep_if_there(part, speed).flatten()?;
-    let lane_count = missing.keep_if_there(part, width).flatten()?;
+    let speed = missing.keep_if_present(part, speed).flatten()?;
+    let lane_count = missing.keep_if_present(part, width).flatten()?;
     Some(PcieLink { gigatransfers_per_second: speed, lane_count })
 }

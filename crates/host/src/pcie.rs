@@ -1,22 +1,19 @@
-//! What a PCI Express link can carry: an interval, with its arithmetic.
+//! Capacity of a PCI Express link: an interval, with its arithmetic.
 //!
 //! ```text
 //! raw          = GT/s x lanes x encoding
 //! optimistic   = raw x MPS/(MPS+24)
 //! conservative = raw x (1 - 8/ack - 8/flow - 4/1538) x MPS/(MPS+24)
 //! ```
-//! 24 bytes is what a memory write carries beside its payload: framing,
-//! sequence and LCRC 8, header with a 64-bit address 16. `ack` and `flow` are
-//! the bytes between two acknowledgements and between two flow-control updates
-//! of 8 bytes each when both come as often as the specification allows (PCI
-//! Express Base Specification, "Ack transmission latency limit"; the model of
-//! Neugebauer et al., "Understanding PCIe performance for end host
-//! networking", SIGCOMM 2018). 4/1538 is the share of skip ordered sets.
+//! 24 bytes is the overhead of a memory write: framing, sequence and LCRC 8, header with a 64-bit address 16.
+//! `ack` and `flow` are the bytes between two acknowledgements and between two flow-control updates of 8
+//! bytes each when both are sent as often as the specification allows (PCI Express Base Specification, "Ack
+//! transmission latency limit"; the model of Neugebauer et al., "Understanding PCIe performance for end host
+//! networking", SIGCOMM 2018). 4/1538 is the fraction of skip ordered sets.
 
 use clearstream_schema::host::{PcieCeiling, PcieLink};
 
-/// Payload assumed when the device does not let it be read: what firmware
-/// sets on most servers.
+/// Payload assumed when the device's setting cannot be read: the firmware setting of most servers.
 pub const ASSUMED_PAYLOAD_BYTES: u32 = 256;
 
 /// Framing, sequence, LCRC and header of a memory write.
@@ -35,8 +32,8 @@ pub fn generation(gigatransfers_per_second: f64) -> Option<u32> {
     u32::try_from(place + 1).ok()
 }
 
-/// Payload bits per line bit: 8b/10b, 128b/130b, and the share of a 256-byte
-/// flit that is neither check nor link-layer bytes (generation 6).
+/// Payload bits per line bit: 8b/10b, 128b/130b, and the fraction of a 256-byte flit that is neither CRC nor
+/// link-layer bytes (generation 6).
 fn encoding(generation: u32) -> (f64, &'static str) {
     match generation {
         1 | 2 => (0.8, "8/10"),
@@ -56,8 +53,7 @@ fn packet_spacing_bytes(generation: u32, lanes: u32, payload: u32) -> f64 {
         (_, ..=8) => 10,
         (_, _) => 20,
     };
-    // 19, 70 and 115 symbols. The second is 19 + 51 as in the SIGCOMM model,
-    // whose figures are the published ones.
+    // 19, 70 and 115 symbols. The second is 19 + 51 as in the SIGCOMM model, whose results are published.
     let delay = match generation {
         1 => 19,
         2 => 70,
@@ -66,9 +62,8 @@ fn packet_spacing_bytes(generation: u32, lanes: u32, payload: u32) -> f64 {
     f64::from((payload + LATENCY_OVERHEAD_BYTES) * factor_tenths / (10 * lanes) + delay)
 }
 
-/// The interval of goodput for a link with this maximum payload size
-/// ([`ASSUMED_PAYLOAD_BYTES`] when `None`, and then the words say so). `None`
-/// for a link that is not up or of no known generation.
+/// The goodput interval of a link with this maximum payload size ([`ASSUMED_PAYLOAD_BYTES`] when `None`,
+/// which the arithmetic states). `None` for a link that is down or of unknown generation.
 pub fn ceiling(link: PcieLink, max_payload_bytes: Option<u32>) -> Option<PcieCeiling> {
     let generation = generation(link.gigatransfers_per_second)?;
     let lanes = link.lane_count;
@@ -76,7 +71,7 @@ pub fn ceiling(link: PcieLink, max_payload_bytes: Option<u32>) -> Option<PcieCei
         return None;
     }
     let payload = max_payload_bytes.unwrap_or(ASSUMED_PAYLOAD_BYTES);
-    let (encoding_ratio, encoding_words) = encoding(generation);
+    let (encoding_ratio, encoding_text) = encoding(generation);
     let raw = link.gigatransfers_per_second * f64::from(lanes) * encoding_ratio;
     let write_ratio = f64::from(payload) / (f64::from(payload) + WRITE_OVERHEAD_BYTES);
     let spacing = packet_spacing_bytes(generation, lanes, payload);
@@ -85,7 +80,7 @@ pub fn ceiling(link: PcieLink, max_payload_bytes: Option<u32>) -> Option<PcieCei
     let conservative = optimistic * link_ratio;
     let source = if max_payload_bytes.is_some() { "read" } else { "assumed" };
     let arithmetic = format!(
-        "Gen{generation} x{lanes}: {speed} GT/s x {lanes} lanes x {encoding_words} = {raw:.1} Gb/s; \
+        "Gen{generation} x{lanes}: {speed} GT/s x {lanes} lanes x {encoding_text} = {raw:.1} Gb/s; \
          MPS {payload} B ({source}): x {payload}/({payload}+24) = {optimistic:.1} Gb/s; \
          less ACK and flow control every {spacing} B and skip sets: \
          x (1 - 8/{spacing} - 8/{spacing} - 4/1538) = {conservative:.1} Gb/s",
@@ -114,8 +109,8 @@ mod tests {
 
     type Row = (f64, u32, f64, [(f64, f64); 3]);
 
-    /// GT/s, lanes, raw, then optimistic and conservative at MPS 128, 256 and
-    /// 512: figures of the pcie-bench model, in Gb/s.
+    /// GT/s, lanes, raw, then optimistic and conservative at MPS 128, 256 and 512: results of the pcie-bench
+    /// model, in Gb/s.
     #[rustfmt::skip]
     const PUBLISHED: &[Row] = &[
         (5.0, 8, 32.0, [(26.9, 23.2), (29.3, 26.2), (30.6, 26.9)]),
@@ -151,7 +146,7 @@ mod tests {
     /// The link of the 40 Gb/s paper: 32 Gb/s before protocol overhead, 23 to
     /// 29 after it by payload size; 25.3 Gb/s were observed.
     #[test]
-    fn the_paper_s_link_lies_in_the_interval() {
+    fn the_papers_link_lies_in_the_interval() {
         let small = at(5.0, 8, Some(128));
         let large = at(5.0, 8, Some(256));
         assert_eq!(small.raw_bps, 32e9);
@@ -162,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn says_when_the_payload_is_an_assumption() {
+    fn states_that_the_payload_is_assumed() {
         let found = at(8.0, 8, None);
         assert!(!found.max_payload_known);
         assert!(found.arithmetic.contains("MPS 256 B (assumed)"), "{}", found.arithmetic);

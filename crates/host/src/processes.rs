@@ -1,5 +1,4 @@
-//! CPU time of the host's processes between two scans of `/proc`: who else
-//! uses the cores while a flow runs.
+//! CPU time of the host's processes between two scans of `/proc`: other load on the cores while a flow runs.
 
 use std::{collections::HashMap, time::Duration, time::Instant};
 
@@ -12,11 +11,11 @@ use crate::{
 
 /// Time between two scans: a scan costs some microseconds for each process.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A scan takes this part of the time between two of them at most.
+/// A scan takes at most this fraction of the time between scans.
 const COST_DIVISOR: u32 = 50;
 /// Processes reported by name.
 const NAMED_MAX: usize = 8;
-/// A process with less than this part of a core is not reported by name.
+/// Minimum fraction of a core for a process to be reported by name.
 const NAMED_DIVISOR: u64 = 100;
 
 /// Scans `/proc` about once a second.
@@ -39,13 +38,13 @@ impl ProcessScanner {
         Self { root: root.clone(), last: None }
     }
 
-    /// Begins anew: what ran until now is not counted.
+    /// Restarts: CPU time until now is not counted.
     pub fn restart(&mut self) {
         self.last = Some(Scan::take(&self.root));
     }
 
-    /// CPU time since the last scan; `None` while that is less than a second
-    /// ago, or when `/proc` could not be read.
+    /// CPU time since the last scan; `None` when that is less than a second ago, or when `/proc` could not be
+    /// read.
     pub fn poll(&mut self) -> Option<ProcessLoad> {
         let last = self.last.as_ref()?;
         if last.at.elapsed() < INTERVAL.max(last.cost * COST_DIVISOR) {
@@ -102,7 +101,7 @@ fn kind(pid: u32, process: &ProcessStat, command: &dyn Fn(u32) -> Vec<String>) -
     if process.kernel_thread && packets {
         return ProcessKind::PacketProcessing;
     }
-    // The controller that started this agent works for the flow, too.
+    // The controller that started this agent also belongs to the flow.
     if pid == std::process::id() || pid == std::os::unix::process::parent_id() {
         return ProcessKind::Agent;
     }
@@ -117,7 +116,7 @@ fn kind(pid: u32, process: &ProcessStat, command: &dyn Fn(u32) -> Vec<String>) -
             return ProcessKind::PathEmulation;
         }
     }
-    if process.gives_way { ProcessKind::Background } else { ProcessKind::Other }
+    if process.low_priority { ProcessKind::Background } else { ProcessKind::Other }
 }
 
 fn command(root: &HostRoot, pid: u32) -> Vec<String> {
@@ -136,7 +135,7 @@ mod tests {
             start_ticks,
             core: 1,
             kernel_thread: name.starts_with("ksoftirqd"),
-            gives_way: name == "idle",
+            low_priority: name == "idle",
         }
     }
 
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_differences_of_the_same_process() {
+    fn times_are_differences_of_the_same_process() {
         let begun = Instant::now();
         let before = scan(begun, &[(7, process("hog", 500, 1)), (8, process("reused", 900, 1))]);
         let after = scan(
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_is_known_by_its_arguments() {
+    fn a_lab_is_recognised_by_its_arguments() {
         let ours = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
         let lab = |_| vec![ours.clone(), "lab".to_owned(), "keep".to_owned()];
         assert_eq!(kind(1, &process("x", 1, 1), &lab), ProcessKind::PathEmulation);

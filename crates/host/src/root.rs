@@ -1,5 +1,5 @@
-//! The root of every reader: the running host, or a captured copy of its
-//! `/proc` and `/sys`. This module owns paths and limits; it knows no format.
+//! The root of every reader: the running host, or a captured copy of its `/proc` and `/sys`. This module
+//! handles paths and limits, no formats.
 
 use std::{
     fs,
@@ -10,35 +10,37 @@ use std::{
 
 use crate::{
     capture::{Bundle, Recording},
-    drivers::Answers,
+    drivers::DriverState,
     memory::{Entry, MemoryTree},
 };
 
-/// The largest file a reader takes. `/proc/interrupts` of a host with 1024
-/// processing units and 2000 vectors is 23 MB.
+/// Maximum size of a file. `/proc/interrupts` of a host with 1024 processing units and 2000 vectors is 23 MB.
 const LARGEST_FILE_BYTES: u64 = 64 << 20;
+/// Initial buffer size: enough for nearly every kernel file in one call, while an empty buffer begins with
+/// reads of 32 bytes.
+const PAGE_BYTES: usize = 4096;
 
-/// As many links as the kernel follows in one path (`MAXSYMLINKS`).
+/// Maximum links followed in one path, as in the kernel (`MAXSYMLINKS`).
 const MOST_LINKS: u32 = 40;
 
 /// A file, directory or link below the root that could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is not there.
-    #[error("/{path}: not there")]
-    NotThere {
+    /// The path does not exist.
+    #[error("/{path}: not found")]
+    NotFound {
         /// Path below the root.
         path: String,
     },
-    /// The system refused.
+    /// The system returned an error.
     #[error("/{path}: {source}")]
     Refused {
         /// Path below the root.
         path: String,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
-    /// It is not text.
+    /// The content is not UTF-8 text.
     #[error("/{path}: not text (byte {at} is not UTF-8)")]
     NotText {
         /// Path below the root.
@@ -46,7 +48,7 @@ pub enum ReadError {
         /// Offset of the first byte that is not UTF-8.
         at: usize,
     },
-    /// It is larger than any kernel file of its kind.
+    /// The file is larger than any kernel file of its kind.
     #[error("/{path}: larger than {LARGEST_FILE_BYTES} bytes")]
     TooLarge {
         /// Path below the root.
@@ -58,34 +60,33 @@ impl ReadError {
     /// The path below the root, with its leading slash.
     pub fn path(&self) -> String {
         match self {
-            Self::NotThere { path }
+            Self::NotFound { path }
             | Self::Refused { path, .. }
             | Self::NotText { path, .. }
             | Self::TooLarge { path } => format!("/{path}"),
         }
     }
 
-    /// The reason alone, for a table that shows the path in its own column.
+    /// The reason without the path, for tables with a path column.
     pub fn reason(&self) -> String {
         match self {
-            Self::NotThere { .. } => "not there".to_owned(),
+            Self::NotFound { .. } => "not found".to_owned(),
             Self::Refused { source, .. } => source.to_string(),
             Self::NotText { at, .. } => format!("not text (byte {at} is not UTF-8)"),
             Self::TooLarge { .. } => format!("larger than {LARGEST_FILE_BYTES} bytes"),
         }
     }
 
-    /// The file is absent, which for many kernel files only means "does not
-    /// apply here".
+    /// Whether the file is absent, which for many kernel files only means "does not apply here".
     pub fn is_absent(&self) -> bool {
-        matches!(self, Self::NotThere { .. })
+        matches!(self, Self::NotFound { .. })
     }
 
-    /// The same error once more, for a file that failed to open once and is
-    /// asked for again. The source keeps its code or kind.
-    pub(crate) fn again(&self) -> Self {
+    /// Copies the error, for a file that failed to open once and is requested again. The source keeps its
+    /// code or kind.
+    pub(crate) fn duplicate(&self) -> Self {
         match self {
-            Self::NotThere { path } => Self::NotThere { path: path.clone() },
+            Self::NotFound { path } => Self::NotFound { path: path.clone() },
             Self::Refused { path, source } => {
                 let source = source.raw_os_error().map_or_else(
                     || io::Error::new(source.kind(), source.to_string()),
@@ -100,16 +101,16 @@ impl ReadError {
 
     fn from_io(path: &str, source: io::Error) -> Self {
         match source.kind() {
-            // ENOTDIR: a part of the path is a file, as with `bonding_masters`.
+            // ENOTDIR: a component of the path is a file, as with `bonding_masters`.
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-                Self::NotThere { path: path.to_owned() }
+                Self::NotFound { path: path.to_owned() }
             }
             _ => Self::Refused { path: path.to_owned(), source },
         }
     }
 }
 
-/// Where `/proc` and `/sys` are read from.
+/// Root from which `/proc` and `/sys` are read.
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     store: Store,
@@ -130,14 +131,13 @@ impl HostRoot {
         Self { store: Store::Directory(PathBuf::from("/")), bundle: None, recording: None }
     }
 
-    /// A captured tree: a directory that holds `proc` and `sys`, and perhaps
-    /// what `inspect --capture` adds. Links in it never lead out of it: an
-    /// absolute one starts at the directory, and `..` stops there.
+    /// A captured tree: a directory that holds `proc` and `sys`, and optionally the metadata of `inspect
+    /// --capture`. Links in it cannot escape: an absolute one starts at the directory, and `..` stops there.
     pub fn directory(path: impl AsRef<Path>) -> Self {
         Self::captured(Store::Directory(path.as_ref().to_owned()))
     }
 
-    /// The same in memory.
+    /// A captured tree in memory.
     pub fn memory(tree: MemoryTree) -> Self {
         Self::captured(Store::Memory(Arc::new(tree)))
     }
@@ -147,45 +147,43 @@ impl HostRoot {
         Self { store, bundle: Some(Arc::new(bundle)), recording: None }
     }
 
-    /// The same root, keeping what its readers see.
+    /// The same root with a recording of everything that is read.
     pub(crate) fn recording(&self, recording: Arc<Mutex<Recording>>) -> Self {
         Self { recording: Some(recording), ..self.clone() }
     }
 
-    /// This is the running host, so that kernel interfaces other than files
-    /// (netlink) may be asked too.
+    /// Whether this is the running host, so that kernel interfaces other than files (netlink) may be queried.
     pub fn is_live(&self) -> bool {
         self.bundle.is_none()
     }
 
-    /// What a captured tree says about itself; absent on the running host.
+    /// Metadata of a captured tree; absent on the running host.
     pub(crate) fn bundle(&self) -> Option<&Bundle> {
         self.bundle.as_deref()
     }
 
-    /// The whole text of a file, `rel` being a path without leading slash
-    /// such as `proc/stat`.
+    /// Reads the whole text of a file; `rel` is a path without leading slash such as `proc/stat`.
     pub fn read(&self, rel: &str) -> Result<String, ReadError> {
         self.read_head(rel, LARGEST_FILE_BYTES)
     }
 
-    /// The first `limit` bytes of a text, for files that are long or slow to
-    /// make (`/proc/cpuinfo` repeats itself for every core).
+    /// Reads the first `limit` bytes of a text, for files that are long or slow to generate (`/proc/cpuinfo`
+    /// repeats itself for every core).
     pub(crate) fn read_head(&self, rel: &str, limit: u64) -> Result<String, ReadError> {
-        let bytes = self.noted(rel, self.bytes(rel, limit))?;
+        let bytes = self.recorded(rel, self.bytes(rel, limit))?;
         String::from_utf8(bytes).map_err(|error| ReadError::NotText {
             path: rel.to_owned(),
             at: error.utf8_error().valid_up_to(),
         })
     }
 
-    /// The whole file as bytes.
+    /// Reads the whole file as bytes.
     pub fn read_bytes(&self, rel: &str) -> Result<Vec<u8>, ReadError> {
-        self.noted(rel, self.bytes(rel, LARGEST_FILE_BYTES))
+        self.recorded(rel, self.bytes(rel, LARGEST_FILE_BYTES))
     }
 
-    /// A file of the plain running host opened for repeated reads; `None` for
-    /// other roots, which are read by path each time.
+    /// Opens a file of the plain running host for repeated reads; `None` for other roots, which are read by
+    /// path each time.
     pub(crate) fn open(&self, rel: &str) -> Option<Result<fs::File, ReadError>> {
         match &self.store {
             Store::Directory(base) if self.is_plain() => {
@@ -205,19 +203,19 @@ impl HostRoot {
         if bytes.len() as u64 > LARGEST_FILE_BYTES {
             return Err(ReadError::TooLarge { path: rel.to_owned() });
         }
-        self.note(|recording| recording.tree.file(&path, bytes.clone()));
+        self.record(|recording| recording.tree.file(&path, bytes.clone()));
         Ok(bytes)
     }
 
     /// Names in a directory, sorted.
     pub fn list(&self, rel: &str) -> Result<Vec<String>, ReadError> {
-        self.noted(rel, self.names(rel))
+        self.recorded(rel, self.names(rel))
     }
 
     fn names(&self, rel: &str) -> Result<Vec<String>, ReadError> {
         let path = self.resolve(rel, true)?;
         let names = self.store.names(&path).map_err(|error| ReadError::from_io(rel, error))?;
-        self.note(|recording| {
+        self.record(|recording| {
             recording.tree.name(&path);
             names.iter().for_each(|name| recording.tree.name(&format!("{path}/{name}")));
         });
@@ -226,70 +224,70 @@ impl HostRoot {
 
     /// Text of a symbolic link, unresolved.
     pub fn link_target(&self, rel: &str) -> Result<String, ReadError> {
-        self.noted(rel, self.target(rel))
+        self.recorded(rel, self.target(rel))
     }
 
     fn target(&self, rel: &str) -> Result<String, ReadError> {
         let path = self.resolve(rel, false)?;
         match self.store.kind(&path).map_err(|error| ReadError::from_io(rel, error))? {
             Kind::Link(target) => {
-                self.note(|recording| recording.tree.link(&path, &target));
+                self.record(|recording| recording.tree.link(&path, &target));
                 Ok(target)
             }
-            Kind::Directory | Kind::File => Err(ReadError::NotThere { path: rel.to_owned() }),
+            Kind::Directory | Kind::File => Err(ReadError::NotFound { path: rel.to_owned() }),
         }
     }
 
-    /// Something is there, links followed.
+    /// Whether a path exists, links followed.
     pub fn exists(&self, rel: &str) -> bool {
         let found = self.resolve(rel, true).ok().filter(|path| self.store.followed(path).is_some());
         if let Some(path) = &found {
-            self.note(|recording| recording.tree.name(path));
+            self.record(|recording| recording.tree.name(path));
         }
         found.is_some()
     }
 
-    /// A directory is there, links followed.
+    /// Whether a directory exists, links followed.
     pub(crate) fn is_directory(&self, rel: &str) -> bool {
         let path = self.resolve(rel, true);
         path.is_ok_and(|path| matches!(self.store.followed(&path), Some(Kind::Directory)))
     }
 
-    /// Keeps a driver's answers in the recording.
-    pub(crate) fn note_answers(&self, interface: &str, answers: Option<&Answers>) {
-        if let Some(answers) = answers {
-            self.note(|recording| recording.answers(interface, answers));
+    /// Records the state reported by a driver.
+    pub(crate) fn record_driver_state(&self, interface: &str, state: Option<&DriverState>) {
+        if let Some(state) = state {
+            self.record(|recording| recording.record_driver(interface, state));
         }
     }
 
-    fn note(&self, note: impl FnOnce(&mut Recording)) {
+    fn record(&self, record: impl FnOnce(&mut Recording)) {
         if let Some(recording) = &self.recording {
             // A reader that panicked left complete entries only.
-            note(&mut recording.lock().unwrap_or_else(PoisonError::into_inner));
+            record(&mut recording.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    /// Keeps a refusal in the recording, and answers as the captured host was
-    /// answered: a name that was only listed is an empty file in its bundle.
-    fn noted<T>(&self, rel: &str, result: Result<T, ReadError>) -> Result<T, ReadError> {
-        let refusal = self.bundle().and_then(|bundle| bundle.refusal(rel));
-        let result = match refusal {
+    /// Records an error, and returns the result that the captured host will give: a name that was only listed
+    /// is an empty file in its bundle.
+    fn recorded<T>(&self, rel: &str, result: Result<T, ReadError>) -> Result<T, ReadError> {
+        let recorded_error = self.bundle().and_then(|bundle| bundle.recorded_error(rel));
+        let result = match recorded_error {
             Some(source) => Err(ReadError::Refused { path: rel.to_owned(), source }),
             None => result,
         };
         if let Err(ReadError::Refused { source, .. }) = &result {
-            self.note(|recording| recording.refused(rel, source));
+            self.record(|recording| recording.record_error(rel, source));
         }
         result
     }
 
-    /// The path to open. Outside the plain running host links are walked here,
-    /// so that a captured tree keeps its readers in and a recording learns of them.
+    /// Resolves the path to open. Outside the plain running host links are resolved here, so that a captured
+    /// tree contains its readers and a recording includes the links.
     fn resolve(&self, rel: &str, follow_last: bool) -> Result<String, ReadError> {
         if self.is_plain() {
             return Ok(rel.to_owned());
         }
-        let not_there = || ReadError::NotThere { path: rel.to_owned() };
+        let not_there = || ReadError::NotFound { path: rel.to_owned() };
         let mut ahead: Vec<String> = components(rel);
         let mut resolved: Vec<String> = Vec::new();
         let mut link_count = 0;
@@ -309,7 +307,7 @@ impl HostRoot {
             if link_count > MOST_LINKS {
                 return Err(not_there());
             }
-            self.note(|recording| recording.tree.link(&path, &target));
+            self.record(|recording| recording.tree.link(&path, &target));
             resolved.pop();
             if target.starts_with('/') {
                 resolved.clear();
@@ -320,12 +318,12 @@ impl HostRoot {
     }
 }
 
-/// The names of a path, last first.
+/// The components of a path, last first.
 fn components(path: &str) -> Vec<String> {
     path.rsplit('/').filter(|name| !matches!(*name, "" | ".")).map(str::to_owned).collect()
 }
 
-/// What a path is, links not followed.
+/// Type of a path, links not followed.
 enum Kind {
     File,
     Directory,
@@ -353,8 +351,8 @@ impl Store {
         }
     }
 
-    /// What a resolved path is. On the plain running host links are left to
-    /// the system, elsewhere there are none left.
+    /// Type of a resolved path. On the plain running host links are left to the system, elsewhere none are
+    /// left.
     fn followed(&self, path: &str) -> Option<Kind> {
         match self {
             Self::Directory(base) => {
@@ -365,13 +363,12 @@ impl Store {
         }
     }
 
-    /// At most `limit` bytes of a file, and one more when there are more than
-    /// any reader takes.
+    /// At most `limit` bytes of a file, and one more when the file exceeds the limit of all readers.
     fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
         match self {
             Self::Directory(base) => {
                 let file = fs::File::open(base.join(path))?;
-                let mut bytes = Vec::new();
+                let mut bytes = Vec::with_capacity(PAGE_BYTES);
                 let limit = if limit == LARGEST_FILE_BYTES { limit + 1 } else { limit };
                 Read::take(&file, limit).read_to_end(&mut bytes)?;
                 Ok(bytes)
@@ -393,7 +390,7 @@ impl Store {
             Self::Directory(base) => {
                 let mut names = Vec::new();
                 for entry in fs::read_dir(base.join(path))? {
-                    // Kernel names are ASCII; anything else in a captured tree is not ours.
+                    // Kernel names are ASCII; anything else in a captured tree is ignored.
                     if let Ok(name) = entry?.file_name().into_string() {
                         names.push(name);
                     }
@@ -410,7 +407,7 @@ impl Store {
     }
 }
 
-/// Appends the rest of a file to `bytes`, bounded.
+/// Appends the rest of a file to `bytes`, up to the size limit.
 pub(crate) fn read_whole(mut file: &fs::File, bytes: &mut Vec<u8>, rel: &str) -> Result<(), ReadError> {
     let read = Read::take(&mut file, LARGEST_FILE_BYTES + 1).read_to_end(bytes);
     let count = read.map_err(|error| ReadError::from_io(rel, error))?;
@@ -426,7 +423,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A captured tree of these files.
+    /// A captured tree with these files.
     pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -464,7 +461,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_the_path_and_the_reason() {
+    fn errors_name_the_path_and_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("mask"), [b'f', 0xff]).unwrap();
         let root = HostRoot::directory(folder.path());
@@ -472,6 +469,6 @@ pub(crate) mod tests {
         assert_eq!((error.path(), error.reason()), ("/mask".into(), "not text (byte 1 is not UTF-8)".into()));
         let error = root.read("proc/stat").unwrap_err();
         assert!(error.is_absent());
-        assert_eq!(error.to_string(), "/proc/stat: not there");
+        assert_eq!(error.to_string(), "/proc/stat: not found");
     }
 }

@@ -1,12 +1,11 @@
-//! Time of one thread of this process: on a core, waiting for one, in user mode.
+//! CPU time of one thread of this process: running, waiting for a core, in user mode.
 
 use clearstream_schema::flow::ThreadTime;
 
 use crate::{parse::stat, root::HostRoot};
 
-/// Reads the time of a thread of the calling process since it was started.
-/// `None` when the thread has ended, or the kernel keeps no `schedstat`
-/// (`CONFIG_SCHED_INFO`).
+/// Reads the CPU time of a thread of the calling process since its start. `None` when the thread has ended,
+/// or the kernel has no `schedstat` (`CONFIG_SCHED_INFO`).
 pub fn time(root: &HostRoot, thread: i32) -> Option<ThreadTime> {
     let folder = format!("proc/self/task/{thread}");
     let (run_ns, wait_ns) = root.parse(&format!("{folder}/schedstat"), stat::thread_schedule).ok()?;
@@ -24,9 +23,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_computes_is_seen_to_run_in_user_mode() {
+    fn a_thread_that_computes_runs_in_user_mode() {
         let root = HostRoot::live();
-        // The first thread's number is the process's.
+        // The first thread's id is the process id.
         let id = root.link_target("proc/thread-self").unwrap();
         let id: i32 = id.rsplit('/').next().unwrap().parse().unwrap();
         let before = time(&root, id).unwrap();

@@ -1,6 +1,5 @@
-//! What the CPU quota of a control group withholds: `cpu.stat` of the groups
-//! that this process is in (cgroup-v2.rst "CPU Interface Files"; version 1:
-//! Documentation/scheduler/sched-bwc.rst).
+//! CPU quota throttling: `cpu.stat` of the cgroups of this process (cgroup-v2.rst "CPU Interface Files";
+//! version 1: Documentation/scheduler/sched-bwc.rst).
 
 use clearstream_schema::counters::CpuThrottling;
 
@@ -10,12 +9,12 @@ use crate::{limits, parse::text, root::HostRoot};
 #[derive(Debug)]
 pub struct ThrottlingReader {
     root: HostRoot,
-    /// Folders below the root whose group has a quota, with the quota.
+    /// Folders below the root whose cgroup has a quota, with the quota.
     folders: Vec<(String, u64)>,
 }
 
 impl ThrottlingReader {
-    /// Finds the groups of this process that have a quota now.
+    /// Finds the cgroups of this process that currently have a quota.
     pub fn open(root: &HostRoot) -> Self {
         let cgroups = root.parse("proc/self/cgroup", text::cgroups).unwrap_or_default();
         let with_quota = |prefix: &str| -> Vec<(String, u64)> {
@@ -26,14 +25,14 @@ impl ThrottlingReader {
                 .collect()
         };
         let mut folders = with_quota("");
-        // A namespace with a sysfs of its own (a lab's host) hides the hierarchy.
+        // A namespace with its own sysfs (a lab's host) hides the hierarchy.
         if folders.is_empty() && !root.exists("sys/fs/cgroup/cgroup.procs") {
             folders = with_quota("proc/1/root/");
         }
         Self { root: root.clone(), folders }
     }
 
-    /// Counters since the group was made, of the group throttled most.
+    /// Counters since creation of the cgroup, of the one throttled most.
     pub fn read(&self) -> Option<CpuThrottling> {
         let read = |(folder, quota): &(String, u64)| {
             let counters = self.root.parse(&format!("{folder}/cpu.stat"), text::cpu_stat).ok()?;
@@ -63,9 +62,9 @@ mod tests {
     use super::*;
     use crate::root::tests::tree;
 
-    /// The quota of a slice above, as `systemd-run -p CPUQuota=60%` sets it.
+    /// The quota of a parent slice, as set by `systemd-run -p CPUQuota=60%`.
     #[test]
-    fn the_group_above_has_the_quota() {
+    fn the_parent_group_has_the_quota() {
         let (_folder, root) = tree(&[
             ("proc/self/cgroup", "0::/work.slice/job.scope\n"),
             ("sys/fs/cgroup/work.slice/cpu.max", "60000 100000\n"),

@@ -14,17 +14,18 @@ use crate::{
 const CPU: &str = "sys/devices/system/cpu";
 const NODE: &str = "sys/devices/system/node";
 
-/// What one look at the processors and nodes gives.
+/// Processors and nodes of the host.
 #[derive(Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) nodes: Vec<NumaNode>,
     pub(crate) packages: Vec<Package>,
     pub(crate) llc_groups: Vec<LlcGroup>,
+    pub(crate) l2_cache_bytes: Option<u64>,
     pub(crate) processing_units: Vec<ProcessingUnit>,
 }
 
-/// Reads the topology; `allowed` are the units that this process may run on,
-/// all when it is not known.
+/// Reads the topology; `allowed` are the processing units that this process may run on,
+/// all when unknown.
 pub(crate) fn read(root: &HostRoot, allowed: Option<&[u32]>, missing: &mut Missing) -> Topology {
     let online = missing.keep("online processing units", root.parse(&format!("{CPU}/online"), some_cores));
     let present = present(root, missing);
@@ -44,16 +45,18 @@ pub(crate) fn read(root: &HostRoot, allowed: Option<&[u32]>, missing: &mut Missi
         })
         .collect();
     let llc_groups = llc_groups(root, &processing_units, missing);
-    Topology { nodes, packages: packages(&processing_units), llc_groups, processing_units }
+    let packages = packages(&processing_units);
+    let l2_cache_bytes = l2_cache_bytes(root, &processing_units, &packages);
+    Topology { nodes, packages, llc_groups, l2_cache_bytes, processing_units }
 }
 
-/// A list of cores that cannot be empty on a host that runs.
+/// Parses a list of cores that cannot be empty on a running host.
 fn some_cores(text: &str) -> Result<Vec<u32>, ParseError> {
     let cores = cpuset::list(text)?;
     if cores.is_empty() { Err(ParseError::new("at least one core", text.trim())) } else { Ok(cores) }
 }
 
-/// Units that exist, online or not.
+/// Processing units that exist, online or not.
 fn present(root: &HostRoot, missing: &mut Missing) -> Vec<u32> {
     if let Some(present) = missing.keep("processing units", root.parse(&format!("{CPU}/present"), some_cores))
     {
@@ -85,7 +88,7 @@ fn processing_unit(
     let mut unit =
         ProcessingUnit { core, online, package: None, node, core_id: None, siblings: vec![core], allowed };
     if !online {
-        // The topology folder goes with the unit; the node link stays.
+        // The topology folder vanishes with an offline unit; the node link remains.
         unit.node = numbered(root, &format!("{CPU}/cpu{core}"), "node").first().copied();
         return unit;
     }
@@ -94,7 +97,7 @@ fn processing_unit(
     unit.package =
         missing.keep(part(), root.known_number(&format!("{folder}/physical_package_id"))).flatten();
     unit.core_id = missing.keep(part(), root.known_number(&format!("{folder}/core_id"))).flatten();
-    // Both names give the same list; the first is deprecated but older.
+    // Both names have the same list; the first is deprecated but older.
     let siblings = root.parse(&format!("{folder}/thread_siblings_list"), cpuset::list);
     let siblings = match siblings {
         Err(error) if error.is_absent() => root.parse(&format!("{folder}/core_cpus_list"), cpuset::list),
@@ -118,8 +121,8 @@ fn packages(units: &[ProcessingUnit]) -> Vec<Package> {
     packages.into_iter().map(|(package, cores)| Package { package, cores }).collect()
 }
 
-/// Groups by the highest cache level. Units that an earlier group names are
-/// not looked at again: 1024 units cost as many reads as there are groups.
+/// Groups by the highest cache level. Units in an earlier group are not read again: 1024 units cost as many
+/// reads as there are groups.
 fn llc_groups(root: &HostRoot, units: &[ProcessingUnit], missing: &mut Missing) -> Vec<LlcGroup> {
     let mut groups: Vec<LlcGroup> = Vec::new();
     let mut grouped: BTreeSet<u32> = BTreeSet::new();
@@ -137,7 +140,7 @@ fn llc_groups(root: &HostRoot, units: &[ProcessingUnit], missing: &mut Missing) 
             None => {
                 let source = format!("/{CPU}/cpu{}/cache", unit.core);
                 missing.note("last-level caches", source, "the kernel does not describe the caches");
-                // Without a description here there is none for the others.
+                // Without a description here the others have none either.
                 break;
             }
         }
@@ -168,7 +171,7 @@ fn last_level(root: &HostRoot, core: u32) -> Option<Result<LlcGroup, crate::attr
         Ok(_) => vec![core],
         Err(error) => return Some(Err(error)),
     };
-    // Some hypervisors describe a cache without its size.
+    // Some hypervisors report a cache without its size.
     let size_bytes = match root.parse(&format!("{index}/size"), text::cache_bytes) {
         Ok(size) => size,
         Err(error) if error.is_absent() => 0,
@@ -177,10 +180,35 @@ fn last_level(root: &HostRoot, core: u32) -> Option<Result<LlcGroup, crate::attr
     Some(Ok(LlcGroup { level, size_bytes, cores }))
 }
 
+/// Second-level cache per core, the smallest one. Where a package has two kinds of cores one kind comes
+/// first: its first and its last unit represent all.
+fn l2_cache_bytes(root: &HostRoot, units: &[ProcessingUnit], packages: &[Package]) -> Option<u64> {
+    let ends = packages.iter().flat_map(|package| [package.cores.first(), package.cores.last()]);
+    let cores: BTreeSet<u32> = ends.flatten().copied().collect();
+    let sampled = units.iter().filter(|unit| unit.online && cores.contains(&unit.core));
+    sampled.filter_map(|unit| second_level(root, unit)).min()
+}
+
+/// Fraction of a unit's second-level cache per core that shares it.
+fn second_level(root: &HostRoot, unit: &ProcessingUnit) -> Option<u64> {
+    let folder = format!("{CPU}/cpu{}/cache", unit.core);
+    let index = numbered(root, &folder, "index").into_iter().find_map(|index| {
+        let index = format!("{folder}/index{index}");
+        let level = root.number::<u32>(&format!("{index}/level")).ok()?;
+        let holds_data = root.line(&format!("{index}/type")).is_ok_and(|kind| kind != "Instruction");
+        (level == 2 && holds_data).then_some(index)
+    })?;
+    let size = root.parse(&format!("{index}/size"), text::cache_bytes).ok()?;
+    let sharing =
+        root.parse(&format!("{index}/shared_cpu_list"), cpuset::list).map_or(1, |cores| cores.len());
+    let cores = (sharing / unit.siblings.len().max(1)).max(1);
+    Some(size / cores as u64).filter(|size| *size > 0)
+}
+
 fn nodes(root: &HostRoot, online: &[u32], missing: &mut Missing) -> Vec<NumaNode> {
     let numbers = numbered(root, NODE, "node");
     if numbers.is_empty() {
-        missing.note("numa nodes", format!("/{NODE}"), "the kernel describes none: taken as one node");
+        missing.note("numa nodes", format!("/{NODE}"), "the kernel reports none: assumed to be one node");
         let memory =
             |name| root.parse("proc/meminfo", |meminfo| text::memory_bytes(meminfo, name)).unwrap_or(0);
         return vec![NumaNode {
@@ -229,8 +257,8 @@ pub(crate) fn distances_to(nodes: &[NumaNode], target: u32) -> Vec<u32> {
     nodes.iter().map(|node| node.distances.get(place).copied()).collect::<Option<_>>().unwrap_or_default()
 }
 
-/// Hops that belong to these distances: the rank of each among all distances
-/// of the host, so that 0 is local and a hop means the same for every device.
+/// Hop counts of these distances: the rank of each among all distances of the host, so that 0 is local and a
+/// hop means the same for every device.
 pub(crate) fn hops(nodes: &[NumaNode], distances: &[u32]) -> Vec<u32> {
     let steps: BTreeSet<u32> = nodes.iter().flat_map(|node| &node.distances).copied().collect();
     distances

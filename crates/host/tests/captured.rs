@@ -1,6 +1,5 @@
-//! Captured hosts in `fixtures/hosts`, against what hwloc, numactl, lscpu and
-//! ethtool said on them (kept in `extra/` of each bundle) and against the
-//! distance matrix of the 48-core server.
+//! Captured hosts in `fixtures/hosts`, compared with the output of hwloc, numactl, lscpu and ethtool on them
+//! (in `extra/` of each bundle) and with the distance matrix of the 48-core server.
 #![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -26,7 +25,7 @@ impl Host {
         Self { captured, report }
     }
 
-    fn said(&self, tool: &str) -> String {
+    fn tool_output(&self, tool: &str) -> String {
         self.captured.read(&format!("extra/{tool}.txt")).unwrap()
     }
 
@@ -44,7 +43,7 @@ fn numactl_distances(text: &str) -> Vec<Vec<u32>> {
     text.lines()
         .skip_while(|line| !line.starts_with("node distances"))
         .filter_map(|line| line.split_once(':'))
-        .map(|(_, row)| row.split_whitespace().map(|word| word.parse().unwrap()).collect::<Vec<u32>>())
+        .map(|(_, row)| row.split_whitespace().map(|field| field.parse().unwrap()).collect::<Vec<u32>>())
         .filter(|row| !row.is_empty())
         .collect()
 }
@@ -56,7 +55,7 @@ fn lstopo_count(text: &str, object: &str) -> usize {
 
 fn agrees_with_tools(host: &Host) {
     let report = &host.report;
-    let lstopo = host.said("lstopo-no-graphics_of_console");
+    let lstopo = host.tool_output("lstopo-no-graphics_of_console");
     assert_eq!(report.packages.len(), lstopo_count(&lstopo, "Package L#"));
     assert_eq!(report.nodes.len(), lstopo_count(&lstopo, "NUMANode L#"));
     assert_eq!(report.llc_groups.len(), lstopo_count(&lstopo, "L3 L#"));
@@ -64,7 +63,7 @@ fn agrees_with_tools(host: &Host) {
     let cores: std::collections::BTreeSet<_> =
         report.processing_units.iter().map(|unit| (unit.package, unit.siblings.clone())).collect();
     assert_eq!(cores.len(), lstopo_count(&lstopo, " Core L#"));
-    let numactl = host.said("numactl_hardware");
+    let numactl = host.tool_output("numactl_hardware");
     let distances: Vec<Vec<u32>> = report.nodes.iter().map(|node| node.distances.clone()).collect();
     assert_eq!(distances, numactl_distances(&numactl));
     for node in &report.nodes {
@@ -72,17 +71,17 @@ fn agrees_with_tools(host: &Host) {
             .lines()
             .find_map(|line| line.strip_prefix(&format!("node {} cpus: ", node.node)))
             .unwrap();
-        let cpus: Vec<u32> = cpus.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let cpus: Vec<u32> = cpus.split_whitespace().map(|field| field.parse().unwrap()).collect();
         assert_eq!(node.cores, cpus);
         let size = format!("node {} size: {} MB", node.node, node.memory_bytes >> 20);
         assert!(numactl.contains(&size), "{size}");
     }
-    let lscpu = host.said("lscpu");
+    let lscpu = host.tool_output("lscpu");
     assert!(lscpu.contains(report.cpu_model.as_deref().unwrap()));
 }
 
-/// Figure 10 of the 40GE report. The captured guest was given this matrix
-/// with two entries of its last row exchanged: those are not compared.
+/// Figure 10 of the 40GE report. The captured guest had this matrix with two entries of its last row
+/// exchanged: those are not compared.
 #[test]
 fn the_48_core_server_has_the_published_distances() {
     const FIGURE_10: [[u32; 8]; 8] = [
@@ -124,7 +123,7 @@ fn the_nehalem_server_agrees_with_hwloc_and_numactl() {
     assert_eq!(host.report.nodes[0].distances, [10, 21]);
 }
 
-/// eth1 sits on node 5 behind a bridge; ethtool said 8 combined channels.
+/// eth1 is on node 5 behind a bridge; ethtool reported 8 combined channels.
 #[test]
 fn the_several_queues_of_igb_are_found_with_their_interrupts() {
     let host = Host::open("magny-cours-igb");
@@ -134,7 +133,7 @@ fn the_several_queues_of_igb_are_found_with_their_interrupts() {
     assert_eq!(nic.node, Some(5));
     assert_eq!(nic.distances, [22, 16, 16, 16, 16, 10, 22, 16]);
     assert_eq!(nic.hops, [2, 1, 1, 1, 1, 0, 2, 1]);
-    assert!(host.said("ethtool_l_eth1").contains("Combined:\t8"));
+    assert!(host.tool_output("ethtool_l_eth1").contains("Combined:\t8"));
     assert_eq!((nic.receive_queue_count, nic.transmit_queue_count), (8, 8));
     assert_eq!(nic.interrupts, (81..=88).collect::<Vec<_>>());
     for (queue, number) in (81..=88).enumerate() {
@@ -156,7 +155,7 @@ fn the_several_queues_of_igb_are_found_with_their_interrupts() {
     assert!(host.report.pci_devices.iter().any(|device| device.address == "0000:30:00.0"));
 }
 
-/// The virtio interface: queues without a node of its own.
+/// The virtio interface: queues without a NUMA node.
 #[test]
 fn virtio_queues_are_found() {
     let host = Host::open("magny-cours-igb");
@@ -174,14 +173,14 @@ fn virtio_queues_are_found() {
     assert_eq!(directions, [QueueDirection::Receive, QueueDirection::Transmit]);
 }
 
-/// Linux 6.1 has no `ETHTOOL_MSG_RSS_GET`: key and table came by ioctl, an
-/// uneven one (`ethtool -X eth2 weight 3 2 1 1`). `ethtool -x` said the same.
+/// Linux 6.1 has no `ETHTOOL_MSG_RSS_GET`: key and table were read by ioctl, with unequal weights (`ethtool
+/// -X eth2 weight 3 2 1 1`). `ethtool -x` printed the same.
 #[test]
-fn the_receive_hash_of_debian_12_is_what_ethtool_printed() {
+fn the_receive_hash_of_debian_12_matches_ethtool() {
     let host = Host::open("debian-12-virtio-rss");
     assert_eq!(host.report.kernel.release.as_deref(), Some("6.1.0-56-amd64"));
     let rss = host.nic("eth2").rss.as_ref().unwrap();
-    let printed = host.said("ethtool_x_eth2");
+    let printed = host.tool_output("ethtool_x_eth2");
     // "    8:      0     0     1 ..." are entries, the line after the title is the key.
     let entries: Vec<u32> = printed
         .lines()
@@ -197,22 +196,22 @@ fn the_receive_hash_of_debian_12_is_what_ethtool_printed() {
     assert!(printed.starts_with("RX flow hash indirection table for eth2 with 4 RX ring(s)"));
     assert_eq!(rss.queue_count, Some(4));
     for kind in ["tcp4", "udp6"] {
-        let said = host.said(&format!("ethtool_n_{kind}_eth2"));
+        let output = host.tool_output(&format!("ethtool_n_{kind}_eth2"));
         let fields = [("IP SA", 's'), ("IP DA", 'd'), ("src port", 'f'), ("dst port", 'n')];
         let letters: String =
-            fields.iter().filter(|(text, _)| said.contains(text)).map(|(_, letter)| letter).collect();
-        assert_eq!(rss.fields.get(kind), Some(&letters), "{said}");
+            fields.iter().filter(|(text, _)| output.contains(text)).map(|(_, letter)| letter).collect();
+        assert_eq!(rss.fields.get(kind), Some(&letters), "{output}");
     }
 }
 
 /// `ethtool -i` and `-c` of a driver with firmware and of virtio.
 #[test]
-fn driver_and_coalescing_of_debian_12_are_what_ethtool_printed() {
+fn driver_and_coalescing_of_debian_12_match_ethtool() {
     let host = Host::open("debian-12-virtio-rss");
     for name in ["eth0", "eth2"] {
         let nic = host.nic(name);
         let found = nic.driver_information.as_ref().unwrap();
-        let said = host.said(&format!("ethtool_i_{name}"));
+        let output = host.tool_output(&format!("ethtool_i_{name}"));
         for (key, value) in [
             ("driver", Some(&found.name)),
             ("version", found.version.as_ref()),
@@ -220,10 +219,10 @@ fn driver_and_coalescing_of_debian_12_are_what_ethtool_printed() {
             ("bus-info", found.bus.as_ref()),
         ] {
             let line = format!("{key}: {}", value.map_or("", String::as_str));
-            assert!(said.lines().any(|said| said == line), "{line}\n{said}");
+            assert!(output.lines().any(|printed| printed == line), "{line}\n{output}");
         }
-        let said = host.said(&format!("ethtool_c_{name}"));
-        let lines = said.lines().filter_map(|line| line.split_once(": "));
+        let output = host.tool_output(&format!("ethtool_c_{name}"));
+        let lines = output.lines().filter_map(|line| line.split_once(": "));
         let printed: BTreeMap<String, CoalescingValue> = lines
             .filter_map(|(key, value)| {
                 Some((key.to_owned(), CoalescingValue::Number(value.trim().parse().ok()?)))
@@ -238,15 +237,15 @@ fn driver_and_coalescing_of_debian_12_are_what_ethtool_printed() {
     );
 }
 
-/// These bundles hold no ethtool answers and no `/proc/self`.
+/// These bundles contain neither ethtool state nor `/proc/self`.
 #[test]
 fn what_a_bundle_lacks_is_named() {
     for name in ["magny-cours-igb", "nehalem"] {
         let host = Host::open(name);
         let missing = host.missing();
         assert!(missing.contains("ethtool netlink not part of this capture"), "{missing}");
-        assert!(missing.contains("allowed cores /proc/self/status not there"), "{missing}");
-        assert!(missing.contains("kernel release /proc/sys/kernel/osrelease not there"), "{missing}");
+        assert!(missing.contains("allowed cores /proc/self/status not found"), "{missing}");
+        assert!(missing.contains("kernel release /proc/sys/kernel/osrelease not found"), "{missing}");
         assert!(missing.lines().count() < 10, "{missing}");
     }
 }

@@ -1,5 +1,4 @@
-//! The running machine: the report beside what other tools say, and a capture
-//! of it beside itself.
+//! The running machine: the report compared with other tools, and with a capture of the machine.
 #![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeSet, fs, io::Read, path::Path, process::Command, thread, time::Duration};
@@ -15,7 +14,7 @@ use clearstream_schema::{
 };
 use serde_json::Value;
 
-fn said(program: &str, arguments: &[&str]) -> Option<String> {
+fn tool_output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
 }
@@ -24,7 +23,7 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
 fn agrees_with_hwloc_about_this_machine() {
     let report = inspect(&HostRoot::live());
     let count = |kind: &str| {
-        let only = said("lstopo-no-graphics", &["--only", kind]);
+        let only = tool_output("lstopo-no-graphics", &["--only", kind]);
         only.expect("this test compares with hwloc: apt-get install hwloc").lines().count()
     };
     assert_eq!(report.processing_units.iter().filter(|unit| unit.online).count(), count("pu"));
@@ -34,15 +33,15 @@ fn agrees_with_hwloc_about_this_machine() {
     assert_eq!(report.nodes.len(), count("numanode"));
     let names: BTreeSet<_> = report.nics.iter().map(|nic| nic.name.as_str()).collect();
     assert!(names.contains("lo"), "{names:?}");
-    assert_eq!(report.kernel.release.as_deref(), said("uname", &["-r"]).as_deref().map(str::trim));
-    assert_eq!(report.kernel.page_bytes.to_string(), said("getconf", &["PAGE_SIZE"]).unwrap().trim());
-    let cmm = said("sysctl", &["-n", "net.ipv4.tcp_congestion_control"]).unwrap_or_default();
+    assert_eq!(report.kernel.release.as_deref(), tool_output("uname", &["-r"]).as_deref().map(str::trim));
+    assert_eq!(report.kernel.page_bytes.to_string(), tool_output("getconf", &["PAGE_SIZE"]).unwrap().trim());
+    let cmm = tool_output("sysctl", &["-n", "net.ipv4.tcp_congestion_control"]).unwrap_or_default();
     assert!(cmm.is_empty() || report.kernel.congestion_control.as_deref() == Some(cmm.trim()));
 }
 
-/// Counts and free memory differ from one look to the next, and interfaces of
-/// other tests come and go.
-fn lasting(mut report: HostReport) -> HostReport {
+/// Removes what differs between two reports of one machine: counts, free memory, and interfaces that other
+/// tests create and remove.
+fn stable_part(mut report: HostReport) -> HostReport {
     for node in &mut report.nodes {
         node.free_bytes = 0;
     }
@@ -58,25 +57,24 @@ fn lasting(mut report: HostReport) -> HostReport {
 
 const KEEP_NAME: CaptureOptions = CaptureOptions { keep_host_name: true, addresses: Addresses::Replaced };
 
-/// Two looks at one machine, one after the other. Other tests and the kernel
-/// change it in between: congestion controls made of BPF programs and devices
-/// come and go, vectors move. A defect of what is compared shows in every pair
-/// of looks, a change of the machine only in those around it.
-fn alike_in_one_of<T: serde::Serialize>(mut looks: impl FnMut() -> (T, T)) {
+/// Compares two snapshots of one machine, taken in sequence. Other tests and the kernel change it in between:
+/// congestion controls made of BPF programs and devices appear and vanish, vectors move. A defect shows in
+/// every pair of snapshots, a change of the machine only in those around it.
+fn equal_in_one_of<T: serde::Serialize>(mut snapshots: impl FnMut() -> (T, T)) {
     let mut differences = BTreeSet::new();
     for pause in [0, 50, 100, 200, 400, 800, 1600, 3200] {
         thread::sleep(Duration::from_millis(pause));
-        let (one, other) = looks();
+        let (one, other) = snapshots();
         let (one, other) = (serde_json::to_value(one).unwrap(), serde_json::to_value(other).unwrap());
         if one == other {
             return;
         }
         note_differences("", &one, &other, &mut differences);
     }
-    panic!("never alike: {differences:#?}");
+    panic!("never equal: {differences:#?}");
 }
 
-/// The places in which two documents differ, with both values.
+/// Collects the places in which two documents differ, with both values.
 fn note_differences(place: &str, one: &Value, other: &Value, into: &mut BTreeSet<String>) {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
@@ -107,29 +105,29 @@ fn captured(options: CaptureOptions) -> (Vec<u8>, HostReport) {
 fn a_captured_host_gives_the_report_of_the_live_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("host.tar.gz");
-    // To the last count, beside the report made from the same reads.
-    alike_in_one_of(|| {
+    // The report made from the same reads is equal to the last count.
+    equal_in_one_of(|| {
         let (bundle, recorded) = captured(KEEP_NAME);
         fs::write(&path, &bundle).unwrap();
         (inspect(&capture::open(&path).unwrap()), recorded)
     });
     let opened = capture::open(&path).unwrap();
     let recorded = inspect(&opened);
-    let look = folder.path().join("look.tar.gz");
-    alike_in_one_of(|| {
+    let bundle_path = folder.path().join("bundle.tar.gz");
+    equal_in_one_of(|| {
         let mut bundle = Vec::new();
         capture::write_with(&HostRoot::live(), &mut bundle, KEEP_NAME).unwrap();
-        fs::write(&look, &bundle).unwrap();
-        let opened = capture::open(&look).unwrap();
-        (lasting(inspect(&opened)), lasting(inspect(&HostRoot::live())))
+        fs::write(&bundle_path, &bundle).unwrap();
+        let opened = capture::open(&bundle_path).unwrap();
+        (stable_part(inspect(&opened)), stable_part(inspect(&HostRoot::live())))
     });
     let counters = clearstream_host::counters::read(&opened);
     assert!(counters.missing.is_empty(), "{:?}", counters.missing);
-    assert_eq!(said("uname", &["-n"]).unwrap().trim(), recorded.name);
-    // A capture of the captured one is the same host once more.
-    let mut again = Vec::new();
-    capture::write_with(&opened, &mut again, KEEP_NAME).unwrap();
-    fs::write(&path, &again).unwrap();
+    assert_eq!(tool_output("uname", &["-n"]).unwrap().trim(), recorded.name);
+    // A capture of the captured host describes the same host.
+    let mut recaptured = Vec::new();
+    capture::write_with(&opened, &mut recaptured, KEEP_NAME).unwrap();
+    fs::write(&path, &recaptured).unwrap();
     assert_eq!(inspect(&capture::open(&path).unwrap()), recorded);
 }
 
@@ -156,7 +154,7 @@ fn a_bundle_names_neither_the_host_nor_its_addresses() {
     let text = unpacked(&bundle);
     assert!(text.contains("ethtool.json") && text.contains("proc/interrupts"));
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    // A name as short as `vm` is part of many words.
+    // A name as short as `vm` is part of many strings.
     assert!(name.trim().len() < 6 || !text.contains(name.trim()));
     for entry in fs::read_dir("/sys/class/net").unwrap().flatten() {
         let mac = fs::read_to_string(entry.path().join("address")).unwrap_or_default();
@@ -165,15 +163,15 @@ fn a_bundle_names_neither_the_host_nor_its_addresses() {
             "{mac}"
         );
     }
-    let addresses = said("ip", &["-o", "addr"]).unwrap_or_default();
-    for address in addresses.split_whitespace().filter(|word| word.contains('/')) {
+    let addresses = tool_output("ip", &["-o", "addr"]).unwrap_or_default();
+    for address in addresses.split_whitespace().filter(|field| field.contains('/')) {
         let address = address.split('/').next().unwrap();
         assert!(address == "::1" || !text.contains(address), "{address}");
     }
 }
 
 #[test]
-fn says_why_a_file_is_no_capture() {
+fn reports_why_a_file_is_no_capture() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
@@ -200,10 +198,10 @@ fn says_why_a_file_is_no_capture() {
     assert!(refusal(folder.path()).contains("manifest.json"));
 }
 
-/// Routes of this machine (there may be none in a container) come back as they
-/// are where they are kept, and as many where they are replaced.
+/// Routes of this machine (there may be none in a container) are unchanged where addresses are kept, and
+/// equal in number where they are replaced.
 #[test]
-fn a_bundle_holds_what_the_host_routes_by() {
+fn a_bundle_contains_the_routing_state() {
     let read = |options: CaptureOptions| {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("host.tar.gz");
@@ -213,17 +211,17 @@ fn a_bundle_holds_what_the_host_routes_by() {
         opened.routing().unwrap()
     };
     let live = || HostRoot::live().routing().unwrap();
-    alike_in_one_of(|| {
+    equal_in_one_of(|| {
         let kept = read(CaptureOptions { addresses: Addresses::Kept, ..CaptureOptions::default() });
         let live = live();
         ((kept.routes, kept.rules), (live.routes, live.rules))
     });
     let key = AddressKey::of_phrase("together");
-    let alike = CaptureOptions { addresses: Addresses::Alike(key), ..CaptureOptions::default() };
-    alike_in_one_of(|| (read(alike).routes, read(alike).routes));
+    let keyed = CaptureOptions { addresses: Addresses::Keyed(key), ..CaptureOptions::default() };
+    equal_in_one_of(|| (read(keyed).routes, read(keyed).routes));
     let counted = |routing: HostRouting| routing.routes.len();
-    alike_in_one_of(|| (counted(read(alike)), counted(live())));
-    // A gateway that was a neighbour still is one.
+    equal_in_one_of(|| (counted(read(keyed)), counted(live())));
+    // A gateway that was a neighbour is still one.
     let gateways = |routing: &HostRouting| {
         let networks: Vec<_> =
             routing.interfaces.iter().flat_map(|it| &it.addresses).map(|it| it.value.network()).collect();
@@ -233,13 +231,12 @@ fn a_bundle_holds_what_the_host_routes_by() {
         });
         hops.flatten().map(|hop| networks.iter().any(|it| it.contains(hop.via))).collect::<Vec<_>>()
     };
-    alike_in_one_of(|| (gateways(&read(alike)), gateways(&live())));
+    equal_in_one_of(|| (gateways(&read(keyed)), gateways(&live())));
 }
 
-/// A bundle made to write or read outside itself: nothing is unpacked, and
-/// its links lead nowhere.
+/// A bundle made to write or read outside itself: nothing is unpacked, and its links cannot escape.
 #[test]
-fn a_hostile_bundle_stays_in_itself() {
+fn a_hostile_bundle_cannot_escape() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("secret"), "secret").unwrap();
     let path = folder.path().join("hostile.tar.gz");

@@ -1,4 +1,4 @@
-//! Hosts of every shape, made by hand, and the same hosts damaged.
+//! Hand-made hosts of every shape, and the same hosts with damaged files.
 #![allow(clippy::unwrap_used)]
 
 mod tree;
@@ -20,6 +20,7 @@ fn one_socket_is_whole() {
     assert_eq!((report.packages.len(), report.nodes.len(), report.llc_groups.len()), (1, 1, 1));
     assert_eq!(report.llc_groups[0].cores, [0, 1, 2, 3]);
     assert_eq!((report.llc_groups[0].level, report.llc_groups[0].size_bytes), (3, 32 << 20));
+    assert_eq!(report.l2_cache_bytes, Some(1 << 20));
     assert_eq!(report.nodes[0].memory_bytes, 1 << 30);
     assert_eq!(report.kernel.congestion_controls, ["reno", "cubic", "bbr"]);
     assert_eq!(report.kernel.sysctls["net.ipv4.tcp_rmem"], "4096\t131072\t6291456");
@@ -69,7 +70,7 @@ fn an_interface_with_a_dot_beyond_64_units() {
     tree.nic(&shape, "eth0.7", 2, 80);
     let report = inspect(&tree.root());
     let missing = missing(&report);
-    assert!(missing.contains("nic eth0.7 driver answers: ethtool.json: the capture holds none for it\n"));
+    assert!(missing.contains("nic eth0.7 driver state: ethtool.json: the capture contains none for it\n"));
     assert_eq!(missing.lines().filter(|line| !line.contains("payload size")).count(), 1, "{missing}");
     let nic = &report.nics[0];
     assert_eq!((nic.name.as_str(), nic.driver.as_deref()), ("eth0.7", Some("mlx4_core")));
@@ -84,10 +85,9 @@ fn an_interface_with_a_dot_beyond_64_units() {
     assert_eq!(interrupt.counts.iter().collect::<Vec<_>>(), [(&79, &77)]);
 }
 
-/// Gen2 x8 in a Gen3 x16 device; no configuration space, so the payload size
-/// is an assumption and said so.
+/// Gen2 x8 in a Gen3 x16 device; no configuration space, so the payload size is assumed, which is stated.
 #[test]
-fn a_link_below_its_best_shows_its_ceiling() {
+fn a_link_below_its_maximum_shows_its_ceiling() {
     let shape = Shape::default();
     let tree = Tree::new(&shape);
     let folder = tree.nic(&shape, "eth0", 0, 1);
@@ -99,7 +99,7 @@ fn a_link_below_its_best_shows_its_ceiling() {
     assert_eq!((ceiling.raw_bps, ceiling.max_payload_bytes, ceiling.max_payload_known), (32e9, 256, false));
     assert!(
         missing(&report)
-            .contains("maximum payload size: /sys/bus/pci/devices/0000:21:00.0/config: not there")
+            .contains("maximum payload size: /sys/bus/pci/devices/0000:21:00.0/config: not found")
     );
 
     // PCI Express capability at 0x40, Device Control: MPS 128, MRRS 512.
@@ -132,8 +132,8 @@ fn a_device_without_a_node_has_none_and_no_distances() {
     assert!(report.interrupts.iter().all(|interrupt| interrupt.node.is_none()));
 }
 
-/// More than 1024 units: masks of 40 words. The time that a report takes is
-/// that of the files it reads, so their number is what is bounded here.
+/// More than 1024 units: masks of 40 words. The time of a report is that of the files it reads, so their
+/// number is what is bounded here.
 #[test]
 fn a_thousand_units_and_more() {
     let shape = Shape {
@@ -161,7 +161,20 @@ fn a_thousand_units_and_more() {
     let is_file = |entry: &tar::Entry<'_, _>| entry.header().entry_type().is_file() && entry.size() > 0;
     let read_count = tar.entries().unwrap().filter(|entry| is_file(entry.as_ref().unwrap())).count();
     // Three per unit, three per vector, two per queue, and the rest.
-    assert!(read_count < 3 * 1280 + 5 * 64 + 200, "{read_count} files");
+    assert!(read_count < 3 * 1280 + 5 * 64 + 300, "{read_count} files");
+}
+
+/// Threads of a core share its cache; cores that share one have a fraction of it each, and the core with the
+/// least decides.
+#[test]
+fn second_level_caches_are_counted_per_core() {
+    let threads = Tree::new(&Shape { threads_per_core: 2, ..Shape::default() });
+    assert_eq!(inspect(&threads.root()).l2_cache_bytes, Some(1 << 20));
+    // Cores 0 and 1 with a cache each, 2 and 3 as a cluster of four on 2 MiB.
+    let clusters = Tree::new(&Shape::default());
+    let cache = "sys/devices/system/cpu/cpu3/cache/index2";
+    clusters.file(&format!("{cache}/size"), "2048K\n").file(&format!("{cache}/shared_cpu_list"), "0-3\n");
+    assert_eq!(inspect(&clusters.root()).l2_cache_bytes, Some(512 << 10));
 }
 
 #[test]
@@ -189,7 +202,7 @@ fn quotas_and_containers_of_both_versions() {
 }
 
 #[test]
-fn interfaces_of_another_namespace_are_not_taken_for_ours() {
+fn interfaces_of_another_namespace_are_skipped() {
     let shape = Shape::default();
     let tree = Tree::new(&shape);
     tree.nic(&shape, "eth0", 0, 1);
@@ -241,7 +254,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Damage to any few files is no panic, and what goes with a lost file is named.
+    /// Damage to a few files causes no panic, and what is lost with a file is named.
     #[test]
     fn damaged_hosts_are_still_described(
         damages in proptest::collection::vec((any::<proptest::sample::Index>(), damage()), 1..6)
@@ -283,8 +296,8 @@ proptest! {
     }
 }
 
-/// Each file of a host taken away alone: the report says what went with it,
-/// unless a host may well lack that file.
+/// Each file of a host removed alone: the report names what is missing without it, unless a host may lack
+/// that file.
 #[test]
 fn every_single_missing_file_is_named() {
     const MAY_LACK: &[&str] = &[

@@ -9,20 +9,20 @@ use clearstream_schema::{
 };
 use serde_json::Value;
 
-use crate::{Bench, ImproveError};
+use crate::{ImproveError, Testbed};
 
-/// Keys that say how long and how often is measured, not what flows.
+/// Keys of the measurement's length and rate, not of the flow.
 const KEYS_OF_THE_MEASUREMENT: [&str; 5] = ["duration", "bytes", "warm-up", "interval", "direction"];
 
-/// Changes worth a trial: the remedies of the primary cause, then those of the
-/// secondary ones, then the experiment that an unclear diagnosis asks for, then
+/// Changes worth a comparison: the remedies of the primary cause, then those of the
+/// secondary ones, then the experiment that an unclear diagnosis requests, then
 /// the scheduler's own choice where the flow's threads were pinned (first, when
 /// a core is what limits).
 ///
 /// # Errors
-/// When a host cannot be asked for a setting's present value.
-pub fn candidates<B: Bench + ?Sized>(
-    bench: &mut B,
+/// When a host cannot be queried for a setting's present value.
+pub fn candidates<B: Testbed + ?Sized>(
+    testbed: &mut B,
     diagnosis: &Diagnosis,
     config: &FlowConfig,
 ) -> Result<Vec<Candidate>, ImproveError> {
@@ -42,7 +42,7 @@ pub fn candidates<B: Bench + ?Sized>(
     }
     for finding in primary.into_iter().chain(&diagnosis.secondary) {
         for remedy in &finding.remedies {
-            of_remedy(bench, remedy, finding, config)?.into_iter().for_each(&mut add);
+            of_remedy(testbed, remedy, finding, config)?.into_iter().for_each(&mut add);
         }
     }
     if let Verdict::Unknown { because, experiment } = &diagnosis.primary {
@@ -53,15 +53,15 @@ pub fn candidates<B: Bench + ?Sized>(
     Ok(found)
 }
 
-/// The hosts' own congestion control, where the flow was given another one.
+/// The hosts' own congestion control, where the flow requested another.
 fn default_congestion_control(config: &FlowConfig) -> Candidate {
     let key = "congestion-control".to_owned();
     let keys = if config.congestion_control.is_some() { vec![(key, Value::Null)] } else { Vec::new() };
     of_options(&keys, "the congestion control was chosen by hand; the host's own may do better")
 }
 
-fn of_remedy<B: Bench + ?Sized>(
-    bench: &mut B,
+fn of_remedy<B: Testbed + ?Sized>(
+    testbed: &mut B,
     remedy: &Remedy,
     finding: &Finding,
     config: &FlowConfig,
@@ -70,14 +70,14 @@ fn of_remedy<B: Bench + ?Sized>(
     Ok(match remedy {
         Remedy::RaiseSysctl { end, name, field, at_least } => {
             let setting = Setting::Sysctl(name.clone());
-            let current = bench.read(*end, &setting)?;
+            let current = testbed.read(*end, &setting)?;
             raised(*end, name, current, *field as usize, *at_least, reason).into_iter().collect()
         }
         Remedy::ChangeFlow { key, value } => vec![of_options(&[(key.clone(), value.clone())], reason)],
         Remedy::MoveThread { role, to_cores, .. } => moved(*role, to_cores, config, reason),
         Remedy::SetMtu { end, interface: Some(interface), mtu_bytes } => {
             let setting = Setting::Link { interface: interface.clone(), attribute: LinkAttribute::Mtu };
-            let current = bench.read(*end, &setting)?;
+            let current = testbed.read(*end, &setting)?;
             let step = Step {
                 setting,
                 current,
@@ -86,8 +86,8 @@ fn of_remedy<B: Bench + ?Sized>(
                 effect: Effect::LinkFlap,
             };
             vec![Candidate {
-                id: format!("mtu-{}-{interface}-{mtu_bytes}", word(*end)),
-                title: format!("MTU of {interface} at the {} {mtu_bytes}", word(*end)),
+                id: format!("mtu-{}-{interface}-{mtu_bytes}", label(*end)),
+                title: format!("MTU of {interface} at the {} {mtu_bytes}", label(*end)),
                 reason: reason.clone(),
                 changes: vec![Change::Setting { end: *end, step }],
             }]
@@ -130,8 +130,8 @@ fn raised(
         effect: Effect::NewSockets,
     };
     Some(Candidate {
-        id: format!("{name}-{}: {desired}", word(end)),
-        title: format!("{name} = {desired} at the {}", word(end)),
+        id: format!("{name}-{}: {desired}", label(end)),
+        title: format!("{name} = {desired} at the {}", label(end)),
         reason: reason.to_owned(),
         changes: vec![Change::Setting { end, step }],
     })
@@ -197,7 +197,7 @@ fn unpinned(config: &FlowConfig) -> Candidate {
     of_options(&keys, "the cores were chosen by hand; the scheduler may do better")
 }
 
-fn word(end: End) -> &'static str {
+fn label(end: End) -> &'static str {
     match end {
         End::Client => "client",
         End::Server => "server",

@@ -1,4 +1,4 @@
-//! What is in force on the hosts because of the loop, and taking it back.
+//! Settings that the loop has changed on the hosts, and their reversal.
 
 use clearstream_schema::{
     diagnosis::End,
@@ -8,41 +8,41 @@ use clearstream_schema::{
 };
 use serde_json::Value;
 
-use crate::{Bench, ImproveError};
+use crate::{ImproveError, Testbed};
 
-/// The hosts, and which changes are in force on them.
+/// The hosts, and which changes are in effect on them.
 pub(crate) struct State<'a, B> {
-    pub(crate) bench: &'a mut B,
-    /// Candidates in force, oldest first, each with its journals.
+    pub(crate) testbed: &'a mut B,
+    /// Candidates in effect, oldest first, each with its journals.
     applied: Vec<(String, Vec<KeptJournal>)>,
     /// Journals that are no longer pending.
     final_journals: Vec<(End, String)>,
 }
 
-impl<'a, B: Bench> State<'a, B> {
-    pub(crate) fn new(bench: &'a mut B) -> Self {
-        Self { bench, applied: Vec::new(), final_journals: Vec::new() }
+impl<'a, B: Testbed> State<'a, B> {
+    pub(crate) fn new(testbed: &'a mut B) -> Self {
+        Self { testbed, applied: Vec::new(), final_journals: Vec::new() }
     }
 
-    /// Journals in force, oldest first.
+    /// Journals in effect, oldest first.
     pub(crate) fn journals(&self) -> Vec<KeptJournal> {
         self.applied.iter().flat_map(|(_, journals)| journals.clone()).collect()
     }
 
-    /// Applies the settings of a candidate; nothing when they are in force.
+    /// Applies the settings of a candidate; nothing when they are in effect.
     /// All hosts or none.
-    pub(crate) fn put_in_force(&mut self, candidate: &Candidate) -> Result<(), ImproveError> {
+    pub(crate) fn apply(&mut self, candidate: &Candidate) -> Result<(), ImproveError> {
         if self.applied.iter().any(|(id, _)| *id == candidate.id) {
             return Ok(());
         }
         self.applied.push((candidate.id.clone(), Vec::new()));
-        let names = self.bench.names();
+        let names = self.testbed.names();
         for end in [End::Client, End::Server] {
             let steps: Vec<Step> = settings(candidate, end).cloned().collect();
             if steps.is_empty() {
                 continue;
             }
-            match self.bench.apply(end, &steps) {
+            match self.testbed.apply(end, &steps) {
                 Ok(Some(journal)) => {
                     let host = if end == End::Client { names.0.clone() } else { names.1.clone() };
                     if let Some((_, journals)) = self.applied.last_mut() {
@@ -51,7 +51,7 @@ impl<'a, B: Bench> State<'a, B> {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    self.take_back(candidate)?;
+                    self.revert(candidate)?;
                     return Err(error);
                 }
             }
@@ -59,40 +59,40 @@ impl<'a, B: Bench> State<'a, B> {
         Ok(())
     }
 
-    /// Makes what is in force final: until then it is restored when this program
+    /// Commits the effective settings: until then they are restored when this program
     /// dies.
     pub(crate) fn keep_all(&mut self) -> Result<(), ImproveError> {
         for KeptJournal { end, journal, .. } in self.journals() {
             let entry = (end, journal);
             if !self.final_journals.contains(&entry) {
-                self.bench.keep(entry.0, &entry.1)?;
+                self.testbed.keep(entry.0, &entry.1)?;
                 self.final_journals.push(entry);
             }
         }
         Ok(())
     }
 
-    /// Takes the settings of a candidate back; nothing when they are not in force.
-    pub(crate) fn take_back(&mut self, candidate: &Candidate) -> Result<(), ImproveError> {
+    /// Reverts the settings of a candidate; nothing when they are not effective.
+    pub(crate) fn revert(&mut self, candidate: &Candidate) -> Result<(), ImproveError> {
         let Some(place) = self.applied.iter().position(|(id, _)| *id == candidate.id) else {
             return Ok(());
         };
         let (_, journals) = self.applied.remove(place);
-        self.revert(journals)
+        self.revert_journals(journals)
     }
 
-    /// Takes everything back, the newest first.
-    pub(crate) fn take_all_back(&mut self) -> Result<(), ImproveError> {
+    /// Reverts all changes, the newest first.
+    pub(crate) fn revert_all(&mut self) -> Result<(), ImproveError> {
         while let Some((_, journals)) = self.applied.pop() {
-            self.revert(journals)?;
+            self.revert_journals(journals)?;
         }
         Ok(())
     }
 
-    fn revert(&mut self, journals: Vec<KeptJournal>) -> Result<(), ImproveError> {
+    fn revert_journals(&mut self, journals: Vec<KeptJournal>) -> Result<(), ImproveError> {
         for KeptJournal { end, host, journal } in journals.into_iter().rev() {
-            if let Err(source) = self.bench.revert(end, &journal) {
-                return Err(ImproveError::InForce { host, journal, source: Box::new(source) });
+            if let Err(source) = self.testbed.revert(end, &journal) {
+                return Err(ImproveError::StillEffective { host, journal, source: Box::new(source) });
             }
         }
         Ok(())
@@ -146,7 +146,7 @@ pub(crate) fn each_alone(candidates: &[Candidate]) -> Vec<Candidate> {
     candidates.iter().enumerate().filter_map(alone).collect()
 }
 
-/// What a change changes, as a text that is the same for the same place.
+/// Key of a change, the same for the same place.
 fn place(change: &Change) -> (Option<End>, Value) {
     match change {
         Change::Option { key, .. } => (None, Value::String(key.clone())),

@@ -1,4 +1,4 @@
-//! The real bench: a client and a server with agents.
+//! The real testbed: a client and a server with agents.
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
@@ -15,13 +15,13 @@ use clearstream_schema::{
 };
 use clearstream_workload::{CLIENT, HostSet, SERVER};
 
-use crate::{Bench, ImproveError};
+use crate::{ImproveError, Testbed};
 
-/// Time that starting, connecting and stopping a run takes beside measuring.
+/// Time that starting, connecting and stopping a run takes in addition to measuring.
 const OVERHEAD: Duration = Duration::from_millis(600);
 
 /// The client and the server of a set of hosts.
-pub struct PeersBench<'a> {
+pub struct PeersTestbed<'a> {
     hosts: HostSet<'a>,
     /// Both as plans name them.
     ends: (PlanHost, PlanHost),
@@ -29,8 +29,8 @@ pub struct PeersBench<'a> {
     goal: Option<BitRate>,
 }
 
-impl<'a> PeersBench<'a> {
-    /// Looks at both hosts first. `goal` is the rate that is wanted, as much as
+impl<'a> PeersTestbed<'a> {
+    /// Inspects both hosts first. `goal` is the desired rate, the maximum that
     /// the path carries when absent.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ fn plan_host(peer: &mut Peer) -> Result<PlanHost, PeerError> {
     Ok(PlanHost { name, kernel: kernel.release.unwrap_or_default() })
 }
 
-impl Bench for PeersBench<'_> {
+impl Testbed for PeersTestbed<'_> {
     fn names(&self) -> (String, String) {
         let name = |role: &str| {
             let host = self.hosts.iter().find(|host| host.role == role);
@@ -79,14 +79,14 @@ impl Bench for PeersBench<'_> {
         stop: &AtomicBool,
         on_step: &mut dyn FnMut(&str, Duration),
     ) -> Result<Diagnosis, ImproveError> {
-        let plan = clearstream_diagnose::Plan {
+        let options = clearstream_diagnose::GatherOptions {
             flow: config.clone(),
             budget: self.diagnosis_budget.min(budget),
             goal: self.goal,
         };
         let mut last = String::new();
         let evidence =
-            clearstream_diagnose::gather(&mut self.hosts, &plan, stop, &mut |event| match event {
+            clearstream_diagnose::gather(&mut self.hosts, &options, stop, &mut |event| match event {
                 GatherEvent::Step { what, left } => {
                     on_step(&what, left);
                     last = what;

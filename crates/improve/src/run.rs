@@ -14,39 +14,40 @@ use clearstream_schema::{
 };
 
 use crate::{
-    Bench, ImproveError, candidates,
+    ImproveError, Testbed, candidates,
+    comparison::{self, LEAST_PAIRS, LEVEL, Outcome, Rule, measure},
     kept::{State, each_alone, together, with_options},
-    trial::{self, LEAST_PAIRS, LEVEL, Outcome, Rule, measure},
 };
 
-/// How the loop works.
+/// Settings of the loop.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Pairs of runs, with and without, per change: at least four; seven can prove
-    /// a gain. One that they show but do not prove is measured for as many again,
+    /// Pairs of runs (baseline, treatment) per change: at least four; seven can prove
+    /// a gain. One that they show but do not prove is measured for as many more,
     /// twice at most.
     pub pairs: u32,
     /// A gain below it does not matter: 0.02 for 2 %.
     pub threshold_ratio: f64,
-    /// Time for everything: diagnoses, trials and the last comparison.
+    /// Total time: diagnoses, comparisons and the last comparison.
     pub budget: Duration,
     /// Of the order within pairs.
     pub seed: u64,
 }
 
-/// Why changes that each proved nothing are tried together once.
+/// Reason for trying changes together once that each proved nothing.
 const CLOSE_LIMITS: &str =
     "each of these alone proved nothing: limits that lie close to each other hide one another";
 
-/// Why changes that were kept together are each tried once more.
-const NEEDED: &str = "beside the others that were kept with it: it goes where the runs show no gain";
+/// Reason for trying each of the changes once more that were kept together.
+const NEEDED: &str =
+    "measured against the others that were kept with it: it is reverted where the runs show no gain";
 
-/// What happens meanwhile.
+/// Progress events.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// What limits the path is being found out.
+    /// A diagnosis is running.
     Diagnosing {
-        /// What is done for it.
+        /// Its current step.
         what: &'a str,
         /// Time left at most.
         left: Duration,
@@ -78,10 +79,10 @@ pub enum Event<'a> {
 /// Improves the path for a flow, one change at a time.
 ///
 /// # Errors
-/// When a host is lost or changes cannot be taken back. A change that a host
+/// When a host is lost or changes cannot be reverted. A change that a host
 /// refuses is a step with [`Verdict::Failed`].
-pub fn run<B: Bench>(
-    bench: &mut B,
+pub fn run<B: Testbed>(
+    testbed: &mut B,
     config: &FlowConfig,
     options: &Options,
     stop: &AtomicBool,
@@ -90,7 +91,7 @@ pub fn run<B: Bench>(
     if options.pairs < LEAST_PAIRS {
         return Err(ImproveError::TooFewPairs { pairs: options.pairs, least: LEAST_PAIRS });
     }
-    let (client, server) = bench.names();
+    let (client, server) = testbed.names();
     let mut found = Improvement {
         schema: IMPROVEMENT_SCHEMA.to_owned(),
         version: 1,
@@ -100,7 +101,7 @@ pub fn run<B: Bench>(
             pair_count: options.pairs,
             threshold_ratio: options.threshold_ratio,
             level_ratio: LEVEL,
-            look_count: trial::LOOKS,
+            look_count: comparison::ANALYSES,
             seed: options.seed,
         },
         requested: config.clone(),
@@ -115,13 +116,13 @@ pub fn run<B: Bench>(
         next_step: None,
         notices: Vec::new(),
     };
-    let until = bench.now() + options.budget;
-    let mut state = State::new(bench);
+    let until = testbed.now() + options.budget;
+    let mut state = State::new(testbed);
     let looped =
         Loop { options, stop, until }.all(&mut state, &mut found, on_event).and_then(|()| state.keep_all());
     if looped.is_err() {
         // The error is returned; hosts are left as they were if they can be reached.
-        state.take_all_back()?;
+        state.revert_all()?;
     }
     looped?;
     found.journals = state.journals();
@@ -129,12 +130,12 @@ pub fn run<B: Bench>(
 }
 
 /// Fruitless diagnoses in a row that end the loop.
-const LOOKS: u32 = 2;
+const FRUITLESS: u32 = 2;
 /// The same where the limit is not known, or other processes hide it: that may
 /// pass.
-const LOOKS_UNKNOWN: u32 = 3;
+const FRUITLESS_UNKNOWN: u32 = 3;
 
-/// What would tell more, where the limit is not known.
+/// Suggested next step, where the limit is not known.
 fn next_step(diagnosis: &Diagnosis) -> Option<String> {
     match &diagnosis.primary {
         Limit::Unknown { experiment, .. } => Some(experiment.question.clone()),
@@ -142,14 +143,14 @@ fn next_step(diagnosis: &Diagnosis) -> Option<String> {
     }
 }
 
-/// Why no further diagnosis is made, after so many fruitless ones.
-fn end_of_looks(diagnosis: &Diagnosis, fruitless: u32) -> Option<LoopEnd> {
+/// Reason for ending after a number of fruitless diagnoses.
+fn end_after(diagnosis: &Diagnosis, fruitless: u32) -> Option<LoopEnd> {
     let (most, end) = match &diagnosis.primary {
-        Limit::Unknown { .. } => (LOOKS_UNKNOWN, LoopEnd::LimitUnknown),
+        Limit::Unknown { .. } => (FRUITLESS_UNKNOWN, LoopEnd::LimitUnknown),
         Limit::Found(finding) if matches!(finding.cause, Cause::Contention { .. }) => {
-            (LOOKS_UNKNOWN, LoopEnd::LimitUnknown)
+            (FRUITLESS_UNKNOWN, LoopEnd::LimitUnknown)
         }
-        Limit::Found(_) => (LOOKS, LoopEnd::NothingLeft),
+        Limit::Found(_) => (FRUITLESS, LoopEnd::NothingLeft),
     };
     (fruitless >= most).then_some(end)
 }
@@ -161,7 +162,7 @@ struct Loop<'a> {
 }
 
 impl Loop<'_> {
-    fn all<B: Bench>(
+    fn all<B: Testbed>(
         &self,
         state: &mut State<'_, B>,
         found: &mut Improvement,
@@ -187,7 +188,7 @@ impl Loop<'_> {
     }
 
     /// Diagnoses and tries until nothing is left.
-    fn steps<B: Bench>(
+    fn steps<B: Testbed>(
         &self,
         state: &mut State<'_, B>,
         found: &mut Improvement,
@@ -200,11 +201,11 @@ impl Loop<'_> {
         // Diagnoses in a row that named nothing that was not tried yet.
         let mut fruitless = 0;
         'diagnosed: loop {
-            if let Some(end) = self.over(state.bench) {
+            if let Some(end) = self.over(state.testbed) {
                 return Ok(end);
             }
-            let left = self.until.saturating_duration_since(state.bench.now());
-            let diagnosis = state.bench.diagnose(&found.kept, left, self.stop, &mut |what, left| {
+            let left = self.until.saturating_duration_since(state.testbed.now());
+            let diagnosis = state.testbed.diagnose(&found.kept, left, self.stop, &mut |what, left| {
                 on_event(Event::Diagnosing { what, left });
             })?;
             if self.stop.load(Ordering::Relaxed) {
@@ -215,11 +216,11 @@ impl Loop<'_> {
             found.observed_bps = Some(diagnosis.observed_bps).filter(|bps| *bps > 0.0);
             found.next_step = next_step(&diagnosis);
             let mut tried_now = false;
-            for candidate in candidates(state.bench, &diagnosis, &found.kept)? {
+            for candidate in candidates(state.testbed, &diagnosis, &found.kept)? {
                 if tried.contains(&candidate.id) {
                     continue;
                 }
-                if let Some(end) = self.over(state.bench) {
+                if let Some(end) = self.over(state.testbed) {
                     return Ok(end);
                 }
                 // The comparison at the end is needed once something was kept.
@@ -235,7 +236,7 @@ impl Loop<'_> {
                     Verdict::Kept => {
                         found.kept = with_options(&found.kept, &candidate)?;
                         kept.push(candidate);
-                        // The limit is another one now: they may help after all.
+                        // The limit has changed: they may help after all.
                         tried.retain(|id| near.iter().all(|candidate| candidate.id != *id));
                         near.clear();
                         continue 'diagnosed;
@@ -247,9 +248,9 @@ impl Loop<'_> {
             let all = together(&near, CLOSE_LIMITS);
             if near.len() < 2 || tried.contains(&all.id) {
                 fruitless = if tried_now { 0 } else { fruitless + 1 };
-                match end_of_looks(&diagnosis, fruitless) {
+                match end_after(&diagnosis, fruitless) {
                     Some(end) => return Ok(end),
-                    // What was tried did not help: the limit may show better now.
+                    // The tried changes did not help: the limit may be clearer now.
                     None => continue 'diagnosed,
                 }
             }
@@ -268,10 +269,10 @@ impl Loop<'_> {
         }
     }
 
-    /// Of changes that were kept together those that matter beside the others:
-    /// each is measured against being without it, and taken out where the runs
+    /// Of changes that were kept together those that matter in addition to the others:
+    /// each is measured against being without it, and reverted where the runs
     /// show no gain. Those that time does not suffice for stay.
-    fn needed<B: Bench>(
+    fn needed<B: Testbed>(
         &self,
         state: &mut State<'_, B>,
         found: &mut Improvement,
@@ -283,8 +284,8 @@ impl Loop<'_> {
         let base = found.kept.clone();
         let mut members = each_alone(members);
         found.kept = with_options(&base, all)?;
-        state.take_back(all)?;
-        members.iter().try_for_each(|member| state.put_in_force(member))?;
+        state.revert(all)?;
+        members.iter().try_for_each(|member| state.apply(member))?;
         for at in (0..members.len()).rev() {
             if !self.has_time(state, found, 2) {
                 break;
@@ -298,7 +299,7 @@ impl Loop<'_> {
                 Some(_) => gain.is_some_and(|gain| gain >= 1.0 + self.options.threshold_ratio),
             };
             if is_needed {
-                state.put_in_force(&member)?;
+                state.apply(&member)?;
                 found.kept = with_options(&found.kept, &member)?;
                 members.insert(at, member);
             }
@@ -306,24 +307,24 @@ impl Loop<'_> {
         Ok(members)
     }
 
-    fn over<B: Bench>(&self, bench: &B) -> Option<LoopEnd> {
+    fn over<B: Testbed>(&self, testbed: &B) -> Option<LoopEnd> {
         if self.stop.load(Ordering::Relaxed) {
             Some(LoopEnd::Stopped)
         } else {
-            (bench.now() >= self.until).then_some(LoopEnd::TimeOver)
+            (testbed.now() >= self.until).then_some(LoopEnd::TimeOver)
         }
     }
 
-    /// Time suffices for so many trials with the least number of pairs that can prove anything.
-    fn has_time<B: Bench>(&self, state: &State<'_, B>, found: &Improvement, trials: usize) -> bool {
-        let pairs = trial::proving_pairs(self.options.pairs);
-        let runs = pairs.saturating_mul(2).saturating_mul(trials as u32);
-        let needed = state.bench.run_time(&found.kept).saturating_mul(runs);
-        state.bench.now() + needed <= self.until
+    /// Time suffices for so many comparisons with the least number of pairs that can prove anything.
+    fn has_time<B: Testbed>(&self, state: &State<'_, B>, found: &Improvement, comparisons: usize) -> bool {
+        let pairs = comparison::proving_pairs(self.options.pairs);
+        let runs = pairs.saturating_mul(2).saturating_mul(comparisons as u32);
+        let needed = state.testbed.run_time(&found.kept).saturating_mul(runs);
+        state.testbed.now() + needed <= self.until
     }
 
     /// Measures one change and notes it; `None` when it was stopped.
-    fn step<B: Bench>(
+    fn step<B: Testbed>(
         &self,
         state: &mut State<'_, B>,
         found: &mut Improvement,
@@ -371,10 +372,10 @@ impl Loop<'_> {
         }
     }
 
-    /// Everything kept against the beginning, in pairs again: the steps were
+    /// All kept changes against the initial state, in pairs: the steps were
     /// measured at different times, and each against the one before it. It also
     /// leaves one journal per host instead of one per step.
-    fn confirm<B: Bench>(
+    fn confirm<B: Testbed>(
         &self,
         state: &mut State<'_, B>,
         found: &mut Improvement,
@@ -382,14 +383,14 @@ impl Loop<'_> {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), ImproveError> {
         on_event(Event::Confirming);
-        let all = together(kept, "everything that was kept, against the flow and the hosts as they were");
-        state.take_all_back()?;
+        let all = together(kept, "all kept changes, against the initial flow and hosts");
+        state.revert_all()?;
         let outcome =
             measure(state, &found.requested, &all, self.rule(0), self.stop, &mut |pair, with, summary| {
                 on_event(Event::Run { pair, with, summary });
             })?;
         // Each step was proven by itself: they stay whatever this shows.
-        state.put_in_force(&all)?;
+        state.apply(&all)?;
         if let Some(outcome) = outcome.filter(|outcome| !outcome.after.goodput_bps.is_empty()) {
             found.before = outcome.before;
             found.after = outcome.after;

@@ -6,7 +6,7 @@ mod formula;
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_improve::{Bench, Event, Options, run};
+use clearstream_improve::{Event, Options, Testbed, run};
 use clearstream_schema::{
     diagnosis::End,
     flow::FlowConfig,
@@ -77,7 +77,7 @@ fn limits_that_hide_one_another_are_removed_together() {
     assert!(!all.contains(WMEM), "{all}");
     let reached = clearstream_stats::median(&found.after.goodput_bps).unwrap();
     assert!(reached > 0.9 * 19e9, "{reached}");
-    // What was tried with them and does nothing goes again.
+    // Changes among them without effect are reverted.
     let together = found.steps.iter().find(|step| step.candidate.title.contains("; ")).unwrap();
     assert!(together.candidate.title.contains("dscp 8"), "{}", together.candidate.title);
     assert_eq!(found.kept.dscp, FlowConfig::default().dscp);
@@ -95,15 +95,15 @@ fn a_healthy_path_is_left_alone() {
     assert_eq!(found.end, LoopEnd::NothingLeft);
 }
 
-/// What is not known is not called nothing: it is looked for again, then said.
+/// An unknown limit does not end the loop as `NothingLeft`: the diagnosis is repeated, then reported.
 #[test]
-fn an_unknown_limit_is_looked_for_again_and_said() {
+fn the_diagnosis_of_an_unknown_limit_is_repeated_and_reported() {
     let mut model = Model { unknown: true, ..Model::new() };
     let stop = AtomicBool::new(false);
     let found = run(&mut model, &FlowConfig::default(), &options(), &stop, &mut |_| {}).unwrap();
     assert_eq!((found.end, model.diagnoses), (LoopEnd::LimitUnknown, 3));
     assert!(found.limit.unwrap().starts_with("not known"));
-    // What was measured, and what would tell more.
+    // The measured goodput, and the suggested next step.
     assert_eq!(found.observed_bps, Some(1e9));
     assert!(found.next_step.is_some_and(|step| !step.is_empty()));
     // While there is time only.
@@ -133,9 +133,9 @@ fn the_budget_is_the_time_of_everything() {
     }
 }
 
-/// A change that did not help: the limit is looked for once more.
+/// A change that did not help: the diagnosis is repeated once.
 #[test]
-fn after_a_change_that_did_not_help_it_looks_again() {
+fn after_a_change_that_did_not_help_it_repeats_the_diagnosis() {
     let mut model = Model { refuses: true, ..Model::new() };
     let stop = AtomicBool::new(false);
     let config = FlowConfig::default().with("congestion-control", "bbr".into()).unwrap();
@@ -186,7 +186,7 @@ fn the_order_within_pairs_varies_and_both_sides_are_measured_as_often() {
 }
 
 #[test]
-fn what_is_shown_and_not_proven_is_measured_again_and_what_shows_nothing_is_not() {
+fn an_unproven_gain_gets_more_pairs_and_no_gain_gets_none() {
     let stop = AtomicBool::new(false);
     let mut counts = Vec::new();
     for seed in 1..=20 {
@@ -195,7 +195,7 @@ fn what_is_shown_and_not_proven_is_measured_again_and_what_shows_nothing_is_not(
         for step in &found.steps {
             let count = step.before.goodput_bps.len();
             assert_eq!((count, count % 7), (step.after.goodput_bps.len(), 0));
-            // Before 21 pairs, it ended because it was clear or nothing was to be seen.
+            // Before 21 pairs, it ended because the result was clear or there was no gain.
             if count < 21 && step.verdict == Decision::NotProven {
                 assert!(step.gain_ratio.unwrap() < 1.02, "{step:?}");
             }
@@ -227,8 +227,8 @@ fn the_whole_value_of_a_sysctl_is_kept_but_for_the_number_that_was_raised() {
     assert_eq!(step.desired.as_deref(), Some("4096 16384 67108864"));
 }
 
-/// Trials of the one change of a path that walks up and down by as much as 8 %
-/// from run to run: how many were kept, called worse, and made.
+/// Comparisons of the one change of a path that walks up and down by as much as 8 %
+/// from run to run: number of kept, worse and all candidates.
 fn drifting(change: f64, rounds: u64) -> (usize, usize, usize) {
     let stop = AtomicBool::new(false);
     let (mut kept, mut worse, mut all) = (0, 0, 0);
@@ -247,7 +247,7 @@ fn drifting(change: f64, rounds: u64) -> (usize, usize, usize) {
     (kept, worse, all)
 }
 
-/// Three looks at 0.0221 err in 5 % of trials at most; of those one half is a gain.
+/// Three analyses at 0.0221 err in 5 % of comparisons at most; of those one half is a gain.
 #[test]
 fn a_change_that_does_nothing_on_a_drifting_path_is_seldom_claimed() {
     let (kept, worse, all) = drifting(1.0, 2000);

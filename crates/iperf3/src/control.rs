@@ -1,5 +1,5 @@
-//! The control connection: bounded waits around the machines, which know no
-//! clock. The peer has a deadline for everything that it has to say.
+//! The control connection: timeouts around the state machines, which have no clock. Every message of the peer
+//! has a deadline.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -11,22 +11,22 @@ use socket2::{SockRef, TcpKeepalive};
 
 use crate::wire::{State, frame};
 
-/// A message that the peer does not take within this is not taken.
+/// Timeout of sending a message to the peer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A peer that vanished is found after this: long tests are silent here.
+/// Keepalive time for detecting a vanished peer: long tests are idle here.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
-/// How often a wait looks whether the test was stopped.
+/// Interval at which a wait checks the stop flag.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What came of a read.
+/// Result of a read.
 #[derive(Debug)]
 pub(crate) enum Received {
     /// Bytes.
     Bytes(Vec<u8>),
-    /// None within the time.
+    /// Timeout.
     Nothing,
-    /// The peer closed, or the connection broke.
+    /// The peer closed, or the connection failed.
     Closed(Option<io::Error>),
 }
 
@@ -63,12 +63,12 @@ impl Control {
         self.send(&frame(json))
     }
 
-    /// Waits for bytes, at most for `timeout`.
+    /// Waits for bytes, at most `timeout`.
     pub(crate) fn receive(&mut self, timeout: Duration) -> Received {
         let until = Instant::now() + timeout;
         let mut bytes = vec![0; 16 << 10];
         loop {
-            // A timeout of zero would be none (socket(7)).
+            // A timeout of zero would mean no timeout (socket(7)).
             let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
             if let Err(error) = self.stream.set_read_timeout(Some(left)) {
                 return Received::Closed(Some(error));
@@ -93,8 +93,8 @@ impl Control {
         }
     }
 
-    /// Ends it so that what was sent arrives: the end of our side, then whatever
-    /// the peer still says is dropped until it closes too.
+    /// Graceful close, so that sent data is delivered: shuts down our direction, then discards what the peer
+    /// sends until it closes, too.
     pub(crate) fn close(mut self, timeout: Duration) {
         drop(self.stream.shutdown(std::net::Shutdown::Write));
         let until = Instant::now() + timeout;

@@ -1,7 +1,7 @@
-//! Numbers and times in front of iperf3's datagrams, and what their receiver
-//! makes of them: seconds, microseconds and a number of 32 or 64 bits, big endian.
+//! Header of iperf3's datagrams, and the receiver's counts: seconds, microseconds and a number of 32 or 64
+//! bits, big endian.
 
-/// Bytes in front of a datagram.
+/// Size of the header of a datagram.
 pub const fn header_bytes(wide: bool) -> usize {
     if wide { 16 } else { 12 }
 }
@@ -20,44 +20,44 @@ pub fn write_header(datagram: &mut [u8], wide: bool, time_us: u64, number: u64) 
     }
 }
 
-/// What stands in front of a datagram.
+/// Header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// When it was sent, by the sender's clock.
+    /// Send time by the sender's clock.
     pub time_us: u64,
-    /// Its number, as far as it was written.
+    /// Sequence number, as far as it was transmitted.
     pub number: u64,
 }
 
-/// Reads a header; `None` when the datagram has no room for one.
+/// Parses a header; `None` when the datagram is too short.
 pub fn read_header(datagram: &[u8], wide: bool) -> Option<Header> {
-    let word = |at: usize| datagram.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
-    let time_us = u64::from(word(0)?) * 1_000_000 + u64::from(word(4)?);
+    let field = |at: usize| datagram.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
+    let time_us = u64::from(field(0)?) * 1_000_000 + u64::from(field(4)?);
     let number = match wide {
         true => datagram.get(8..)?.first_chunk().copied().map(u64::from_be_bytes)?,
-        false => u64::from(word(8)?),
+        false => u64::from(field(8)?),
     };
     Some(Header { time_us, number })
 }
 
-/// What the datagrams of a stream tell, by iperf3's rules: a number that is
-/// skipped is lost, and found again when it comes late.
+/// Loss and reordering of a stream, by iperf3's rules: a skipped number is lost, and no longer lost when it
+/// arrives late.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sequence {
-    /// Datagrams that came.
+    /// Datagrams received.
     pub received: u64,
-    /// Highest number that came.
+    /// Highest number received.
     pub highest: u64,
-    /// Numbers that were skipped and have not come yet.
+    /// Numbers skipped and not received yet.
     pub lost: u64,
-    /// Numbers that came after a higher one.
+    /// Numbers received after a higher one.
     pub late: u64,
     jitter_us: f64,
     transit_us: Option<i64>,
 }
 
 impl Sequence {
-    /// A datagram came at `arrived_us` of this end's clock.
+    /// Records a datagram received at `arrived_us` of the local clock.
     pub fn take(&mut self, header: Header, wide: bool, arrived_us: u64) {
         self.received += 1;
         let number = if wide { header.number } else { self.unwrapped(header.number as u32) };
@@ -68,7 +68,7 @@ impl Sequence {
             self.late += 1;
             self.lost = self.lost.saturating_sub(1);
         }
-        // RFC 3550, section 6.4.1: the clocks need not agree.
+        // RFC 3550, section 6.4.1: the clocks need not be synchronised.
         let transit = (arrived_us as i64).wrapping_sub(header.time_us as i64);
         if let Some(before) = self.transit_us.replace(transit) {
             let difference = transit.wrapping_sub(before).unsigned_abs() as f64;
@@ -76,7 +76,7 @@ impl Sequence {
         }
     }
 
-    /// The number nearest to the highest one that ends with these 32 bits.
+    /// The number closest to the highest one with these low 32 bits.
     fn unwrapped(&self, low: u32) -> u64 {
         let ahead = low.wrapping_sub(self.highest as u32).cast_signed();
         self.highest.saturating_add_signed(ahead.into())
@@ -87,7 +87,7 @@ impl Sequence {
         (self.jitter_us * 1000.0) as u64
     }
 
-    /// The warm-up is over: jitter is measured anew.
+    /// Restarts the jitter at the end of the warm-up.
     pub fn restart_jitter(&mut self) {
         self.jitter_us = 0.0;
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_lost_until_it_comes_late() {
+    fn skipped_datagrams_are_lost_until_they_arrive_late() {
         assert_eq!(sequence(&[1, 2, 3]), (3, 3, 0, 0));
         assert_eq!(sequence(&[1, 4, 5]), (3, 5, 2, 0));
         assert_eq!(sequence(&[1, 4, 3, 2, 5]), (5, 5, 0, 2));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_32_bits_go_on_after_their_end() {
+    fn numbers_of_32_bits_wrap_around() {
         let mut sequence = Sequence { highest: u64::from(u32::MAX) - 1, ..Sequence::default() };
         for low in [u32::MAX, 0, 2, 1] {
             sequence.take(Header { time_us: 0, number: low.into() }, false, 0);
@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_datagram_is_taken(
+        fn any_datagram_is_accepted(
             datagrams in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..50),
             wide: bool,
         ) {

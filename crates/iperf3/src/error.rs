@@ -1,4 +1,4 @@
-//! What can be wrong with what a peer says, and why a test did not end as asked.
+//! Protocol errors of a peer, and errors of a test.
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
@@ -7,25 +7,25 @@ use clearstream_schema::{
 
 use crate::wire::State;
 
-/// Why the peer's control connection cannot be followed.
+/// Violation of the protocol on the peer's control connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// A byte that is no state.
-    #[error("it sent the byte {0} where a state of iperf3's protocol was to come: is it an iperf3 program?")]
+    /// A byte that is not a state.
+    #[error("it sent the byte {0} where a state of iperf3's protocol was expected: is it an iperf3 program?")]
     NoState(u8),
     /// A state at the wrong time.
-    #[error("it sent {found} where {expected} was to come")]
+    #[error("it sent {found} where {expected} was expected")]
     Unexpected {
-        /// What came.
+        /// The received state.
         found: State,
-        /// What was to come.
+        /// The expected message.
         expected: &'static str,
     },
-    /// Data where none was to come.
-    #[error("it sent data while nothing was to come")]
-    Unasked,
-    /// A message that is too long.
-    #[error("it announced {what} of {length} bytes: at most {limit} are taken")]
+    /// Data where none was expected.
+    #[error("it sent data while nothing was expected")]
+    UnexpectedData,
+    /// A message above the size limit.
+    #[error("it announced {what} of {length} bytes: the limit is {limit}")]
     TooLong {
         /// Parameters or results.
         what: &'static str,
@@ -34,24 +34,24 @@ pub enum ProtocolError {
         /// The bound.
         limit: u32,
     },
-    /// A message that is no JSON object.
-    #[error("its {what} are no JSON object ({reason})")]
+    /// A message that is not a JSON object.
+    #[error("its {what} are not a JSON object ({reason})")]
     Json {
         /// Parameters or results.
         what: &'static str,
         /// The parser's reason.
         reason: String,
     },
-    /// A key with a value that cannot be meant.
+    /// A key with an invalid value.
     #[error("its {what}: {reason}")]
     Value {
         /// Parameters or results.
         what: &'static str,
-        /// Which key, and what it takes.
+        /// The key, and its valid values.
         reason: String,
     },
-    /// The server runs another test.
-    #[error("it is busy with another test: iperf3 runs one at a time; try again later")]
+    /// The server is running another test.
+    #[error("it is busy with another test: iperf3 runs one at a time; retry later")]
     Busy,
     /// The server reports an error by its number.
     #[error("it refused the test: {}", refusal(.code, .errno))]
@@ -61,21 +61,21 @@ pub enum ProtocolError {
         /// The system's, or 0.
         errno: u32,
     },
-    /// The operator at the other end ended its program.
-    #[error("it was ended by its operator")]
+    /// The operator stopped the peer's program.
+    #[error("it was stopped by its operator")]
     Terminated,
 }
 
 impl ProtocolError {
-    /// The failure of a test with the peer that was named `peer`.
+    /// The failure of a test with the peer named `peer`.
     pub(crate) fn failure(&self, peer: &str) -> Failure {
         let kind = match self {
-            // Something else answers at that port.
+            // Another service responds at that port.
             Self::NoState(_) | Self::TooLong { .. } => FailureKind::Unreachable,
             Self::Busy => FailureKind::Busy,
             Self::Refused { .. } => FailureKind::Forbidden,
             Self::Unexpected { .. }
-            | Self::Unasked
+            | Self::UnexpectedData
             | Self::Json { .. }
             | Self::Value { .. }
             | Self::Terminated => FailureKind::Connection,
@@ -84,16 +84,16 @@ impl ProtocolError {
     }
 }
 
-/// Numbers of iperf3's errors that a server sends, in words, and what to do.
+/// Text and advice for the error numbers of iperf3 servers.
 fn refusal(code: &u32, errno: &u32) -> String {
-    let words = match code {
-        5 => "the duration is longer than it takes",
-        6 => "it takes fewer flows",
-        7 | 20 => "it takes no transfers of this size: choose --transfer, of UDP --datagram",
-        8 => "it takes no socket buffers of this size: choose a smaller --window",
-        10 => "it takes no such segment size",
-        12 => "it takes no warm-up of this length: choose a shorter --warm-up",
-        21 => "it takes no such DSCP",
+    let text = match code {
+        5 => "the duration is longer than it supports",
+        6 => "it supports fewer flows",
+        7 | 20 => "it does not support transfers of this size: choose --transfer, of UDP --datagram",
+        8 => "it does not support socket buffers of this size: choose a smaller --window",
+        10 => "it does not support this segment size",
+        12 => "it does not support a warm-up of this length: choose a shorter --warm-up",
+        21 => "it does not support this DSCP",
         27 => "the total rate is above the limit of its operator: choose a lower --pacing",
         37 => "the duration is longer than its operator allows: choose a shorter --duration",
         109 => "it lost the control connection",
@@ -106,28 +106,28 @@ fn refusal(code: &u32, errno: &u32) -> String {
         132 => "it could not pin its process: choose another --receiver-cores or --sender-cores",
         134 => "it lacks the congestion control",
         140 => "it could not set the pacing rate",
-        142 => "it takes users with a password only, which this client has not",
+        142 => "it requires a password, which this client does not support",
         144 => "it received nothing for too long",
         160 => "the test took longer than announced",
-        200 | 201 => "it could not make a stream",
-        202..=204 => "it could not take the connection of a stream",
-        205..=207 => "a stream broke",
-        _ => "an error without words here",
+        200 | 201 => "it could not create a stream",
+        202..=204 => "it could not accept the connection of a stream",
+        205..=207 => "a stream failed",
+        _ => "an error without a description here",
     };
     let system = match errno {
         0 => String::new(),
         errno => format!(", {}", std::io::Error::from_raw_os_error(i32::try_from(*errno).unwrap_or(0))),
     };
-    format!("{words} (iperf3 error {code}{system})")
+    format!("{text} (iperf3 error {code}{system})")
 }
 
-/// Why a test with an iperf3 peer did not end as asked.
+/// Why a test with an iperf3 peer did not complete.
 #[derive(Debug, thiserror::Error)]
 #[error("{failure}")]
 pub struct Iperf3Error {
     /// The reason, for the exit code.
     pub failure: Failure,
-    /// What this end measured until then, if data flowed at all.
+    /// Results of this end so far, if data flowed at all.
     pub partial: Option<Box<Iperf3Summary>>,
 }
 
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_of_a_server_is_told_in_words_with_its_number() {
+    fn an_error_of_a_server_is_described_with_its_number() {
         let text = ProtocolError::Refused { code: 134, errno: 2 }.to_string();
         for part in ["lacks the congestion control", "iperf3 error 134", "No such file"] {
             assert!(text.contains(part), "{part}: {text}");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_says_whether_the_peer_refused_or_is_something_else() {
+    fn the_kind_distinguishes_a_refusal_from_another_service() {
         let kind = |error: ProtocolError| error.failure("dtn2:5201").kind;
         assert_eq!(kind(ProtocolError::Busy), FailureKind::Busy);
         assert_eq!(kind(ProtocolError::NoState(b'S')), FailureKind::Unreachable);

@@ -1,15 +1,12 @@
-//! Flow tests with iperf3 programs at the other end: as their client, where
-//! nothing of ours can be installed, and as a server for their clients.
+//! Flow tests with iperf3 programs as the peer: as their client, where ClearStream cannot be installed, and
+//! as a server for their clients.
 //!
-//! - The protocol does no input or output and reads no clock: [`wire`] (states,
-//!   cookie, frames), [`Parameters`], [`Results`], [`datagram`] and the machines
-//!   [`ClientMachine`] and [`ServerMachine`].
-//! - [`run`] is a test towards a server, [`Server`] serves clients. Both move
-//!   bytes with the data threads of `clearstream-flow` ([`clearstream_flow::engine`])
-//!   and sample with its sampler.
-//! - Of the other end there is what its protocol reports: bytes, time,
-//!   retransmits, datagrams and the CPU of its process. What it cannot report is
-//!   listed in every summary.
+//! - The protocol does no I/O and reads no clock: [`wire`] (states, cookie, frames), [`Parameters`],
+//!   [`Results`], [`datagram`] and the state machines [`ClientMachine`] and [`ServerMachine`].
+//! - [`run`] is a test with a server, [`Server`] serves clients. Both move bytes with the data threads of
+//!   `clearstream-flow` ([`clearstream_flow::engine`]) and sample with its sampler.
+//! - Results of the peer are limited to what its protocol reports: bytes, time, retransmits, datagrams and
+//!   the CPU of its process. What it cannot report is listed in every summary.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

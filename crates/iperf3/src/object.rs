@@ -1,12 +1,11 @@
-//! A JSON object of a peer, read key by key. Versions differ in what they send:
-//! unknown keys are passed over, absent ones are absent, and a number may be
-//! written as an integer or with a fraction.
+//! A JSON object of a peer, read key by key. Versions differ in their keys: unknown keys are ignored, keys
+//! may be absent, and a number may be an integer or have a fraction.
 
 use serde_json::{Map, Value};
 
 use crate::error::ProtocolError;
 
-/// The object, and what it is called in errors.
+/// The object, and its name in errors.
 #[derive(Debug)]
 pub(crate) struct Object<'a> {
     what: &'static str,
@@ -41,14 +40,14 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// A whole number; -1 and less mean "not measured" and are absent.
+    /// A whole number; negative ones mean "not measured" and are absent.
     pub(crate) fn count(&self, key: &str) -> Result<Option<u64>, ProtocolError> {
         if let Some(exact) = self.keys.get(key).and_then(Value::as_u64) {
             return Ok(Some(exact));
         }
         match self.number(key)? {
             Some(number) if number < 0.0 => Ok(None),
-            // Above 2^53 a version writes digits that a double has.
+            // Above 2^53 some versions write the digits of a double.
             Some(number) if number < u64::MAX as f64 => Ok(Some(number as u64)),
             Some(_) => Err(self.wrong(format!("{key} must fit 64 bits"))),
             None => Ok(None),

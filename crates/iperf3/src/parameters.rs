@@ -1,5 +1,5 @@
-//! What a client asks for: one JSON object. A server checks every value against
-//! iperf3's own bounds before anything is done.
+//! Parameters of a test requested by a client: one JSON object. A server checks every value against iperf3's
+//! own bounds before it acts.
 
 use clearstream_schema::flow::{Direction, Protocol};
 use serde_json::{Map, Value};
@@ -9,10 +9,10 @@ use crate::{
     object::{Object, parse},
 };
 
-/// Longest message of parameters that is read: iperf3's own have some hundred bytes.
+/// Maximum length of the parameters: iperf3's own have some hundred bytes.
 pub(crate) const LIMIT: u32 = 64 << 10;
 
-/// Most streams of a direction.
+/// Maximum streams of a direction.
 pub(crate) const STREAMS_MAX: u32 = 128;
 /// Largest transfer of a stream.
 pub(crate) const TRANSFER_MAX: u64 = 1 << 20;
@@ -23,7 +23,7 @@ pub(crate) const DURATION_MAX_S: u64 = 86_400;
 pub(crate) const WARM_UP_MAX_S: u64 = 600;
 /// Sizes of a UDP datagram: two times, a number of 64 bits; the largest of IPv4.
 pub(crate) const DATAGRAM: std::ops::RangeInclusive<u64> = 16..=65_507;
-/// iperf3's own transfer when a client names none.
+/// iperf3's own transfer when a client requests none.
 const TRANSFER_DEFAULT: u64 = 128 << 10;
 const DATAGRAM_DEFAULT: u64 = 1460;
 /// Largest value of `TCP_MAXSEG`.
@@ -31,18 +31,18 @@ const MSS_MAX: u64 = 32_767;
 /// Longest name of a congestion control (`TCP_CA_NAME_MAX`).
 const CONGESTION_NAME_MAX: usize = 15;
 
-/// A test, as the client asks for it.
+/// A test requested by a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameters {
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// Who sends, seen from the client.
+    /// Direction, from the client's point of view.
     pub direction: Direction,
     /// Streams of each direction.
     pub streams: u32,
-    /// Leading seconds that do not count.
+    /// Warm-up in seconds, not counted.
     pub omit_s: u32,
-    /// Seconds after them; 0 when an amount of data, or the client, ends the test.
+    /// Seconds after the warm-up; 0 when an amount of data, or the client, ends the test.
     pub duration_s: u32,
     /// Bytes of all streams, when that ends the test.
     pub bytes: Option<u64>,
@@ -62,17 +62,17 @@ pub struct Parameters {
     pub type_of_service: Option<u8>,
     /// Congestion control of the senders.
     pub congestion_control: Option<String>,
-    /// Numbers of datagrams have 64 bits, not 32.
+    /// 64-bit sequence numbers of datagrams, instead of 32-bit.
     pub wide_counters: bool,
     /// Senders use `sendfile`.
     pub send_file: bool,
     /// Receivers discard in the kernel.
     pub discard: bool,
-    /// The server's own output is wanted with the results.
+    /// Whether the server's own output is requested with the results.
     pub server_output: bool,
     /// Core for the server's threads.
     pub server_core: Option<u32>,
-    /// Version that the client names itself with.
+    /// Version reported by the client.
     pub version: Option<String>,
     /// Keys that have no effect here.
     pub ignored: Vec<&'static str>,
@@ -106,7 +106,7 @@ impl Default for Parameters {
     }
 }
 
-/// Keys of other versions and builds that change nothing here.
+/// Keys of other versions and builds without effect here.
 const IGNORED: [&str; 8] = [
     "burst",
     "flowlabel",
@@ -119,7 +119,7 @@ const IGNORED: [&str; 8] = [
 ];
 
 impl Parameters {
-    /// The message of a client.
+    /// Encodes the message of a client.
     pub fn to_json(&self) -> Value {
         let mut keys = Map::new();
         let mut set = |key: &str, value: Value| drop(keys.insert(key.to_owned(), value));
@@ -157,10 +157,10 @@ impl Parameters {
         Value::Object(keys)
     }
 
-    /// Reads the message of a client.
+    /// Parses the message of a client.
     ///
     /// # Errors
-    /// It is no JSON object, or a value is out of its bounds.
+    /// It is not a JSON object, or a value is out of bounds.
     pub fn read(text: &[u8]) -> Result<Self, ProtocolError> {
         let document = parse("parameters", text)?;
         let keys = Object::new("parameters", &document)?;
@@ -168,7 +168,7 @@ impl Parameters {
             Ok::<_, ProtocolError>(keys.up_to(key, most)?.and_then(|number| u32::try_from(number).ok()))
         };
         let protocol = match (keys.flag("udp"), keys.flag("sctp")) {
-            (_, true) => return Err(keys.wrong("sctp is not spoken here: use TCP or UDP".to_owned())),
+            (_, true) => return Err(keys.wrong("sctp is not supported: use TCP or UDP".to_owned())),
             (true, _) => Protocol::Udp,
             _ => Protocol::Tcp,
         };
@@ -208,11 +208,11 @@ impl Parameters {
 }
 
 fn length(keys: &Object<'_>, protocol: Protocol) -> Result<u64, ProtocolError> {
-    let asked = keys.up_to("len", TRANSFER_MAX)?.filter(|bytes| *bytes > 0);
+    let requested = keys.up_to("len", TRANSFER_MAX)?.filter(|bytes| *bytes > 0);
     if protocol != Protocol::Udp {
-        return Ok(asked.unwrap_or(TRANSFER_DEFAULT));
+        return Ok(requested.unwrap_or(TRANSFER_DEFAULT));
     }
-    let size = asked.unwrap_or(DATAGRAM_DEFAULT);
+    let size = requested.unwrap_or(DATAGRAM_DEFAULT);
     if DATAGRAM.contains(&size) {
         Ok(size)
     } else {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_clients_message_is_read_as_it_was_written() {
-        let asked = Parameters {
+        let requested = Parameters {
             protocol: Protocol::Udp,
             direction: Direction::Both,
             streams: 4,
@@ -246,7 +246,7 @@ mod tests {
             version: Some("3.12".to_owned()),
             ..Parameters::default()
         };
-        assert_eq!(Parameters::read(asked.to_json().to_string().as_bytes()), Ok(asked));
+        assert_eq!(Parameters::read(requested.to_json().to_string().as_bytes()), Ok(requested));
     }
 
     /// What Debian's iperf3 3.12 sends for `-c 127.0.0.1 -R -P 2 -t 1`.
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn values_out_of_bounds_are_named() {
-        for (text, word) in [
+        for (text, expected) in [
             (r#"{"parallel":129}"#, "parallel must be 0 to 128"),
             (r#"{"parallel":0}"#, "parallel must be 1 to 128"),
             (r#"{"parallel":-1}"#, "parallel"),
@@ -283,12 +283,12 @@ mod tests {
             (r#"{"congestion":7}"#, "congestion"),
             (r#"{"num":1e30}"#, "num"),
             (r#"{"sctp":true}"#, "sctp"),
-            ("[]", "no JSON object"),
-            ("{", "no JSON object"),
-            ("", "no JSON object"),
+            ("[]", "not a JSON object"),
+            ("{", "not a JSON object"),
+            ("", "not a JSON object"),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(word), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         assert_eq!(read(r#"{"burst":10,"unheard-of":{}}"#).unwrap().ignored, ["burst"]);
     }

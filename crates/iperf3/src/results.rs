@@ -1,4 +1,4 @@
-//! What each end tells the other at the end: one JSON object.
+//! Results that the ends exchange after a test: one JSON object.
 
 use serde_json::{Value, json};
 
@@ -8,16 +8,15 @@ use crate::{
     parameters::STREAMS_MAX,
 };
 
-/// Longest message of results that is read: 256 streams have 60 KiB, and a
-/// server's own output comes with them.
+/// Maximum length of the results: 256 streams have 60 KiB, plus a server's own output.
 pub(crate) const LIMIT: u32 = 4 << 20;
 
 /// One end's results.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Results {
-    /// CPU time of the process in percent of the time: all, user, system.
+    /// CPU time of the process in percent of elapsed time: all, user, system.
     pub cpu_percent: [f64; 3],
-    /// The end sends, by a protocol whose retransmits it knows.
+    /// Whether the end sends with a protocol whose retransmits it knows.
     pub has_retransmits: Retransmits,
     /// Congestion control of its sockets.
     pub congestion_control: Option<String>,
@@ -27,19 +26,19 @@ pub struct Results {
     pub streams: Vec<StreamResult>,
 }
 
-/// What an end can say of retransmits; iperf3's -1, 0 and 1.
+/// Availability of retransmit counts; iperf3's -1, 0 and 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Retransmits {
     /// It receives only.
     #[default]
     NoSender,
-    /// It does not know.
+    /// Not known to it.
     Unknown,
-    /// Every stream has them.
+    /// Known for every stream.
     Known,
 }
 
-/// One stream, as its end counted it.
+/// One stream, as counted by its end.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StreamResult {
     /// iperf3's number of the stream.
@@ -54,9 +53,9 @@ pub struct StreamResult {
     pub lost_count: u64,
     /// Datagrams sent, or the highest number received, the warm-up included.
     pub datagram_count: u64,
-    /// Of these two, in the warm-up; absent from versions before 3.13.
+    /// The same two counts in the warm-up; absent from versions before 3.13.
     pub omitted: Option<Omitted>,
-    /// Seconds that the bytes took; absent from versions before 3.2.
+    /// Duration in seconds; absent from versions before 3.2.
     pub time_s: Option<f64>,
 }
 
@@ -75,7 +74,7 @@ pub(crate) fn stream_id(index: usize) -> u32 {
 }
 
 impl Results {
-    /// The message.
+    /// Encodes the message.
     pub fn to_json(&self) -> Value {
         let [total, user, system] = self.cpu_percent;
         let mut document = json!({
@@ -98,10 +97,10 @@ impl Results {
         document
     }
 
-    /// Reads the message of a peer.
+    /// Parses the message of a peer.
     ///
     /// # Errors
-    /// It is no JSON object, or lacks what every version sends.
+    /// It is not a JSON object, or lacks a key that every version sends.
     pub fn read(text: &[u8]) -> Result<Self, ProtocolError> {
         let document = parse("results", text)?;
         let keys = Object::new("results", &document)?;
@@ -162,8 +161,8 @@ impl StreamResult {
         })
     }
 
-    /// Datagrams that were to come and that were lost after the warm-up; with a
-    /// version that does not tell the warm-up apart, in the whole test.
+    /// Datagrams expected and lost after the warm-up; with a version that does not separate the warm-up, in
+    /// the whole test.
     pub(crate) fn measured(&self) -> (u64, u64) {
         let omitted = self.omitted.unwrap_or_default();
         (
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_version_sends_must_be_there() {
+    fn keys_of_every_version_are_required() {
         for text in [
             "{}",
             r#"{"streams":{}}"#,

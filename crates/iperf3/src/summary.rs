@@ -1,5 +1,5 @@
-//! The figures of a test: what this end measured joined with what the peer
-//! reported. Goodput is always the receiver's.
+//! The results of a test: those of this end joined with those reported by the peer. Goodput is always the
+//! receiver's.
 
 use clearstream_flow::engine::Role;
 use clearstream_schema::{
@@ -14,9 +14,9 @@ use crate::{
     tally::{Stream, Tally, datagrams},
 };
 
-/// Everything that a summary is made of.
+/// Inputs of a summary.
 #[derive(Debug)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct Inputs<'a> {
     pub(crate) role: Iperf3Role,
     pub(crate) protocol: Protocol,
     pub(crate) direction: Direction,
@@ -27,7 +27,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) version: Option<String>,
     pub(crate) tally: &'a Tally,
     pub(crate) results: Option<&'a Results>,
-    /// Some warm-up was requested.
+    /// Whether a warm-up was requested.
     pub(crate) warm_up: bool,
     pub(crate) notices: Vec<Notice>,
     pub(crate) complete: bool,
@@ -38,8 +38,8 @@ pub(crate) fn notice(id: &str, message: impl Into<String>) -> Notice {
     Notice { id: id.to_owned(), message: message.into() }
 }
 
-/// What this end does on the stream at `index`: with both directions the first
-/// ones are those that the client sends on.
+/// Role of this end on the stream at `index`: with both directions the first ones are those on which the
+/// client sends.
 pub(crate) fn role_of(role: Iperf3Role, direction: Direction, streams: u32, index: usize) -> Role {
     let forward = match direction {
         Direction::Forward => true,
@@ -78,8 +78,8 @@ pub(crate) fn own_results(tally: &Tally, protocol: Protocol, congestion: Option<
     }
 }
 
-impl Facts<'_> {
-    /// The summary.
+impl Inputs<'_> {
+    /// Computes the summary.
     pub(crate) fn summary(mut self) -> Iperf3Summary {
         let results = self.results;
         self.peer_notices();
@@ -115,13 +115,13 @@ impl Facts<'_> {
     fn peer_notices(&mut self) {
         self.notices.push(notice(
             "iperf3-peer",
-            "the other end is an iperf3 program: of it there are bytes, time, retransmits and the CPU of its process; \
+            "the peer is an iperf3 program: it reports only bytes, time, retransmits and the CPU of its process; \
              its cores, interrupts, buffers and TCP state are not known",
         ));
         let Some(results) = self.results else {
             self.notices.push(notice(
                 "peer-results-missing",
-                "the other end did not report its results: what it received and resent is not known",
+                "the peer did not report its results: its received and retransmitted data are unknown",
             ));
             return;
         };
@@ -139,18 +139,18 @@ impl Facts<'_> {
         {
             self.notices.push(notice(
                 "peer-counts-warm-up",
-                "the other end is older than iperf3 3.13: its counts of datagrams include the warm-up",
+                "the peer is older than iperf3 3.13: its counts of datagrams include the warm-up",
             ));
         }
         if remote.iter().any(|stream| stream.time_s.is_none()) {
             self.notices.push(notice(
                 "peer-time-missing",
-                "the other end did not report the time of what it received: the sender's time was taken",
+                "the peer did not report the time of what it received: the sender's time was used",
             ));
         }
     }
 
-    /// This end's streams of a direction, with the peer's result of each.
+    /// This end's streams of a direction, with the peer's results.
     fn of(&self, direction: Direction) -> Vec<(u32, &Stream, Option<&StreamResult>)> {
         let client_sends = direction == Direction::Forward;
         let role = if client_sends == (self.role == Iperf3Role::Client) { Role::Send } else { Role::Receive };
@@ -171,7 +171,7 @@ impl Facts<'_> {
         }
     }
 
-    /// This end sent: the peer says what it received.
+    /// Results of a direction sent by this end: the peer reports what it received.
     fn sent(&self, streams: &[(u32, &Stream, Option<&StreamResult>)]) -> Iperf3Direction {
         let results: Vec<&StreamResult> = streams.iter().filter_map(|(.., result)| *result).collect();
         let complete = results.len() == streams.len();
@@ -212,7 +212,7 @@ impl Facts<'_> {
         }
     }
 
-    /// This end received: the peer says what it sent.
+    /// Results of a direction received by this end: the peer reports what it sent.
     fn received(&self, streams: &[(u32, &Stream, Option<&StreamResult>)]) -> Iperf3Direction {
         let results: Vec<&StreamResult> = streams.iter().filter_map(|(.., result)| *result).collect();
         let complete = results.len() == streams.len();
@@ -257,12 +257,12 @@ fn rate_bps(bytes: u64, nanos: u64) -> f64 {
     if nanos == 0 { 0.0 } else { bytes as f64 * 8e9 / nanos as f64 }
 }
 
-/// Where every one is known.
+/// Sum of values, when all are known.
 fn known_sum(mut numbers: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     numbers.try_fold(0, |sum: u64, number| Some(sum.saturating_add(number?)))
 }
 
-/// Of numbers that a peer sent.
+/// Saturating sum of numbers from a peer.
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
@@ -271,8 +271,8 @@ fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
 mod tests {
     use super::*;
 
-    fn facts<'a>(role: Iperf3Role, tally: &'a Tally, results: Option<&'a Results>) -> Facts<'a> {
-        Facts {
+    fn inputs<'a>(role: Iperf3Role, tally: &'a Tally, results: Option<&'a Results>) -> Inputs<'a> {
+        Inputs {
             role,
             protocol: Protocol::Tcp,
             direction: Direction::Both,
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn goodput_is_the_receivers_and_retransmits_are_the_senders() {
         let (tally, results) = (tally(), results());
-        let summary = facts(Iperf3Role::Client, &tally, Some(&results)).summary();
+        let summary = inputs(Iperf3Role::Client, &tally, Some(&results)).summary();
         let (forward, reverse) = (summary.forward.unwrap(), summary.reverse.unwrap());
         assert_eq!((forward.goodput_bps, forward.goodput_source), (Some(12_000.0), Iperf3Source::Peer));
         assert_eq!((forward.sent_bytes, forward.received_bytes), (Some(4000), Some(3000)));
@@ -329,9 +329,9 @@ mod tests {
     }
 
     #[test]
-    fn without_the_peers_results_its_figures_are_absent() {
+    fn without_the_peers_results_its_values_are_absent() {
         let tally = tally();
-        let summary = facts(Iperf3Role::Client, &tally, None).summary();
+        let summary = inputs(Iperf3Role::Client, &tally, None).summary();
         let forward = summary.forward.unwrap();
         assert_eq!((forward.goodput_bps, forward.received_bytes), (None, None));
         assert_eq!(forward.sent_bytes, Some(4000));
@@ -346,12 +346,12 @@ mod tests {
         for stream in &mut hostile.streams {
             *stream = StreamResult { bytes: u64::MAX, time_s: Some(1e300), ..stream.clone() };
         }
-        let summary = facts(Iperf3Role::Client, &tally, Some(&hostile)).summary();
+        let summary = inputs(Iperf3Role::Client, &tally, Some(&hostile)).summary();
         assert!(summary.forward.unwrap().goodput_bps.unwrap().is_finite());
     }
 
     #[test]
-    fn who_sends_on_a_stream_follows_from_the_order() {
+    fn the_sender_of_a_stream_follows_from_the_order() {
         let roles = |role, direction| [0, 1, 2, 3].map(|index| role_of(role, direction, 2, index));
         use Role::{Receive, Send};
         assert_eq!(roles(Iperf3Role::Client, Direction::Both), [Send, Send, Receive, Receive]);

@@ -1,5 +1,5 @@
-//! What this end measured: the engine's intervals, the warm-up left out, and for
-//! datagrams the counts of their threads.
+//! Results of this end: the engine's intervals without the warm-up, and for datagrams the counts of their
+//! threads.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::udp::{Count, Counts};
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) role: Role,
-    /// Of datagrams.
+    /// Counts of datagrams.
     pub(crate) counts: Option<Arc<Counts>>,
-    /// Bytes moved, the warm-up left out.
+    /// Bytes moved, without the warm-up.
     pub(crate) bytes: u64,
-    /// Retransmitted segments at the end of the warm-up, and now.
+    /// Retransmitted segments at the end of the warm-up and now.
     retransmits: (u64, Option<u64>),
-    /// Counts at the end of the warm-up, of the last interval, and now.
+    /// Counts at the end of the warm-up, of the last interval and now.
     warm_up: Count,
     last: Count,
 }
 
-/// Figures of this end.
+/// Results of this end.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) streams: Vec<Stream>,
@@ -41,7 +41,7 @@ fn rate_bps(bytes: u64, nanos: u64) -> f64 {
     if nanos == 0 { 0.0 } else { bytes as f64 * 8e9 / nanos as f64 }
 }
 
-/// Datagrams of several streams.
+/// Datagram counts of several streams.
 pub(crate) fn datagrams(
     expected_count: u64,
     lost_count: u64,
@@ -70,20 +70,20 @@ impl Stream {
         }
     }
 
-    /// Segments retransmitted after the warm-up; absent where this end knows none.
+    /// Segments retransmitted after the warm-up; absent where unknown to this end.
     pub(crate) fn retransmit_count(&self) -> Option<u64> {
         let (before, now) = self.retransmits;
         now.filter(|_| self.role == Role::Send).map(|now| now.saturating_sub(before))
     }
 
-    /// Counts of the warm-up, and of all.
+    /// Counts of the warm-up, and of the whole test.
     pub(crate) fn counted(&self) -> (Count, Count) {
         (self.warm_up, self.last)
     }
 }
 
 impl Tally {
-    /// Takes an interval of the engine and describes it.
+    /// Adds an interval of the engine and describes it.
     pub(crate) fn add(&mut self, mut local: SideInterval, warm_up: bool) -> Iperf3Interval {
         let nanos = local.end_ns.saturating_sub(local.start_ns);
         let (mut sent, mut received, mut retransmitted) = (None, None, None);
@@ -149,13 +149,13 @@ impl Tally {
         all.get(all.len() / 2).copied()
     }
 
-    /// Lowest one.
+    /// Minimum round-trip time of this end's senders.
     pub(crate) fn min_rtt_ns(&self) -> Option<u64> {
         self.min_rtt_ns
     }
 
-    /// CPU time of the data threads in percent of the time: all, user, system.
-    /// The user's part is counted in steps of 10 ms, so that it may exceed all.
+    /// CPU time of the data threads in percent of elapsed time: all, user, system. The user time has a
+    /// resolution of 10 ms, so that it may exceed the total.
     pub(crate) fn cpu_percent(&self) -> [f64; 3] {
         let percent = |nanos: u64| nanos as f64 * 100.0 / self.measured_ns.max(1) as f64;
         let user = self.user_ns.min(self.cpu_ns);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_is_of_what_was_to_come() {
+    fn loss_is_relative_to_the_expected_datagrams() {
         let counted = datagrams(200, 10, None, [3, 5]);
         assert_eq!((counted.loss_ratio, counted.jitter_ns), (Some(0.05), 4));
         assert_eq!(datagrams(0, 0, None, []).loss_ratio, None);

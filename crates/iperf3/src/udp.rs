@@ -1,5 +1,4 @@
-//! iperf3's datagrams on their sockets: the loops of the data threads, and what
-//! the two ends of a stream say to find each other.
+//! Datagram loops of the data threads for iperf3's UDP streams, and the handshake of a stream.
 
 use std::{
     io::{self, ErrorKind, Read as _},
@@ -25,36 +24,35 @@ use crate::{
     wire::{UDP_HELLO, is_udp_reply},
 };
 
-/// Most datagrams of one send (`UDP_MAX_SEGMENTS` of kernels before 6.9).
+/// Maximum datagrams of one send (`UDP_MAX_SEGMENTS` of kernels before 6.9).
 const SEGMENTS_MAX: usize = 64;
 /// Largest UDP payload over IPv4.
 const DATAGRAM_MAX: usize = 65_507;
-/// Receive offload joins datagrams up to the largest IP packet.
+/// Receive offload coalesces datagrams up to the largest IP packet.
 const RECEIVE_BYTES: usize = 65_536;
-/// An idle receiver looks this often whether the test is over: the time of the
-/// last interval includes one such wait.
+/// Interval at which an idle receiver checks for the end of the test: the time of the last interval includes
+/// one such wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// A paced sender that is late by more than this does not catch up.
-const CATCH_UP: Duration = Duration::from_millis(20);
-/// Datagrams of one send take at most so long at the requested rate, so that
-/// bursts stay short.
+/// Maximum lag that a paced sender catches up.
+const MAX_LAG: Duration = Duration::from_millis(20);
+/// Maximum time of the datagrams of one send at the requested rate, to keep bursts short.
 const BURST: Duration = Duration::from_millis(1);
-/// Shorter waits sleep, longer ones wake up when the test ends.
+/// Waits up to this sleep; longer ones are interrupted at the end of the test.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// How datagrams of a stream look.
+/// Datagram parameters of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) size: DatagramSize,
-    /// Numbers of 64 bits.
+    /// Whether sequence numbers have 64 bits.
     pub(crate) wide: bool,
-    /// Bits per second at most.
+    /// Maximum rate in bits per second.
     pub(crate) rate_bps: Option<u64>,
-    /// Bytes to send; without end when absent.
+    /// Bytes to send; unlimited when absent.
     pub(crate) limit: Option<u64>,
 }
 
-/// Counts of one stream: written by its thread, read by the sampler's.
+/// Counts of one stream: single writer (its thread), read by the sampler.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     datagrams: AtomicU64,
@@ -65,18 +63,18 @@ pub(crate) struct Counts {
     restart_jitter: AtomicBool,
 }
 
-/// [`Counts`] at one moment.
+/// Snapshot of [`Counts`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// Sent, or the highest number that came.
+    /// Sent, or the highest number received.
     pub(crate) datagrams: u64,
-    /// That came.
+    /// Received.
     pub(crate) received: u64,
-    /// Skipped and not come later.
+    /// Skipped and not received later.
     pub(crate) lost: u64,
-    /// Came after a higher one.
+    /// Received after a higher one.
     pub(crate) late: u64,
-    /// Jitter now.
+    /// Current jitter.
     pub(crate) jitter_ns: u64,
 }
 
@@ -99,14 +97,14 @@ impl Counts {
         }
     }
 
-    /// The warm-up is over.
+    /// Restarts the jitter at the end of the warm-up.
     pub(crate) fn restart_jitter(&self) {
         self.restart_jitter.store(true, Relaxed);
     }
 }
 
 impl Count {
-    /// What came since `earlier`, as the interval of a flow has it.
+    /// Describes the counts since `earlier` in the interval of a flow.
     pub(crate) fn describe(&self, earlier: &Self, flow: &mut FlowInterval) {
         flow.datagram_count = Some(self.received.saturating_sub(earlier.received));
         flow.lost_count = Some(self.lost.saturating_sub(earlier.lost));
@@ -114,7 +112,7 @@ impl Count {
     }
 }
 
-/// A clock for the times in datagrams: `CLOCK_MONOTONIC`, as iperf3 has it.
+/// Clock of the times in datagrams: `CLOCK_MONOTONIC`, as in iperf3.
 fn now_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000
@@ -124,15 +122,14 @@ fn family(socket: &Socket) -> Family {
     if socket.local_addr().is_ok_and(|address| address.is_ipv6()) { Family::V6 } else { Family::V4 }
 }
 
-/// Largest datagram that a connected socket sends without fragments.
+/// Largest datagram that a connected socket sends unfragmented.
 pub(crate) fn unfragmented_bytes(socket: &Socket) -> usize {
     let family = family(socket);
     let headers = if family == Family::V6 { 48 } else { 28 };
     route_mtu(socket, family).map_or(1472, |mtu| (mtu as usize).saturating_sub(headers)).min(DATAGRAM_MAX)
 }
 
-/// Size of a send, with segmentation offload where it is to be had and bursts
-/// stay short.
+/// Batch size of a send, with segmentation offload where available and bursts short enough.
 pub(crate) fn batch(
     socket: &Socket,
     size: usize,
@@ -162,9 +159,9 @@ pub(crate) fn batch(
     DatagramSize { size_bytes: size, batch_bytes }
 }
 
-/// Finds the server's end of a stream: one datagram each way. It is not
-/// repeated, since a server takes each for another stream.
-pub(crate) fn greet(socket: &Socket, until: Instant) -> io::Result<()> {
+/// Handshake of a stream: one datagram in each direction. It is not repeated, since a server takes each for
+/// another stream.
+pub(crate) fn handshake(socket: &Socket, until: Instant) -> io::Result<()> {
     socket.send(&UDP_HELLO)?;
     let mut socket = socket;
     let mut reply = [0; 64];
@@ -188,7 +185,7 @@ pub(crate) fn greet(socket: &Socket, until: Instant) -> io::Result<()> {
     }
 }
 
-/// Sends until the time is over or all is sent.
+/// Sends until the test time is over or everything is sent.
 pub(crate) fn send(
     socket: &Socket,
     progress: &Progress<'_>,
@@ -201,8 +198,8 @@ pub(crate) fn send(
     let (mut total, mut count) = (0u64, 0u64);
     progress.begin();
     let mut due = Instant::now();
-    while !progress.is_silent() && total < limit {
-        // Datagrams are whole, the last one too.
+    while !progress.is_expired() && total < limit {
+        // Datagrams are sent whole, including the last one.
         let left = usize::try_from((limit - total).div_ceil(size as u64)).unwrap_or(usize::MAX);
         let length = left.saturating_mul(size).min(batch_bytes);
         let part = &mut buffer[..length];
@@ -236,17 +233,17 @@ fn is_transient(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
 }
 
-/// Waits until the bytes just sent have had their time at `rate`.
+/// Waits until the bytes just sent are due at `rate`.
 fn pace(progress: &Progress<'_>, due: &mut Instant, bytes: usize, rate_bps: u64) {
     let nanos = bytes as u128 * 8_000_000_000 / u128::from(rate_bps.max(1));
-    // A rate of a bit per second is not a time that overflows.
+    // A very low rate must not overflow the time.
     *due += Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX).min(86_400_000_000_000));
     let now = Instant::now();
     if *due > now + SHORT {
-        progress.rest(*due);
+        progress.pause(*due);
     } else if *due > now {
         thread::sleep(*due - now);
-    } else if now - *due > CATCH_UP {
+    } else if now - *due > MAX_LAG {
         *due = now;
     }
 }
@@ -270,7 +267,7 @@ pub(crate) fn receive(
                     sequence.restart_jitter();
                 }
                 for datagram in buffer[..got.length].chunks(got.segment.max(1)) {
-                    // A hello or reply that came twice has no header.
+                    // A duplicate hello or reply has no header.
                     let Some(header) = read_header(datagram, shape.wide) else { continue };
                     if sequence.received == 0 {
                         progress.begin();
@@ -283,11 +280,11 @@ pub(crate) fn receive(
             }
             // The socket has a receive timeout, since UDP has no end of stream.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                if progress.is_silent() {
+                if progress.is_expired() {
                     return Ok(());
                 }
             }
-            // A reply of ICMP to the hello or to nothing of ours: data may still come.
+            // An ICMP error for the hello or a foreign packet: data may still arrive.
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionRefused) => {}
             Err(error) => return Err(error),
         }

@@ -1,22 +1,21 @@
-//! The control connection's alphabet: one byte per state, the cookie that opens
-//! every connection, and JSON behind its length in four bytes, big endian. And
-//! the bytes with which the two ends of a UDP stream find each other.
+//! Wire format of the control connection: one byte per state, the cookie that opens every connection, and
+//! JSON after its length in four bytes, big endian; and the handshake datagrams of a UDP stream.
 //!
-//! Source: iperf3's public documentation and what its programs send; the tests of
-//! the command run against them.
+//! Source: iperf3's public documentation and captures of its programs; the tests of
+//! the command run against these programs.
 
 use std::fmt;
 
-/// Port of the control connection and of the streams, when no other is named.
+/// Port of the control connection and of the streams, by default.
 pub const PORT: u16 = 5201;
 /// Bytes of a cookie: 36 characters and a zero.
 pub const COOKIE_BYTES: usize = 37;
 
-/// What a UDP client sends first.
+/// First datagram of a UDP client.
 pub const UDP_HELLO: [u8; 4] = *b"9876";
-/// What the server replies.
+/// Reply of the server.
 pub const UDP_REPLY: [u8; 4] = *b"6789";
-/// Before version 3.10 both were a number of 32 bits in the sender's byte order.
+/// Before version 3.10 both were a 32-bit number in the sender's byte order.
 const UDP_HELLO_BEFORE: u32 = 123_456_789;
 const UDP_REPLY_BEFORE: u32 = 987_654_321;
 
@@ -34,7 +33,7 @@ pub fn is_udp_reply(datagram: &[u8]) -> bool {
     is_either(datagram, UDP_REPLY, UDP_REPLY_BEFORE)
 }
 
-/// A state, which is also the message that enters it.
+/// A state, which is also its message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i8)]
 pub enum State {
@@ -42,21 +41,21 @@ pub enum State {
     TestStart = 1,
     /// Server: data flows from now on.
     TestRunning = 2,
-    /// Client: the time, or the amount of data, is over.
+    /// Client: the test time, or the amount of data, is over.
     TestEnd = 4,
     /// Server: send the parameters.
     ParamExchange = 9,
     /// Server: connect the streams.
     CreateStreams = 10,
-    /// Server: it was ended by its operator.
+    /// Server: stopped by its operator.
     ServerTerminate = 11,
-    /// Client: it was ended by its operator.
+    /// Client: stopped by its operator.
     ClientTerminate = 12,
-    /// Server: send the results; its own follow.
+    /// Server: send the results; the server's own follow.
     ExchangeResults = 13,
-    /// Server: all is told.
+    /// Server: the exchange is complete.
     DisplayResults = 14,
-    /// Never sent; where a server begins.
+    /// Never sent; initial state of a server.
     IperfStart = 15,
     /// Client: the end.
     IperfDone = 16,
@@ -83,12 +82,12 @@ impl State {
         Self::ServerError,
     ];
 
-    /// The state of a byte.
+    /// Decodes a state.
     pub fn of(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.byte() == byte)
     }
 
-    /// Its byte on the wire.
+    /// Encodes the state.
     pub fn byte(self) -> u8 {
         (self as i8).cast_unsigned()
     }
@@ -115,12 +114,12 @@ impl fmt::Display for State {
     }
 }
 
-/// What the streams of a test open with, after the control connection did.
+/// Identifier of a test, with which every connection of it opens.
 #[derive(Clone, Copy)]
 pub struct Cookie([u8; COOKIE_BYTES]);
 
 impl Cookie {
-    /// Out of 36 random bytes: letters and digits of base 32, and the zero.
+    /// Creates a cookie from 36 random bytes: letters and digits of base 32, and the zero.
     pub fn of_random(random: [u8; COOKIE_BYTES - 1]) -> Self {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         let mut bytes = [0; COOKIE_BYTES];
@@ -130,19 +129,19 @@ impl Cookie {
         Self(bytes)
     }
 
-    /// As a peer sent it.
+    /// A cookie received from a peer.
     pub fn of_peer(bytes: [u8; COOKIE_BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes on the wire.
+    /// Encoded cookie.
     pub fn bytes(&self) -> &[u8; COOKIE_BYTES] {
         &self.0
     }
 }
 
 impl PartialEq for Cookie {
-    /// Without a branch per byte: how long it takes tells nothing.
+    /// Constant-time comparison.
     fn eq(&self, other: &Self) -> bool {
         self.0.iter().zip(other.0).fold(0, |all, (a, b)| all | (a ^ b)) == 0
     }
@@ -156,14 +155,14 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// JSON with its length before it.
+/// Encodes JSON with its length prefix.
 pub fn frame(json: &serde_json::Value) -> Vec<u8> {
     let text = json.to_string();
     let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes()[..], text.as_bytes()].concat()
 }
 
-/// A frame that comes in pieces.
+/// Incremental decoder of a frame.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     limit: u32,
@@ -171,18 +170,18 @@ pub(crate) struct FrameReader {
     body: Vec<u8>,
 }
 
-/// A frame that is longer than its reader takes.
+/// A frame above the reader's limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooLong(pub(crate) u32);
 
 impl FrameReader {
-    /// For a frame of at most `limit` bytes.
+    /// A reader for a frame of at most `limit` bytes.
     pub(crate) fn new(limit: u32) -> Self {
         Self { limit, length: Vec::with_capacity(4), body: Vec::new() }
     }
 
-    /// Takes what it lacks from the front of `bytes`. The body once it is whole;
-    /// memory is taken as it comes, not as it is announced.
+    /// Consumes the missing bytes from the front of `bytes`. Returns the body once it is complete; memory
+    /// grows with the received data, not with the announced length.
     pub(crate) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, TooLong> {
         fn fill(into: &mut Vec<u8>, wanted: usize, bytes: &mut &[u8]) -> bool {
             let (taken, rest) = bytes.split_at((wanted - into.len()).min(bytes.len()));
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_comes_in_any_pieces_and_stops_at_its_end() {
+    fn a_frame_is_read_in_any_pieces_and_stops_at_its_end() {
         let whole = frame(&serde_json::json!({ "tcp": true }));
         assert_eq!(whole[..4], [0, 0, 0, 12]);
         for cut in 0..=whole.len() {
@@ -253,12 +252,12 @@ mod tests {
             let early = reader.take(&mut first).unwrap();
             let body = early.or_else(|| reader.take(&mut second).unwrap()).unwrap();
             assert_eq!(body, br#"{"tcp":true}"#);
-            assert!(second.ends_with(&[14]), "the state after it is left");
+            assert!(second.ends_with(&[14]), "the state after it remains");
         }
     }
 
     #[test]
-    fn a_long_frame_is_refused_before_memory_is_taken() {
+    fn a_long_frame_is_rejected_before_allocation() {
         let mut reader = FrameReader::new(64);
         assert_eq!(reader.take(&mut &[0xff, 0xff, 0xff, 0xff, b'{'][..]), Err(TooLong(u32::MAX)));
         let mut exact = FrameReader::new(2);

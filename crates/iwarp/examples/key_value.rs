@@ -1,5 +1,5 @@
-//! A key-value store whose server's program does nothing: clients read, write
-//! and count in its memory by themselves.
+//! A key-value store with a passive server: clients access its memory by RDMA
+//! Read, Write and atomics.
 //!
 //! ```text
 //! key_value serve 127.0.0.1:7175
@@ -9,17 +9,18 @@
 //! key_value                                 both ends here, a few clients at once
 //! ```
 //!
-//! The server registers a table of slots for remote access and tells where it
-//! is in the private data of each connection that it accepts. Its RNIC has
-//! offloaded progress, so that an engine answers while the program sleeps.
+//! The server registers a table of slots for remote access and sends its
+//! location in the private data of each connection that it accepts. Its RNIC
+//! has offloaded progress, so that an engine serves the clients while the
+//! program sleeps.
 //!
 //! - A lookup is one RDMA Read of a slot. A Read is not atomic: a slot that is
-//!   being written is seen half old and half new, which its checksum tells, and
-//!   is read again.
+//!   being written may be read partly old and partly new, which its checksum
+//!   detects, and the Read is retried.
 //! - A slot is changed under its lock, which is its version: CompareSwap makes
 //!   an even version odd, the entry is written, and another Write makes the
 //!   version even again. Writes of a queue pair are placed in order (RFC 5040,
-//!   section 5.5), so that nobody finds the slot unlocked with the old entry.
+//!   section 5.5), so that no client sees the slot unlocked with the old entry.
 //! - A counter is a slot whose value is eight bytes, changed by FetchAdd: no
 //!   lock, no second round trip.
 #![allow(clippy::print_stdout, reason = "an example prints")]
@@ -40,22 +41,22 @@ use clearstream_iwarp::{
     work::{Remote, Status},
 };
 
-/// Slots of the table.
+/// Number of slots.
 const SLOTS: usize = 1024;
 /// Bytes of a slot: version, counter, entry.
 const SLOT_BYTES: usize = 128;
-/// Where in a slot its entry begins: behind its version and its counter.
+/// Offset of the entry in a slot: after its version and its counter.
 const ENTRY_AT: usize = 16;
 /// Bytes of an entry: checksum, lengths, key and value.
 const ENTRY_BYTES: usize = SLOT_BYTES - ENTRY_AT;
 /// Bytes for key and value together.
 const TEXT_BYTES: usize = ENTRY_BYTES - 10;
-/// Slots that a key may be in, from its own on.
+/// Number of slots that a key may be in, starting with its own.
 const PROBES: usize = 8;
-/// How long a request may take, and how long a slot may stay locked.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of a request, and of a locked slot.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why something was not done.
+/// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 enum StoreError {
     #[error(transparent)]
@@ -66,17 +67,17 @@ enum StoreError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Refused(#[from] Refused),
-    #[error("the server does not say where its table is: is it a key_value?")]
+    #[error("the server's private data has no table location: is it a key_value?")]
     NoTable,
     #[error("a request ended with {0:?}")]
     Failed(Status),
-    #[error("no answer within {} s", PATIENCE.as_secs())]
+    #[error("no response within {} s", TIMEOUT.as_secs())]
     Silent,
     #[error("key and value have {0} bytes together, and {TEXT_BYTES} fit")]
     TooLong(usize),
-    #[error("no room for another key here: {PROBES} slots are taken")]
+    #[error("no room for another key here: {PROBES} slots are occupied")]
     Full,
-    #[error("a slot stays locked: whoever locked it has died")]
+    #[error("a slot stays locked: its client has probably died")]
     Locked,
     #[error("usage: key_value serve ADDRESS | key_value ADDRESS get KEY | put KEY VALUE | add KEY NUMBER")]
     Usage,
@@ -106,9 +107,9 @@ impl Server {
         })
     }
 
-    /// Takes clients that come in, for a while. What they do to the table is
-    /// between them and the RNIC.
-    fn welcome(&mut self, time: Duration) -> Result<(), StoreError> {
+    /// Accepts clients for a while. Their accesses to the table are served by
+    /// the RNIC alone.
+    fn accept_clients(&mut self, time: Duration) -> Result<(), StoreError> {
         if let Some(request) = self.listener.accept(Some(time))? {
             let pair = QueuePair::new(&self.domain, &QueuePairOptions::new(&self.completions))?;
             let private_data = encode(self.table.remote(0));
@@ -120,7 +121,7 @@ impl Server {
     }
 }
 
-/// A place in memory, as private data.
+/// Encodes a location in memory as private data.
 fn encode(place: Remote) -> Vec<u8> {
     [place.stag.0.to_be_bytes().as_slice(), &place.address.to_be_bytes()].concat()
 }
@@ -133,23 +134,23 @@ fn decode(bytes: &[u8]) -> Option<Remote> {
     })
 }
 
-/// A client's view of the table.
+/// A client of the table.
 struct Store {
     pair: QueuePair,
     completions: CompletionQueue,
     table: Remote,
-    /// For slots that are read; in flight while it is away.
+    /// Buffer for reading slots; `None` while in flight.
     slot: Option<Buffer>,
-    /// For what atomics bring back; the same.
+    /// Buffer for the results of atomics; `None` while in flight.
     word: Option<Buffer>,
 }
 
-/// What a slot holds.
+/// Contents of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Slot {
     version: u64,
     counter: u64,
-    /// `None` while nobody uses the slot.
+    /// `None` while the slot is free.
     entry: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -159,8 +160,8 @@ impl Store {
         let domain = ProtectionDomain::new(&rnic);
         let completions = CompletionQueue::new(&rnic, 64)?;
         let pair = QueuePair::new(&domain, &QueuePairOptions::new(&completions))?;
-        let agreed = pair.connect(server, &ConnectOptions::default())?;
-        let table = decode(&agreed.private_data).ok_or(StoreError::NoTable)?;
+        let negotiated = pair.connect(server, &ConnectOptions::default())?;
+        let table = decode(&negotiated.private_data).ok_or(StoreError::NoTable)?;
         let (slot, word) = (Some(domain.buffer(SLOT_BYTES)?), Some(domain.buffer(8)?));
         Ok(Self { pair, completions, table, slot, word })
     }
@@ -180,16 +181,16 @@ impl Store {
             if self.lock(number, slot.version)? {
                 return self.unlock(number, slot.version, &entry);
             }
-            // Somebody else was first: what is in the slot now may be another
-            // key, so that it is looked for again.
-            if since.elapsed() > PATIENCE {
+            // Another client was first: the slot may have another key now, so
+            // search again.
+            if since.elapsed() > TIMEOUT {
                 return Err(StoreError::Locked);
             }
         }
     }
 
-    /// Adds to the counter of a key, which comes about with the first addition;
-    /// what it was before.
+    /// Adds to the counter of a key, creating it if needed; returns its
+    /// previous value.
     fn add(&mut self, key: &[u8], number: u64) -> Result<u64, StoreError> {
         let slot = match self.find(key)? {
             Some((slot, _)) => slot,
@@ -206,21 +207,21 @@ impl Store {
         Ok(self.find(key)?.map_or(0, |(_, slot)| slot.counter))
     }
 
-    /// The slot of a key that is there.
+    /// Returns the slot of an existing key.
     fn find(&mut self, key: &[u8]) -> Result<Option<(usize, Slot)>, StoreError> {
         for number in probes(key) {
             let slot = self.read_slot(number)?;
             match &slot.entry {
                 Some((there, _)) if there == key => return Ok(Some((number, slot))),
                 Some(_) => {}
-                // Keys are never taken out: behind a free slot there is none.
+                // Keys are never removed: none follows a free slot.
                 None => return Ok(None),
             }
         }
         Ok(None)
     }
 
-    /// The slot of a key, or the first free one where it may be.
+    /// Returns the slot of a key, or the first free one of its probe sequence.
     fn find_or_free(&mut self, key: &[u8]) -> Result<(usize, Slot), StoreError> {
         for number in probes(key) {
             let slot = self.read_slot(number)?;
@@ -231,10 +232,10 @@ impl Store {
         Err(StoreError::Full)
     }
 
-    /// Reads a slot until it is whole and unlocked.
+    /// Reads a slot until it is consistent and unlocked.
     fn read_slot(&mut self, number: usize) -> Result<Slot, StoreError> {
         let since = Instant::now();
-        while since.elapsed() < PATIENCE {
+        while since.elapsed() < TIMEOUT {
             let buffer = self.slot.take().ok_or(StoreError::Silent)?;
             self.pair.read(1, buffer, self.place(number, 0), SendOptions::default())?;
             let buffer = self.done()?;
@@ -247,7 +248,8 @@ impl Store {
         Err(StoreError::Locked)
     }
 
-    /// Whether the slot was unlocked, in this version, and is now locked by us.
+    /// Locks the slot if it is unlocked and has this version; returns whether
+    /// it did.
     fn lock(&mut self, number: usize, version: u64) -> Result<bool, StoreError> {
         let word = self.word.take().ok_or(StoreError::Silent)?;
         let place = self.place(number, 0);
@@ -257,8 +259,8 @@ impl Store {
 
     /// Writes the entry, and then the next even version.
     fn unlock(&mut self, number: usize, version: u64, entry: &[u8]) -> Result<(), StoreError> {
-        let quiet = SendOptions { signaled: false, ..SendOptions::default() };
-        self.pair.write(3, entry, self.place(number, ENTRY_AT), quiet)?;
+        let unsignaled = SendOptions { signaled: false, ..SendOptions::default() };
+        self.pair.write(3, entry, self.place(number, ENTRY_AT), unsignaled)?;
         let next = (version + 2).to_ne_bytes();
         self.pair.write(4, next.as_slice(), self.place(number, 0), SendOptions::default())?;
         self.finished().map(drop)
@@ -270,7 +272,7 @@ impl Store {
         self.original()
     }
 
-    /// What an atomic operation found.
+    /// Returns the result of an atomic operation.
     fn original(&mut self) -> Result<u64, StoreError> {
         let word = self.done()?;
         let value = number_at(&word, 0);
@@ -278,13 +280,13 @@ impl Store {
         Ok(value)
     }
 
-    /// Waits for the request that is on its way, and takes its buffer back.
+    /// Waits for the request in flight, and returns its buffer.
     fn done(&mut self) -> Result<Buffer, StoreError> {
         self.finished()?.ok_or(StoreError::Silent)
     }
 
     fn finished(&mut self) -> Result<Option<Buffer>, StoreError> {
-        let finished = self.completions.wait(PATIENCE).ok().flatten().ok_or(StoreError::Silent)?;
+        let finished = self.completions.wait(TIMEOUT).ok().flatten().ok_or(StoreError::Silent)?;
         match finished.completion.status {
             Status::Success => Ok(finished.buffers.into_iter().next()),
             status => Err(StoreError::Failed(status)),
@@ -297,7 +299,7 @@ impl Store {
     }
 }
 
-/// The slots where a key may be.
+/// Returns the probe sequence of a key.
 fn probes(key: &[u8]) -> impl Iterator<Item = usize> + use<> {
     let first = checksum(key) as usize;
     (first..first + PROBES).map(|number| number % SLOTS)
@@ -308,8 +310,8 @@ fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-/// An entry's bytes: checksum of all that follows, whether it is one, lengths,
-/// key, value.
+/// Encodes an entry: checksum of what follows, presence flag, lengths, key,
+/// value.
 fn entry(key: &[u8], value: &[u8]) -> Result<Vec<u8>, StoreError> {
     let length = key.len() + value.len();
     let (Ok(key_length), Ok(value_length), true) =
@@ -325,7 +327,7 @@ fn entry(key: &[u8], value: &[u8]) -> Result<Vec<u8>, StoreError> {
     Ok([checksum(&body).to_be_bytes().as_slice(), &body].concat())
 }
 
-/// A slot as it was read; `None` when it is half written.
+/// Decodes a slot; `None` when the checksum is wrong.
 fn parse(bytes: &[u8]) -> Option<Slot> {
     let (version, counter) = (number_at(bytes, 0), number_at(bytes, 8));
     let (sum, body) = bytes.get(ENTRY_AT..)?.split_at_checked(4)?;
@@ -341,23 +343,23 @@ fn parse(bytes: &[u8]) -> Option<Slot> {
     Some(Slot { version, counter, entry: Some((key.to_vec(), value.to_vec())) })
 }
 
-/// Versions and counters are numbers of the server's host: both ends have the
-/// same byte order, as with all atomics over RDMA between unlike hosts.
+/// Versions and counters are in the server's byte order: as with all atomics
+/// over RDMA, both hosts must have the same.
 fn number_at(bytes: &[u8], at: usize) -> u64 {
     let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).unwrap_or_default();
     u64::from_ne_bytes(word)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match words.as_slice() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
         [] => println!("{}", demonstrate(4, 1000)?),
         ["serve", address] => {
             let mut server = Server::bind(address.parse()?)?;
             println!("a table of {SLOTS} slots at {}; stop with Ctrl-C", server.listener.local_address());
             loop {
-                server.welcome(Duration::from_secs(1))?;
+                server.accept_clients(Duration::from_secs(1))?;
             }
         }
         [address, "get", key] => match Store::connect(address.parse()?)?.get(key.as_bytes())? {
@@ -376,7 +378,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Clients that count and write the same keys at once: nothing is lost.
+/// Clients that concurrently count and write the same keys: nothing is lost.
 fn demonstrate(clients: u64, rounds: u64) -> Result<String, StoreError> {
     let mut server = Server::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     let address = server.listener.local_address();
@@ -394,7 +396,7 @@ fn demonstrate(clients: u64, rounds: u64) -> Result<String, StoreError> {
         };
         let threads: Vec<_> = (0..clients).map(|client| scope.spawn(move || work(client))).collect();
         while threads.iter().any(|thread| !thread.is_finished()) {
-            server.welcome(Duration::from_millis(20))?;
+            server.accept_clients(Duration::from_millis(20))?;
         }
         for thread in threads {
             thread.join().unwrap_or(Err(StoreError::Silent))?;
@@ -404,7 +406,7 @@ fn demonstrate(clients: u64, rounds: u64) -> Result<String, StoreError> {
     let mut watcher = std::thread::scope(|scope| {
         let watcher = scope.spawn(move || Store::connect(address));
         while !watcher.is_finished() {
-            server.welcome(Duration::from_millis(20))?;
+            server.accept_clients(Duration::from_millis(20))?;
         }
         watcher.join().unwrap_or(Err(StoreError::Silent))
     })?;
@@ -424,9 +426,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_at_once_lose_nothing() {
-        let told = demonstrate(3, 50).unwrap();
-        assert!(told.contains("150 visits counted of 150"), "{told}");
+    fn concurrent_clients_lose_nothing() {
+        let summary = demonstrate(3, 50).unwrap();
+        assert!(summary.contains("150 visits counted of 150"), "{summary}");
     }
 
     #[test]
@@ -449,13 +451,13 @@ mod tests {
             assert!(matches!(store.put(b"k", &[0; TEXT_BYTES]), Err(StoreError::TooLong(_))));
         });
         while !client.is_finished() {
-            server.welcome(Duration::from_millis(20)).unwrap();
+            server.accept_clients(Duration::from_millis(20)).unwrap();
         }
         client.join().unwrap();
     }
 
     #[test]
-    fn a_half_written_entry_is_not_believed() {
+    fn a_half_written_entry_is_rejected() {
         let mut bytes = vec![0; SLOT_BYTES];
         assert_eq!(parse(&bytes).unwrap().entry, None, "nobody was here");
         bytes[..8].copy_from_slice(&2u64.to_ne_bytes());

@@ -1,6 +1,6 @@
-//! What the protocol machine costs by itself: two of them in one thread,
-//! memory copies in the place of sockets. Nanoseconds per message of each
-//! side, medians over bursts.
+//! Cost of the protocol state machine alone: two of them in one thread, with
+//! memory copies instead of sockets. Nanoseconds per message of each side,
+//! medians over bursts.
 //!
 //! `cargo run --release -p clearstream-iwarp --example machine_speed`
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "an example")]
@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use clearstream_iwarp::memory::{Access, MemoryTable, Piece, Region};
-use clearstream_iwarp::mpa::{Agreed, mulpdu};
+use clearstream_iwarp::mpa::{Negotiated, mulpdu};
 use clearstream_iwarp::queue_pair::{Limits, Machine, ReceiveQueue, Receives};
 use clearstream_iwarp::stag::{QueuePairId, Stag};
 use clearstream_iwarp::work::{Data, InlineData, Operation, ReceiveRequest, Remote, Segment, SendRequest};
 use smallvec::SmallVec;
 
-/// Messages that are posted before they are sent.
+/// Messages posted before they are sent.
 const BURST: u64 = 16;
 /// Largest segment over loopback.
 const MSS: usize = 65_483;
@@ -29,7 +29,7 @@ struct End {
 
 impl End {
     fn new(initiator: bool, crc: bool) -> Self {
-        let agreed = Agreed {
+        let negotiated = Negotiated {
             crc,
             markers_out: false,
             markers_in: false,
@@ -50,7 +50,7 @@ impl End {
         let of_machine = Receives::Own(receives.clone());
         let limits = Limits::default();
         let machine =
-            Machine::new(QueuePairId(1), domain, table, &agreed, mulpdu(MSS, false), limits, of_machine);
+            Machine::new(QueuePairId(1), domain, table, &negotiated, mulpdu(MSS, false), limits, of_machine);
         Self { machine, receives, region, stag }
     }
 
@@ -66,11 +66,11 @@ enum Kind {
     Write,
 }
 
-/// What each side did in all.
+/// Time spent by each side.
 #[derive(Default)]
 struct Spent {
     sender: Duration,
-    wire: Duration,
+    stream: Duration,
     receiver: Duration,
 }
 
@@ -105,28 +105,28 @@ fn post(one: &mut End, other: &mut End, kind: Kind, size: usize, spent: &mut Spe
     spent.sender += began.elapsed();
 }
 
-/// Takes a batch through memory, as one call of a socket each way would.
-fn carry(one: &mut End, other: &mut End, wire: &mut Vec<u8>, spent: &mut Spent) -> bool {
+/// Copies a batch through memory, as one socket call in each direction would.
+fn carry(one: &mut End, other: &mut End, stream: &mut Vec<u8>, spent: &mut Spent) -> bool {
     let began = Instant::now();
     let batch = one.machine.outgoing();
     let mut pieces = SmallVec::new();
     batch.pieces(&mut pieces);
     let built = Instant::now();
-    wire.clear();
+    stream.clear();
     for piece in &pieces {
         match piece {
-            Piece::Bytes(bytes) => wire.extend_from_slice(bytes),
-            Piece::Memory(span) => span.append_to(wire).unwrap(),
+            Piece::Bytes(bytes) => stream.extend_from_slice(bytes),
+            Piece::Memory(span) => span.append_to(stream).unwrap(),
         }
     }
     drop(pieces);
     let copied = Instant::now();
-    one.machine.sent(wire.len());
+    one.machine.sent(stream.len());
     one.machine.completions().for_each(drop);
     let sent = Instant::now();
     spent.sender += (built - began) + (sent - copied);
-    spent.wire += copied - built;
-    let mut rest = &wire[..];
+    spent.stream += copied - built;
+    let mut rest = &stream[..];
     while !rest.is_empty() {
         let began = Instant::now();
         let places = other.machine.straight();
@@ -145,7 +145,7 @@ fn carry(one: &mut End, other: &mut End, wire: &mut Vec<u8>, spent: &mut Spent) 
             let (now, later) = rest.split_at(rest.len().min(extra));
             other.machine.consume(now);
             rest = later;
-            spent.wire += written - found;
+            spent.stream += written - found;
             spent.receiver += written.elapsed();
         } else {
             let (now, later) = rest.split_at(rest.len().min(16 << 10));
@@ -158,18 +158,18 @@ fn carry(one: &mut End, other: &mut End, wire: &mut Vec<u8>, spent: &mut Spent) 
     other.machine.completions().for_each(drop);
     other.machine.events().for_each(drop);
     spent.receiver += began.elapsed();
-    !wire.is_empty()
+    !stream.is_empty()
 }
 
 fn measure(name: &str, kind: Kind, size: usize, crc: bool, rounds: u64) {
     let (mut one, mut other) = (End::new(true, crc), End::new(false, crc));
-    let mut wire = Vec::new();
+    let mut stream = Vec::new();
     let mut bursts = [const { Vec::new() }; 3];
     for _ in 0..rounds {
         let mut spent = Spent::default();
         post(&mut one, &mut other, kind, size, &mut spent);
-        while carry(&mut one, &mut other, &mut wire, &mut spent) {}
-        for (all, one) in bursts.iter_mut().zip([spent.sender, spent.receiver, spent.wire]) {
+        while carry(&mut one, &mut other, &mut stream, &mut spent) {}
+        for (all, one) in bursts.iter_mut().zip([spent.sender, spent.receiver, spent.stream]) {
             all.push(one);
         }
     }

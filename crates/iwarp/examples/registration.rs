@@ -1,5 +1,5 @@
-//! What registering memory costs, from 1 KiB to 1 GiB, and what a lookup by tag
-//! costs: a table, or JSON with `--json`.
+//! Cost of memory registration, from 1 KiB to 1 GiB, and of a lookup by STag: a
+//! table, or JSON with `--json`.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::{hint::black_box, time::Instant};
@@ -15,12 +15,13 @@ const ROUNDS: usize = 9;
 const LOOKUPS: u32 = 100_000;
 const RIGHTS: Access = Access::REMOTE_READ;
 
-/// Medians of one size. Pinned figures are absent when pinning was refused.
+/// Medians of one size. Pinned figures are absent when pinning failed.
 struct Row {
     bytes: usize,
     register_ns: f64,
     deregister_ns: f64,
-    /// Memory that was never used: the kernel finds and clears its pages.
+    /// Memory that was never touched: the kernel allocates and clears its
+    /// pages.
     pinned_fresh_ns: Option<f64>,
     /// Memory that is in use.
     pinned_ns: Option<f64>,

@@ -8,7 +8,7 @@ pub const TAGGED_BYTES: usize = 14;
 /// Bytes of an untagged header, control bytes included (RFC 5041, section 4.3).
 pub const UNTAGGED_BYTES: usize = 18;
 
-/// The version of this protocol (RFC 5041, section 4.1: DV is 1).
+/// Protocol version (RFC 5041, section 4.1: DV is 1).
 const VERSION: u8 = 1;
 const TAGGED: u8 = 0x80;
 const LAST: u8 = 0x40;
@@ -17,57 +17,57 @@ const VERSION_BITS: u8 = 0x03;
 /// The header of a DDP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
-    /// Names the place of its payload (RFC 5041, section 4.2).
+    /// Payload for a tagged buffer (RFC 5041, section 4.2).
     Tagged {
         /// Last segment of its message.
         last: bool,
-        /// The buffer.
+        /// Steering tag of the buffer.
         stag: Stag,
-        /// The tagged offset of the payload's first byte.
+        /// Tagged offset of the payload's first byte.
         offset: u64,
-        /// The byte that belongs to the upper layer: RDMAP's control byte.
+        /// RsvdULP byte: RDMAP's control byte.
         ulp: u8,
     },
-    /// Goes into the next buffer of a queue (RFC 5041, section 4.3).
+    /// Payload for the next buffer of a queue (RFC 5041, section 4.3).
     Untagged {
         /// Last segment of its message.
         last: bool,
-        /// The queue's number.
+        /// Queue number (QN).
         queue: u32,
-        /// The message's number in that queue, from 1.
+        /// Message sequence number (MSN) in that queue, from 1.
         msn: u32,
-        /// Offset of the payload's first byte in the message.
+        /// Message offset (MO) of the payload's first byte.
         offset: u32,
-        /// The first byte that belongs to the upper layer: RDMAP's control byte.
+        /// First RsvdULP byte: RDMAP's control byte.
         ulp: u8,
-        /// The other four: RDMAP's tag to invalidate.
+        /// Remaining four RsvdULP bytes: RDMAP's STag to invalidate.
         ulp_reserved: u32,
     },
 }
 
-/// What is wrong with a segment's header.
+/// Errors in a segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DdpError {
-    /// Another version of the protocol.
-    #[error("DDP version {version}: only version 1 is spoken here")]
+    /// Unsupported protocol version.
+    #[error("DDP version {version}: only version 1 is supported")]
     Version {
-        /// The peer's.
+        /// Version in the peer's header.
         version: u8,
-        /// In a tagged segment.
+        /// Whether the segment is tagged.
         tagged: bool,
     },
-    /// A ULPDU that ends within its header.
+    /// ULPDU shorter than its header.
     #[error("a DDP segment of {bytes} bytes is shorter than its header")]
     Short {
-        /// Its length.
+        /// Length of the ULPDU.
         bytes: usize,
     },
 }
 
 impl DdpError {
-    /// What a Terminate says of it (RFC 5041, section 7.2). A segment that ends
-    /// within its header has no error of its own there; the length field that
-    /// said so is MPA's, which is also what Linux' siw answers.
+    /// Terminate code of this error (RFC 5041, section 7.2). The RFC defines
+    /// none for a ULPDU shorter than its header; the MPA code for an invalid
+    /// length is used, as Linux' siw does.
     #[must_use]
     pub fn code(self) -> ErrorCode {
         match self {
@@ -79,13 +79,14 @@ impl DdpError {
 }
 
 impl Header {
-    /// Length of the header that begins with this control byte.
+    /// Returns the length of the header that begins with this control byte.
     #[must_use]
     pub fn length_of(control: u8) -> usize {
         if control & TAGGED != 0 { TAGGED_BYTES } else { UNTAGGED_BYTES }
     }
 
-    /// Its bytes, and how many of them count.
+    /// Encodes the header; returns the buffer and the number of valid bytes in
+    /// it.
     #[must_use]
     pub fn encode(&self) -> ([u8; UNTAGGED_BYTES], usize) {
         let mut bytes = [0; UNTAGGED_BYTES];
@@ -110,9 +111,9 @@ impl Header {
         }
     }
 
-    /// The header at the beginning of a ULPDU and its length; `None` when more
-    /// bytes are needed. The reserved bits of the control byte are not checked
-    /// (RFC 5041, section 4.1).
+    /// Decodes the header at the beginning of a ULPDU and returns it with its
+    /// length; `None` when more bytes are needed. The reserved bits of the
+    /// control byte are not checked (RFC 5041, section 4.1).
     ///
     /// # Errors
     ///
@@ -134,18 +135,18 @@ impl Header {
             )
         } else {
             bytes.first_chunk::<UNTAGGED_BYTES>().map(|bytes| {
-                let word =
+                let field =
                     |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-                let (queue, msn, offset) = (word(6), word(10), word(14));
+                let (queue, msn, offset) = (field(6), field(10), field(14));
                 (
-                    Self::Untagged { last, queue, msn, offset, ulp: bytes[1], ulp_reserved: word(2) },
+                    Self::Untagged { last, queue, msn, offset, ulp: bytes[1], ulp_reserved: field(2) },
                     UNTAGGED_BYTES,
                 )
             })
         })
     }
 
-    /// Last segment of its message.
+    /// Whether this is the last segment of its message.
     #[must_use]
     pub fn last(&self) -> bool {
         match *self {
@@ -153,7 +154,7 @@ impl Header {
         }
     }
 
-    /// The control byte of RDMAP.
+    /// Returns RDMAP's control byte.
     #[must_use]
     pub fn ulp(&self) -> u8 {
         match *self {

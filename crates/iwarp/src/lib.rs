@@ -1,12 +1,12 @@
 //! RDMA over TCP in software (iWARP: RFC 5040, 5041, 5044, 6581, 7306).
 //!
-//! From the bottom up: [`stag`] and [`work`] are the vocabulary; [`memory`]
+//! Layers, bottom up: [`stag`] and [`work`] define the common types; [`memory`]
 //! holds registered memory and is the only module with unsafe code; [`mpa`],
-//! [`ddp`] and [`rdmap`] are the bytes of the wire; [`queue_pair`] is the
-//! protocol of one connection. None of these does I/O or reads a clock, except
-//! that `memory` lends its memory to the two calls of a socket. [`rnic`] puts
-//! sockets and progress below a queue pair, and [`verbs`] is what a program
-//! uses.
+//! [`ddp`] and [`rdmap`] encode and decode the wire formats; [`queue_pair`] is
+//! the protocol state machine of one connection. None of these does I/O or
+//! reads a clock, except that `memory` passes its memory to the two socket
+//! calls. [`rnic`] drives queue pairs over sockets, and [`verbs`] is the
+//! programming interface.
 
 pub mod ddp;
 pub mod memory;

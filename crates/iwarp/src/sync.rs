@@ -1,6 +1,6 @@
-//! What threads wait and tell each other by, in the parts that are checked in
-//! every order in which threads can run: there (`tests/models`) the same names
-//! are loom's.
+//! Synchronisation primitives of the modules that are model-checked:
+//! `tests/models` replaces these names by loom's and explores every
+//! interleaving.
 
 pub(crate) use std::sync::{
     Condvar, Mutex, MutexGuard, PoisonError,

@@ -1,23 +1,22 @@
-//! Work requests and completions: what a consumer asks of a queue pair and
-//! what it hears back.
+//! Work requests and completions of a queue pair.
 
 use smallvec::SmallVec;
 
 use crate::stag::Stag;
 
-/// A piece of registered local memory.
+/// A range of registered local memory (scatter/gather element).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Its steering tag.
+    /// Steering tag.
     pub stag: Stag,
     /// Tagged offset of its first byte (an address, or an offset into a
     /// zero-based region).
     pub address: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
-/// A place in the peer's memory, as the peer advertised it.
+/// A location in the peer's memory, as advertised by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The peer's steering tag.
@@ -26,146 +25,146 @@ pub struct Remote {
     pub address: u64,
 }
 
-/// Segments of one request, in order.
+/// Scatter/gather list of one request, in order.
 pub type Segments = SmallVec<[Segment; 4]>;
 
 /// Bytes copied into the request itself.
 pub type InlineData = SmallVec<[u8; 64]>;
 
-/// What a Send or Write carries.
+/// Payload of a Send or Write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// Copied when it was posted; its memory is free again at once.
+    /// Copied when posted; the source memory is reusable at once.
     Inline(InlineData),
     /// Gathered from registered memory while it is sent.
     Gather(Segments),
 }
 
-/// What a request of the send queue does.
+/// Operation of a send work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Into the peer's next posted receive (RFC 5040, section 5.3).
+    /// Sends to the peer's next posted receive (RFC 5040, section 5.3).
     Send {
-        /// What is sent.
+        /// Payload.
         data: Data,
-        /// Wakes a peer that asked for solicited completions only.
+        /// Notifies a peer that waits for solicited completions only.
         solicited: bool,
-        /// A tag of the peer's that its RNIC invalidates on delivery.
+        /// STag of the peer, invalidated by its RNIC on delivery.
         invalidate: Option<Stag>,
     },
-    /// Into the peer's memory (RFC 5040, section 5.1).
+    /// Writes to the peer's memory (RFC 5040, section 5.1).
     Write {
-        /// What is written.
+        /// Payload.
         data: Data,
-        /// Where to.
+        /// Destination.
         remote: Remote,
     },
-    /// Out of the peer's memory (RFC 5040, section 5.2).
+    /// Reads from the peer's memory (RFC 5040, section 5.2).
     Read {
-        /// Where to.
+        /// Destination.
         sink: Segment,
-        /// Where from.
+        /// Source.
         remote: Remote,
-        /// Invalidate the sink's tag once the data is there.
+        /// Invalidate the sink's STag when the data has arrived.
         invalidate: bool,
     },
-    /// Eight bytes beside the data (RFC 7306, section 6).
+    /// Eight bytes of immediate data (RFC 7306, section 6).
     Immediate {
-        /// The bytes, in the order of the wire.
+        /// The bytes, in network order.
         data: [u8; 8],
-        /// Wakes a peer that asked for solicited completions only.
+        /// Notifies a peer that waits for solicited completions only.
         solicited: bool,
     },
-    /// Adds to eight bytes of the peer's memory and brings back what was
-    /// there (RFC 7306, section 5.1).
+    /// Adds to eight bytes of the peer's memory and returns their original
+    /// value (RFC 7306, section 5.1).
     FetchAdd {
         /// Eight bytes for the original value, in native byte order.
         sink: Segment,
-        /// Where, at a multiple of eight.
+        /// Target, aligned to eight bytes.
         remote: Remote,
-        /// What is added.
+        /// Value to add.
         add: u64,
-        /// A set bit is the most significant of a field that is added on its
-        /// own; zero adds all 64 bits as one number.
+        /// A set bit is the most significant of a field that is added
+        /// separately; zero adds all 64 bits as one number.
         mask: u64,
     },
     /// Swaps eight bytes of the peer's memory if they compare equal, and
-    /// brings back what was there (RFC 7306, section 5.2).
+    /// returns their original value (RFC 7306, section 5.2).
     CompareSwap {
         /// Eight bytes for the original value, in native byte order.
         sink: Segment,
-        /// Where, at a multiple of eight.
+        /// Target, aligned to eight bytes.
         remote: Remote,
-        /// What must be there.
+        /// Expected value.
         compare: u64,
-        /// Which bits are compared.
+        /// Bits to compare.
         compare_mask: u64,
-        /// What comes in its place.
+        /// New value.
         swap: u64,
-        /// Which bits are swapped.
+        /// Bits to swap.
         swap_mask: u64,
     },
-    /// Gives a memory window a range of a region, for this queue pair only.
+    /// Binds a memory window to a range of a region, for this queue pair only.
     BindWindow {
-        /// The window's tag.
+        /// STag of the window.
         window: Stag,
-        /// What it shows.
+        /// Range to bind.
         memory: Segment,
-        /// What a peer may do with it.
+        /// Rights granted to the peer.
         access: crate::memory::Access,
     },
-    /// Makes a tag of this RNIC invalid.
+    /// Invalidates an STag of this RNIC.
     LocalInvalidate {
-        /// The tag.
+        /// STag to invalidate.
         stag: Stag,
     },
 }
 
-/// A request of the send queue.
+/// Send work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SendRequest {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub id: u64,
-    /// What to do.
+    /// Operation.
     pub operation: Operation,
-    /// A completion is wanted also when it succeeds.
+    /// Generates a completion also on success.
     pub signaled: bool,
-    /// Waits until all earlier Reads and atomics are complete.
+    /// Starts after all earlier Reads and atomics are complete.
     pub fence: bool,
 }
 
-/// A request of a receive queue.
+/// Receive work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveRequest {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub id: u64,
-    /// Filled in order.
+    /// Scatter list, filled in order.
     pub segments: Segments,
 }
 
-/// How a request ended.
+/// Status of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done.
+    /// Completed successfully.
     Success,
-    /// A local segment is not what its tag allows.
+    /// The STag of a local segment does not allow the access.
     LocalProtection,
-    /// The message was longer than the posted receive, or a local length is
-    /// out of range.
+    /// The message was longer than the posted receive, or a local length is out
+    /// of range.
     LocalLength,
-    /// The local request can not be carried out in this state of the tag.
+    /// The local operation is invalid in the current state of the STag.
     LocalOperation,
     /// The window could not be bound.
     WindowBind,
-    /// The peer refused access to its memory.
+    /// The peer denied access to its memory.
     RemoteAccess,
-    /// The peer refused the operation.
+    /// The peer rejected the operation.
     RemoteOperation,
-    /// The queue pair left the state in which requests are carried out.
+    /// Flushed: the queue pair left the state in which requests are processed.
     Flushed,
 }
 
-/// Which kind of request ended.
+/// Operation of a completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completed {
     /// A Send.
@@ -191,7 +190,7 @@ pub enum Completed {
 }
 
 impl Operation {
-    /// What its completion says that it was.
+    /// Returns the operation that its completion reports.
     #[must_use]
     pub fn completed(&self) -> Completed {
         match self {
@@ -207,29 +206,29 @@ impl Operation {
     }
 }
 
-/// What a completion queue holds.
+/// Completion queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The request's.
+    /// Identifier of the request.
     pub id: u64,
-    /// Whose request.
+    /// Queue pair of the request.
     pub queue_pair: crate::stag::QueuePairId,
-    /// What it was.
+    /// Operation.
     pub completed: Completed,
-    /// How it ended.
+    /// Status.
     pub status: Status,
     /// Bytes sent, read or received.
     pub bytes: u32,
-    /// Immediate data that arrived.
+    /// Received immediate data.
     pub immediate: Option<[u8; 8]>,
-    /// A tag of ours that the peer's Send made invalid.
+    /// Local STag that the peer's Send invalidated.
     pub invalidated: Option<Stag>,
-    /// The peer asked for the consumer's attention.
+    /// Whether the peer requested a solicited event.
     pub solicited: bool,
 }
 
 impl Completion {
-    /// A place that a completion is polled into.
+    /// Placeholder for polling into.
     pub const EMPTY: Self = Self {
         id: 0,
         queue_pair: crate::stag::QueuePairId(0),

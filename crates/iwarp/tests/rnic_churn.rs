@@ -1,5 +1,6 @@
-//! Ten thousand connections come and go: descriptors, memory and tags are as
-//! before. In a process of its own, whose descriptors and pages are counted.
+//! Ten thousand connections are opened and closed: descriptors, memory and
+//! STags are as before. In a process of its own, whose descriptors and pages
+//! are counted.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 #[path = "rnic/sides.rs"]
@@ -12,12 +13,12 @@ use clearstream_iwarp::verbs::{
     AcceptOptions, CompletionQueue, ConnectOptions, Listener, ProtectionDomain, QueuePair, QueuePairOptions,
     Rnic, RnicOptions, SendOptions,
 };
-use sides::{PATIENCE, any_port, inline, offloaded, until};
+use sides::{TIMEOUT, any_port, inline, offloaded, until};
 
-/// Each way of progress; together ten thousand.
+/// Connections per progress mode; together ten thousand.
 const CYCLES: usize = 5000;
-/// Before anything is counted: allocators and tables have their size then.
-/// The queue of events, at which nobody looks, is full too.
+/// Warm-up before anything is counted: allocators and tables have reached their
+/// size, and the event queue, which is not read, is full.
 const WARM_UP: usize = 600;
 
 /// Connects, exchanges a message, closes.
@@ -26,28 +27,28 @@ fn cycles(options: &RnicOptions, count: usize) {
     let domain = ProtectionDomain::new(&rnic);
     let listener = Listener::bind(&rnic, any_port()).unwrap();
     let address = listener.local_address();
-    // One completion queue each for all of them: what is gone leaves no trace
-    // in it.
+    // One completion queue each for all of them: destroyed queue pairs leave no
+    // entries.
     let (left, right) = (CompletionQueue::new(&rnic, 64).unwrap(), CompletionQueue::new(&rnic, 64).unwrap());
     thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..count {
                 let queue_pair = QueuePair::new(&domain, &QueuePairOptions::new(&right)).unwrap();
                 queue_pair.receive(1, domain.buffer(8).unwrap()).unwrap();
-                let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+                let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
                 queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
-                assert_eq!(right.wait(PATIENCE).unwrap().unwrap().completion.id, 1);
+                assert_eq!(right.wait(TIMEOUT).unwrap().unwrap().completion.id, 1);
             }
         });
         for _ in 0..count {
             let queue_pair = QueuePair::new(&domain, &QueuePairOptions::new(&left)).unwrap();
             queue_pair.connect(address, &ConnectOptions::default()).unwrap();
             queue_pair.send(2, domain.buffer(8).unwrap(), SendOptions::default()).unwrap();
-            assert_eq!(left.wait(PATIENCE).unwrap().unwrap().completion.id, 2);
+            assert_eq!(left.wait(TIMEOUT).unwrap().unwrap().completion.id, 2);
         }
     });
     drop((left, right));
-    assert_eq!(rnic.memory().tag_count(), 0, "buffers gave up their tags");
+    assert_eq!(rnic.memory().tag_count(), 0, "buffers deregistered their tags");
 }
 
 fn descriptors() -> usize {
@@ -62,9 +63,9 @@ fn resident_bytes() -> u64 {
 }
 
 #[test]
-fn ten_thousand_connections_leave_nothing() {
+fn ten_thousand_connections_leak_nothing() {
     let before = descriptors();
-    // An engine may be the last to let go of its RNIC, and ends then.
+    // An engine may be the last owner of its RNIC, and exits then.
     let all_closed = || until("every descriptor is closed", || descriptors() == before);
     for options in [inline(), offloaded()] {
         cycles(&options, WARM_UP);

@@ -16,10 +16,10 @@ use clearstream_iwarp::{
     work::Completed,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sides::{PATIENCE, any_port, inline, offloaded};
+use sides::{TIMEOUT, any_port, inline, offloaded};
 
 const QUEUE_PAIRS: usize = 1000;
-/// What the project promises of one that is idle.
+/// Maximum memory of an idle queue pair.
 const BYTES_PER_QUEUE_PAIR: u64 = 64 << 10;
 
 fn resident_bytes() -> u64 {
@@ -40,7 +40,7 @@ fn thousand(options: &RnicOptions) {
         let accepting = scope.spawn(|| {
             let accept = |_| {
                 let queue_pair = new();
-                let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+                let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
                 queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
                 queue_pair
             };
@@ -56,18 +56,18 @@ fn thousand(options: &RnicOptions) {
     let each = resident_bytes().saturating_sub(before) / (2 * QUEUE_PAIRS as u64);
     assert!(each < BYTES_PER_QUEUE_PAIR, "{each} bytes per idle queue pair");
 
-    // All of them talk, there and back.
+    // All of them exchange messages in both directions.
     for round in 0..2u64 {
         let (from, to) = if round == 0 { (&initiators, &responders) } else { (&responders, &initiators) };
         for (from, to) in from.iter().zip(to) {
             to.receive(round, domain.buffer(16).unwrap()).unwrap();
             from.send(round, &[round as u8; 16][..], SendOptions::default()).unwrap();
         }
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let (mut sent, mut received) = (0, 0);
         while (sent, received) != (QUEUE_PAIRS, QUEUE_PAIRS) {
             assert!(Instant::now() < end, "{sent} sent, {received} received");
-            let Some(finished) = completions.wait(PATIENCE).unwrap() else { continue };
+            let Some(finished) = completions.wait(TIMEOUT).unwrap() else { continue };
             match finished.completion.completed {
                 Completed::Receive => {
                     assert_eq!(&finished.buffers[0][..], &[round as u8; 16]);
@@ -78,11 +78,11 @@ fn thousand(options: &RnicOptions) {
         }
     }
     let each = resident_bytes().saturating_sub(before) / (2 * QUEUE_PAIRS as u64);
-    assert!(each < BYTES_PER_QUEUE_PAIR, "{each} bytes per queue pair that has talked");
+    assert!(each < BYTES_PER_QUEUE_PAIR, "{each} bytes per queue pair that has communicated");
 }
 
 #[test]
-fn a_thousand_queue_pairs_talk_in_one_process() {
+fn a_thousand_queue_pairs_communicate_in_one_process() {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
     thousand(&inline());

@@ -1,5 +1,5 @@
-//! Holds a lab, as the hidden command of the program does: the keeper for the
-//! tests of this crate.
+//! Keeper for the tests of this crate: runs a lab like the hidden command of
+//! the program.
 
 fn main() -> Result<(), clearstream_lab::LabError> {
     clearstream_lab::keeper::run()

@@ -1,5 +1,5 @@
-//! What can go wrong with a lab. Errors cross from the keeper to whoever
-//! started it, so each has a form that can be sent.
+//! Errors of labs. The keeper sends them to its clients, so each has a
+//! serialisable form.
 
 use std::{io, path::PathBuf};
 
@@ -8,10 +8,10 @@ use clearstream_netlink::NetlinkError;
 use clearstream_schema::control::FailureKind;
 use serde::{Deserialize, Serialize};
 
-/// Why a lab could not be made, found or changed.
+/// Errors of creating, finding or changing a lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// A lab file.
+    /// Invalid lab file.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A lab of this name is running.
@@ -21,31 +21,31 @@ pub enum LabError {
         name: String,
     },
     /// No lab of this name is running.
-    #[error("the lab \"{name}\" is not running: {}", how_to_start(.name))]
+    #[error("the lab \"{name}\" is not running: {}", start_hint(.name))]
     NotRunning {
         /// Name.
         name: String,
     },
-    /// A lab that is to be taken down is not running.
+    /// The lab to be stopped is not running.
     #[error("no lab \"{name}\" is running{}: `clearstream lab list` shows those that are", like_running(.running, .name))]
     NothingToStop {
         /// Name.
         name: String,
-        /// Names of those that run.
+        /// Names of running labs.
         running: Vec<String>,
     },
     /// Not root.
     #[error("a lab needs CAP_SYS_ADMIN and CAP_NET_ADMIN to {step}: run this as root")]
     Privilege {
-        /// What was not allowed.
+        /// Step without permission.
         step: String,
     },
-    /// The kernel or the container lacks something.
+    /// The kernel or the container lacks a feature.
     #[error("{what}: {remedy}")]
     Unsupported {
-        /// What is missing.
+        /// Missing feature.
         what: String,
-        /// What to do.
+        /// Suggested remedy.
         remedy: String,
     },
     /// No host of this name in the lab.
@@ -53,13 +53,13 @@ pub enum LabError {
     NoHost {
         /// Lab.
         lab: String,
-        /// As asked.
+        /// Requested host.
         host: String,
-        /// Its hosts.
+        /// Hosts of the lab.
         known: String,
     },
-    /// The process of a host has ended.
-    #[error("the host \"{host}\" of the lab \"{lab}\" has died: take the lab down and bring it up again")]
+    /// The process of a host has exited.
+    #[error("the host \"{host}\" of the lab \"{lab}\" has died: restart the lab (lab down, lab up)")]
     HostDead {
         /// Lab.
         lab: String,
@@ -73,30 +73,30 @@ pub enum LabError {
         lab: String,
         /// `link 3`, `interface eth7 on alpha`.
         what: String,
-        /// What it has.
+        /// Links or interfaces of the lab.
         known: String,
     },
-    /// A fault that this place cannot have.
+    /// A fault that cannot be injected at this place.
     #[error("the lab \"{lab}\" cannot have this fault at {place}: {reason}")]
     Fault {
         /// Lab.
         lab: String,
         /// `gw3`, `gw3:storage0`.
         place: String,
-        /// Why, and what to do instead.
+        /// Reason, and a suggested correction.
         reason: String,
     },
-    /// A file of the state directory, or /proc and /sys of a host.
+    /// Error of a file of the state directory, or of /proc and /sys of a host.
     #[error("cannot {action} {}: {source}", path.display())]
     File {
         /// `read`, `write`.
         action: &'static str,
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// A sysctl of the lab file.
+    /// Invalid sysctl of the lab file.
     #[error("host {host}: cannot set {key} to \"{value}\": {reason}")]
     Sysctl {
         /// Host.
@@ -105,43 +105,43 @@ pub enum LabError {
         key: String,
         /// Value.
         value: String,
-        /// Why.
+        /// Cause.
         reason: String,
     },
-    /// The kernel refused a link, an address or a route.
+    /// The kernel rejected a link, an address or a route.
     #[error("host {host}: {source}")]
     Network {
         /// Host.
         host: String,
-        /// What was refused.
+        /// Netlink error.
         source: NetlinkError,
     },
-    /// A system call of the keeper.
+    /// A system call of the keeper failed.
     #[error("cannot {step}: {source}")]
     System {
-        /// What was being done.
+        /// Failed step.
         step: String,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
-    /// What the keeper said.
+    /// Error reported by the keeper.
     #[error("{message}")]
     Keeper {
-        /// Of its error.
+        /// Kind of its error.
         kind: LabErrorKind,
-        /// For people.
+        /// Message for people.
         message: String,
     },
 }
 
-/// What starts a lab of this name, if anything does.
-fn how_to_start(name: &str) -> String {
+/// Returns a hint how to start a lab of this name, if possible.
+fn start_hint(name: &str) -> String {
     if crate::file::built_in_names().any(|known| known == name) {
         return format!("bring it up with `clearstream lab up {name}`");
     }
     let hint = did_you_mean(name, crate::file::built_in_names());
     format!(
-        "none of this name is built in{hint}; `clearstream lab list` shows those that run, and a lab file is \
+        "there is no built-in lab of this name{hint}; `clearstream lab list` shows those that run, and a lab file is \
          brought up by its path"
     )
 }
@@ -150,7 +150,7 @@ fn like_running(running: &[String], name: &str) -> String {
     did_you_mean(name, running.iter().map(String::as_str))
 }
 
-/// Kinds of failures; one of the keeper crosses to its controller with its kind.
+/// Kinds of errors; an error of the keeper is sent to its client with its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LabErrorKind {
@@ -158,18 +158,18 @@ pub enum LabErrorKind {
     Invalid,
     /// A lab of this name is running already, or none is.
     Name,
-    /// The process of a host has ended.
+    /// The process of a host has exited.
     HostDead,
     /// A privilege or a feature of the kernel is missing.
     Unsupported,
     /// A file could not be read or written.
     File,
-    /// A fault of the lab itself.
+    /// An internal error.
     Internal,
 }
 
 impl LabError {
-    /// What kind of failure it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> LabErrorKind {
         match self {
             Self::Config(ConfigError::Invalid { .. })
@@ -193,7 +193,8 @@ impl LabError {
         }
     }
 
-    /// A step of the keeper that the system did not do; a lack of privilege is told apart.
+    /// Creates the error of a failed step of the keeper; missing privileges are
+    /// distinguished.
     pub(crate) fn system(step: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let step = step.into();
         move |source| match source.kind() {
@@ -213,8 +214,9 @@ impl LabError {
     }
 }
 
-/// Links, addresses and routes are those of the lab file: what the kernel does
-/// not take of them is the file's mistake, unless this host lacks something.
+/// Returns the kind of a netlink error. Links, addresses and routes are those
+/// of the lab file: what the kernel rejects is an error of the file, unless
+/// this host lacks a feature.
 fn network_kind(error: &NetlinkError) -> LabErrorKind {
     match error {
         NetlinkError::Refused { source, .. } => match FailureKind::of_system(&source.clone().into()) {
@@ -229,7 +231,7 @@ fn network_kind(error: &NetlinkError) -> LabErrorKind {
     }
 }
 
-/// An error on its way between processes.
+/// Serialised form of an error, for sending between processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SentError {
     kind: LabErrorKind,

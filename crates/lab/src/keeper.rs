@@ -1,4 +1,5 @@
-//! The process that holds a lab: makes it, answers for it, takes it down.
+//! Keeper: the process that owns a lab; creates it, serves requests, takes it
+//! down.
 
 use std::{
     fs::File,
@@ -26,23 +27,24 @@ use crate::{
     file::destination,
     links::{self, Line},
     node::Node,
+    protocol::{Request, Response, Start, Started, read_line, write_line},
     state::{self, Folder, HostState, Lock, State},
     switches::Switch,
-    wire::{Answer, Request, Start, Started, read_line, write_line},
 };
 
-/// How long a client of the control socket may take to say what it wants.
+/// Timeout for a client of the control socket to send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Holds a lab: reads a [`Start`] as one JSON line from standard input, makes
-/// the lab, reports that on standard output, leaves the terminal, and serves
-/// requests until one is to stop or, for an owned lab, standard input ends. For
-/// the hidden command that [`crate::up`] starts.
+/// Runs a lab: reads a [`Start`] as one JSON line from standard input, creates
+/// the lab, reports that on standard output, detaches from the terminal, and
+/// serves requests until one stops the lab or, for an owned lab, standard input
+/// is closed. For the hidden command that [`crate::up`] starts.
 ///
-/// The calling thread must be the one that started this process's hosts, so
-/// call it from `main`.
+/// The calling thread must be the one that starts the processes of the hosts,
+/// so call it from `main`.
 pub fn run() -> Result<(), LabError> {
-    // Fails only where this process leads a group already, which is as good.
+    // Fails only where this process is a group leader already, which is
+    // sufficient.
     let _ = rustix::process::setsid();
     let step = "read the lab to hold";
     let Start { lab, owned } = read_line(stdin().lock()).map_err(LabError::system(step))?;
@@ -55,9 +57,9 @@ pub fn run() -> Result<(), LabError> {
             return write_line(stdout().lock(), &sent).map_err(LabError::system("report"));
         }
     };
-    let outcome = leave_terminal()
-        .and_then(|answer| {
-            write_line(File::from(answer), &Started::Ready)
+    let outcome = detach_terminal()
+        .and_then(|response| {
+            write_line(File::from(response), &Started::Ready)
                 .map_err(LabError::system("report that the lab is up"))
         })
         .and_then(|()| {
@@ -66,34 +68,36 @@ pub fn run() -> Result<(), LabError> {
         });
     match outcome {
         Ok(client) => {
-            keeper.take_down();
+            keeper.shut_down();
             if let Some(client) = client {
-                // Who asked sees the end of the connection when this process has ended.
-                let _ = write_line(&client, &Answer::Done);
+                // The client sees the end of the connection when this process
+                // has exited.
+                let _ = write_line(&client, &Response::Done);
                 std::mem::forget(client);
             }
             Ok(())
         }
         Err(error) => {
-            keeper.take_down();
+            keeper.shut_down();
             Err(error)
         }
     }
 }
 
-/// Lets go of standard input, output and error; gives what the output was.
-fn leave_terminal() -> Result<OwnedFd, LabError> {
-    let answer = stdout().as_fd().try_clone_to_owned().map_err(LabError::system("keep the way to answer"))?;
+/// Detaches standard input, output and error; returns the original output.
+fn detach_terminal() -> Result<OwnedFd, LabError> {
+    let response =
+        stdout().as_fd().try_clone_to_owned().map_err(LabError::system("keep the channel for replies"))?;
     let path = "/dev/null";
     let null = File::options().read(true).write(true).open(path).map_err(LabError::file("open", path))?;
-    // A log that was asked for goes on; whoever reads it sees its end with the lab's.
+    // A requested log continues; its reader sees its end when the lab stops.
     let silence = || if tracing::enabled!(tracing::Level::ERROR) { Ok(()) } else { dup2_stderr(&null) };
     let done = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| silence());
     done.map_err(|error| LabError::system("leave the terminal")(error.into()))?;
-    Ok(answer)
+    Ok(response)
 }
 
-/// Everything of a running lab; dropping it ends the lab.
+/// All state of a running lab; dropping it stops the lab.
 #[derive(Debug)]
 struct Keeper {
     network: Network,
@@ -103,8 +107,8 @@ struct Keeper {
     lock: Lock,
 }
 
-/// Takes the name. Another start may hold it for a moment to clear away a dead
-/// lab of that name, or a keeper that is about to end.
+/// Acquires the lock of the name. Another start may hold it for a moment to
+/// clean up a dead lab of that name, as may a keeper that is exiting.
 fn take_lock(name: &str) -> Result<Lock, LabError> {
     const TIMEOUT: Duration = Duration::from_secs(2);
     let deadline = Instant::now() + TIMEOUT;
@@ -119,7 +123,8 @@ fn take_lock(name: &str) -> Result<Lock, LabError> {
     }
 }
 
-/// Hosts, switches and delay lines. In this order they end: lines, switches, hosts.
+/// Hosts, switches and delay lines. They are dropped in this order: lines,
+/// switches, hosts.
 #[derive(Debug)]
 pub(crate) struct Network {
     lines: Vec<Option<Line>>,
@@ -136,9 +141,9 @@ impl Network {
         let start = |host: &LabHost| Node::start(&host.name, &hosts_file);
         let mut nodes = file.hosts.iter().map(start).collect::<Result<Vec<Node>, LabError>>()?;
         for (node, host) in nodes.iter().zip(&file.hosts) {
-            // Namespaces of one kernel share the secret of the multipath hash
-            // and would choose alike, which hosts do not (ip-sysctl; the key
-            // is of Linux 6.11).
+            // The namespaces of one kernel use the same secret of the multipath
+            // hash and would select the same next hops, unlike separate hosts
+            // (ip-sysctl; the key exists since Linux 6.11).
             let seed = hash_seed(&file.name, &host.name).to_string();
             let own = ("net.ipv4.fib_multipath_hash_seed", seed.as_str());
             // A router solicits neighbours by its link-local address, which
@@ -179,8 +184,8 @@ impl Network {
     }
 }
 
-/// Differs from host to host and is the same whenever the lab is brought up
-/// (FNV-1a, 32 bits); 0 would mean the kernel's own secret.
+/// Returns a hash seed that differs between hosts and is reproducible (FNV-1a,
+/// 32 bits); 0 would select the kernel's own secret.
 fn hash_seed(lab: &str, host: &str) -> u32 {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     lab.bytes().chain([0]).chain(host.bytes()).fold(0x811c_9dc5, mix).max(1)
@@ -188,7 +193,7 @@ fn hash_seed(lab: &str, host: &str) -> u32 {
 
 fn add_routes(node: &mut Node, host: &LabHost) -> Result<(), LabError> {
     for route in &host.routes {
-        // Checked with the file.
+        // Validated with the file.
         if let Ok(to) = destination(&route.to, route.via) {
             let control = host.congestion_control.as_deref();
             node.network(|netlink| netlink.add_route(to, route.via, control))?;
@@ -197,8 +202,13 @@ fn add_routes(node: &mut Node, host: &LabHost) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The socket where the keeper is asked, and the file that says where it is.
-fn open_door(file: &LabFile, network: &Network, folder: &Folder) -> Result<(UnixListener, State), LabError> {
+/// Opens the control socket of the keeper, and writes the state file that
+/// refers to it.
+fn open_control_socket(
+    file: &LabFile,
+    network: &Network,
+    folder: &Folder,
+) -> Result<(UnixListener, State), LabError> {
     let describe = |node: &Node| {
         Ok(HostState { name: node.name.clone(), pid: node.pid(), net_inode: node.net_inode()? })
     };
@@ -217,20 +227,20 @@ impl Keeper {
         let lock = take_lock(&file.name)?;
         let folder = Folder::of(&file.name)?;
         match Network::build(&file, &folder)
-            .and_then(|network| Ok((open_door(&file, &network, &folder)?, network)))
+            .and_then(|network| Ok((open_control_socket(&file, &network, &folder)?, network)))
         {
             Ok(((listener, state), network)) => Ok(Self { network, listener, folder, state, lock }),
             Err(error) => {
-                // The error that matters is the first one.
+                // Return the first error.
                 let _ = folder.remove();
-                lock.give_back();
+                lock.release();
                 Err(error)
             }
         }
     }
 
-    /// Serves requests until one is to stop, and returns that connection; or
-    /// until the owner's pipe ends, and returns none.
+    /// Serves requests until one stops the lab, and returns that connection; or
+    /// until the owner's pipe is closed, and returns none.
     fn serve(&mut self, owner: Option<&OwnedFd>) -> Result<Option<UnixStream>, LabError> {
         loop {
             if self.owner_ended(owner)? {
@@ -241,19 +251,19 @@ impl Keeper {
             if client.set_read_timeout(Some(REQUEST_TIMEOUT)).is_err() {
                 continue;
             }
-            // Who says nothing, or nothing sensible, is left alone.
+            // Clients without a valid request are disconnected.
             let Ok(request) = read_line::<Request>(&client) else { continue };
             if request == Request::Stop {
-                tracing::info!("asked to stop");
+                tracing::info!("stop requested");
                 return Ok(Some(client));
             }
             tracing::debug!(?request, "request");
-            let answer = self.answer(request).unwrap_or_else(|error| {
+            let response = self.response(request).unwrap_or_else(|error| {
                 tracing::warn!(%error, "request failed");
-                Answer::Failed(SentError::from(&error))
+                Response::Failed(SentError::from(&error))
             });
-            // A client that has gone does not matter.
-            let _ = write_line(&client, &answer);
+            // The client may have disconnected.
+            let _ = write_line(&client, &response);
         }
     }
 
@@ -262,7 +272,7 @@ impl Keeper {
         let Some(owner) = owner else { return Ok(false) };
         let mut polled = [
             PollFd::new(&self.listener, PollFlags::IN),
-            // Nothing is ever written there: only its end matters.
+            // Nothing is ever written there: only its end is relevant.
             PollFd::new(owner, PollFlags::empty()),
         ];
         match poll(&mut polled, None) {
@@ -272,11 +282,11 @@ impl Keeper {
         }
     }
 
-    fn answer(&mut self, request: Request) -> Result<Answer, LabError> {
+    fn response(&mut self, request: Request) -> Result<Response, LabError> {
         match request {
             Request::Stats => {
                 let Network { lines, nodes, .. } = &mut self.network;
-                return Ok(Answer::Stats(links::stats(&self.state.file.links, lines, nodes)?));
+                return Ok(Response::Stats(links::stats(&self.state.file.links, lines, nodes)?));
             }
             Request::ResetStats => {
                 let Network { lines, nodes, .. } = &mut self.network;
@@ -288,7 +298,7 @@ impl Keeper {
             Request::SetReceiveCores { host, interface, cores } => {
                 self.set_receive_cores(&host, &interface, cores)?;
             }
-            Request::Faults => return Ok(Answer::Faults(self.state.faults.clone())),
+            Request::Faults => return Ok(Response::Faults(self.state.faults.clone())),
             Request::SetFaults(faults) => {
                 faults::change(&mut self.network, &self.state.file, &self.state.faults, &faults)?;
                 self.state.faults = faults;
@@ -296,10 +306,11 @@ impl Keeper {
             }
             Request::Stop => {}
         }
-        Ok(Answer::Done)
+        Ok(Response::Done)
     }
 
-    /// MTU of a link, or of a switch, which are counted after the links.
+    /// Sets the MTU of a link, or of a switch, which are counted after the
+    /// links.
     fn set_mtu(&mut self, number: usize, mtu: u32) -> Result<(), LabError> {
         let mut changed = self.state.file.clone();
         let (links, switches) = (changed.links.len(), changed.switches.len());
@@ -309,12 +320,12 @@ impl Keeper {
                 changed.switches.get_mut(number).map(|switch| (&mut switch.mtu, switch.ends.clone()))
             }
         };
-        let (asked, ends) = place.ok_or_else(|| LabError::NoLink {
+        let (requested, ends) = place.ok_or_else(|| LabError::NoLink {
             lab: self.state.file.name.clone(),
             what: format!("link {number}"),
             known: format!("links 0 to {}", (links + switches).saturating_sub(1)),
         })?;
-        *asked = mtu;
+        *requested = mtu;
         file::validate(&changed)?;
         if let Some(switch) = number.checked_sub(links) {
             self.network.switches[switch].set_mtu(ends.len(), mtu)?;
@@ -355,25 +366,25 @@ impl Keeper {
         self.folder.write(&self.state)
     }
 
-    /// Ends what runs inside and leaves nothing on disk.
-    fn take_down(self) {
+    /// Stops the processes inside and removes all files.
+    fn shut_down(self) {
         state::end_processes(&self.state);
         drop(self.network);
         drop(self.listener);
-        // What cannot be removed is cleared by the next start.
+        // What cannot be removed is cleaned up by the next start.
         let _ = self.folder.remove();
-        self.lock.give_back();
+        self.lock.release();
     }
 }
 
-/// The error for a host that the lab does not have.
+/// Creates the error for an unknown host.
 pub(crate) fn no_host(file: &LabFile, host: &str) -> LabError {
     let known: Vec<&str> = file.hosts.iter().map(|host| host.name.as_str()).collect();
     LabError::NoHost { lab: file.name.clone(), host: host.to_owned(), known: known.join(", ") }
 }
 
-/// /etc/hosts of the lab: loopback, and every host at its first address; a
-/// router is found under that, too.
+/// Returns /etc/hosts of the lab: loopback, and every host with all its
+/// addresses, the first one first; also for routers.
 fn hosts_text(file: &LabFile) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
     for end in file.ends() {
@@ -385,7 +396,8 @@ fn hosts_text(file: &LabFile) -> String {
     text
 }
 
-/// Waits for a process that has said it ends; for the client that requested it.
+/// Waits until a process that has announced its exit closes the connection; for
+/// the requesting client.
 pub(crate) fn wait_for_end(client: &UnixStream, timeout: Duration) {
     use std::io::Read;
     let deadline = Instant::now() + timeout;

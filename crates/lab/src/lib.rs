@@ -1,11 +1,11 @@
-//! Labs: network namespaces and links on one machine that stand in for hosts
-//! and a wide-area network.
+//! Labs: network namespaces and links on one machine that emulate hosts and a
+//! wide-area network.
 //!
-//! A lab is held by its *keeper*, a process of its own that outlives the shell
-//! it was started from. The keeper owns one holder process per host (whose
-//! namespaces are the host) and per switch, the TUN devices and the threads of
-//! the delay lines. Whatever ends the keeper ends all of them: `kill -9` leaves nothing
-//! but its state folder, which the next start clears away.
+//! The *keeper* of a lab is a process of its own that outlives the shell it was
+//! started from. It owns one holder process per host (whose namespaces are the
+//! host) and per switch, the TUN devices and the threads of the delay lines.
+//! When the keeper exits, for any reason, all of them end: `kill -9` leaves
+//! only its state folder, which the next start removes.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -15,13 +15,13 @@ pub mod file;
 pub mod keeper;
 pub mod line;
 mod links;
-mod middle;
 mod node;
+mod protocol;
+mod queue_bridge;
 mod running;
 mod state;
 mod switches;
 mod sysctl;
-mod wire;
 
 pub use error::{LabError, LabErrorKind};
 pub use line::limit;

@@ -15,17 +15,17 @@ use crate::{
         model::{DEFAULT_QUEUE_NS, LinkModel},
         relay::Relay,
     },
-    middle::Middle,
     node::Node,
+    queue_bridge::QueueBridge,
 };
 
-/// Packets that may wait in a TUN device. A delay line empties it in each turn;
-/// this is for a thread that does not get a core, and what it finds then it
-/// drops when it waited for too long.
+/// Queue length of a TUN device. A delay line empties it in each turn; the
+/// length covers a thread without a core, which then drops packets that waited
+/// for too long.
 const TUN_QUEUE_COUNT: u32 = 10_000;
 
-/// Makes a link. The interfaces are up and have their addresses afterwards.
-/// Gives the delay line, where it is one.
+/// Creates a link. The interfaces are up and have their addresses afterwards.
+/// Returns the delay line, if it is one.
 pub(crate) fn make(
     index: usize,
     link: &LabLink,
@@ -47,24 +47,24 @@ pub(crate) fn make(
     Ok(line)
 }
 
-/// A delay line and what its interfaces dropped before it began to count.
+/// A delay line and the drop counters of its interfaces at its last reset.
 #[derive(Debug)]
 pub(crate) struct Line {
     relay: Relay,
-    /// Where the kernel holds the packets; absent where they are copied.
-    middle: Option<Middle>,
+    /// Bridge with netfilter queues; absent where packets are copied.
+    bridge: Option<QueueBridge>,
     front_before: [u64; 2],
 }
 
 impl Line {
-    /// Starts counting anew.
+    /// Resets the counters.
     pub(crate) fn reset(&mut self, link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
         self.front_before = self.front_dropped(link, nodes)?;
         self.relay.reset();
         Ok(())
     }
 
-    /// Both directions, forth and back.
+    /// Returns the statistics of both directions.
     fn stats(
         &self,
         index: usize,
@@ -72,40 +72,40 @@ impl Line {
         nodes: &mut [Node],
     ) -> Result<[DelayLineStats; 2], LabError> {
         let [one, two] = [&link.ends[0].host, &link.ends[1].host].map(String::as_str);
-        let ([forth, back], load) = (self.relay.tallies(), self.relay.load());
+        let ([forth, back], load) = (self.relay.counters(), self.relay.load());
         let now = self.front_dropped(link, nodes)?;
         let front = |end: usize| now[end].saturating_sub(self.front_before[end]);
         Ok([forth.stats(index, [one, two], load, front(0)), back.stats(index, [two, one], load, front(1))])
     }
 
     fn front_dropped(&self, link: &LabLink, nodes: &mut [Node]) -> Result<[u64; 2], LabError> {
-        match &self.middle {
-            Some(middle) => middle.front_dropped(),
+        match &self.bridge {
+            Some(bridge) => bridge.front_dropped(),
             None => interface_dropped(link, nodes),
         }
     }
 
-    /// Waits until the line passes packets. A TUN device does at once.
+    /// Waits until the line forwards packets. A TUN device does at once.
     pub(crate) fn wait_until_up(&self, link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
-        let Some(middle) = &self.middle else { return Ok(()) };
+        let Some(bridge) = &self.bridge else { return Ok(()) };
         wait_until_up(&link.ends, nodes)?;
-        middle.wait_until_forwarding()
+        bridge.wait_until_forwarding()
     }
 }
 
-/// Packets that the interfaces in front of a delay line dropped since they
-/// exist, of each direction: a TUN device whose queue is full counts `tx_dropped`.
+/// Returns the packets dropped by the interfaces in front of a delay line, of
+/// each direction: a TUN device whose queue is full counts `tx_dropped`.
 fn interface_dropped(link: &LabLink, nodes: &mut [Node]) -> Result<[u64; 2], LabError> {
     let mut of = |end: &LinkEnd| {
         let path = Path::new("/sys/class/net").join(&end.interface).join("statistics/tx_dropped");
         let text = node_of(nodes, end)?.run(|| std::fs::read_to_string(&path))?;
-        // An interface that is gone drops nothing more.
+        // A removed interface drops nothing more.
         Ok::<u64, LabError>(text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0))
     };
     Ok([of(&link.ends[0])?, of(&link.ends[1])?])
 }
 
-/// Gives ends MTU, addresses and steering, and takes them up.
+/// Sets MTU, addresses and steering of the ends, and brings them up.
 pub(crate) fn bring_up(
     ends: &[LinkEnd],
     mtu: u32,
@@ -118,7 +118,7 @@ pub(crate) fn bring_up(
         node.network(|netlink| netlink.set_up(&end.interface, true))?;
         let host = hosts.iter().find(|host| host.name == end.host);
         let control = host.and_then(|host| host.congestion_control.as_deref());
-        // Checked with the file.
+        // Validated with the file.
         for prefix in end.addresses.iter().filter_map(|text| text.parse::<Prefix>().ok()) {
             node.network(|netlink| netlink.add_address(&end.interface, prefix))?;
             if let Some(name) = control {
@@ -132,12 +132,14 @@ pub(crate) fn bring_up(
     Ok(())
 }
 
-/// Waits until veth ends send (`operstate`, RFC 2863's ifOperStatus).
+/// Waits until veth ends are operational (`operstate`, RFC 2863's
+/// ifOperStatus).
 pub(crate) fn wait_until_up(ends: &[LinkEnd], nodes: &mut [Node]) -> Result<(), LabError> {
     ends.iter().try_for_each(|end| node_of(nodes, end)?.wait_for(&end.interface, "operstate", "up"))
 }
 
-/// What the delay lines did, forth and back, in the order of the links.
+/// Returns the statistics of the delay lines, both directions, in the order of
+/// the links.
 pub(crate) fn stats(
     links: &[LabLink],
     lines: &[Option<Line>],
@@ -152,7 +154,7 @@ pub(crate) fn stats(
     Ok(stats)
 }
 
-/// The host of an end.
+/// Returns the host of an end.
 pub(crate) fn node_of<'a>(nodes: &'a mut [Node], end: &LinkEnd) -> Result<&'a mut Node, LabError> {
     nodes.iter_mut().find(|node| node.name == end.host).ok_or_else(|| no_host(end))
 }
@@ -171,19 +173,19 @@ fn make_veth(link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
     link.ends.iter().try_for_each(|end| set_gro(end, link.gro, nodes))
 }
 
-/// Numbers for both ends of a veth pair: different ones, or their carrier would
-/// be noticed up to a second late ([`add_veth_numbered`]). Used once in a lab,
-/// so that they are free everywhere in it.
+/// Returns interface indices for both ends of a veth pair: different ones, or
+/// their carrier would be detected up to a second late ([`add_veth_numbered`]).
+/// Unique in a lab, so that they are free everywhere in it.
 ///
 /// [`add_veth_numbered`]: clearstream_netlink::RouteSocket::add_veth_numbered
 pub(crate) fn interface_numbers() -> [u32; 2] {
-    // The kernel counts its own choices up from 1 in each namespace.
+    // The kernel allocates indices from 1 in each namespace.
     static NEXT: AtomicU32 = AtomicU32::new(100);
     let number = NEXT.fetch_add(2, Ordering::Relaxed);
     [number, number + 1]
 }
 
-/// Whether a veth interface joins what it receives.
+/// Enables or disables GRO of a veth interface.
 pub(crate) fn set_gro(end: &LinkEnd, gro: bool, nodes: &mut [Node]) -> Result<(), LabError> {
     let interface = end.interface.as_str();
     let set = || Ethtool::open().and_then(|mut ethtool| ethtool.set_feature(interface, "rx-gro", gro));
@@ -193,8 +195,8 @@ pub(crate) fn set_gro(end: &LinkEnd, gro: bool, nodes: &mut [Node]) -> Result<()
     })
 }
 
-/// A line whose packets the kernel holds, where it can and nothing is lost
-/// within joined packets; else one that copies them.
+/// Creates a line with netfilter queues, where the kernel supports it and no
+/// losses within GSO packets are needed; else one that copies packets.
 fn make_delay_line(
     index: usize,
     link: &LabLink,
@@ -202,11 +204,11 @@ fn make_delay_line(
     nodes: &mut [Node],
 ) -> Result<Line, LabError> {
     let failed = LabError::system("start the thread of a delay line");
-    let held = if link.loss_ratio == 0.0 { Middle::start(index, hosts_file)? } else { None };
-    if let Some((mut middle, queues)) = held {
-        middle.connect(link, nodes)?;
+    let held = if link.loss_ratio == 0.0 { QueueBridge::start(index, hosts_file)? } else { None };
+    if let Some((mut bridge, queues)) = held {
+        bridge.connect(link, nodes)?;
         let relay = Relay::start_held(queues, LinkModel::from(link), link.seed).map_err(failed)?;
-        return Ok(Line { relay, middle: Some(middle), front_before: [0, 0] });
+        return Ok(Line { relay, bridge: Some(bridge), front_before: [0, 0] });
     }
     let mut open = |end: &LinkEnd| {
         let node = node_of(nodes, end)?;
@@ -216,22 +218,22 @@ fn make_delay_line(
     };
     let ends = [open(&link.ends[0])?, open(&link.ends[1])?];
     let relay = Relay::start(ends, LinkModel::from(link), link.seed).map_err(failed)?;
-    Ok(Line { relay, middle: None, front_before: [0, 0] })
+    Ok(Line { relay, bridge: None, front_before: [0, 0] })
 }
 
 fn tun_error(end: &LinkEnd, error: std::io::Error) -> LabError {
-    // ENOENT: no such file; ENODEV, ENXIO: a file, but no driver behind it.
+    // ENOENT: no such file; ENODEV, ENXIO: a file without a driver.
     match error.raw_os_error() {
         Some(2 | 6 | 19) => LabError::Unsupported {
             what: "a link with delay, rate or loss needs /dev/net/tun, which is missing".to_owned(),
             remedy: "load the module (modprobe tun), or give the container this device".to_owned(),
         },
-        _ => LabError::system(format!("make the TUN device {} on {}", end.interface, end.host))(error),
+        _ => LabError::system(format!("create the TUN device {} on {}", end.interface, end.host))(error),
     }
 }
 
-/// netem on both ends. Jitter must not reorder, so a link without a rate gets
-/// one that is never reached: with a rate, netem sends packets in their order
+/// Adds netem to both ends. Jitter must not reorder, so a link without a rate
+/// gets one that is never reached: with a rate, netem sends packets in order
 /// (sch_netem.c, netem_enqueue).
 fn add_netem(index: usize, link: &LabLink, nodes: &mut [Node]) -> Result<(), LabError> {
     const NEVER_REACHED_BPS: u64 = 8_000_000_000_000;
@@ -250,8 +252,9 @@ fn add_netem(index: usize, link: &LabLink, nodes: &mut [Node]) -> Result<(), Lab
     Ok(())
 }
 
-/// netem's queue is in packets, and holds those on their way, too: the time at
-/// the rate in packets of the MTU; without a rate as many as 100 Gb/s could need.
+/// Returns netem's queue limit in packets, which includes those in flight: the
+/// queueing time at the rate in packets of the MTU; without a rate as many as
+/// 100 Gb/s need.
 fn netem_limit(link: &LabLink) -> u32 {
     let rate_bps = u128::from(link.rate.map_or(100_000_000_000, |rate| rate.0));
     let queue_ns = link.queue.map_or(DEFAULT_QUEUE_NS, |queue| queue.0);

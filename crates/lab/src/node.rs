@@ -1,7 +1,10 @@
-//! One host of a lab: its namespaces and what is set inside them.
+//! One host of a lab: its namespaces and their settings.
 
 use std::{
-    fs, io,
+    fs,
+    hash::{BuildHasher as _, RandomState},
+    io,
+    ops::Range,
     path::Path,
     time::{Duration, Instant},
 };
@@ -15,12 +18,23 @@ use clearstream_sys::{
 
 use crate::{LabError, sysctl};
 
-/// Route changes by which a host is ahead of the machine from its beginning, or
-/// its sockets take the machine's generation of IPv6 routes for their own: see
-/// [`RouteSocket::advance_ipv6_generation`].
-const IPV6_GENERATION: u32 = 512;
+/// Range of the initial IPv6 route generation of a host. It must be ahead of
+/// the machine's, or sockets of the host may use cached routes of the machine:
+/// see [`RouteSocket::advance_ipv6_generation`]. More than a small machine has
+/// after its boot, and random, because hosts with the same setup would reach
+/// the same generation. Fewer than `route watch` uses: each host of a lab pays
+/// for them when the lab starts.
+const IPV6_GENERATION_LEAD: Range<u32> = 512..1024;
 
-/// A host that lives as long as this value.
+/// Returns a random number of the range.
+fn random_in(range: &Range<u32>) -> u32 {
+    // Randomly keyed in each call: no distribution is guaranteed, and none is
+    // needed.
+    let random = RandomState::new().hash_one(0_u8);
+    range.start + (random % u64::from(range.end - range.start)) as u32
+}
+
+/// A host; dropping it removes its namespaces.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -30,8 +44,8 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Makes the namespaces: own /sys, own /etc/hosts, own name, loopback up.
-    /// The calling thread must live as long as the host.
+    /// Creates the namespaces: own /sys, own /etc/hosts, own name, loopback up.
+    /// The calling thread must outlive the host.
     pub(crate) fn start(name: &str, hosts_file: &Path) -> Result<Self, LabError> {
         let holder = Holder::start().map_err(LabError::system("make namespaces"))?;
         let namespaces = NamespaceSet::of_process(holder.pid())
@@ -45,8 +59,8 @@ impl Node {
                 .map_err(|error| LabError::system(format!("name the host {name}"))(error.into()))?;
             let mut netlink = RouteSocket::open().map_err(LabError::network(name))?;
             netlink.set_up("lo", true).map_err(LabError::network(name))?;
-            // A kernel without IPv6 refuses, and has no need of it.
-            let _ = netlink.advance_ipv6_generation(IPV6_GENERATION);
+            // Fails on a kernel without IPv6, which does not need it.
+            let _ = netlink.advance_ipv6_generation(random_in(&IPV6_GENERATION_LEAD));
             Ok(netlink)
         };
         let netlink = namespaces.run(setup).map_err(LabError::system(format!("enter {name}")))??;
@@ -67,7 +81,7 @@ impl Node {
         self.namespaces.run(work).map_err(LabError::system(format!("enter {}", self.name)))
     }
 
-    /// Does something over netlink.
+    /// Performs a netlink operation.
     pub(crate) fn network<T>(
         &mut self,
         work: impl FnOnce(&mut RouteSocket) -> Result<T, NetlinkError>,
@@ -76,12 +90,13 @@ impl Node {
     }
 
     /// Sets the sysctls of the file, and forwarding for a router. Keys of
-    /// interfaces that do not exist yet are left for the second call, `last`.
+    /// interfaces that do not exist yet are deferred to the second call,
+    /// `last`.
     pub(crate) fn set_sysctls(&self, host: &LabHost, last: bool) -> Result<(), LabError> {
         let forwarding = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"];
         let forwarding = forwarding.iter().filter(|_| host.router).map(|key| (*key, "1"));
-        let asked = host.sysctls.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        let settings: Vec<(&str, &str)> = forwarding.chain(asked).collect();
+        let configured = host.sysctls.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let settings: Vec<(&str, &str)> = forwarding.chain(configured).collect();
         self.write(&settings, last)
     }
 
@@ -105,7 +120,7 @@ impl Node {
     fn sysctl_error(&self, key: &str, value: &str, error: &io::Error) -> LabError {
         let reason = match error.kind() {
             io::ErrorKind::NotFound => {
-                "a host of a lab has no such setting: it is misspelt, or belongs to the whole machine"
+                "a host of a lab has no such setting: it is misspelt, or is a setting of the whole machine"
                     .to_owned()
             }
             io::ErrorKind::PermissionDenied if key.ends_with("tcp_congestion_control") => format!(
@@ -113,24 +128,24 @@ impl Node {
                  write congestion-control = \"{value}\" in the [[host]] instead, which is set on its routes"
             ),
             io::ErrorKind::PermissionDenied => {
-                "it belongs to the whole machine: set it there, with sysctl -w, and leave it out here"
+                "it is a setting of the whole machine: set it there, with sysctl -w, and remove it here"
                     .to_owned()
             }
-            io::ErrorKind::InvalidInput => "the kernel does not take this value".to_owned(),
+            io::ErrorKind::InvalidInput => "the kernel rejects this value".to_owned(),
             _ => error.to_string(),
         };
         LabError::Sysctl { host: self.name.clone(), key: key.to_owned(), value: value.to_owned(), reason }
     }
 
-    /// Waits until a file about an interface says a word. The kernel lets an
-    /// interface send some time after it got its carrier, by a work queue that
-    /// may be busy (net/core/link_watch.c).
-    pub(crate) fn wait_for(&self, interface: &str, file: &str, word: &str) -> Result<(), LabError> {
-        const PATIENCE: Duration = Duration::from_secs(8);
+    /// Waits until a sysfs file of an interface has a value. The kernel enables
+    /// transmission some time after the carrier is up, in a work queue that may
+    /// be busy (net/core/link_watch.c).
+    pub(crate) fn wait_for(&self, interface: &str, file: &str, value: &str) -> Result<(), LabError> {
+        const TIMEOUT: Duration = Duration::from_secs(8);
         let path = Path::new("/sys/class/net").join(interface).join(file);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         self.run(|| {
-            while fs::read_to_string(&path).map_err(LabError::file("read", &path))?.trim() != word {
+            while fs::read_to_string(&path).map_err(LabError::file("read", &path))?.trim() != value {
                 if Instant::now() > deadline {
                     let step = format!("see {interface} on {} work", self.name);
                     return Err(LabError::System { step, source: io::ErrorKind::TimedOut.into() });
@@ -142,7 +157,7 @@ impl Node {
     }
 
     /// Steers received packets to cores (Documentation/networking/scaling.rst,
-    /// RPS): `rps_cpus` of every receive queue. `None` ends it.
+    /// RPS): `rps_cpus` of every receive queue. `None` disables it.
     pub(crate) fn set_receive_cores(
         &self,
         interface: &str,
@@ -158,7 +173,8 @@ impl Node {
                 }
                 let path = entry.path().join("rps_cpus");
                 fs::write(&path, &mask).map_err(|source| match source.raw_os_error() {
-                    // EOVERFLOW, EINVAL: beyond the cores the kernel can have.
+                    // EOVERFLOW, EINVAL: beyond the possible cores of the
+                    // kernel.
                     Some(22 | 75) => LabError::Unsupported {
                         what: format!(
                             "{interface} on {}: there are no cores {}",
@@ -179,17 +195,17 @@ fn cores_text(cores: Option<&CoreList>) -> String {
     cores.map_or_else(String::new, CoreList::to_string)
 }
 
-/// The kernel's form of a set of cores: hexadecimal words of 32 bits, highest
+/// Formats a set of cores as a CPU mask: hexadecimal groups of 32 bits, highest
 /// first, with commas.
 fn core_mask(cores: Option<&CoreList>) -> String {
     let cores = cores.map_or(&[][..], |cores| &cores.0);
-    let words = cores.iter().max().map_or(0, |core| core / 32) as usize + 1;
-    let mut mask = vec![0u32; words];
+    let groups = cores.iter().max().map_or(0, |core| core / 32) as usize + 1;
+    let mut mask = vec![0u32; groups];
     for core in cores {
         mask[(core / 32) as usize] |= 1 << (core % 32);
     }
-    let words: Vec<String> = mask.iter().rev().map(|word| format!("{word:08x}")).collect();
-    words.join(",")
+    let groups: Vec<String> = mask.iter().rev().map(|value| format!("{value:08x}")).collect();
+    groups.join(",")
 }
 
 #[cfg(test)]
@@ -197,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mask_is_the_kernels_form() {
+    fn mask_has_the_kernels_format() {
         let mask = |text: &str| core_mask(text.parse::<CoreList>().ok().as_ref());
         assert_eq!(core_mask(None), "00000000");
         assert_eq!(mask("0"), "00000001");

@@ -1,4 +1,4 @@
-//! A running lab as its users see it: bring up, find, enter, change, take down.
+//! Handle of a running lab: bring up, find, enter, change, take down.
 
 use std::{
     net::IpAddr,
@@ -16,11 +16,11 @@ use clearstream_sys::{namespace::NamespaceSet, process::keep_descriptors_from};
 use crate::{
     LabError,
     keeper::{no_host, wait_for_end},
+    protocol::{self, Request, Response, Start, Started, TIMEOUT, read_line, write_line},
     state::{self, Folder, INSTANCE_VARIABLE, State},
-    wire::{Answer, PATIENCE, Request, Start, Started, ask, read_line, write_line},
 };
 
-/// A handle on a running lab. Dropping it changes nothing.
+/// Handle of a running lab. Dropping it has no effect on the lab.
 #[derive(Debug, Clone)]
 pub struct RunningLab {
     folder: Folder,
@@ -28,30 +28,30 @@ pub struct RunningLab {
 }
 
 /// Brings a lab up and returns when its links work. `keeper` is the command
-/// that calls [`crate::keeper::run`]; it goes on after this process has ended,
-/// and holds nothing that this process was given (locks, pipes).
+/// that calls [`crate::keeper::run`]; it continues after this process has
+/// exited, and inherits none of its locks and pipes.
 pub fn up(file: &LabFile, keeper: Command) -> Result<RunningLab, LabError> {
     start(file, keeper, false).map(|(lab, _)| lab)
 }
 
-/// Brings a lab up as [`up`] does, for this process alone.
+/// Brings a lab up like [`up`], owned by this process.
 pub fn up_owned(file: &LabFile, keeper: Command) -> Result<OwnedLab, LabError> {
     let (lab, owner) = start(file, keeper, true)?;
     Ok(OwnedLab { lab, _owner: owner })
 }
 
-/// A lab that goes down when this is dropped, and when the process that
-/// started it ends, however it ends.
+/// A lab that is taken down when this is dropped, and when the process that
+/// started it exits, for any reason.
 #[derive(Debug)]
 pub struct OwnedLab {
     lab: RunningLab,
-    /// The keeper holds the other end of this pipe, and takes the lab down
-    /// when the kernel closes ours.
+    /// The keeper holds the other end of this pipe, and takes the lab down when
+    /// the kernel closes ours.
     _owner: Option<ChildStdin>,
 }
 
 impl OwnedLab {
-    /// The handle on the lab.
+    /// Returns the handle of the lab.
     pub fn lab(&self) -> &RunningLab {
         &self.lab
     }
@@ -81,13 +81,14 @@ fn start(
     let mut owner = child.stdin.take();
     let message = Start { lab: file.clone(), owned };
     let sent = owner.as_mut().map_or(Ok(()), |stdin| write_line(stdin, &message));
-    // A keeper that ended early has said why, which is the better message.
+    // A keeper that exited early has reported the error, which is more
+    // specific.
     let started = child
         .stdout
         .take()
         .ok_or_else(|| std::io::ErrorKind::BrokenPipe.into())
         .and_then(read_line::<Started>);
-    // Nobody else waits for it, and it must not stay as a zombie of ours.
+    // Reap the child, so that it does not stay a zombie.
     std::thread::spawn(move || child.wait());
     sent.map_err(LabError::system("describe the lab to the process that holds it")).or_else(|error| {
         match started {
@@ -95,7 +96,7 @@ fn start(
             Err(_) => Err(error),
         }
     })?;
-    match started.map_err(LabError::system("hear from the process that holds the lab"))? {
+    match started.map_err(LabError::system("receive the reply of the process that holds the lab"))? {
         Started::Ready => Ok((open(&file.name)?, owner)),
         Started::Failed(error) => Err(error.into()),
     }
@@ -103,7 +104,7 @@ fn start(
 
 /// Finds a running lab.
 pub fn open(name: &str) -> Result<RunningLab, LabError> {
-    // A name that is no name has no folder either.
+    // An invalid name has no folder either.
     let fits = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     let not_running = || LabError::NotRunning { name: name.to_owned() };
     if !fits {
@@ -114,7 +115,7 @@ pub fn open(name: &str) -> Result<RunningLab, LabError> {
     Ok(RunningLab { state: folder.read()?, folder })
 }
 
-/// Every running lab, by name.
+/// Returns every running lab, by name.
 pub fn list() -> Result<Vec<RunningLab>, LabError> {
     let mut running = Vec::new();
     for name in state::names()? {
@@ -127,8 +128,8 @@ pub fn list() -> Result<Vec<RunningLab>, LabError> {
     Ok(running)
 }
 
-/// Takes a lab down: ends what runs in it, and returns when it is gone. What a
-/// dead lab of this name left is cleared away, too.
+/// Takes a lab down: ends its processes, and returns when it is gone. Leftovers
+/// of a dead lab of this name are cleaned up, too.
 pub fn down(name: &str) -> Result<(), LabError> {
     let lab = match open(name) {
         Err(LabError::NotRunning { .. }) => {
@@ -139,31 +140,32 @@ pub fn down(name: &str) -> Result<(), LabError> {
         outcome => outcome?,
     };
     let client = lab.folder.connect()?.ok_or_else(|| LabError::NotRunning { name: name.to_owned() })?;
-    ask(&client, &Request::Stop).map_err(LabError::system(format!("take the lab {name} down")))?;
-    wait_for_end(&client, PATIENCE);
+    protocol::request(&client, &Request::Stop)
+        .map_err(LabError::system(format!("take the lab {name} down")))?;
+    wait_for_end(&client, TIMEOUT);
     Ok(())
 }
 
 impl RunningLab {
-    /// The lab file, with what was changed until this handle was opened.
+    /// Returns the lab file, with changes made before this handle was opened.
     pub fn file(&self) -> &LabFile {
         &self.state.file
     }
 
-    /// Folder of the lab's own files, which goes with it.
+    /// Returns the folder of the lab's own files, which is removed with it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Process number of the keeper.
+    /// Returns the process ID of the keeper.
     pub fn keeper_pid(&self) -> u32 {
         self.state.keeper_pid
     }
 
-    /// The namespaces of a host, to open sockets in.
+    /// Returns the namespaces of a host, to open sockets in.
     pub fn namespaces(&self, host: &str) -> Result<NamespaceSet, LabError> {
-        // A keeper that has died has taken the host's process with it, and its
-        // number may be another's by now.
+        // With the keeper the host's process has ended, and its process ID may
+        // have been reused.
         drop(self.connect()?);
         let found = self.state.hosts.iter().find(|state| state.name == host);
         let found = found.ok_or_else(|| no_host(&self.state.file, host))?;
@@ -173,15 +175,15 @@ impl RunningLab {
         NamespaceSet::of_process(found.pid).map_err(LabError::system(format!("enter the host {host}")))
     }
 
-    /// Hosts whose process has ended although the lab runs: killed by somebody,
-    /// or by the kernel for want of memory.
+    /// Returns the hosts whose process has exited although the lab runs: killed
+    /// by a user, or by the OOM killer.
     pub fn dead_hosts(&self) -> Vec<String> {
         let dead = self.state.hosts.iter().filter(|host| !host.is_alive());
         dead.map(|host| host.name.clone()).collect()
     }
 
-    /// Makes a command run on a host of the lab: in its namespaces, in the
-    /// directory it would otherwise run in.
+    /// Configures a command to run on a host of the lab: in its namespaces, in
+    /// the same directory.
     pub fn command(&self, host: &str, mut command: Command) -> Result<Command, LabError> {
         let entered = self.namespaces(host)?.enter_with(&mut command);
         entered.map_err(LabError::system(format!("enter the host {host}")))?;
@@ -189,7 +191,7 @@ impl RunningLab {
         Ok(command)
     }
 
-    /// Link address (MAC) of an interface of a host.
+    /// Returns the link address (MAC) of an interface of a host.
     pub fn link_address(&self, host: &str, interface: &str) -> Result<String, LabError> {
         let path = Path::new("/sys/class/net").join(interface).join("address");
         let read = self.namespaces(host)?.run(|| std::fs::read_to_string(&path));
@@ -197,7 +199,7 @@ impl RunningLab {
         text.map(|text| text.trim().to_owned()).map_err(LabError::file("read", path))
     }
 
-    /// Addresses of a host, in the order of the lab file.
+    /// Returns the addresses of a host, in the order of the lab file.
     pub fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, LabError> {
         if !self.state.file.hosts.iter().any(|state| state.name == host) {
             return Err(no_host(&self.state.file, host));
@@ -207,7 +209,7 @@ impl RunningLab {
         Ok(prefixes.map(|prefix| prefix.address).collect())
     }
 
-    /// First address of a host.
+    /// Returns the first address of a host.
     pub fn address(&self, host: &str) -> Result<IpAddr, LabError> {
         self.addresses(host)?.first().copied().ok_or_else(|| LabError::NoLink {
             lab: self.state.file.name.clone(),
@@ -216,14 +218,14 @@ impl RunningLab {
         })
     }
 
-    /// Sets the MTU, in bytes, of every end of a link or switch (number in the
+    /// Sets the MTU, in bytes, of every end of a link or switch (index in the
     /// file from 0, links before switches).
     pub fn set_mtu(&self, link: usize, mtu: u32) -> Result<(), LabError> {
         self.change(&Request::SetMtu { link, mtu })
     }
 
-    /// Steers what an interface of a host receives to these cores; `None`
-    /// leaves it to the kernel.
+    /// Steers the packets that an interface of a host receives to these cores;
+    /// `None` disables steering.
     pub fn set_receive_cores(
         &self,
         host: &str,
@@ -234,31 +236,32 @@ impl RunningLab {
         self.change(&Request::SetReceiveCores { host, interface, cores })
     }
 
-    /// What the delay lines did since the lab is up or was told to count anew:
-    /// two directions for each link that is one.
+    /// Returns the statistics of the delay lines since the lab is up or since
+    /// the last reset: two directions for each link that is one.
     pub fn delay_line_stats(&self) -> Result<Vec<DelayLineStats>, LabError> {
-        match self.ask(&Request::Stats)? {
-            Answer::Stats(stats) => Ok(stats),
+        match self.request(&Request::Stats)? {
+            Response::Stats(stats) => Ok(stats),
             _ => Err(LabError::system("read the delay lines")(std::io::ErrorKind::InvalidData.into())),
         }
     }
 
-    /// Lets the delay lines count anew, as before a trial.
+    /// Resets the statistics of the delay lines, as before a trial.
     pub fn reset_delay_line_stats(&self) -> Result<(), LabError> {
         self.change(&Request::ResetStats)
     }
 
-    /// What is broken on purpose, in the order it was asked for.
+    /// Returns the injected faults, in the order of injection.
     pub fn faults(&self) -> Result<Vec<LabFault>, LabError> {
-        match self.ask(&Request::Faults)? {
-            Answer::Faults(faults) => Ok(faults),
+        match self.request(&Request::Faults)? {
+            Response::Faults(faults) => Ok(faults),
             _ => Err(LabError::system("read the faults")(std::io::ErrorKind::InvalidData.into())),
         }
     }
 
-    /// Breaks something; it works when this returns. What is broken like that
-    /// already stays so. A fault that this place cannot have is refused.
-    pub fn fault(&self, fault: &LabFault) -> Result<(), LabError> {
+    /// Injects a fault; it is in effect when this returns. A fault that is
+    /// injected already stays. A fault that is impossible at this place is
+    /// rejected.
+    pub fn inject_fault(&self, fault: &LabFault) -> Result<(), LabError> {
         let mut faults = self.faults()?;
         if !faults.contains(fault) {
             faults.push(fault.clone());
@@ -266,8 +269,8 @@ impl RunningLab {
         self.change(&Request::SetFaults(faults))
     }
 
-    /// Mends what is broken: all, or what is at `host`, or at one interface of
-    /// it. Gives the faults that were.
+    /// Clears faults: all, or those of `host`, or of one of its interfaces.
+    /// Returns the cleared faults.
     pub fn clear_faults(
         &self,
         host: Option<&str>,
@@ -276,26 +279,26 @@ impl RunningLab {
         if let Some(host) = host.filter(|host| !self.state.file.hosts.iter().any(|it| it.name == *host)) {
             return Err(no_host(&self.state.file, host));
         }
-        let meant = |fault: &LabFault| {
+        let matches = |fault: &LabFault| {
             host.is_none_or(|host| fault.host == host)
                 && interface.is_none_or(|name| fault.interface.as_deref() == Some(name))
         };
-        let (gone, stay) = self.faults()?.into_iter().partition(meant);
+        let (cleared, stay) = self.faults()?.into_iter().partition(matches);
         self.change(&Request::SetFaults(stay))?;
-        Ok(gone)
+        Ok(cleared)
     }
 
     fn change(&self, request: &Request) -> Result<(), LabError> {
-        self.ask(request).map(|_| ())
+        self.request(request).map(|_| ())
     }
 
-    fn ask(&self, request: &Request) -> Result<Answer, LabError> {
+    fn request(&self, request: &Request) -> Result<Response, LabError> {
         let name = &self.state.file.name;
-        let answer =
-            ask(&self.connect()?, request).map_err(LabError::system(format!("ask the keeper of {name}")))?;
-        match answer {
-            Answer::Failed(error) => Err(error.into()),
-            answer => Ok(answer),
+        let response = protocol::request(&self.connect()?, request)
+            .map_err(LabError::system(format!("send a request to the keeper of {name}")))?;
+        match response {
+            Response::Failed(error) => Err(error.into()),
+            response => Ok(response),
         }
     }
 

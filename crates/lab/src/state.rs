@@ -1,5 +1,5 @@
-//! What a running lab leaves on disk: one folder with the state file, the
-//! control socket and the hosts file, and a lock that dies with the keeper.
+//! State of a running lab on disk: one folder with the state file, the control
+//! socket and the hosts file, and a lock released when the keeper exits.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
-/// Every process started in a lab carries this variable with the lab's
-/// instance, so that the ones left over by a crash are known.
+/// Environment variable of every process started in a lab, with the lab's
+/// instance: identifies processes left over by a crash.
 pub const INSTANCE_VARIABLE: &str = "CLEARSTREAM_LAB";
 
 const SCHEMA: &str = "clearstream.lab-state";
@@ -33,17 +33,17 @@ const VERSION: u32 = 1;
 pub(crate) struct State {
     pub(crate) schema: String,
     pub(crate) version: u32,
-    /// Unique to this run of the lab.
+    /// Unique identifier of this run of the lab.
     pub(crate) instance: String,
     pub(crate) keeper_pid: u32,
     pub(crate) file: LabFile,
     pub(crate) hosts: Vec<HostState>,
-    /// What is broken on purpose.
+    /// Injected faults.
     #[serde(default)]
     pub(crate) faults: Vec<LabFault>,
 }
 
-/// One host.
+/// State of one host.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct HostState {
     pub(crate) name: String,
@@ -54,8 +54,8 @@ pub(crate) struct HostState {
 }
 
 impl HostState {
-    /// The process that holds the namespaces is there, and its number is not
-    /// another's by now.
+    /// Whether the process that holds the namespaces exists, and its process ID
+    /// was not reused.
     pub(crate) fn is_alive(&self) -> bool {
         fs::metadata(format!("/proc/{}/ns/net", self.pid)).is_ok_and(|meta| meta.ino() == self.net_inode)
     }
@@ -64,7 +64,7 @@ impl HostState {
 impl State {
     pub(crate) fn new(file: LabFile, hosts: Vec<HostState>) -> Self {
         let keeper_pid = std::process::id();
-        // Time since boot makes a process number that comes again differ.
+        // Time since boot distinguishes a reused process ID.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let instance = format!("{}-{keeper_pid}-{}{:09}", file.name, now.tv_sec, now.tv_nsec);
         Self {
@@ -79,8 +79,8 @@ impl State {
     }
 }
 
-/// Folder of all labs: /run/clearstream/labs for root, below
-/// `$XDG_RUNTIME_DIR` for others.
+/// Returns the folder of all labs: /run/clearstream/labs for root, below
+/// `$XDG_RUNTIME_DIR` for other users.
 pub(crate) fn labs_folder() -> Result<PathBuf, LabError> {
     if rustix::process::geteuid().is_root() {
         return Ok("/run/clearstream/labs".into());
@@ -93,7 +93,8 @@ pub(crate) fn labs_folder() -> Result<PathBuf, LabError> {
     Ok(Path::new(&runtime).join("clearstream/labs"))
 }
 
-/// Names that have a folder, running or not; none for somebody who can have no labs.
+/// Returns the names that have a folder, running or not; none for a user who
+/// cannot run labs.
 pub(crate) fn names() -> Result<Vec<String>, LabError> {
     let folder = match labs_folder() {
         Err(LabError::Unsupported { .. }) => return Ok(Vec::new()),
@@ -138,7 +139,7 @@ impl Folder {
         self.0.join("state.json")
     }
 
-    /// A connection to the keeper; `None` when there is none to answer.
+    /// Connects to the keeper; `None` when it is not running.
     pub(crate) fn connect(&self) -> Result<Option<UnixStream>, LabError> {
         match UnixStream::connect(self.socket()) {
             Ok(stream) => Ok(Some(stream)),
@@ -164,7 +165,7 @@ impl Folder {
         })
     }
 
-    /// A reader sees the old state or the new one.
+    /// Writes the state atomically: a reader sees the old or the new one.
     pub(crate) fn write(&self, state: &State) -> Result<(), LabError> {
         let path = self.state();
         let text = serde_json::to_string_pretty(state)
@@ -182,8 +183,8 @@ impl Folder {
     }
 }
 
-/// The right to run a lab of one name. The kernel gives it back when the
-/// keeper ends, however it ends.
+/// Lock of a lab's name. The kernel releases it when the keeper exits, for any
+/// reason.
 #[derive(Debug)]
 pub(crate) struct Lock {
     path: PathBuf,
@@ -191,7 +192,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock; `None` when another keeper has it.
+    /// Acquires the lock; `None` when another keeper holds it.
     pub(crate) fn take(name: &str) -> Result<Option<Self>, LabError> {
         let folder = labs_folder()?;
         let mut builder = fs::DirBuilder::new();
@@ -206,7 +207,7 @@ impl Lock {
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(error) => return Err(LabError::file("lock", path)(error.into())),
             }
-            // Its last owner may have removed the file between our two steps.
+            // Its last owner may have removed the file between the two steps.
             let ours = file.metadata().map(|meta| meta.ino()).ok();
             if ours.is_some() && ours == fs::metadata(&path).map(|meta| meta.ino()).ok() {
                 return Ok(Some(Self { path, _file: file }));
@@ -214,38 +215,38 @@ impl Lock {
         }
     }
 
-    /// Gives the name back and leaves nothing on disk.
-    pub(crate) fn give_back(self) {
-        // An empty file that stays does no harm.
+    /// Releases the name and removes the file.
+    pub(crate) fn release(self) {
+        // An empty file that remains is harmless.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Clears away labs whose keeper has died: processes that were started in
-/// them, and their folders.
+/// Cleans up labs whose keeper has died: processes started in them, and their
+/// folders.
 pub(crate) fn clear_dead() -> Result<(), LabError> {
     for name in names()? {
         if let Some(lock) = Lock::take(&name)? {
             clear(&name)?;
-            lock.give_back();
+            lock.release();
         }
     }
     Ok(())
 }
 
-/// Clears what a dead lab left. The caller holds its lock.
+/// Cleans up a dead lab. The caller holds its lock.
 pub(crate) fn clear(name: &str) -> Result<(), LabError> {
     let folder = Folder::of(name)?;
-    // Without a readable state file there is nobody to look for.
+    // Without a readable state file there are no processes to find.
     if let Ok(state) = folder.read() {
         end_processes(&state);
     }
     folder.remove()
 }
 
-/// Kills what runs in the namespaces of a lab and was started in it.
+/// Kills processes in the namespaces of a lab that were started in it.
 pub(crate) fn end_processes(state: &State) {
-    // A process that is being forked is not listed yet, so look again.
+    // A process being forked is not listed yet, so repeat.
     for _ in 0..5 {
         let found = processes(state);
         if found.is_empty() {
@@ -258,9 +259,9 @@ pub(crate) fn end_processes(state: &State) {
     }
 }
 
-/// Processes in a network namespace of the lab that carry its instance. Both
-/// must fit: a namespace's number is given out again, and a variable can be
-/// inherited by what has left the lab.
+/// Returns processes in a network namespace of the lab that have its instance.
+/// Both must match: a namespace's inode is reused, and a variable can be
+/// inherited by processes that have left the lab.
 fn processes(state: &State) -> Vec<Pid> {
     let mark = format!("{INSTANCE_VARIABLE}={}", state.instance);
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

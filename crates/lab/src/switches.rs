@@ -10,19 +10,19 @@ use crate::{LabError, links, node::Node};
 /// The bridge inside the switch's namespace.
 const BRIDGE: &str = "bridge";
 
-/// A switch that lives as long as this value.
+/// A switch; dropping it removes the namespace.
 #[derive(Debug)]
 pub(crate) struct Switch {
     node: Node,
 }
 
 impl Switch {
-    /// Makes the switch and its ports; the hosts' ends are still down.
+    /// Creates the switch and its ports; the hosts' ends are still down.
     pub(crate) fn start(switch: &LabSwitch, hosts_file: &Path, nodes: &mut [Node]) -> Result<Self, LabError> {
         let mut node = Node::start(&switch.name, hosts_file)?;
-        // It is no host: nothing in it speaks IP by itself.
-        let silent = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"];
-        node.write_known_sysctls(&silent.map(|key| (key, "1")))?;
+        // It is no host: IPv6 is disabled so that it sends nothing itself.
+        let disable_ipv6 = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"];
+        node.write_known_sysctls(&disable_ipv6.map(|key| (key, "1")))?;
         node.network(|netlink| netlink.add_bridge(BRIDGE))?;
         let own = node.namespaces.net().try_clone();
         let own = own.map_err(LabError::system(format!("keep the namespace of {} open", switch.name)))?;
@@ -54,19 +54,19 @@ impl Switch {
         self.node.wait_for(&port_name(number), "brport/state", "3")
     }
 
-    /// Whether frames pass between a port and the others. The port stays up,
-    /// and so the host behind it keeps its carrier.
+    /// Isolates a port or joins it again. The port stays up, and so the host
+    /// behind it keeps its carrier.
     pub(crate) fn set_joined(&mut self, number: usize, joined: bool) -> Result<(), LabError> {
         self.node.network(|netlink| netlink.set_bridge(&port_name(number), joined.then_some(BRIDGE)))
     }
 
-    /// Whether a port is up, and so whether the host behind it has carrier.
+    /// Sets a port up or down, and so the carrier of the host behind it.
     pub(crate) fn set_up(&mut self, number: usize, up: bool) -> Result<(), LabError> {
         self.node.network(|netlink| netlink.set_up(&port_name(number), up))
     }
 }
 
-/// `port1` is where the first end is plugged in.
+/// Returns the name of a port: `port1` is that of the first end.
 fn port_name(number: usize) -> String {
     format!("port{}", number + 1)
 }

@@ -1,11 +1,11 @@
-//! Sysctls of a running host: read and set from outside.
+//! Sysctls of a running host, accessed from outside.
 
 use std::{fs, io, path::PathBuf};
 
 use crate::{LabError, RunningLab};
 
-/// `net.ipv4.conf.eth0.rp_filter`, or with slashes where a name has dots in
-/// it: `net/ipv4/conf/eth0.7/rp_filter` (sysctl(8)).
+/// Returns the path of a key: `net.ipv4.conf.eth0.rp_filter`, or with slashes
+/// where a name contains dots: `net/ipv4/conf/eth0.7/rp_filter` (sysctl(8)).
 pub(crate) fn path(key: &str) -> PathBuf {
     let separator = key.find(['.', '/']).and_then(|at| key.as_bytes().get(at));
     let path = if separator == Some(&b'/') { key.to_owned() } else { key.replace('.', "/") };
@@ -17,20 +17,20 @@ pub(crate) fn write(key: &str, value: &str) -> io::Result<()> {
 }
 
 impl RunningLab {
-    /// Sets sysctls of a host, in order, and gives those that were different,
+    /// Sets sysctls of a host, in order, and returns those that were different,
     /// with their former values. Where one cannot be set, those before it are
-    /// put back.
+    /// restored.
     ///
     /// # Errors
-    /// No such host, or a sysctl that it does not have or take.
+    /// An unknown host, or a sysctl that it does not have or rejects.
     pub fn set_sysctls(
         &self,
         host: &str,
-        wanted: &[(String, String)],
+        settings: &[(String, String)],
     ) -> Result<Vec<(String, String)>, LabError> {
         let inside = self.namespaces(host)?.run(|| {
             let mut before = Vec::new();
-            for (key, value) in wanted {
+            for (key, value) in settings {
                 let outcome = fs::read_to_string(path(key)).and_then(|old| {
                     // Several numbers are separated by tabs when read.
                     let old = old.split_whitespace().collect::<Vec<&str>>().join(" ");
@@ -42,7 +42,7 @@ impl RunningLab {
                 });
                 if let Err(error) = outcome {
                     for (key, old) in before.iter().rev() {
-                        // The error that matters is the first one.
+                        // Return the first error.
                         let _ = write(key, old);
                     }
                     return Err(LabError::Sysctl {

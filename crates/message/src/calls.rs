@@ -1,5 +1,5 @@
-//! What a controller calls at both agents of a measurement, and what the
-//! client's agent sends while it runs.
+//! Calls of a controller at both agents of a measurement, and events of the
+//! client's agent.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +21,7 @@ pub struct Listen {
     pub cookie: Cookie,
     /// Address to bind; any when absent.
     pub address: Option<IpAddr>,
-    /// The whole measurement; each side takes what concerns it.
+    /// The whole measurement; each side uses its part.
     pub config: MessageConfig,
 }
 
@@ -31,14 +31,14 @@ impl Call for Listen {
     type Reply = Listening;
 }
 
-/// Where the server waits.
+/// Address of the waiting server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
     /// Address and port of the data socket.
     pub address: SocketAddr,
 }
 
-/// Connects and measures; the reply comes when the server has admitted the
+/// Connects and measures; the reply is sent when the server has admitted the
 /// connection, [`Finished`] when all sizes are measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
@@ -46,9 +46,9 @@ pub struct Run {
     pub test: u64,
     /// Cookie of the data connection.
     pub cookie: Cookie,
-    /// Where the server waits.
+    /// Address of the server.
     pub server: SocketAddr,
-    /// The whole measurement; each side takes what concerns it.
+    /// The whole measurement; each side uses its part.
     pub config: MessageConfig,
 }
 
@@ -58,8 +58,8 @@ impl Call for Run {
     type Reply = Done;
 }
 
-/// Ends this side's part, early or after its end; replied to when its thread
-/// has ended.
+/// Stops this side, early or after its end; the reply is sent when its thread
+/// has exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// Test number.
@@ -72,29 +72,30 @@ impl Call for Stop {
     type Reply = Side;
 }
 
-/// One side after its end.
+/// Result of one side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// Effective settings.
     #[serde(default)]
     pub settings: MessageSideSettings,
-    /// Lost capabilities and the like.
+    /// Notices, such as lost capabilities.
     #[serde(default)]
     pub notices: Vec<Notice>,
-    /// Why it ended early, if not because it was stopped.
+    /// Error that ended it early, unless it was stopped.
     #[serde(default)]
     pub failure: Option<Failure>,
-    /// The failure is that the peer closed the connection: the peer has the reason.
+    /// Whether the failure is that the peer closed the connection: the peer has
+    /// the cause.
     #[serde(default)]
     pub peer_closed: bool,
 }
 
-/// One size is measured.
+/// Event: one size is measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SizeMeasured {
     /// Test number.
     pub test: u64,
-    /// What was measured.
+    /// Result of the size.
     pub point: MessagePoint,
 }
 
@@ -103,7 +104,8 @@ impl CallEvent for SizeMeasured {
     const DELIVERY: Delivery = Delivery::Queued;
 }
 
-/// The client has measured all sizes, or has failed; [`Stop`] returns which.
+/// Event: the client has measured all sizes, or has failed; [`Stop`] returns
+/// which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
     /// Test number.

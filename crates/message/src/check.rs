@@ -1,4 +1,4 @@
-//! Options that are invalid on any host, found before anything is done.
+//! Validation of options on the controller, before any side effect.
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
@@ -7,14 +7,14 @@ use clearstream_schema::{
 
 use crate::failure;
 
-/// Largest message: each side holds one per direction.
+/// Maximum message size: each side holds one per direction.
 pub(crate) const MESSAGE_MAX_BYTES: u64 = 64 << 20;
-/// Most messages in flight.
+/// Maximum number of messages in flight.
 const WINDOW_MAX: u32 = 65_536;
-/// Largest perturbation.
+/// Maximum perturbation.
 const PERTURBATION_MAX_BYTES: u64 = 1 << 20;
 
-/// Rejects what is invalid, with what to write instead.
+/// Rejects invalid options, with a suggested correction.
 pub(crate) fn check(config: &MessageConfig) -> Result<(), Failure> {
     let wrong = |message: String| Err(failure(FailureKind::Invalid, message));
     if config.perturbation_bytes() > PERTURBATION_MAX_BYTES {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_invalid_is_said_with_what_to_write() {
+    fn invalid_options_are_rejected_with_a_correction() {
         let default = MessageConfig::default;
         check(&default()).unwrap();
         let wrong = [
@@ -62,10 +62,10 @@ mod tests {
             (MessageConfig { iterations: Some(0), ..default() }, "iterations"),
             (MessageConfig { duration: TimeSpan(0), ..default() }, "duration"),
         ];
-        for (config, word) in wrong {
+        for (config, expected) in wrong {
             let failure = check(&config).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Invalid);
-            assert!(failure.message.contains(word), "{failure}");
+            assert!(failure.message.contains(expected), "{failure}");
         }
         check(&MessageConfig { duration: TimeSpan(0), iterations: Some(1), ..default() }).unwrap();
     }

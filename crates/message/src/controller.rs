@@ -1,8 +1,8 @@
-//! The controller's part: starts the server, then the client, and collects what
-//! the client measures.
+//! Controller part: starts the server, then the client, and collects the
+//! client's results.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
@@ -13,6 +13,7 @@ use clearstream_schema::{
     flow::Notice,
     message::{MessageConfig, MessagePoint, MessageSummary},
 };
+use clearstream_workload::{HostSet, TrialError};
 
 use crate::{
     calls::{Finished, Listen, Run, Side, SizeMeasured, Stop},
@@ -21,37 +22,37 @@ use crate::{
 
 /// Interval of checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Fewer messages than this tell little about a distribution.
-const MESSAGES_WANTED: u64 = 10;
+/// Number of messages below which a distribution is not significant.
+const SIGNIFICANT_MESSAGES: u64 = 10;
 
-/// What [`run`] reports while it runs.
+/// Events of [`run_on`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum MessageEvent {
     /// One size is measured.
     Point(MessagePoint),
 }
 
-/// Why there is no complete measurement.
+/// Errors of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// The configuration is invalid on any host; nothing was done.
+    /// The configuration is invalid on any host; nothing was started.
     #[error("{0}")]
     Invalid(Failure),
-    /// An agent refused, or was lost.
+    /// An agent rejected a call, or was lost.
     #[error(transparent)]
     Peer(#[from] PeerError),
-    /// An agent is there but its part failed.
+    /// A measurement failed at an agent.
     #[error("{name}: {failure}")]
     Failed {
-        /// The agent.
+        /// Name of the agent.
         name: String,
-        /// Why.
+        /// Cause.
         failure: Failure,
     },
 }
 
 impl MessageError {
-    /// The failure that a host gave as the reason, for the exit code.
+    /// Returns the failure that a host reported, for the exit code.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Invalid(failure) | Self::Failed { failure, .. } => Some(failure),
@@ -60,21 +61,23 @@ impl MessageError {
     }
 }
 
-/// Measures messages from `client` to `server`, which the client reaches at
-/// `server_address`. When `stop` is raised the summary holds the sizes measured
-/// until then and is not complete.
+/// Measures messages between the client and the server of a set of hosts. When
+/// `stop` is set the summary contains the sizes measured until then and is marked
+/// incomplete.
 ///
 /// # Errors
-/// [`MessageError`].
-pub fn run(
-    client: &mut Peer,
-    server: &mut Peer,
-    server_address: IpAddr,
+/// [`MessageError`]; [`MessageError::Invalid`] also for a set without these hosts.
+pub fn run_on(
+    hosts: &mut HostSet<'_>,
     config: &MessageConfig,
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(MessageEvent),
 ) -> Result<MessageSummary, MessageError> {
     check(config).map_err(MessageError::Invalid)?;
+    let invalid = |error: TrialError| MessageError::Invalid(error.failure);
+    let (client, server) = hosts.client_and_server().map_err(invalid)?;
+    let server_address = server.known_address().map_err(invalid)?;
+    let (client, server) = (&mut *client.peer, &mut *server.peer);
     let test = rand::random();
     let cookie = Cookie(format!("{:032x}", rand::random::<u128>()));
     let config = config.clone();
@@ -83,8 +86,8 @@ pub fn run(
     let port = server.call(&listen)?.address.port();
     let address = SocketAddr::new(server_address, port);
     if let Err(error) = client.call(&Run { test, cookie, server: address, config: config.clone() }) {
-        // The server may know why, a limit of its host for instance. When
-        // stopping fails too, the first error is the one to return.
+        // The server may have the cause, such as a limit of its host. If
+        // stopping fails too, return the first error.
         let reason = server.call(&Stop { test }).ok().and_then(|side| side.failure);
         return Err(reason.map_or_else(|| error.into(), |failure| failed(server, failure)));
     }
@@ -93,13 +96,13 @@ pub fn run(
         points.push(point.clone());
         on_event(MessageEvent::Point(point));
     });
-    // Both are stopped whatever happened, the client first: it closes the connection.
+    // Both are stopped in any case, the client first: it closes the connection.
     let client_side = client.call(&Stop { test });
     let server_side = server.call(&Stop { test });
     let is_finished = followed?;
     let (client_side, server_side) = (client_side?, server_side?);
     if let Some((error, peer_closed)) = reason(client, &client_side, server, &server_side)
-        // Of two sides that are stopped, one sees the other close the connection.
+        // When both sides are stopped, one sees the other close the connection.
         && (is_finished || !peer_closed)
     {
         return Err(error);
@@ -115,7 +118,8 @@ pub fn run(
     })
 }
 
-/// Takes events until the client has finished: true; or until `stop` is raised.
+/// Processes events until the client has finished: true; or until `stop` is
+/// set.
 fn follow(
     client: &mut Peer,
     test: u64,
@@ -133,7 +137,8 @@ fn follow(
     }
 }
 
-/// Takes an event; true for the last one. Those of other tests are ignored.
+/// Processes an event; true for the last one. Events of other tests are
+/// ignored.
 fn take(event: &PeerEvent, ours: u64, on_point: &mut dyn FnMut(MessagePoint)) -> Result<bool, PeerError> {
     if let Some(SizeMeasured { test, point }) = event.read()?
         && test == ours
@@ -147,8 +152,8 @@ fn failed(peer: &Peer, failure: Failure) -> MessageError {
     MessageError::Failed { name: peer.name().to_owned(), failure }
 }
 
-/// The failure of the side that knows more: where one only saw the connection
-/// close, the other has the reason. True when both only saw that.
+/// Selects the failure with the cause: where one side only saw the connection
+/// close, the other has it. True when both only saw that.
 fn reason(
     client: &Peer,
     client_side: &Side,
@@ -175,12 +180,12 @@ fn notices(config: &MessageConfig, points: &[MessagePoint], client: &Side, serve
         notices.push(Notice {
             id: "verified".to_owned(),
             message:
-                "every byte was made and checked within the measured time: compare times and rates only with \
+                "every byte was generated and checked within the measured time: compare times and rates only with \
                       those of other verified runs"
                     .to_owned(),
         });
     }
-    let few = |point: &&MessagePoint| point.server_received_count < MESSAGES_WANTED;
+    let few = |point: &&MessagePoint| point.server_received_count < SIGNIFICANT_MESSAGES;
     if config.iterations.is_none()
         && let Some(point) = points.iter().find(few)
     {
@@ -203,12 +208,17 @@ mod tests {
         control::FailureKind,
         message::{MessageKind, MessageMethod},
     };
+    use clearstream_workload::{CLIENT, Host};
 
     use super::*;
     use crate::MessageAgent;
 
     fn agent() -> Peer {
         memory_pair(Services::new().with(MessageAgent::default())).unwrap()
+    }
+
+    fn hosts<'a>(client: &'a mut Peer, server: &'a mut Peer) -> HostSet<'a> {
+        HostSet::pair((client, None), (server, [127, 0, 0, 1].into()), None)
     }
 
     fn quick() -> MessageConfig {
@@ -223,8 +233,8 @@ mod tests {
     }
 
     fn measure(config: &MessageConfig) -> Result<MessageSummary, MessageError> {
-        let here = [127, 0, 0, 1].into();
-        run(&mut agent(), &mut agent(), here, config, &AtomicBool::new(false), &mut |_| {})
+        let (mut client, mut server) = (agent(), agent());
+        run_on(&mut hosts(&mut client, &mut server), config, &AtomicBool::new(false), &mut |_| {})
     }
 
     #[test]
@@ -287,32 +297,44 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_interrupts_transfers_and_the_agents_go_on() {
+    fn a_stop_interrupts_transfers_and_the_agents_continue() {
         let (mut client, mut server) = (agent(), agent());
-        let here = [127, 0, 0, 1].into();
+        let mut hosts = hosts(&mut client, &mut server);
         for method in [MessageMethod::Blocking, MessageMethod::BusyPoll, MessageMethod::IoUring] {
             // Would take an hour.
             let config =
                 MessageConfig { duration: TimeSpan::from_seconds(3600), iterations: None, method, ..quick() };
             let stop = AtomicBool::new(true);
-            let summary = run(&mut client, &mut server, here, &config, &stop, &mut |_| {}).unwrap();
+            let summary = run_on(&mut hosts, &config, &stop, &mut |_| {}).unwrap();
             assert!(!summary.complete && summary.points.is_empty(), "{method:?}");
             let whole = MessageConfig { method, size: Some(ByteCount(8)), ..quick() };
             let none = AtomicBool::new(false);
-            assert!(run(&mut client, &mut server, here, &whole, &none, &mut |_| {}).unwrap().complete);
+            assert!(run_on(&mut hosts, &whole, &none, &mut |_| {}).unwrap().complete);
         }
     }
 
     #[test]
     fn sizes_measured_before_a_stop_are_kept() {
         let stop = AtomicBool::new(false);
-        let here = [127, 0, 0, 1].into();
-        let summary = run(&mut agent(), &mut agent(), here, &quick(), &stop, &mut |_| {
+        let (mut client, mut server) = (agent(), agent());
+        let summary = run_on(&mut hosts(&mut client, &mut server), &quick(), &stop, &mut |_| {
             stop.store(true, Relaxed);
         })
         .unwrap();
         assert!(!summary.complete);
         assert_eq!(summary.points.first().map(|point| point.size_bytes), Some(1));
+    }
+
+    /// Clients name no peers: a set has the client and the address that it connects to.
+    #[test]
+    fn a_set_without_a_server_is_named() {
+        let mut peer = agent();
+        let client = Host { role: CLIENT.to_owned(), peer: &mut peer, address: None };
+        let mut hosts = HostSet::new(vec![client], None);
+        let stop = AtomicBool::new(false);
+        let error = run_on(&mut hosts, &quick(), &stop, &mut |_| {}).unwrap_err();
+        assert!(matches!(error, MessageError::Invalid(_)), "{error}");
+        assert_eq!(error.to_string(), "no host has the role \"server\"");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Messages over plain TCP: latency and bandwidth by message size.
 //!
-//! [`MessageAgent`] is the agent's part of both sides ([`calls`]), and [`run`]
-//! is the controller that drives two of them; [`Message`] is the workload.
+//! [`MessageAgent`] is the agent part of both sides ([`calls`]), and [`run_on`] is
+//! the controller that drives two of them; [`Message`] is the workload.
 //!
-//! How it is measured, on one connection with one thread per side:
+//! Measurement kinds, on one connection with one thread per side:
 //! - *ping-pong*: the client sends a message and waits until it has come back.
 //!   Every round trip is timed by the client's monotonic clock; a one-way
 //!   latency is half of it. Throughput is size / mean one-way latency, as
@@ -11,11 +11,11 @@
 //! - *stream*: the client sends a window of messages, one system call each, and
 //!   waits for an acknowledgement of 4 bytes, which the server sends when its
 //!   application has received all of them (as the OSU micro-benchmarks do).
-//! - *bidirectional*: both sides send and receive a window at once, and both
-//!   acknowledge.
+//! - *bidirectional*: both sides concurrently send and receive a window, and
+//!   both acknowledge.
 //!
 //! Number of iterations: the warm-up of each size doubles its iterations until
-//! its time is up; the last of them tells how many fit into the duration.
+//! its time is up; the last of them determines how many fit into the duration.
 //! Slow paths get at least ten, unless these would take ten times the duration.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -29,12 +29,12 @@ mod preamble;
 mod workload;
 
 pub use agent::MessageAgent;
-pub use controller::{MessageError, MessageEvent, run};
+pub use controller::{MessageError, MessageEvent, run_on};
 pub use workload::Message;
 
 use clearstream_schema::control::{Failure, FailureKind};
 
-/// A failure with its message.
+/// Creates a failure with its message.
 fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into() }
 }

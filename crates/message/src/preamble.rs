@@ -1,12 +1,12 @@
-//! The first bytes of a data connection: the test's cookie from the client, one
-//! byte from the server that has admitted it.
+//! Preamble of a data connection: the test's cookie from the client, one byte
+//! from the server that has admitted it.
 
 use clearstream_control::encoding::from_hex;
 use clearstream_schema::control::{Cookie, Failure, FailureKind};
 
 use crate::failure;
 
-/// Bytes of a preamble.
+/// Length of a preamble.
 pub(crate) const PREAMBLE_BYTES: usize = 16;
 /// The server's reply to the preamble of its client.
 pub(crate) const ADMITTED: u8 = 0x06;
@@ -30,13 +30,13 @@ impl Secret {
             .ok_or_else(|| failure(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits"))
     }
 
-    /// The client's preamble.
+    /// Returns the client's preamble.
     pub(crate) fn preamble(self) -> [u8; PREAMBLE_BYTES] {
         self.0
     }
 
-    /// Whether these are the preamble. Compared without a branch per byte, so
-    /// that the time it takes tells nothing.
+    /// Whether these bytes are the preamble. Compared in constant time, so that
+    /// timing reveals nothing.
     pub(crate) fn admits(self, bytes: &[u8]) -> bool {
         let differing = bytes.iter().zip(self.0).fold(0, |all, (a, b)| all | (a ^ b));
         bytes.len() == PREAMBLE_BYTES && differing == 0

@@ -1,23 +1,23 @@
-//! The workload `message`: latency or bandwidth by message size between the
-//! host that connects and the one that listens.
+//! Workload `message`: latency or bandwidth by message size between the
+//! connecting and the listening host.
 
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
     message::{MessageConfig, MessageKind},
-    outcome::{Metric, Outcome, Unit},
+    outcome::{Metric, MetricKind, Outcome, Unit},
 };
 use clearstream_workload::{CLIENT, Context, Event, Placement, SERVER, Sample, TrialError, Workload};
 
-use crate::{MessageError, MessageEvent, check::check, run};
+use crate::{MessageError, MessageEvent, check::check, run_on};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Message;
 
-/// Time assumed for a round trip, beside that of its bytes.
+/// Time assumed for a round trip, in addition to that of its bytes.
 const ASSUMED_ROUND_TRIP_NS: u64 = 100_000;
-/// Rate assumed for the time of a number of iterations.
+/// Rate assumed for the time estimate of a number of iterations.
 const ASSUMED_BYTES_PER_SECOND: u64 = 1_250_000_000;
 
 impl Workload for Message {
@@ -60,6 +60,10 @@ impl Workload for Message {
         TimeSpan::from_millis(300)
     }
 
+    fn metrics(&self, config: &MessageConfig) -> Vec<MetricKind> {
+        config.metrics()
+    }
+
     fn placement(&self, _: &MessageConfig, option: &str) -> Option<Placement> {
         match option {
             "client-core" => Some(Placement { roles: vec![CLIENT], receives: true }),
@@ -76,24 +80,18 @@ impl Workload for Message {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &MessageConfig) -> Result<Outcome, TrialError> {
-        let (client, server) = context.hosts.client_and_server()?;
-        let address = server.known_address()?;
         let on_event = &mut *context.on_event;
-        let mut broken = None;
-        let summary =
-            run(client.peer, server.peer, address, config, context.stop, &mut |MessageEvent::Point(
-                point,
-            )| {
-                // Latencies of different sizes are no series over time.
-                let latency = point.latency.filter(|_| config.size.is_some() && !point.is_perturbed);
-                let headline =
-                    latency.map(|it| Metric::lower("latency", Unit::Nanoseconds, it.p50_ns as f64));
-                match Sample::new(&point, headline) {
-                    Ok(sample) => on_event(Event::Sample(sample)),
-                    Err(error) => broken = Some(error),
-                }
-            });
-        match broken {
+        let mut first_error = None;
+        let summary = run_on(context.hosts, config, context.stop, &mut |MessageEvent::Point(point)| {
+            // Latencies of different sizes are no series over time.
+            let latency = point.latency.filter(|_| config.size.is_some() && !point.is_perturbed);
+            let headline = latency.map(|it| Metric::lower("latency", Unit::Nanoseconds, it.p50_ns as f64));
+            match Sample::new(&point, headline) {
+                Ok(sample) => on_event(Event::Sample(sample)),
+                Err(error) => first_error = Some(error),
+            }
+        });
+        match first_error {
             Some(error) => Err(error.into()),
             None => Ok(summary?.outcome()?),
         }

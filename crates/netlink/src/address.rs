@@ -16,13 +16,13 @@ use crate::{NetlinkError, RouteSocket, names::Names};
 pub struct LiveAddress {
     /// Interface.
     pub interface: String,
-    /// The address and the length of its network.
+    /// The address and its prefix length.
     pub prefix: Prefix,
     /// Protocol number of its owner (`IFA_PROTO`); 0 when unknown.
     pub protocol: u8,
-    /// The kernel made no route to its network (`noprefixroute`).
+    /// The kernel created no route to its network (`noprefixroute`).
     pub makes_no_route: bool,
-    /// It goes when the first address of its network goes (IPv4, `secondary`).
+    /// It is removed together with the primary address of its network (IPv4, `secondary`).
     pub is_secondary: bool,
 }
 
@@ -31,14 +31,14 @@ pub(crate) fn family(address: IpAddr) -> AddressFamily {
 }
 
 impl RouteSocket {
-    /// Gives an interface an address. IPv6 addresses are usable at once: there
-    /// is no duplicate to wait for (`IFA_F_NODAD`).
+    /// Adds an address to an interface. IPv6 addresses are usable at once: duplicate address detection is
+    /// skipped (`IFA_F_NODAD`).
     pub fn add_address(&mut self, interface: &str, prefix: Prefix) -> Result<(), NetlinkError> {
         self.add_owned_address(interface, prefix, 0)
     }
 
-    /// Gives an interface an address and marks it as its owner's
-    /// (`IFA_PROTO`, Linux 5.18; older kernels take the address without the mark).
+    /// Adds an address to an interface and records its owner (`IFA_PROTO`, Linux 5.18; older kernels ignore
+    /// the attribute).
     pub fn add_owned_address(
         &mut self,
         interface: &str,
@@ -47,15 +47,15 @@ impl RouteSocket {
     ) -> Result<(), NetlinkError> {
         let message = self.address_message(interface, prefix, protocol)?;
         self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, || {
-            format!("give {interface} the address {prefix}")
+            format!("add the address {prefix} to {interface}")
         })
     }
 
-    /// Takes an address away.
+    /// Removes an address.
     pub fn remove_address(&mut self, interface: &str, prefix: Prefix) -> Result<(), NetlinkError> {
         let message = self.address_message(interface, prefix, 0)?;
         self.change(RouteNetlinkMessage::DelAddress(message), 0, || {
-            format!("take the address {prefix} from {interface}")
+            format!("remove the address {prefix} from {interface}")
         })
     }
 
@@ -83,13 +83,13 @@ impl RouteSocket {
     /// Addresses of all interfaces.
     pub fn all_addresses(&mut self) -> Result<Vec<LiveAddress>, NetlinkError> {
         let names = self.names()?;
-        let question = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        let answers = self.dump(question, || "list addresses".to_owned())?;
-        let read = |answer| match answer {
+        let query = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let replies = self.dump(query, || "list addresses".to_owned())?;
+        let read = |reply| match reply {
             RouteNetlinkMessage::NewAddress(message) => read(&message, &names),
             _ => None,
         };
-        Ok(answers.into_iter().filter_map(read).collect())
+        Ok(replies.into_iter().filter_map(read).collect())
     }
 
     /// Addresses of an interface.
@@ -101,7 +101,7 @@ impl RouteSocket {
 }
 
 fn read(message: &AddressMessage, names: &Names) -> Option<LiveAddress> {
-    // Local is our end; Address is the peer's on point-to-point links (IPv4).
+    // Local is the local end; Address is the peer's on point-to-point links (IPv4).
     let (mut local, mut other) = (None, None);
     let mut found = LiveAddress {
         interface: names.of(message.header.index),

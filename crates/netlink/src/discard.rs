@@ -1,4 +1,4 @@
-//! Silent loss: interfaces that send nothing, hosts that forward nothing.
+//! Silent discard: interfaces that send nothing, hosts that forward nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,26 +11,24 @@ use netlink_packet_route::{
 
 use crate::{NetlinkError, RouteSocket, address::family};
 
-/// Right after the rule for local addresses, which is 0: what is for the host
-/// itself still arrives.
+/// Right after the rule for local addresses, which has priority 0: packets for the host itself are still
+/// delivered.
 const PRIORITY: u32 = 1;
 
 impl RouteSocket {
-    /// Lets an interface discard what it should send, and say nothing about it
-    /// (`tc qdisc replace dev X root blackhole`). Deleting the root discipline
-    /// ends it.
+    /// Makes an interface discard its egress packets silently (`tc qdisc replace dev X root blackhole`).
+    /// Deleting the root discipline reverts it.
     pub fn set_blackhole(&mut self, interface: &str) -> Result<(), NetlinkError> {
         let mut message = self.root_message(interface)?;
         message.attributes = vec![TcAttribute::Kind("blackhole".to_owned())];
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.change(RouteNetlinkMessage::NewQueueDiscipline(message), flags, || {
-            format!("let {interface} discard what it sends")
+            format!("discard the egress packets of {interface}")
         })
     }
 
-    /// Lets the host discard, without a word, what arrives on an interface and
-    /// is for somebody else, of both families (`ip rule add pref 1 iif X
-    /// blackhole`); `false` ends it. Sysctls stay as they are.
+    /// Makes the host silently discard transit packets arriving on an interface, of both families (`ip rule
+    /// add pref 1 iif X blackhole`); `false` reverts it. Sysctls are unchanged.
     pub fn set_transit_discard(&mut self, interface: &str, discard: bool) -> Result<(), NetlinkError> {
         for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             let mut rule = RuleMessage::default();
@@ -44,8 +42,8 @@ impl RouteSocket {
                 (RouteNetlinkMessage::DelRule(rule), 0)
             };
             self.change(message, flags, || {
-                let word = if discard { "discard" } else { "forward again" };
-                format!("{word} what arrives on {interface} for others")
+                let verb = if discard { "discard" } else { "stop discarding" };
+                format!("{verb} transit packets arriving on {interface}")
             })?;
         }
         Ok(())

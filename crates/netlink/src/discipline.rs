@@ -1,5 +1,5 @@
-//! Root queueing disciplines spelled as `tc` does: `fq maxrate 2gbit`,
-//! `tbf rate 1gbit burst 32768b limit 1000000b`, `noqueue`.
+//! Root queueing disciplines in the syntax of `tc`: `fq maxrate 2gbit`, `tbf rate 1gbit burst 32768b limit
+//! 1000000b`, `noqueue`.
 
 mod fixed;
 mod measure;
@@ -19,28 +19,27 @@ use crate::{NetlinkError, RouteSocket};
 /// `TCA_OPTIONS` of linux/rtnetlink.h.
 const TCA_OPTIONS: u16 = 2;
 
-/// Kinds that can be made anew from their text.
+/// Kinds that can be created from their text.
 const KINDS: [&str; 8] = ["fq", "fq_codel", "pfifo_fast", "pfifo", "bfifo", "noqueue", "tbf", "mq"];
 
 /// A discipline and its parameters, in the units of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Discipline {
     kind: &'static str,
-    /// By tc's word.
+    /// Values by tc keyword.
     values: BTreeMap<&'static str, u64>,
 }
 
-/// What is at the root of an interface.
+/// The root discipline of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Root {
-    /// As tc spells it; of kinds that this module cannot make, the kind alone.
+    /// In the syntax of tc; for kinds that this module cannot create, the kind alone.
     pub text: String,
-    /// The kernel made it by itself (its handle is 0), and makes one again
-    /// when the root is deleted.
+    /// The kernel created it by itself (its handle is 0), and creates one when the root is deleted.
     pub is_default: bool,
 }
 
-/// A text that is not a discipline.
+/// A text that is not a valid discipline.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ParseDisciplineError(String);
@@ -53,26 +52,26 @@ impl FromStr for Discipline {
     type Err = ParseDisciplineError;
 
     fn from_str(text: &str) -> Result<Self, ParseDisciplineError> {
-        let mut words = text.split_whitespace();
-        let word = words.next().unwrap_or_default();
-        let kind = KINDS.into_iter().find(|kind| *kind == word).ok_or_else(|| {
-            bad(format!("qdisc \"{word}\" is not one that can be set here: {}", KINDS.join(", ")))
+        let mut tokens = text.split_whitespace();
+        let token = tokens.next().unwrap_or_default();
+        let kind = KINDS.into_iter().find(|kind| *kind == token).ok_or_else(|| {
+            bad(format!("qdisc \"{token}\" is not one that can be set here: {}", KINDS.join(", ")))
         })?;
         let known = parameters::of(kind);
         let mut values = BTreeMap::new();
-        while let Some(word) = words.next() {
+        while let Some(token) = tokens.next() {
             let unknown = || {
-                let words: Vec<&str> = known.iter().map(|parameter| parameter.word).collect();
-                let list = if words.is_empty() { "none".to_owned() } else { words.join(", ") };
-                bad(format!("{kind} has no parameter \"{word}\" here: {list}"))
+                let keywords: Vec<&str> = known.iter().map(|parameter| parameter.keyword).collect();
+                let list = if keywords.is_empty() { "none".to_owned() } else { keywords.join(", ") };
+                bad(format!("{kind} has no parameter \"{token}\" here: {list}"))
             };
-            if let Some((parameter, on)) = known.iter().find_map(|parameter| parameter.switch(word)) {
-                values.insert(parameter.word, u64::from(on));
+            if let Some((parameter, on)) = known.iter().find_map(|parameter| parameter.switch(token)) {
+                values.insert(parameter.keyword, u64::from(on));
                 continue;
             }
-            let parameter = known.iter().find(|parameter| parameter.word == word).ok_or_else(unknown)?;
-            let value = words.next().ok_or_else(|| bad(format!("{kind} {word}: a value is missing")))?;
-            values.insert(parameter.word, parameter.measure.parse(value).map_err(bad)?);
+            let parameter = known.iter().find(|parameter| parameter.keyword == token).ok_or_else(unknown)?;
+            let value = tokens.next().ok_or_else(|| bad(format!("{kind} {token}: a value is missing")))?;
+            values.insert(parameter.keyword, parameter.measure.parse(value).map_err(bad)?);
         }
         if kind == "tbf" {
             fixed::complete_tbf(&mut values).map_err(bad)?;
@@ -85,7 +84,7 @@ impl fmt::Display for Discipline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind)?;
         for parameter in parameters::of(self.kind) {
-            if let Some(&value) = self.values.get(parameter.word) {
+            if let Some(&value) = self.values.get(parameter.keyword) {
                 write!(f, " {}", parameter.spell(value))?;
             }
         }
@@ -99,14 +98,14 @@ impl Discipline {
         self.kind
     }
 
-    /// Whether this one is of the kind of `wanted` and has each parameter that
-    /// `wanted` names, as far as the kernel's units can hold it.
+    /// Whether this discipline is of the kind of `wanted` and has each parameter set in `wanted`, to the
+    /// precision of the kernel's units.
     pub fn has(&self, wanted: &Self) -> bool {
-        let near = |(word, &value): (&&str, &u64)| {
-            let slack = fixed::slack(wanted, word);
-            self.values.get(word).is_some_and(|live| live.abs_diff(value) <= slack)
+        let close = |(token, &value): (&&str, &u64)| {
+            let slack = fixed::slack(wanted, token);
+            self.values.get(token).is_some_and(|live| live.abs_diff(value) <= slack)
         };
-        self.kind == wanted.kind && wanted.values.iter().all(near)
+        self.kind == wanted.kind && wanted.values.iter().all(close)
     }
 
     fn options(&self) -> Option<Vec<u8>> {
@@ -118,7 +117,7 @@ impl Discipline {
         }
     }
 
-    /// Reads the options of a kind; `None` for kinds that cannot be set here.
+    /// Parses the options of a kind; `None` for kinds that cannot be set here.
     fn read(kind: &str, options: &[u8]) -> Option<Self> {
         let kind = KINDS.into_iter().find(|known| *known == kind)?;
         let values = match kind {
@@ -131,29 +130,27 @@ impl Discipline {
 }
 
 impl RouteSocket {
-    /// What is at the root of an interface.
+    /// Reads the root discipline of an interface.
     pub fn discipline(&mut self, interface: &str) -> Result<Root, NetlinkError> {
         let all = self.disciplines(interface)?;
         let root = all.into_iter().find(|message| message.header.parent == TcHandle::ROOT);
-        // An interface that is down may have none yet; `tc` prints noqueue-like nothing.
+        // An interface that is down may have none yet.
         Ok(root.map_or_else(
             || Root { text: "noqueue".to_owned(), is_default: true },
             |message| read_root(&message),
         ))
     }
 
-    /// Puts a fresh discipline at the root of an interface, with the kernel's
-    /// defaults for parameters that are not named. A kernel without the kind
-    /// refuses with `ENOENT`.
+    /// Sets a new root discipline on an interface, with the kernel's defaults for unspecified parameters. A
+    /// kernel without the kind fails with `ENOENT`.
     pub fn set_discipline(&mut self, interface: &str, discipline: &Discipline) -> Result<(), NetlinkError> {
         let mut message = self.root_message(interface)?;
         message.attributes = vec![TcAttribute::Kind(discipline.kind.to_owned())];
         if let Some(options) = discipline.options() {
             message.attributes.push(TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options)));
         }
-        // Under a handle of its own: the kernel would change a root of the
-        // same kind in place, and parameters that are not named would stay
-        // (tc_modify_qdisc). 8000 and up are the kernel's to give.
+        // With an explicit handle: otherwise the kernel would change a root of the same kind in place and
+        // keep unspecified parameters (tc_modify_qdisc). Handles from 8000 are assigned by the kernel.
         let all = self.disciplines(interface)?;
         let is_free = |major: &u16| all.iter().all(|other| other.header.handle.major != *major);
         message.header.handle.major = (1..0x8000).find(is_free).unwrap_or(1);
@@ -163,7 +160,7 @@ impl RouteSocket {
         })
     }
 
-    /// Deletes the root discipline; the kernel makes its default one instead.
+    /// Deletes the root discipline; the kernel replaces it by its default.
     pub fn delete_discipline(&mut self, interface: &str) -> Result<(), NetlinkError> {
         let message = self.root_message(interface)?;
         self.change(RouteNetlinkMessage::DelQueueDiscipline(message), 0, || {
@@ -173,11 +170,11 @@ impl RouteSocket {
 
     fn disciplines(&mut self, interface: &str) -> Result<Vec<TcMessage>, NetlinkError> {
         let index = self.interface(interface)?.index.cast_signed();
-        let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-        let answers = self.dump(question, || "list queueing disciplines".to_owned())?;
-        Ok(answers
+        let query = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        let replies = self.dump(query, || "list queueing disciplines".to_owned())?;
+        Ok(replies
             .into_iter()
-            .filter_map(|answer| match answer {
+            .filter_map(|reply| match reply {
                 RouteNetlinkMessage::NewQueueDiscipline(message) if message.header.index == index => {
                     Some(message)
                 }
@@ -204,8 +201,7 @@ fn read_root(message: &TcMessage) -> Root {
         TcAttribute::Options(options) => {
             let mut bytes = vec![0; options.as_slice().buffer_len()];
             options.as_slice().emit(&mut bytes);
-            // The library keeps the options of a kind that it does not know
-            // as one attribute, header and all.
+            // The library keeps the options of an unknown kind as one attribute, header included.
             let is_whole =
                 matches!(options.as_slice(), [only] if only.kind() == TCA_OPTIONS && kind != "fq_codel");
             Some(if is_whole { bytes.split_off(4.min(bytes.len())) } else { bytes })
@@ -220,14 +216,14 @@ fn read_root(message: &TcMessage) -> Root {
 impl Parameter {
     fn spell(&self, value: u64) -> String {
         match self.off {
-            Some(off) => (if value == 0 { off } else { self.word }).to_owned(),
-            None => format!("{} {}", self.word, self.measure.spell(value)),
+            Some(off) => (if value == 0 { off } else { self.keyword }).to_owned(),
+            None => format!("{} {}", self.keyword, self.measure.spell(value)),
         }
     }
 
-    fn switch(&'static self, word: &str) -> Option<(&'static Self, bool)> {
+    fn switch(&'static self, token: &str) -> Option<(&'static Self, bool)> {
         let off = self.off?;
-        (word == self.word || word == off).then_some((self, word == self.word))
+        (token == self.keyword || token == off).then_some((self, token == self.keyword))
     }
 }
 
@@ -240,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_come_back() {
+    fn texts_round_trip() {
         for text in [
             "noqueue",
             "pfifo limit 1000",
@@ -256,7 +252,7 @@ mod tests {
     /// The attributes of `tc qdisc replace dev X root fq maxrate 2gbit limit 5000`
     /// by linux/pkt_sched.h: TCA_FQ_PLIMIT is 1, TCA_FQ_FLOW_MAX_RATE 7, in bytes/s.
     #[test]
-    fn options_are_in_the_kernels_form() {
+    fn options_have_the_kernels_format() {
         let bytes = parsed("fq maxrate 2gbit limit 5000").options().unwrap();
         let mut expected = Vec::new();
         for (kind, value) in [(1u16, 5000u32), (7, 250_000_000)] {
@@ -272,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_mistake() {
         for (text, part) in [
             ("htb default 1", "not one that can be set here"),
             ("fq speed 3", "no parameter \"speed\""),

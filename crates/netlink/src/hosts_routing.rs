@@ -1,13 +1,12 @@
-//! What this network namespace routes by, as one document.
+//! The routing state of this network namespace as one document.
 
 use clearstream_schema::routing::{HostRouting, Located, RoutingInterface};
 
 use crate::{NetlinkError, RouteSocket};
 
 impl RouteSocket {
-    /// Interfaces with their addresses, nexthop objects, routes and rules of the
-    /// namespace, without what the kernel makes by itself. Sysctls, modes of
-    /// interfaces and connection marks are not asked for by this socket.
+    /// Interfaces with their addresses, nexthop objects, routes and rules of the namespace, except what the
+    /// kernel creates by itself. Sysctls, interface modes and connection marks are not read by this socket.
     pub fn host_routing(&mut self) -> Result<HostRouting, NetlinkError> {
         let addresses = self.all_addresses()?;
         let interfaces = self.interfaces()?.into_iter().map(|interface| RoutingInterface {

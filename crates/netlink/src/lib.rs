@@ -1,6 +1,5 @@
-//! The only user of netlink: what the kernel tells and takes about interfaces,
-//! addresses, routes, queueing disciplines and drivers. Blocking; a socket
-//! belongs to the network namespace of the thread that opened it.
+//! The only user of netlink: reads and changes interfaces, addresses, routes, queueing disciplines and
+//! drivers. Blocking; a socket belongs to the network namespace of the thread that opened it.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -25,12 +24,13 @@ mod route;
 mod route_socket;
 mod routes;
 mod rule;
+mod source_translation;
 
 pub use address::LiveAddress;
 pub use clearstream_schema::prefix::{ParsePrefixError, Prefix};
 pub use discipline::{Discipline, ParseDisciplineError, Root};
 pub use link::Interface;
-pub use lookup::{Found, Question};
+pub use lookup::{Found, RouteQuery};
 pub use neighbour::Neighbour;
 pub use nexthop::LiveNexthop;
 pub use qdisc::Netem;
@@ -40,3 +40,4 @@ pub use route::Route;
 pub use route_socket::{NetlinkError, RouteSocket};
 pub use routes::LiveRoute;
 pub use rule::LiveRule;
+pub use source_translation::source_translations;

@@ -13,7 +13,7 @@ use crate::{NetlinkError, RouteSocket};
 /// One interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Number in its namespace.
+    /// Index in its namespace.
     pub index: u32,
     /// Name.
     pub name: String,
@@ -23,25 +23,25 @@ pub struct Interface {
     pub up: bool,
     /// Transmit queue in packets.
     pub transmit_queue_count: u32,
-    /// Link address, `02:00:00:00:00:01`; absent where the link has none.
+    /// Link-layer address, `02:00:00:00:00:01`; absent where the link has none.
     pub link_address: Option<String>,
 }
 
-/// Octets as people write a link address.
+/// Formats a link-layer address.
 pub(crate) fn link_address(octets: &[u8]) -> Option<String> {
     let is_set = octets.iter().any(|&octet| octet != 0);
-    let words: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
-    is_set.then(|| words.join(":"))
+    let parts: Vec<String> = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+    is_set.then(|| parts.join(":"))
 }
 
 impl RouteSocket {
     /// Every interface of the namespace.
     pub fn interfaces(&mut self) -> Result<Vec<Interface>, NetlinkError> {
-        let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let answers = self.dump(question, || "list interfaces".to_owned())?;
-        Ok(answers
+        let query = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let replies = self.dump(query, || "list interfaces".to_owned())?;
+        Ok(replies
             .into_iter()
-            .filter_map(|answer| match answer {
+            .filter_map(|reply| match reply {
                 RouteNetlinkMessage::NewLink(message) => Some(read(message)),
                 _ => None,
             })
@@ -54,20 +54,18 @@ impl RouteSocket {
         found.ok_or_else(|| NetlinkError::NoInterface { name: name.to_owned() })
     }
 
-    /// Makes a veth pair: one end in this namespace, the other in `peer_net`.
-    /// Neither end is ever seen anywhere else.
+    /// Creates a veth pair: one end in this namespace, the other in `peer_net`. Neither end is ever visible
+    /// anywhere else.
     pub fn add_veth(&mut self, name: &str, peer_name: &str, peer_net: impl AsFd) -> Result<(), NetlinkError> {
         // 0: the kernel chooses.
         self.add_veth_numbered(name, peer_name, peer_net, [0, 0])
     }
 
-    /// As [`Self::add_veth`], with the interface numbers of both ends; each must
-    /// be free in its namespace.
+    /// As [`Self::add_veth`], with the interface indexes of both ends; each must be free in its namespace.
     ///
-    /// The kernel takes a change of carrier for urgent only where an interface's
-    /// number differs from its peer's (`linkwatch_urgent_event`,
-    /// net/core/link_watch.c). Both ends often get the same number when they are
-    /// made in two namespaces, and are then shown as up after up to a second.
+    /// The kernel treats a change of carrier as urgent only where an interface's index differs from its
+    /// peer's (`linkwatch_urgent_event`, net/core/link_watch.c). Both ends often get the same index when they
+    /// are created in two namespaces, and are then shown as up after up to a second.
     pub fn add_veth_numbered(
         &mut self,
         name: &str,
@@ -91,14 +89,14 @@ impl RouteSocket {
             ]),
         ];
         self.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, || {
-            format!("make the veth pair {name}, {peer_name}")
+            format!("create the veth pair {name}, {peer_name}")
         })
     }
 
-    /// Turns an interface up or down.
+    /// Sets an interface up or down.
     pub fn set_up(&mut self, name: &str, up: bool) -> Result<(), NetlinkError> {
-        let word = if up { "up" } else { "down" };
-        self.set_link(name, Some(up), Vec::new(), || format!("set {name} {word}"))
+        let state = if up { "up" } else { "down" };
+        self.set_link(name, Some(up), Vec::new(), || format!("set {name} {state}"))
     }
 
     /// Sets the MTU in bytes.

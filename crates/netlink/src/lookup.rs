@@ -1,4 +1,4 @@
-//! The kernel's own answer to where a packet would go (`ip route get`).
+//! The kernel's route lookup (`ip route get`).
 
 use std::net::IpAddr;
 
@@ -9,9 +9,9 @@ use netlink_packet_route::{
 
 use crate::{NetlinkError, RouteSocket, address::family, names::Names};
 
-/// A packet whose way is asked for.
+/// A packet whose route is looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct RouteQuery {
     /// Destination.
     pub to: IpAddr,
     /// Source; the kernel chooses one when absent.
@@ -27,23 +27,23 @@ pub struct Question {
     pub ports: Option<(u8, u16, u16)>,
 }
 
-impl Question {
-    /// A packet of this host to `to`.
+impl RouteQuery {
+    /// A local packet to `to`.
     pub fn to(to: IpAddr) -> Self {
         Self { to, from: None, mark: 0, output: None, input: None, ports: None }
     }
 
-    /// The same from a source address.
+    /// Sets the source address.
     #[must_use]
     pub fn from(self, from: IpAddr) -> Self {
         Self { from: Some(from), ..self }
     }
 }
 
-/// Where the packet would go.
+/// Result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Gateway; absent for a neighbour.
+    /// Gateway; absent for an on-link destination.
     pub via: Option<IpAddr>,
     /// Interface.
     pub interface: Option<String>,
@@ -54,44 +54,43 @@ pub struct Found {
 }
 
 impl RouteSocket {
-    /// Asks where a packet would go. Refused with `ENETUNREACH` where there is
-    /// no route, with `EHOSTUNREACH`, `EACCES` or `EINVAL` where a route says
-    /// unreachable, prohibit or blackhole.
-    pub fn lookup(&mut self, question: &Question) -> Result<Found, NetlinkError> {
+    /// Looks up the route of a packet. Fails with `ENETUNREACH` where there is no route, with `EHOSTUNREACH`,
+    /// `EACCES` or `EINVAL` for a route of type unreachable, prohibit or blackhole.
+    pub fn lookup(&mut self, query: &RouteQuery) -> Result<Found, NetlinkError> {
         let names = self.names()?;
         let mut message = RouteMessage::default();
-        let bits = if question.to.is_ipv4() { 32 } else { 128 };
-        message.header.address_family = family(question.to);
+        let bits = if query.to.is_ipv4() { 32 } else { 128 };
+        message.header.address_family = family(query.to);
         message.header.destination_prefix_length = bits;
         message.header.flags = RouteFlags::LookupTable;
-        message.attributes.push(RouteAttribute::Destination(RouteAddress::from(question.to)));
-        if let Some(from) = question.from {
+        message.attributes.push(RouteAttribute::Destination(RouteAddress::from(query.to)));
+        if let Some(from) = query.from {
             message.header.source_prefix_length = bits;
             message.attributes.push(RouteAttribute::Source(RouteAddress::from(from)));
         }
-        if question.mark != 0 {
-            message.attributes.push(RouteAttribute::Mark(question.mark));
+        if query.mark != 0 {
+            message.attributes.push(RouteAttribute::Mark(query.mark));
         }
-        if let Some(name) = &question.output {
+        if let Some(name) = &query.output {
             message.attributes.push(RouteAttribute::Oif(names.index(name)?));
         }
-        if let Some(name) = &question.input {
+        if let Some(name) = &query.input {
             message.attributes.push(RouteAttribute::Iif(names.index(name)?));
         }
-        if let Some((protocol, source, destination)) = question.ports {
+        if let Some((protocol, source, destination)) = query.ports {
             message.attributes.extend([
                 RouteAttribute::IpProto(protocol),
                 RouteAttribute::Sport(source),
                 RouteAttribute::Dport(destination),
             ]);
         }
-        let action = || format!("find the way to {}", question.to);
-        let answers = self.ask(RouteNetlinkMessage::GetRoute(message), 0, action)?;
-        let found = answers.into_iter().find_map(|answer| match answer {
+        let action = || format!("find the path to {}", query.to);
+        let replies = self.query(RouteNetlinkMessage::GetRoute(message), 0, action)?;
+        let found = replies.into_iter().find_map(|reply| match reply {
             RouteNetlinkMessage::NewRoute(message) => Some(read(&message, &names)),
             _ => None,
         });
-        found.ok_or_else(|| NetlinkError::Garbled("no route in the answer to a lookup".to_owned()))
+        found.ok_or_else(|| NetlinkError::Garbled("no route in the reply to a lookup".to_owned()))
     }
 }
 

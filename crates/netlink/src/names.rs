@@ -1,22 +1,22 @@
-//! Names of interfaces by their numbers.
+//! Interface names and indexes.
 
 use std::collections::BTreeMap;
 
 use crate::{NetlinkError, RouteSocket};
 
-/// Names and numbers of all interfaces, as they were at one moment.
+/// Snapshot of the names and indexes of all interfaces.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Names {
     by_index: BTreeMap<u32, String>,
 }
 
 impl Names {
-    /// Name of an interface; one that has gone meanwhile is `if7`, as `ip` has it.
+    /// Name of an interface; one removed meanwhile is `if7`, as in `ip`.
     pub(crate) fn of(&self, index: u32) -> String {
         self.by_index.get(&index).cloned().unwrap_or_else(|| format!("if{index}"))
     }
 
-    /// Number of an interface.
+    /// Index of an interface.
     pub(crate) fn index(&self, name: &str) -> Result<u32, NetlinkError> {
         let found = self.by_index.iter().find(|(_, known)| known.as_str() == name);
         found.map(|(index, _)| *index).ok_or_else(|| NetlinkError::NoInterface { name: name.to_owned() })

@@ -1,4 +1,4 @@
-//! Neighbours: link addresses of those on the same link.
+//! Neighbours: link-layer addresses of hosts on the same link.
 
 use std::net::IpAddr;
 
@@ -16,28 +16,28 @@ pub struct Neighbour {
     pub interface: String,
     /// Address.
     pub address: IpAddr,
-    /// Link address, `02:00:00:00:00:01`; absent while it is not known.
+    /// Link-layer address, `02:00:00:00:00:01`; absent while unresolved.
     pub link_address: Option<String>,
-    /// It was asked for and did not answer.
+    /// Address resolution failed (`NUD_FAILED`).
     pub failed: bool,
 }
 
 impl RouteSocket {
-    /// Neighbours of all interfaces that were spoken to, both families.
+    /// Neighbour entries of all interfaces, both families.
     pub fn neighbours(&mut self) -> Result<Vec<Neighbour>, NetlinkError> {
         let names = self.names()?;
-        let question = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
-        let answers = self.dump(question, || "list neighbours".to_owned())?;
-        let read = |answer| match answer {
+        let query = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+        let replies = self.dump(query, || "list neighbours".to_owned())?;
+        let read = |reply| match reply {
             RouteNetlinkMessage::NewNeighbour(message) => read(&message, &names),
             _ => None,
         };
-        Ok(answers.into_iter().filter_map(read).collect())
+        Ok(replies.into_iter().filter_map(read).collect())
     }
 }
 
 fn read(message: &NeighbourMessage, names: &Names) -> Option<Neighbour> {
-    // Those without an address resolution are no neighbours: loopback, multicast.
+    // Entries without address resolution are no neighbours: loopback, multicast.
     if message.header.state == NeighbourState::Noarp {
         return None;
     }

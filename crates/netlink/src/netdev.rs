@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::ethtool::message::{Reply, attributes, dump_request, dumped, number, put, reply, request};
 
-/// How long the kernel may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum wait for the kernel's reply.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY` and their attributes.
 const CONTROL_FAMILY: u16 = 0x10;
@@ -37,31 +37,31 @@ pub struct Netdev {
 }
 
 impl Netdev {
-    /// Opens the socket and finds the family; `None` where the kernel has none.
+    /// Opens the socket and resolves the family; `None` where the kernel has none.
     pub fn open() -> Option<Self> {
         let mut socket = Socket::new(NETLINK_GENERIC).ok()?;
-        // Without extended acknowledgements: a refusal is not an error here, what
-        // the kernel does not report is absent.
+        // Without extended acknowledgements: an error is not reported here, what the kernel does not provide
+        // is absent.
         socket.bind_auto().ok()?;
         socket.connect(&SocketAddr::new(0, 0)).ok()?;
         let mut netdev = Self { socket, family: CONTROL_FAMILY };
         let sequence = 1;
         let out = request(CONTROL_FAMILY, GET_FAMILY, sequence, |out| put(out, FAMILY_NAME, b"netdev\0"));
         netdev.socket.send(&out, 0).ok()?;
-        let Reply::Answer(body) = reply(&netdev.receive()?, &out) else { return None };
+        let Reply::Data(body) = reply(&netdev.receive()?, &out) else { return None };
         let id =
             attributes(&body).find(|(kind, _)| *kind == FAMILY_ID).and_then(|(_, value)| number(value))?;
         netdev.family = u16::try_from(id).ok()?;
         Some(netdev)
     }
 
-    /// NAPI instance of each receive queue that has one, of the interface with
-    /// this index. Empty where the driver does not tell.
+    /// NAPI instance of each receive queue that has one, of the interface with this index. Empty where the
+    /// driver does not report it.
     pub fn receive_napi(&mut self, interface: u32) -> BTreeMap<u32, u32> {
-        self.ask(interface).unwrap_or_default()
+        self.query(interface).unwrap_or_default()
     }
 
-    fn ask(&mut self, interface: u32) -> Option<BTreeMap<u32, u32>> {
+    fn query(&mut self, interface: u32) -> Option<BTreeMap<u32, u32>> {
         let sequence = interface.wrapping_add(2);
         let out = dump_request(self.family, QUEUE_GET, sequence, |out| {
             put(out, INTERFACE, &interface.to_ne_bytes());
@@ -87,7 +87,7 @@ impl Netdev {
     }
 
     fn receive(&self) -> Option<Vec<u8>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout =
@@ -111,7 +111,7 @@ mod tests {
     /// (`MIN_NAPI_ID`, include/net/busy_poll.h: above the number of CPUs), one
     /// per queue at most, and loopback has none.
     #[test]
-    fn queues_have_instances_of_their_own() {
+    fn queues_have_distinct_instances() {
         let Some(mut netdev) = Netdev::open() else {
             panic!("this test needs the netdev family, which came with Linux 6.8")
         };

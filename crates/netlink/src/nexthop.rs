@@ -1,5 +1,5 @@
-//! Nexthop objects and groups (`ip nexthop`, linux/nexthop.h). The packet
-//! library has no such messages, so they are put together here.
+//! Nexthop objects and groups (`ip nexthop`, linux/nexthop.h). The packet library has no such messages, so
+//! they are encoded here.
 
 use std::{
     collections::BTreeMap,
@@ -48,13 +48,13 @@ const TICKS: u32 = 100;
 /// Octets of `struct nhmsg`.
 const HEADER: usize = 8;
 
-/// A nexthop object as the kernel holds it.
+/// A nexthop object of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveNexthop {
-    /// What can be said of it.
+    /// The supported attributes.
     pub entry: Nexthop,
-    /// Words of `ip nexthop` for what it has besides.
-    pub unsaid: Vec<String>,
+    /// Attributes in the syntax of `ip nexthop` that the entry cannot hold.
+    pub unsupported: Vec<String>,
 }
 
 /// `struct nhmsg` and what follows.
@@ -97,22 +97,21 @@ impl NexthopMessage {
 }
 
 impl RouteSocket {
-    /// Nexthop objects and groups, by their numbers. A kernel without them
-    /// (before 5.3) has none.
+    /// Nexthop objects and groups, by id. A kernel without them (before 5.3) has none.
     pub fn nexthops(&mut self) -> Result<Vec<LiveNexthop>, NetlinkError> {
         let names = self.names()?;
-        let answers = match self.dump(NexthopMessage::new(GET, 0, 0), || "list nexthop objects".to_owned()) {
+        let replies = match self.dump(NexthopMessage::new(GET, 0, 0), || "list nexthop objects".to_owned()) {
             Err(error) if is_unknown(&error) => return Ok(Vec::new()),
             other => other?,
         };
-        let read = |answer: NexthopMessage| read(&answer, &names);
-        let mut found: Vec<LiveNexthop> = answers.into_iter().filter_map(read).collect();
+        let read = |reply: NexthopMessage| read(&reply, &names);
+        let mut found: Vec<LiveNexthop> = replies.into_iter().filter_map(read).collect();
         found.sort_by_key(|found| found.entry.id);
         Ok(found)
     }
 
-    /// Makes a nexthop object, or replaces the one of this number in place:
-    /// routes and groups that use it go on without a gap.
+    /// Creates a nexthop object, or replaces the one with this id in place: routes and groups that use it
+    /// continue without interruption.
     pub fn set_nexthop(&mut self, nexthop: &Nexthop) -> Result<(), NetlinkError> {
         let names = self.names()?;
         let message = written(nexthop, &names)?;
@@ -120,14 +119,13 @@ impl RouteSocket {
         self.change(message, flags, || format!("set nexthop {}", nexthop.id))
     }
 
-    /// How many buckets of a resilient group lead to each of its members
-    /// (`ip nexthop bucket`).
+    /// Number of buckets per member of a resilient group (`ip nexthop bucket`).
     pub fn bucket_counts(&mut self, group: u32) -> Result<BTreeMap<u32, u32>, NetlinkError> {
-        let mut question = NexthopMessage::new(GET_BUCKET, 0, 0);
-        question.put(ID, &group.to_ne_bytes());
+        let mut query = NexthopMessage::new(GET_BUCKET, 0, 0);
+        query.put(ID, &group.to_ne_bytes());
         let mut counts = BTreeMap::new();
-        for answer in self.dump(question, || format!("list the buckets of nexthop {group}"))? {
-            let body = answer.body.get(HEADER..).filter(|_| answer.kind == NEW_BUCKET).unwrap_or(&[]);
+        for reply in self.dump(query, || format!("list the buckets of nexthop {group}"))? {
+            let body = reply.body.get(HEADER..).filter(|_| reply.kind == NEW_BUCKET).unwrap_or(&[]);
             let bucket = attributes(body).find(|(kind, _)| kind & !NESTED == BUCKET);
             let member = bucket.and_then(|(_, bucket)| {
                 attributes(bucket).find(|(kind, _)| *kind == BUCKET_NEXTHOP).and_then(|(_, id)| number(id))
@@ -137,8 +135,8 @@ impl RouteSocket {
         Ok(counts)
     }
 
-    /// Removes a nexthop object. The kernel takes it out of its groups, and
-    /// removes the routes that go by it alone.
+    /// Removes a nexthop object. The kernel removes it from its groups, and removes the routes that use it
+    /// alone.
     pub fn remove_nexthop(&mut self, id: u32) -> Result<(), NetlinkError> {
         let mut message = NexthopMessage::new(DELETE, 0, 0);
         message.put(ID, &id.to_ne_bytes());
@@ -146,14 +144,14 @@ impl RouteSocket {
     }
 }
 
-/// A kernel that does not know the request says so in one of these ways.
+/// Whether the error is that of a kernel without nexthop objects.
 fn is_unknown(error: &NetlinkError) -> bool {
     let unknown = [rustix::io::Errno::OPNOTSUPP, rustix::io::Errno::INVAL];
     unknown.iter().any(|errno| error.refused_with() == Some(errno.raw_os_error()))
 }
 
 fn written(nexthop: &Nexthop, names: &Names) -> Result<NexthopMessage, NetlinkError> {
-    // AF_INET, AF_INET6; groups are of no family (AF_UNSPEC).
+    // AF_INET, AF_INET6; groups have no family (AF_UNSPEC).
     let family = match &nexthop.target {
         NexthopTarget::Gateway { via: IpAddr::V6(_), .. } => 10,
         NexthopTarget::Gateway { .. } | NexthopTarget::Blackhole => 2,
@@ -173,8 +171,8 @@ fn written(nexthop: &Nexthop, names: &Names) -> Result<NexthopMessage, NetlinkEr
         NexthopTarget::Group { members, resilient } => {
             let mut group = Vec::new();
             for member in members {
-                // `struct nexthop_grp`: the weight is stored less one, its high
-                // octet apart (Linux 6.12; before that it must be zero).
+                // `struct nexthop_grp`: the weight is stored less one, its high octet separately (Linux 6.12;
+                // zero before).
                 let [low, high] = member.weight.saturating_sub(1).to_le_bytes();
                 group.extend_from_slice(&member.id.to_ne_bytes());
                 group.extend_from_slice(&[low, high, 0, 0]);
@@ -197,7 +195,7 @@ fn written(nexthop: &Nexthop, names: &Names) -> Result<NexthopMessage, NetlinkEr
 fn read(message: &NexthopMessage, names: &Names) -> Option<LiveNexthop> {
     let header = message.body.get(..HEADER).filter(|_| message.kind == NEW)?;
     let flags = u32::from_ne_bytes(header[4..].try_into().ok()?);
-    let mut unsaid = Vec::new();
+    let mut unsupported = Vec::new();
     let (mut id, mut via, mut interface, mut members, mut resilient) = (None, None, None, None, None);
     let mut is_blackhole = false;
     for (kind, value) in attributes(&message.body[HEADER..]) {
@@ -208,31 +206,31 @@ fn read(message: &NexthopMessage, names: &Names) -> Option<LiveNexthop> {
             INTERFACE => interface = number(value).map(|index| names.of(index)),
             GATEWAY => via = address(value),
             RESILIENT => resilient = Some(parameters(value)),
-            ENCAPSULATION => unsaid.push("encap".to_owned()),
-            FORWARDING_DATABASE => unsaid.push("fdb".to_owned()),
+            ENCAPSULATION => unsupported.push("encap".to_owned()),
+            FORWARDING_DATABASE => unsupported.push("fdb".to_owned()),
             _ => {}
         }
     }
     if flags & ON_LINK != 0 {
-        unsaid.push("onlink".to_owned());
+        unsupported.push("onlink".to_owned());
     }
     let target = match (members, via, interface) {
         (Some(members), ..) => NexthopTarget::Group { members, resilient },
         _ if is_blackhole => NexthopTarget::Blackhole,
         (_, Some(via), Some(interface)) => NexthopTarget::Gateway { via, interface },
         (_, Some(via), None) => {
-            unsaid.push("without interface".to_owned());
+            unsupported.push("without interface".to_owned());
             NexthopTarget::Gateway { via, interface: String::new() }
         }
-        // On the link: whoever is asked for is a neighbour.
+        // On-link: every destination is a neighbour.
         (_, None, interface) => {
-            unsaid.push("without gateway".to_owned());
+            unsupported.push("without gateway".to_owned());
             let any =
                 if header[0] == 10 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
             NexthopTarget::Gateway { via: any, interface: interface.unwrap_or_default() }
         }
     };
-    Some(LiveNexthop { entry: Nexthop { id: id?, target, protocol: header[2], place: None }, unsaid })
+    Some(LiveNexthop { entry: Nexthop { id: id?, target, protocol: header[2], place: None }, unsupported })
 }
 
 fn address(value: &[u8]) -> Option<IpAddr> {

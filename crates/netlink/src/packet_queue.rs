@@ -1,6 +1,5 @@
-//! Packets that the kernel holds until they are released by number: the rules
-//! that queue what a bridge forwards, and the queue itself. Only headers are
-//! copied.
+//! Packets held by the kernel until they are released by id (nfqueue): the rules that queue what a bridge
+//! forwards, and the queue itself. Only headers are copied.
 //!
 //! Source: linux/netfilter/nfnetlink.h, nf_tables.h, nfnetlink_queue.h.
 
@@ -12,7 +11,7 @@ use std::{
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use rustix::net::{RecvFlags, recv, sockopt::set_socket_recv_buffer_size_force};
 
-mod message;
+pub(crate) mod message;
 mod rules;
 
 use crate::refusal::request_explanations;
@@ -35,7 +34,7 @@ const NFQA_CFG_MASK: u16 = 4;
 const NFQA_CFG_FLAGS: u16 = 5;
 const NFQNL_CFG_CMD_BIND: u8 = 1;
 const NFQNL_COPY_PACKET: u8 = 2;
-/// Joined packets stay joined.
+/// GSO packets stay aggregated.
 const NFQA_CFG_F_GSO: u32 = 1 << 2;
 
 const NFQA_PACKET_HDR: u16 = 1;
@@ -48,30 +47,29 @@ const NFQA_CAP_LEN: u16 = 13;
 const NF_DROP: u32 = 0;
 const NF_ACCEPT: u32 = 1;
 
-/// Bytes of each packet that are copied: IPv6 and TCP headers with options.
+/// Bytes copied of each packet: IPv6 and TCP headers with options.
 const COPY_BYTES: u32 = 96;
-/// Room for what the kernel says about packets that were not read yet.
+/// Receive buffer for messages about packets that were not read yet.
 const RECEIVE_BYTES: usize = 32 << 20;
 /// Longest message: a packet's start and a dozen attributes.
 pub const MESSAGE_BYTES: usize = 1024;
 
-/// A packet that the kernel holds.
+/// A packet held by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldPacket<'a> {
-    /// Number in the queue; counts up.
+    /// Packet id in the queue; ascending.
     pub id: u32,
     /// Length from the IP header.
     pub ip_bytes: usize,
     /// Its mark (`SO_MARK`, policy routing); 0 when it has none.
     pub mark: u32,
-    /// When it arrived, microseconds since 1970, where the kernel stamps packets.
+    /// Arrival time in microseconds since 1970, where the kernel timestamps packets.
     pub arrived_us: Option<u64>,
-    /// Its start, from the IP header.
+    /// First bytes of the packet, from the IP header.
     pub start: &'a [u8],
 }
 
-/// One queue of the network namespace it was opened in. Dropping it drops what
-/// it holds.
+/// One queue of the network namespace it was opened in. Dropping it drops the held packets.
 #[derive(Debug)]
 pub struct PacketQueue {
     socket: Socket,
@@ -95,7 +93,7 @@ impl PacketQueue {
         });
         batch.send(&socket, 1)?;
         socket.set_non_blocking(true)?;
-        // What does not fit is dropped by the kernel, and counted by it.
+        // What exceeds the buffer is dropped and counted by the kernel.
         socket.set_no_enobufs(true)?;
         Ok(Self { socket, number })
     }
@@ -107,7 +105,7 @@ impl PacketQueue {
         Ok(held(&buffer[..bytes]))
     }
 
-    /// Lets every held packet up to number `id` go on.
+    /// Releases every held packet up to id `id`.
     pub fn release_to(&self, id: u32) -> io::Result<()> {
         self.verdict(NFQNL_MSG_VERDICT_BATCH, NF_ACCEPT, id)
     }
@@ -135,7 +133,7 @@ impl AsFd for PacketQueue {
     }
 }
 
-fn open_socket() -> io::Result<Socket> {
+pub(crate) fn open_socket() -> io::Result<Socket> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     request_explanations(&mut socket);
     socket.bind_auto()?;
@@ -143,7 +141,7 @@ fn open_socket() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A message about a packet; `None` for any other.
+/// Parses a message about a packet; `None` for any other.
 fn held(message: &[u8]) -> Option<HeldPacket<'_>> {
     const HEADERS: usize = 16 + 4;
     let length = usize::try_from(u32::from_ne_bytes(message.get(..4)?.try_into().ok()?)).ok()?;
@@ -177,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_of_the_kernel_is_read_and_rubbish_is_not() {
+    fn a_message_of_the_kernel_is_parsed_and_garbage_is_not() {
         let mut batch = Batch::default();
         batch.message((NFNL_SUBSYS_QUEUE, NFQNL_MSG_PACKET), 0, 2, 7, |out| {
             out.bytes(NFQA_PACKET_HDR, &[0, 0, 1, 2, 8, 0, 2]);
@@ -197,7 +195,7 @@ mod tests {
         };
         assert_eq!(packet, wanted);
         for length in 0..bytes.len() {
-            // Cut anywhere: no panic, and never another packet's number.
+            // Truncated anywhere: no panic, and never another packet's id.
             assert!(held(&bytes[..length]).is_none_or(|packet| packet.id == 0x102));
         }
         assert_eq!(held(&[0xff; 64]), None);

@@ -1,4 +1,4 @@
-//! Queueing disciplines: the kernel's own network emulator, netem.
+//! The network emulation discipline, netem.
 
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::{
@@ -8,18 +8,18 @@ use netlink_packet_route::{
 
 use crate::{NetlinkError, RouteSocket};
 
-/// What netem does to packets that leave an interface (tc-netem(8)).
+/// Effects of netem on packets leaving an interface (tc-netem(8)).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Netem {
     /// Delay of each packet.
     pub delay_ns: u64,
-    /// The delay varies uniformly by up to this much either way.
+    /// Uniform variation of the delay, by up to this much in either direction.
     pub jitter_ns: u64,
-    /// Share of packets lost, 0 to 1.
+    /// Fraction of packets lost, 0 to 1.
     pub loss_ratio: f64,
     /// Rate; unlimited when absent.
     pub rate_bps: Option<u64>,
-    /// Packets that may wait inside.
+    /// Queue limit in packets.
     pub limit_count: u32,
 }
 
@@ -36,7 +36,7 @@ impl Netem {
     /// attributes (Linux 4.15) replace them, in nanoseconds.
     fn options(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
-        // The kernel's probabilities are shares of 2^32 - 1 (netem_enqueue).
+        // The kernel's probabilities are fractions of 2^32 - 1 (netem_enqueue).
         let loss = (self.loss_ratio.clamp(0.0, 1.0) * f64::from(u32::MAX)).round() as u32;
         for word in [0, self.limit_count, loss, 0, 0, 0] {
             out.extend_from_slice(&word.to_ne_bytes());
@@ -44,8 +44,8 @@ impl Netem {
         attribute(&mut out, TCA_NETEM_LATENCY64, &self.delay_ns.to_ne_bytes());
         attribute(&mut out, TCA_NETEM_JITTER64, &self.jitter_ns.to_ne_bytes());
         if let Some(rate_bps) = self.rate_bps {
-            // `struct tc_netem_rate`: bytes per second and three overheads;
-            // a rate of 2^32 and more goes into the 64-bit attribute.
+            // `struct tc_netem_rate`: bytes per second and three overheads; a rate of 2^32 and more uses the
+            // 64-bit attribute.
             let bytes_per_second = rate_bps / 8;
             let low = u32::try_from(bytes_per_second).unwrap_or(u32::MAX);
             let mut rate = [0; 16];
@@ -69,8 +69,8 @@ fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
 }
 
 impl RouteSocket {
-    /// Makes netem the root discipline of an interface. A kernel without netem
-    /// refuses with `ENOENT`.
+    /// Sets netem as the root discipline of an interface. A kernel without netem
+    /// fails with `ENOENT`.
     pub fn set_netem(&mut self, interface: &str, netem: &Netem) -> Result<(), NetlinkError> {
         let mut message = TcMessage::default();
         message.header.index = self.interface(interface)?.index.cast_signed();
@@ -82,16 +82,16 @@ impl RouteSocket {
         ];
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.change(RouteNetlinkMessage::NewQueueDiscipline(message), flags, || {
-            format!("put netem on {interface}")
+            format!("set netem on {interface}")
         })
     }
 
     /// Kind of the root discipline of an interface, `noqueue` or `netem`.
     pub fn root_discipline(&mut self, interface: &str) -> Result<Option<String>, NetlinkError> {
         let index = self.interface(interface)?.index.cast_signed();
-        let question = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-        let answers = self.dump(question, || "list queueing disciplines".to_owned())?;
-        Ok(answers.into_iter().find_map(|answer| match answer {
+        let query = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        let replies = self.dump(query, || "list queueing disciplines".to_owned())?;
+        Ok(replies.into_iter().find_map(|reply| match reply {
             RouteNetlinkMessage::NewQueueDiscipline(message)
                 if message.header.index == index && message.header.parent == TcHandle::ROOT =>
             {
@@ -113,7 +113,7 @@ mod tests {
     /// 1000` of iproute2 6.1 sends in its options, written out from
     /// linux/pkt_sched.h: qopt, then attributes in any order.
     #[test]
-    fn options_are_in_the_kernels_form() {
+    fn options_have_the_kernels_format() {
         let netem = Netem {
             delay_ns: 8_500_000,
             jitter_ns: 0,

@@ -1,5 +1,4 @@
-//! What a prober of neighbours needs: interfaces that carry packets, and having
-//! the kernel look for a neighbour.
+//! Support for neighbour probes: interfaces with carrier, and neighbour resolution by the kernel.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -12,30 +11,30 @@ use netlink_packet_route::{
 
 use crate::{NetlinkError, RouteSocket, address::family};
 
-/// An interface as a sender sees it.
+/// An interface from a sender's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Carrier {
-    /// Number of the interface.
+    /// Index of the interface.
     pub index: u32,
-    /// It is up and its link is, too (`IFF_RUNNING`, netdevice(7)).
+    /// Interface and link are up (`IFF_RUNNING`, netdevice(7)).
     pub running: bool,
 }
 
 impl RouteSocket {
-    /// Every interface by its name.
+    /// Every interface by name.
     pub fn carriers(&mut self) -> Result<BTreeMap<String, Carrier>, NetlinkError> {
-        let question = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let answers = self.dump(question, || "list interfaces".to_owned())?;
-        let read = |answer| match answer {
+        let query = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let replies = self.dump(query, || "list interfaces".to_owned())?;
+        let read = |reply| match reply {
             RouteNetlinkMessage::NewLink(message) => Some(message),
             _ => None,
         };
-        Ok(answers.into_iter().filter_map(read).filter_map(carrier).collect())
+        Ok(replies.into_iter().filter_map(read).filter_map(carrier).collect())
     }
 
-    /// Has the kernel look for a neighbour, or confirm the one it knows, as if a
-    /// packet were to be sent to it (`NTF_USE`).
-    pub fn look_for_neighbour(&mut self, interface_index: u32, address: IpAddr) -> Result<(), NetlinkError> {
+    /// Makes the kernel resolve a neighbour, or confirm a known one, as if a packet were to be sent to it
+    /// (`NTF_USE`).
+    pub fn resolve_neighbour(&mut self, interface_index: u32, address: IpAddr) -> Result<(), NetlinkError> {
         let mut message = NeighbourMessage::default();
         message.header.family = family(address);
         message.header.ifindex = interface_index;
@@ -48,7 +47,7 @@ impl RouteSocket {
         message.attributes.push(NeighbourAttribute::Destination(destination));
         let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
-            format!("look for the neighbour {address}")
+            format!("resolve the neighbour {address}")
         })
     }
 }
@@ -70,29 +69,29 @@ mod tests {
 
     use super::*;
 
-    /// Oracle: `ip`.
+    /// Compared with `ip`.
     #[test]
-    fn root_neighbours_are_looked_for_and_carriers_seen() {
+    fn root_neighbours_are_resolved_and_carriers_reported() {
         let (here, there) = (Holder::start().unwrap(), Holder::start().unwrap());
         let set = NamespaceSet::of_process(here.pid()).unwrap();
-        let far = NamespaceSet::of_process(there.pid()).unwrap();
+        let peer = NamespaceSet::of_process(there.pid()).unwrap();
         let ip = |set: &NamespaceSet, arguments: &str| {
             let arguments: Vec<&str> = arguments.split_whitespace().collect();
             let output = set.run(|| Command::new("ip").args(arguments).output().unwrap()).unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
-        set.run(|| RouteSocket::open().unwrap().add_veth("eth0", "eth0", far.net()).unwrap()).unwrap();
-        for (set, address) in [(&set, "10.9.0.1/24"), (&far, "10.9.0.2/24")] {
+        set.run(|| RouteSocket::open().unwrap().add_veth("eth0", "eth0", peer.net()).unwrap()).unwrap();
+        for (set, address) in [(&set, "10.9.0.1/24"), (&peer, "10.9.0.2/24")] {
             ip(set, &format!("addr add {address} dev eth0"));
             ip(set, "link set eth0 up");
         }
-        let mac = ip(&far, "-brief link show eth0").split_whitespace().nth(2).unwrap().to_owned();
+        let mac = ip(&peer, "-brief link show eth0").split_whitespace().nth(2).unwrap().to_owned();
         set.run(|| {
             let mut socket = RouteSocket::open().unwrap();
             let address = "10.9.0.2".parse().unwrap();
             for _ in 0..100 {
                 let carrier = socket.carriers().unwrap()["eth0"];
-                socket.look_for_neighbour(carrier.index, address).unwrap();
+                socket.resolve_neighbour(carrier.index, address).unwrap();
                 let found = socket.neighbours().unwrap();
                 let found = found.iter().find(|found| found.address == address);
                 if found.is_some_and(|found| found.link_address.as_ref() == Some(&mac)) && carrier.running {
@@ -103,8 +102,8 @@ mod tests {
             panic!("the neighbour was not found in 5 s");
         })
         .unwrap();
-        ip(&far, "link set eth0 down");
-        // The kernel tells a lost carrier from a thread of its own.
+        ip(&peer, "link set eth0 down");
+        // The kernel updates a lost carrier from another thread.
         set.run(|| {
             let mut socket = RouteSocket::open().unwrap();
             assert!((0..100).any(|_| {

@@ -1,6 +1,5 @@
-//! The kernel's refusal of a request: its error number and, where it has more
-//! to report, its extended acknowledgement (`NETLINK_EXT_ACK`,
-//! Documentation/userspace-api/netlink/intro.rst, linux/netlink.h).
+//! Error replies of the kernel: the error number and, where available, the extended acknowledgement
+//! (`NETLINK_EXT_ACK`, Documentation/userspace-api/netlink/intro.rst, linux/netlink.h).
 
 use std::{fmt, io};
 
@@ -19,13 +18,13 @@ const CAPPED: u16 = 0x100;
 /// `NLM_F_ACK_TLVS`: attributes follow.
 const HAS_ATTRIBUTES: u16 = 0x200;
 /// `NLMSGERR_ATTR_MSG`, `_OFFS`, `_MISS_TYPE`.
-const SENTENCE: u16 = 1;
+const MESSAGE: u16 = 1;
 const OFFSET: u16 = 2;
 const MISSING_TYPE: u16 = 5;
 /// `NLA_TYPE_MASK`.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// Error number of a refusal, with the kernel's explanation where it gives one.
+/// Error number of a rejected request, with the kernel's explanation where it gives one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     code: i32,
@@ -33,14 +32,13 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal without explanation.
+    /// A rejection without explanation.
     pub(crate) fn of(code: rustix::io::Errno) -> Self {
         Self { code: code.raw_os_error(), explanation: None }
     }
 
-    /// Reads a whole message of type `NLMSG_ERROR` or `NLMSG_DONE`. `Ok` is an
-    /// acknowledgement (error number 0 or a count); `None` for other or short
-    /// messages. `request` is the message that was refused, to name the
+    /// Parses a whole message of type `NLMSG_ERROR` or `NLMSG_DONE`. `Ok` is an acknowledgement (error number
+    /// 0 or a count); `None` for other or short messages. `request` is the rejected message, to name the
     /// attribute that the kernel points at.
     pub(crate) fn read(message: &[u8], request: &[u8]) -> Option<Result<(), Self>> {
         let header: &[u8; HEADER] = message.first_chunk()?;
@@ -52,7 +50,7 @@ impl Refusal {
         let body = &message[HEADER..];
         let code = match body.first_chunk() {
             Some(code) => i32::from_ne_bytes(*code),
-            // The end of a list may have no number.
+            // The end of a dump may have no number.
             None if kind == DONE => return Some(Ok(())),
             None => return None,
         };
@@ -88,12 +86,12 @@ impl Refusal {
     }
 }
 
-/// The kernel's sentence; without one, the attribute that it rejects or misses.
+/// The kernel's message; without one, the rejected or missing attribute.
 fn explanation(explained: &[u8], request: &[u8]) -> Option<String> {
     let (mut sentence, mut offset, mut missing) = (None, None, None);
     for (kind, value) in attributes(explained) {
         match kind {
-            SENTENCE => {
+            MESSAGE => {
                 let text = value.strip_suffix(&[0]).unwrap_or(value);
                 sentence = Some(String::from_utf8_lossy(text).trim().to_owned());
             }
@@ -124,7 +122,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl From<Refusal> for io::Error {
-    /// The same kind and text; the number itself only where there is no more to say.
+    /// The same kind and text; the number only where there is no explanation.
     fn from(refusal: Refusal) -> Self {
         match refusal.explanation {
             None => Self::from_raw_os_error(refusal.code),
@@ -133,8 +131,8 @@ impl From<Refusal> for io::Error {
     }
 }
 
-/// Requests extended acknowledgements on a socket. A kernel without them
-/// (before 4.12) answers with numbers alone.
+/// Enables extended acknowledgements on a socket. A kernel without them (before 4.12) replies with error
+/// numbers alone.
 pub(crate) fn request_explanations(socket: &mut Socket) {
     let _ = socket.set_ext_ack(true);
 }
@@ -145,7 +143,7 @@ mod tests {
     use crate::ethtool::message::{put, request};
 
     /// `struct nlmsghdr`, `struct nlmsgerr` and attributes, as linux/netlink.h lays them out.
-    fn refused(kind: u16, flags: u16, quoted: &[u8], attributes: &[u8]) -> Vec<u8> {
+    fn rejection(kind: u16, flags: u16, quoted: &[u8], attributes: &[u8]) -> Vec<u8> {
         let mut message = Vec::new();
         let length = HEADER + CODE + quoted.len() + attributes.len();
         message.extend_from_slice(&u32::try_from(length).unwrap().to_ne_bytes());
@@ -159,18 +157,18 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_is_found_behind_a_whole_a_capped_and_no_quotation() {
-        let asked = request(0x15, 4, 7, |out| put(out, 6, &[1, 2, 3]));
+    fn the_message_is_found_after_a_whole_a_capped_and_no_quotation() {
+        let sent = request(0x15, 4, 7, |out| put(out, 6, &[1, 2, 3]));
         let mut attributes = Vec::new();
         put(&mut attributes, OFFSET, &20u32.to_ne_bytes());
-        put(&mut attributes, SENTENCE, b"Nexthop has invalid gateway\0");
+        put(&mut attributes, MESSAGE, b"Nexthop has invalid gateway\0");
         for (kind, flags, quoted) in [
-            (ERROR, HAS_ATTRIBUTES, asked.as_slice()),
-            (ERROR, HAS_ATTRIBUTES | CAPPED, &asked[..HEADER]),
+            (ERROR, HAS_ATTRIBUTES, sent.as_slice()),
+            (ERROR, HAS_ATTRIBUTES | CAPPED, &sent[..HEADER]),
             (DONE, HAS_ATTRIBUTES, &[]),
         ] {
-            let message = refused(kind, flags, quoted, &attributes);
-            let refusal = Refusal::read(&message, &asked).unwrap().unwrap_err();
+            let message = rejection(kind, flags, quoted, &attributes);
+            let refusal = Refusal::read(&message, &sent).unwrap().unwrap_err();
             assert_eq!(refusal.to_string(), "Invalid argument (os error 22): Nexthop has invalid gateway");
             assert_eq!(refusal.raw_os_error(), Some(22));
             let error = io::Error::from(refusal);
@@ -180,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_sentence_the_attribute_is_named() {
-        let asked = request(0x15, 4, 7, |out| put(out, 6, &[1, 2, 3]));
+    fn without_a_message_the_attribute_is_named() {
+        let sent = request(0x15, 4, 7, |out| put(out, 6, &[1, 2, 3]));
         let explained = |kind: u16, value: u32| {
             let mut attributes = Vec::new();
             put(&mut attributes, kind, &value.to_ne_bytes());
-            let message = refused(ERROR, HAS_ATTRIBUTES | CAPPED, &asked[..HEADER], &attributes);
-            Refusal::read(&message, &asked).unwrap().unwrap_err().explanation().map(str::to_owned)
+            let message = rejection(ERROR, HAS_ATTRIBUTES | CAPPED, &sent[..HEADER], &attributes);
+            Refusal::read(&message, &sent).unwrap().unwrap_err().explanation().map(str::to_owned)
         };
         assert_eq!(explained(OFFSET, 20).as_deref(), Some("attribute 6 of the request"));
         assert_eq!(explained(MISSING_TYPE, 3).as_deref(), Some("attribute 3 is missing in the request"));
@@ -194,14 +192,14 @@ mod tests {
     }
 
     #[test]
-    fn takes_any_bytes() {
-        let whole = refused(ERROR, HAS_ATTRIBUTES, &[0xff; 16], &[9, 9]);
+    fn accepts_any_bytes() {
+        let whole = rejection(ERROR, HAS_ATTRIBUTES, &[0xff; 16], &[9, 9]);
         for cut in 0..whole.len() {
             let _ = Refusal::read(&whole[..cut], &[]);
         }
-        let mut done = refused(ERROR, 0, &[], &[]);
+        let mut done = rejection(ERROR, 0, &[], &[]);
         done[HEADER..].fill(0);
         assert_eq!(Refusal::read(&done, &[]), Some(Ok(())));
-        assert_eq!(Refusal::read(&refused(16, 0, &[], &[]), &[]), None);
+        assert_eq!(Refusal::read(&rejection(16, 0, &[], &[]), &[]), None);
     }
 }

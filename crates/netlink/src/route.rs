@@ -13,20 +13,19 @@ use netlink_packet_route::{
 
 use crate::{NetlinkError, Prefix, RouteSocket, address::family, lookup::ip};
 
-/// A route: where to, and by whom or on which interface.
+/// A route: destination, and gateway or interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// Destination network; `0.0.0.0/0` or `::/0` is the default route.
     pub to: Prefix,
-    /// Gateway; absent for a network on the link.
+    /// Gateway; absent for an on-link network.
     pub via: Option<IpAddr>,
     /// Interface number.
     pub interface_index: Option<u32>,
 }
 
 impl RouteSocket {
-    /// Adds a route over a gateway to the main table, with a congestion control
-    /// of its own where one is named.
+    /// Adds a route through a gateway to the main table, with a congestion control where one is given.
     pub fn add_route(
         &mut self,
         to: Prefix,
@@ -44,10 +43,9 @@ impl RouteSocket {
         })
     }
 
-    /// Gives the route to the network of an interface's address a congestion
-    /// control (`RTAX_CC_ALGO`): connections over it start with that one. Unlike
-    /// the sysctl of a namespace, a route may name one that is not in the
-    /// machine's `tcp_allowed_congestion_control`.
+    /// Sets the congestion control (`RTAX_CC_ALGO`) of the connected route of an interface's address:
+    /// connections over it start with that one. Unlike the sysctl of a namespace, a route may name one that
+    /// is not in the machine's `tcp_allowed_congestion_control`.
     pub fn set_link_congestion_control(
         &mut self,
         interface: &str,
@@ -65,7 +63,7 @@ impl RouteSocket {
         if network.address.is_ipv4() {
             message.attributes.push(RouteAttribute::PrefSource(RouteAddress::from(address.address)));
         } else {
-            // IP6_RT_PRIO_ADDRCONF: the route that came with the address.
+            // IP6_RT_PRIO_ADDRCONF: the route created with the address.
             message.header.scope = RouteScope::Universe;
             message.attributes.push(RouteAttribute::Priority(256));
         }
@@ -77,11 +75,11 @@ impl RouteSocket {
 
     /// Unicast routes of the main table, both families.
     pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
-        let question = RouteNetlinkMessage::GetRoute(RouteMessage::default());
-        let answers = self.dump(question, || "list routes".to_owned())?;
-        Ok(answers
+        let query = RouteNetlinkMessage::GetRoute(RouteMessage::default());
+        let replies = self.dump(query, || "list routes".to_owned())?;
+        Ok(replies
             .into_iter()
-            .filter_map(|answer| match answer {
+            .filter_map(|reply| match reply {
                 RouteNetlinkMessage::NewRoute(message) => read(&message),
                 _ => None,
             })

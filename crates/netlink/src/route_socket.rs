@@ -1,4 +1,4 @@
-//! A blocking rtnetlink socket: one request, its answers, the acknowledgement.
+//! A blocking rtnetlink socket: one request, its replies, the acknowledgement.
 
 use std::{fmt, io};
 
@@ -10,24 +10,24 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::refusal::{Refusal, request_explanations};
 
-/// A list that changed while the kernel wrote it is asked for again, this often.
+/// Maximum attempts at a dump that changed while the kernel wrote it.
 const DUMP_COUNT: usize = 20;
 
-/// A change or a question that the kernel did not accept.
+/// A failed rtnetlink request.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
     /// The socket itself failed.
     #[error("rtnetlink: cannot {step}: {source}")]
     Socket {
-        /// What was being done.
+        /// The failed operation.
         step: &'static str,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
-    /// The kernel refused a change.
+    /// The kernel rejected a request.
     #[error("cannot {action}: {source}")]
     Refused {
-        /// What was asked for, with the names in it.
+        /// The requested action, with the names in it.
         action: String,
         /// The kernel's error number and explanation.
         source: Refusal,
@@ -38,21 +38,21 @@ pub enum NetlinkError {
         /// Name.
         name: String,
     },
-    /// Something that is not written through here.
+    /// Something that this crate does not set.
     #[error("{subject} cannot be set: {reason}")]
     Unfit {
-        /// What, for people.
+        /// Subject, for messages.
         subject: String,
-        /// Why.
+        /// Cause.
         reason: String,
     },
-    /// An answer that is not in the documented form.
-    #[error("rtnetlink: an answer of the kernel could not be read: {0}")]
+    /// A reply that is not in the documented format.
+    #[error("rtnetlink: a reply of the kernel could not be parsed: {0}")]
     Garbled(String),
 }
 
 impl NetlinkError {
-    /// The error number of a refusal.
+    /// The error number of a rejection.
     pub fn refused_with(&self) -> Option<i32> {
         match self {
             Self::Refused { source, .. } => source.raw_os_error(),
@@ -61,8 +61,8 @@ impl NetlinkError {
     }
 }
 
-/// An rtnetlink socket in the network namespace of the thread that opened it;
-/// it stays in that namespace whoever uses it.
+/// An rtnetlink socket in the network namespace of the thread that opened it; it stays in that namespace in
+/// any thread.
 #[derive(Debug)]
 pub struct RouteSocket {
     socket: Socket,
@@ -80,31 +80,31 @@ impl RouteSocket {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Sends a change and waits for its acknowledgement. `flags` are
-    /// `NLM_F_CREATE` and the like; `action` says what it does, for messages.
+    /// Sends a change and waits for its acknowledgement. `flags` are `NLM_F_CREATE` and the like; `action`
+    /// describes it in errors.
     pub(crate) fn change<M: Message>(
         &mut self,
         message: M,
         flags: u16,
         action: impl FnOnce() -> String,
     ) -> Result<(), NetlinkError> {
-        self.ask(message, flags, action).map(|_| ())
+        self.query(message, flags, action).map(|_| ())
     }
 
-    /// Asks for one thing.
-    pub(crate) fn ask<M: Message>(
+    /// Sends a request for one object.
+    pub(crate) fn query<M: Message>(
         &mut self,
         message: M,
         flags: u16,
         action: impl FnOnce() -> String,
     ) -> Result<Vec<M>, NetlinkError> {
         self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags)
-            .map(|answers| answers.messages)
-            .map_err(|error| name_refusal(error, action))
+            .map(|replies| replies.messages)
+            .map_err(|error| name_rejection(error, action))
     }
 
-    /// Asks for a list, and again while it changes under the kernel's hands
-    /// (`NLM_F_DUMP_INTR`): such a list may miss entries.
+    /// Requests a dump, and repeats it when it changed meanwhile (`NLM_F_DUMP_INTR`): such a dump may miss
+    /// entries.
     pub(crate) fn dump<M: Message>(
         &mut self,
         message: M,
@@ -112,15 +112,15 @@ impl RouteSocket {
     ) -> Result<Vec<M>, NetlinkError> {
         for _ in 0..DUMP_COUNT {
             match self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP) {
-                Ok(answers) if answers.is_torn => {}
-                Ok(answers) => return Ok(answers.messages),
-                Err(error) => return Err(name_refusal(error, action)),
+                Ok(replies) if replies.is_torn => {}
+                Ok(replies) => return Ok(replies.messages),
+                Err(error) => return Err(name_rejection(error, action)),
             }
         }
         Err(NetlinkError::Refused { action: action(), source: Refusal::of(rustix::io::Errno::INTR) })
     }
 
-    fn exchange<M: Message>(&mut self, message: M, flags: u16) -> Result<Answers<M>, NetlinkError> {
+    fn exchange<M: Message>(&mut self, message: M, flags: u16) -> Result<Replies<M>, NetlinkError> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = flags;
@@ -130,25 +130,24 @@ impl RouteSocket {
         let mut bytes = vec![0; packet.buffer_len()];
         packet.serialize(&mut bytes);
         self.socket.send(&bytes, 0).map_err(|source| NetlinkError::Socket { step: "send", source })?;
-        let mut answers = Answers { messages: Vec::new(), is_torn: false };
+        let mut replies = Replies { messages: Vec::new(), is_torn: false };
         loop {
             let (datagram, _) = self
                 .socket
                 .recv_from_full()
                 .map_err(|source| NetlinkError::Socket { step: "receive", source })?;
-            if self.take(&datagram, &bytes, &mut answers)? {
-                return Ok(answers);
+            if self.parse(&datagram, &bytes, &mut replies)? {
+                return Ok(replies);
             }
         }
     }
 
-    /// Reads the messages of a datagram, responses to `request`; true when the
-    /// exchange is over.
-    fn take<M: Message>(
+    /// Parses the messages of a datagram, replies to `request`; true when the exchange is complete.
+    fn parse<M: Message>(
         &self,
         datagram: &[u8],
         request: &[u8],
-        answers: &mut Answers<M>,
+        replies: &mut Replies<M>,
     ) -> Result<bool, NetlinkError> {
         let mut rest = datagram;
         while !rest.is_empty() {
@@ -161,7 +160,7 @@ impl RouteSocket {
             if header.sequence_number != self.sequence {
                 continue;
             }
-            answers.is_torn |= header.flags & NLM_F_DUMP_INTR != 0;
+            replies.is_torn |= header.flags & NLM_F_DUMP_INTR != 0;
             match Refusal::read(message, request) {
                 Some(Ok(())) => return Ok(true),
                 Some(Err(source)) => return Err(NetlinkError::Refused { action: String::new(), source }),
@@ -169,24 +168,24 @@ impl RouteSocket {
             }
             let parsed = NetlinkMessage::<M>::deserialize(message).map_err(|error| garbled(&error))?;
             if let NetlinkPayload::InnerMessage(inner) = parsed.payload {
-                answers.messages.push(inner);
+                replies.messages.push(inner);
             }
         }
         Ok(false)
     }
 }
 
-/// What rtnetlink sends and takes.
+/// Messages of rtnetlink, in both directions.
 pub(crate) trait Message: NetlinkSerializable + NetlinkDeserializable + Clone {}
 
 impl<M: NetlinkSerializable + NetlinkDeserializable + Clone> Message for M {}
 
-struct Answers<M> {
+struct Replies<M> {
     messages: Vec<M>,
     is_torn: bool,
 }
 
-fn name_refusal(error: NetlinkError, action: impl FnOnce() -> String) -> NetlinkError {
+fn name_rejection(error: NetlinkError, action: impl FnOnce() -> String) -> NetlinkError {
     match error {
         NetlinkError::Refused { source, .. } => NetlinkError::Refused { action: action(), source },
         other => other,

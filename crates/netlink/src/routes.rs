@@ -1,4 +1,4 @@
-//! Routes of all tables, as `ip route show table all` has them.
+//! Routes of all tables, as in `ip route show table all`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,57 +14,56 @@ use netlink_packet_route::{
 
 use crate::{NetlinkError, Prefix, RouteSocket, address::family, lookup::ip, names::Names};
 
-/// Number of the table that the kernel keeps for itself (`RT_TABLE_LOCAL`).
+/// Number of the table maintained by the kernel (`RT_TABLE_LOCAL`).
 const LOCAL_TABLE: u32 = 255;
-/// `RTPROT_KERNEL`: made for an address.
+/// `RTPROT_KERNEL`: created for an address.
 const KERNEL: u8 = 2;
 
-/// A route as the kernel holds it.
+/// A route of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveRoute {
-    /// What can be said of it.
+    /// The supported attributes.
     pub entry: RouteEntry,
-    /// Words of `ip route` for what it has besides: who writes it back without
-    /// them writes another route.
-    pub unsaid: Vec<String>,
+    /// Attributes in the syntax of `ip route` that the entry cannot hold: written back without them, the
+    /// route would be another one.
+    pub unsupported: Vec<String>,
 }
 
 impl LiveRoute {
-    /// The kernel made it for an address.
+    /// Whether the kernel created it for an address.
     pub fn is_kernels(&self) -> bool {
         self.entry.protocol == KERNEL
     }
 
-    /// It is for packets of one type of service or source only, so that it
-    /// stands beside another one with the same destination, table and metric.
+    /// Whether it applies only to packets of one type of service or source, so that it coexists with another
+    /// one of the same destination, table and metric.
     pub fn is_for_some_packets(&self) -> bool {
-        self.unsaid.iter().any(|word| word.starts_with("tos ") || word == "from")
+        self.unsupported.iter().any(|text| text.starts_with("tos ") || text == "from")
     }
 }
 
 impl RouteSocket {
-    /// Unicast and refusing routes of all tables except `local`, both families.
+    /// Unicast and unreachable-type routes of all tables except `local`, both families.
     pub fn all_routes(&mut self) -> Result<Vec<LiveRoute>, NetlinkError> {
         let names = self.names()?;
-        let question = RouteNetlinkMessage::GetRoute(RouteMessage::default());
-        let answers = self.dump(question, || "list routes".to_owned())?;
-        let read = |answer| match answer {
+        let query = RouteNetlinkMessage::GetRoute(RouteMessage::default());
+        let replies = self.dump(query, || "list routes".to_owned())?;
+        let read = |reply| match reply {
             RouteNetlinkMessage::NewRoute(message) => read(&message, &names),
             _ => None,
         };
-        Ok(answers.into_iter().filter_map(read).collect())
+        Ok(replies.into_iter().filter_map(read).collect())
     }
 
-    /// Adds a route, or with `replace` puts it in the place of the one with the
-    /// same destination, table and metric: packets find the one or the other.
+    /// Adds a route, or with `replace` replaces the one with the same destination, table and metric
+    /// atomically.
     pub fn set_route(&mut self, route: &RouteEntry, replace: bool) -> Result<(), NetlinkError> {
         let message = written(route, &self.names()?)?;
         let flags = NLM_F_CREATE | if replace { NLM_F_REPLACE } else { NLM_F_EXCL };
         self.change(RouteNetlinkMessage::NewRoute(message), flags, || format!("set {}", named(route)))
     }
 
-    /// Removes a route, which is the same in destination, table, metric, owner
-    /// and next hops.
+    /// Removes a route, identified by destination, table, metric, owner and next hops.
     pub fn remove_route(&mut self, route: &RouteEntry) -> Result<(), NetlinkError> {
         let mut message = written(route, &self.names()?)?;
         // Any scope (`ip route delete`): it follows from the rest.
@@ -102,16 +101,16 @@ fn read(message: &RouteMessage, names: &Names) -> Option<LiveRoute> {
         RouteType::Unreachable => RouteAction::Unreachable,
         RouteType::Prohibit => RouteAction::Prohibit,
         RouteType::Throw => RouteAction::Throw,
-        // Local, broadcast, anycast and multicast ones are the kernel's.
+        // Local, broadcast, anycast and multicast routes are the kernel's.
         _ => return None,
     };
-    let Parts { destination, table, metric, source, mtu, unsaid, .. } = parts;
+    let Parts { destination, table, metric, source, mtu, unsupported, .. } = parts;
     let protocol = u8::from(header.protocol);
     let entry = RouteEntry { destination, table, metric, action, source, mtu, protocol, place: None };
-    Some(LiveRoute { entry, unsaid })
+    Some(LiveRoute { entry, unsupported })
 }
 
-/// What the attributes of a route say.
+/// Attributes of a route.
 struct Parts {
     destination: Prefix,
     table: u32,
@@ -122,20 +121,20 @@ struct Parts {
     via: Option<IpAddr>,
     interface: Option<String>,
     hops: Option<Vec<Hop>>,
-    unsaid: Vec<String>,
+    unsupported: Vec<String>,
 }
 
 impl Parts {
     fn new(destination: Prefix, header: &RouteHeader) -> Self {
-        let mut unsaid = Vec::new();
+        let mut unsupported = Vec::new();
         if header.tos != 0 {
-            unsaid.push(format!("tos {:#x}", header.tos));
+            unsupported.push(format!("tos {:#x}", header.tos));
         }
         if header.source_prefix_length != 0 {
-            unsaid.push("from".to_owned());
+            unsupported.push("from".to_owned());
         }
         if header.flags.contains(RouteFlags::Onlink) {
-            unsaid.push("onlink".to_owned());
+            unsupported.push("onlink".to_owned());
         }
         Self {
             destination,
@@ -147,7 +146,7 @@ impl Parts {
             via: None,
             interface: None,
             hops: None,
-            unsaid,
+            unsupported,
         }
     }
 
@@ -165,16 +164,16 @@ impl Parts {
             RouteAttribute::Via(RouteVia::Inet6(address)) => self.via = Some((*address).into()),
             RouteAttribute::Oif(index) => self.interface = Some(names.of(*index)),
             RouteAttribute::MultiPath(hops) => {
-                let hops = hops.iter().map(|hop| read_hop(hop, names, &mut self.unsaid)).collect();
+                let hops = hops.iter().map(|hop| read_hop(hop, names, &mut self.unsupported)).collect();
                 self.hops = Some(hops);
             }
             RouteAttribute::Preference(preference) if *preference != RoutePreference::Medium => {
-                self.unsaid.push("pref".to_owned());
+                self.unsupported.push("pref".to_owned());
             }
-            RouteAttribute::Encap(_) => self.unsaid.push("encap".to_owned()),
-            RouteAttribute::Realm(_) => self.unsaid.push("realms".to_owned()),
+            RouteAttribute::Encap(_) => self.unsupported.push("encap".to_owned()),
+            RouteAttribute::Realm(_) => self.unsupported.push("realms".to_owned()),
             RouteAttribute::CacheInfo(cache) if cache.expires != 0 => {
-                self.unsaid.push("expires".to_owned());
+                self.unsupported.push("expires".to_owned());
             }
             _ => {}
         }
@@ -184,14 +183,14 @@ impl Parts {
         for metric in metrics {
             match metric {
                 RouteMetric::Mtu(mtu) => self.mtu = Some(*mtu),
-                RouteMetric::CcAlgo(name) => self.unsaid.push(format!("congctl {name}")),
+                RouteMetric::CcAlgo(name) => self.unsupported.push(format!("congctl {name}")),
                 RouteMetric::Lock(0) => {}
-                other => self.unsaid.push(format!("metric {other:?}")),
+                other => self.unsupported.push(format!("metric {other:?}")),
             }
         }
     }
 
-    /// How a unicast route goes on; `None` for one that goes nowhere.
+    /// The action of a route; `None` for one without next hop.
     fn action(&mut self, header: &RouteHeader, ipv6: bool) -> Option<RouteAction> {
         if let Some(id) = self.nexthop {
             return Some(RouteAction::Nexthop(id));
@@ -207,7 +206,7 @@ impl Parts {
             }
             None => {
                 if !ipv6 && header.scope != RouteScope::Link {
-                    self.unsaid.push(format!("scope {}", u8::from(header.scope)));
+                    self.unsupported.push(format!("scope {}", u8::from(header.scope)));
                 }
                 RouteAction::Link { interface }
             }
@@ -215,17 +214,17 @@ impl Parts {
     }
 }
 
-fn read_hop(hop: &RouteNextHop, names: &Names, unsaid: &mut Vec<String>) -> Hop {
+fn read_hop(hop: &RouteNextHop, names: &Names, unsupported: &mut Vec<String>) -> Hop {
     let via = hop.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Gateway(address) => ip(address),
         RouteAttribute::Via(RouteVia::Inet6(address)) => Some((*address).into()),
         _ => None,
     });
     if hop.flags.contains(RouteNextHopFlags::Onlink) {
-        unsaid.push("onlink".to_owned());
+        unsupported.push("onlink".to_owned());
     }
     if via.is_none() {
-        unsaid.push("next hop without gateway".to_owned());
+        unsupported.push("next hop without gateway".to_owned());
     }
     Hop {
         via: via.unwrap_or(Ipv4Addr::UNSPECIFIED.into()),
@@ -242,7 +241,7 @@ pub(crate) fn written(route: &RouteEntry, names: &Names) -> Result<RouteMessage,
     let header = &mut message.header;
     header.address_family = family(to.address);
     header.destination_prefix_length = to.length;
-    // A number that does not fit is in the attribute alone.
+    // A number that exceeds the field is in the attribute alone.
     header.table = u8::try_from(route.table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
     header.protocol = RouteProtocol::from(route.protocol);
     header.scope = RouteScope::Universe;
@@ -299,7 +298,7 @@ fn written_hop(hop: &Hop, to: Prefix, names: &Names) -> Result<RouteNextHop, Net
     Ok(message)
 }
 
-/// A gateway of the other family stands in an attribute of its own (RFC 5549).
+/// A gateway of the other family has its own attribute (RFC 5549).
 fn gateway(via: IpAddr, to: Prefix) -> RouteAttribute {
     match via {
         IpAddr::V6(address) if to.address.is_ipv4() => RouteAttribute::Via(RouteVia::Inet6(address)),

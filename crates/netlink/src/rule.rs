@@ -12,33 +12,32 @@ use netlink_packet_route::{
 
 use crate::{NetlinkError, Prefix, RouteSocket};
 
-/// A mask that looks at every bit.
+/// The mask of all bits.
 const WHOLE_MARK: u32 = u32::MAX;
 
-/// A policy rule as the kernel holds it.
+/// A policy rule of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveRule {
-    /// The rule; what its selector has no place for is among the other words.
+    /// The rule; unsupported selectors are in its `other` text.
     pub entry: RuleEntry,
-    /// The kernel made it itself (priorities 0, 32766, 32767).
+    /// The kernel created it (priorities 0, 32766, 32767).
     pub is_kernels: bool,
 }
 
 impl RouteSocket {
-    /// Policy rules of both families, in the order in which they are asked.
+    /// Policy rules of both families, in order of evaluation.
     pub fn rules(&mut self) -> Result<Vec<LiveRule>, NetlinkError> {
         let mut found = Vec::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut question = RuleMessage::default();
-            question.header.family = family;
-            let answers = match self.dump(RouteNetlinkMessage::GetRule(question), || "list rules".to_owned())
-            {
+            let mut query = RuleMessage::default();
+            query.header.family = family;
+            let replies = match self.dump(RouteNetlinkMessage::GetRule(query), || "list rules".to_owned()) {
                 // A kernel without policy routing, or without IPv6.
                 Err(error) if is_unknown(&error) => continue,
                 other => other?,
             };
-            found.extend(answers.into_iter().filter_map(|answer| match answer {
-                // Without IPv6, or without its rules, the kernel answers with another family's.
+            found.extend(replies.into_iter().filter_map(|reply| match reply {
+                // Without IPv6, or without its rules, the kernel replies with another family's.
                 RouteNetlinkMessage::NewRule(message) if message.header.family == family => {
                     Some(read(&message))
                 }
@@ -48,7 +47,7 @@ impl RouteSocket {
         Ok(found)
     }
 
-    /// Adds a rule; fails with `EEXIST` where there is the same one.
+    /// Adds a rule; fails with `EEXIST` where an equal one exists.
     pub fn add_rule(&mut self, rule: &RuleEntry) -> Result<(), NetlinkError> {
         let message = written(rule)?;
         self.change(RouteNetlinkMessage::NewRule(message), NLM_F_CREATE | NLM_F_EXCL, || {
@@ -56,7 +55,7 @@ impl RouteSocket {
         })
     }
 
-    /// Removes a rule, which is the same in everything.
+    /// Removes a rule, identified by all its attributes.
     pub fn remove_rule(&mut self, rule: &RuleEntry) -> Result<(), NetlinkError> {
         let message = written(rule)?;
         self.change(RouteNetlinkMessage::DelRule(message), 0, || format!("remove {}", named(rule)))
@@ -100,7 +99,7 @@ fn read(message: &RuleMessage) -> LiveRule {
             }
             RuleAttribute::Iifname(name) => selector.input = Some(name.clone()),
             RuleAttribute::Oifname(name) => selector.output = Some(name.clone()),
-            // Not set: every value of a length or group is -1.
+            // Unset: every value of a length or group is -1.
             RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
             RuleAttribute::SuppressPrefixLen(length) => {
                 other.extend(["suppress_prefixlength".to_owned(), length.to_string()]);
@@ -157,8 +156,8 @@ fn read(message: &RuleMessage) -> LiveRule {
 fn written(rule: &RuleEntry) -> Result<RuleMessage, NetlinkError> {
     let unfit = |reason: String| NetlinkError::Unfit { subject: named(rule), reason };
     let selector = &rule.selector;
-    if let [word, ..] = selector.other.as_slice() {
-        return Err(unfit(format!("the word \"{word}\" is not written through here")));
+    if let [selector_text, ..] = selector.other.as_slice() {
+        return Err(unfit(format!("the selector \"{selector_text}\" is not supported here")));
     }
     let mut message = RuleMessage::default();
     message.header.family = if rule.ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
@@ -188,17 +187,17 @@ fn written(rule: &RuleEntry) -> Result<RuleMessage, NetlinkError> {
             attributes.push(RuleAttribute::Table(*table));
             Action::ToTable
         }
-        RuleAction::Other(words) => match words.as_str() {
+        RuleAction::Other(text) => match text.as_str() {
             "nop" => Action::Nop,
             "blackhole" => Action::Blackhole,
             "unreachable" => Action::Unreachable,
             "prohibit" => Action::Prohibit,
-            words => match words.strip_prefix("goto ").and_then(|target| target.parse().ok()) {
+            text => match text.strip_prefix("goto ").and_then(|target| target.parse().ok()) {
                 Some(target) => {
                     attributes.push(RuleAttribute::Goto(target));
                     Action::Goto
                 }
-                None => return Err(unfit(format!("\"{words}\" is no action of a rule"))),
+                None => return Err(unfit(format!("\"{text}\" is no action of a rule"))),
             },
         },
     };

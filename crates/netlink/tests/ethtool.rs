@@ -1,5 +1,5 @@
-//! Driver answers in a network namespace of their own, beside the output of
-//! ethtool run there: a veth pair of several queues with offloads turned off.
+//! Driver state in a separate network namespace, compared with ethtool run there: a veth pair with several
+//! queues and offloads disabled.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use clearstream_netlink::ethtool::{Ethtool, EthtoolError};
 use clearstream_testkit::namespace::Host;
 
 #[test]
-fn root_a_veth_pair_tells_what_ethtool_prints() {
+fn root_a_veth_pair_matches_ethtool() {
     let host = Host::new();
     host.tool("ip link add left.7 numtxqueues 4 numrxqueues 4 type veth peer name right");
     host.tool("ip link set left.7 up");
@@ -36,7 +36,7 @@ fn root_a_veth_pair_tells_what_ethtool_prints() {
     assert_eq!((receive.now_count, receive.max_count), (3, 4));
     assert_eq!(channels.transmit.unwrap().now_count, 2);
     assert_eq!(channels.combined, None);
-    // A veth pair calls itself 10 Gb/s.
+    // A veth pair reports 10 Gb/s.
     assert_eq!(ethtool.link_speed_bps("left.7").unwrap(), Some(10_000_000_000));
     assert!(host.tool("ethtool left.7").contains("Speed: 10000Mb/s"));
     assert!(matches!(ethtool.rss("left.7"), Err(EthtoolError::NotSupported { .. })));

@@ -1,5 +1,5 @@
-//! Changes made through netlink, seen by iproute2: `ip -j` and `tc -j` are the
-//! oracle. Each test has network namespaces of its own.
+//! Changes made through netlink, checked with iproute2: `ip -j` and `tc -j` are the oracle. Each test has its
+//! own network namespaces.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::net::IpAddr;
@@ -20,8 +20,8 @@ impl Host {
         Self { inside, socket }
     }
 
-    /// Runs iproute2 inside and reads its JSON.
-    fn ask(&self, program: &str, arguments: &str) -> Value {
+    /// Runs iproute2 inside and parses its JSON.
+    fn json(&self, program: &str, arguments: &str) -> Value {
         serde_json::from_str(&self.inside.tool(&format!("{program} {arguments}"))).unwrap()
     }
 }
@@ -37,13 +37,13 @@ fn prefix(text: &str) -> Prefix {
 }
 
 #[test]
-fn root_veth_pair_is_what_ip_shows() {
+fn root_veth_pair_matches_ip() {
     let (mut one, mut two) = pair();
     one.socket.set_mtu("left", 9000).unwrap();
     one.socket.set_transmit_queue("left", 4321).unwrap();
     one.socket.set_up("left", true).unwrap();
     two.socket.set_up("right", true).unwrap();
-    let shown = &one.ask("ip", "-j -d link show left")[0];
+    let shown = &one.json("ip", "-j -d link show left")[0];
     assert_eq!(shown["mtu"], 9000);
     assert_eq!(shown["txqlen"], 4321);
     assert_eq!(shown["linkinfo"]["info_kind"], "veth");
@@ -56,19 +56,19 @@ fn root_veth_pair_is_what_ip_shows() {
     };
     let ours: Vec<String> =
         two.socket.interfaces().unwrap().into_iter().map(|interface| interface.name).collect();
-    assert_eq!(ours, names(&two.ask("ip", "-j link show")));
+    assert_eq!(ours, names(&two.json("ip", "-j link show")));
     one.socket.set_up("left", false).unwrap();
-    assert!(!one.ask("ip", "-j link show left")[0]["flags"].as_array().unwrap().contains(&"UP".into()));
+    assert!(!one.json("ip", "-j link show left")[0]["flags"].as_array().unwrap().contains(&"UP".into()));
 }
 
 #[test]
-fn root_addresses_are_what_ip_shows() {
+fn root_addresses_match_ip() {
     let (mut one, _two) = pair();
     one.socket.set_up("left", true).unwrap();
     for text in ["10.1.0.1/24", "192.0.2.9/32", "fd00::1/64"] {
         one.socket.add_address("left", prefix(text)).unwrap();
     }
-    let shown = one.ask("ip", "-j address show dev left");
+    let shown = one.json("ip", "-j address show dev left");
     let mut shown: Vec<String> = shown[0]["addr_info"]
         .as_array()
         .unwrap()
@@ -83,11 +83,11 @@ fn root_addresses_are_what_ip_shows() {
         assert!(shown.contains(&text.to_owned()), "{text} in {shown:?}");
     }
     let error = one.socket.add_address("left", prefix("10.1.0.1/24")).unwrap_err();
-    assert!(error.to_string().contains("give left the address 10.1.0.1/24"), "{error}");
+    assert!(error.to_string().contains("add the address 10.1.0.1/24 to left"), "{error}");
 }
 
 #[test]
-fn root_routes_are_what_ip_shows() {
+fn root_routes_match_ip() {
     let (mut one, mut two) = pair();
     two.socket.set_up("right", true).unwrap();
     one.socket.set_up("left", true).unwrap();
@@ -99,7 +99,7 @@ fn root_routes_are_what_ip_shows() {
     one.socket.add_route(prefix("::/0"), "fd00::fe".parse().unwrap(), None).unwrap();
     let by_ip = |family: &str| -> Vec<(String, Option<String>)> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        one.ask("ip", &format!("-j {family} route show"))
+        one.json("ip", &format!("-j {family} route show"))
             .as_array()
             .unwrap()
             .iter()
@@ -126,14 +126,14 @@ fn root_routes_are_what_ip_shows() {
     for link in links {
         one.socket.set_link_congestion_control("left", prefix(link), "reno").unwrap();
     }
-    // Link-local routes come when the kernel has tried out the address.
+    // Link-local routes appear after duplicate address detection.
     let lasting = |routes: &[clearstream_netlink::Route]| -> Vec<String> {
         routes.iter().map(|route| route.to.to_string()).filter(|to| !to.starts_with("fe80")).collect()
     };
     let after = lasting(&one.socket.routes().unwrap());
     assert_eq!(after.len(), ours.iter().filter(|(to, _)| !to.starts_with("fe80")).count(), "{after:?}");
     for (family, count) in [("-4", 2), ("-6", 1)] {
-        let shown = one.ask("ip", &format!("-j {family} route show")).to_string();
+        let shown = one.json("ip", &format!("-j {family} route show")).to_string();
         assert_eq!(shown.matches("\"congestion\":\"reno\"").count(), count, "{shown}");
     }
     let error =
@@ -142,7 +142,7 @@ fn root_routes_are_what_ip_shows() {
 }
 
 #[test]
-fn root_netem_is_what_tc_shows_or_missing_by_name() {
+fn root_netem_matches_tc_or_is_named_as_missing() {
     let (mut one, _two) = pair();
     let netem = Netem {
         delay_ns: 8_500_000,
@@ -153,7 +153,7 @@ fn root_netem_is_what_tc_shows_or_missing_by_name() {
     };
     match one.socket.set_netem("left", &netem) {
         Ok(()) => {
-            let shown = &one.ask("tc", "-j qdisc show dev left root")[0];
+            let shown = &one.json("tc", "-j qdisc show dev left root")[0];
             assert_eq!(shown["kind"], "netem");
             assert_eq!(shown["options"]["limit"], 1000);
             let delay = &shown["options"]["delay"];
@@ -162,7 +162,7 @@ fn root_netem_is_what_tc_shows_or_missing_by_name() {
             assert_eq!(one.socket.root_discipline("left").unwrap().as_deref(), Some("netem"));
         }
         Err(error) => {
-            // This kernel has none; nothing may have been changed.
+            // This kernel has none; nothing may have changed.
             assert_eq!(error.refused_with(), Some(rustix::io::Errno::NOENT.raw_os_error()), "{error}");
             assert_ne!(one.socket.root_discipline("left").unwrap().as_deref(), Some("netem"));
         }
@@ -178,7 +178,7 @@ fn root_unknown_interface_is_named() {
 }
 
 #[test]
-fn root_feature_is_set_as_ethtool_shows() {
+fn root_a_set_feature_matches_ethtool() {
     let (one, _two) = pair();
     let gro = |host: &Host| {
         let text = host.inside.tool("ethtool -k left");

@@ -1,5 +1,4 @@
-//! Refusals of the kernel, with the sentence that iproute2 and ethtool print
-//! for the same request.
+//! Errors of the kernel, with the message that iproute2 and ethtool print for the same request.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use clearstream_netlink::{RouteSocket, ethtool::Ethtool};
@@ -22,24 +21,24 @@ impl Host {
             "link set ib0 up",
             "address add 10.10.0.200/24 dev ib0",
         ] {
-            assert_eq!(host.said(&format!("ip {line}")), "", "{line}");
+            assert_eq!(host.error_of(&format!("ip {line}")), "", "{line}");
         }
         host
     }
 
-    /// The sentence that a command prints about a failure.
-    fn said(&self, line: &str) -> String {
+    /// The message that a command prints about a failure.
+    fn error_of(&self, line: &str) -> String {
         let output = self.inside.output(line);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let first = text.lines().next().unwrap_or_default();
         // "Error: SENTENCE." of iproute2, "netlink error: SENTENCE (offset 32)" of ethtool.
-        let sentence = first.split_once(": ").map_or("", |(_, rest)| rest);
-        sentence.split(" (offset").next().unwrap_or_default().trim_end_matches('.').to_owned()
+        let message = first.split_once(": ").map_or("", |(_, rest)| rest);
+        message.split(" (offset").next().unwrap_or_default().trim_end_matches('.').to_owned()
     }
 }
 
 #[test]
-fn root_the_kernels_sentence_is_in_the_error_as_iproute2_prints_it() {
+fn root_errors_contain_the_kernels_message_as_iproute2_prints_it() {
     let mut host = Host::new();
     let gateway = "172.16.0.1".parse().unwrap();
     let nexthop = |id, target| Nexthop { id, target, protocol: 117, place: None };
@@ -64,19 +63,19 @@ fn root_the_kernels_sentence_is_in_the_error_as_iproute2_prints_it() {
         ("ip route add 10.78.0.0/16 nhid 77", host.socket.set_route(&by_object, false).unwrap_err()),
     ];
     for (line, error) in refused {
-        let sentence = host.said(line);
-        assert!(sentence.len() > 10, "{line}: {sentence:?}");
-        assert!(error.to_string().ends_with(&format!(": {sentence}")), "{error}, and {line}: {sentence}");
+        let message = host.error_of(line);
+        assert!(message.len() > 10, "{line}: {message:?}");
+        assert!(error.to_string().ends_with(&format!(": {message}")), "{error}, and {line}: {message}");
         assert!(error.refused_with().is_some(), "{error}");
     }
 }
 
 #[test]
-fn root_the_drivers_sentence_is_in_the_error_as_ethtool_prints_it() {
+fn root_errors_contain_the_drivers_message_as_ethtool_prints_it() {
     let host = Host::new();
     let mut ethtool = host.inside.run(Ethtool::open).unwrap();
-    let sentence = host.said("ethtool -L ib0 rx 99");
-    assert!(sentence.contains("exceeds maximum"), "{sentence}");
+    let message = host.error_of("ethtool -L ib0 rx 99");
+    assert!(message.contains("exceeds maximum"), "{message}");
     let error = ethtool.set_value("ib0", "channels", "rx", "99").unwrap_err();
-    assert!(error.to_string().ends_with(&format!(": {sentence}")), "{error}, and ethtool: {sentence}");
+    assert!(error.to_string().ends_with(&format!(": {message}")), "{error}, and ethtool: {message}");
 }

@@ -1,14 +1,16 @@
-//! Nexthop objects, routes and rules through netlink, seen by iproute2, and
-//! those of iproute2 seen through netlink: `ip -j` is the oracle. Each test has
-//! network namespaces of its own.
+//! Nexthop objects, routes and rules set through netlink and read by iproute2, and the reverse: `ip -j` is
+//! the oracle. Each test has its own network namespaces.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::net::UdpSocket;
 
-use clearstream_netlink::{Question, RouteSocket};
+use clearstream_netlink::{RouteQuery, RouteSocket};
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{Nexthop, RouteEntry, RuleAction, RuleEntry},
+    routing::{
+        Nexthop, RouteEntry, RuleAction, RuleEntry,
+        values::{NexthopValue, RouteValue, RuleValue},
+    },
 };
 use clearstream_testkit::namespace;
 use serde_json::Value;
@@ -46,7 +48,7 @@ impl Host {
         self.inside.tool(&format!("ip {line}"))
     }
 
-    /// What `ip` shows, each entry as a text, sorted; link-local ones left out.
+    /// Output of `ip`, each entry as a text, sorted; without link-local ones.
     fn shown(&self) -> Vec<String> {
         let mut all = Vec::new();
         for line in ["-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule", "nexthop"] {
@@ -107,52 +109,53 @@ const RULES: [(bool, u32, &str, &str); 6] = [
 ];
 
 fn nexthops() -> Vec<Nexthop> {
-    NEXTHOPS.iter().map(|(id, words)| Nexthop::from_words(*id, words).unwrap()).collect()
+    NEXTHOPS.iter().map(|(id, text)| text.parse::<NexthopValue>().unwrap().at(*id)).collect()
 }
 
 fn routes() -> Vec<RouteEntry> {
-    let read = |(to, table, metric, words): &(&str, u32, u32, &str)| {
-        RouteEntry::from_words(*table, prefix(to), *metric, words).unwrap()
+    let read = |(to, table, metric, text): &(&str, u32, u32, &str)| {
+        text.parse::<RouteValue>().unwrap().at(*table, prefix(to), *metric)
     };
     ROUTES.iter().map(read).collect()
 }
 
 fn rules() -> Vec<RuleEntry> {
-    let read = |(ipv6, priority, selector, words): &(bool, u32, &str, &str)| {
+    let read = |(ipv6, priority, selector, text): &(bool, u32, &str, &str)| {
         let mut selector: Value = serde_json::from_str(selector).unwrap();
         let object = selector.as_object_mut().unwrap();
         object.entry("inverted").or_insert(Value::Bool(false));
         let selector = serde_json::from_value(selector).unwrap();
-        RuleEntry::from_words(*ipv6, *priority, &selector, words).unwrap()
+        text.parse::<RuleValue>().unwrap().at(*ipv6, *priority, &selector)
     };
     RULES.iter().map(read).collect()
 }
 
-/// The same things by the words of `ip` in one namespace and through netlink in
-/// another are the same to `ip`, and are read as they were written.
+/// The same objects set by `ip` in one namespace and through netlink in another are equal to `ip`, and are
+/// read back as written.
 #[test]
-fn root_words_of_ip_and_messages_say_the_same() {
+fn root_ip_and_netlink_create_the_same_objects() {
     let (by_ip, mut ours) = (Host::new(), Host::new());
-    for (nexthop, (id, words)) in nexthops().iter().zip(NEXTHOPS) {
-        by_ip.ip(&format!("nexthop add id {id} {words}"));
+    for (nexthop, (id, text)) in nexthops().iter().zip(NEXTHOPS) {
+        by_ip.ip(&format!("nexthop add id {id} {text}"));
         ours.socket.set_nexthop(nexthop).unwrap();
     }
-    for (route, (to, table, metric, words)) in routes().iter().zip(ROUTES) {
+    for (route, (to, table, metric, text)) in routes().iter().zip(ROUTES) {
         let family = if to.contains(':') { "-6" } else { "-4" };
-        let kind = words
+        let kind = text
             .split(' ')
             .next()
             .filter(|word| ["blackhole", "unreachable", "prohibit", "throw"].contains(word));
-        let rest = words.strip_prefix(kind.unwrap_or_default()).unwrap();
+        let rest = text.strip_prefix(kind.unwrap_or_default()).unwrap();
         by_ip.ip(&format!(
             "{family} route add {} {to} table {table} metric {metric} {rest}",
             kind.unwrap_or("unicast")
         ));
         ours.socket.set_route(route, false).unwrap();
     }
-    for (rule, (ipv6, priority, _, words)) in rules().iter().zip(RULES) {
+    for (rule, (ipv6, priority, _, text)) in rules().iter().zip(RULES) {
         let family = if ipv6 { "-6" } else { "-4" };
-        by_ip.ip(&format!("{family} rule add pref {priority} {} {words}", rule.selector.words()));
+        by_ip.ip(&format!("{family} rule add pref {priority} {} {text}", rule.selector));
+        assert_eq!(rule.selector.to_string().parse(), Ok(rule.selector.clone()));
         ours.socket.add_rule(rule).unwrap();
     }
     let (shown, expected) = (ours.shown(), by_ip.shown());
@@ -160,20 +163,20 @@ fn root_words_of_ip_and_messages_say_the_same() {
         one.iter().filter(|text| !other.contains(text)).cloned().collect::<Vec<_>>()
     };
     assert_eq!(only(&shown, &expected), only(&expected, &shown));
-    // Read back: everything but the kernel's own.
+    // Read back: everything except the kernel's own.
     let live = ours.socket.host_routing().unwrap();
     assert_eq!(live.nexthops, nexthops());
     assert_eq!(live.rules, rules());
-    for (wanted, (_, _, _, words)) in routes().iter().zip(ROUTES) {
+    for (wanted, (_, _, _, text)) in routes().iter().zip(ROUTES) {
         let found: Vec<_> = live.routes.iter().filter(|live| live.setting() == wanted.setting()).collect();
-        assert_eq!(found.len(), 1, "{words}");
-        assert!(wanted.is_met_by(found[0]), "{words}: {}", found[0].words());
+        assert_eq!(found.len(), 1, "{text}");
+        assert!(wanted.is_met_by(found[0]), "{text}: {}", found[0].ip_arguments());
     }
     assert_eq!(live.routes.len(), ROUTES.len(), "{:#?}", live.routes);
     let ib0 = live.interfaces.iter().find(|interface| interface.name == "ib0").unwrap();
     assert_eq!(ib0.link_address.as_deref(), Some("02:00:00:00:00:07"));
     assert!(ib0.addresses.iter().any(|address| address.value == prefix("fd10::200/64")));
-    // And away again, in the reverse order.
+    // Removal, in reverse order.
     for rule in rules().iter().rev() {
         ours.socket.remove_rule(rule).unwrap();
     }
@@ -193,9 +196,9 @@ fn root_a_nexthop_and_a_route_are_replaced_in_place() {
         host.socket.set_nexthop(&nexthop).unwrap();
     }
     let to = prefix("10.1.0.0/16");
-    let through = |words: &str| RouteEntry::from_words(254, to, 0, words).unwrap();
+    let through = |text: &str| text.parse::<RouteValue>().unwrap().at(254, to, 0);
     host.socket.set_route(&through("nhid 11 proto 117"), false).unwrap();
-    let moved = Nexthop::from_words(1, "via 10.10.0.9 dev ib0 proto 117").unwrap();
+    let moved = "via 10.10.0.9 dev ib0 proto 117".parse::<NexthopValue>().unwrap().at(1);
     host.socket.set_nexthop(&moved).unwrap();
     assert!(host.ip("route show 10.1.0.0/16").contains("10.10.0.9"));
     let taken = host.socket.set_route(&through("blackhole proto 117"), false).unwrap_err();
@@ -203,14 +206,14 @@ fn root_a_nexthop_and_a_route_are_replaced_in_place() {
     host.socket.set_route(&through("via 10.10.0.1 dev ib0 proto 117"), true).unwrap();
     assert!(host.ip("route show 10.1.0.0/16").contains("via 10.10.0.1 dev ib0 proto 117"));
     // A group cannot become another kind.
-    let other = Nexthop::from_words(11, "group 1/2 proto 117").unwrap();
+    let other = "group 1/2 proto 117".parse::<NexthopValue>().unwrap().at(11);
     host.socket.set_nexthop(&other).unwrap_err();
-    // What is not understood is told.
+    // Unsupported attributes are reported.
     host.ip("route add 10.77.0.0/16 via 10.10.0.1 congctl reno");
     host.ip("rule add pref 9 ipproto tcp dport 80-90 lookup 50");
     let routes = host.socket.all_routes().unwrap();
     let found = routes.iter().find(|route| route.entry.destination == prefix("10.77.0.0/16")).unwrap();
-    assert_eq!(found.unsaid, ["congctl reno"]);
+    assert_eq!(found.unsupported, ["congctl reno"]);
     let rules = host.socket.rules().unwrap();
     let found = rules.iter().find(|rule| rule.entry.priority == Some(9)).unwrap();
     assert_eq!(found.entry.selector.other, ["dport", "80-90", "ipproto", "6"]);
@@ -219,7 +222,7 @@ fn root_a_nexthop_and_a_route_are_replaced_in_place() {
 }
 
 #[test]
-fn root_lookups_are_those_of_ip_route_get() {
+fn root_lookups_match_ip_route_get() {
     let mut host = Host::new();
     host.ip("address add 10.10.0.211/32 dev ib0");
     for nexthop in nexthops() {
@@ -231,30 +234,30 @@ fn root_lookups_are_those_of_ip_route_get() {
     host.ip("rule add pref 7002 fwmark 7 lookup 7001");
     host.ip("-4 route add prohibit 10.2.0.0/16");
     let to = "10.1.0.7".parse().unwrap();
-    let found = host.socket.lookup(&Question::to(to).from("10.10.0.211".parse().unwrap())).unwrap();
+    let found = host.socket.lookup(&RouteQuery::to(to).from("10.10.0.211".parse().unwrap())).unwrap();
     assert_eq!((found.via, found.table), (Some("10.10.0.2".parse().unwrap()), 7001));
-    let found = host.socket.lookup(&Question { mark: 7, ..Question::to(to) }).unwrap();
+    let found = host.socket.lookup(&RouteQuery { mark: 7, ..RouteQuery::to(to) }).unwrap();
     assert_eq!((found.via, found.interface.as_deref()), (Some("10.10.0.2".parse().unwrap()), Some("ib0")));
     host.ip("-4 route show");
     for port in 40_000..40_040 {
-        let question = Question {
+        let query = RouteQuery {
             ports: Some((6, port, 5201)),
-            ..Question::to(to).from("10.10.0.200".parse().unwrap())
+            ..RouteQuery::to(to).from("10.10.0.200".parse().unwrap())
         };
-        let ours = host.socket.lookup(&question).unwrap().via.unwrap().to_string();
+        let ours = host.socket.lookup(&query).unwrap().via.unwrap().to_string();
         let theirs =
             host.ip(&format!("-j route get {to} from 10.10.0.200 ipproto tcp sport {port} dport 5201"));
         let theirs: Value = serde_json::from_str(&theirs).unwrap();
         assert_eq!(ours, theirs[0]["gateway"].as_str().unwrap(), "port {port}");
     }
-    let refused = host.socket.lookup(&Question::to("10.2.0.1".parse().unwrap())).unwrap_err();
+    let refused = host.socket.lookup(&RouteQuery::to("10.2.0.1".parse().unwrap())).unwrap_err();
     assert_eq!(refused.refused_with(), Some(rustix::io::Errno::ACCESS.raw_os_error()), "{refused}");
-    let refused = host.socket.lookup(&Question::to("172.16.0.1".parse().unwrap())).unwrap_err();
+    let refused = host.socket.lookup(&RouteQuery::to("172.16.0.1".parse().unwrap())).unwrap_err();
     assert_eq!(refused.refused_with(), Some(rustix::io::Errno::NETUNREACH.raw_os_error()), "{refused}");
 }
 
 #[test]
-fn root_addresses_and_neighbours_are_what_ip_shows() {
+fn root_addresses_and_neighbours_match_ip() {
     let mut host = Host::new();
     host.socket.add_owned_address("ib0", prefix("10.10.0.212/32"), 117).unwrap();
     let all = host.socket.all_addresses().unwrap();
@@ -272,16 +275,15 @@ fn root_addresses_and_neighbours_are_what_ip_shows() {
     assert_eq!((found.link_address.as_deref(), found.failed), (Some("02:00:00:00:00:01"), false));
 }
 
-/// Sockets that are connected at each generation.
+/// Sockets connected at each generation.
 const SOCKETS: usize = 2;
-/// Generations whose sockets are open at the same time.
+/// Generations with concurrently open sockets.
 const BLOCK: usize = 128;
 
-/// Connects sockets at each of `steps` generations, one after the other, and
-/// has them send. Returns the steps whose sockets sent nothing, and ends with
-/// the first block of steps that has one.
+/// Connects sockets at each of `steps` generations in sequence and sends on them. Returns the steps whose
+/// sockets sent nothing, and ends with the first block of steps that has one.
 fn dead_steps(host: &mut Host, steps: usize) -> Vec<usize> {
-    let group = Nexthop::from_words(10, "group 1/2 type resilient buckets 8 proto 117").unwrap();
+    let group = "group 1/2 type resilient buckets 8 proto 117".parse::<NexthopValue>().unwrap().at(10);
     let Host { inside, socket } = host;
     inside.run(move || {
         let sent = || {
@@ -289,7 +291,7 @@ fn dead_steps(host: &mut Host, steps: usize) -> Vec<usize> {
             let line = text.lines().find_map(|line| line.trim().strip_prefix("ib0:")).unwrap();
             line.split_whitespace().nth(9).unwrap().parse::<usize>().unwrap()
         };
-        // A dead route takes some packets and refuses others.
+        // A dead route accepts some packets and rejects others.
         let send = |sockets: &[UdpSocket]| {
             let before = sent();
             sockets.iter().for_each(|socket| drop(socket.send(&[7; 100])));
@@ -316,8 +318,8 @@ fn dead_steps(host: &mut Host, steps: usize) -> Vec<usize> {
     })
 }
 
-/// As few route changes as can be: the initial namespace of a machine that has
-/// just booted has made a dozen.
+/// A host with as few route changes as possible: the initial namespace of a freshly booted machine has made a
+/// dozen.
 fn host_with_ipv6_group() -> Host {
     let host = Host::empty();
     for line in [
@@ -339,14 +341,12 @@ fn host_with_ipv6_group() -> Host {
     host
 }
 
-/// A fault of the kernel (see the module `generation`): in a namespace of its
-/// own, sockets keep a dead route at one generation, that of the initial
-/// namespace. It is looked for from the first generation on; a namespace that
-/// was advanced to just before it meets it at once, and one that was advanced
-/// beyond it never does.
+/// A kernel bug (see the module `generation`): in a separate namespace, sockets keep a dead route at one
+/// generation, that of the initial namespace. The test searches for it from the first generation on; a
+/// namespace advanced to just before it hits it at once, and one advanced beyond it never does.
 #[test]
-fn root_sockets_look_again_when_the_generation_was_advanced() {
-    /// Beyond what machines that run tests have made of route changes.
+fn root_sockets_look_up_routes_again_after_the_generation_was_advanced() {
+    /// Beyond the number of route changes of test machines.
     const REACH: usize = 1 << 18;
     /// Changes that others may make in the initial namespace meanwhile.
     const SLACK: usize = 64;
@@ -357,11 +357,11 @@ fn root_sockets_look_again_when_the_generation_was_advanced() {
     };
     let dead = dead_steps(&mut host_with_ipv6_group(), REACH);
     assert!(dead.len() <= 1, "at one generation only: {dead:?}");
-    // Without one, no namespace of this kernel meets it within reach.
+    // Without one, no namespace of this kernel reaches it within the search range.
     let place = dead.first().copied();
     if let Some(place) = place {
-        let again = dead_steps(&mut advanced(place.saturating_sub(SLACK)), 2 * SLACK);
-        assert_eq!(again.len(), 1, "an advance of {place} less {SLACK} leads there: {again:?}");
+        let repeated = dead_steps(&mut advanced(place.saturating_sub(SLACK)), 2 * SLACK);
+        assert_eq!(repeated.len(), 1, "an advance of {place} less {SLACK} leads there: {repeated:?}");
     }
     let mut host = advanced(place.map_or(4096, |place| place + SLACK));
     let dead = dead_steps(&mut host, 1500);

@@ -1,4 +1,4 @@
-//! What a network card computes of a packet: the Toeplitz and XOR functions
+//! Hash of a packet by a network card: the Toeplitz and XOR functions
 //! over addresses and ports, and the symmetric variants of their input.
 
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ const WINDOW_BYTES: usize = 4;
 /// receiver, the source is the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuple {
-    /// Who sent the packet.
+    /// Sender of the packet.
     pub source: SocketAddr,
     /// Whom it is for.
     pub destination: SocketAddr,
@@ -49,11 +49,11 @@ pub enum Fields {
     AddressesAndPorts,
 }
 
-/// How the input is made insensitive to the direction
+/// Transform that makes the input insensitive to the direction
 /// (Documentation/networking/scaling.rst).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum InputTransform {
-    /// As it stands in the packet.
+    /// As in the packet.
     #[default]
     None,
     /// `symmetric-xor`: source XOR destination, twice.
@@ -83,7 +83,7 @@ pub struct Hash {
     pub function: HashFunction,
     /// Transform of the input.
     pub transform: InputTransform,
-    /// What the input is made of.
+    /// Fields of the input.
     pub fields: Fields,
 }
 

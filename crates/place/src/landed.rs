@@ -9,7 +9,7 @@ use clearstream_schema::{
 
 use crate::steering::queue_core;
 
-/// What a receiver's socket said of its last packet.
+/// A receiver's socket about its last packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
     /// `SO_INCOMING_CPU`.
@@ -18,11 +18,11 @@ pub struct Seen {
     pub napi_id: Option<u32>,
 }
 
-/// Compares what was asked for with what was seen.
-pub fn landed(asked: &SteeredFlow, seen: Seen, host: &HostReport, nic: &Nic) -> LandedFlow {
+/// Compares the request with the observation.
+pub fn landed(requested: &SteeredFlow, seen: Seen, host: &HostReport, nic: &Nic) -> LandedFlow {
     let mut landed = LandedFlow {
-        flow: asked.flow,
-        asked_queue: asked.receive_queue,
+        flow: requested.flow,
+        asked_queue: requested.receive_queue,
         effective_queue: None,
         effective_core: seen.core,
         confirmed: None,
@@ -34,12 +34,12 @@ pub fn landed(asked: &SteeredFlow, seen: Seen, host: &HostReport, nic: &Nic) -> 
     });
     if let Some((id, queue)) = by_napi {
         landed.effective_queue = Some(queue);
-        landed.confirmed = Some(Some(queue) == asked.receive_queue);
+        landed.confirmed = Some(Some(queue) == requested.receive_queue);
         landed.evidence = format!("SO_INCOMING_NAPI_ID {id} is queue {queue}");
         return landed;
     }
     let Some(core) = seen.core else {
-        landed.evidence = "the receiving socket told neither NAPI instance nor core".to_owned();
+        landed.evidence = "the receiving socket reported neither NAPI instance nor core".to_owned();
         return landed;
     };
     let queues: Vec<u32> =
@@ -47,10 +47,10 @@ pub fn landed(asked: &SteeredFlow, seen: Seen, host: &HostReport, nic: &Nic) -> 
     match queues.as_slice() {
         [queue] => {
             landed.effective_queue = Some(*queue);
-            landed.confirmed = Some(Some(*queue) == asked.receive_queue);
+            landed.confirmed = Some(Some(*queue) == requested.receive_queue);
             landed.evidence = format!("SO_INCOMING_CPU {core} takes the interrupts of queue {queue} alone");
         }
-        [] if asked.receive_core.is_some() => {
+        [] if requested.receive_core.is_some() => {
             landed.confirmed = Some(false);
             landed.evidence = format!(
                 "SO_INCOMING_CPU is {core}, where no queue of {} has its interrupts: RPS, or a changed affinity?",
@@ -59,10 +59,10 @@ pub fn landed(asked: &SteeredFlow, seen: Seen, host: &HostReport, nic: &Nic) -> 
         }
         several => {
             // The right core among several queues proves nothing, a wrong one does.
-            let possible = asked.receive_queue.is_some_and(|queue| several.contains(&queue));
+            let possible = requested.receive_queue.is_some_and(|queue| several.contains(&queue));
             landed.confirmed = (!possible && !several.is_empty()).then_some(false);
             landed.evidence = format!(
-                "SO_INCOMING_CPU {core} does not tell the queue: {} queues have their interrupts there",
+                "SO_INCOMING_CPU {core} does not identify the queue: {} queues have their interrupts there",
                 several.len()
             );
         }

@@ -1,7 +1,7 @@
-//! Where packets land as a function of the source port alone: everything else
-//! of a flow is fixed while its port is looked for.
+//! Receive queue of a packet as a function of the source port alone: all other fields
+//! of a flow are fixed while its port is searched.
 
-/// How a hash becomes a queue or a member.
+/// Reduction of a hash to a queue or a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reduction {
     /// The indirection table's entry at hash modulo its length.
@@ -29,11 +29,11 @@ const UNKNOWN: u32 = u32::MAX;
 #[derive(Debug, Clone)]
 pub enum Landing {
     /// The hash is linear over GF(2) but for a constant, as Toeplitz, XOR and
-    /// CRC are: one word per value of each half of the port, and one XOR per port.
+    /// CRC are: one table entry per value of each half of the port, and one XOR per port.
     Affine {
-        /// Words of the upper byte of the port, the constant in each.
+        /// Entries of the upper byte of the port, the constant in each.
         upper: Box<[u32; 256]>,
-        /// Words of the lower byte.
+        /// Entries of the lower byte.
         lower: Box<[u32; 256]>,
         /// From hash to queue.
         reduction: Reduction,
@@ -44,12 +44,12 @@ pub enum Landing {
 
 impl Landing {
     /// From a hash that is linear over GF(2) in the bits of the port, but for
-    /// a constant. It is asked 17 times.
+    /// a constant. It is evaluated 17 times.
     pub fn affine(hash: impl Fn(u16) -> u32, reduction: Reduction) -> Self {
         let constant = hash(0);
-        let words: [u32; 16] = std::array::from_fn(|bit| hash(1 << bit) ^ constant);
+        let columns: [u32; 16] = std::array::from_fn(|bit| hash(1 << bit) ^ constant);
         let combine = |value: usize, first: usize| {
-            (0..8).filter(|bit| value >> bit & 1 == 1).fold(0, |all, bit| all ^ words[first + bit])
+            (0..8).filter(|bit| value >> bit & 1 == 1).fold(0, |all, bit| all ^ columns[first + bit])
         };
         Self::Affine {
             upper: Box::new(std::array::from_fn(|value| combine(value, 8) ^ constant)),
@@ -63,7 +63,7 @@ impl Landing {
         Self::Listed((0..=u16::MAX).map(|port| of(port).unwrap_or(UNKNOWN)).collect())
     }
 
-    /// Where this source port leads, when that is known.
+    /// Target of this source port, when known.
     pub fn of(&self, port: u16) -> Option<u32> {
         match self {
             Self::Affine { reduction, .. } => reduction.of(self.hash(port)?),

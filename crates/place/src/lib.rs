@@ -17,12 +17,11 @@ pub mod path;
 pub mod placement;
 pub mod rank;
 pub mod search;
-mod siphash;
 pub mod steering;
 
 use clearstream_schema::host::{HostReport, Nic};
 
-/// Why a host gives no placement.
+/// Reason for a host without placement.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
     /// The host has no such interface.
@@ -30,12 +29,12 @@ pub enum PlaceError {
     NoInterface {
         /// Host name.
         host: String,
-        /// As asked for.
+        /// As requested.
         interface: String,
         /// Interfaces of the host.
         known: String,
     },
-    /// Several interfaces could be meant.
+    /// Several interfaces match.
     #[error("{host}: which interface receives the flows is not clear: name one of {known}")]
     WhichInterface {
         /// Host name.
@@ -56,7 +55,7 @@ pub enum PlaceError {
         host: String,
         /// As named.
         core: u32,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
     /// A source port cannot be found.

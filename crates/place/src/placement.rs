@@ -67,7 +67,7 @@ pub fn plan(root: &HostRoot, host: &HostReport, name: &str, flows: u32) -> Resul
     })
 }
 
-/// What the processes are started with: no setting of the host.
+/// Start options of the processes: no setting of the host.
 fn processes(assignment: &Assignment, memory_node: Option<u32>) -> Vec<String> {
     let list = |core: fn(&clearstream_schema::place::FlowPlacement) -> u32| {
         CoreList(assignment.flows.iter().map(core).collect()).to_string()

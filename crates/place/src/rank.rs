@@ -1,10 +1,10 @@
-//! Which cores to use for an interface, best first.
+//! Ranking of cores for an interface, best first.
 //!
 //! The order is that of measurements on real hosts: a reader on another core
 //! of the interrupt core's package gains about 10 % over one elsewhere, on the
 //! interrupt core itself half of that (40GE report, section 5), on another die
 //! it loses a fifth (TNC 2011 paper, figure 7; Hanford et al., NDM 2013; Foong et al.,
-//! ISPASS 2005). A writer hardly minds; it belongs near the I/O bridge.
+//! ISPASS 2005). A writer is hardly affected; it belongs near the I/O bridge.
 
 use std::cmp::Reverse;
 
@@ -16,7 +16,7 @@ use clearstream_schema::{
 
 use crate::{PlaceError, host_name, interface};
 
-/// What distances are when the host tells none.
+/// NUMA distance within a node when the host reports none.
 const LOCAL_DISTANCE: u32 = 10;
 
 /// Ranks the cores of a host for one of its interfaces. `interrupt_core` is
@@ -27,10 +27,10 @@ pub fn rank(host: &HostReport, name: &str, interrupt_core: Option<u32>) -> Resul
     let view = View::new(host, nic)?;
     let interrupts = view.interrupt_cores();
     let (core, from) = match (interrupt_core, view.effective_core()) {
-        (Some(core), _) => (view.usable(core)?, "as asked for".to_owned()),
+        (Some(core), _) => (view.usable(core)?, "as requested".to_owned()),
         (None, Some((core, interrupt))) => (core, format!("interrupt {interrupt} goes to it now")),
         (None, None) => {
-            (interrupts[0].core, "the best for interrupts: none is known to go anywhere".to_owned())
+            (interrupts[0].core, "the best for interrupts: their current core is not known".to_owned())
         }
     };
     Ok(Ranking {
@@ -51,7 +51,7 @@ pub fn rank(host: &HostReport, name: &str, interrupt_core: Option<u32>) -> Resul
     })
 }
 
-/// A host seen from one interface.
+/// A host relative to one interface.
 pub(crate) struct View<'a> {
     host: &'a HostReport,
     nic: &'a Nic,
@@ -77,7 +77,7 @@ impl<'a> View<'a> {
         let mut notes = Vec::new();
         if nic.node.is_none() && host.nodes.len() > 1 {
             notes.push(format!(
-                "the node of {} is not known (virtual, or the firmware does not tell): all nodes count as equally \
+                "the node of {} is not known (virtual, or the firmware reports none): all nodes count as equally \
                  near; name the core of its interrupt to rank readers",
                 nic.name
             ));
@@ -111,7 +111,7 @@ impl<'a> View<'a> {
         self.units.iter().copied().find(|unit| unit.core == core)
     }
 
-    /// Where the first queue's interrupt goes now, when to one usable core.
+    /// Current core of the first queue's interrupt, when it is one usable core.
     fn effective_core(&self) -> Option<(u32, u32)> {
         self.nic.interrupts.iter().find_map(|number| {
             let interrupt = self.host.interrupts.iter().find(|interrupt| interrupt.interrupt == *number)?;
@@ -148,7 +148,7 @@ impl<'a> View<'a> {
 
     /// Cores for the reader of packets that `interrupt_core` processes.
     pub(crate) fn readers(&self, interrupt_core: u32) -> Vec<RankedCore> {
-        self.beside(interrupt_core, |place| match place.closeness {
+        self.around(interrupt_core, |place| match place.closeness {
             Closeness::SharedCache => format!(
                 "another physical core behind the cache of interrupt core {interrupt_core}: packets are still in it"
             ),
@@ -171,7 +171,7 @@ impl<'a> View<'a> {
     /// Cores for the writer: near the interface, off the core that processes
     /// the acknowledgements.
     pub(crate) fn writers(&self, interrupt_core: u32) -> Vec<RankedCore> {
-        let mut ranked = self.beside(interrupt_core, |place| match place.closeness {
+        let mut ranked = self.around(interrupt_core, |place| match place.closeness {
             Closeness::SharedCache | Closeness::SameNode => {
                 format!("near the acknowledgements' core {interrupt_core}, and not on it")
             }
@@ -193,8 +193,8 @@ impl<'a> View<'a> {
     }
 
     /// Cores around one, best first: closeness, then distance to it, then its
-    /// package, then the way to the interface, first threads before second ones.
-    fn beside(&self, center: u32, reason: impl Fn(&RankedCore) -> String) -> Vec<RankedCore> {
+    /// package, then the distance to the interface, first threads before second ones.
+    fn around(&self, center: u32, reason: impl Fn(&RankedCore) -> String) -> Vec<RankedCore> {
         let Some(center) = self.host.processing_units.iter().find(|unit| unit.core == center) else {
             return Vec::new();
         };
@@ -252,7 +252,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A thread of a physical core whose first usable thread is another one.
+    /// A thread of a physical core whose first usable thread is another.
     pub(crate) fn is_second_thread(&self, unit: &ProcessingUnit) -> bool {
         self.units.iter().any(|other| other.core < unit.core && unit.siblings.contains(&other.core))
     }
@@ -311,7 +311,7 @@ fn remote(node: u32, distance: Option<u32>, hops: Option<u32>) -> String {
 }
 
 fn second_thread(second: bool) -> &'static str {
-    if second { "; second thread of a physical core that stands before it" } else { "" }
+    if second { "; second thread of a physical core that is ranked before it" } else { "" }
 }
 
 /// Nodes by free memory among the nearest to the interface that have any.

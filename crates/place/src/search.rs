@@ -8,7 +8,7 @@ use clearstream_schema::{CoreList, host::HostReport};
 
 use crate::landing::Landing;
 
-/// `ip_local_port_range` where the host does not tell (Linux's default).
+/// `ip_local_port_range` where the host does not report it (Linux's default).
 const DEFAULT_RANGE: (u16, u16) = (32_768, 60_999);
 
 /// Source ports that flows may take, in ascending order from the last one taken.
@@ -31,7 +31,7 @@ impl PortSpace {
         let sysctl = |name: &str| host.kernel.sysctls.get(name).map(String::as_str).unwrap_or_default();
         let range: Vec<u16> = sysctl("net.ipv4.ip_local_port_range")
             .split_whitespace()
-            .filter_map(|word| word.parse().ok())
+            .filter_map(|field| field.parse().ok())
             .collect();
         let (first, last) = match range.as_slice() {
             [first, last] => (*first, *last),
@@ -48,12 +48,12 @@ impl PortSpace {
         space
     }
 
-    /// Takes a port out.
+    /// Removes a port.
     pub fn exclude(&mut self, port: u16) {
         self.excluded[usize::from(port)] = true;
     }
 
-    /// Takes out the local ports of a host's TCP and UDP sockets, as its
+    /// Removes the local ports of a host's TCP and UDP sockets, as its
     /// `/proc/net` lists them.
     pub fn exclude_taken(&mut self, root: &HostRoot) {
         for table in ["tcp", "tcp6", "udp", "udp6"] {
@@ -76,14 +76,14 @@ fn local_port(line: &str) -> Option<u16> {
     u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()
 }
 
-/// What a source port must lead to.
+/// Target of a source port.
 #[derive(Debug, Clone, Copy)]
 pub struct Constraint<'a> {
     /// For people: `receive queue`, `acknowledgement queue`, `path member`.
     pub name: &'static str,
-    /// Where ports lead.
+    /// Mapping of ports.
     pub landing: &'a Landing,
-    /// Where they should.
+    /// Wanted target.
     pub wanted: u32,
 }
 
@@ -96,9 +96,9 @@ impl Constraint<'_> {
 /// A port that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// The port; it is not given out again.
+    /// The port; it is not allocated twice.
     pub port: u16,
-    /// Ports that were looked at, this one included.
+    /// Ports that were tried, this one included.
     pub tried_count: u32,
 }
 

@@ -18,7 +18,7 @@ use crate::{
     search::{Constraint, NoPort, PortSpace, find},
 };
 
-/// Why flows cannot be steered.
+/// Reason why flows cannot be steered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SteeringError {
     /// No receive side scaling to read.
@@ -78,7 +78,7 @@ pub enum SteeringError {
     Key {
         /// Interface.
         interface: String,
-        /// Why.
+        /// Cause.
         reason: String,
     },
     /// Queues that the table does not lead to.
@@ -86,7 +86,7 @@ pub enum SteeringError {
     Queue {
         /// Interface.
         interface: String,
-        /// As asked for.
+        /// As requested.
         queue: u32,
         /// Queues in the table.
         known: String,
@@ -99,12 +99,12 @@ pub enum SteeringError {
     NoPort {
         /// Flow.
         flow: u32,
-        /// What was looked for.
+        /// Search without result.
         cause: NoPort,
     },
 }
 
-/// Where the packets of an interface land by the port that is free to choose.
+/// Receive queues of an interface by the source port that is free to choose.
 #[derive(Debug, Clone)]
 pub struct Receiving {
     landing: Landing,
@@ -114,8 +114,8 @@ pub struct Receiving {
 }
 
 impl Receiving {
-    /// From what the driver tells. `tuple` is a packet as this interface
-    /// receives it; `place` says which of its ports is the source port of the
+    /// From the driver's report. `tuple` is a packet as this interface
+    /// receives it; `place` names which of its ports is the source port of the
     /// connection.
     pub fn new(nic: &Nic, tuple: Tuple, place: PortPlace, protocol: Protocol) -> Result<Self, SteeringError> {
         let interface = nic.name.clone();
@@ -178,7 +178,7 @@ impl Receiving {
     }
 }
 
-/// What to know about an unusual table.
+/// Notes on an unusual table.
 fn notes(rss: &Rss, queues: &[u32]) -> Vec<String> {
     let mut notes = Vec::new();
     let gone: Vec<u32> =
@@ -186,7 +186,7 @@ fn notes(rss: &Rss, queues: &[u32]) -> Vec<String> {
     if !gone.is_empty() {
         notes.push(format!(
             "the indirection table leads to queue {}, which is not there any more: no flow is steered to it \
-             (clearstream place plan spreads the table anew)",
+             (clearstream place plan redistributes the table)",
             CoreList(gone)
         ));
     }
@@ -200,7 +200,7 @@ fn notes(rss: &Rss, queues: &[u32]) -> Vec<String> {
     notes
 }
 
-/// Which port of a packet is the connection's source port.
+/// Position of the connection's source port in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortPlace {
     /// Data, at the receiver.
@@ -223,7 +223,7 @@ fn function(nic: &Nic) -> Result<HashFunction, SteeringError> {
                 interface: interface(),
                 reason: "is not hexadecimal".to_owned(),
             })?;
-            // Some drivers answer with zeros when the key may not be seen
+            // Some drivers report zeros when the key may not be seen
             // (virtual functions), and then every hash would be zero.
             if key.iter().all(|byte| *byte == 0) {
                 let reason = "reads as zeros: the device does not show it (a virtual function?)".to_owned();
@@ -250,7 +250,7 @@ fn transform(nic: &Nic) -> Result<InputTransform, SteeringError> {
     }
 }
 
-/// The fields hashed must hold both ports. Where the kernel does not tell,
+/// The fields hashed must hold both ports. Where the kernel does not report them,
 /// TCP is taken to be hashed by the 4-tuple, as drivers set it up.
 fn fields(nic: &Nic, tuple: Tuple, protocol: Protocol) -> Result<Fields, SteeringError> {
     let family = if tuple.source.ip().to_canonical().is_ipv4() { '4' } else { '6' };
@@ -258,8 +258,8 @@ fn fields(nic: &Nic, tuple: Tuple, protocol: Protocol) -> Result<Fields, Steerin
         Protocol::Udp => format!("udp{family}"),
         Protocol::Tcp | Protocol::Mptcp => format!("tcp{family}"),
     };
-    let told = nic.rss.as_ref().and_then(|rss| rss.fields.get(&kind));
-    match told {
+    let reported = nic.rss.as_ref().and_then(|rss| rss.fields.get(&kind));
+    match reported {
         Some(letters) if !(letters.contains('f') && letters.contains('n')) => {
             Err(SteeringError::Fields { interface: nic.name.clone(), kind, fields: letters.clone() })
         }
@@ -270,10 +270,10 @@ fn fields(nic: &Nic, tuple: Tuple, protocol: Protocol) -> Result<Fields, Steerin
     }
 }
 
-/// What flows are to be steered, and how.
+/// Flows to steer, with their targets.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Sender; its port is not looked at.
+    /// Sender; its port is ignored.
     pub source: SocketAddr,
     /// Receiver with the port that it listens on.
     pub destination: SocketAddr,
@@ -281,20 +281,20 @@ pub struct Request {
     pub protocol: Protocol,
     /// Flows.
     pub flows: u32,
-    /// Receive queue of each flow, round again; all queues in turn when empty.
+    /// Receive queue of each flow, cyclic; all queues in turn when empty.
     pub receive_queues: Vec<u32>,
-    /// Queue of each flow's acknowledgements at the sender, round again; any when empty.
+    /// Queue of each flow's acknowledgements at the sender, cyclic; any when empty.
     pub acknowledgement_queues: Vec<u32>,
-    /// How paths are chosen, where that matters.
+    /// Path hash, where that matters.
     pub path: Option<PathHash>,
-    /// Path or member of each flow, round again; any when empty.
+    /// Path or member of each flow, cyclic; any when empty.
     pub members: Vec<u32>,
 }
 
-/// Finds a source port for each flow. Each is taken out of `space`.
+/// Finds a source port for each flow. Each is removed from `space`.
 ///
 /// # Errors
-/// The receiver's card must tell its key and table. The sender's is needed
+/// The receiver's card must report its key and table. The sender's is needed
 /// only for `acknowledgement_queues`.
 pub fn steer(
     request: &Request,
@@ -312,7 +312,7 @@ pub fn steer(
     check_members(request)?;
     if matches!(nic.rss.as_ref().and_then(|rss| rss.hash_function.as_deref()), Some("xor")) {
         notes.push(
-            "the card folds by XOR, whose details its vendor does not publish: believe the queue counters"
+            "the card folds by XOR, whose details its vendor does not publish: rely on the queue counters"
                 .to_owned(),
         );
     }
@@ -361,19 +361,19 @@ pub fn steer(
     })
 }
 
-/// Where acknowledgements land at the sender. It need not tell unless a queue
-/// is asked for.
+/// Receive queues of acknowledgements at the sender. It need not report them unless a queue
+/// is requested.
 fn acknowledgements(
     request: &Request,
     tuple: Tuple,
     sender: Option<&Nic>,
     notes: &mut Vec<String>,
 ) -> Result<Option<Receiving>, SteeringError> {
-    let asked = !request.acknowledgement_queues.is_empty();
+    let required = !request.acknowledgement_queues.is_empty();
     let Some(nic) = sender else {
-        if asked {
+        if required {
             let message =
-                "acknowledgement queues are asked for, but the sender's interface is not known: name it";
+                "acknowledgement queues are requested, but the sender's interface is not known: name it";
             return Err(SteeringError::Request(message.to_owned()));
         }
         return Ok(None);
@@ -383,7 +383,7 @@ fn acknowledgements(
             replies.check(&request.acknowledgement_queues)?;
             Ok(Some(replies))
         }
-        Err(error) if asked => Err(error),
+        Err(error) if required => Err(error),
         Err(error) => {
             notes.push(format!("acknowledgements at the sender: {error}"));
             Ok(None)
@@ -396,7 +396,7 @@ fn check_members(request: &Request) -> Result<(), SteeringError> {
         if request.members.is_empty() {
             return Ok(());
         }
-        let message = "path members are asked for, but not how a path is chosen: describe it";
+        let message = "path members are requested, but not how a path is chosen: describe it";
         return Err(SteeringError::Request(message.to_owned()));
     };
     let Some(count) = path.member_count() else { return Ok(()) };
@@ -425,12 +425,12 @@ pub fn queue_core(host: &HostReport, nic: &Nic, queue: u32) -> Option<u32> {
     }
 }
 
-/// Port that steered flows connect to when none is asked for: it must be
+/// Port that steered flows connect to when none is requested: it must be
 /// known before the receiver listens.
 pub const DEFAULT_PORT: u16 = 5201;
 
 /// The interface that packets for an address of a host are received on: the
-/// one named, or `lo`, or the only one that is up and tells its key, or the
+/// one named, or `lo`, or the only one that is up and reports its key, or the
 /// only one that is up.
 pub fn receiving_interface<'a>(
     host: &'a HostReport,
@@ -445,8 +445,8 @@ pub fn receiving_interface<'a>(
         .iter()
         .filter(|nic| nic.name != "lo" && nic.operational_state.as_deref() != Some("down"))
         .collect();
-    let telling: Vec<&Nic> = up.iter().copied().filter(|nic| nic.rss.is_some()).collect();
-    match (telling.as_slice(), up.as_slice()) {
+    let with_key: Vec<&Nic> = up.iter().copied().filter(|nic| nic.rss.is_some()).collect();
+    match (with_key.as_slice(), up.as_slice()) {
         ([nic], _) | ([], [nic]) => Ok(nic),
         ([], []) => Err(PlaceError::WhichInterface {
             host: host_name(host),

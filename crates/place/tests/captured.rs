@@ -59,7 +59,7 @@ fn the_8_core_server_ranks_as_its_pin_matrix() {
 }
 
 /// "receiving, other node of the same package loses 4 Gb/s"; a node two hops
-/// away stands behind it.
+/// away is behind it.
 #[test]
 fn the_48_core_server_ranks_as_its_pin_row() {
     let (_, host) = fixture("magny-cours-igb");
@@ -113,7 +113,7 @@ fn the_several_queues_of_igb_are_placed() {
     assert!(steps.iter().all(|step| !step.reason.is_empty()));
 }
 
-/// A table that somebody set comes before the channels that it names, and is
+/// A table set by hand comes before the channels that it names, and is
 /// read back in `current`.
 #[test]
 fn a_table_that_somebody_set_is_narrowed_before_the_channels_are_lowered() {
@@ -143,7 +143,7 @@ fn a_table_that_somebody_set_is_narrowed_before_the_channels_are_lowered() {
 /// for each bit that is set, the 32 bits of the key from its place on.
 fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1;
-    let window = |at: usize| (at..at + 32).fold(0, |word, at| word << 1 | u32::from(bit(key, at)));
+    let window = |at: usize| (at..at + 32).fold(0, |bits, at| bits << 1 | u32::from(bit(key, at)));
     (0..8 * input.len()).filter(|at| bit(input, *at) == 1).fold(0, |hash, at| hash ^ window(at))
 }
 
@@ -169,7 +169,7 @@ fn printed_queue(printed: &str, source: SocketAddr, destination: SocketAddr) -> 
 /// A card of Debian 12 with an uneven table (`ethtool -X eth2 weight 3 2 1 1`):
 /// the ports land on the queues that were requested.
 #[test]
-fn ports_of_an_uneven_table_land_where_ethtool_says() {
+fn ports_of_an_uneven_table_land_on_the_queues_of_ethtool() {
     let (root, host) = fixture("debian-12-virtio-rss");
     let printed = root.read("extra/ethtool_x_eth2.txt").unwrap();
     let nic = host.nics.iter().find(|nic| nic.name == "eth2").unwrap();
@@ -217,7 +217,7 @@ fn a_crowd_shares_readers_and_not_interrupt_cores() {
     }
 }
 
-/// One receive queue, no node: spread in software, and said so.
+/// One receive queue, no node: distributed in software, and reported.
 #[test]
 fn virtio_falls_back_to_rps() {
     let (root, host) = fixture("magny-cours-igb");
@@ -311,7 +311,7 @@ fn cores_that_may_not_be_used_are_named() {
 }
 
 #[test]
-fn a_node_that_is_not_told_is_not_guessed() {
+fn an_unreported_node_is_not_guessed() {
     let mut host = hand_made();
     host.nics[0] = Nic { name: "eth0".to_owned(), ..Nic::default() };
     let ranking = rank(&host, "eth0", Some(2)).unwrap();

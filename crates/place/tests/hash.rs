@@ -86,7 +86,7 @@ fn a_mapped_address_is_an_ipv4_address() {
 }
 
 /// Woo and Park, "Scalable TCP Session Monitoring with Symmetric RSS", 2012:
-/// a key that repeats 0x6d5a hashes both directions alike.
+/// a key that repeats 0x6d5a hashes both directions equally.
 #[test]
 fn the_repeated_key_is_symmetric() {
     let hash = with(parse_key(&"6d5a".repeat(20)).unwrap(), Fields::AddressesAndPorts);
@@ -206,8 +206,8 @@ proptest! {
         prop_assert_eq!(hash.of(tuple), hash.of(tuple.reversed()));
     }
 
-    /// Words per half of the port give what the whole hash gives, whatever the
-    /// function and wherever the port stands.
+    /// The entries per half of the port give the value of the whole hash, whatever the
+    /// function and wherever the port is.
     #[test]
     fn one_xor_per_port_is_enough(
         key in prop::collection::vec(any::<u8>(), 52..=52), ends in addresses(), transform in transforms(),
@@ -216,14 +216,14 @@ proptest! {
         let tuple = Tuple { source: ends.0, destination: ends.1 };
         let hash = Hash { function: HashFunction::Toeplitz(key), transform, fields: Fields::AddressesAndPorts };
         let there = |port| { let mut tuple = tuple; tuple.source.set_port(port); hash.of(tuple) };
-        let back = |port| { let mut tuple = tuple.reversed(); tuple.destination.set_port(port); hash.of(tuple) };
+        let reply = |port| { let mut tuple = tuple.reversed(); tuple.destination.set_port(port); hash.of(tuple) };
         prop_assert_eq!(Landing::affine(there, Reduction::Modulo(128)).hash(port), Some(there(port)));
-        prop_assert_eq!(Landing::affine(back, Reduction::Modulo(128)).hash(port), Some(back(port)));
+        prop_assert_eq!(Landing::affine(reply, Reduction::Modulo(128)).hash(port), Some(reply(port)));
         let crc = PathHash::Crc32 { member_count: members }.landing(tuple);
         prop_assert!(crc.of(port).is_some_and(|member| member < members));
     }
 
-    /// What is found really hashes to the queues wanted, by the test's own arithmetic.
+    /// A found port really hashes to the wanted queue, by the test's own arithmetic.
     #[test]
     fn a_found_port_hashes_to_its_queues(
         keys in prop::collection::vec(any::<u8>(), 80..=80), ends in addresses(),

@@ -7,7 +7,7 @@ use clearstream_place::{hash::Tuple, path::PathHash};
 
 const PORTS: std::ops::Range<u16> = 40_000..40_200;
 
-/// Asks the kernel, in a network namespace of its own that ends with the
+/// Queries the kernel, in a network namespace of its own that ends with the
 /// command, for the next hop of each port (`ip route get ... sport`).
 fn chosen_by_the_kernel(version: &str, seed: u32, weights: [u32; 2]) -> Vec<u32> {
     let (source, destination, prefix) = match version {
@@ -15,7 +15,7 @@ fn chosen_by_the_kernel(version: &str, seed: u32, weights: [u32; 2]) -> Vec<u32>
         _ => ("2001:db8:1::1", "2001:db8:2::2", 64),
     };
     let family = if version == "-4" { "ipv4" } else { "ipv6" };
-    let asked: String = PORTS
+    let queries: String = PORTS
         .map(|port| format!("route get {destination} from {source} ipproto tcp sport {port} dport 5201\n"))
         .collect();
     let script = format!(
@@ -48,11 +48,12 @@ fn chosen_by_the_kernel(version: &str, seed: u32, weights: [u32; 2]) -> Vec<u32>
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    std::io::Write::write_all(&mut child.stdin.take().unwrap(), asked.as_bytes()).unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), queries.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    said.lines()
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{output_text}{}", String::from_utf8_lossy(&output.stderr));
+    output_text
+        .lines()
         .filter(|line| line.contains(" dev v"))
         .map(|line| if line.contains(" dev v0 ") { 0 } else { 1 })
         .collect()

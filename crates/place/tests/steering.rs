@@ -1,4 +1,4 @@
-//! Steering between described hosts, and what is said where it cannot be.
+//! Steering between described hosts, and the errors where it is impossible.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ fn reserved_and_taken_ports_are_left_out() {
 
 /// Each refusal names what to do about it.
 #[test]
-fn what_is_in_the_way_is_named() {
+fn obstacles_are_named() {
     let change = |change: fn(&mut Rss)| {
         let mut nic = nic(8);
         change(nic.rss.as_mut().unwrap());
@@ -135,9 +135,9 @@ fn what_is_in_the_way_is_named() {
         (change(|rss| drop(rss.fields.insert("tcp4".to_owned(), "sd".to_owned()))), "rx-flow-hash tcp4 sdfn"),
         (nic(1), "one queue"),
     ];
-    for (nic, word) in cases {
+    for (nic, hint) in cases {
         let message = steer(&request(), (&host(&nic), &nic), None, &mut space()).unwrap_err().to_string();
-        assert!(message.contains(word) && message.starts_with("eth0"), "{word}: {message}");
+        assert!(message.contains(hint) && message.starts_with("eth0"), "{hint}: {message}");
     }
     let nic = nic(8);
     let host = host(&nic);
@@ -154,10 +154,10 @@ fn what_is_in_the_way_is_named() {
 }
 
 #[test]
-fn landing_is_proven_or_said_not_to_be() {
+fn landing_is_proven_or_reported_as_unproven() {
     let mut nic = nic(8);
     let host = host(&nic);
-    let asked = |queue: u32| SteeredFlow {
+    let requested = |queue: u32| SteeredFlow {
         flow: 0,
         source_port: 40_000,
         receive_queue: Some(queue),
@@ -168,25 +168,25 @@ fn landing_is_proven_or_said_not_to_be() {
         tried_count: 1,
     };
     let on = |core| Seen { core: Some(core), napi_id: None };
-    let right = landed(&asked(3), on(3), &host, &nic);
+    let right = landed(&requested(3), on(3), &host, &nic);
     assert_eq!((right.confirmed, right.effective_queue), (Some(true), Some(3)));
-    let wrong = landed(&asked(3), on(4), &host, &nic);
+    let wrong = landed(&requested(3), on(4), &host, &nic);
     assert_eq!((wrong.confirmed, wrong.effective_queue), (Some(false), Some(4)));
     // Queues 6 and 7 share core 6: the core proves nothing for them, and refutes others.
-    assert_eq!(landed(&asked(7), on(6), &host, &nic).confirmed, None);
-    assert_eq!(landed(&asked(3), on(6), &host, &nic).confirmed, Some(false));
+    assert_eq!(landed(&requested(7), on(6), &host, &nic).confirmed, None);
+    assert_eq!(landed(&requested(3), on(6), &host, &nic).confirmed, Some(false));
     // No queue's interrupt goes there.
-    assert_eq!(landed(&asked(3), on(40), &host, &nic).confirmed, Some(false));
-    assert_eq!(landed(&asked(3), Seen::default(), &host, &nic).confirmed, None);
+    assert_eq!(landed(&requested(3), on(40), &host, &nic).confirmed, Some(false));
+    assert_eq!(landed(&requested(3), Seen::default(), &host, &nic).confirmed, None);
     nic.receive_napi = BTreeMap::from([(6, 8206), (7, 8207)]);
-    let napi = landed(&asked(7), Seen { core: Some(6), napi_id: Some(8207) }, &host, &nic);
+    let napi = landed(&requested(7), Seen { core: Some(6), napi_id: Some(8207) }, &host, &nic);
     assert_eq!((napi.confirmed, napi.effective_queue), (Some(true), Some(7)));
 }
 
 /// Weights, a queue without entries, a size that is no power of two, and
 /// entries of queues that are gone: no flow is steered to what gets no packet.
 #[test]
-fn uneven_tables_are_steered_by_what_they_say() {
+fn uneven_tables_are_steered_by_their_entries() {
     let mut nic = nic(8);
     let rss = nic.rss.as_mut().unwrap();
     // 100 entries: most to queue 0, none to 1, some to 2 and 3, the rest to 6.

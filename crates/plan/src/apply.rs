@@ -44,9 +44,14 @@ pub fn read(settings: &[Setting], options: &Options) -> Result<Values, PlanError
     Ok(values)
 }
 
-/// Refuses a plan that names a setting which is not permitted; nothing is read.
+/// Refuses a plan that names a setting, or gives it a value, which is not
+/// permitted; no setting is read.
 pub fn check_settings(plan: &Plan, options: &Options) -> Result<(), PlanError> {
-    plan.steps.iter().try_for_each(|step| options.check_named(&step.setting))
+    plan.steps.iter().try_for_each(|step| options.check_named(&step.setting))?;
+    plan.steps.iter().try_for_each(|step| match &step.desired {
+        Some(value) => options.check_given(&step.setting, value),
+        None => Ok(()),
+    })
 }
 
 /// Applies a plan in the order of its steps, all or nothing. Steps whose
@@ -57,8 +62,8 @@ pub fn apply(plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
 }
 
 /// Applies the [plan back](crate::plan_back) of a journal, with a journal of its
-/// own: reverted, it puts the first one's changes in force again;
-/// [confirmed](crate::confirm), the first one is reverted.
+/// own: reverted, it puts the first one's changes in effect again;
+/// [confirmed](crate::confirm()), the first one is reverted.
 pub fn apply_back(plan: &Plan, journal: &str, options: &Options) -> Result<Applied, PlanError> {
     carry_out(plan, Some(journal.to_owned()), options)
 }
@@ -132,7 +137,7 @@ fn check_fits(plan: &Plan, here: &Identity) -> Result<(), PlanError> {
     }
 }
 
-/// On top of a half-made change nothing could be told apart later.
+/// On top of a half-made change nothing could be distinguished later.
 fn refuse_interrupted(options: &Options, here: &Identity) -> Result<(), PlanError> {
     for name in folder::names(&options.journals)? {
         // A damaged journal of another time does not stop this host from being changed.
@@ -227,7 +232,7 @@ fn undo(
 
 /// The same when the journal itself cannot be written: without marks.
 fn undo_unwritten(journal: &mut Journal, error: PlanError, options: &Options) -> Result<(), PlanError> {
-    match restore::put_back(journal, options, |_, _| Ok(())) {
+    match restore::restore_settings(journal, options, |_, _| Ok(())) {
         Ok(_) => Err(PlanError::JournalFailed { source: Box::new(error) }),
         Err(inner) => Err(not_restored(journal, error.to_string(), inner)),
     }

@@ -1,6 +1,6 @@
 //! What a controller calls at an agent to change its host. The agent refuses what
-//! would cut the connection and what belongs to no family of settings; that is
-//! served by the command, which knows routing.
+//! would cut the connection and what belongs to no family of settings
+//! ([`Plans`](crate::Plans) serves them).
 
 use clearstream_control::{Call, Done};
 use clearstream_schema::{
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Reads settings; those that are not there are left out of the reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
-    /// Which.
+    /// The settings.
     pub settings: Vec<Setting>,
 }
 
@@ -29,7 +29,9 @@ pub struct Values {
     pub values: Vec<(Setting, String)>,
 }
 
-/// Applies a plan; all or nothing.
+/// Applies a plan; all or nothing. It is kept when the agent has a further request
+/// of the session, or its [end in order](clearstream_control::Shutdown), after the
+/// reply; a session that ends before, as one that the change cuts, takes it along.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Apply {
     /// The plan.

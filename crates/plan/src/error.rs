@@ -1,17 +1,17 @@
 //! What can go wrong, one line each.
 
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, io, path::PathBuf, time::Duration};
 
 use clearstream_netlink::{NetlinkError, ethtool::EthtoolError};
 use clearstream_schema::plan::Setting;
 
-use crate::apply::ABSENT;
+use crate::{Danger, apply::ABSENT};
 
 /// One setting that could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[error("{setting}: {fault}")]
 pub struct SettingError {
-    /// Which.
+    /// The setting.
     pub setting: Setting,
     /// What is wrong.
     #[source]
@@ -39,6 +39,14 @@ pub enum Fault {
          tables; docs/guide/plans.md lists them): on that host, `--allow-any-setting` allows more"
     )]
     OutsideFamilies,
+    /// Writing it would make the kernel load a module.
+    #[error(
+        "would load the kernel module {module}, and over TLS none is loaded: `modprobe {module}` on that host adds it"
+    )]
+    NotLoaded {
+        /// The module.
+        module: String,
+    },
     /// The name or the value is invalid.
     #[error("{reason}")]
     Invalid {
@@ -107,7 +115,7 @@ impl SettingError {
 /// A live value that is neither what the journal wrote nor what it found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Which.
+    /// The setting.
     pub setting: Setting,
     /// What is there; absent when nothing is.
     pub live: Option<String>,
@@ -156,23 +164,23 @@ pub enum PlanError {
     /// The plan names a setting twice.
     #[error("{setting} is in the plan twice: keep one step")]
     Twice {
-        /// Which.
+        /// The setting.
         setting: Setting,
     },
     /// Checked before anything was changed.
     #[error("nothing was changed: {0}")]
     Unfit(#[source] SettingError),
-    /// A step failed; everything was put back.
+    /// A step failed; everything was restored.
     #[error("step {step} failed and everything is as before: {source}")]
     StepFailed {
         /// Counted from 1.
         step: usize,
-        /// Why.
+        /// Cause.
         source: SettingError,
     },
     /// Something failed and putting back failed too.
     #[error(
-        "{reason}; putting back failed as well: {source}; journal {journal} keeps the old values: remove the cause, then run `tune recover`"
+        "{reason}; putting back failed as well: {source}; journal {journal} keeps the old values: remove the cause, then run `clearstream plan recover`"
     )]
     NotRestored {
         /// What had failed first.
@@ -183,16 +191,16 @@ pub enum PlanError {
         source: Box<SettingError>,
     },
     /// Live values are neither ours nor the old ones.
-    #[error("journal {journal}: nothing was put back: {}; --force puts the old values back anyway", join(.conflicts))]
+    #[error("journal {journal}: nothing was restored: {}; --force restores the old values anyway", join(.conflicts))]
     Conflicts {
         /// The journal.
         journal: String,
-        /// Which.
+        /// Each conflict.
         conflicts: Vec<Conflict>,
     },
     /// The journal was written in an earlier life of the host.
     #[error(
-        "journal {journal}: the host was booted since, so what it changed is gone already; nothing to put back"
+        "journal {journal}: the host was booted since, so what it changed is gone already; nothing to restore"
     )]
     Booted {
         /// The journal.
@@ -213,13 +221,13 @@ pub enum PlanError {
         journal: String,
     },
     /// An earlier apply or revert did not end.
-    #[error("journal {journal} was interrupted: run `tune recover` first")]
+    #[error("journal {journal} was interrupted: run `clearstream plan recover` first")]
     Interrupted {
         /// The journal.
         journal: String,
     },
     /// No journal of that name.
-    #[error("there is no journal \"{journal}\" in {}: `tune history` lists them", .folder.display())]
+    #[error("there is no journal \"{journal}\" in {}: `clearstream plan history` lists them", .folder.display())]
     NoJournal {
         /// Name.
         journal: String,
@@ -250,10 +258,10 @@ pub enum PlanError {
         /// What the system said.
         source: io::Error,
     },
-    /// The journal could not be continued, so everything was put back.
+    /// The journal could not be continued, so everything was restored.
     #[error("the journal could not be written and everything is as before: {source}")]
     JournalFailed {
-        /// Why.
+        /// Cause.
         source: Box<PlanError>,
     },
     /// There is no folder for journals.
@@ -273,8 +281,65 @@ pub enum PlanError {
         /// What the system said.
         source: io::Error,
     },
+    /// It would cut or change a guarded path.
+    #[error("nothing was changed: {}; {remedy}", join(.dangers))]
+    Dangerous {
+        /// Predicted effects.
+        dangers: Vec<Danger>,
+        /// Suggested correction.
+        remedy: &'static str,
+    },
+    /// A guarded path was lost after applying.
+    #[error("everything was restored: {lost}")]
+    Lost {
+        /// The path.
+        lost: String,
+    },
+    /// A guarded path was lost after reverting.
+    #[error("everything was restored, but {lost}")]
+    LostByRevert {
+        /// The path.
+        lost: String,
+    },
+    /// The routing state could not be read.
+    #[error(transparent)]
+    Netlink(NetlinkError),
+    /// The guardian process.
+    #[error("cannot start the guardian: {source}")]
+    Guardian {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// An earlier plan still waits for confirmation.
+    #[error(
+        "journal {journal} waits for confirmation, {:.0} s left: run clearstream plan confirm, or plan revert",
+        .left.as_secs_f64()
+    )]
+    Unconfirmed {
+        /// Its journal.
+        journal: String,
+        /// Time that is left.
+        left: Duration,
+    },
+    /// No plan waits for confirmation.
+    #[error(
+        "nothing waits for confirmation here: it was confirmed or restored, applied without --confirm-within, or there was nothing to change"
+    )]
+    NothingToConfirm,
+    /// Confirmed after the deadline.
+    #[error("too late: journal {journal} was restored")]
+    TooLate {
+        /// Its journal.
+        journal: String,
+    },
+    /// A change that this session does not test.
+    #[error("journal {journal} is not under test in this session")]
+    NotUnderTest {
+        /// Its journal.
+        journal: String,
+    },
 }
 
-fn join(conflicts: &[Conflict]) -> String {
-    conflicts.iter().map(Conflict::to_string).collect::<Vec<_>>().join("; ")
+fn join(all: &[impl fmt::Display]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -17,6 +17,9 @@ pub enum Permitted {
     Families,
     /// Everything is within the families: reading and restoring too. For an agent.
     FamiliesOnly,
+    /// The same, and no value makes the kernel load a module. For a controller
+    /// that came over TLS.
+    FamiliesLoaded,
     /// Any setting: the operator has allowed it for this plan.
     Any,
 }
@@ -27,8 +30,9 @@ const NETWORK: [&str; 7] = ["core", "ipv4", "ipv6", "mptcp", "netfilter", "bridg
 /// Sysctls of the network that are not for plans: secrets, the compiler of BPF
 /// programs, names of log back ends, rights of users (ip-sysctl.rst,
 /// admin-guide/sysctl/net.rst, nf_conntrack-sysctl.rst).
-const REFUSED: [&str; 7] = [
+const REFUSED: [&str; 8] = [
     "bpf_jit_",
+    "netdev_rss_key",
     "nf_log",
     "tcp_fastopen_key",
     "stable_secret",
@@ -189,6 +193,7 @@ mod tests {
             "net.ipv4.ip_unprivileged_port_start",
             "net.ipv4.ping_group_range",
             "net.netfilter.nf_log.2",
+            "net.core.netdev_rss_key",
             "net/../kernel/core_pattern",
             "net/ipv4/../../kernel/core_pattern",
             "net.ipv4.//.//.kernel.core_pattern",

@@ -20,10 +20,10 @@ use crate::{
 
 const EXTENSION: &str = "jsonl";
 /// A child that is being started holds every lock of its parent until it runs
-/// its own program, so the lock is asked for a few times.
+/// its own program, so the lock is tried a few times.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
-/// Where journals are unless told otherwise, see [`crate::Options::live`].
+/// Where journals are unless specified otherwise, see [`crate::Options::live`].
 pub(crate) fn usual() -> Result<PathBuf, PlanError> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(folder) = set("CLEARSTREAM_PLANS") {

@@ -14,7 +14,7 @@ use clearstream_schema::plan::{LinkAttribute, Setting};
 use crate::{
     Fault, Identity, Namespace, PlanError, SettingError, Target,
     files::{self, Files},
-    netfilter, qdisc, routing,
+    modules, netfilter, qdisc, routing,
 };
 
 /// A host whose settings are read and written.
@@ -163,11 +163,15 @@ impl Target for Host {
             }
             Setting::Sysctl(_) | Setting::File(_) => {}
         }
-        // CAP_NET_ADMIN is what netlink asks for.
+        // CAP_NET_ADMIN is what netlink requires.
         if rustix::process::geteuid().is_root() {
             return Ok(());
         }
         Err(Fault::NotPermitted.of(setting))
+    }
+
+    fn check_loaded(&self, setting: &Setting, value: &str) -> Result<(), SettingError> {
+        modules::check(&self.files, setting, value)
     }
 
     fn identity(&self) -> Result<Identity, PlanError> {
@@ -252,7 +256,7 @@ fn number(setting: &Setting, value: &str) -> Result<u32, SettingError> {
         .map_err(|_| Fault::Invalid { reason: format!("\"{value}\" is not a whole number") }.of(setting))
 }
 
-/// The discipline that a text asks for; `None` is the kernel's default.
+/// The discipline that a text requests; `None` is the kernel's default.
 fn wanted(setting: &Setting, value: &str) -> Result<Option<Discipline>, SettingError> {
     if qdisc::is_default(value) {
         return Ok(None);

@@ -48,7 +48,7 @@ pub(crate) struct Change {
     /// Absent where it is taken away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) new: Option<String>,
-    /// For the person who asks later whether it is in force.
+    /// For the person who asks later whether it is in effect.
     #[serde(default = "at_once")]
     pub(crate) effect: Effect,
 }

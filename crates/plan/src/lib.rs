@@ -5,41 +5,46 @@
 //! text, so there is one way to change anything: note the text that is there,
 //! write the new one, read it back. The journal is on disk before the first
 //! change; [`recover`] ends whatever was interrupted in the state before or
-//! the state after, never between.
+//! the state after, never between. [`Guarded`] is the only path for operators and
+//! agents: with a guard of the connections by which the host is controlled, a
+//! guardian process, and confirm-within.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod apply;
 pub mod calls;
+mod confirm;
 mod effective;
 mod error;
 mod families;
 mod files;
 mod folder;
+mod guard;
 mod host;
 mod journal;
 mod meaning;
+mod modules;
 mod netfilter;
 mod pending;
 mod qdisc;
 mod remote;
-mod render;
 mod restore;
 mod revert;
 mod routing;
+mod service;
 mod target;
-mod trial;
 mod verify;
 
 pub use apply::{Applied, apply, apply_back, check_settings, read};
+pub use confirm::{Confirmed, Unconfirmed, await_confirmation, confirm, confirm_newest, expire, unconfirmed};
 pub use error::{Conflict, Fault, PlanError, SettingError};
 pub use families::Permitted;
+pub use guard::{Danger, Guard, Guarded, Snapshot, guard_over, settle};
 pub use host::Host;
 pub use meaning::same;
 pub use pending::{Test, begin_test, is_under_test};
 pub use remote::failure;
-pub use render::{File, Format, LeftOut, Rendered, render};
 pub use revert::{Reverted, history, plan_back, plan_of, recover, revert};
+pub use service::Plans;
 pub use target::{Event, Identity, Namespace, OnEvent, Options, Target};
-pub use trial::{Confirmed, Trial, begin_trial, confirm, expire, trials};
 pub use verify::verify;

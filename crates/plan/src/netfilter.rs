@@ -6,7 +6,10 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use clearstream_schema::plan::Setting;
+use clearstream_schema::{
+    plan::Setting,
+    routing::table::{TableError, TableText},
+};
 
 use crate::{Fault, SettingError};
 
@@ -16,7 +19,7 @@ const PROGRAM: &str = "nft";
 pub(crate) fn read(setting: &Setting, name: &str) -> Result<Option<String>, SettingError> {
     check_name(setting, name)?;
     match run(setting, &["list", "table", "inet", name], "") {
-        Ok(shown) => Ok(Some(one_line(&String::from_utf8_lossy(&shown.stdout)))),
+        Ok(shown) => Ok(Some(TableText::shown(&String::from_utf8_lossy(&shown.stdout)).to_string())),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(error),
     }
@@ -31,7 +34,7 @@ fn is_absent(error: &SettingError) -> bool {
 /// the other (nft(8), a file is one transaction).
 pub(crate) fn write(setting: &Setting, name: &str, text: &str) -> Result<(), SettingError> {
     check_name(setting, name)?;
-    check_text(setting, text)?;
+    let text = read_text(setting, text)?;
     let empty = format!("table inet {name} {{ }}\ndelete table inet {name}\n");
     run(setting, &["-f", "-"], &format!("{empty}table inet {name} {{ {text}\n}}\n")).map(|_| ())
 }
@@ -45,7 +48,7 @@ pub(crate) fn remove(setting: &Setting, name: &str) -> Result<(), SettingError> 
 /// Fails for a name or text that is not one table, or when the program is not there.
 pub(crate) fn check(setting: &Setting, name: &str, text: &str) -> Result<(), SettingError> {
     check_name(setting, name)?;
-    check_text(setting, text)?;
+    let text = read_text(setting, text)?;
     let empty = format!("table inet {name} {{ }}\n");
     run(setting, &["-c", "-f", "-"], &format!("{empty}table inet {name} {{ {text}\n}}\n")).map(|_| ())
 }
@@ -61,41 +64,9 @@ fn check_name(setting: &Setting, name: &str) -> Result<(), SettingError> {
     Err(Fault::Invalid { reason }.of(setting))
 }
 
-/// Statements that read files or define variables (nft(8), INPUT FILE FORMATS).
-const DIRECTIVES: [&str; 4] = ["include", "define", "redefine", "undefine"];
-
-/// Fails for a text that is not the inside of one table: one that closes it and
-/// goes on, hides braces in strings or comments, or reads a file.
-fn check_text(setting: &Setting, text: &str) -> Result<(), SettingError> {
-    let invalid = |reason: &str| Err(Fault::Invalid { reason: reason.to_owned() }.of(setting));
-    let (mut depth, mut quoted) = (0i32, false);
-    for letter in text.chars() {
-        match letter {
-            '"' => quoted = !quoted,
-            '{' | '}' | ';' if quoted => return invalid("braces and semicolons do not stand in quotes here"),
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            '#' | '$' | '\\' | '`' => {
-                return invalid("the text of a table has no \"#\", \"$\", \"\\\" and \"`\"");
-            }
-            letter if letter.is_control() => return invalid("the text of a table is one line"),
-            _ => {}
-        }
-        if depth < 0 {
-            return invalid("it closes more braces than it opens");
-        }
-    }
-    if depth != 0 {
-        return invalid("it opens more braces than it closes");
-    }
-    if quoted {
-        return invalid("it ends inside of quotes");
-    }
-    let words = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != '-';
-    match text.split(words).any(|word| DIRECTIVES.contains(&word)) {
-        true => invalid("the text of a table includes no file and defines no variable"),
-        false => Ok(()),
-    }
+/// Fails for a text that is not the content of one table.
+fn read_text(setting: &Setting, text: &str) -> Result<TableText, SettingError> {
+    text.parse().map_err(|error: TableError| Fault::Invalid { reason: error.to_string() }.of(setting))
 }
 
 fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, SettingError> {
@@ -130,48 +101,12 @@ fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, Set
     Err(Fault::Rejected { value, source: std::io::Error::other(said) }.of(setting))
 }
 
-/// The inside of a table as the program shows it, on one line.
-fn one_line(shown: &str) -> String {
-    let lines: Vec<&str> = shown.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let inside = lines.get(1..lines.len().saturating_sub(1)).unwrap_or_default();
-    let mut text = String::new();
-    for line in inside {
-        text.push_str(line);
-        // A block ends with its line; on one line it needs a semicolon too.
-        text.push_str(if line.ends_with(['{', ';']) { " " } else { "; " });
-    }
-    text.trim_end().to_owned()
-}
-
-/// Whether two texts of a table say the same: versions of the program differ in
-/// blanks, quotes, the names of priorities and the spelling of numbers.
+/// Whether two texts of a table have the same meaning.
 pub(crate) fn same(wanted: &str, live: &str) -> bool {
-    words(wanted) == words(live)
-}
-
-fn words(text: &str) -> Vec<String> {
-    let spaced = text.replace('{', " { ").replace('}', " } ").replace([';', ',', '"'], " ");
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut plain = Vec::new();
-    let mut rest = words.iter().peekable();
-    while let Some(word) = rest.next() {
-        // What a chain does unless told otherwise.
-        if *word == "policy" && rest.peek() == Some(&&"accept") {
-            rest.next();
-            continue;
-        }
-        plain.push(match *word {
-            // nft(8), standard priority names.
-            "raw" => "-300".to_owned(),
-            "mangle" => "-150".to_owned(),
-            "filter" if plain.last().is_some_and(|last: &String| last == "priority") => "0".to_owned(),
-            word => match word.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16)) {
-                Some(Ok(number)) => number.to_string(),
-                _ => word.to_owned(),
-            },
-        });
+    match (wanted.parse::<TableText>(), live.parse::<TableText>()) {
+        (Ok(wanted), Ok(live)) => wanted == live,
+        _ => false,
     }
-    plain
 }
 
 #[cfg(test)]
@@ -209,27 +144,5 @@ mod tests {
                 assert!(matches!(*result.unwrap_err().fault, Fault::Invalid { .. }), "{text:?}");
             }
         }
-        let ours = "chain arrive { type filter hook prerouting priority mangle; policy accept; iifname \"eth0\" \
-                    ct state new ether saddr 02:00:00:00:00:01 ct mark set 0x1b59 comment \"gw1\"; };";
-        assert!(check_text(&setting, ours).is_ok());
-    }
-
-    /// As nft 1.0.6 shows a table that was given on one line.
-    #[test]
-    fn one_table_in_two_spellings() {
-        let shown = "table inet marks {\n\tchain output {\n\t\ttype route hook output priority mangle; \
-                     policy accept;\n\t\tct mark != 0x00000000 meta mark set ct mark\n\t}\n}\n";
-        let line = one_line(shown);
-        assert_eq!(
-            line,
-            "chain output { type route hook output priority mangle; policy accept; \
-             ct mark != 0x00000000 meta mark set ct mark; };"
-        );
-        assert!(same(
-            "chain output { type route hook output priority -150; ct mark != 0 meta mark set ct mark }",
-            &line
-        ));
-        assert!(!same("chain output { type route hook output priority mangle; }", &line));
-        assert!(same("ct mark { 0x1b59, 0x1b5a } accept", "ct mark { 0x00001b59, 0x00001b5a } accept"));
     }
 }

@@ -1,6 +1,6 @@
-//! Changes under test: applied, and restored when whoever tests them is gone. A
+//! Changes under test: applied, and restored when anyone who tests them is gone. A
 //! file beside the journal says so and its tester holds a lock on it, which the
-//! kernel releases with the process; whoever gets the lock restores the change.
+//! kernel releases with the process; anyone who gets the lock restores the change.
 
 use std::{
     fs::{File, OpenOptions},
@@ -13,10 +13,10 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     Options, PlanError, Reverted,
+    confirm::remove,
     folder::{self, Locked},
     journal::{storage, sync_folder_of},
     restore::restore,
-    trial::remove,
 };
 
 const EXTENSION: &str = "test";

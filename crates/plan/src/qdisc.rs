@@ -2,18 +2,13 @@
 //! the kernel made by itself and makes again when ours is deleted.
 
 use clearstream_netlink::{Discipline, Root};
+use clearstream_schema::plan::DEFAULT_QDISC;
+pub(crate) use clearstream_schema::plan::is_default_qdisc as is_default;
 
-const DEFAULT: &str = "default ";
-
-/// The text of what is in force.
+/// The text of what is in effect.
 pub(crate) fn text(root: &Root) -> String {
-    let before = if root.is_default { DEFAULT } else { "" };
+    let before = if root.is_default { DEFAULT_QDISC } else { "" };
     format!("{before}{}", root.text)
-}
-
-/// The text names a qdisc that the kernel makes by itself.
-pub(crate) fn is_default(text: &str) -> bool {
-    text.starts_with(DEFAULT)
 }
 
 /// Whether `live` is as `wanted` asks: the same kind, and every parameter that
@@ -24,7 +19,7 @@ pub(crate) fn same(wanted: &str, live: &str) -> bool {
     if is_default(wanted) {
         return is_default(live);
     }
-    let live = live.strip_prefix(DEFAULT).unwrap_or(live);
+    let live = live.strip_prefix(DEFAULT_QDISC).unwrap_or(live);
     match (wanted.parse::<Discipline>(), live.parse::<Discipline>()) {
         (Ok(wanted), Ok(live)) => live.has(&wanted),
         _ => wanted == live,

@@ -1,10 +1,10 @@
-//! What a controller is told of errors.
+//! What is reported to a controller of errors.
 
 use clearstream_schema::control::{Failure, FailureKind};
 
 use crate::PlanError;
 
-/// An error as a controller is told of it.
+/// An error as it is reported to a controller.
 pub fn failure(error: &PlanError) -> Failure {
     Failure { kind: kind(error), message: error.to_string() }
 }
@@ -19,6 +19,9 @@ fn kind(error: &PlanError) -> FailureKind {
         | PlanError::Storage { .. }
         | PlanError::JournalFailed { .. }
         | PlanError::Identity { .. }
+        | PlanError::LostByRevert { .. }
+        | PlanError::Netlink(_)
+        | PlanError::Guardian { .. }
         | PlanError::Connection { .. } => FailureKind::Internal,
         _ => FailureKind::Invalid,
     }

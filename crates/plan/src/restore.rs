@@ -5,11 +5,11 @@ use clearstream_schema::plan::{JournalState, Setting};
 use crate::{
     Conflict, Event, Fault, Options, PlanError,
     apply::{ABSENT, write_and_read},
+    confirm,
     journal::{Change, Journal, Mark},
     meaning::alike,
     pending,
     qdisc::is_default,
-    trial,
 };
 
 /// Writing one setting may change another (a device's channels take its rings
@@ -17,7 +17,7 @@ use crate::{
 const PASS_COUNT: usize = 3;
 
 /// Looks at everything first, then puts back every old value that is not in
-/// force, marks and all. Unless forced, refuses where a live value is neither
+/// effect, marks and all. Unless forced, refuses where a live value is neither
 /// old nor new. Returns how many were written.
 pub(crate) fn restore(
     journal: &mut Journal,
@@ -28,9 +28,9 @@ pub(crate) fn restore(
     let left_alone = look(journal, force, options)?;
     journal.mark(Mark::Reverting { reason, force, left_alone })?;
     options.tell(Event::Reverting);
-    let count = put_back(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
+    let count = restore_settings(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
     journal.mark(Mark::Reverted)?;
-    trial::forget(&journal.name, options)?;
+    confirm::forget(&journal.name, options)?;
     pending::forget(&journal.name, options)?;
     options.tell(Event::Ended);
     Ok(count)
@@ -113,14 +113,14 @@ fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(
     Ok(())
 }
 
-/// Writes old values until all are in force; `before` is told of each write.
-pub(crate) fn put_back(
+/// Writes old values until all are in effect; `before` is called at each write.
+pub(crate) fn restore_settings(
     journal: &mut Journal,
     options: &Options,
     mut before: impl FnMut(&mut Journal, usize) -> Result<(), PlanError>,
 ) -> Result<u64, PlanError> {
     // The last change first. A default qdisc comes after all others, because
-    // the kernel makes it anew by the sysctls and queues that it finds then.
+    // the kernel makes it again by the sysctls and queues that it finds then.
     let left_alone = journal.left_alone();
     let mut order: Vec<usize> =
         (0..journal.head.changes.len()).rev().filter(|index| !left_alone.contains(index)).collect();

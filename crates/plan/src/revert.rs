@@ -7,12 +7,12 @@ use clearstream_schema::plan::{
 use crate::{
     Identity, Options, PlanError,
     apply::PLAN_VERSION,
+    confirm,
     folder::{self, Locked},
     journal::{Change, Head, Journal},
     pending,
     qdisc::is_default,
     restore::{look, restore},
-    trial,
 };
 
 /// What reverting did.
@@ -33,7 +33,7 @@ pub fn revert(journal: &str, force: bool, options: &Options) -> Result<Reverted,
     folder::open(&options.journals, journal)?;
     let locked = Locked::lock(&options.journals)?;
     locked.sweep()?;
-    // Read under the lock: whoever held it before may have added marks.
+    // Read under the lock: anyone who held it before may have added marks.
     let mut journal = revertible(journal, &here, options)?;
     let (reason, forced) = how_to_end(&journal);
     let restored_count = restore(&mut journal, reason, force || forced, options)?;
@@ -81,7 +81,7 @@ pub fn plan_back(journal: &str, force: bool, options: &Options) -> Result<Plan, 
 }
 
 /// The plan that a journal applied, with the texts that it found as current
-/// ones: for looking whether it is still in force.
+/// ones: for looking whether it is still in effect.
 pub fn plan_of(journal: &str, options: &Options) -> Result<Plan, PlanError> {
     let Head { purpose, identity, changes, .. } = folder::open(&options.journals, journal)?.head;
     let step = |change: Change| Step {
@@ -139,7 +139,7 @@ fn state(journal: &Journal, here: &Identity, options: &Options) -> JournalState 
         JournalState::Reverted => JournalState::Reverted,
         _ if journal.head.identity.boot != here.boot => JournalState::Gone,
         JournalState::Applied if pending::is_under_test(&journal.name, options) => JournalState::Pending,
-        JournalState::Applied if trial::is_on_trial(&journal.name, options) => JournalState::Pending,
+        JournalState::Applied if confirm::is_unconfirmed(&journal.name, options) => JournalState::Pending,
         state => state,
     }
 }
@@ -185,8 +185,8 @@ pub fn recover(options: &Options) -> Result<Vec<Recovered>, PlanError> {
 /// Restores what was not confirmed in time.
 fn overdue(options: &Options) -> Result<Vec<Recovered>, PlanError> {
     let mut done = Vec::new();
-    for trial in trial::trials(options)?.into_iter().filter(|trial| trial.left.is_zero()) {
-        let result = trial::expire(&trial.journal, options);
+    for change in confirm::unconfirmed(options)?.into_iter().filter(|change| change.left.is_zero()) {
+        let result = confirm::expire(&change.journal, options);
         let now = if result.is_ok() { JournalState::Reverted } else { JournalState::Pending };
         let (restored_count, problem) = match result {
             // Confirmed or restored by another process meanwhile.
@@ -195,7 +195,7 @@ fn overdue(options: &Options) -> Result<Vec<Recovered>, PlanError> {
             Err(error) => (0, Some(error.to_string())),
         };
         done.push(Recovered {
-            journal: trial.journal,
+            journal: change.journal,
             found: JournalState::Pending,
             now,
             restored_count,

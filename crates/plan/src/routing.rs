@@ -1,11 +1,11 @@
-//! Nexthop objects, routes, rules and addresses as settings: their texts are in
-//! the words of `ip` (`clearstream_schema::routing::words`).
+//! Nexthop objects, routes, rules and addresses as settings: their values have
+//! the syntax of `ip` (`clearstream_schema::routing::values`).
 
 use clearstream_netlink::{NetlinkError, RouteSocket};
 use clearstream_schema::{
-    plan::Setting,
+    plan::{Setting, Value},
     prefix::Prefix,
-    routing::{Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleEntry, words::WordsError},
+    routing::{Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleEntry, values::AddressValue},
 };
 
 use crate::{
@@ -26,37 +26,35 @@ pub(crate) fn read(setting: &Setting, socket: &mut RouteSocket) -> Result<Option
 }
 
 fn texts(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<String>, NetlinkError> {
-    let with = |words: String, unsaid: &[String]| match unsaid {
+    let with = |words: String, unsupported: &[String]| match unsupported {
         [] => words,
-        unsaid => format!("{words} {BESIDES} {}", unsaid.join(" ")),
+        unsupported => format!("{words} {BESIDES} {}", unsupported.join(" ")),
     };
     Ok(match setting {
         Setting::Nexthop { id } => {
             let all = socket.nexthops()?.into_iter();
             all.filter(|found| found.entry.id == *id)
-                .map(|found| with(found.entry.words(), &found.unsaid))
+                .map(|found| with(found.entry.value().to_string(), &found.unsupported))
                 .collect()
         }
         Setting::Route { .. } => {
             let all = socket.all_routes()?.into_iter();
             all.filter(|found| found.entry.setting() == *setting && !found.is_for_some_packets())
-                .map(|found| with(found.entry.words(), &found.unsaid))
+                .map(|found| with(found.entry.value().to_string(), &found.unsupported))
                 .collect()
         }
-        Setting::Rule { .. } => rules(setting, socket)?.iter().map(RuleEntry::words).collect(),
+        Setting::Rule { .. } => rules(setting, socket)?.iter().map(|rule| rule.value().to_string()).collect(),
         Setting::Address { interface, prefix } => {
             let all = socket.all_addresses()?.into_iter();
             all.filter(|found| found.interface == *interface && found.prefix == *prefix)
-                .map(|found| with(address_words(found.protocol), unsaid_of_address(found.makes_no_route)))
+                .map(|found| {
+                    let value = AddressValue { protocol: found.protocol };
+                    with(value.to_string(), unsaid_of_address(found.makes_no_route))
+                })
                 .collect()
         }
         _ => Vec::new(),
     })
-}
-
-/// Text of an address: its owner, 0 when unknown.
-fn address_words(protocol: u8) -> String {
-    format!("proto {protocol}")
 }
 
 fn unsaid_of_address(makes_no_route: bool) -> &'static [String] {
@@ -71,34 +69,29 @@ fn rules(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<RuleEntry>, 
     Ok(all.filter(|rule| rule.setting().as_ref() == Some(setting)).collect())
 }
 
-/// What a text says.
+/// What a text says of its place.
 enum Entry {
     Nexthop(Nexthop),
     Route(RouteEntry),
     Rule(RuleEntry),
-    /// Protocol number of the owner.
-    Address(String, Prefix, u8),
+    Address(String, Prefix, AddressValue),
 }
 
 fn entry(setting: &Setting, text: &str) -> Result<Entry, SettingError> {
-    let unfit = |error: WordsError| Fault::Invalid { reason: error.to_string() }.of(setting);
-    match setting {
-        Setting::Nexthop { id } => Nexthop::from_words(*id, text).map(Entry::Nexthop).map_err(unfit),
-        Setting::Route { table, destination, metric } => {
-            RouteEntry::from_words(*table, *destination, *metric, text).map(Entry::Route).map_err(unfit)
+    let invalid = |reason: String| Fault::Invalid { reason }.of(setting);
+    let value = Value::of(setting, text).map_err(|error| invalid(error.to_string()))?;
+    match (setting, value) {
+        (Setting::Nexthop { id }, Value::Nexthop(value)) => Ok(Entry::Nexthop(value.at(*id))),
+        (Setting::Route { table, destination, metric }, Value::Route(value)) => {
+            Ok(Entry::Route(value.at(*table, *destination, *metric)))
         }
-        Setting::Rule { ipv6, priority, selector } => {
-            RuleEntry::from_words(*ipv6, *priority, selector, text).map(Entry::Rule).map_err(unfit)
+        (Setting::Rule { ipv6, priority, selector }, Value::Rule(value)) => {
+            Ok(Entry::Rule(value.at(*ipv6, *priority, selector)))
         }
-        Setting::Address { interface, prefix } => {
-            let protocol = text.strip_prefix("proto ").and_then(|number| number.trim().parse().ok());
-            let protocol = protocol.ok_or_else(|| {
-                let reason = format!("\"{text}\" is not understood: write \"proto NUMBER\"");
-                Fault::Invalid { reason }.of(setting)
-            })?;
-            Ok(Entry::Address(interface.clone(), *prefix, protocol))
+        (Setting::Address { interface, prefix }, Value::Address(value)) => {
+            Ok(Entry::Address(interface.clone(), *prefix, value))
         }
-        _ => Err(Fault::Invalid { reason: "is no part of a host's routing".to_owned() }.of(setting)),
+        _ => Err(invalid("is no part of a host's routing".to_owned())),
     }
 }
 
@@ -114,7 +107,9 @@ pub(crate) fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
         (Ok(Entry::Route(wanted)), Ok(Entry::Route(live))) => wanted.is_met_by(&live),
         (Ok(Entry::Rule(wanted)), Ok(Entry::Rule(live))) => wanted == live,
         // Kernels before 5.18 do not keep the owner.
-        (Ok(Entry::Address(_, _, wanted)), Ok(Entry::Address(_, _, live))) => wanted == live || live == 0,
+        (Ok(Entry::Address(_, _, wanted)), Ok(Entry::Address(_, _, live))) => {
+            wanted == live || live.protocol == 0
+        }
         _ => false,
     }
 }
@@ -135,7 +130,7 @@ pub(crate) fn write(setting: &Setting, text: &str, socket: &mut RouteSocket) -> 
             let others = old.iter().filter(|old| **old != rule);
             added.and_then(|()| remove_rules(others, socket))
         }
-        Entry::Address(interface, prefix, protocol) => {
+        Entry::Address(interface, prefix, AddressValue { protocol }) => {
             let is_there = !texts(setting, socket).map_err(unread)?.is_empty();
             let removed = if is_there { socket.remove_address(&interface, prefix) } else { Ok(()) };
             removed.and_then(|()| socket.add_owned_address(&interface, prefix, protocol))

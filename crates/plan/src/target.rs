@@ -26,6 +26,11 @@ pub trait Target: Send + Sync {
     /// Fails when writing `value` cannot work, without writing.
     fn check(&self, setting: &Setting, value: &str) -> Result<(), SettingError>;
 
+    /// Fails when writing `value` would make the kernel load a module.
+    fn check_loaded(&self, _setting: &Setting, _value: &str) -> Result<(), SettingError> {
+        Ok(())
+    }
+
     /// Who this is.
     fn identity(&self) -> Result<Identity, PlanError>;
 
@@ -83,7 +88,7 @@ pub enum Event<'a> {
         /// Which setting.
         setting: &'a Setting,
     },
-    /// The journal says that everything is put back from here on.
+    /// The journal says that everything is restored from here on.
     Reverting,
     /// The journal says that it is over.
     Ended,
@@ -140,16 +145,24 @@ impl Options {
     pub(crate) fn check_named(&self, setting: &Setting) -> Result<(), PlanError> {
         match self.permitted {
             Permitted::Any => Ok(()),
-            Permitted::Families | Permitted::FamiliesOnly => {
+            Permitted::Families | Permitted::FamiliesOnly | Permitted::FamiliesLoaded => {
                 families::check(setting).map_err(PlanError::Unfit)
             }
+        }
+    }
+
+    /// Refuses a value that a plan may not give to a setting.
+    pub(crate) fn check_given(&self, setting: &Setting, value: &str) -> Result<(), PlanError> {
+        match self.permitted {
+            Permitted::FamiliesLoaded => self.target.check_loaded(setting, value).map_err(PlanError::Unfit),
+            _ => Ok(()),
         }
     }
 
     /// Refuses a setting that may not be read or restored.
     pub(crate) fn check_touched(&self, setting: &Setting) -> Result<(), PlanError> {
         match self.permitted {
-            Permitted::FamiliesOnly => self.check_named(setting),
+            Permitted::FamiliesOnly | Permitted::FamiliesLoaded => self.check_named(setting),
             Permitted::Families | Permitted::Any => Ok(()),
         }
     }

@@ -1,11 +1,11 @@
-//! Whether a plan is in force: every setting read back, and what a new socket
+//! Whether a plan is in effect: every setting read back, and what a new socket
 //! and an interrupt really get.
 
 use clearstream_schema::plan::{Check, Effect, Plan, Setting, Step, Verification};
 
 use crate::{Fault, Options, PlanError, apply::ABSENT, effective, meaning::alike};
 
-/// Compares a plan with what is in force on this host, which need not have
+/// Compares a plan with what is in effect on this host, which need not have
 /// been changed by it. Nothing is written; where the plan sets what a new
 /// connection gets, one is made over loopback and looked at.
 pub fn verify(plan: &Plan, options: &Options) -> Result<Verification, PlanError> {
@@ -40,14 +40,14 @@ fn read_back(step: &Step, options: &Options) -> Check {
     Check { subject, expected, found, holds, note }
 }
 
-/// Who does not see a value that is in force.
+/// Who does not see a value that is in effect.
 fn who_sees(effect: Effect) -> Option<&'static str> {
     match effect {
         Effect::Now | Effect::LinkFlap => None,
         Effect::NewSockets => Some("sockets made before keep the old value: restart what holds them"),
         Effect::Handshake => Some("connections made before keep what they negotiated"),
         Effect::NewQdiscs => {
-            Some("qdiscs made before stay: an interface gets it when its qdisc is made anew")
+            Some("qdiscs made before stay: an interface gets it when its qdisc is made again")
         }
         Effect::Boot => Some("takes effect at the next boot only"),
     }

@@ -1,4 +1,4 @@
-//! The agent's side: keeps the responder, runs the prober.
+//! The agent's side: holds the responder, runs the prober.
 
 use clearstream_control::{CallContext, Done, Registration, Service};
 use clearstream_schema::control::Failure;
@@ -9,7 +9,7 @@ use crate::{
     responder::Responder,
 };
 
-/// Answers and sends probes on one host. Dropping it closes its sockets.
+/// Reflects and sends probes on one host. Dropping it closes its sockets.
 #[derive(Debug, Default)]
 pub struct ProbeAgent {
     responder: Option<Responder>,
@@ -32,7 +32,7 @@ impl Service for ProbeAgent {
 
 impl ProbeAgent {
     fn listen(&mut self, call: Listen, _: &CallContext<'_>) -> Result<Listening, Failure> {
-        // One that nobody closed may hold the port.
+        // A responder that was not closed may hold the port.
         self.responder = None;
         let responder = self.responder.insert(Responder::open(call.address, call.port, &call.cookie)?);
         Ok(Listening { udp: responder.udp(), tcp: responder.tcp() })

@@ -1,4 +1,4 @@
-//! What a controller calls at both agents of a probe.
+//! Calls of a controller to both agents of a probe.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use clearstream_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Opens answering sockets for probes; those of before are closed.
+/// Opens the responder's sockets for probes; earlier ones are closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
     /// Address to bind, loopback when absent.
@@ -28,7 +28,7 @@ impl Call for Listen {
     type Reply = Listening;
 }
 
-/// Where probes are answered.
+/// Addresses of the responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
     /// UDP address.
@@ -59,7 +59,7 @@ impl Call for Run {
     type Reply = ProbeDirection;
 }
 
-/// Closes the answering sockets.
+/// Closes the responder's sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Close {}
 

@@ -18,22 +18,21 @@ use crate::{
     wire::{HEADER_BYTES, Header, Kind, LARGEST_BYTES, Secret},
 };
 
-/// Time-to-live of UDP probes. The largest, as RFC 4656 section 4.1.2 asks of
-/// measurement packets: the number that is missing on arrival is the number
-/// of routers passed.
+/// Time-to-live of UDP probes: the maximum, as RFC 4656 section 4.1.2 requires for measurement packets. The
+/// difference on arrival is the number of routers passed.
 const TIME_TO_LIVE: u8 = 255;
-/// Probes that a stalled TCP connection may hold in the program.
+/// Maximum unsent bytes buffered for a stalled TCP connection.
 const MOST_UNSENT_BYTES: usize = 1 << 20;
 
-/// A UDP socket of the family of the destination, connected to it, so that
-/// the kernel drops what comes from anywhere else.
+/// A UDP socket of the destination's family, connected to it, so that the kernel drops datagrams from other
+/// sources.
 pub(crate) fn udp_socket(to: SocketAddr) -> io::Result<UdpSocket> {
     let any: SocketAddr = if to.is_ipv4() { ([0u8; 4], 0).into() } else { ([0u16; 8], 0).into() };
     udp_socket_from(any, to)
 }
 
-/// The same from an address and port of this host: where routes are chosen by
-/// a hash of the ports, the way is that of this pair.
+/// As [`udp_socket`] from a local address and port: where routes are selected by a hash of the ports, this
+/// pair determines the path.
 pub(crate) fn udp_socket_from(from: SocketAddr, to: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(from)?;
     socket.connect(to)?;
@@ -45,12 +44,12 @@ pub(crate) fn udp_socket_from(from: SocketAddr, to: SocketAddr) -> io::Result<Ud
     Ok(socket)
 }
 
-/// Reads an answer that came over UDP.
-pub(crate) fn read_answer(secret: &Secret, bytes: &[u8]) -> Option<Header> {
-    Header::read(secret, bytes).filter(|header| header.answer)
+/// Parses a reply received over UDP.
+pub(crate) fn read_reply(secret: &Secret, bytes: &[u8]) -> Option<Header> {
+    Header::read(secret, bytes).filter(|header| header.is_reply)
 }
 
-/// A probe of `size` bytes, ready to send.
+/// Encodes a probe of `size` bytes.
 pub(crate) fn message(secret: &Secret, kind: Kind, sequence: u32, size: usize, buffer: &mut Vec<u8>) {
     buffer.clear();
     buffer.resize(size.max(HEADER_BYTES), 0);
@@ -63,7 +62,7 @@ pub(crate) struct UdpChannel {
     socket: UdpSocket,
     secret: Secret,
     size: usize,
-    /// Sequence number of the n-th datagram, as the kernel numbers its stamps.
+    /// Sequence number of the n-th datagram, as the kernel numbers its timestamps.
     sent: HashMap<u32, u32>,
     buffer: Vec<u8>,
 }
@@ -72,7 +71,7 @@ impl UdpChannel {
     pub(crate) fn open(to: SocketAddr, secret: Secret, size: usize) -> io::Result<Self> {
         let socket = udp_socket(to)?;
         timestamp::set_path_mtu(&socket, Family::of(to), PathMtu::Fragment)?;
-        // Without stamps the series falls back to the program's clock and says so.
+        // Without timestamps the series falls back to the program's clock and reports it.
         let _ = timestamp::enable(&socket, true);
         Ok(Self { socket, secret, size, sent: HashMap::new(), buffer: vec![0; LARGEST_BYTES + 1] })
     }
@@ -101,17 +100,16 @@ impl Channel for UdpChannel {
     }
 
     fn take(&mut self, each: &mut dyn FnMut(Arrival)) -> io::Result<()> {
-        take_stamps(&self.socket, &self.sent, each)?;
+        take_timestamps(&self.socket, &self.sent, each)?;
         loop {
             match timestamp::receive(&self.socket, &mut self.buffer) {
                 Ok(received) => {
-                    if let Some(header) = read_answer(&self.secret, &self.buffer[..received.length]) {
-                        each(Arrival::Answer { header, stamp_ns: received.stamp_ns });
+                    if let Some(header) = read_reply(&self.secret, &self.buffer[..received.length]) {
+                        each(Arrival::Reply { header, stamp_ns: received.stamp_ns });
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                // An ICMP error; reading it has cleared it. The probe that
-                // caused it stays unanswered, which is what it is.
+                // An ICMP error; reading it has cleared it. The probe that caused it stays unanswered.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => return Err(error),
             }
@@ -124,11 +122,11 @@ pub(crate) struct TcpChannel {
     stream: TcpStream,
     secret: Secret,
     size: usize,
-    /// Sequence number by the place of a probe's last byte in the stream, as
-    /// the kernel numbers its stamps.
+    /// Sequence number by the offset of a probe's last byte in the stream, as the kernel numbers its
+    /// timestamps.
     sent: HashMap<u32, u32>,
     sent_bytes: u64,
-    /// Not yet taken by the kernel.
+    /// Data not yet accepted by the kernel.
     unsent: Vec<u8>,
     incoming: Vec<u8>,
     order: Order,
@@ -178,12 +176,12 @@ impl Channel for TcpChannel {
 
     fn send(&mut self, kind: Kind, sequence: u32) -> io::Result<()> {
         if self.unsent.len() > MOST_UNSENT_BYTES {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the connection takes no more data"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the connection accepts no more data"));
         }
         let mut bytes = Vec::new();
         message(&self.secret, kind, sequence, self.size, &mut bytes);
         self.sent_bytes += bytes.len() as u64;
-        // The kernel's number has 32 bits and goes round.
+        // The kernel's number has 32 bits and wraps around.
         self.sent.insert((self.sent_bytes - 1) as u32, sequence);
         self.unsent.extend_from_slice(&bytes);
         self.flush()
@@ -191,7 +189,7 @@ impl Channel for TcpChannel {
 
     fn take(&mut self, each: &mut dyn FnMut(Arrival)) -> io::Result<()> {
         self.flush()?;
-        take_stamps(&self.stream, &self.sent, each)?;
+        take_timestamps(&self.stream, &self.sent, each)?;
         loop {
             let received = match timestamp::receive(&self.stream, &mut self.buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -200,36 +198,39 @@ impl Channel for TcpChannel {
             if received.length == 0 {
                 return Err(io::Error::new(
                     io::ErrorKind::UnexpectedEof,
-                    "the answering side closed the connection",
+                    "the responder closed the connection",
                 ));
             }
             self.incoming.extend_from_slice(&self.buffer[..received.length]);
-            // What waited for a retransmission was delivered at a time that the
-            // kernel does not stamp: it counts until it was read.
-            let stamp_ns = match self.order.is_kept(&self.stream) {
+            // Data that waited for a retransmission was delivered at a time without a kernel timestamp: the
+            // time of the read counts.
+            let stamp_ns = match self.order.is_in_order(&self.stream) {
                 true => received.stamp_ns,
                 false => received.stamp_ns.map(|_| timestamp::now_ns()),
             };
             let mut done = 0;
             while self.incoming.len() - done >= HEADER_BYTES {
                 let rest = &self.incoming[done..];
-                let header = read_answer(&self.secret, rest).ok_or_else(|| {
-                    io::Error::new(io::ErrorKind::InvalidData, "an answer that is not ours")
-                })?;
-                if rest.len() < header.answer_size() {
+                let header = read_reply(&self.secret, rest)
+                    .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an invalid reply"))?;
+                if rest.len() < header.reply_size() {
                     break;
                 }
-                done += header.answer_size();
-                each(Arrival::Answer { header, stamp_ns });
+                done += header.reply_size();
+                each(Arrival::Reply { header, stamp_ns });
             }
             self.incoming.drain(..done);
         }
     }
 }
 
-/// Software stamps are on the error queue before `send` returns or soon
-/// after, so they are taken before answers are.
-fn take_stamps(socket: impl AsFd, sent: &HashMap<u32, u32>, each: &mut dyn FnMut(Arrival)) -> io::Result<()> {
+/// Software timestamps are on the error queue before `send` returns or soon after, so they are read before
+/// replies.
+fn take_timestamps(
+    socket: impl AsFd,
+    sent: &HashMap<u32, u32>,
+    each: &mut dyn FnMut(Arrival),
+) -> io::Result<()> {
     while let Some(error) = timestamp::take_error(&socket)? {
         if let QueuedError::Sent { stage, id, stamp_ns } = error
             && let Some(&sequence) = sent.get(&id)

@@ -1,5 +1,5 @@
-//! One TCP connection of the responder: messages in, answers out, without
-//! blocking and with bounded memory.
+//! One TCP connection of the responder: reads probes and writes replies, without blocking and with bounded
+//! memory.
 
 use std::{
     io::{self, Write},
@@ -15,17 +15,17 @@ use crate::{
     wire::{HEADER_BYTES, Header, Secret},
 };
 
-/// Time to present the cookie.
-const IDENTIFY_WITHIN: Duration = Duration::from_secs(2);
-/// Longest silence of one that did; longer than any interval between probes.
-const SILENT_AT_MOST: Duration = Duration::from_secs(120);
+/// Maximum time to present the cookie.
+const COOKIE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Idle timeout of an authenticated connection; longer than any interval between probes.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub(crate) struct Connection {
     stream: TcpStream,
     /// Bytes of messages not yet complete.
     incoming: Vec<u8>,
-    /// Answers not yet taken by the kernel. While there are some, nothing is
-    /// read: a peer that does not read its answers is not asked for more.
+    /// Replies not yet accepted by the kernel. While there are some, nothing is read: a peer that does not
+    /// read its replies gets no further ones.
     outgoing: Vec<u8>,
     identified: bool,
     order: Order,
@@ -40,7 +40,7 @@ impl Connection {
             outgoing: Vec::new(),
             identified: false,
             order: Order::default(),
-            deadline: now + IDENTIFY_WITHIN,
+            deadline: now + COOKIE_TIMEOUT,
         }
     }
 
@@ -48,17 +48,17 @@ impl Connection {
         &self.stream
     }
 
-    /// What to wait for.
+    /// Poll events of interest.
     pub(crate) fn interest(&self) -> PollFlags {
         if self.outgoing.is_empty() { PollFlags::IN } else { PollFlags::OUT }
     }
 
-    /// True when it has been silent for too long.
+    /// Whether it has been idle for too long.
     pub(crate) fn overdue(&self, now: Instant) -> bool {
         now > self.deadline
     }
 
-    /// Reads and answers what there is. An error means: close.
+    /// Reads and replies to everything available. On an error the connection is closed.
     pub(crate) fn advance(&mut self, secret: &Secret, buffer: &mut [u8]) -> io::Result<()> {
         if !self.outgoing.is_empty() {
             return self.flush();
@@ -70,38 +70,38 @@ impl Connection {
         if received.length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // What waited for a retransmission was not there when it was stamped.
-        let stamp = received.stamp_ns.filter(|_| self.order.is_kept(&self.stream));
+        // Data that waited for a retransmission was not readable when it was timestamped.
+        let stamp = received.stamp_ns.filter(|_| self.order.is_in_order(&self.stream));
         let arrived_ns = stamp.unwrap_or_else(timestamp::now_ns);
         self.incoming.extend_from_slice(&buffer[..received.length]);
         let mut done = 0;
         while self.incoming.len() - done >= HEADER_BYTES {
             let rest = &self.incoming[done..];
             let probe = Header::read(secret, rest)
-                .filter(|probe| !probe.answer)
+                .filter(|probe| !probe.is_reply)
                 .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
             if !self.identified {
                 self.identified = true;
-                self.deadline = Instant::now() + SILENT_AT_MOST;
+                self.deadline = Instant::now() + IDLE_TIMEOUT;
             }
             let size = probe.size as usize;
             if rest.len() < size {
                 break;
             }
             let at = self.outgoing.len();
-            self.outgoing.resize(at + probe.answer_size(), 0);
-            // One stamp stands for all messages of one read.
-            let answer = Header {
-                answer: true,
+            self.outgoing.resize(at + probe.reply_size(), 0);
+            // One timestamp covers all messages of one read.
+            let reply = Header {
+                is_reply: true,
                 turnaround_ns: timestamp::now_ns().saturating_sub(arrived_ns),
                 ..probe
             };
-            answer.write(secret, &mut self.outgoing[at..]);
+            reply.write(secret, &mut self.outgoing[at..]);
             done += size;
         }
         self.incoming.drain(..done);
         if done > 0 {
-            self.deadline = Instant::now() + SILENT_AT_MOST;
+            self.deadline = Instant::now() + IDLE_TIMEOUT;
         }
         self.flush()
     }

@@ -1,5 +1,4 @@
-//! The controller's part: has both directions measured, each by the agent at
-//! its start.
+//! The controller's part: both directions are measured, each by the agent at its start.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -15,16 +14,14 @@ use clearstream_schema::{
 
 use crate::calls::{Close, Listen, Listening, Run};
 
-/// Probes from `client` to `server`, and back where the way back can be found.
-/// `client_address` is where the client can be reached from the server; when
-/// absent, the address that its own probes came from is used.
+/// Probes from `client` to `server`, and in the reverse direction where possible. `client_address` is the
+/// client's address from the server's point of view; when absent, the source address of its own probes is
+/// used.
 ///
-/// A way back that does not answer (address translation, a firewall) is a
-/// notice, not an error.
+/// A reverse path without replies (address translation, a firewall) is a notice, not an error.
 ///
 /// # Errors
-/// When an agent is lost, nothing answers from client to server, or `stop` was
-/// raised ([`PeerError::Stopped`]).
+/// When an agent is lost, nothing replies from client to server, or `stop` was set ([`PeerError::Stopped`]).
 pub fn run(
     client: &mut Peer,
     server: &mut Peer,
@@ -54,8 +51,8 @@ pub fn run(
     })
 }
 
-/// UDP round trips from `client` to `server` and nothing else: takes `count`
-/// times `interval` and, where probes get lost, the timeout.
+/// UDP round trips from `client` to `server` only: takes `count`
+/// times `interval` and, with losses, the timeout.
 ///
 /// # Errors
 /// As [`run`].
@@ -69,8 +66,8 @@ pub fn round_trips(
     direction(client, server, server_address, config, true, stop)
 }
 
-/// Rate times the shortest round trip of all that was measured: the data that
-/// must be in flight to fill the path (RFC 1072 section 1), in bytes.
+/// Rate times the shortest measured round trip: the data in flight that fills the path (bandwidth-delay
+/// product, RFC 1072 section 1), in bytes.
 fn product(config: &ProbeConfig, directions: &[ProbeDirection]) -> Option<u64> {
     let shortest_ns = directions
         .iter()
@@ -92,8 +89,7 @@ fn direction(
     let cookie = fresh_cookie();
     let Listening { udp, tcp } = listen(to, address, config.port, &cookie)?;
     let outcome = from.call_unless(&Run { config: config.clone(), udp, tcp, cookie, udp_only }, stop);
-    // The sockets are closed whatever happened; when closing fails too, the
-    // first error is the one to return.
+    // The sockets are closed in any case; when closing fails, too, the first error is returned.
     let closed = to.call(&Close {});
     let mut found = outcome?;
     closed?;
@@ -102,9 +98,8 @@ fn direction(
     Ok(found)
 }
 
-/// Opens the responder on the very address that probes will go to, so that
-/// answers leave from it on hosts with several. Where the host does not have
-/// that address itself (it is translated on the way), on all.
+/// Opens the responder on the very address of the probes, so that replies have that source on hosts with
+/// several. Where the host does not have that address itself (it is translated), on all addresses.
 fn listen(
     peer: &mut Peer,
     address: IpAddr,
@@ -137,16 +132,16 @@ mod tests {
     use clearstream_control::{Registration, Service, Services, memory_pair};
     use clearstream_schema::{
         BitRate, TimeSpan,
-        probe::{ClockSource, DelayStats},
+        probe::{ClockSource, DelayRange, DelayStats},
     };
 
     use super::*;
     use crate::ProbeAgent;
 
-    /// Has no sockets to answer with.
-    struct Deaf;
+    /// An agent without a responder.
+    struct NoResponder;
 
-    impl Service for Deaf {
+    impl Service for NoResponder {
         fn register(calls: &mut Registration<Self>) {
             let busy = || Failure { kind: FailureKind::Busy, message: "busy".to_owned() };
             calls.on(move |_, _: Listen, _| Err(busy()));
@@ -183,26 +178,17 @@ mod tests {
 
     #[test]
     fn the_published_product_of_the_40_gigabit_path() {
-        // 19 Gb/s over 17 ms: 40.38 MB (the published figure; 40.375 exactly).
-        let stats = DelayStats {
-            answered_count: 1,
-            sent_count: 1,
-            loss_ratio: 0.0,
-            min_ns: 17_000_000,
-            mean_ns: 0,
-            p50_ns: 0,
-            p90_ns: 0,
-            p99_ns: 0,
-            max_ns: 0,
-            jitter_ns: 0,
-            clock: ClockSource::Kernel,
-            turnaround_mean_ns: None,
-            local_queueing: None,
-            with_local_queueing: None,
-            local_lost_count: None,
-            forward_lost_count: None,
-            return_lost_count: None,
+        // 19 Gb/s over 17 ms: 40.38 MB (the published value; 40.375 exactly).
+        let delay = 17_000_000;
+        let range = DelayRange {
+            min_ns: delay,
+            mean_ns: delay,
+            p50_ns: delay,
+            p90_ns: delay,
+            p99_ns: delay,
+            max_ns: delay,
         };
+        let stats = DelayStats::new(range, 1, 1, ClockSource::Kernel);
         let direction = ProbeDirection {
             from: String::new(),
             to: String::new(),
@@ -220,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_way_back_is_a_notice() {
-        let mut client = memory_pair(Services::new().with(ProbeAgent::default()).with(Deaf)).unwrap();
+    fn a_missing_reverse_path_is_a_notice() {
+        let mut client = memory_pair(Services::new().with(ProbeAgent::default()).with(NoResponder)).unwrap();
         let mut server = agent();
         let summary =
             run(&mut client, &mut server, None, [127, 0, 0, 1].into(), &quick(), &AtomicBool::new(false))
@@ -231,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_translated_address_is_listened_for_on_all() {
+    fn a_translated_address_is_bound_to_all() {
         let mut peer = agent();
         // TEST-NET-1 is on no interface; binding falls back to all of them.
         let there: IpAddr = [192, 0, 2, 1].into();

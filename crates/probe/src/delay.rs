@@ -1,97 +1,81 @@
-//! From single round trips to their distribution. Exact: the readings are
-//! few enough to be sorted.
+//! Distribution of round trips. Exact: the samples are few enough to be sorted.
 
 use clearstream_schema::probe::{ClockSource, DelayRange, DelayStats};
 
-/// What is known of one probe at the end.
+/// Timestamps of one probe at the end of a series.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RoundTrip {
-    /// From sending to the answer by clock readings around the system calls;
-    /// absent when no answer came in time.
+    /// Time from sending to the reply by clock readings around the system calls; absent when no reply arrived
+    /// in time.
     pub application_ns: Option<u64>,
-    /// The same between the kernel's stamps: of the driver for the probe, of
-    /// the stack for the answer.
+    /// The same by the kernel's timestamps: of the driver for the probe, of the stack for the reply.
     pub kernel_ns: Option<u64>,
     /// The same from before the queueing discipline of the sending host.
     pub scheduled_ns: Option<u64>,
     /// Time between that queueing discipline and the driver.
     pub queueing_ns: Option<u64>,
-    /// Time that the answering program held the probe.
+    /// Turnaround time of the responder.
     pub turnaround_ns: u64,
-    /// It was handed to the queueing discipline, and not to the driver as long
-    /// as the series lasted.
+    /// Passed to the queueing discipline, but not to the driver until the end of the series.
     pub is_stuck: bool,
 }
 
 impl RoundTrip {
-    /// A time less that which the answering program held the probe. `None`
-    /// when that leaves nothing: one of the two is wrong, since no path is
-    /// without delay.
+    /// A time less the responder's turnaround. `None` when nothing is left: then one of the two is wrong,
+    /// since no path is without delay.
     fn less_turnaround(&self, whole: Option<u64>) -> Option<u64> {
         whole?.checked_sub(self.turnaround_ns).filter(|&left| left > 0)
     }
 
-    /// The delay by the kernel's stamps.
+    /// The delay by the kernel's timestamps.
     fn kernel_delay(&self) -> Option<u64> {
         self.less_turnaround(self.kernel_ns)
     }
 
-    /// The delay by the program's clock. A turnaround longer than the round
-    /// trip is not believed, and nothing is subtracted.
+    /// The delay by the program's clock. A turnaround longer than the round trip is invalid, and nothing is
+    /// subtracted.
     fn application_delay(&self) -> Option<u64> {
         self.less_turnaround(self.application_ns).or(self.application_ns)
     }
 }
 
-/// Distribution of the round trips in the order in which they were sent.
-/// `None` when none was answered: there is no delay to speak of.
+/// Distribution of the round trips in the order in which they were sent. `None` when none was answered.
 ///
-/// Kernel stamps are used when every answered probe has credible ones, else
-/// none is: a distribution never mixes clocks.
+/// Kernel timestamps are used when every answered probe has valid ones, otherwise none is: a distribution
+/// never mixes clocks.
 pub(crate) fn distribution(trips: &[RoundTrip]) -> Option<DelayStats> {
-    let answered: Vec<&RoundTrip> = trips.iter().filter(|trip| trip.application_ns.is_some()).collect();
-    let kernel = answered.iter().all(|trip| trip.kernel_delay().is_some());
-    let delays: Vec<u64> = answered
+    let received: Vec<&RoundTrip> = trips.iter().filter(|trip| trip.application_ns.is_some()).collect();
+    let kernel = received.iter().all(|trip| trip.kernel_delay().is_some());
+    let delays: Vec<u64> = received
         .iter()
         .filter_map(|trip| if kernel { trip.kernel_delay() } else { trip.application_delay() })
         .collect();
     let range = range(&delays)?;
     let sent = trips.len() as u64;
     let count = delays.len() as u64;
-    let (local_queueing, with_local_queueing) = if kernel { local_queueing(&answered) } else { (None, None) };
+    let (local_queueing, with_local_queueing) = if kernel { local_queueing(&received) } else { (None, None) };
+    let clock = if kernel { ClockSource::Kernel } else { ClockSource::Application };
     Some(DelayStats {
-        answered_count: count,
-        sent_count: sent,
-        loss_ratio: (sent - count) as f64 / sent as f64,
-        min_ns: range.min_ns,
-        mean_ns: range.mean_ns,
-        p50_ns: range.p50_ns,
-        p90_ns: range.p90_ns,
-        p99_ns: range.p99_ns,
-        max_ns: range.max_ns,
         jitter_ns: jitter(&delays),
-        clock: if kernel { ClockSource::Kernel } else { ClockSource::Application },
-        turnaround_mean_ns: Some(mean(&answered.iter().map(|trip| trip.turnaround_ns).collect::<Vec<_>>())),
+        turnaround_mean_ns: Some(mean(&received.iter().map(|trip| trip.turnaround_ns).collect::<Vec<_>>())),
         local_queueing,
         with_local_queueing,
-        local_lost_count: None,
-        forward_lost_count: None,
-        return_lost_count: None,
+        ..DelayStats::new(range, count, sent, clock)
     })
 }
 
-/// The local queueing delay, and the round trips with it, where the kernel
-/// stamped every answered probe before the queueing discipline too.
-fn local_queueing(answered: &[&RoundTrip]) -> (Option<DelayRange>, Option<DelayRange>) {
+/// The local queueing delay, and the round trips including it, where the kernel also timestamped every
+/// received probe before the queueing discipline.
+fn local_queueing(received: &[&RoundTrip]) -> (Option<DelayRange>, Option<DelayRange>) {
     let with: Option<Vec<u64>> =
-        answered.iter().map(|trip| trip.less_turnaround(trip.scheduled_ns)).collect();
+        received.iter().map(|trip| trip.less_turnaround(trip.scheduled_ns)).collect();
     let Some(with) = with else { return (None, None) };
-    let queueing: Vec<u64> = answered.iter().filter_map(|trip| trip.queueing_ns).collect();
+    let queueing: Vec<u64> = received.iter().filter_map(|trip| trip.queueing_ns).collect();
     (range(&queueing), range(&with))
 }
 
-/// Probes that stayed in the sending host's queueing discipline or were
-/// discarded there; `None` where the kernel stamped no probe at the driver.
+/// Probes that stayed in the sending host's queueing discipline or were dropped there; `None` where the
+/// kernel timestamped no probe at the driver.
 pub(crate) fn local_losses(trips: &[RoundTrip]) -> Option<u64> {
     let is_stamped = trips.iter().any(|trip| trip.queueing_ns.is_some());
     is_stamped.then(|| trips.iter().filter(|trip| trip.is_stuck).count() as u64)
@@ -116,8 +100,8 @@ fn mean(values: &[u64]) -> u64 {
     u64::try_from(sum / values.len().max(1) as u128).unwrap_or(u64::MAX)
 }
 
-/// Nearest rank: the smallest reading that at least `percent` of all readings
-/// do not exceed. It is always a reading that was taken.
+/// Nearest rank: the smallest sample that at least `percent` of all samples do not exceed. It is always an
+/// actual sample.
 fn percentile(sorted: &[u64], percent: usize) -> u64 {
     let rank = (percent * sorted.len()).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
@@ -144,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_worked_out_by_hand() {
+    fn results_match_manual_calculation() {
         // Kernel readings less turnaround: 100, 300, (lost), 200, 500 ns.
         let trips = [
             trip(900, Some(110), 10),
@@ -166,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_missing_stamp_and_the_whole_series_is_the_application_clocks() {
+    fn one_missing_timestamp_makes_the_series_use_the_application_clock() {
         let stats = distribution(&[trip(1_000, Some(100), 50), trip(3_000, None, 50)]).unwrap();
         assert_eq!(stats.clock, ClockSource::Application);
         assert_eq!((stats.min_ns, stats.mean_ns, stats.max_ns, stats.jitter_ns), (950, 1_950, 2_950, 2_000));
@@ -183,7 +167,7 @@ mod tests {
     #[test]
     fn edges() {
         assert_eq!(distribution(&[]), None);
-        assert_eq!(distribution(&[RoundTrip::default()]), None, "nothing came back: no delay");
+        assert_eq!(distribution(&[RoundTrip::default()]), None, "no replies: no delay");
     }
 
     /// A turnaround as long as the whole is a contradiction, and no delay of 0.
@@ -196,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_local_queue_is_told_apart_from_the_path() {
+    fn the_local_queue_is_separated_from_the_path() {
         let queued = |kernel: u64, queueing: u64| RoundTrip {
             scheduled_ns: Some(kernel + queueing),
             queueing_ns: Some(queueing),
@@ -211,6 +195,6 @@ mod tests {
         let with = stats.with_local_queueing.unwrap();
         assert_eq!((with.min_ns, with.max_ns), (21_200, 41_000));
         assert_eq!(local_losses(&trips), Some(1));
-        assert_eq!(local_losses(&[trip(7, Some(5), 1)]), None, "no stamps, no count");
+        assert_eq!(local_losses(&[trip(7, Some(5), 1)]), None, "no timestamps, no count");
     }
 }

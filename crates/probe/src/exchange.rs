@@ -1,13 +1,11 @@
-//! A series of round trips over one channel: paced by absolute time, open
-//! loop (an answer that is late does not delay the next probe), everything on
-//! one thread that sleeps in `poll`.
+//! A series of round trips over one channel: paced by absolute time, open loop (a late reply does not delay
+//! the next probe), on one thread that sleeps in `poll`.
 //!
-//! What the thread's wake-up costs is not in the figures where the kernel
-//! stamps packets; where it does not, it is, and the figures say so.
+//! Where the kernel timestamps packets, the results exclude the thread's wake-up latency; otherwise they
+//! include it, which is reported.
 //!
-//! The kernel stamps a probe twice on its way out: before the queueing
-//! discipline of the host and at the driver. The delay counts from the driver;
-//! what lies between is the local queueing delay.
+//! The kernel timestamps a probe twice when sent: before the queueing discipline of the host and at the
+//! driver. The delay counts from the driver; the difference is the local queueing delay.
 
 use std::{
     io,
@@ -23,26 +21,26 @@ use crate::{
     wire::{Header, Kind},
 };
 
-/// Something that a channel took from the kernel.
+/// Input that a channel read from the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Arrival {
-    /// An answer, and when the kernel received it.
-    Answer { header: Header, stamp_ns: Option<u64> },
-    /// When the kernel handed this probe to the queueing discipline or to the driver.
+    /// A reply, and the kernel's receive timestamp.
+    Reply { header: Header, stamp_ns: Option<u64> },
+    /// Timestamp of a probe passed to the queueing discipline or to the driver.
     Sent { sequence: u32, stage: Stage, stamp_ns: u64 },
 }
 
-/// A socket that probes go through.
+/// A socket for probes.
 pub(crate) trait Channel {
     fn socket(&self) -> BorrowedFd<'_>;
-    /// What to wait for.
+    /// Poll events of interest.
     fn interest(&self) -> PollFlags;
     fn send(&mut self, kind: Kind, sequence: u32) -> io::Result<()>;
-    /// Takes everything that is there, without blocking.
+    /// Reads everything available, without blocking.
     fn take(&mut self, each: &mut dyn FnMut(Arrival)) -> io::Result<()>;
 }
 
-/// Pace of a series.
+/// Timing of a series.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     pub count: u32,
@@ -50,12 +48,12 @@ pub(crate) struct Pace {
     pub timeout: Duration,
 }
 
-/// What came of it.
+/// Result of a series.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
-    /// In the order of sending.
+    /// Round trips in the order of sending.
     pub trips: Vec<RoundTrip>,
-    /// Fewest and most hops that answered probes had taken.
+    /// Minimum and maximum hop counts of answered probes.
     pub hops: Option<(u32, u32)>,
     /// First error of sending, or the one that ended the channel.
     pub error: Option<io::Error>,
@@ -64,17 +62,15 @@ pub(crate) struct Series {
 #[derive(Clone, Copy)]
 struct Flight {
     sent: Instant,
-    /// First stamp before the queueing discipline.
+    /// First timestamp before the queueing discipline.
     scheduled_ns: Option<u64>,
-    /// Segments of the probe handed to the queueing discipline: more than one
-    /// when TCP retransmitted it.
+    /// Segments of the probe passed to the queueing discipline: more than one when TCP retransmitted it.
     scheduled_count: u32,
-    /// First stamp at the driver.
+    /// First timestamp at the driver.
     driver_ns: Option<u64>,
-    /// That stamp is of a retransmission: the queueing discipline discarded
-    /// what was sent before.
+    /// That timestamp is of a retransmission: the queueing discipline dropped the first transmission.
     is_retransmission: bool,
-    answer: Option<Answer>,
+    reply: Option<Reply>,
 }
 
 impl Flight {
@@ -85,12 +81,11 @@ impl Flight {
             scheduled_count: 0,
             driver_ns: None,
             is_retransmission: false,
-            answer: None,
+            reply: None,
         }
     }
 
-    /// The first stamp of a stage counts: a delay is that of a message, from
-    /// its first sending.
+    /// Records the first timestamp of a stage: a delay counts from the first transmission of a message.
     fn stamp(&mut self, stage: Stage, stamp_ns: u64) {
         match stage {
             Stage::Scheduler => {
@@ -109,13 +104,13 @@ impl Flight {
 }
 
 #[derive(Clone, Copy)]
-struct Answer {
+struct Reply {
     application_ns: u64,
     stamp_ns: Option<u64>,
     turnaround_ns: u64,
 }
 
-/// Waits until something can be taken, at most until `deadline`.
+/// Waits until input is available, at most until `deadline`.
 fn wait(channel: &impl Channel, deadline: Instant) -> io::Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     let limit = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
@@ -126,37 +121,36 @@ fn wait(channel: &impl Channel, deadline: Instant) -> io::Result<()> {
     }
 }
 
-/// Asks until somebody answers: `Some` is what the last answer said. Tries
-/// for at most three timeouts, and for a little longer when the kernel has
-/// only just begun to stamp packets.
+/// Sends greetings until one is answered and returns the last reply. Tries for at most three timeouts, and
+/// for a little longer when the kernel has only just enabled timestamps.
 pub(crate) fn greet(channel: &mut impl Channel, timeout: Duration) -> io::Result<Option<Header>> {
     const MOST: u32 = 12;
-    let mut heard = None;
+    let mut received = None;
     let mut silent = 0;
     for attempt in 0..MOST {
         let sequence = u32::MAX - attempt;
         if let Err(error) = channel.send(Kind::Greeting, sequence) {
-            // A refusal that was queued by the attempt before.
+            // A queued ICMP error of the previous attempt.
             if silent >= 2 || error.kind() != io::ErrorKind::ConnectionRefused {
                 return Err(error);
             }
         }
         let deadline = Instant::now() + timeout;
-        let mut answered = None;
-        while answered.is_none() && Instant::now() < deadline {
+        let mut last_reply = None;
+        while last_reply.is_none() && Instant::now() < deadline {
             wait(channel, deadline)?;
             channel.take(&mut |arrival| {
-                if let Arrival::Answer { header, stamp_ns } = arrival
+                if let Arrival::Reply { header, stamp_ns } = arrival
                     && header.kind == Kind::Greeting
                     && header.sequence == sequence
                 {
-                    answered = Some((header, stamp_ns));
+                    last_reply = Some((header, stamp_ns));
                 }
             })?;
         }
-        match answered {
+        match last_reply {
             Some((header, stamp)) => {
-                heard = Some(header);
+                received = Some(header);
                 if stamp.is_some() && attempt > 0 {
                     break;
                 }
@@ -168,10 +162,10 @@ pub(crate) fn greet(channel: &mut impl Channel, timeout: Duration) -> io::Result
             break;
         }
     }
-    Ok(heard)
+    Ok(received)
 }
 
-/// Sends `pace.count` probes and gathers what comes back.
+/// Sends `pace.count` probes and collects the replies.
 pub(crate) fn run(channel: &mut impl Channel, pace: Pace) -> Series {
     let mut flights: Vec<Flight> = Vec::with_capacity(pace.count as usize);
     let mut series = Series::default();
@@ -198,7 +192,7 @@ pub(crate) fn run(channel: &mut impl Channel, pace: Pace) -> Series {
             }
         }
         let outcome = channel.take(&mut |arrival| {
-            open -= usize::from(note(&mut flights, &mut series.hops, arrival, pace.timeout));
+            open -= usize::from(record(&mut flights, &mut series.hops, arrival, pace.timeout));
         });
         if let Err(error) = outcome {
             series.error = Some(error);
@@ -209,8 +203,13 @@ pub(crate) fn run(channel: &mut impl Channel, pace: Pace) -> Series {
     series
 }
 
-/// Books an arrival; true when it answered a probe that was open.
-fn note(flights: &mut [Flight], hops: &mut Option<(u32, u32)>, arrival: Arrival, timeout: Duration) -> bool {
+/// Records an arrival; true when it answered an outstanding probe.
+fn record(
+    flights: &mut [Flight],
+    hops: &mut Option<(u32, u32)>,
+    arrival: Arrival,
+    timeout: Duration,
+) -> bool {
     match arrival {
         Arrival::Sent { sequence, stage, stamp_ns } => {
             if let Some(flight) = flights.get_mut(sequence as usize) {
@@ -218,14 +217,14 @@ fn note(flights: &mut [Flight], hops: &mut Option<(u32, u32)>, arrival: Arrival,
             }
             false
         }
-        Arrival::Answer { header, stamp_ns } => {
+        Arrival::Reply { header, stamp_ns } => {
             if header.kind != Kind::Delay {
                 return false;
             }
             let Some(flight) = flights.get_mut(header.sequence as usize) else { return false };
             let whole = flight.sent.elapsed();
-            // A duplicate, or too late to count.
-            if flight.answer.is_some() || whole > timeout {
+            // A duplicate, or too late.
+            if flight.reply.is_some() || whole > timeout {
                 return false;
             }
             if header.arrived_time_to_live > 0 {
@@ -234,7 +233,7 @@ fn note(flights: &mut [Flight], hops: &mut Option<(u32, u32)>, arrival: Arrival,
                 let (fewest, most) = hops.unwrap_or((passed, passed));
                 *hops = Some((fewest.min(passed), most.max(passed)));
             }
-            flight.answer = Some(Answer {
+            flight.reply = Some(Reply {
                 application_ns: u64::try_from(whole.as_nanos()).unwrap_or(u64::MAX),
                 stamp_ns,
                 turnaround_ns: header.turnaround_ns,
@@ -246,25 +245,24 @@ fn note(flights: &mut [Flight], hops: &mut Option<(u32, u32)>, arrival: Arrival,
 
 fn round_trip(flight: &Flight) -> RoundTrip {
     let is_stuck = flight.scheduled_ns.is_some() && flight.driver_ns.is_none();
-    let Some(answer) = flight.answer else { return RoundTrip { is_stuck, ..RoundTrip::default() } };
-    // The kernel's two stamps lie inside the program's two readings. Where
-    // they do not, the wall clock was stepped in between (or an old kernel
-    // numbered the stamps differently) and they say nothing. The slack covers
-    // the slewing of the wall clock, at most 500 ppm by adjtimex(2).
+    let Some(reply) = flight.reply else { return RoundTrip { is_stuck, ..RoundTrip::default() } };
+    // The kernel's two timestamps lie within the program's two clock readings. Where they do not, the wall
+    // clock was stepped in between (or an old kernel numbered the timestamps differently) and they are
+    // invalid. The slack covers the slewing of the wall clock, at most 500 ppm by adjtimex(2).
     let between = |sent: Option<u64>| {
-        sent.zip(answer.stamp_ns)
+        sent.zip(reply.stamp_ns)
             .and_then(|(sent, received)| received.checked_sub(sent))
-            .filter(|&between| between <= answer.application_ns + answer.application_ns / 1000 + 1_000)
+            .filter(|&between| between <= reply.application_ns + reply.application_ns / 1000 + 1_000)
     };
-    // What never reached the driver left the program when it was scheduled.
+    // A probe that never reached the driver counts from when it was scheduled.
     let first = if flight.is_retransmission { flight.scheduled_ns } else { flight.driver_ns };
     let queued = flight.driver_ns.zip(flight.scheduled_ns).filter(|_| !flight.is_retransmission);
     RoundTrip {
-        application_ns: Some(answer.application_ns),
+        application_ns: Some(reply.application_ns),
         kernel_ns: between(first),
         scheduled_ns: between(flight.scheduled_ns),
         queueing_ns: queued.and_then(|(driver, scheduled)| driver.checked_sub(scheduled)),
-        turnaround_ns: answer.turnaround_ns,
+        turnaround_ns: reply.turnaround_ns,
         is_stuck: false,
     }
 }
@@ -273,21 +271,21 @@ fn round_trip(flight: &Flight) -> RoundTrip {
 mod tests {
     use super::*;
 
-    fn answer(sequence: u32, stamp_ns: Option<u64>) -> Arrival {
+    fn reply(sequence: u32, stamp_ns: Option<u64>) -> Arrival {
         let mut header = Header::probe(Kind::Delay, sequence, 255, 64);
-        header.answer = true;
+        header.is_reply = true;
         header.arrived_time_to_live = 253;
         header.turnaround_ns = 7;
-        Arrival::Answer { header, stamp_ns }
+        Arrival::Reply { header, stamp_ns }
     }
 
     #[test]
-    fn books_what_arrives_in_any_order() {
+    fn arrivals_are_recorded_in_any_order() {
         let sent = Instant::now().checked_sub(Duration::from_millis(5)).unwrap();
         let mut flights = vec![Flight::new(sent); 3];
         let mut hops = None;
         let timeout = Duration::from_secs(60);
-        assert!(note(&mut flights, &mut hops, answer(2, Some(1_000_900)), timeout));
+        assert!(record(&mut flights, &mut hops, reply(2, Some(1_000_900)), timeout));
         for (stage, stamp_ns) in [
             (Stage::Scheduler, 999_600),
             (Stage::Driver, 1_000_000),
@@ -295,12 +293,12 @@ mod tests {
             (Stage::Driver, 1_000_800),
         ] {
             let stamp = Arrival::Sent { sequence: 2, stage, stamp_ns };
-            assert!(!note(&mut flights, &mut hops, stamp, timeout));
+            assert!(!record(&mut flights, &mut hops, stamp, timeout));
         }
-        assert!(!note(&mut flights, &mut hops, answer(2, None), timeout), "a duplicate is not counted");
-        assert!(!note(&mut flights, &mut hops, answer(3, None), timeout), "nor what was never sent");
+        assert!(!record(&mut flights, &mut hops, reply(2, None), timeout), "a duplicate is not counted");
+        assert!(!record(&mut flights, &mut hops, reply(3, None), timeout), "nor what was never sent");
         assert!(
-            !note(&mut flights, &mut hops, answer(0, None), Duration::from_millis(1)),
+            !record(&mut flights, &mut hops, reply(0, None), Duration::from_millis(1)),
             "nor what is late"
         );
         assert_eq!(hops, Some((3, 3)), "two routers and the destination");
@@ -313,17 +311,17 @@ mod tests {
         assert_eq!(round_trip(&flights[0]), RoundTrip::default());
     }
 
-    /// A segment that the host's own queue discards has no stamp of the driver
-    /// but that of its retransmission; the message counts from its first sending.
+    /// A segment dropped by the host's own queue has only the driver timestamp of its retransmission; the
+    /// message counts from its first transmission.
     #[test]
-    fn what_the_own_queue_discarded_counts_from_when_it_was_scheduled() {
+    fn segments_dropped_by_the_local_queue_count_from_scheduling() {
         let mut flight = Flight::new(Instant::now());
         for (stage, stamp_ns) in
             [(Stage::Scheduler, 1_000), (Stage::Scheduler, 201_000), (Stage::Driver, 201_500)]
         {
             flight.stamp(stage, stamp_ns);
         }
-        flight.answer = Some(Answer { application_ns: 300_000, stamp_ns: Some(202_000), turnaround_ns: 100 });
+        flight.reply = Some(Reply { application_ns: 300_000, stamp_ns: Some(202_000), turnaround_ns: 100 });
         let trip = round_trip(&flight);
         assert_eq!((trip.kernel_ns, trip.queueing_ns), (Some(201_000), None));
         let mut lost = Flight::new(Instant::now());
@@ -332,10 +330,10 @@ mod tests {
     }
 
     #[test]
-    fn stamps_of_a_stepped_clock_are_not_used() {
+    fn timestamps_of_a_stepped_clock_are_not_used() {
         let flight = |sent, received| Flight {
             driver_ns: Some(sent),
-            answer: Some(Answer { application_ns: 1_000_000, stamp_ns: Some(received), turnaround_ns: 0 }),
+            reply: Some(Reply { application_ns: 1_000_000, stamp_ns: Some(received), turnaround_ns: 0 }),
             ..Flight::new(Instant::now())
         };
         assert_eq!(round_trip(&flight(5_000_000, 5_900_000)).kernel_ns, Some(900_000));

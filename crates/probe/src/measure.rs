@@ -1,5 +1,4 @@
-//! One direction of a probe: everything that this host can find out by
-//! sending to a responder.
+//! One direction of a probe, measured by sending to a responder.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -19,18 +18,18 @@ use crate::{
     wire::{HEADER_BYTES, LARGEST_BYTES, Secret},
 };
 
-/// Longest series. An agent is busy for so long.
+/// Maximum duration of a series, during which an agent is busy.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Shorter intervals would measure the pacing of a sleeping thread.
 const SHORTEST_INTERVAL: Duration = Duration::from_micros(100);
 
-/// Measures the way to a listening [`crate::Responder`]. What could not be
-/// measured is absent from the answer and explained in its notices; `from`
-/// and `to` are left empty for the controller, who knows the hosts' names.
+/// Measures the path to a listening [`crate::Responder`]. What could not be measured is absent from the
+/// result and explained in its notices; `from` and `to` are left empty for the controller, which knows the
+/// hosts' names.
 ///
 /// # Errors
-/// `Invalid` when the configuration makes no sense, `Unreachable` when nothing
-/// at all answers, `Internal` when sockets cannot be made.
+/// `Invalid` when the configuration is invalid, `Unreachable` when nothing replies, `Internal` when sockets
+/// cannot be opened.
 pub fn measure(
     config: &ProbeConfig,
     udp: SocketAddr,
@@ -40,22 +39,21 @@ pub fn measure(
     let (pace, size) = checked(config)?;
     let secret = crate::secret(cookie)?;
     let mut found = nothing_yet(udp);
-    let udp_answers = over_udp(&mut found, udp, secret, size, pace)?;
+    let udp_replies = over_udp(&mut found, udp, secret, size, pace)?;
     over_tcp(&mut found, tcp, secret, size, pace);
-    if !udp_answers && found.tcp.is_none() {
+    if !udp_replies && found.tcp.is_none() {
         let reasons: Vec<_> = found.notices.iter().map(|notice| notice.message.as_str()).collect();
         let message = format!("{}; {}", reasons.join("; "), firewall_advice("UDP and TCP"));
         return Err(Failure { kind: FailureKind::Unreachable, message });
     }
-    if udp_answers {
+    if udp_replies {
         path_mtu(&mut found, udp, secret, pace);
     }
     check_size(&mut found, udp, size);
     Ok(found)
 }
 
-/// Measures UDP round trips alone, as beside a flow, whose end must not come
-/// before the last of them.
+/// Measures UDP round trips only, concurrently with a flow, which must not end before the last of them.
 ///
 /// # Errors
 /// As [`measure`].
@@ -94,11 +92,11 @@ fn checked(config: &ProbeConfig) -> Result<(Pace, usize), Failure> {
     let timeout = config.timeout.to_std();
     let size = usize::try_from(config.size.0).unwrap_or(usize::MAX);
     if config.count == 0 {
-        return Err(invalid("count 0 measures nothing: ask for at least 1 round trip".to_owned()));
+        return Err(invalid("count 0 measures nothing: request at least 1 round trip".to_owned()));
     }
     if !(HEADER_BYTES..=LARGEST_BYTES).contains(&size) {
         let message = format!(
-            "size {} does not fit a probe: its header takes {HEADER_BYTES} bytes and a datagram ends at {LARGEST_BYTES}",
+            "size {} does not fit a probe: its header has {HEADER_BYTES} bytes and a datagram at most {LARGEST_BYTES}",
             config.size
         );
         return Err(invalid(message));
@@ -123,7 +121,7 @@ fn notice(found: &mut ProbeDirection, id: &str, message: String) {
     found.notices.push(Notice { id: id.to_owned(), message });
 }
 
-/// True when something answers over UDP.
+/// Probes over UDP; false when nothing replies.
 fn over_udp(
     found: &mut ProbeDirection,
     to: SocketAddr,
@@ -138,13 +136,13 @@ fn over_udp(
         Ok(Some(_)) => {}
         Ok(None) => {
             let message = format!(
-                "no answer over UDP from {to}: is UDP let through, and do packets of {size} bytes pass?"
+                "no reply over UDP from {to}: is UDP permitted, and do packets of {size} bytes pass?"
             );
             notice(found, "udp-no-answer", message);
             return Ok(false);
         }
         Err(error) => {
-            notice(found, "udp-no-answer", format!("no answer over UDP from {to}: {error}"));
+            notice(found, "udp-no-answer", format!("no reply over UDP from {to}: {error}"));
             return Ok(false);
         }
     }
@@ -170,10 +168,10 @@ fn over_udp(
     Ok(true)
 }
 
-/// The responder counts what it has seen; a last greeting asks for the count.
+/// Splits losses by direction: the responder counts received probes, and a last greeting requests the count.
 fn split_losses(channel: &mut UdpChannel, stats: &mut DelayStats, timeout: Duration) {
     if let Ok(Some(header)) = exchange::greet(channel, timeout) {
-        // A packet that the network doubled is seen twice.
+        // A packet duplicated by the network is counted twice.
         let reached = u64::from(header.seen).clamp(stats.answered_count, stats.sent_count);
         stats.forward_lost_count = Some(stats.sent_count - reached);
         stats.return_lost_count = Some(reached - stats.answered_count);
@@ -181,20 +179,19 @@ fn split_losses(channel: &mut UdpChannel, stats: &mut DelayStats, timeout: Durat
 }
 
 fn over_tcp(found: &mut ProbeDirection, to: SocketAddr, secret: Secret, size: usize, pace: Pace) {
-    // A connection needs one and a half round trips and a lost SYN is sent
-    // again after a second.
-    let patience = pace.timeout.max(Duration::from_secs(3));
+    // A connection needs one and a half round trips, and a lost SYN is retransmitted after a second.
+    let timeout = pace.timeout.max(Duration::from_secs(3));
     let greeted =
-        TcpChannel::open(to, secret, size, patience).and_then(|mut channel| {
-            match exchange::greet(&mut channel, patience)? {
+        TcpChannel::open(to, secret, size, timeout).and_then(|mut channel| {
+            match exchange::greet(&mut channel, timeout)? {
                 Some(_) => Ok(channel),
-                None => Err(io::Error::new(io::ErrorKind::TimedOut, "connected, but nobody answers")),
+                None => Err(io::Error::new(io::ErrorKind::TimedOut, "connected, but nothing replies")),
             }
         });
     let mut channel = match greeted {
         Ok(channel) => channel,
         Err(error) => {
-            let message = format!("no answer over TCP from {to}: {error}; is the port let through?");
+            let message = format!("no reply over TCP from {to}: {error}; is the port permitted?");
             notice(found, "tcp-no-answer", message);
             return;
         }
@@ -206,7 +203,7 @@ fn over_tcp(found: &mut ProbeDirection, to: SocketAddr, secret: Secret, size: us
     found.tcp = stats;
 }
 
-/// Says what a reader must know before believing the figures.
+/// Adds notices that qualify the results.
 fn explain(found: &mut ProbeDirection, protocol: &str, series: &Series, stats: Option<&DelayStats>) {
     if let Some(error) = &series.error {
         let id = format!("{}-probe-error", protocol.to_lowercase());
@@ -215,7 +212,7 @@ fn explain(found: &mut ProbeDirection, protocol: &str, series: &Series, stats: O
     if stats.is_some_and(|stats| stats.clock == ClockSource::Application) {
         let id = format!("{}-no-kernel-stamps", protocol.to_lowercase());
         let message = format!(
-            "{protocol} delays are by the program's clock, since not every packet has a stamp of the kernel of its own \
+            "{protocol} delays are by the program's clock, since not every packet has its own kernel timestamp \
              (messages that TCP sent together share one): waking up a sleeping core (5 to 50 us) and the host's own \
              queue are part of them"
         );
@@ -223,11 +220,10 @@ fn explain(found: &mut ProbeDirection, protocol: &str, series: &Series, stats: O
     }
 }
 
-/// A local queueing delay from which on it is worth a word: longer than any
-/// waking up, and a part of the round trip that a reader would see.
+/// Local queueing delay that is reported: longer than any wake-up, and a visible part of the round trip.
 const NOTABLE_QUEUEING: Duration = Duration::from_micros(500);
 
-/// Names the wait in this host's own queue, which is not in the delays.
+/// Reports the delay in this host's own queue, which is not part of the delays.
 fn explain_queueing(found: &mut ProbeDirection, protocol: &str, stats: Option<&DelayStats>) {
     let Some((stats, queueing)) = stats.and_then(|stats| Some((stats, stats.local_queueing?))) else {
         return;
@@ -241,7 +237,7 @@ fn explain_queueing(found: &mut ProbeDirection, protocol: &str, stats: Option<&D
     let lost = stats
         .local_lost_count
         .filter(|count| *count > 0)
-        .map_or(String::new(), |count| format!("; {count} probes did not get out of it"));
+        .map_or(String::new(), |count| format!("; {count} probes did not leave it"));
     let message = format!(
         "{protocol} probes wait {} in the median and {} at most in the queueing discipline of the host that sends \
          them, before its driver: the delays do not contain that{with}{lost} (`tc -s qdisc` shows the queue)",
@@ -252,13 +248,12 @@ fn explain_queueing(found: &mut ProbeDirection, protocol: &str, stats: Option<&D
 }
 
 fn path_mtu(found: &mut ProbeDirection, to: SocketAddr, secret: Secret, pace: Pace) {
-    // Three times the longest round trip seen, the wait in the own queue with
-    // it, and time for a program to be woken on a busy host.
+    // Three times the longest round trip, local queueing included, plus time for a wake-up on a busy host.
     let whole = |stats: &DelayStats| stats.with_local_queueing.map_or(stats.max_ns, |with| with.max_ns);
     let longest = found.udp.iter().chain(&found.tcp).map(whole).max().unwrap_or(0);
-    let patience = (Duration::from_nanos(longest) * 3 + Duration::from_millis(20))
+    let timeout = (Duration::from_nanos(longest) * 3 + Duration::from_millis(20))
         .clamp(Duration::from_millis(50), pace.timeout.max(Duration::from_millis(50)));
-    match path_mtu::find(to, secret, patience) {
+    match path_mtu::find(to, secret, timeout) {
         Ok(Some(result)) => {
             found.path_mtu_bytes = Some(result.path_bytes);
             found.route_mtu_bytes = Some(result.route_bytes);
@@ -276,34 +271,33 @@ fn path_mtu(found: &mut ProbeDirection, to: SocketAddr, secret: Secret, pace: Pa
 }
 
 fn notice_small_path(found: &mut ProbeDirection, result: path_mtu::Found) {
-    let path_mtu::Found { path_bytes, route_bytes, told_bytes } = result;
-    match told_bytes {
+    let path_mtu::Found { path_bytes, route_bytes, icmp_bytes } = result;
+    match icmp_bytes {
         Some(_) => notice(
             found,
             "path-mtu-below-route",
             format!(
-                "the route says MTU {route_bytes}, but packets above {path_bytes} bytes do not pass; a router says so by ICMP"
+                "the route has MTU {route_bytes}, but packets above {path_bytes} bytes do not pass; a router reports it by ICMP"
             ),
         ),
         None => notice(
             found,
             "path-mtu-black-hole",
             format!(
-                "black hole: the route says MTU {route_bytes}, but packets above {path_bytes} bytes vanish and no \
-                 router says so; let ICMP through, set the MTU to {path_bytes}, or set net.ipv4.tcp_mtu_probing=1"
+                "black hole: the route has MTU {route_bytes}, but packets above {path_bytes} bytes vanish and no \
+                 router reports it; permit ICMP, set the MTU to {path_bytes}, or set net.ipv4.tcp_mtu_probing=1"
             ),
         ),
     }
 }
 
-/// Delay probes may be fragmented; then they are not delays of one packet.
+/// Reports probes sent in fragments: their delays are not those of single packets.
 fn check_size(found: &mut ProbeDirection, to: SocketAddr, size: usize) {
     let packet = size + if to.is_ipv4() { 28 } else { 48 };
     if let Some(path) = found.path_mtu_bytes
         && packet > path as usize
     {
-        let message =
-            format!("probes of {size} bytes were sent in fragments: the path takes packets of {path} bytes");
+        let message = format!("probes of {size} bytes were sent in fragments: the path MTU is {path} bytes");
         notice(found, "probe-fragmented", message);
     }
 }
@@ -330,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_measured_whole() {
+    fn loopback_is_measured_completely() {
         for address in ["127.0.0.1", "::1"] {
             let responder = Responder::open(Some(address.parse().unwrap()), None, &cookie()).unwrap();
             let found = measure(&quick(), responder.udp(), responder.tcp(), &cookie()).unwrap();
@@ -338,7 +332,7 @@ mod tests {
                 assert_eq!((stats.sent_count, stats.answered_count), (20, 20), "{address}");
                 assert!(stats.min_ns > 0 && stats.min_ns <= stats.mean_ns && stats.mean_ns <= stats.max_ns);
                 assert!(stats.p50_ns <= stats.p90_ns && stats.p90_ns <= stats.p99_ns);
-                assert_eq!(stats.clock, ClockSource::Kernel, "{address}: loopback has software stamps");
+                assert_eq!(stats.clock, ClockSource::Kernel, "{address}: loopback has software timestamps");
                 let (queueing, with) = (stats.local_queueing.unwrap(), stats.with_local_queueing.unwrap());
                 assert!(with.min_ns > stats.min_ns && with.max_ns >= stats.max_ns && queueing.min_ns > 0);
             }
@@ -367,7 +361,7 @@ mod tests {
     #[test]
     fn one_protocol_is_enough() {
         let responder = Responder::open(None, None, &cookie()).unwrap();
-        // Port 1 (tcpmux) answers nowhere by now.
+        // Port 1 (tcpmux) has no server nowadays.
         let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let found = measure(&quick(), nobody, responder.tcp(), &cookie()).unwrap();
         assert!(found.udp.is_none() && found.tcp.is_some() && found.path_mtu_bytes.is_none());
@@ -378,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_and_the_wrong_cookie_are_failures() {
+    fn an_absent_responder_and_a_wrong_cookie_are_failures() {
         let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
         let failure = measure(&quick(), nobody, nobody, &cookie()).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Unreachable);
@@ -391,9 +385,9 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_without_sense_is_refused_with_what_to_write() {
+    fn invalid_configurations_are_rejected_with_a_correction() {
         let base = ProbeConfig::default();
-        for (config, word) in [
+        for (config, text) in [
             (ProbeConfig { count: 0, ..base.clone() }, "count"),
             (ProbeConfig { size: ByteCount(43), ..base.clone() }, "size"),
             (ProbeConfig { size: ByteCount(65_508), ..base.clone() }, "size"),
@@ -402,13 +396,13 @@ mod tests {
             (ProbeConfig { count: u32::MAX, ..base.clone() }, "hour"),
         ] {
             let failure = checked(&config).unwrap_err();
-            assert!(failure.kind == FailureKind::Invalid && failure.message.contains(word), "{failure}");
+            assert!(failure.kind == FailureKind::Invalid && failure.message.contains(text), "{failure}");
         }
         assert!(checked(&base).is_ok());
     }
 
     #[test]
-    fn probes_leave_at_absolute_times() {
+    fn probes_are_sent_at_absolute_times() {
         let responder = Responder::open(None, None, &cookie()).unwrap();
         let config = ProbeConfig { count: 11, interval: TimeSpan::from_millis(20), ..quick() };
         let started = Instant::now();

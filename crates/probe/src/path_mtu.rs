@@ -1,8 +1,7 @@
-//! Path MTU found by sending packets of different sizes with don't-fragment
-//! set, and believing only answers: what the route table says and what ICMP
-//! says may both be wrong (a *black hole* drops large packets and says
-//! nothing). This is datagram packetization-layer discovery as in RFC 8899,
-//! with a search instead of a slow climb.
+//! Path MTU discovery by probing: packets of different sizes with don't-fragment set, of which only replies
+//! count, since the route table and ICMP may both be wrong (a *black hole* drops large packets without an
+//! ICMP message). This is datagram packetization-layer discovery as in RFC 8899, with a search instead of a
+//! slow increase.
 
 use std::{
     io,
@@ -19,22 +18,21 @@ use crate::{
     wire::{HEADER_BYTES, Kind, LARGEST_BYTES, Secret},
 };
 
-/// MTUs in use, largest first: jumbo frames, Ethernet, PPPoE, tunnels, the
-/// least of IPv6. Trying them first ends most searches after two sizes, as
-/// the plateau table of RFC 1191 section 7.1 was meant to.
+/// Common MTUs, largest first: jumbo frames, Ethernet, PPPoE, tunnels, the minimum of IPv6. Trying them first
+/// ends most searches after two sizes, as intended by the plateau table of RFC 1191 section 7.1.
 const PLATEAUS: [u32; 9] = [9000, 4352, 1500, 1492, 1480, 1450, 1420, 1400, 1280];
-/// A size is too big when this many packets of it got no answer.
+/// Unanswered packets after which a size is considered too big.
 const ATTEMPTS: u32 = 3;
 
-/// What the search found.
+/// Result of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// Largest IP packet that passed.
     pub path_bytes: u32,
-    /// What the host believed before.
+    /// MTU of the route before the search.
     pub route_bytes: u32,
-    /// Smallest MTU that a router told by ICMP on the way.
-    pub told_bytes: Option<u32>,
+    /// Smallest MTU reported by a router by ICMP.
+    pub icmp_bytes: Option<u32>,
 }
 
 /// Largest size from `low` to `high` that passes; `None` when not even `low`
@@ -53,7 +51,7 @@ fn search<E>(low: u32, high: u32, mut passes: impl FnMut(u32) -> Result<bool, E>
         }
         if passes(plateau)? {
             good = plateau;
-            // Most often the plateau is the answer: one more packet shows it.
+            // Most often the plateau is the result: one more packet confirms it.
             if plateau + 1 < bad {
                 if passes(plateau + 1)? { good = plateau + 1 } else { bad = plateau + 1 }
             }
@@ -68,45 +66,44 @@ fn search<E>(low: u32, high: u32, mut passes: impl FnMut(u32) -> Result<bool, E>
     Ok(Some(good))
 }
 
-/// Searches the path to a responder. `patience` is the time to wait for an
-/// answer; it comes from the round trips measured before.
-pub(crate) fn find(to: SocketAddr, secret: Secret, patience: Duration) -> io::Result<Option<Found>> {
-    find_over(channel::udp_socket(to)?, to, secret, patience)
+/// Searches the path to a responder. `timeout` is the maximum wait for a reply; it is derived from the round
+/// trips measured before.
+pub(crate) fn find(to: SocketAddr, secret: Secret, timeout: Duration) -> io::Result<Option<Found>> {
+    find_over(channel::udp_socket(to)?, to, secret, timeout)
 }
 
-/// The same over a connected socket.
+/// As [`find`] over a connected socket.
 pub(crate) fn find_over(
     socket: UdpSocket,
     to: SocketAddr,
     secret: Secret,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<Option<Found>> {
     let family = Family::of(to);
     let route_bytes = timestamp::route_mtu(&socket, family)?;
     timestamp::set_path_mtu(&socket, family, PathMtu::Probe)?;
     timestamp::report_errors(&socket, family)?;
-    // IP and UDP headers without options. The low end is what every host must
-    // take: RFC 791 section 3.2 (576 bytes), RFC 8200 section 5 (1280).
+    // IP and UDP headers without options. The lower bound is the minimum of every host: RFC 791 section 3.2
+    // (576 bytes), RFC 8200 section 5 (1280).
     let (headers, least) = if to.is_ipv4() { (28, 576) } else { (48, 1280) };
-    let mut prober = Prober { socket, secret, headers, patience, sequence: 0, told_bytes: None };
+    let mut prober = Prober { socket, secret, headers, timeout, sequence: 0, icmp_bytes: None };
     let high = prober.interface_bytes(route_bytes)?;
     let path = search(least.min(high), high, |size| prober.passes(size))?;
-    Ok(path.map(|path_bytes| Found { path_bytes, route_bytes, told_bytes: prober.told_bytes }))
+    Ok(path.map(|path_bytes| Found { path_bytes, route_bytes, icmp_bytes: prober.icmp_bytes }))
 }
 
 struct Prober {
     socket: UdpSocket,
     secret: Secret,
     headers: u32,
-    patience: Duration,
+    timeout: Duration,
     sequence: u32,
-    told_bytes: Option<u32>,
+    icmp_bytes: Option<u32>,
 }
 
 impl Prober {
-    /// MTU of the interface that packets leave by. `IP_MTU` would tell the
-    /// route's, which may be a small one learned long ago; but a packet that
-    /// is too big for the interface is refused with the interface's MTU.
+    /// MTU of the outgoing interface. `IP_MTU` would return the route's, which may be a smaller one cached
+    /// long ago; but a packet too big for the interface is rejected with the interface's MTU.
     fn interface_bytes(&mut self, route_bytes: u32) -> io::Result<u32> {
         let mut bytes = Vec::new();
         channel::message(&self.secret, Kind::Size, 0, LARGEST_BYTES, &mut bytes);
@@ -126,7 +123,7 @@ impl Prober {
     fn passes(&mut self, packet_bytes: u32) -> io::Result<bool> {
         let payload = packet_bytes.saturating_sub(self.headers).max(HEADER_BYTES as u32);
         let mut bytes = Vec::new();
-        // An answer to any attempt at this size counts, however late.
+        // A reply to any attempt at this size counts, however late.
         let first = self.sequence + 1;
         for _ in 0..ATTEMPTS {
             self.sequence += 1;
@@ -141,7 +138,7 @@ impl Prober {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => return Err(error),
             }
-            match self.answer(first, packet_bytes)? {
+            match self.await_reply(first, packet_bytes)? {
                 Some(passed) => return Ok(passed),
                 None => continue,
             }
@@ -149,10 +146,9 @@ impl Prober {
         Ok(false)
     }
 
-    /// `Some(true)` when answered, `Some(false)` when a router dropped it and
-    /// said so, `None` after silence.
-    fn answer(&mut self, first: u32, packet_bytes: u32) -> io::Result<Option<bool>> {
-        let deadline = Instant::now() + self.patience;
+    /// `Some(true)` for a reply, `Some(false)` when a router dropped it and reported that, `None` on timeout.
+    fn await_reply(&mut self, first: u32, packet_bytes: u32) -> io::Result<Option<bool>> {
+        let deadline = Instant::now() + self.timeout;
         let mut buffer = [0u8; HEADER_BYTES];
         loop {
             if self.take_errors(packet_bytes)? {
@@ -160,15 +156,14 @@ impl Prober {
             }
             match timestamp::receive(&self.socket, &mut buffer) {
                 Ok(received) => {
-                    let answer = channel::read_answer(&self.secret, &buffer[..received.length]);
-                    if answer.is_some_and(|answer| answer.kind == Kind::Size && answer.sequence >= first) {
+                    let reply = channel::read_reply(&self.secret, &buffer[..received.length]);
+                    if reply.is_some_and(|reply| reply.kind == Kind::Size && reply.sequence >= first) {
                         return Ok(Some(true));
                     }
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The pending error of something on the error queue, which
-                // says more and is read above.
+                // The pending error of an entry on the error queue, which has the details and is read above.
                 Err(_) => continue,
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -184,14 +179,13 @@ impl Prober {
         }
     }
 
-    /// Empties the error queue; true when it says that a packet of this size
-    /// was dropped for its size.
+    /// Drains the error queue; true when a packet of this size was dropped for its size.
     fn take_errors(&mut self, packet_bytes: u32) -> io::Result<bool> {
         let mut dropped = false;
         while let Some(error) = timestamp::take_error(&self.socket)? {
             if let QueuedError::TooBig { mtu_bytes, local: false } = error {
                 dropped |= mtu_bytes < packet_bytes;
-                self.told_bytes = Some(self.told_bytes.map_or(mtu_bytes, |told| told.min(mtu_bytes)));
+                self.icmp_bytes = Some(self.icmp_bytes.map_or(mtu_bytes, |smallest| smallest.min(mtu_bytes)));
             }
         }
         Ok(dropped)
@@ -217,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn common_paths_take_few_packets() {
+    fn common_paths_need_few_packets() {
         assert_eq!(find_on(9000, 576, 9000), (Some(9000), 1));
         assert_eq!(find_on(1500, 576, 1500), (Some(1500), 1));
         // 9000 fails, 576 passes, 4352 fails, 1500 passes, 1501 fails.

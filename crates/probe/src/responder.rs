@@ -1,8 +1,8 @@
-//! The answering side: one UDP socket, one TCP listener, one thread.
+//! The responder: one UDP socket, one TCP listener, one thread.
 //!
-//! Probes without the cookie get no answer and no error; connections that do
-//! not present it in their first bytes are closed. What one peer may hold is
-//! bounded: a few connections, one message in each direction per connection.
+//! Probes without the cookie get no reply and no error; connections that do not present it in their first
+//! bytes are closed. The state of each peer is bounded: a few connections, one message in each direction per
+//! connection.
 
 use std::{
     io,
@@ -21,15 +21,15 @@ use crate::{
     wire::{Header, Kind, LARGEST_BYTES, Secret},
 };
 
-/// Connections at a time. One test needs one; a second controller that was
-/// told the cookie may be starting while the first is closing.
+/// Maximum connections. One test needs one; a second controller that has the cookie may be starting while the
+/// first is closing.
 const MOST_CONNECTIONS: usize = 8;
-/// How often connections are looked over for those that never identified.
-const HOUSEKEEPING: Duration = Duration::from_millis(250);
-/// Datagrams answered before other sockets are looked at again.
+/// Interval at which unauthenticated connections are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Datagrams handled before other sockets are polled.
 const BURST: usize = 64;
 
-/// Answers probes until dropped.
+/// Replies to probes until dropped.
 #[derive(Debug)]
 pub struct Responder {
     udp: SocketAddr,
@@ -39,15 +39,13 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Opens both sockets, on loopback when no address is given: nothing
-    /// listens beyond it unless requested. Both have this port, or free ones
-    /// when it is absent.
+    /// Opens both sockets, on loopback when no address is given: nothing listens beyond it unless requested.
+    /// Both use this port, or any free port when it is absent.
     ///
     /// # Errors
-    /// `Invalid` for a malformed cookie, port 0 or an address that is not this
-    /// host's, `InUse` for a port that another socket has, `Unsupported` for
-    /// one that this process may not bind, `Internal` for anything else the
-    /// kernel refuses.
+    /// `Invalid` for a malformed cookie, port 0 or an address that is not this host's, `InUse` for a port in
+    /// use, `Unsupported` for one that this process may not bind, `Internal` for any other error of the
+    /// kernel.
     pub fn open(address: Option<IpAddr>, port: Option<u16>, cookie: &Cookie) -> Result<Self, Failure> {
         let secret = crate::secret(cookie)?;
         let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -64,17 +62,16 @@ impl Responder {
         let udp_address = udp.local_addr().map_err(|error| fail("name UDP", error))?;
         let tcp_address = tcp.local_addr().map_err(|error| fail("name TCP", error))?;
         let family = Family::of(udp_address);
-        timestamp::report_time_to_live(&udp, family).map_err(|error| fail("ask for hop counts", error))?;
-        // Without stamps the turnaround starts when the program woke up,
-        // which the prober then sees as path delay; it is told by the clock
-        // that its own side names, and the probe still works.
+        timestamp::report_time_to_live(&udp, family).map_err(|error| fail("request hop counts", error))?;
+        // Without timestamps the turnaround starts at the wake-up of the program, so the prober counts the
+        // latency as path delay; the reported clock shows it, and the probe works.
         let _ = timestamp::enable(&udp, false);
-        // The size answers must not be lost to the path MTU of the way back.
+        // Size replies must not be lost to the path MTU of the reverse path.
         timestamp::set_path_mtu(&udp, family, timestamp::PathMtu::Fragment)
             .map_err(|error| fail("allow fragments", error))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| fail("make a stop event", error.into()))?;
-        let watched = stop.try_clone().map_err(|error| fail("make a stop event", error))?;
+            .map_err(|error| fail("create a stop event", error.into()))?;
+        let watched = stop.try_clone().map_err(|error| fail("create a stop event", error))?;
         let state = State { secret, udp, tcp, prober: None, seen: 0, connections: Vec::new() };
         let thread = std::thread::Builder::new()
             .name("probe-responder".to_owned())
@@ -83,12 +80,12 @@ impl Responder {
         Ok(Self { udp: udp_address, tcp: tcp_address, stop, thread: Some(thread) })
     }
 
-    /// Where UDP probes are answered.
+    /// UDP address of the responder.
     pub fn udp(&self) -> SocketAddr {
         self.udp
     }
 
-    /// Where TCP probes are answered.
+    /// TCP address of the responder.
     pub fn tcp(&self) -> SocketAddr {
         self.tcp
     }
@@ -107,14 +104,14 @@ impl Drop for Responder {
 fn open_failure(address: IpAddr, port: Option<u16>, step: &str, error: &io::Error) -> Failure {
     let at = port.map_or_else(|| address.to_string(), |port| SocketAddr::new(address, port).to_string());
     let (kind, advice) = match error.kind() {
-        io::ErrorKind::AddrNotAvailable => (FailureKind::Invalid, "; name an address of this host"),
-        io::ErrorKind::AddrInUse => (FailureKind::InUse, "; name another --port, or none"),
+        io::ErrorKind::AddrNotAvailable => (FailureKind::Invalid, "; specify an address of this host"),
+        io::ErrorKind::AddrInUse => (FailureKind::InUse, "; specify another --port, or none"),
         io::ErrorKind::PermissionDenied => {
             (FailureKind::Unsupported, "; ports below 1024 need CAP_NET_BIND_SERVICE")
         }
-        _ => return Failure::of_system(&format!("answer probes on {at}: {step}"), error),
+        _ => return Failure::of_system(&format!("listen for probes on {at}: {step}"), error),
     };
-    Failure { kind, message: format!("cannot answer probes on {at}: {step}: {error}{advice}") }
+    Failure { kind, message: format!("cannot listen for probes on {at}: {step}: {error}{advice}") }
 }
 
 struct State {
@@ -140,8 +137,8 @@ impl State {
                 watched.extend(self.connections.iter().map(|connection| {
                     PollFd::from_borrowed_fd(connection.stream().as_fd(), connection.interest())
                 }));
-                // With nobody connected there is nothing to look over.
-                let housekeeping = Timespec { tv_sec: 0, tv_nsec: i64::from(HOUSEKEEPING.subsec_nanos()) };
+                // Without connections there is nothing to check.
+                let housekeeping = Timespec { tv_sec: 0, tv_nsec: i64::from(CHECK_INTERVAL.subsec_nanos()) };
                 let limit = (!self.connections.is_empty()).then_some(&housekeeping);
                 match poll(&mut watched, limit) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -153,7 +150,7 @@ impl State {
                 return;
             }
             if ready[1] {
-                self.answer_datagrams(&mut buffer);
+                self.reply_to_datagrams(&mut buffer);
             }
             let now = Instant::now();
             let mut turn = ready[3..].iter();
@@ -170,27 +167,26 @@ impl State {
 
     fn accept(&mut self, now: Instant) {
         while let Ok((stream, _)) = self.tcp.accept() {
-            // Beyond the bound a connection is closed at once, unanswered.
+            // Beyond the bound a connection is closed at once, without a reply.
             if self.connections.len() < MOST_CONNECTIONS && prepare(&stream).is_ok() {
                 self.connections.push(Connection::new(stream, now));
             }
         }
     }
 
-    fn answer_datagrams(&mut self, buffer: &mut [u8]) {
+    fn reply_to_datagrams(&mut self, buffer: &mut [u8]) {
         for _ in 0..BURST {
             let received = match timestamp::receive(&self.udp, buffer) {
                 Ok(received) => received,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // An ICMP error of an earlier answer; the socket goes on.
+                // An ICMP error of an earlier reply; the socket continues.
                 Err(_) => continue,
             };
             let arrived_ns = received.stamp_ns.unwrap_or_else(timestamp::now_ns);
             let Some(from) = received.from else { continue };
             let Some(probe) = Header::read(&self.secret, &buffer[..received.length]) else { continue };
-            // An answer is never answered: two responders cannot be made to
-            // talk to each other.
-            if probe.answer || probe.size as usize != received.length {
+            // A reply is never answered: two responders cannot be made to loop.
+            if probe.is_reply || probe.size as usize != received.length {
                 continue;
             }
             if self.prober != Some(from) {
@@ -200,17 +196,16 @@ impl State {
             if probe.kind == Kind::Delay {
                 self.seen = self.seen.saturating_add(1);
             }
-            let length = probe.answer_size().min(received.length);
-            let answer = Header {
-                answer: true,
+            let length = probe.reply_size().min(received.length);
+            let reply = Header {
+                is_reply: true,
                 arrived_time_to_live: received.time_to_live.unwrap_or(0),
                 seen: self.seen,
                 turnaround_ns: timestamp::now_ns().saturating_sub(arrived_ns),
                 ..probe
             };
-            answer.write(&self.secret, buffer);
-            // A full send buffer or a vanished prober is a lost answer, and
-            // that is what the prober will count.
+            reply.write(&self.secret, buffer);
+            // A full send buffer or a vanished prober is a lost reply, which the prober counts.
             let _ = self.udp.send_to(&buffer[..length], from);
         }
     }
@@ -251,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn only_holders_of_the_cookie_are_answered_and_never_with_more() {
+    fn only_probes_with_the_cookie_get_replies_and_never_larger_ones() {
         let responder = Responder::open(None, None, &cookie()).unwrap();
         let socket = client(&responder);
         let mut wrong = message(Kind::Delay, 64);
@@ -263,17 +258,17 @@ mod tests {
         for stranger in [b"hello".to_vec(), Vec::new(), wrong, reflected, lying, vec![0; 1400]] {
             socket.send(&stranger).unwrap();
         }
-        // Answers come in order, so the first one seen belongs to this:
+        // Replies arrive in order, so the first one received belongs to this:
         socket.send(&message(Kind::Size, 1400)).unwrap();
         let mut buffer = [0u8; 2000];
         let length = socket.recv(&mut buffer).unwrap();
-        assert_eq!(length, HEADER_BYTES, "a size probe is answered by a header");
-        let answer = Header::read(&crate::secret(&cookie()).unwrap(), &buffer).unwrap();
-        assert_eq!((answer.kind, answer.answer, answer.sequence), (Kind::Size, true, 9));
-        assert_eq!(answer.arrived_time_to_live, 64);
-        assert_eq!(answer.seen, 0, "only delay probes are counted");
+        assert_eq!(length, HEADER_BYTES, "a size probe is replied to with a header");
+        let reply = Header::read(&crate::secret(&cookie()).unwrap(), &buffer).unwrap();
+        assert_eq!((reply.kind, reply.is_reply, reply.sequence), (Kind::Size, true, 9));
+        assert_eq!(reply.arrived_time_to_live, 64);
+        assert_eq!(reply.seen, 0, "only delay probes are counted");
         socket.send(&message(Kind::Delay, 100)).unwrap();
-        assert_eq!(socket.recv(&mut buffer).unwrap(), 100, "a delay probe by as many bytes");
+        assert_eq!(socket.recv(&mut buffer).unwrap(), 100, "a delay probe with as many bytes");
         assert_eq!(Header::read(&crate::secret(&cookie()).unwrap(), &buffer).unwrap().seen, 1);
     }
 
@@ -286,7 +281,7 @@ mod tests {
         stranger.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         stranger.write_all(&[b'G'; HEADER_BYTES]).unwrap();
         let mut buffer = [0u8; 200];
-        // A close with unread bytes is a reset: both mean closed.
+        // A close with unread bytes is a reset: both count as closed.
         assert!(matches!(stranger.read(&mut buffer), Ok(0) | Err(_)));
         // A slow one: the message in two parts.
         let bytes = message(Kind::Delay, 100);
@@ -294,11 +289,11 @@ mod tests {
         std::thread::sleep(Duration::from_millis(20));
         good.write_all(&bytes[50..]).unwrap();
         good.read_exact(&mut buffer[..100]).unwrap();
-        assert!(Header::read(&crate::secret(&cookie()).unwrap(), &buffer).unwrap().answer);
+        assert!(Header::read(&crate::secret(&cookie()).unwrap(), &buffer).unwrap().is_reply);
     }
 
     #[test]
-    fn silent_connections_are_closed_and_the_number_is_bounded() {
+    fn idle_connections_are_closed_and_the_number_is_bounded() {
         let responder = Responder::open(None, None, &cookie()).unwrap();
         let mut silent: Vec<_> =
             (0..MOST_CONNECTIONS + 1).map(|_| TcpStream::connect(responder.tcp()).unwrap()).collect();
@@ -321,18 +316,18 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_name_the_mistake() {
         let failure = Responder::open(None, None, &Cookie("short".to_owned())).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Invalid);
-        // TEST-NET-1, RFC 5737: nobody's address.
+        // TEST-NET-1, RFC 5737: not assigned.
         let failure = Responder::open(Some("192.0.2.1".parse().unwrap()), None, &cookie()).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Invalid);
         assert!(failure.message.contains("192.0.2.1"), "{failure}");
     }
 
     #[test]
-    fn both_sockets_have_the_port_that_was_named_and_a_taken_one_is_named() {
-        // The port of one protocol may be taken for the other one by somebody else.
+    fn both_sockets_use_the_given_port_and_a_port_in_use_is_named() {
+        // The port of one protocol may be used by another program for the other one.
         let found = (0..50).find_map(|_| {
             let port = Responder::open(None, None, &cookie()).unwrap().udp().port();
             Responder::open(None, Some(port), &cookie()).ok()

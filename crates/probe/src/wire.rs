@@ -1,5 +1,4 @@
-//! The probe and its answer on the wire: one fixed header in network byte
-//! order, padded to the size asked for.
+//! Wire format of probes and replies: one fixed header in network byte order, padded to the requested size.
 //!
 //! ```text
 //!  0 magic "CSPR"        24 sequence          u32   40 size   u32
@@ -9,10 +8,9 @@
 //!  8 cookie   16 bytes
 //! ```
 //!
-//! A responder fills in what it saw (`seen`, `turnaround_ns`,
-//! `arrived_time_to_live`), as a stateful reflector of RFC 8762 does, and
-//! never answers with more bytes than it was asked with, so that it cannot be
-//! used to amplify traffic with a forged source address.
+//! A responder fills in `seen`, `turnaround_ns` and `arrived_time_to_live`, as a stateful reflector of RFC
+//! 8762 does, and never replies with more bytes than it received, so that it cannot be used to amplify
+//! traffic with a forged source address.
 
 use clearstream_schema::control::Cookie;
 
@@ -22,35 +20,35 @@ pub(crate) const HEADER_BYTES: usize = 44;
 pub(crate) const LARGEST_BYTES: usize = 65_507;
 const MAGIC: [u8; 4] = *b"CSPR";
 const VERSION: u8 = 1;
-const ANSWER_BIT: u8 = 0x80;
+const REPLY_BIT: u8 = 0x80;
 
-/// What a probe is for.
+/// Purpose of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Finds out whether anybody answers; never counted.
+    /// Checks whether the responder replies; never counted.
     Greeting,
-    /// Measures a delay; answered with as many bytes.
+    /// Measures a delay; the reply has the same size.
     Delay,
-    /// Measures whether a size passes; answered with the header alone, so
-    /// that only the way there is tested.
+    /// Measures whether a size passes; the reply is the header alone, so that only the forward path is
+    /// tested.
     Size,
 }
 
-/// Sixteen random bytes that the two ends of a test share.
+/// Sixteen random bytes shared by the two ends of a test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Secret([u8; 16]);
 
-/// A header; of a probe or of an answer.
+/// Header of a probe or of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub kind: Kind,
-    pub answer: bool,
+    pub is_reply: bool,
     pub sent_time_to_live: u8,
     pub arrived_time_to_live: u8,
     pub sequence: u32,
-    /// Delay probes that the responder has seen from this prober.
+    /// Delay probes that the responder has received from this prober.
     pub seen: u32,
-    /// Time between arrival of the probe and sending of the answer.
+    /// Time between arrival of the probe and sending of the reply.
     pub turnaround_ns: u64,
     /// Bytes of the whole message.
     pub size: u32,
@@ -72,8 +70,7 @@ impl Secret {
         Some(Self(bytes))
     }
 
-    /// Compares without stopping at the first difference, so that the time
-    /// taken tells a stranger nothing.
+    /// Constant-time comparison.
     fn matches(&self, other: &[u8]) -> bool {
         other.len() == self.0.len()
             && self.0.iter().zip(other).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
@@ -85,7 +82,7 @@ impl Header {
     pub(crate) fn probe(kind: Kind, sequence: u32, time_to_live: u8, size: u32) -> Self {
         Self {
             kind,
-            answer: false,
+            is_reply: false,
             sent_time_to_live: time_to_live,
             arrived_time_to_live: 0,
             sequence,
@@ -95,8 +92,8 @@ impl Header {
         }
     }
 
-    /// Bytes that the answer to this probe has.
-    pub(crate) fn answer_size(&self) -> usize {
+    /// Size of the reply to this probe.
+    pub(crate) fn reply_size(&self) -> usize {
         match self.kind {
             Kind::Size => HEADER_BYTES,
             Kind::Greeting | Kind::Delay => self.size as usize,
@@ -112,7 +109,7 @@ impl Header {
         };
         buffer[0..4].copy_from_slice(&MAGIC);
         buffer[4] = VERSION;
-        buffer[5] = kind | if self.answer { ANSWER_BIT } else { 0 };
+        buffer[5] = kind | if self.is_reply { REPLY_BIT } else { 0 };
         buffer[6] = self.sent_time_to_live;
         buffer[7] = self.arrived_time_to_live;
         buffer[8..24].copy_from_slice(&secret.0);
@@ -122,14 +119,13 @@ impl Header {
         buffer[40..44].copy_from_slice(&self.size.to_be_bytes());
     }
 
-    /// Reads the head of `buffer`; `None` for anything that is not ours, and
-    /// that must then get no answer.
+    /// Parses the head of `buffer`; `None` for anything invalid, which must get no reply.
     pub(crate) fn read(secret: &Secret, buffer: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER_BYTES] = buffer.first_chunk()?;
         if header[0..4] != MAGIC || header[4] != VERSION || !secret.matches(&header[8..24]) {
             return None;
         }
-        let kind = match header[5] & !ANSWER_BIT {
+        let kind = match header[5] & !REPLY_BIT {
             1 => Kind::Greeting,
             2 => Kind::Delay,
             3 => Kind::Size,
@@ -142,7 +138,7 @@ impl Header {
         }
         Some(Self {
             kind,
-            answer: header[5] & ANSWER_BIT != 0,
+            is_reply: header[5] & REPLY_BIT != 0,
             sent_time_to_live: header[6],
             arrived_time_to_live: header[7],
             sequence: number(24)?,
@@ -168,7 +164,7 @@ mod tests {
     #[test]
     fn the_layout_is_as_documented() {
         let mut header = Header::probe(Kind::Delay, 0x0102_0304, 255, 64);
-        header.answer = true;
+        header.is_reply = true;
         header.arrived_time_to_live = 62;
         header.seen = 5;
         header.turnaround_ns = 0x1122;
@@ -183,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_not_read() {
+    fn foreign_packets_are_not_parsed() {
         let mut buffer = [0u8; HEADER_BYTES];
         Header::probe(Kind::Size, 1, 255, 1472).write(&secret(), &mut buffer);
         let other = Secret::parse(&Cookie("f".repeat(32))).unwrap();
@@ -204,10 +200,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_an_answer_larger_than_the_question(
+        fn no_reply_is_larger_than_its_probe(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
         ) {
-            // The worst case is a stranger who knows the cookie.
+            // The worst case is a stranger that has the cookie.
             if bytes.len() >= HEADER_BYTES {
                 bytes[0..4].copy_from_slice(&MAGIC);
                 bytes[4] = VERSION;
@@ -215,7 +211,7 @@ mod tests {
                 bytes[8..24].copy_from_slice(&secret().0);
             }
             if let Some(header) = Header::read(&secret(), &bytes) {
-                prop_assert!(header.answer_size() <= header.size as usize);
+                prop_assert!(header.reply_size() <= header.size as usize);
             }
         }
     }

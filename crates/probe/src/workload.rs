@@ -1,12 +1,12 @@
-//! The workload `probe`: delay and path MTU between the host that connects and
-//! the one that listens.
+//! The workload `probe`: delay and path MTU between a connecting and a listening host.
 
 use std::sync::atomic::AtomicBool;
 
 use clearstream_schema::{
     TimeSpan,
-    outcome::Outcome,
+    outcome::{MetricKind, Outcome},
     probe::{ProbeConfig, ProbeDirection, ProbeSummary},
+    study::Figure,
 };
 use clearstream_workload::{Context, HostSet, TrialError, Workload};
 
@@ -27,13 +27,21 @@ impl Workload for Probe {
         "Delay, loss and path MTU, one packet at a time"
     }
 
+    fn figure(&self) -> Figure {
+        Figure::Delay
+    }
+
     fn time(&self, config: &ProbeConfig) -> TimeSpan {
-        // UDP and TCP one after the other, from both sides.
+        // UDP and TCP in sequence, from both sides.
         TimeSpan(config.interval.0.saturating_mul(u64::from(config.count)).saturating_mul(4))
     }
 
     fn overhead(&self) -> TimeSpan {
         TimeSpan::from_seconds(2)
+    }
+
+    fn metrics(&self, _: &ProbeConfig) -> Vec<MetricKind> {
+        ProbeConfig::metrics()
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &ProbeConfig) -> Result<Outcome, TrialError> {

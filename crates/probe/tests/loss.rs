@@ -1,5 +1,5 @@
-//! Losses of known number and direction, made by a relay between prober and
-//! responder that knows nothing of the crate but the documented layout.
+//! Losses of known number and direction, made by a relay between prober and responder that depends only on
+//! the documented wire format.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -15,8 +15,8 @@ use std::{
 use clearstream_probe::{Responder, measure};
 use clearstream_schema::{TimeSpan, control::Cookie, probe::ProbeConfig};
 
-/// Drops delay probes whose sequence number divides by 5 on the way there,
-/// and answers to those that leave 1 when divided by 7 on the way back.
+/// Drops delay probes whose sequence number is divisible by 5 in the forward direction, and replies with
+/// remainder 1 modulo 7 in the reverse direction.
 fn relay(inner: SocketAddr, stop: Arc<AtomicBool>) -> (SocketAddr, std::thread::JoinHandle<()>) {
     let outside = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = outside.local_addr().unwrap();
@@ -48,7 +48,7 @@ fn relay(inner: SocketAddr, stop: Arc<AtomicBool>) -> (SocketAddr, std::thread::
                     if bytes[5] == 0x82 && sequence(bytes) % 7 == 1 {
                         continue;
                     }
-                    // Every other answer twice: a duplicate is one answer.
+                    // Every other reply twice: a duplicate counts once.
                     for _ in 0..1 + sequence(bytes) % 2 {
                         outside.send_to(bytes, prober).unwrap();
                     }
@@ -63,7 +63,7 @@ fn relay(inner: SocketAddr, stop: Arc<AtomicBool>) -> (SocketAddr, std::thread::
 }
 
 #[test]
-fn losses_are_counted_on_the_side_where_they_happened() {
+fn losses_are_counted_by_direction() {
     let cookie = Cookie("00112233445566778899aabbccddeeff".to_owned());
     let responder = Responder::open(None, None, &cookie).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -78,8 +78,8 @@ fn losses_are_counted_on_the_side_where_they_happened() {
     stop.store(true, Ordering::Relaxed);
     thread.join().unwrap();
     let stats = found.unwrap().udp.unwrap();
-    // Of 0 to 69, 14 divide by 5. Ten leave 1 when divided by 7, and two of
-    // these (15, 50) were already lost on the way there.
+    // Of 0 to 69, 14 are divisible by 5. Ten have remainder 1 modulo 7, and two of these (15, 50) were
+    // already lost in the forward direction.
     assert_eq!(stats.sent_count, 70);
     assert_eq!(stats.forward_lost_count, Some(14));
     assert_eq!(stats.return_lost_count, Some(8));

@@ -1,6 +1,6 @@
-//! Real paths: two hosts and a router in network namespaces made with
-//! iproute2, checked against what was configured and against `ping`.
-//! Needs root; the tests say so by their names.
+//! Real paths: two hosts and a router in network namespaces created with
+//! iproute2, checked against the configuration and `ping`.
+//! Needs root; their names begin with `root_`.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -28,7 +28,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 const CLIENT: &str = "10.99.1.1";
 const SERVER: &str = "10.99.2.1";
 
-/// client -- router -- server, gone when dropped.
+/// client -- router -- server, removed when dropped.
 struct Path {
     client: String,
     router: String,
@@ -48,8 +48,8 @@ fn enable_forwarding(namespace: &str) {
 }
 
 impl Path {
-    /// `middle_mtu` is that of the link between router and server; both ends
-    /// of the client's link have 1500.
+    /// `middle_mtu` is the MTU of the link between router and server; both ends of the client's link have
+    /// 1500.
     fn new(middle_mtu: u32) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -79,8 +79,7 @@ impl Path {
         path
     }
 
-    /// The router says nothing any more: what it would send itself by ICMP
-    /// finds no route.
+    /// Stops the router's own ICMP messages: they are discarded by a rule.
     fn silence_router(&self) {
         ip(&format!("-n {} rule add iif lo ipproto icmp type blackhole", self.router));
     }
@@ -118,7 +117,7 @@ fn peer_in(namespace: &str) -> Peer {
     inside(namespace, || memory_pair(Services::new().with(ProbeAgent::default())).unwrap())
 }
 
-/// What a thread in the namespace returns.
+/// Runs `act` on a thread in the namespace.
 fn inside<T: Send + 'static>(namespace: &str, act: impl FnOnce() -> T + Send + 'static) -> T {
     let file = File::open(format!("/run/netns/{namespace}")).unwrap();
     std::thread::spawn(move || {
@@ -133,7 +132,7 @@ fn ids(summary: &ProbeSummary) -> Vec<&str> {
     summary.directions.iter().flat_map(|one| &one.notices).map(|notice| notice.id.as_str()).collect()
 }
 
-/// Least round trip by `ping`, in nanoseconds.
+/// Minimum round trip by `ping`, in nanoseconds.
 fn ping_min_ns(path: &Path) -> f64 {
     let output = ip(&format!("netns exec {} ping -n -q -c 20 -i 0.01 {SERVER}", path.client));
     let text = String::from_utf8(output.stdout).unwrap();
@@ -156,7 +155,7 @@ fn root_two_links_are_two_hops_and_delays_are_of_the_order_of_ping() {
         assert_eq!(direction.hop_count, Some(2));
         assert_eq!(direction.path_mtu_bytes, Some(1500));
         for stats in [direction.udp.as_ref().unwrap(), direction.tcp.as_ref().unwrap()] {
-            assert_eq!(stats.clock, ClockSource::Kernel, "veth has software stamps");
+            assert_eq!(stats.clock, ClockSource::Kernel, "veth has software timestamps");
             assert_eq!((stats.answered_count, stats.sent_count), (20, 20));
             let ratio = stats.min_ns as f64 / ping_ns;
             assert!((0.01..100.0).contains(&ratio), "{} ns against {ping_ns} ns of ping", stats.min_ns);
@@ -165,8 +164,7 @@ fn root_two_links_are_two_hops_and_delays_are_of_the_order_of_ping() {
     assert_eq!(ids(&summary), Vec::<&str>::new());
 }
 
-/// Sends what a link of 2 Mb/s carries, and before it as much as the link
-/// takes 200 ms for, until dropped.
+/// Saturates a link of 2 Mb/s and keeps a backlog of 200 ms in front of it, until dropped.
 struct Filler(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
 
 impl Filler {
@@ -183,7 +181,7 @@ impl Filler {
             let mut sent = 0;
             while !seen.load(Ordering::Relaxed) && started.elapsed() < Duration::from_secs(60) {
                 while sent < due {
-                    // Nobody reads port 9 (discard); 958 octets are 1000 on Ethernet.
+                    // Port 9 is discard; 958 octets are 1000 on Ethernet.
                     let _ = socket.send_to(&[0; 958], "10.99.1.2:9");
                     sent += 1;
                 }
@@ -202,10 +200,10 @@ impl Drop for Filler {
     }
 }
 
-/// A queue of 200 ms in front of the client's driver: `ping` has it in its
-/// times; the probe reports it beside the delays of the path.
+/// A queue of 200 ms in front of the client's driver: `ping` includes it; the probe reports it separately
+/// from the delays of the path.
 #[test]
-fn root_a_queue_at_the_sending_host_is_told_apart_from_the_path() {
+fn root_a_queue_at_the_sending_host_is_separated_from_the_path() {
     let path = Path::new(1500);
     ip(&format!(
         "netns exec {} tc qdisc add dev one root tbf rate 2mbit burst 2000 limit 1000000",
@@ -220,8 +218,8 @@ fn root_a_queue_at_the_sending_host_is_told_apart_from_the_path() {
     let there = &summary.directions[0];
     let (udp, tcp) = (there.udp.as_ref().unwrap(), there.tcp.as_ref().unwrap());
     assert_eq!(udp.clock, ClockSource::Kernel);
-    // Messages that wait for TCP's window are sent together and have one stamp
-    // for all: then the whole series is by the program's clock, queue included.
+    // Messages that wait for TCP's window are sent together and have one timestamp: then the whole series
+    // uses the program's clock, queue included.
     assert!(tcp.clock == ClockSource::Kernel || tcp.min_ns > bound_ns as u64, "{tcp:?}");
     for stats in [udp, tcp].into_iter().filter(|stats| stats.clock == ClockSource::Kernel) {
         let (queueing, with) = (stats.local_queueing.unwrap(), stats.with_local_queueing.unwrap());
@@ -229,7 +227,7 @@ fn root_a_queue_at_the_sending_host_is_told_apart_from_the_path() {
         assert!(stats.min_ns < queueing.min_ns, "the path itself has no queue: {stats:?}");
         assert!(with.min_ns > queueing.min_ns && with.max_ns > stats.max_ns, "{with:?}");
     }
-    // What the answering host holds back is part of the path to the other one.
+    // Queueing at the responding host is part of the path to the other one.
     let back = summary.directions[1].udp.as_ref().unwrap();
     assert!(
         back.min_ns > bound_ns as u64 && back.local_queueing.unwrap().min_ns < bound_ns as u64,
@@ -239,12 +237,11 @@ fn root_a_queue_at_the_sending_host_is_told_apart_from_the_path() {
     assert!(ids.contains(&"udp-local-queueing"), "{ids:?}");
 }
 
-/// Every fifth segment with data is discarded behind the client's queueing
-/// discipline: its retransmission is the first that reaches the driver, and
-/// what came before it waits at the server. No delay is 0 for it, and none is
+/// Every fifth segment with data is dropped after the client's queueing discipline: its retransmission is the
+/// first that reaches the driver, and later segments wait at the server. No delay is 0 for it, and none is
 /// shorter than one without loss.
 #[test]
-fn root_delays_with_loss_are_possible_ones() {
+fn root_delays_with_loss_are_plausible() {
     let path = Path::new(1500);
     path.filter_at_client(
         "add table netdev loss; add chain netdev loss out { type filter hook egress device \"one\" priority 0; }; \
@@ -261,7 +258,7 @@ fn root_delays_with_loss_are_possible_ones() {
     assert_eq!((udp.clock, udp.local_lost_count), (ClockSource::Kernel, Some(0)));
 }
 
-/// A probe as the head of wire.rs documents it.
+/// A probe in the format documented in wire.rs.
 fn message(sequence: u32, size: u32) -> Vec<u8> {
     let mut bytes = vec![0; size as usize];
     bytes[..6].copy_from_slice(&[b'C', b'S', b'P', b'R', 1, 2]);
@@ -271,7 +268,7 @@ fn message(sequence: u32, size: u32) -> Vec<u8> {
     bytes
 }
 
-/// Reads the answer to a message of this size; its turnaround.
+/// Reads the reply to a message of this size and returns its turnaround.
 fn turnaround(stream: &mut TcpStream, sequence: u32, size: usize) -> Duration {
     let mut bytes = vec![0; size];
     stream.read_exact(&mut bytes).unwrap();
@@ -279,11 +276,11 @@ fn turnaround(stream: &mut TcpStream, sequence: u32, size: usize) -> Duration {
     Duration::from_nanos(u64::from_be_bytes(*bytes[32..].first_chunk().unwrap()))
 }
 
-/// The second of three messages is lost again and again: the third one is at
-/// the responder long before it can be read. The time until then is the
-/// path's, not the responder's: subtracted from a round trip it left nothing.
+/// The second of three messages is lost repeatedly: the third one is at the responder long before it can be
+/// read. The time until then is the path's, not the responder's: subtracted from a round trip it would leave
+/// nothing.
 #[test]
-fn root_what_waits_for_a_retransmission_is_not_held_by_the_responder() {
+fn root_waiting_for_a_retransmission_is_not_turnaround() {
     let path = Path::new(1500);
     let cookie = Cookie("ab".repeat(16));
     let responder =
@@ -292,7 +289,7 @@ fn root_what_waits_for_a_retransmission_is_not_held_by_the_responder() {
     let mut stream = inside(&path.client, move || TcpStream::connect(to)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    // The kernel stamps arrivals a moment after it was first asked to.
+    // The kernel enables timestamps of arrivals with a delay.
     for sequence in 0..20 {
         stream.write_all(&message(sequence, 64)).unwrap();
         turnaround(&mut stream, sequence, 64);
@@ -313,9 +310,9 @@ fn root_what_waits_for_a_retransmission_is_not_held_by_the_responder() {
     }
 }
 
-/// Half of the datagrams do not get out of the own queue: they are counted there.
+/// Half of the datagrams are dropped in the local queue: they are counted there.
 #[test]
-fn root_what_the_own_queue_discards_is_counted_there() {
+fn root_drops_of_the_local_queue_are_counted_there() {
     let path = Path::new(1500);
     path.filter_at_client(
         "add table netdev loss; add chain netdev loss out { type filter hook egress device \"one\" priority 0; }; \
@@ -328,7 +325,7 @@ fn root_what_the_own_queue_discards_is_counted_there() {
 }
 
 #[test]
-fn root_a_smaller_link_that_is_told_of_is_found() {
+fn root_a_smaller_link_reported_by_icmp_is_found() {
     let path = Path::new(1400);
     let summary = path.probe();
     let there = &summary.directions[0];
@@ -344,12 +341,12 @@ fn root_a_black_hole_is_found_and_named() {
     path.silence_router();
     let summary = path.probe();
     assert_eq!(summary.directions[0].path_mtu_bytes, Some(1337), "no plateau, no ICMP: found by search");
-    assert_eq!(summary.directions[0].route_mtu_bytes, Some(1500), "which the route still says");
+    assert_eq!(summary.directions[0].route_mtu_bytes, Some(1500), "the route is unchanged");
     assert_eq!(ids(&summary), ["path-mtu-black-hole"]);
 }
 
 #[test]
-fn root_a_path_that_goes_away_is_a_failure_not_a_hang() {
+fn root_a_path_that_fails_is_an_error_not_a_hang() {
     let path = Path::new(1500);
     let mut client = peer_in(&path.client);
     let mut server = peer_in(&path.server);

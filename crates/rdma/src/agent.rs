@@ -1,5 +1,5 @@
-//! An agent's part in RDMA measurements: the server, which opens for one
-//! controller, and the client.
+//! Agent part of RDMA measurements: the server, restricted to one controller,
+//! and the client.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -24,14 +24,14 @@ use crate::{
     verbs,
 };
 
-/// Keeps what is open for a session's tests. Dropping it ends them.
+/// Open server and running measurement of a session. Dropping it stops both.
 #[derive(Debug, Default)]
 pub struct RdmaAgent {
     server: Option<BackgroundServer>,
     running: Option<Running>,
 }
 
-/// A measurement in a thread, until it is dropped.
+/// A measurement running in a thread; dropping it stops and joins the thread.
 #[derive(Debug)]
 struct Running {
     stop: Arc<AtomicBool>,
@@ -57,7 +57,7 @@ impl RdmaAgent {
         })?;
         let cookie = cookie_bytes("rdma-serve", &cookie)?;
         let peer = expected_address(&call.peer, context)?;
-        // One that nobody closed serves no further test.
+        // A server left open by an earlier test is closed.
         self.server = None;
         let server = BackgroundServer::open(
             SocketAddr::new(call.address, call.port.unwrap_or(0)),
@@ -70,7 +70,7 @@ impl RdmaAgent {
     }
 
     fn measure(&mut self, call: Measure, context: &CallContext<'_>) -> Result<Done, Failure> {
-        if self.running.as_ref().is_some_and(Running::goes_on) {
+        if self.running.as_ref().is_some_and(Running::is_running) {
             let message = "an RDMA measurement still runs here: stop it first".to_owned();
             return Err(Failure { kind: FailureKind::Busy, message });
         }
@@ -82,7 +82,7 @@ impl RdmaAgent {
         }
         let (stop, events) = (Arc::new(AtomicBool::new(false)), context.events().clone());
         let is_stopped = Arc::clone(&stop);
-        // A thread of its own: with inline progress it is pinned.
+        // A separate thread: with inline progress it is pinned.
         let thread = std::thread::Builder::new()
             .name("rdma-client".to_owned())
             .spawn(move || run(&call, cookie, &is_stopped, &events))
@@ -93,7 +93,7 @@ impl RdmaAgent {
 }
 
 impl Running {
-    fn goes_on(&self) -> bool {
+    fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 }
@@ -102,13 +102,13 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in it was already shown by the panic hook.
+            // The panic hook has already reported a panic.
             drop(thread.join());
         }
     }
 }
 
-/// The client of one measurement.
+/// Runs the client of one measurement.
 fn run(call: &Measure, cookie: Cookie, stop: &AtomicBool, events: &EventSender) {
     let mut watch = |event: Event<'_>| {
         events.send(&match event {
@@ -126,16 +126,16 @@ fn run(call: &Measure, cookie: Cookie, stop: &AtomicBool, events: &EventSender) 
 
 fn time_verbs(call: TimeVerbs, context: &CallContext<'_>) -> Result<VerbsSummary, Failure> {
     let cookie = cookie_bytes("rdma-verbs", &call.cookie)?;
-    let goes_on = || context.events().is_open();
-    // A thread of its own: it may be pinned.
+    let should_continue = || context.events().is_open();
+    // A separate thread: it may be pinned.
     let timed = std::thread::scope(|scope| {
-        let timing = scope.spawn(|| verbs::time(&call.config, call.server, cookie, &goes_on));
+        let timing = scope.spawn(|| verbs::time(&call.config, call.server, cookie, &should_continue));
         timing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     timed.map_err(|error| Failure::from(&error))
 }
 
-/// Address that tests come from.
+/// Returns the address that tests come from.
 fn expected_address(peer: &Option<IpAddr>, context: &CallContext<'_>) -> Result<IpAddr, Failure> {
     let controller = context.controller().map(|controller| controller.address.ip());
     match (controller, *peer) {

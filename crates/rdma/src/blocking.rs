@@ -1,5 +1,5 @@
-//! A queue pair with an RNIC and a completion queue of its own and blocking waits,
-//! for exchanges of one step after the other: rping and control channels.
+//! A queue pair with its own RNIC and completion queue and blocking waits, for
+//! sequential exchanges: rping and control channels.
 
 use std::{
     net::SocketAddr,
@@ -21,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::RdmaError;
 
-/// Work requests outstanding on each of the queues.
+/// Maximum number of outstanding work requests of each queue.
 pub(crate) const DEPTH: u32 = 16;
 /// Interval at which a blocking wait polls the stop flag.
 pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -54,8 +54,8 @@ pub(crate) fn connect(
 
 /// A queue pair, its RNIC and its completion queue.
 ///
-/// Asynchronous events of an RNIC have one reader: on a shared RNIC one queue pair
-/// would take the events of the others.
+/// Asynchronous events of an RNIC have one reader: on an RNIC with several
+/// queue pairs one would consume the events of the others.
 #[derive(Debug)]
 pub(crate) struct BlockingQueuePair {
     rnic: Rnic,
@@ -86,7 +86,7 @@ pub(crate) enum Wait {
 }
 
 impl BlockingQueuePair {
-    /// An idle queue pair, with inline progress.
+    /// Opens an idle queue pair, with inline progress.
     ///
     /// # Errors
     /// The RNIC's.
@@ -100,7 +100,7 @@ impl BlockingQueuePair {
         Ok(Self { rnic, domain, completions, queue_pair, established: None })
     }
 
-    /// The protection domain, for the memory of the exchange.
+    /// Returns the protection domain, for the memory of the exchange.
     pub(crate) fn domain(&self) -> &ProtectionDomain {
         &self.domain
     }
@@ -132,7 +132,7 @@ impl BlockingQueuePair {
         Ok(self.established.insert(established))
     }
 
-    /// Address of the peer; unspecified before the connection.
+    /// Returns the address of the peer; unspecified before the connection.
     pub(crate) fn peer(&self) -> SocketAddr {
         peer_of(self.established.as_ref())
     }
@@ -187,7 +187,7 @@ impl BlockingQueuePair {
         }
     }
 
-    /// The error of a broken connection.
+    /// Creates the error of a lost connection.
     pub(crate) fn lost(&self, reason: impl Into<String>) -> RdmaError {
         RdmaError::Lost { peer: self.peer(), reason: reason.into() }
     }
@@ -206,18 +206,19 @@ impl BlockingQueuePair {
     }
 }
 
-/// Address of the peer of a connection; unspecified where there is none.
+/// Returns the address of the peer of a connection; unspecified without one.
 pub(crate) fn peer_of(established: Option<&Established>) -> SocketAddr {
     established.map_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)), |established| established.peer)
 }
 
-/// The queue has room for all work requests: an overrun is a defect.
+/// Converts an overrun: the queue has room for all work requests, so it is a
+/// defect.
 pub(crate) fn overrun(error: Overrun) -> RdmaError {
     RdmaError::Fault(error.to_string())
 }
 
-/// Why the work requests of a queue pair failed, from the RNIC's asynchronous
-/// events.
+/// Determines the cause of failed work requests of a queue pair from the RNIC's
+/// asynchronous events.
 pub(crate) fn closure(rnic: &Rnic, queue_pair: QueuePairId, status: Status) -> Closure {
     let mut found = Closure {
         graceful: false,
@@ -230,10 +231,10 @@ pub(crate) fn closure(rnic: &Rnic, queue_pair: QueuePairId, status: Status) -> C
     while let Some(event) = rnic.events().next(Some(Duration::ZERO)) {
         match event {
             AsyncEvent::TerminateReceived { queue_pair: of, terminate } if of == queue_pair => {
-                terminated = Some(format!("it found an error in what we sent: {}", describe(&terminate)));
+                terminated = Some(format!("it detected an error in what we sent: {}", describe(&terminate)));
             }
             AsyncEvent::TerminateSent { queue_pair: of, terminate } if of == queue_pair => {
-                terminated = Some(format!("it broke a rule: {}", describe(&terminate)));
+                terminated = Some(format!("it violated the protocol: {}", describe(&terminate)));
             }
             AsyncEvent::Disconnected { queue_pair: of, failure } if of == queue_pair => match failure {
                 Some(failure) => found.reason = failure.to_string(),
@@ -248,7 +249,8 @@ pub(crate) fn closure(rnic: &Rnic, queue_pair: QueuePairId, status: Status) -> C
     }
 }
 
-/// Error of a Terminate with layer, type and code (RFC 5040, section 4.8).
+/// Formats the error of a Terminate with layer, type and code (RFC 5040,
+/// section 4.8).
 fn describe(terminate: &Terminate) -> String {
     let [layer, kind, code] = terminate.error.numbers();
     format!("{:?} (Terminate of layer {layer}, type {kind}, code {code:#04x})", terminate.error)

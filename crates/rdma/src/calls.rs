@@ -1,5 +1,5 @@
-//! What a controller calls at both agents of an RDMA measurement, and what the
-//! client's sends while it runs.
+//! Calls of a controller at both agents of an RDMA measurement, and events of
+//! the client's agent.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -28,8 +28,8 @@ pub struct Serve {
     /// Cookie of the tests; without one nothing is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cookie: Option<Cookie>,
-    /// Address that the tests come from: over TLS the controller's own, which
-    /// it is when absent; required on standard streams.
+    /// Source address of the tests: defaults to the controller's own over TLS;
+    /// required on standard streams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<IpAddr>,
 }
@@ -40,7 +40,7 @@ impl Call for Serve {
     type Reply = Listening;
 }
 
-/// Where RDMA tests may come.
+/// Address of an open server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
     /// Address and port.
@@ -51,11 +51,11 @@ pub struct Listening {
 /// last is [`Progress::Finished`] or [`Progress::Failed`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
-    /// Where the server listens.
+    /// Address of the server.
     pub server: SocketAddr,
     /// Cookie that the server expects.
     pub cookie: Cookie,
-    /// What is measured.
+    /// Measured operation.
     pub operation: RdmaOperation,
     /// Its options.
     pub config: RdmaConfig,
@@ -70,12 +70,12 @@ impl Call for Measure {
 /// Times a call of the verbs interface on the agent's host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TimeVerbs {
-    /// Where a server listens; needed by calls that connect.
+    /// Address of a server; required by calls that connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<SocketAddr>,
     /// Cookie that the server expects.
     pub cookie: Cookie,
-    /// What is timed.
+    /// Options of the timed call.
     pub config: VerbsConfig,
 }
 
@@ -85,8 +85,8 @@ impl Call for TimeVerbs {
     type Reply = VerbsSummary;
 }
 
-/// Ends the measurement that was started and closes the server that was opened;
-/// replied to when their threads have ended. Nothing to end is no error.
+/// Stops the measurement and closes the server, if any; the reply is sent when
+/// their threads have exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {}
 
@@ -96,24 +96,24 @@ impl Call for Stop {
     type Reply = Done;
 }
 
-/// What happens during a measurement.
+/// Progress of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Progress {
     /// Connected, with these settings.
     Ready(RdmaEffective),
-    /// Part of a run is over.
+    /// A sample of a run.
     Sample(RdmaSample),
     /// A size is complete.
     Size(RdmaResult),
-    /// The last event: results, complete or up to when it was stopped.
+    /// Last event: results, complete or up to the stop.
     Finished(RdmaSummary),
-    /// The last event: why there are no results.
+    /// Last event: the error.
     Failed(Failure),
 }
 
 impl Progress {
-    /// The event of a measurement that this is; none at its end.
+    /// Converts to the event of a measurement; `None` for the last one.
     #[must_use]
     pub fn event(&self) -> Option<Event<'_>> {
         match self {
@@ -127,6 +127,6 @@ impl Progress {
 
 impl CallEvent for Progress {
     const NAME: &'static str = "rdma-progress";
-    // A few in a second.
+    // Low rate: a few per second.
     const DELIVERY: Delivery = Delivery::Queued;
 }

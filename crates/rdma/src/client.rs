@@ -39,18 +39,18 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 pub enum Event<'a> {
     /// Connected, with these settings.
     Ready(&'a RdmaEffective),
-    /// Part of a run is over.
+    /// A sample of a run.
     Sample(&'a RdmaSample),
     /// A size is complete.
     Size(&'a RdmaResult),
 }
 
-/// Measures against a server that listens; `cookie` is the one that it expects,
-/// or any where it serves everybody.
+/// Measures against a listening server; `cookie` is the one that it expects, or
+/// any where it serves all clients.
 ///
 /// # Errors
-/// Invalid options, no connection, a peer that is not `clearstream rdma serve`, a
-/// connection that breaks.
+/// Invalid options, no connection, a peer that is not `clearstream rdma serve`,
+/// a lost connection.
 pub fn measure(
     peer: SocketAddr,
     cookie: Cookie,
@@ -87,7 +87,7 @@ pub fn measure(
     Ok(RdmaSummary { operation, requested: config.clone(), effective, results, complete, notices })
 }
 
-/// Results of both ends for one run.
+/// Results of both sides for one run.
 struct Outcome {
     own: Measured,
     cpu_ns: u64,
@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
         config: &RdmaConfig,
         stop: &'a AtomicBool,
     ) -> Result<Self, RdmaError> {
-        // Local errors come before the server is contacted.
+        // Report local errors before contacting the server.
         let layout = Layout::new(config, operation)?;
         let rnic = open_rnic(config.progress, config.core)?;
         let mut pairs = DataQueuePairs::new(&rnic, config, layout, Role::Client)?;
@@ -139,7 +139,8 @@ impl<'a> Session<'a> {
         Ok(Self { control, pairs, generator, stop })
     }
 
-    /// One run. The stop flag ends it early, with the results until then.
+    /// Performs one run. The stop flag ends it early, with the results up to
+    /// then.
     fn run(
         &mut self,
         size: u64,
@@ -169,7 +170,7 @@ impl<'a> Session<'a> {
         Ok(Outcome { own, cpu_ns, mismatches, server })
     }
 
-    /// Waits for the server's results, and meanwhile takes what it still sends.
+    /// Waits for the server's results, and processes what it still sends.
     fn report(&mut self) -> Result<Report, RdmaError> {
         let since = Instant::now();
         loop {

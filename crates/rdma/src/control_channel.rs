@@ -1,5 +1,5 @@
-//! Control channel of a measurement: JSON messages in Sends on a connection of
-//! their own.
+//! Control channel of a measurement: JSON messages in Sends on a separate
+//! connection.
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
@@ -16,13 +16,13 @@ use crate::{
 
 /// Length of the longest message.
 const MESSAGE_BYTES: u32 = 8192;
-/// Message slots of each direction: no end sends more than two messages before
-/// it gets a reply.
+/// Message slots of each direction: neither side sends more than two messages
+/// before it gets a reply.
 const SLOTS: u32 = 4;
 /// Id of send requests; the id of a receive is its slot.
 const SEND_ID: u64 = 1 << 32;
 
-/// One end of a control channel.
+/// One side of a control channel.
 #[derive(Debug)]
 pub(crate) struct ControlChannel {
     queue_pair: BlockingQueuePair,
@@ -32,7 +32,7 @@ pub(crate) struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// A channel that is not connected yet.
+    /// Opens a channel that is not connected yet.
     ///
     /// # Errors
     /// The RNIC's.
@@ -47,7 +47,7 @@ impl ControlChannel {
         Ok(channel)
     }
 
-    /// The queue pair, to connect or accept.
+    /// Returns the queue pair, to connect or accept.
     pub(crate) fn queue_pair(&mut self) -> &mut BlockingQueuePair {
         &mut self.queue_pair
     }
@@ -75,7 +75,7 @@ impl ControlChannel {
         })
     }
 
-    /// The next message, if one has arrived.
+    /// Polls for the next message.
     ///
     /// # Errors
     /// A closed connection or an invalid message.

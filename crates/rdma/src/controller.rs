@@ -1,4 +1,4 @@
-//! The controller's part: has one agent serve and the other measure.
+//! Controller part: one agent serves, the other measures.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -19,7 +19,7 @@ use crate::{
     error::AgentError,
 };
 
-/// Interval at which the stop flag is looked at.
+/// Interval at which the stop flag is polled.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The agents of a test and the addresses between them.
@@ -29,19 +29,20 @@ pub struct Agents<'a> {
     pub client: &'a mut Peer,
     /// The agent that listens.
     pub server: &'a mut Peer,
-    /// Where the client's connections come from; a paired server knows it itself.
+    /// Source address of the client's connections; a paired server determines
+    /// it itself.
     pub client_address: Option<IpAddr>,
-    /// Where the client reaches the server.
+    /// Address of the server as seen by the client.
     pub server_address: IpAddr,
     /// Port that the server listens on; any free one when absent.
     pub port: Option<u16>,
 }
 
 impl<'a> Agents<'a> {
-    /// Those of the client and the server of a set of hosts.
+    /// Returns the agents of the client and the server of a host set.
     ///
     /// # Errors
-    /// The set has no such hosts, or the server's address is not known.
+    /// The set has no such hosts, or the server's address is unknown.
     pub fn of(hosts: &'a mut HostSet<'_>) -> Result<Self, TrialError> {
         let (client, server) = hosts.client_and_server()?;
         let server_address = server.known_address()?;
@@ -54,11 +55,11 @@ impl<'a> Agents<'a> {
         })
     }
 
-    /// Measures from the client to the server. The stop flag ends it early, with the
-    /// results until then. `on_event` gets all events but the last.
+    /// Measures from the client to the server. The stop flag ends it early,
+    /// with the results up to then. `on_event` gets all events but the last.
     ///
     /// # Errors
-    /// An agent that is lost or refuses, or a measurement that failed.
+    /// A lost agent, a rejected call, or a failed measurement.
     pub fn measure(
         &mut self,
         operation: RdmaOperation,
@@ -108,7 +109,7 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// Opens a server for one test, and closes it whatever became of the test.
+    /// Opens a server for one test, and closes it in any case.
     fn with_server<T>(
         &mut self,
         test: impl FnOnce(&mut Peer, SocketAddr, Cookie) -> Result<T, AgentError>,
@@ -123,21 +124,22 @@ impl<'a> Agents<'a> {
         Ok(result)
     }
 
-    /// Listens on the very address that the client connects to, so that replies leave
-    /// from it on hosts with several. Where the host does not have that address itself
-    /// (it is translated on the way), on all.
+    /// Binds the address that the client connects to, so that replies leave
+    /// from it on multi-homed hosts. Where the host does not have that address
+    /// (NAT on the path), binds all.
     fn serve(&mut self, cookie: &Cookie) -> Result<SocketAddr, PeerError> {
         let port = self.port;
         let on = |address, peer| Serve { address, port, cookie: Some(cookie.clone()), peer };
         let (address, mut from) = (self.server_address, self.client_address);
         let mut called = self.server.call(&on(address, from));
         if kind(&called) == Some(FailureKind::Forbidden) {
-            // A paired host that sees this one by another address knows it.
+            // A paired host that sees this one by another address (NAT)
+            // determines it.
             from = None;
             called = self.server.call(&on(address, from));
         }
         if kind(&called) == Some(FailureKind::Invalid) {
-            called = self.server.call(&on(any_like(address), from));
+            called = self.server.call(&on(unspecified_address(address), from));
         }
         let Listening { address: bound } = called?;
         Ok(SocketAddr::new(address, bound.port()))
@@ -151,7 +153,7 @@ fn kind<T>(called: &Result<T, PeerError>) -> Option<FailureKind> {
     }
 }
 
-fn any_like(address: IpAddr) -> IpAddr {
+fn unspecified_address(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => IpAddr::from([0u8; 4]),
         IpAddr::V6(_) => IpAddr::from([0u16; 8]),

@@ -1,5 +1,5 @@
-//! The data queue pairs of one end of a measurement, with their completion
-//! queue and registered memory.
+//! Data queue pairs of one side of a measurement, with their completion queue
+//! and registered memory.
 
 use std::{net::SocketAddr, sync::atomic::AtomicBool, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
     negotiation::{Advert, Layout},
 };
 
-/// Completions taken by one poll.
+/// Maximum number of completions per poll.
 pub(crate) const BATCH: usize = 64;
 /// Completions of one poll.
 pub(crate) type Batch = [Completion; BATCH];
@@ -33,7 +33,7 @@ const WAKE_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of each queue pair in the sink of the Reads that end a run.
 const FLUSH_SINK_BYTES: usize = 8;
 
-/// Role of an end: the two send different patterns.
+/// Role of a side: each sends its own pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Connects.
@@ -50,7 +50,7 @@ pub(crate) enum Purpose {
     Data,
     /// A receive; the number is its slot.
     Receive,
-    /// Nothing waits for its completion.
+    /// Its completion is ignored.
     Untracked,
     /// The Read that ends a run.
     Flush,
@@ -72,7 +72,7 @@ pub(crate) fn decode_id(id: u64) -> (Purpose, usize, u32) {
     (purpose, (id >> 32 & 0xff_ffff) as usize, id as u32)
 }
 
-/// All data queue pairs of one end.
+/// All data queue pairs of one side.
 #[derive(Debug)]
 pub(crate) struct DataQueuePairs {
     rnic: Rnic,
@@ -81,9 +81,9 @@ pub(crate) struct DataQueuePairs {
     completions: CompletionQueue,
     queue_pairs: Vec<QueuePair>,
     established: Vec<Option<Established>>,
-    /// What is sent, written from here, or read by the peer.
+    /// Region that is sent or written from, or read by the peer.
     pub(crate) source: Region,
-    /// What arrives, is written by the peer, or read into.
+    /// Region that is received, written by the peer, or read into.
     pub(crate) sink: Region,
     flush_sink: Region,
     pub(crate) config: RdmaConfig,
@@ -93,8 +93,8 @@ pub(crate) struct DataQueuePairs {
     empty_poll_count: u32,
 }
 
-/// Opens an RNIC with the requested progress on the requested core. With inline
-/// progress the calling thread moves the bytes, and is pinned.
+/// Opens an RNIC in the requested progress mode on the requested core. With
+/// inline progress the calling thread makes progress, and is pinned.
 ///
 /// # Errors
 /// A core that cannot be used.
@@ -116,7 +116,7 @@ pub(crate) fn open_rnic(progress: RdmaProgress, core: Option<u32>) -> Result<Rni
 }
 
 impl DataQueuePairs {
-    /// Idle queue pairs with their memory and first receives.
+    /// Creates idle queue pairs with their memory and first receives.
     ///
     /// # Errors
     /// The RNIC's, or no memory.
@@ -168,22 +168,22 @@ impl DataQueuePairs {
         Ok(this)
     }
 
-    /// Number of queue pairs.
+    /// Returns the number of queue pairs.
     pub(crate) fn count(&self) -> usize {
         self.queue_pairs.len()
     }
 
-    /// The protection domain of the queue pairs.
+    /// Returns the protection domain of the queue pairs.
     pub(crate) fn domain(&self) -> &ProtectionDomain {
         &self.domain
     }
 
-    /// Number of a queue pair on the RNIC.
+    /// Returns the RNIC's identifier of a queue pair.
     pub(crate) fn queue_pair_number(&self, qp: usize) -> u32 {
         self.queue_pairs[qp].id().0
     }
 
-    /// Connects the first queue pair that is idle.
+    /// Connects the first idle queue pair.
     ///
     /// # Errors
     /// No connection; the call may be repeated.
@@ -232,12 +232,12 @@ impl DataQueuePairs {
         self.established.first().and_then(Option::as_ref)
     }
 
-    /// Address of the peer.
+    /// Returns the address of the peer.
     pub(crate) fn peer(&self) -> SocketAddr {
         peer_of(self.established())
     }
 
-    /// The registered memory, for the peer.
+    /// Returns the registered memory, to be advertised to the peer.
     pub(crate) fn advert(&self) -> Advert {
         Advert {
             source_stag: self.source.stag().0,
@@ -249,7 +249,7 @@ impl DataQueuePairs {
         }
     }
 
-    /// The message that a queue pair sends.
+    /// Returns the segment of the message that a queue pair sends.
     pub(crate) fn source_segment(&self, qp: usize, size: u32) -> Segment {
         self.source.segment(self.source_offset(qp), size)
     }
@@ -259,7 +259,7 @@ impl DataQueuePairs {
         qp * self.layout.slot_bytes as usize
     }
 
-    /// Where a message arrives.
+    /// Returns the slot of an incoming message.
     pub(crate) fn sink_segment(&self, qp: usize, number: u32, size: u32) -> Segment {
         self.sink.segment(self.sink_offset(qp, number), size)
     }
@@ -270,7 +270,7 @@ impl DataQueuePairs {
         (qp * self.layout.slots as usize + slot) * self.layout.slot_bytes as usize
     }
 
-    /// Where the Read that ends a run puts its byte.
+    /// Returns the sink of the Read that ends a run.
     pub(crate) fn flush_segment(&self, qp: usize, size: u32) -> Segment {
         self.flush_sink.segment(qp * FLUSH_SINK_BYTES, size)
     }
@@ -308,7 +308,8 @@ impl DataQueuePairs {
         self.queue_pairs[qp].post_sends(requests).map_err(|error| self.lost(qp, &error.to_string()))
     }
 
-    /// Polls for completions; with inline progress this also moves bytes.
+    /// Polls for completions; with inline progress this also drives the
+    /// sockets.
     ///
     /// # Errors
     /// The first work request that failed: its connection is closed.
@@ -320,9 +321,9 @@ impl DataQueuePairs {
         failure.map_or(Ok(count), Err)
     }
 
-    /// As [`Self::poll`], where connections may close one after the other:
-    /// successful completions come first in `batch`, and `failed` gets the queue
-    /// pair and the error of each other one.
+    /// Like [`Self::poll`], where connections may close one after the other:
+    /// successful completions come first in `batch`, and `failed` gets the
+    /// queue pair and the error of each other one.
     ///
     /// # Errors
     /// A completion queue that overran.
@@ -367,17 +368,19 @@ impl DataQueuePairs {
             return Ok(due);
         }
         if std::mem::replace(&mut self.armed, false) {
-            // There is one queue: whether it has woken us or the timeout is the same.
+            // There is one queue: a wake-up and a timeout need the same
+            // handling.
             let _ = self.channel.next(Some(WAKE_INTERVAL));
             return Ok(true);
         }
-        // Completions from before the arming raise no event: the caller polls once more.
+        // Completions from before the arming generate no event: the caller
+        // polls once more.
         self.completions.arm(Notify::Next).map_err(overrun)?;
         self.armed = true;
         Ok(false)
     }
 
-    /// The error of a queue pair whose connection broke.
+    /// Creates the error of a queue pair whose connection was lost.
     pub(crate) fn lost(&self, qp: usize, reason: &str) -> RdmaError {
         RdmaError::Lost { peer: self.peer(), reason: format!("queue pair {qp}: {reason}") }
     }
@@ -385,7 +388,7 @@ impl DataQueuePairs {
     /// Closes all connections gracefully.
     pub(crate) fn close(self) {
         for queue_pair in &self.queue_pairs {
-            // One that is closed already needs nothing.
+            // No error if it is closed already.
             let _ = queue_pair.modify(State::Closing);
         }
     }
@@ -400,7 +403,7 @@ impl DataQueuePairs {
         }
     }
 
-    /// Clears a slot, so that nothing of an earlier message stays.
+    /// Clears a slot, so that nothing of an earlier message remains.
     pub(crate) fn clear_slot(&self, qp: usize, number: u32, size: u64) {
         self.sink.write(self.sink_offset(qp, number), &vec![0; size as usize]);
     }
@@ -427,8 +430,8 @@ impl DataQueuePairs {
     }
 }
 
-/// The message of a queue pair: no two roles, queue pairs or sizes have the same,
-/// and no part equals its neighbour.
+/// Pattern of a queue pair: different for each role, queue pair and size, and
+/// without repetition in adjacent parts.
 fn pattern(role: Role, qp: usize, size: u64) -> Vec<u8> {
     let start = 1 + role as u64 * 89 + qp as u64 * 17 + size;
     (0..size).map(|at| (start + at * 131 + (at >> 8) * 7) as u8 | 1).collect()

@@ -1,4 +1,5 @@
-//! Errors of RDMA measurements and pings, and what an agent makes of them.
+//! Errors of RDMA measurements and pings, and their conversion to an agent's
+//! failures.
 
 use std::{io, net::SocketAddr};
 
@@ -12,13 +13,13 @@ use clearstream_schema::{
     failure::firewall_advice,
 };
 
-/// Longest text of a peer that an error repeats, in characters.
+/// Maximum length of a peer's text in an error, in characters.
 const PEER_TEXT_LIMIT: usize = 400;
 
-/// Why an RDMA measurement or ping did not complete.
+/// Errors of an RDMA measurement or ping.
 #[derive(Debug, thiserror::Error)]
 pub enum RdmaError {
-    /// Invalid option, here or at the peer.
+    /// Invalid option, local or at the peer.
     #[error("{0}")]
     Option(String),
     /// No connection.
@@ -29,24 +30,24 @@ pub enum RdmaError {
         source: ConnectError,
     },
     /// The peer rejected the connection or the request.
-    #[error("{peer} refused: {reason}")]
+    #[error("{peer} rejected the request: {reason}")]
     Refused {
         /// Address of the peer.
         peer: SocketAddr,
         /// The peer's message.
         reason: String,
     },
-    /// The peer speaks another protocol over iWARP.
-    #[error("{peer} speaks iWARP and not as {expected} does: {seen}")]
+    /// The peer uses another protocol over iWARP.
+    #[error("{peer} uses iWARP but not the protocol of {expected}: {seen}")]
     OtherPeer {
         /// Address of the peer.
         peer: SocketAddr,
-        /// The program that was expected.
+        /// Expected program.
         expected: &'static str,
-        /// What the peer did instead.
+        /// Observed behaviour of the peer.
         seen: String,
     },
-    /// The connection broke.
+    /// The connection was lost.
     #[error("connection to {peer} lost: {reason}")]
     Lost {
         /// Address of the peer.
@@ -59,7 +60,7 @@ pub enum RdmaError {
     Listen {
         /// Requested address.
         address: SocketAddr,
-        /// From the RNIC.
+        /// Error of the RNIC.
         source: VerbsError,
     },
     /// An RNIC call failed.
@@ -81,7 +82,7 @@ pub enum RdmaError {
     #[error("interrupted; results cover the time up to the interruption")]
     Stopped,
     /// Interrupted before the connection was established.
-    #[error("interrupted; {peer} had not answered")]
+    #[error("interrupted; {peer} had not responded")]
     StoppedConnecting {
         /// Address of the peer.
         peer: SocketAddr,
@@ -89,8 +90,8 @@ pub enum RdmaError {
 }
 
 impl RdmaError {
-    /// Whether other options would avoid the error: a server reports it to its
-    /// client as such.
+    /// Whether other options would avoid the error: a server reports this to
+    /// its client.
     #[must_use]
     pub fn is_option(&self) -> bool {
         matches!(self, Self::Option(_) | Self::Verbs(VerbsError::Core { .. } | VerbsError::Range { .. }))
@@ -108,18 +109,18 @@ impl From<ConnectError> for RdmaError {
     }
 }
 
-/// Why a test between two agents did not complete.
+/// Errors of a test between two agents.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// An agent was lost, or refused.
+    /// An agent was lost, or rejected a call.
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// The measurement failed at the client.
     #[error("{name}: {failure}")]
     Failed {
-        /// The client as the user named it.
+        /// Name of the client as given by the user.
         name: String,
-        /// Why.
+        /// Cause.
         failure: Failure,
     },
     /// Interrupted before there were results.
@@ -127,7 +128,7 @@ pub enum AgentError {
     Stopped,
 }
 
-/// What an agent replies to its controller.
+/// Conversion to the failure that an agent returns to its controller.
 impl From<&RdmaError> for Failure {
     fn from(error: &RdmaError) -> Self {
         let kind = match error {
@@ -167,7 +168,7 @@ fn kind_of_verbs(error: &VerbsError) -> FailureKind {
     }
 }
 
-/// The reason of a rejected connection, where its private data is text.
+/// Returns the reason of a rejected connection, if its private data is text.
 fn rejection(private_data: &[u8]) -> String {
     match std::str::from_utf8(private_data) {
         Ok("") => "it gave no reason".to_owned(),
@@ -176,7 +177,7 @@ fn rejection(private_data: &[u8]) -> String {
     }
 }
 
-/// A peer's text as one line of bounded length.
+/// Returns a peer's text as one line of bounded length.
 pub(crate) fn peer_text(text: &str) -> String {
     let mut line: String = text
         .chars()

@@ -5,8 +5,8 @@
 //!   negotiate by messages on a control channel (modules `negotiation`,
 //!   `control_channel`) and generate load on data queue pairs
 //!   (`data_queue_pairs`, `generator`).
-//! - [`RdmaAgent`] is both ends inside agents ([`calls`]), and [`Agents`] drives two
-//!   of them. [`Rdma`] is that as a workload.
+//! - [`RdmaAgent`] is both sides inside agents ([`calls`]), and [`Agents`]
+//!   drives two of them. [`Rdma`] is the workload.
 //! - [`VerbsCalls`] is the workload that times single verbs calls (module `verbs`).
 //! - [`perftest`] is the protocol of perftest's programs, both roles, around the
 //!   same load generator.
@@ -37,5 +37,5 @@ pub use client::{Event, measure};
 pub use controller::Agents;
 pub use error::{AgentError, RdmaError};
 pub use negotiation::{Cookie, validate};
-pub use server::{BackgroundServer, ExpectedPeer, Served, Server, ServerEvent, ServerOptions};
+pub use server::{BackgroundServer, ExpectedPeer, Served, Server, ServerEvent, ServerOptions, SessionKind};
 pub use workload::{Rdma, VerbsCalls};

@@ -29,15 +29,15 @@ const VERBS: u8 = 3;
 const REQUEST_BYTES: usize = MAGIC.len() + 2 + COOKIE_BYTES + 2;
 
 const MAX_QUEUE_PAIRS: u16 = 1024;
-/// Work requests in flight on a queue pair.
+/// Maximum number of work requests in flight on a queue pair.
 const MAX_DEPTH: u32 = 16_384;
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
-/// Memory that one end registers for a measurement.
+/// Maximum memory that one side registers for a measurement.
 const MAX_MEMORY_BYTES: u64 = 2 << 30;
-/// Memory for messages that are verified one by one.
+/// Maximum memory for messages that are verified one by one.
 const VERIFIED_MEMORY_BYTES: u64 = 64 << 20;
 
-/// Random bytes that the connections of one measurement have in common.
+/// Random bytes that identify the connections of one measurement.
 pub type Cookie = [u8; COOKIE_BYTES];
 
 /// Private data of a connection request: measurement and purpose.
@@ -112,15 +112,15 @@ impl PrivateData {
     }
 }
 
-/// Private data of an accepted connection, by which a client recognizes the
-/// server.
+/// Returns the private data of an accepted connection, by which a client
+/// recognizes the server.
 pub(crate) fn accept_private_data() -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.push(VERSION);
     bytes
 }
 
-/// Options of the client's connections.
+/// Returns the options of the client's connections.
 pub(crate) fn connect_options(config: &RdmaConfig, request: ConnectionRequest) -> ConnectOptions {
     ConnectOptions {
         private_data: request.encode(),
@@ -130,13 +130,13 @@ pub(crate) fn connect_options(config: &RdmaConfig, request: ConnectionRequest) -
         markers: config.markers,
         revision: config.revision,
         large_fpdus: config.large_fpdus,
-        // The server is this program, which takes data right after its reply.
+        // The server is this program, which reads data right after its reply.
         settle: Some(Duration::ZERO),
         ..ConnectOptions::default()
     }
 }
 
-/// Options of the server's connections.
+/// Returns the options of the server's connections.
 pub(crate) fn accept_options(config: &RdmaConfig) -> AcceptOptions {
     AcceptOptions {
         private_data: accept_private_data(),
@@ -155,11 +155,11 @@ pub(crate) fn accept_options(config: &RdmaConfig) -> AcceptOptions {
 pub(crate) enum Message {
     /// Client: requests a measurement.
     Open { operation: RdmaOperation, config: Box<RdmaConfig> },
-    /// Server: accepts; the data connections may come.
+    /// Server: accepts; the data connections may be opened.
     Welcome,
-    /// Server: rejects or has failed. `option`: another option would do.
+    /// Server: rejects or has failed. `option`: another option would avoid it.
     Refused { reason: String, option: bool },
-    /// Both: all data connections are established; the own memory.
+    /// Both: all data connections are established; the sender's memory.
     Memory(Advert),
     /// Client: prepare a run.
     Prepare(Run),
@@ -172,7 +172,7 @@ pub(crate) enum Message {
 }
 
 impl Message {
-    /// The name of the message, for errors.
+    /// Returns the name of the message, for errors.
     fn name(&self) -> &'static str {
         match self {
             Self::Open { .. } => "open",
@@ -186,7 +186,7 @@ impl Message {
         }
     }
 
-    /// The error of a message that is not the `expected` one.
+    /// Creates the error of a message that is not the `expected` one.
     pub(crate) fn unexpected(self, peer: SocketAddr, expected: &str) -> RdmaError {
         match self {
             Self::Refused { reason, option: true } => {
@@ -204,34 +204,34 @@ impl Message {
     }
 }
 
-/// Registered memory of one end; the part of queue pair `n` begins `n` strides
+/// Registered memory of one side; the part of queue pair `n` begins `n` strides
 /// after the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Advert {
-    /// Tag of the memory that may be read.
+    /// STag of the memory that may be read.
     pub(crate) source_stag: u32,
     pub(crate) source_address: u64,
-    /// Bytes between the parts of two queue pairs.
+    /// Distance in bytes between the parts of two queue pairs.
     pub(crate) source_stride: u64,
-    /// Tag of the memory that may be written.
+    /// STag of the memory that may be written.
     pub(crate) sink_stag: u32,
     pub(crate) sink_address: u64,
-    /// Bytes between the parts of two queue pairs.
+    /// Distance in bytes between the parts of two queue pairs.
     pub(crate) sink_stride: u64,
 }
 
 /// The peer's memory of one queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RemoteMemory {
-    /// May be read.
+    /// Remotely readable.
     pub(crate) source: Remote,
-    /// May be written.
+    /// Remotely writable.
     pub(crate) sink: Remote,
 }
 
 impl Advert {
-    /// Memory of each of so many queue pairs. The RNIC checks every access, so
-    /// that a wrong advert ends the connection and nothing else.
+    /// Returns the memory of each queue pair. The RNIC checks every access, so
+    /// that a wrong advert only ends the connection.
     pub(crate) fn of_queue_pairs(&self, count: usize) -> Vec<RemoteMemory> {
         let place = |stag, address: u64, stride: u64, qp: u64| Remote {
             stag: Stag(stag),
@@ -258,39 +258,40 @@ pub(crate) struct Run {
 pub(crate) struct Report {
     /// Messages that the server itself sent, wrote or read.
     pub(crate) sent: u64,
-    /// From the server's first request until all was in the client's memory.
+    /// Time from the server's first request until all was in the client's
+    /// memory.
     pub(crate) elapsed_ns: u64,
     /// CPU time of the server's process.
     pub(crate) cpu_ns: u64,
-    /// Messages or memory that differed from what was sent; `None` when not
-    /// verified.
+    /// Number of messages or queue pairs that differed from what was sent;
+    /// `None` without verification.
     pub(crate) mismatches: Option<u64>,
 }
 
-/// Memory and queue sizes of both ends.
+/// Memory and queue sizes of both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Bytes of a message slot, a multiple of 64.
     pub(crate) slot_bytes: u64,
-    /// Slots for arriving messages of a queue pair; messages in flight share
-    /// one unless they are verified.
+    /// Slots for incoming messages of a queue pair; messages in flight use the
+    /// same one unless they are verified.
     pub(crate) slots: u32,
     /// Work requests in flight on a queue pair.
     pub(crate) depth: u32,
-    /// One in so many work requests is signaled.
+    /// One in this many work requests is signaled.
     pub(crate) signal_interval: u32,
     pub(crate) queue_pairs: u16,
 }
 
-/// Receives beyond the depth, for credit messages. At most
-/// `depth / signal_interval + 1` of these are on their way.
+/// Receives beyond the depth, for credit messages. At most `depth /
+/// signal_interval + 1` of these are in flight.
 const CREDIT_RECEIVES: u32 = 9;
 
 impl Layout {
-    /// The layout that a configuration needs.
+    /// Computes the layout for a configuration.
     ///
     /// # Errors
-    /// An invalid configuration, or more memory than an end may register.
+    /// An invalid configuration, or more memory than a side may register.
     pub(crate) fn new(config: &RdmaConfig, operation: RdmaOperation) -> Result<Self, RdmaError> {
         check(config)?;
         let queue_pairs = u64::from(config.queue_pairs);
@@ -305,7 +306,7 @@ impl Layout {
         let memory = queue_pairs * slot_bytes * (u64::from(slots) + 1);
         if memory > MAX_MEMORY_BYTES {
             return Err(RdmaError::Option(format!(
-                "{queue_pairs} queue pairs with messages of {} need {memory} bytes of memory at each end, and \
+                "{queue_pairs} queue pairs with messages of {} need {memory} bytes of memory on each side, and \
                  {MAX_MEMORY_BYTES} is the most: choose fewer, or smaller messages",
                 config.size
             )));
@@ -314,14 +315,14 @@ impl Layout {
         Ok(Self { slot_bytes, slots, depth, signal_interval, queue_pairs: config.queue_pairs })
     }
 
-    /// Receives that are posted on each queue pair.
+    /// Returns the number of receives posted on each queue pair.
     pub(crate) fn receives(&self) -> u32 {
         self.depth + CREDIT_RECEIVES
     }
 }
 
 /// Validates a configuration without side effect: rejects what is invalid on
-/// every host, or needs more memory than an end may register.
+/// every host, or needs more memory than a side may register.
 ///
 /// # Errors
 /// [`RdmaError::Option`] with a suggested correction.
@@ -384,8 +385,8 @@ mod tests {
     }
 
     #[test]
-    fn fits_the_private_data_of_the_least_peer() {
-        // Linux takes 256 bytes, 4 of which revision 2 uses.
+    fn fits_the_smallest_private_data_limit() {
+        // Linux accepts 256 bytes, 4 of which revision 2 uses.
         let request = ConnectionRequest { cookie: [0; 16], purpose: ConnectionPurpose::Data(1) };
         assert!(request.encode().len() <= 252);
         assert!(accept_private_data().len() <= 252);
@@ -405,17 +406,17 @@ mod tests {
 
     #[test]
     fn messages_that_are_verified_have_a_slot_each() {
-        let mut asked = config(1 << 20);
-        asked.depth = 128;
-        let layout = Layout::new(&asked, RdmaOperation::Send).unwrap();
+        let mut requested = config(1 << 20);
+        requested.depth = 128;
+        let layout = Layout::new(&requested, RdmaOperation::Send).unwrap();
         assert_eq!((layout.depth, layout.slots), (128, 1));
-        asked.verify = true;
-        let layout = Layout::new(&asked, RdmaOperation::Send).unwrap();
+        requested.verify = true;
+        let layout = Layout::new(&requested, RdmaOperation::Send).unwrap();
         assert_eq!((layout.depth, layout.slots), (64, 73), "64 MiB of messages");
-        let layout = Layout::new(&asked, RdmaOperation::Write).unwrap();
+        let layout = Layout::new(&requested, RdmaOperation::Write).unwrap();
         assert_eq!((layout.depth, layout.slots), (128, 1), "a Write is verified at the end");
-        asked.latency = true;
-        assert_eq!(Layout::new(&asked, RdmaOperation::Send).unwrap().depth, 1);
+        requested.latency = true;
+        assert_eq!(Layout::new(&requested, RdmaOperation::Send).unwrap().depth, 1);
     }
 
     #[test]
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn credits_on_their_way_have_receives() {
+    fn credits_in_flight_have_receives() {
         for depth in 1..=512 {
             let mut requested = config(64);
             requested.depth = depth;

@@ -1,4 +1,4 @@
-//! Cuts a run into samples.
+//! Splits a run into samples.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaSample};
 
 use crate::samples::nanoseconds;
 
-/// The samples of one run, each from the end of the one before.
+/// Samples of one run, each from the end of the previous one.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     size: u64,
     warm_up: bool,
-    /// Messages of a latency test per its time: 2 where it is half a round.
+    /// Messages per measured time of a latency test: 2 where it is a round
+    /// trip.
     latency_parts: Option<f64>,
     last: (Duration, u64),
 }
@@ -23,8 +24,8 @@ impl Sampler {
         Self { size, warm_up, latency_parts: config.latency.then_some(parts), last }
     }
 
-    /// What happened since the last sample, given what happened since the begin of
-    /// the run. None where no time has passed.
+    /// Returns the sample since the last one, from the totals since the
+    /// beginning of the run. None where no time has passed.
     pub(crate) fn sample(&mut self, elapsed: Duration, messages: u64) -> Option<RdmaSample> {
         let (from, before) = std::mem::replace(&mut self.last, (elapsed, messages));
         let seconds = elapsed.checked_sub(from).filter(|time| !time.is_zero())?.as_secs_f64();

@@ -6,10 +6,10 @@ use clearstream_schema::rdma::RdmaLatency;
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Significant digits of the histogram: samples are exact to a thousandth.
+/// Significant digits of the histogram: samples are accurate to a thousandth.
 const DIGITS: u8 = 3;
-/// Longest sample that the histogram distinguishes: an hour.
-const LONGEST_NS: u64 = 3_600_000_000_000;
+/// Maximum value of the histogram: an hour.
+const MAX_NS: u64 = 3_600_000_000_000;
 
 /// Latency samples in a histogram of fixed size.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Samples {
 
 impl Default for Samples {
     fn default() -> Self {
-        let times = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
+        let times = Histogram::new_with_bounds(1, MAX_NS, DIGITS)
             .unwrap_or_else(|_| unreachable!("1 to an hour in three digits is a histogram"));
         Self { times, least: u64::MAX, most: 0 }
     }
@@ -84,9 +84,9 @@ mod tests {
     #[test]
     fn cpu_time_is_this_process_and_grows_with_work() {
         let before = cpu_ns();
-        let mut word = 1u64;
+        let mut value = 1u64;
         while cpu_ns() < before + 5_000_000 {
-            word = std::hint::black_box(word.wrapping_mul(31));
+            value = std::hint::black_box(value.wrapping_mul(31));
         }
         assert!(cpu_ns() - before >= 5_000_000);
     }

@@ -8,7 +8,7 @@ use clearstream_schema::{
 
 use crate::error::RdmaError;
 
-/// Effective settings, with a server that does as this end does.
+/// Returns the effective settings, assuming the same at the server.
 ///
 /// # Errors
 /// No connected queue pair.
@@ -33,7 +33,7 @@ pub(crate) fn effective(
     })
 }
 
-/// Requested settings that are not effective.
+/// Returns notices of requested settings that are not effective.
 pub(crate) fn notices(config: &RdmaConfig, effective: &RdmaEffective, depth: u32) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut note = |id: &str, message: String| notices.push(Notice { id: id.to_owned(), message });
@@ -47,7 +47,7 @@ pub(crate) fn notices(config: &RdmaConfig, effective: &RdmaEffective, depth: u32
         );
     }
     if config.no_crc && effective.crc {
-        note("crc-in-force", "CRCs are made and checked: the peer requires them".to_owned());
+        note("crc-in-force", "CRCs are sent and checked: the peer requires them".to_owned());
     }
     if config.markers && !effective.markers_received {
         note("no-markers", "no markers are received: the peer does not send them".to_owned());
@@ -56,7 +56,7 @@ pub(crate) fn notices(config: &RdmaConfig, effective: &RdmaEffective, depth: u32
         note(
             "fewer-reads",
             format!(
-                "{} outstanding Reads instead of {}: the peer takes no more",
+                "{} outstanding Reads instead of {}: the peer accepts no more",
                 effective.outstanding_reads, config.outstanding_reads
             ),
         );

@@ -1,26 +1,26 @@
-//! The workloads `rdma` and `verbs-calls`: an RDMA test between the host that
-//! connects and the one that listens, and the costs of verbs calls on the host
-//! that connects.
+//! Workloads `rdma` and `verbs-calls`: an RDMA test between the connecting and
+//! the listening host, and the costs of verbs calls on the connecting host.
 
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
-    outcome::Outcome,
-    rdma::{RdmaOperation, RdmaOptions, VerbsCall, VerbsConfig},
+    outcome::{MetricKind, Outcome},
+    rdma::{RdmaOperation, RdmaOptions, VerbsCall, VerbsConfig, VerbsSample, VerbsSummary},
+    study::Figure,
 };
 use clearstream_workload::{CLIENT, Context, Event, Placement, SERVER, Sample, TrialError, Workload};
 
 use crate::{calls::Progress, controller::Agents, error::AgentError, negotiation, verbs};
 
-/// Bandwidth or latency of one operation.
+/// Workload `rdma`: bandwidth or latency of one operation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rdma;
 
-/// Costs of calls of the verbs interface.
+/// Workload `verbs-calls`: costs of calls of the verbs interface.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct VerbsCalls;
 
-/// Rate assumed for the time of a number of messages.
+/// Rate assumed for the time estimate of a number of messages.
 const ASSUMED_BYTES_PER_SECOND: u64 = 500_000_000;
 /// Time assumed for a message of a latency test, or of a small one.
 const ASSUMED_MESSAGE_NS: u64 = 20_000;
@@ -64,8 +64,13 @@ impl Workload for Rdma {
     }
 
     fn overhead(&self) -> TimeSpan {
-        // Listener, connections and memory at both ends, read on a loopback of two cores.
+        // Listener, connections and memory at both sides, measured on loopback
+        // with two cores.
         TimeSpan::from_millis(100)
+    }
+
+    fn metrics(&self, options: &RdmaOptions) -> Vec<MetricKind> {
+        options.config.metrics()
     }
 
     fn placement(&self, options: &RdmaOptions, option: &str) -> Option<Placement> {
@@ -88,22 +93,22 @@ impl Workload for Rdma {
     fn run(&self, context: &mut Context<'_, '_>, options: &RdmaOptions) -> Result<Outcome, TrialError> {
         let stop = context.stop;
         let (on_event, latency) = (&mut *context.on_event, options.config.latency);
-        let (mut samples, mut broken) = (Vec::new(), None);
+        let (mut samples, mut first_error) = (Vec::new(), None);
         let mut on_progress = |progress: &Progress| {
             let Progress::Sample(sample) = progress else { return };
             match Sample::new(sample, sample.headline(latency)) {
                 Ok(event) => on_event(Event::Sample(event)),
-                Err(error) => broken = Some(error),
+                Err(error) => first_error = Some(error),
             }
             samples.push(sample.clone());
         };
         let mut agents = Agents::of(context.hosts)?;
         let summary = agents.measure(options.operation, &options.config, stop, &mut on_progress)?;
-        if let Some(error) = broken {
+        if let Some(error) = first_error {
             return Err(error.into());
         }
         if summary.results.iter().any(|result| result.verified == Some(false)) {
-            let message = "what arrived is not what was sent".to_owned();
+            let message = "received data differs from sent data".to_owned();
             return Err(Failure { kind: FailureKind::Internal, message }.into());
         }
         for notice in &summary.notices {
@@ -124,7 +129,11 @@ impl Workload for VerbsCalls {
         "Time of single calls of the verbs interface"
     }
 
-    // Different calls do different things: which is shorter decides nothing.
+    fn figure(&self) -> Figure {
+        Figure::Bars
+    }
+
+    // Different calls do different things: their times are not comparable.
     fn compares(&self) -> bool {
         false
     }
@@ -145,13 +154,17 @@ impl Workload for VerbsCalls {
         TimeSpan::from_millis(20)
     }
 
+    fn metrics(&self, _: &VerbsConfig) -> Vec<MetricKind> {
+        VerbsSummary::metrics()
+    }
+
     fn placement(&self, _: &VerbsConfig, option: &str) -> Option<Placement> {
         (option == "core").then(|| Placement { roles: vec![CLIENT], receives: false })
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &VerbsConfig) -> Result<Outcome, TrialError> {
         let summary = Agents::of(context.hosts)?.time_verbs(config, context.stop)?;
-        let sample = serde_json::json!({ "times_ns": summary.times_ns });
+        let sample = VerbsSample { times_ns: summary.times_ns.clone() };
         (context.on_event)(Event::Sample(Sample::new(&sample, None)?));
         Ok(summary.outcome()?)
     }

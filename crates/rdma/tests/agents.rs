@@ -1,4 +1,4 @@
-//! Measurements between two agents: what the workloads of a study do.
+//! Measurements between two agents, as run by the workloads of a study.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
@@ -66,7 +66,7 @@ fn samples_add_up_to_the_result_and_metrics_are_those_of_perftest() {
 }
 
 #[test]
-fn latency_is_half_a_round_and_both_ways_are_added() {
+fn latency_is_half_a_round_and_both_directions_are_added() {
     let (mut client, mut server) = (agent(), agent());
     let mut agents = between(&mut client, &mut server);
     let latency = RdmaConfig { iterations: Some(200), latency: true, ..config(64) };
@@ -80,7 +80,7 @@ fn latency_is_half_a_round_and_both_ways_are_added() {
     // A round has two messages: no latency is more than half of the longest possible round.
     let round = summary.results[0].forward.elapsed_ns as f64 / 200.0;
     assert!(value("latency-mean") <= round / 2.0, "{} of {round}", value("latency-mean"));
-    assert_eq!(value("ping-pong-bandwidth"), 64.0 * 8e9 / value("latency"));
+    assert_eq!(value("throughput"), 64.0 * 8e9 / value("latency-mean"), "as NetPIPE computes it");
     assert_eq!(messages(&samples), 200);
 
     let both = RdmaConfig { iterations: Some(300), both_ways: true, ..config(20_000) };
@@ -105,7 +105,7 @@ fn sample(progress: &Progress) -> Option<RdmaSample> {
 }
 
 #[test]
-fn a_measurement_that_is_stopped_has_the_results_until_then() {
+fn a_stopped_measurement_has_the_results_up_to_then() {
     let (mut client, mut server) = (agent(), agent());
     let endless = RdmaConfig { duration: TimeSpan::from_seconds(600), ..config(4096) };
     let stop = AtomicBool::new(false);
@@ -136,7 +136,7 @@ fn one_measurement_at_a_time_and_nothing_listens_after_it() {
     client.call(&Stop {}).unwrap();
     server.call(&Stop {}).unwrap();
     assert!(TcpStream::connect(listening).is_err(), "the listener is closed");
-    // Nothing to stop is no error.
+    // Stopping without a measurement is no error.
     server.call(&Stop {}).unwrap();
 
     let refused = Measure { config: RdmaConfig { depth: 0, ..RdmaConfig::default() }, ..measure };

@@ -1,4 +1,4 @@
-//! Peers that violate the protocol of a measurement: every one costs one error of
+//! Peers that violate the protocol of a measurement: each causes one error of
 //! one bounded line.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
@@ -17,7 +17,7 @@ use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaSummary};
 use peer::Peer;
 use serde_json::{Value, json};
 
-/// Longest error that is still a line.
+/// Maximum length of an error line.
 const LINE_BYTES: usize = 700;
 
 fn config() -> RdmaConfig {
@@ -35,7 +35,7 @@ fn assert_one_line(error: &RdmaError) {
     assert!(text.len() < LINE_BYTES && !text.chars().any(char::is_control), "{} bytes: {text}", text.len());
 }
 
-/// A measurement against a server that is played by `script`.
+/// Measures against a server simulated by `script`.
 fn measured(script: impl FnOnce(&mut Peer) + Send) -> Result<RdmaSummary, RdmaError> {
     let listener = peer::listener();
     let address = listener.local_address();
@@ -83,7 +83,7 @@ fn a_long_refusal_is_cut() {
     }
 }
 
-/// Events of a server while clients are played by `script`.
+/// Returns the events of a server with clients simulated by `script`.
 fn served(script: impl FnOnce(std::net::SocketAddr)) -> Vec<String> {
     let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: false };
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
@@ -104,7 +104,7 @@ fn served(script: impl FnOnce(std::net::SocketAddr)) -> Vec<String> {
 }
 
 #[test]
-fn a_client_out_of_sequence_costs_one_error_and_the_server_goes_on() {
+fn a_client_out_of_sequence_causes_one_error_and_the_server_continues() {
     let requested = serde_json::to_value(config()).unwrap();
     let open = |change: &dyn Fn(&mut Value)| {
         let mut requested = requested.clone();

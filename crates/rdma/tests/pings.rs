@@ -21,7 +21,7 @@ fn clients_that_leave_at_the_same_moment_are_all_served() {
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
     let (stop, served) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let report = |event: ServerEvent<'_>| match event {
-        ServerEvent::PingText { .. } => {}
+        ServerEvent::Started { .. } | ServerEvent::PingText { .. } => {}
         ServerEvent::PingServed { served: one, .. } => {
             served.lock().unwrap().push(Ok((one.rounds, one.mismatches)));
         }

@@ -1,25 +1,25 @@
-//! What can go wrong with a run folder.
+//! Errors of run folders.
 
 use std::{io, path::PathBuf};
 
 /// A run folder could not be written or read. Every message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The disk or quota is used up. What was written before is kept.
-    #[error("no space left while writing {}: what was recorded so far is kept; free some space and resume the run", path.display())]
+    /// The disk or quota is full. What was written before is kept.
+    #[error("no space left while writing {}: trials recorded so far are kept; free some space and resume the run", path.display())]
     Full {
         /// File being written.
         path: PathBuf,
-        /// The system's answer.
+        /// System error.
         #[source]
         source: io::Error,
     },
-    /// The disk or quota is used up and there is no run yet.
-    #[error("no space left while writing {}: nothing was recorded; free some space and start the run anew", path.display())]
+    /// The disk or quota is full and there is no run yet.
+    #[error("no space left while writing {}: nothing was recorded; free some space and restart the run", path.display())]
     FullAtStart {
         /// File being written.
         path: PathBuf,
-        /// The system's answer.
+        /// System error.
         #[source]
         source: io::Error,
     },
@@ -28,7 +28,7 @@ pub enum RecordError {
     Write {
         /// File being written.
         path: PathBuf,
-        /// The system's answer.
+        /// System error.
         #[source]
         source: io::Error,
     },
@@ -37,23 +37,23 @@ pub enum RecordError {
     Read {
         /// File being read.
         path: PathBuf,
-        /// The system's answer.
+        /// System error.
         #[source]
         source: io::Error,
     },
-    /// The folder holds no run.
-    #[error("{} is no run folder: it has no run.json; name the folder that `study run` printed", path.display())]
+    /// The folder does not contain a run.
+    #[error("{} is not a run folder: it has no run.json; use the folder printed by `study run`", path.display())]
     NoRun {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder holds a run already.
-    #[error("{} holds a run already: resume it, or choose another folder", path.display())]
+    /// The folder already contains a run.
+    #[error("{} already contains a run: resume it, or choose another folder", path.display())]
     Exists {
         /// The folder.
         path: PathBuf,
     },
-    /// A document is not what its name says.
+    /// A document does not have the format of its file name.
     #[error("{} line {line}: {message}", path.display())]
     Malformed {
         /// File.
@@ -74,7 +74,7 @@ pub enum RecordError {
         version: u64,
         /// Format expected.
         expected: &'static str,
-        /// Newest version understood.
+        /// Newest supported version.
         newest: u32,
     },
     /// A trial names a samples file outside its run folder.
@@ -88,7 +88,7 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// Writing failed: a full disk or quota is told apart from the rest.
+    /// A write error: a full disk or quota has its own variant.
     pub(crate) fn write(path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         match source.kind() {
@@ -97,7 +97,7 @@ impl RecordError {
         }
     }
 
-    /// The same error where there is no run that could be resumed.
+    /// The same error before a run exists that could be resumed.
     pub(crate) fn before_the_run(self) -> Self {
         match self {
             Self::Full { path, source } => Self::FullAtStart { path, source },

@@ -1,4 +1,4 @@
-//! Files that are either the old or the new content, never half of it.
+//! Atomic file replacement: a file has either the old or the new content.
 
 use std::{
     fs::{self, File},
@@ -8,16 +8,16 @@ use std::{
 
 use crate::RecordError;
 
-/// Name of the file that becomes `path` when it is whole.
+/// Temporary name of a file before it is renamed to `path`.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     path.with_file_name(name)
 }
 
-/// Syncs `written` and puts it in the place of `path`; the folder is synced
-/// too, since rename(2) alone does not say when the new name is on disk.
-pub(crate) fn put_in_place(written: &File, path: &Path) -> Result<(), RecordError> {
+/// Syncs `written` and renames it to `path`; the folder is synced, too, since rename(2) alone does not make
+/// the new name durable.
+pub(crate) fn rename_into_place(written: &File, path: &Path) -> Result<(), RecordError> {
     let partial = temporary(path);
     written.sync_all().map_err(|source| RecordError::write(&partial, source))?;
     fs::rename(&partial, path).map_err(|source| RecordError::write(path, source))?;
@@ -31,10 +31,10 @@ pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), RecordError> {
     let write = || -> Result<(), RecordError> {
         let mut file = File::create(&partial).map_err(fail)?;
         file.write_all(content).map_err(fail)?;
-        put_in_place(&file, path)
+        rename_into_place(&file, path)
     };
     write().inspect_err(|_| {
-        // A full disk gets back what the attempt took.
+        // On a full disk the space of the attempt is freed.
         let _ = fs::remove_file(&partial);
     })
 }

@@ -1,11 +1,9 @@
-//! The run folder: who writes it and who reads it.
+//! The run folder: writer and reader.
 //!
-//! One folder per run, described in [`clearstream_schema::record`]. The writer
-//! appends and syncs, so that a killed run keeps every finished trial; the
-//! reader streams, so that eight days of one-second samples need no more
-//! memory than one line of them. Records of version 1 are read as those of
-//! version 2 ([`version_1`]). Nothing here knows how a trial is run or how
-//! it is drawn.
+//! One folder per run, described in [`clearstream_schema::record`]. The writer appends and syncs, so that a
+//! killed run keeps every finished trial; the reader streams, so that eight days of one-second samples need
+//! no more memory than one line. Records of version 1 are converted to version 2 ([`version_1`]). Execution
+//! of trials and plots are elsewhere.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! JSON Lines read one line at a time, a torn last line left out.
+//! JSON Lines, read one line at a time; a torn last line is skipped.
 
 use std::{
     fs::File,
@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use crate::RecordError;
 
-/// Makes a document of an older version one of this.
+/// Converts a document of an older version to this one.
 pub(crate) type Upgrade = Box<dyn Fn(&mut Value) -> Result<(), serde_json::Error>>;
 
-/// Longest line accepted: an interval of two 8192-core hosts is about 4 MiB,
-/// so anything longer is no record and must not be taken into memory.
+/// Maximum length of a line: an interval of two 8192-core hosts is about 4 MiB; longer lines are rejected
+/// before they use memory.
 pub const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// The documents of a JSON Lines file in order. Holds one line at a time.
 ///
-/// A last line without its newline that is no whole document was torn by a
-/// crash and is left out; [`Records::torn`] tells. Anything else that cannot
-/// be read is an error with its line number, after which the iteration ends.
+/// A last line without its newline that is not a complete document was torn by a crash and is skipped, see
+/// [`Records::torn`]. Any other unreadable line is an error with its line number, after which the iteration
+/// ends.
 pub struct Records<T> {
     path: PathBuf,
     file: Option<BufReader<File>>,
@@ -41,7 +41,7 @@ impl<T> std::fmt::Debug for Records<T> {
 }
 
 impl<T: DeserializeOwned> Records<T> {
-    /// Opens a file; one that is not there has no documents.
+    /// Opens a file; a missing one has no documents.
     pub(crate) fn open(path: &Path) -> Result<Self, RecordError> {
         let file = match File::open(path) {
             Ok(file) => Some(BufReader::with_capacity(64 << 10, file)),
@@ -59,18 +59,18 @@ impl<T: DeserializeOwned> Records<T> {
         })
     }
 
-    /// With documents that are first made ones of this version.
+    /// Adds a conversion of documents to this version.
     pub(crate) fn upgraded(mut self, upgrade: Option<Upgrade>) -> Self {
         self.upgrade = upgrade;
         self
     }
 
-    /// The last line was cut off and left out.
+    /// Whether the last line was torn and skipped.
     pub fn torn(&self) -> bool {
         self.torn
     }
 
-    /// The text that the last document was read from, with its newline.
+    /// The text of the last document, with its newline.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text
     }

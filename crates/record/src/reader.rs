@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::{RecordError, Records, lines::Upgrade, version_1};
 
-/// Larger than the document of any study: it holds two hosts and the schedule.
+/// Maximum size of `run.json`: it holds two hosts and the schedule.
 const RUN_BYTES: u64 = 64 << 20;
 
-/// A run folder opened for reading. Only `run.json` is held in memory; trials
-/// and samples are streamed, as often as asked for.
+/// A run folder opened for reading. Only `run.json` is held in memory; trials and samples are streamed, any
+/// number of times.
 #[derive(Debug)]
 pub struct Reader {
     folder: PathBuf,
@@ -37,9 +37,9 @@ impl Reader {
             line: error.line() as u64,
             message: error.to_string(),
         };
-        // Version first: a later one need not have the shape of this one.
+        // Version first: a later one may have another structure.
         let mut document: Value = serde_json::from_slice(&text).map_err(malformed)?;
-        let schema = document["schema"].as_str().unwrap_or("of no format").to_owned();
+        let schema = document["schema"].as_str().unwrap_or("unknown format").to_owned();
         let version = document["version"].as_u64().unwrap_or(0);
         if schema != RUN_SCHEMA || version == 0 || version > u64::from(RECORD_VERSION) {
             let (expected, newest) = (RUN_SCHEMA, RECORD_VERSION);
@@ -49,7 +49,7 @@ impl Reader {
             version_1::run(&mut document);
             serde_json::from_value(document).map_err(malformed)?
         } else {
-            // Read from the text, so that an error has its line.
+            // Parsed from the text, so that an error has its line.
             serde_json::from_slice(&text).map_err(malformed)?
         };
         Ok(Self { folder: folder.to_owned(), run, version })
@@ -60,12 +60,12 @@ impl Reader {
         &self.folder
     }
 
-    /// Version that the record was written in.
+    /// Version of the record on disk.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// `run.json`, as of this version.
+    /// `run.json`, converted to this version.
     pub fn run(&self) -> &RunDocument {
         &self.run
     }
@@ -85,17 +85,17 @@ impl Reader {
         Some(Box::new(move |document| version_1::trial(document, &workloads)))
     }
 
-    /// What the workload measured in each interval of a trial, in order; none when it left no samples.
+    /// Samples of a trial, one per interval; empty when there are none.
     pub fn samples<T: DeserializeOwned>(&self, trial: &TrialDocument) -> Result<Records<T>, RecordError> {
         let name = trial.samples.clone().unwrap_or_else(|| sample_name(trial.trial));
-        // A record comes from elsewhere: its names must not lead out of it.
+        // Names in a foreign record must not lead out of it.
         if !is_inside(&name) {
             return Err(RecordError::Outside { trial: trial.trial, name });
         }
         Records::open(&self.folder.join(name))
     }
 
-    /// The capture of the host of a role, when one was made.
+    /// The capture of the host of a role, if any.
     pub fn capture(&self, role: &str) -> Option<PathBuf> {
         let name = self.run.hosts.iter().find(|host| host.role == role)?.capture.as_deref()?;
         let path = self.folder.join(name);
@@ -103,7 +103,7 @@ impl Reader {
     }
 }
 
-/// Whether a name leads to something in the run folder.
+/// Whether a name refers to a file in the run folder.
 fn is_inside(name: &str) -> bool {
     Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
 }

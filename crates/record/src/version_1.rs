@@ -1,8 +1,7 @@
-//! Records of version 1, read as those of version 2.
+//! Conversion of records of version 1 to version 2.
 //!
-//! Version 1 knew two hosts, in `client` and `server` of `run.json`, and four
-//! workloads, whose results were variants of a trial's `outcome`. Everything
-//! else has kept its name.
+//! Version 1 had two hosts, in `client` and `server` of `run.json`, and four workloads, whose results were
+//! variants of a trial's `outcome`. All other keys are unchanged.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ use clearstream_schema::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Makes a `run.json` of version 1 one of version 2.
+/// Converts a `run.json` of version 1 to version 2.
 pub(crate) fn run(document: &mut Value) {
     let hosts: Vec<Value> = ["client", "server"]
         .into_iter()
@@ -32,12 +31,12 @@ pub(crate) fn run(document: &mut Value) {
     document["version"] = RECORD_VERSION.into();
 }
 
-/// Makes a line of `trials.jsonl` of version 1 one of version 2.
+/// Converts a line of `trials.jsonl` of version 1 to version 2.
 ///
 /// `workloads` are those of the experiments.
 ///
 /// # Errors
-/// The outcome is none of version 1.
+/// The outcome is not one of version 1.
 pub(crate) fn trial(
     document: &mut Value,
     workloads: &BTreeMap<String, String>,
@@ -58,7 +57,7 @@ pub(crate) fn trial(
     Ok(())
 }
 
-/// How a trial ended, in version 1.
+/// Outcome of a trial in version 1.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum OldOutcome {

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::{
     Reader, RecordError, Records,
-    file::{put_in_place, replace, sync_folder, temporary},
+    file::{rename_into_place, replace, sync_folder, temporary},
     reader::sample_name,
 };
 
@@ -28,7 +28,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a run in a folder that holds none; the folder is made if needed.
+    /// Starts a run in a folder without one; the folder is created if needed.
     pub fn create(folder: &Path, run: RunDocument) -> Result<Self, RecordError> {
         if folder.join("run.json").exists() {
             return Err(RecordError::Exists { path: folder.to_owned() });
@@ -47,8 +47,8 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Goes on with a run. Trials that failed or were cut short are taken out
-    /// so that they can be run again; `kept` sees every trial that stays.
+    /// Resumes a run. Trials that failed or are incomplete are removed so that they can be repeated; `kept`
+    /// receives every trial that stays.
     pub fn resume(folder: &Path, kept: &mut dyn FnMut(TrialDocument)) -> Result<Self, RecordError> {
         let reader = Reader::open(folder)?;
         let path = folder.join("trials.jsonl");
@@ -69,7 +69,7 @@ impl Writer {
             }
         }
         let output = output.into_inner().map_err(|error| fail(error.into_error()))?;
-        put_in_place(&output, &path)?;
+        rename_into_place(&output, &path)?;
         let mut run = reader.run().clone();
         run.ended = None;
         let writer = Self::append(folder, run)?;
@@ -92,7 +92,7 @@ impl Writer {
         &self.folder
     }
 
-    /// The run document as it stands.
+    /// The current run document.
     pub fn run(&self) -> &RunDocument {
         &self.run
     }
@@ -106,10 +106,10 @@ impl Writer {
         self.save()
     }
 
-    /// Stores the bundle of a host, by its place in the run document.
+    /// Stores the bundle of a host, by its index in the run document.
     pub fn capture(&mut self, host: usize, bundle: &[u8]) -> Result<(), RecordError> {
         let Some(described) = self.run.hosts.get(host) else { return Ok(()) };
-        // Roles are short words of ours; several hosts of one role are told by their place.
+        // Roles are short identifiers; several hosts of one role are distinguished by their index.
         let first = self.run.hosts.iter().position(|other| other.role == described.role) == Some(host);
         let name = match first {
             true => format!("hosts/{}.tar.gz", described.role),
@@ -120,7 +120,7 @@ impl Writer {
         self.save()
     }
 
-    /// Opens the samples file of a trial; what an earlier try left is replaced.
+    /// Opens the samples file of a trial; samples of an earlier attempt are replaced.
     pub fn samples(&self, trial: u32) -> Result<SampleWriter, RecordError> {
         let name = sample_name(trial);
         let path = self.folder.join(&name);
@@ -151,7 +151,7 @@ impl Writer {
     }
 }
 
-/// The samples of one trial being written.
+/// Writer of the samples of one trial.
 #[derive(Debug)]
 pub struct SampleWriter {
     name: String,
@@ -171,12 +171,12 @@ impl SampleWriter {
         Ok(())
     }
 
-    /// Documents written.
+    /// Number of documents written.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Syncs the file and gives its name relative to the run folder.
+    /// Syncs the file and returns its name relative to the run folder.
     pub fn finish(self) -> Result<String, RecordError> {
         let Self { name, path, file, .. } = self;
         let fail = |source| RecordError::write(&path, source);

@@ -1,8 +1,8 @@
-//! Writing and reading a run need memory for one line, not for the run.
+//! Memory use of writing and reading is bounded by one line, not by the run.
 //!
-//! The full matrix of a 48-core host has 2304 trials of 300 one-second samples;
-//! here it has fewer samples, for time's sake. `RECORD_SECONDS=300` takes all.
-// The child tells its parent over standard output.
+//! The full matrix of a 48-core host has 2304 trials of 300 one-second samples; here it has fewer samples, to
+//! save time. `RECORD_SECONDS=300` uses all.
+// The child reports to its parent over standard output.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
 use std::{fs, path::Path, process::Command};
@@ -36,7 +36,7 @@ fn write_and_read(folder: &Path, shape: &Shape) -> (u64, u64) {
     (trials, samples)
 }
 
-/// Does nothing unless it was started by the test below, in a process of its own.
+/// Does nothing unless started by the test below, as a separate process.
 #[test]
 fn child() {
     let Ok(text) = std::env::var(CHILD) else { return };
@@ -46,13 +46,13 @@ fn child() {
         seconds: seconds.parse().unwrap(),
         ..Shape::default()
     };
-    // Thousands of syncs are the disk's affair, not the subject: memory holds them where it can.
+    // Thousands of syncs measure the disk, not memory: the folder is in memory where possible.
     let folder = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
     let (trials, samples) = write_and_read(&folder.path().join("run"), &shape);
     println!("\nmeasured {trials} {samples} {}", peak_kib());
 }
 
-/// Trials, samples and peak memory (KiB) of a run of its own.
+/// Trials, samples and peak memory (KiB) of a separate run.
 fn measured(matrix: u32, seconds: u32) -> [u64; 3] {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])

@@ -1,4 +1,4 @@
-//! A run folder written, read, torn, resumed and filled to the brim.
+//! A run folder written, read, torn, resumed and filled up.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -78,7 +78,7 @@ fn append(path: &Path, text: &str) {
 }
 
 #[test]
-fn a_torn_last_line_is_left_out_and_told() {
+fn a_torn_last_line_is_skipped_and_reported() {
     let (_folder, reader) = written(&small());
     let whole = trials(&reader).len();
     append(&reader.folder().join("trials.jsonl"), "{\"schema\":\"clearstream.trial\",\"vers");
@@ -98,7 +98,7 @@ fn damage_in_the_middle_is_named_by_line() {
 }
 
 #[test]
-fn an_endless_line_is_refused_not_swallowed() {
+fn an_endless_line_is_rejected_without_reading_it() {
     let (_folder, reader) = written(&small());
     fs::write(reader.folder().join("trials.jsonl"), vec![b'['; MAX_LINE_BYTES as usize + 10]).unwrap();
     let error = reader.trials().unwrap().find_map(Result::err).unwrap();
@@ -114,7 +114,7 @@ fn resuming_keeps_what_is_done_and_drops_what_failed_or_was_torn() {
     append(&reader.folder().join("trials.jsonl"), "{\"torn");
     let mut kept = Vec::new();
     let mut writer = Writer::resume(reader.folder(), &mut |trial| kept.push(trial.trial)).unwrap();
-    assert!(writer.run().ended.is_none(), "it runs again");
+    assert!(writer.run().ended.is_none(), "it is resumed");
     assert_eq!(kept.len(), before.len() - 1);
     assert!(!kept.contains(&5));
     writer.trial(&before[5]).unwrap();
@@ -124,7 +124,7 @@ fn resuming_keeps_what_is_done_and_drops_what_failed_or_was_torn() {
 }
 
 #[test]
-fn a_full_disk_is_said_clearly_and_keeps_the_rest() {
+fn a_full_disk_is_reported_and_keeps_the_rest() {
     let (_folder, reader) = written(&small());
     let samples = reader.folder().join("samples/000900.jsonl");
     // full(4): "Writes to the /dev/full device fail with an ENOSPC error."
@@ -146,13 +146,13 @@ fn a_full_disk_at_the_start_advises_no_resume() {
     symlink("/dev/full", folder.path().join("run.json.partial")).unwrap();
     let error = Writer::create(folder.path(), reader.run().clone()).unwrap_err();
     assert!(matches!(error, RecordError::FullAtStart { .. }), "{error:?}");
-    assert!(error.to_string().contains("anew") && !error.to_string().contains("resume"), "{error}");
-    // Some space later: the same folder takes the run.
+    assert!(error.to_string().contains("restart") && !error.to_string().contains("resume"), "{error}");
+    // With space available the same folder accepts the run.
     Writer::create(folder.path(), reader.run().clone()).unwrap();
 }
 
 #[test]
-fn wrong_folders_are_told_apart() {
+fn wrong_folders_are_distinguished() {
     let folder = TempDir::new().unwrap();
     let error = Reader::open(folder.path()).unwrap_err();
     assert!(matches!(error, RecordError::NoRun { .. }), "{error}");

@@ -1,5 +1,5 @@
-//! Records of every version stay readable, and keep to the committed schemas
-//! (made from the types by `crates/clearstream/tests/schemas.rs`).
+//! Records of every version stay readable and match the committed schemas (generated from the types by
+//! `crates/clearstream/tests/schemas.rs`).
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -20,7 +20,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Documents in version 2; what version 1 of them was is kept as it is.
+/// Documents in version 2; their version 1 schemas stay unchanged.
 const VERSION_2: [&str; 2] = ["run", "trial"];
 
 fn path(name: &str) -> PathBuf {
@@ -60,7 +60,7 @@ fn the_golden_record_is_read() {
         match (&trial.outcome, trial.workload.as_str()) {
             (TrialOutcome::Failed(_), workload) => {
                 kinds[2] += 1;
-                assert_eq!(workload, "flow", "as its experiment says");
+                assert_eq!(workload, "flow", "as in its experiment");
             }
             (TrialOutcome::Measured(_), "inspect") => kinds[0] += 1,
             (TrialOutcome::Measured(outcome), "probe") => {
@@ -82,7 +82,7 @@ fn the_golden_record_is_read() {
 }
 
 #[test]
-fn the_golden_record_keeps_to_the_schemas() {
+fn the_golden_record_matches_the_schemas() {
     let read = |name: &str| fs::read_to_string(golden().join(name)).unwrap();
     let version_1 = |name: &str| of_file(&root().join(format!("schemas/v1/{name}.schema.json")));
     assert_valid(&version_1("run"), &read("run.json"), "run.json");
@@ -99,7 +99,7 @@ fn the_golden_record_keeps_to_the_schemas() {
     }
 }
 
-/// What version 1 becomes is what this version writes.
+/// The conversion of version 1 equals what this version writes.
 #[test]
 fn a_record_of_version_1_is_read_as_one_of_version_2() {
     let reader = Reader::open(&golden()).unwrap();
@@ -110,7 +110,7 @@ fn a_record_of_version_1_is_read_as_one_of_version_2() {
         let text = serde_json::to_string(&document).unwrap();
         assert_valid(&trial, &text, &format!("trial {}", document.trial));
     }
-    // Gone on with, it is one of version 2 through and through.
+    // After a resume it is version 2 throughout.
     let folder = tempfile::tempdir().unwrap();
     for name in ["run.json", "trials.jsonl"] {
         fs::copy(golden().join(name), folder.path().join(name)).unwrap();
@@ -118,16 +118,16 @@ fn a_record_of_version_1_is_read_as_one_of_version_2() {
     let before: Vec<TrialDocument> = reader.trials().unwrap().collect::<Result<_, _>>().unwrap();
     let mut kept = Vec::new();
     drop(Writer::resume(folder.path(), &mut |trial| kept.push(trial)).unwrap());
-    let again = Reader::open(folder.path()).unwrap();
-    assert_eq!((reader.version(), again.version()), (1, 2));
-    let after: Vec<TrialDocument> = again.trials().unwrap().collect::<Result<_, _>>().unwrap();
+    let resumed = Reader::open(folder.path()).unwrap();
+    assert_eq!((reader.version(), resumed.version()), (1, 2));
+    let after: Vec<TrialDocument> = resumed.trials().unwrap().collect::<Result<_, _>>().unwrap();
     assert_eq!(after, kept);
     assert_eq!(after.len(), before.iter().filter(|trial| trial.outcome.is_complete()).count());
 }
 
-/// The validator is not asleep.
+/// The validator rejects invalid documents.
 #[test]
-fn a_wrong_document_is_refused_by_its_schema() {
+fn a_wrong_document_is_rejected_by_its_schema() {
     let document: Value = serde_json::to_value(Reader::open(&golden()).unwrap().run()).unwrap();
     let run = validator("run");
     assert!(run.is_valid(&document));

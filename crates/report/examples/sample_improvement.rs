@@ -1,4 +1,4 @@
-//! Writes the page of a made-up closed loop, to look at it without two hosts:
+//! Writes the page of a made-up closed loop, to view it without two hosts:
 //! `cargo run -p clearstream-report --example sample_improvement -- FILE [nothing]`
 #![allow(clippy::unwrap_used, reason = "an example may stop where it is")]
 

@@ -1,5 +1,5 @@
 //! Writes `report.html`, `report.md` and `report.csv` of a made-up run to a
-//! folder, to look at the report without two hosts:
+//! folder, to view the report without two hosts:
 //! `cargo run -p clearstream-report --example sample_report -- FOLDER [REPETITIONS] [SECONDS] [MATRIX]`
 #![allow(clippy::unwrap_used, reason = "an example may stop where it is")]
 

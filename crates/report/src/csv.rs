@@ -7,7 +7,7 @@ use clearstream_record::Reader;
 use clearstream_schema::{
     flow::{FLOW_SUMMARY_SCHEMA, FlowSummary, ReceiveMethod},
     gateways::{GATEWAYS_SCHEMA, GatewaySummary},
-    outcome::{Outcome, Unit},
+    outcome::Unit,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{TrialDocument, TrialOutcome},
 };
@@ -46,17 +46,17 @@ const MEASURED: [&str; 26] = [
 
 /// All trials, streamed twice: once for the names of the levels, once for the lines.
 pub(crate) fn render(reader: &Reader) -> Result<String, ReportError> {
-    let (mut names, mut metrics) = (BTreeSet::<String>::new(), BTreeSet::<String>::new());
+    let (mut names, mut others) = (BTreeSet::<String>::new(), BTreeSet::<String>::new());
     for trial in reader.trials()? {
         let trial = trial?;
-        let named = other_metrics(&trial).map(|(name, _)| name);
-        metrics.extend(named.filter(|name| !MEASURED.contains(&name.as_str())));
+        let named = metrics(&trial).map(|(name, _)| name);
+        others.extend(named.filter(|name| !MEASURED.contains(&name.as_str())));
         names.extend(trial.factors.into_keys());
     }
     let mut out = String::new();
     let fixed = ["experiment", "trial", "cell", "repetition", "started"].map(str::to_owned);
     let levels = names.iter().map(|name| format!("level_{}", name.replace('-', "_")));
-    let measured_names = MEASURED.map(str::to_owned).into_iter().chain(metrics.iter().cloned());
+    let measured_names = MEASURED.map(str::to_owned).into_iter().chain(others.iter().cloned());
     line(&mut out, fixed.into_iter().chain(levels).chain(measured_names));
     for trial in reader.trials()? {
         let trial = trial?;
@@ -69,23 +69,36 @@ pub(crate) fn render(reader: &Reader) -> Result<String, ReportError> {
         ];
         let levels = names.iter().map(|name| trial.factors.get(name).map(level).unwrap_or_default());
         // A column has one name, whichever workload fills it.
-        let mut values: BTreeMap<String, String> = other_metrics(&trial).collect();
+        let mut values: BTreeMap<String, String> = metrics(&trial).collect();
         values.extend(measured(&trial).into_iter().map(|(name, value)| (name.to_owned(), value)));
-        let names = MEASURED.into_iter().chain(metrics.iter().map(String::as_str));
+        let names = MEASURED.into_iter().chain(others.iter().map(String::as_str));
         let values = names.map(|name| values.remove(name).unwrap_or_default());
         line(&mut out, fixed.into_iter().chain(levels).chain(values));
     }
     Ok(out)
 }
 
-/// Metrics of a workload that has no columns of its own, by column.
-fn other_metrics(trial: &TrialDocument) -> impl Iterator<Item = (String, String)> {
-    const OWN_COLUMNS: [&str; 3] = [FLOW_SUMMARY_SCHEMA, PROBE_SUMMARY_SCHEMA, GATEWAYS_SCHEMA];
-    let has_own = |outcome: &&Outcome| {
-        outcome.detail.as_ref().is_some_and(|detail| OWN_COLUMNS.contains(&detail.schema.as_str()))
-    };
-    let outcome = trial.outcome.measured().filter(|outcome| !has_own(outcome));
-    outcome.into_iter().flat_map(|outcome| &outcome.metrics).map(|metric| {
+/// Metrics that a column of another name holds, by the workload's document: those columns are
+/// older than metrics.
+const RENAMED: [(&str, &str); 8] = [
+    (FLOW_SUMMARY_SCHEMA, "retransmits"),
+    (PROBE_SUMMARY_SCHEMA, "udp-delay-p50"),
+    (PROBE_SUMMARY_SCHEMA, "udp-delay-p99"),
+    (PROBE_SUMMARY_SCHEMA, "udp-loss"),
+    (GATEWAYS_SCHEMA, "round-trip-p50"),
+    (GATEWAYS_SCHEMA, "other-return"),
+    (GATEWAYS_SCHEMA, "stuck-flows"),
+    (GATEWAYS_SCHEMA, "recovery"),
+];
+
+/// Every metric of a trial by its column, but for [`RENAMED`].
+fn metrics(trial: &TrialDocument) -> impl Iterator<Item = (String, String)> {
+    let outcome = trial.outcome.measured();
+    let document =
+        outcome.and_then(|outcome| outcome.detail.as_ref()).map_or("", |detail| detail.schema.as_str());
+    let all = outcome.into_iter().flat_map(|outcome| &outcome.metrics);
+    let own = all.filter(move |metric| !RENAMED.contains(&(document, metric.name.as_str())));
+    own.map(|metric| {
         let unit = match metric.unit {
             Unit::BitsPerSecond => "bps",
             Unit::Nanoseconds => "ns",
@@ -181,7 +194,7 @@ fn line(out: &mut String, fields: impl Iterator<Item = String>) {
     out.push_str("\r\n");
 }
 
-/// Quoted where RFC 4180 asks for it. A text that a spreadsheet would run as
+/// Quoted where RFC 4180 requires it. A text that a spreadsheet would run as
 /// a formula gets an apostrophe in front.
 fn field(raw: &str) -> String {
     let formula = raw.starts_with(['=', '+', '-', '@', '\t', '\r']) && raw.parse::<f64>().is_err();
@@ -196,7 +209,7 @@ mod tests {
     #[test]
     fn fields_are_quoted_and_formulas_disarmed() {
         assert_eq!(field("0-3,8"), "\"0-3,8\"");
-        assert_eq!(field("say \"hi\""), "\"say \"\"hi\"\"\"");
+        assert_eq!(field("a \"b\""), "\"a \"\"b\"\"\"");
         assert_eq!(field("=HYPERLINK(1)"), "'=HYPERLINK(1)");
         assert_eq!(field("-5.5"), "-5.5");
         assert_eq!(field(""), "");

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
 use clearstream_schema::{
-    flow::{Direction, FLOW_SUMMARY_SCHEMA, FlowSummary, InterruptCore, ReceiveMethod},
+    flow::{Direction, FLOW_SUMMARY_SCHEMA, FlowSummary, ReceiveMethod},
     gateways::{GATEWAYS_SCHEMA, GatewaySummary},
     host::HostReport,
     lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
-    outcome::{self, Metric, Outcome},
+    outcome::Outcome,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{RunDocument, TrialDocument, TrialOutcome},
     study::{Experiment, Figure, WorkloadOptions},
@@ -20,67 +20,36 @@ use serde_json::Value;
 
 use crate::{
     Diagnose, ReportError,
+    document::section_id,
     estimate::Estimate,
+    figure::identifier,
+    figures::{Palette, gateways, throughput, window::path_interfaces},
+    flow_trial::{FlowTrial, most_named},
     link,
+    measured::{Factors, Measured},
     notices::Notices,
     series::{self, Series},
-    settings::Settings,
-    shortfall::{LineShare, Shortfall},
+    settings::{ExperimentSettings, Settings},
+    shortfall::Shortfall,
 };
-
-/// A flow trial, reduced.
-#[derive(Debug, Clone)]
-pub(crate) struct FlowTrial {
-    pub(crate) trial: u32,
-    pub(crate) repetition: u32,
-    pub(crate) samples: Option<String>,
-    pub(crate) steady: Option<bool>,
-    pub(crate) complete: bool,
-    pub(crate) goodput_bps: f64,
-    pub(crate) flow_count: u32,
-    pub(crate) burst_flow_count: u32,
-    pub(crate) direction: Direction,
-    pub(crate) window_bytes: Option<u64>,
-    pub(crate) min_rtt_ns: Option<u64>,
-    pub(crate) retransmit_count: Option<u64>,
-    pub(crate) client_cpu_seconds_per_gb: f64,
-    pub(crate) server_cpu_seconds_per_gb: f64,
-    pub(crate) interrupt_core: Option<InterruptCore>,
-    pub(crate) sender_core: Option<u32>,
-    pub(crate) receiver_core: Option<u32>,
-    pub(crate) discard: bool,
-    /// What the lab's delay lines did to it.
-    pub(crate) line: Option<LineShare>,
-}
 
 /// A trial with gateways.
 #[derive(Debug)]
 pub(crate) struct GatewayTrial {
     pub(crate) cell: u32,
-    pub(crate) factors: BTreeMap<String, Value>,
+    pub(crate) factors: Factors,
     pub(crate) summary: GatewaySummary,
-}
-
-/// A trial of a workload that is known by its metrics only.
-#[derive(Debug)]
-pub(crate) struct MeasuredTrial {
-    pub(crate) cell: u32,
-    pub(crate) factors: BTreeMap<String, Value>,
-    pub(crate) complete: bool,
-    pub(crate) metrics: Vec<Metric>,
-    /// The drawn metric over time or size.
-    pub(crate) series: Option<outcome::Series>,
 }
 
 /// Trials with the same levels.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     pub(crate) number: u32,
-    pub(crate) factors: BTreeMap<String, Value>,
+    pub(crate) factors: Factors,
     pub(crate) trials: Vec<FlowTrial>,
 }
 
-/// One experiment's share of the record.
+/// One experiment of the record.
 #[derive(Debug)]
 pub(crate) struct ExperimentDigest {
     pub(crate) spec: Experiment,
@@ -88,10 +57,21 @@ pub(crate) struct ExperimentDigest {
     pub(crate) cells: Vec<Cell>,
     pub(crate) probes: Vec<(u32, ProbeSummary)>,
     pub(crate) gateways: Vec<GatewayTrial>,
-    pub(crate) measured: Vec<MeasuredTrial>,
+    /// Every measured trial by its metrics, also those of the parts above.
+    pub(crate) measured: Measured,
+    /// Settings of workloads other than flows.
+    pub(crate) settings: ExperimentSettings,
+    /// Options that all cells have, as the lab and the mode of the run left them.
+    pub(crate) fixed: BTreeMap<String, Value>,
+    /// A curve may need the metrics over a size or time of single trials.
+    keeps_series: bool,
     pub(crate) series: Vec<Series>,
     /// Address that the first flow connected to.
     pub(crate) server_address: Option<IpAddr>,
+    /// Interfaces that carried the data of a window curve: the client's, the server's.
+    pub(crate) path_interfaces: [Option<String>; 2],
+    /// Colours of labels, those of the whole page.
+    pub(crate) palette: Palette,
     /// A plateau below what window and link allow.
     pub(crate) shortfall: Option<Shortfall>,
 }
@@ -105,7 +85,7 @@ pub(crate) struct FailedTrial {
     pub(crate) message: String,
 }
 
-/// What the lab's delay lines did, over all trials.
+/// Counters of the lab's delay lines, over all trials.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DelayLines {
     pub(crate) passed_count: u64,
@@ -122,17 +102,15 @@ pub(crate) struct DelayLines {
 #[derive(Debug)]
 pub(crate) struct Digest {
     pub(crate) run: RunDocument,
-    /// The host that connects.
-    pub(crate) client: HostReport,
-    /// The host that listens.
-    pub(crate) server: HostReport,
+    /// Used where the record describes no host.
+    unknown_host: HostReport,
     pub(crate) experiments: Vec<ExperimentDigest>,
     pub(crate) failures: Vec<FailedTrial>,
     pub(crate) notices: Notices,
     pub(crate) settings: Settings,
     pub(crate) delay_lines: Option<DelayLines>,
     pub(crate) trial_count: usize,
-    /// Both ends named the same run of a kernel; absent when a side did not tell.
+    /// Both ends named the same run of a kernel; absent when a side did not report it.
     pub(crate) same_kernel: Option<bool>,
 }
 
@@ -153,7 +131,7 @@ impl Cell {
         }
     }
 
-    /// Goodput of each complete trial by its repetition: what pairs are made of.
+    /// Goodput of each complete trial by its repetition: input of paired comparisons.
     pub(crate) fn by_repetition(&self) -> BTreeMap<u32, f64> {
         let complete = self.trials.iter().filter(|trial| trial.complete);
         complete.map(|trial| (trial.repetition, trial.goodput_bps)).collect()
@@ -166,7 +144,7 @@ impl Cell {
         self.trials.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))
     }
 
-    /// Levels in words; `flows` first, experiment-wide single levels left out by the caller.
+    /// Levels as text; `flows` first, experiment-wide single levels left out by the caller.
     pub(crate) fn label(&self, factors: &[String]) -> String {
         let mut parts: Vec<String> = factors
             .iter()
@@ -183,17 +161,41 @@ impl Cell {
 }
 
 impl ExperimentDigest {
-    fn new(spec: Experiment) -> Self {
+    fn new(spec: Experiment, run: &RunDocument) -> Self {
+        let is_curve = |one: &Experiment| one.figure() == Figure::Curve;
+        let beside = |other: &Experiment| other.beside.as_ref() == Some(&spec.name) && is_curve(other);
+        let mut fixed = run.study.options.of(&spec.workload);
+        fixed.extend(spec.options.of(&spec.workload));
+        for variant in spec.variants(run.lab.is_some(), &run.mode) {
+            fixed.extend(variant.options.of(&spec.workload));
+        }
         Self {
+            keeps_series: is_curve(&spec) || run.study.experiments.iter().any(beside),
+            fixed,
+            settings: ExperimentSettings::default(),
             spec,
             cells: Vec::new(),
             probes: Vec::new(),
             gateways: Vec::new(),
-            measured: Vec::new(),
+            measured: Measured::default(),
             series: Vec::new(),
             server_address: None,
+            path_interfaces: [None, None],
+            palette: Palette::default(),
             shortfall: None,
         }
+    }
+
+    /// The study names a kind of figure that any metric has, none of its workload's own.
+    pub(crate) fn is_drawn_by_metric(&self) -> bool {
+        matches!(self.spec.figure(), Figure::Curve | Figure::Bars | Figure::Matrix | Figure::Table)
+    }
+
+    /// Section that has the workload's own figure of this name; its section, where
+    /// that figure is not drawn.
+    pub(crate) fn anchor(&self, own_figure: &str) -> String {
+        let figure = identifier(&[&self.spec.name, own_figure]);
+        if self.is_drawn_by_metric() { section_id(self) } else { figure }
     }
 
     /// Every flow trial.
@@ -201,11 +203,11 @@ impl ExperimentDigest {
         self.cells.iter().flat_map(|cell| &cell.trials)
     }
 
-    /// Factors that take more than one level here, `flows` first, so that labels say only what differs.
+    /// Factors that take more than one level here, `flows` first, so that labels name only what differs.
     pub(crate) fn varying_factors(&self) -> Vec<String> {
         let mut levels: BTreeMap<&String, Vec<&Value>> = BTreeMap::new();
         for cell in &self.cells {
-            for (name, value) in &cell.factors {
+            for (name, value) in cell.factors.iter() {
                 let seen = levels.entry(name).or_default();
                 if !seen.contains(&value) {
                     seen.push(value);
@@ -228,7 +230,7 @@ impl ExperimentDigest {
         most_named(self.trials()).map(|found| found.0)
     }
 
-    /// Which way the data of most trials went.
+    /// Direction of the data in most trials.
     pub(crate) fn direction(&self) -> Direction {
         self.trials().next().map_or(Direction::Forward, |trial| trial.direction)
     }
@@ -238,11 +240,10 @@ impl Digest {
     /// Reads a record; `diagnose` explains a trial that needs it.
     pub(crate) fn read(reader: &Reader, diagnose: Option<&Diagnose<'_>>) -> Result<Self, ReportError> {
         let run = reader.run().clone();
-        let host = |role| run.host(role).cloned().unwrap_or_default();
+        let experiments = run.study.experiments.iter().cloned();
         let mut digest = Self {
-            client: host("client"),
-            server: host("server"),
-            experiments: run.study.experiments.iter().cloned().map(ExperimentDigest::new).collect(),
+            unknown_host: HostReport::default(),
+            experiments: experiments.map(|spec| ExperimentDigest::new(spec, &run)).collect(),
             failures: Vec::new(),
             notices: Notices::default(),
             settings: Settings::default(),
@@ -260,7 +261,17 @@ impl Digest {
         for experiment in &mut digest.experiments {
             experiment.cells.sort_by_key(|cell| cell.number);
             experiment.series = series::read(experiment, reader)?;
+            if experiment.spec.figure() == Figure::WindowCurve {
+                experiment.path_interfaces = path_interfaces(experiment, reader)?;
+            }
         }
+        let mut palette = Palette::default();
+        for experiment in &digest.experiments {
+            palette.add(&throughput::labels(experiment));
+            let groups = gateways::groups(experiment);
+            palette.add(&groups.iter().map(gateways::Group::label).collect::<Vec<String>>());
+        }
+        digest.experiments.iter_mut().for_each(|experiment| experiment.palette = palette.clone());
         digest.settings.name_all(digest.experiments.iter().filter(|e| !e.cells.is_empty()).count());
         for index in 0..digest.experiments.len() {
             let found = Shortfall::of(&digest, &digest.experiments[index], reader, diagnose)?;
@@ -269,44 +280,62 @@ impl Digest {
         Ok(digest)
     }
 
-    /// The host that receives in an experiment, and its name for people.
+    /// The host that connects: the first client, else the first host.
+    pub(crate) fn client(&self) -> &HostReport {
+        let first = self.run.hosts.first().map(|host| &host.report);
+        self.run.host("client").or(first).unwrap_or(&self.unknown_host)
+    }
+
+    /// The host that listens: the first server, else the last host.
+    pub(crate) fn server(&self) -> &HostReport {
+        let last = self.run.hosts.last().map(|host| &host.report);
+        self.run.host("server").or(last).unwrap_or(&self.unknown_host)
+    }
+
+    /// The host that receives in an experiment between client and server.
     pub(crate) fn receiver(&self, direction: Direction) -> &HostReport {
-        if direction == Direction::Reverse { &self.client } else { &self.server }
+        if direction == Direction::Reverse { self.client() } else { self.server() }
     }
 
     /// The host that sends.
     pub(crate) fn sender(&self, direction: Direction) -> &HostReport {
-        if direction == Direction::Reverse { &self.server } else { &self.client }
+        if direction == Direction::Reverse { self.server() } else { self.client() }
     }
 
-    /// Both ends run on the same cores, as in a lab: their core numbers mean the same.
+    /// Client and server run on the same cores, as in a lab: their core numbers mean the same.
     pub(crate) fn one_machine(&self) -> bool {
-        let (client, server) = (&self.client, &self.server);
-        if let Some(same) = self.same_kernel {
-            return same;
+        self.on_same_machine(self.client(), self.server())
+    }
+
+    /// Whether two hosts of the record run on the same cores.
+    pub(crate) fn on_same_machine(&self, one: &HostReport, other: &HostReport) -> bool {
+        let ends = [self.client(), self.server()];
+        let is_end = |host: &HostReport| ends.iter().any(|end| std::ptr::eq(*end, host));
+        if let Some(same) = self.same_kernel.filter(|_| is_end(one) && is_end(other)) {
+            return same || std::ptr::eq(one, other);
         }
-        (self.run.lab.is_some() || client.name == server.name)
-            && client.cpu_model == server.cpu_model
-            && client.processing_units == server.processing_units
+        (self.run.lab.is_some() || one.name == other.name)
+            && one.cpu_model == other.cpu_model
+            && one.processing_units == other.processing_units
     }
 
     /// The first experiment drawn as `figure` with flow trials in it.
     pub(crate) fn drawn_as(&self, figure: Figure) -> Option<&ExperimentDigest> {
-        self.experiments.iter().find(|e| e.spec.figure == figure && !e.cells.is_empty())
+        self.experiments.iter().find(|e| e.spec.figure() == figure && !e.cells.is_empty())
     }
 
     fn experiment(&mut self, name: &str) -> &mut ExperimentDigest {
         let index = match self.experiments.iter().position(|e| e.spec.name == name) {
             Some(index) => index,
             None => {
-                self.experiments.push(ExperimentDigest::new(unknown_experiment(name)));
+                self.experiments.push(ExperimentDigest::new(unknown_experiment(name), &self.run));
                 self.experiments.len() - 1
             }
         };
         &mut self.experiments[index]
     }
 
-    fn add(&mut self, trial: TrialDocument) -> Result<(), ReportError> {
+    fn add(&mut self, mut trial: TrialDocument) -> Result<(), ReportError> {
         self.trial_count += 1;
         for stats in &trial.delay_lines {
             self.delay_lines.get_or_insert_default().add(stats);
@@ -332,31 +361,29 @@ impl Digest {
                 self.notices.add(&notice.id, &notice.message, &trial.experiment, Some(trial.trial));
             }
         }
+        let factors = Factors::new(std::mem::take(&mut trial.factors));
+        let (mut discard, mut is_flow) = (false, false);
         if let Some(summary) = detail::<FlowSummary>(outcome, FLOW_SUMMARY_SCHEMA, trial.trial)? {
-            self.add_flow(&trial, &summary);
+            is_flow = true;
+            discard = summary.requested.receive == ReceiveMethod::Discard;
+            self.add_flow(&trial, &factors, &summary);
         } else if let Some(summary) = detail::<ProbeSummary>(outcome, PROBE_SUMMARY_SCHEMA, trial.trial)? {
             self.experiment(&trial.experiment).probes.push((trial.trial, summary));
         } else if let Some(summary) = detail::<GatewaySummary>(outcome, GATEWAYS_SCHEMA, trial.trial)? {
-            let reduced = GatewayTrial { cell: trial.cell, factors: trial.factors, summary };
+            let reduced = GatewayTrial { cell: trial.cell, factors: Factors::clone(&factors), summary };
             self.experiment(&trial.experiment).gateways.push(reduced);
-        } else if !outcome.metrics.is_empty() {
-            let experiment = self.experiment(&trial.experiment);
-            let named = experiment.spec.metric.as_deref();
-            let drawn = named.or(outcome.headline().map(|metric| metric.name.as_str()));
-            experiment.measured.push(MeasuredTrial {
-                cell: trial.cell,
-                complete: outcome.complete,
-                metrics: outcome.metrics.clone(),
-                series: outcome.series.iter().find(|series| Some(series.name.as_str()) == drawn).cloned(),
-                factors: trial.factors,
-            });
-        } else {
-            self.experiment(&trial.experiment);
         }
+        let experiment = self.experiment(&trial.experiment);
+        // Those of flows have a table of their own, by sender and receiver.
+        if !is_flow {
+            experiment.settings.add(&outcome.settings);
+        }
+        let keeps_series = experiment.keeps_series;
+        experiment.measured.add((trial.cell, &factors), outcome, discard, keeps_series);
         Ok(())
     }
 
-    fn add_flow(&mut self, trial: &TrialDocument, summary: &FlowSummary) {
+    fn add_flow(&mut self, trial: &TrialDocument, factors: &Factors, summary: &FlowSummary) {
         let reduced = FlowTrial::of(trial, summary);
         let ids = (&summary.client_settings.boot_id, &summary.server_settings.boot_id);
         if let (Some(client), Some(server)) = ids {
@@ -370,7 +397,7 @@ impl Digest {
             Some(cell) => cell.trials.push(reduced),
             None => experiment.cells.push(Cell {
                 number: trial.cell,
-                factors: trial.factors.clone(),
+                factors: Factors::clone(factors),
                 trials: vec![reduced],
             }),
         }
@@ -398,56 +425,15 @@ impl DelayLines {
     }
 }
 
-impl FlowTrial {
-    fn of(document: &TrialDocument, summary: &FlowSummary) -> Self {
-        let asked = &summary.requested;
-        let first = |cores: &Option<clearstream_schema::CoreList>| {
-            cores.as_ref().and_then(|list| list.0.first().copied())
-        };
-        let seen = summary.seen_cores.first();
-        Self {
-            trial: document.trial,
-            repetition: document.repetition,
-            samples: document.samples.clone(),
-            steady: document.steady,
-            complete: summary.complete,
-            goodput_bps: summary.goodput_bps,
-            flow_count: asked.flows,
-            burst_flow_count: asked.burst_flows,
-            direction: asked.direction,
-            window_bytes: asked.window.or(asked.receive_buffer).map(|bytes| bytes.0),
-            min_rtt_ns: summary.min_rtt_ns,
-            retransmit_count: summary.retransmit_count,
-            client_cpu_seconds_per_gb: summary.client_cpu_seconds_per_gb,
-            server_cpu_seconds_per_gb: summary.server_cpu_seconds_per_gb,
-            interrupt_core: summary.interrupt_core.clone(),
-            sender_core: first(&asked.sender_cores).or(seen.and_then(|cores| cores.1)),
-            receiver_core: first(&asked.receiver_cores).or(seen.and_then(|cores| cores.2)),
-            discard: asked.receive == ReceiveMethod::Discard,
-            line: LineShare::of(&document.delay_lines),
-        }
-    }
-}
-
-/// The interrupt core that most trials name, how many do, and how many name any.
-pub(crate) fn most_named<'a>(trials: impl Iterator<Item = &'a FlowTrial>) -> Option<(u32, usize, usize)> {
-    let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
-    for found in trials.filter_map(|trial| trial.interrupt_core.as_ref()) {
-        *votes.entry(found.core).or_default() += 1;
-    }
-    let total = votes.values().sum();
-    let (core, count) = votes.into_iter().max_by_key(|(core, count)| (*count, u32::MAX - core))?;
-    Some((core, count, total))
-}
-
 /// An experiment that trials name and the study does not: shown, not dropped.
 fn unknown_experiment(name: &str) -> Experiment {
     Experiment {
         name: name.to_owned(),
         title: format!("{name} (not in the study file)"),
         workload: String::new(),
-        figure: Figure::Throughput,
+        figure: Some(Figure::Throughput),
         metric: None,
+        beside: None,
         options: WorkloadOptions::default(),
         lab: None,
         factors: BTreeMap::new(),

@@ -3,6 +3,7 @@
 
 use clearstream_schema::{
     host::HostReport,
+    human,
     lab::{LabLink, LabSwitch},
     study::Figure as Kind,
 };
@@ -10,32 +11,36 @@ use serde::Serialize;
 
 use crate::{
     digest::{Digest, ExperimentDigest},
-    figure::{Figure, Table, draw_both, identifier},
+    figure::{Figure, Table, identifier},
     figures::{
-        cost, delay, effects, gateways, goodput, live, matrix, metric, row, staircase, throughput, window,
+        cost, delay, effects, gateways,
+        goodput::{self, sentence_case},
+        live, matrix, metric, row, throughput, window,
     },
     format::{bytes, join, level_of, rate, time},
-    link,
-    machine::{self, Marks},
-    settings::SettingRow,
+    link, machines,
+    settings::{self, SettingRow},
     summary::{self, Headline},
 };
 
-/// Everything that a report says.
+/// Contents of a report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document {
     pub(crate) title: String,
     pub(crate) about: String,
     /// Hosts, date, mode: one line under the title.
     pub(crate) subtitle: String,
-    /// Said of a run that crossed no network, above everything else.
+    /// Warning for a run that crossed no network, above all sections.
     pub(crate) band: Option<String>,
     pub(crate) headlines: Vec<Headline>,
     /// One per experiment, a plateau below the model first.
     pub(crate) findings: Vec<Finding>,
     pub(crate) trust: Vec<String>,
     pub(crate) sections: Vec<Section>,
+    /// Of flows, by setting.
     pub(crate) settings: Vec<SettingRow>,
+    /// Of other workloads, by experiment.
+    pub(crate) other_settings: Table,
     pub(crate) notices: Table,
     pub(crate) failures: Table,
     pub(crate) missing: Table,
@@ -43,7 +48,7 @@ pub(crate) struct Document {
     pub(crate) program_version: String,
 }
 
-/// What was found in an experiment.
+/// Section of an experiment.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) figure: String,
@@ -60,7 +65,7 @@ pub(crate) struct Section {
     pub(crate) title: String,
     pub(crate) about: String,
     pub(crate) figures: Vec<Figure>,
-    /// Why there is nothing to draw.
+    /// Reason for the absence of a figure.
     pub(crate) absent: Option<String>,
 }
 
@@ -75,20 +80,21 @@ impl Document {
     /// Composes the report.
     pub(crate) fn of(digest: &Digest) -> Self {
         let run = &digest.run;
-        let ends = if digest.client.name == digest.server.name {
-            digest.client.name.clone()
-        } else {
-            format!("{} to {}", digest.client.name, digest.server.name)
+        let (client, server) = (&digest.client().name, &digest.server().name);
+        let ends = match run.hosts.len() {
+            0..=2 if client == server => client.clone(),
+            0..=2 => format!("{client} to {server}"),
+            _ => human::few(run.hosts.iter().map(|host| &host.name)),
         };
         let lab = run.lab.as_ref().map_or_else(String::new, |lab| format!(" \u{b7} lab {}", lab.name));
         let mut sections: Vec<Section> = digest
             .experiments
             .iter()
-            .filter(|e| e.spec.figure != Kind::Topology)
+            .filter(|e| e.spec.figure() != Kind::Topology)
             .filter(|e| run.only.is_empty() || run.only.contains(&e.spec.name))
             .map(|experiment| section(digest, experiment))
             .collect();
-        sections.push(hosts(digest));
+        sections.push(machines::section(digest));
         Self {
             title: format!("{}{}", run.study.title, link::title_suffix(digest)),
             band: link::band(digest),
@@ -99,6 +105,7 @@ impl Document {
             trust: summary::trust(digest),
             sections,
             settings: digest.settings.rows(),
+            other_settings: settings::table(&digest.experiments),
             notices: digest.notices.table(digest.trial_count),
             failures: failures(digest),
             missing: missing(digest),
@@ -108,7 +115,7 @@ impl Document {
     }
 }
 
-/// What the first figure of each experiment says.
+/// Finding of the first figure of each experiment.
 fn findings(digest: &Digest, sections: &[Section]) -> Vec<Finding> {
     let short: Vec<String> = digest
         .experiments
@@ -132,49 +139,35 @@ fn findings(digest: &Digest, sections: &[Section]) -> Vec<Finding> {
     all
 }
 
-fn section_id(experiment: &ExperimentDigest) -> String {
+pub(crate) fn section_id(experiment: &ExperimentDigest) -> String {
     identifier(&[&experiment.spec.name]).replacen("figure", "section", 1)
 }
 
 fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
-    let mut figures: Vec<Figure> = Vec::new();
-    if !experiment.cells.is_empty() {
-        match experiment.spec.figure {
-            Kind::WindowCurve => figures.extend(window::figure(digest, experiment)),
-            Kind::LiveTraffic => figures.extend(live::figure(digest, experiment)),
-            Kind::PinMatrix => figures.extend(matrix::figures(digest, experiment)),
-            Kind::PinRow => figures.extend(row::figure(digest, experiment)),
-            Kind::Throughput
-            | Kind::Topology
-            | Kind::Delay
-            | Kind::Gateways
-            | Kind::Curve
-            | Kind::Bars
-            | Kind::Table => {}
-        }
-        // Whatever was asked for, measured goodput is never left out.
-        if figures.is_empty() {
-            figures.extend(goodput::figure(experiment));
-            figures.extend(effects::figure(experiment));
-            figures.extend(throughput::figure(experiment));
-        }
-        if matches!(experiment.spec.figure, Kind::Throughput | Kind::LiveTraffic) {
-            figures.extend(cost::figure(digest, experiment));
-        }
+    // What was measured is drawn, also where the record lacks what the study names.
+    let mut figures = if experiment.is_drawn_by_metric() { Vec::new() } else { own(digest, experiment) };
+    if figures.is_empty() || experiment.spec.metric.is_some() {
+        let mut others = metric::figures(digest, experiment);
+        // A workload's own figure may be of the same metric.
+        others.retain(|other| figures.iter().all(|figure| figure.id != other.id));
+        figures.append(&mut others);
     }
-    if !experiment.gateways.is_empty() {
-        figures.extend(gateways::figures(experiment));
+    if figures.is_empty() {
+        figures = own(digest, experiment);
     }
-    if !experiment.probes.is_empty() {
-        figures.extend(delay::figure(digest, experiment));
-    }
-    if !experiment.measured.is_empty() {
-        figures.extend(metric::figures(experiment));
+    let named = experiment.spec.metric.as_deref();
+    let lacks = named.filter(|name| experiment.measured.metric(Some(name)).is_none());
+    let lacks = lacks.map(|name| format!("No trial of this experiment has the metric {name}."));
+    if let Some(first) = figures.first_mut() {
+        first.notes.extend(lacks.clone());
     }
     let failed = digest.failures.iter().filter(|f| f.experiment == experiment.spec.name).count();
-    let absent = figures.is_empty().then(|| match failed {
-        0 => "No trial of this experiment is in the record.".to_owned(),
-        n => format!("No trial of this experiment succeeded; {n} failed (see the failed trials below)."),
+    let absent = figures.is_empty().then(|| match (lacks, failed) {
+        (Some(lacks), 0) if !experiment.measured.is_empty() => lacks,
+        (_, 0) => "No trial of this experiment is in the record.".to_owned(),
+        (_, n) => {
+            format!("No trial of this experiment succeeded; {n} failed (see the failed trials below).")
+        }
     });
     Section {
         id: section_id(experiment),
@@ -185,102 +178,34 @@ fn section(digest: &Digest, experiment: &ExperimentDigest) -> Section {
     }
 }
 
-/// Pictures of both hosts and the stairs of their slots.
-fn hosts(digest: &Digest) -> Section {
-    let run = &digest.run;
-    let interrupt = |role: &str| {
-        let server = role == "server" || digest.one_machine();
-        digest.experiments.iter().find_map(|e| {
-            let receiver_is_server = e.direction() != clearstream_schema::flow::Direction::Reverse;
-            e.interrupt_core().filter(|_| receiver_is_server == server || digest.one_machine())
-        })
-    };
-    // A lab's links are virtual: nothing that was measured there crossed a slot.
-    let crossed = run.lab.is_none();
-    let best = digest
-        .experiments
-        .iter()
-        .flat_map(|e| &e.cells)
-        .filter_map(|cell| cell.goodput())
-        .map(|estimate| estimate.median)
-        .max_by(f64::total_cmp)
-        .filter(|_| crossed);
-    let alike = digest.one_machine();
-    let mut figures = Vec::new();
-    for (role, host) in [("client", &digest.client), ("server", &digest.server)] {
-        if role == "server" && alike {
-            continue;
+/// The figures that only trials of one workload have.
+fn own(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Figure> {
+    let mut figures: Vec<Figure> = Vec::new();
+    if !experiment.cells.is_empty() {
+        match experiment.spec.figure() {
+            Kind::WindowCurve => figures.extend(window::figure(digest, experiment)),
+            Kind::LiveTraffic => figures.extend(live::figure(digest, experiment)),
+            Kind::PinMatrix => figures.extend(matrix::figures(digest, experiment)),
+            Kind::PinRow => figures.extend(row::figure(digest, experiment)),
+            _ => {}
         }
-        let role_text = if alike { "both ends, one machine" } else { role };
-        let name = if alike && digest.client.name != digest.server.name {
-            format!("{} and {}", digest.client.name, digest.server.name)
-        } else {
-            host.name.clone()
-        };
-        figures.push(picture(host, role, (&name, role_text), Marks { interrupt_core: interrupt(role) }));
-        let other = if role == "client" { &digest.server } else { &digest.client };
-        match (staircase::alike(host, other), role) {
-            (true, "server") => {}
-            (true, _) => figures.extend(staircase::figure(host, "both hosts", best)),
-            (false, role) => figures.extend(staircase::figure(host, role, best)),
+        // Whatever the study names, measured goodput is never left out.
+        if figures.is_empty() {
+            figures.extend(goodput::figure(experiment));
+            figures.extend(effects::figure(experiment));
+            figures.extend(throughput::figure(experiment));
+        }
+        if matches!(experiment.spec.figure(), Kind::Throughput | Kind::LiveTraffic) {
+            figures.extend(cost::figure(digest, experiment));
         }
     }
-    let about_hosts = digest.experiments.iter().filter(|e| e.spec.figure == Kind::Topology);
-    if let Some(first) = figures.first_mut() {
-        first.published = about_hosts.flat_map(|e| e.spec.published.clone()).collect();
+    if !experiment.gateways.is_empty() {
+        figures.extend(gateways::figures(experiment));
     }
-    let slots = [&digest.client, &digest.server].into_iter().any(|host| staircase::slot(host).is_some());
-    Section {
-        id: "section-hosts".to_owned(),
-        title: "The hosts".to_owned(),
-        about: if slots && crossed {
-            String::new()
-        } else if slots {
-            "The lab's links are virtual: no packet of this run crossed a PCIe slot, so the stairs below say what the slots could carry, not what was measured.".to_owned()
-        } else {
-            "No PCIe staircase: neither host has a network interface in a PCIe slot with a known link, so no slot can limit this path.".to_owned()
-        },
-        figures,
-        absent: None,
+    if !experiment.probes.is_empty() {
+        figures.extend(delay::figure(digest, experiment));
     }
-}
-
-fn picture(host: &HostReport, role: &str, (name, role_text): (&str, &str), marks: Marks) -> Figure {
-    let id = identifier(&["host", role]);
-    let title = format!("{name} ({role_text})");
-    let finding = machine::description(host);
-    let mut table =
-        Table::new("Nodes of the host", &["Node", "Cores", "#Memory", "Package", "Distances", "Interfaces"]);
-    for node in &host.nodes {
-        let packages: Vec<String> = host
-            .packages
-            .iter()
-            .filter(|package| package.cores.iter().any(|core| node.cores.contains(core)))
-            .map(|package| package.package.to_string())
-            .collect();
-        let nics: Vec<String> =
-            host.nics.iter().filter(|nic| nic.node == Some(node.node)).map(|nic| nic.name.clone()).collect();
-        let distances: Vec<String> = node.distances.iter().map(u32::to_string).collect();
-        table.push(vec![
-            node.node.to_string(),
-            clearstream_schema::CoreList(node.cores.clone()).to_string(),
-            bytes(node.memory_bytes as f64),
-            packages.join(", "),
-            distances.join(" "),
-            nics.join(", "),
-        ]);
-    }
-    let notes = host.cpu_model.iter().map(|model| format!("Processor: {model}.")).collect();
-    Figure {
-        drawings: draw_both(&id, &title, &finding, |size| machine::draw(host, marks, size)),
-        notes,
-        legend: machine::legend(host, marks),
-        table,
-        published: Vec::new(),
-        id,
-        title,
-        finding,
-    }
+    figures
 }
 
 fn failures(digest: &Digest) -> Table {
@@ -299,8 +224,8 @@ fn failures(digest: &Digest) -> Table {
 
 fn missing(digest: &Digest) -> Table {
     let mut table = Table::new("Not available from the hosts", &["Host", "Part", "Source", "Why"]);
-    for host in [&digest.client, &digest.server] {
-        for part in &host.missing {
+    for host in &digest.run.hosts {
+        for part in &host.report.missing {
             table.push(vec![host.name.clone(), part.part.clone(), part.source.clone(), part.reason.clone()]);
         }
     }
@@ -339,16 +264,15 @@ fn provenance(digest: &Digest) -> Vec<Fact> {
             ),
         ));
     }
-    for (role, host) in [("Client", &digest.client), ("Server", &digest.server)] {
-        facts.push(fact(role, host_text(host)));
-    }
+    let hosts = run.hosts.iter().map(|host| fact(&sentence_case(&host.role), host_text(&host.report)));
+    facts.extend(hosts);
     facts
 }
 
 fn link_text(link: &LabLink) -> String {
     let mut parts = vec![
         format!("{} \u{2013} {}", link.ends[0].host, link.ends[1].host),
-        format!("delay {} each way", link.delay),
+        format!("delay {} in each direction", link.delay),
         format!("jitter {}", link.jitter),
         format!("loss {}", crate::format::percent(link.loss_ratio)),
         format!("MTU {}", link.mtu),

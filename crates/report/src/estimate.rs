@@ -49,7 +49,7 @@ impl Estimate {
     }
 }
 
-/// What the two ends are.
+/// Kind of the two ends.
 fn kind(is_95: bool, count: usize) -> String {
     if is_95 { "95 % interval".to_owned() } else { format!("range of {count}:") }
 }
@@ -69,13 +69,16 @@ pub(crate) fn change_sure(ratio: &PairedRatio) -> String {
     format!("{pairs}, {} {ends}", kind(ratio.is_95(), ratio.count))
 }
 
-/// What has to be said of the highest of several: it was chosen by its value,
-/// so that part of that is luck. Nothing for a single one.
+/// Remark on the highest of several: it was chosen by its value,
+/// so it is biased upwards. Nothing for a single one.
 pub(crate) fn chosen(candidates: usize, noun: &str) -> String {
     if candidates < 2 {
         return String::new();
     }
-    format!("the highest of {}, chosen after measuring: expect it to be lower again", count(candidates, noun))
+    format!(
+        "the highest of {}, chosen after measuring: expect a lower value when repeated",
+        count(candidates, noun)
+    )
 }
 
 #[cfg(test)]
@@ -96,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn few_trials_say_so() {
+    fn few_trials_are_marked_as_few() {
         assert_eq!(Estimate::of(&[]), None);
         assert_eq!(Estimate::of(&[7.0]).unwrap().how_sure(crate::format::rate), "one trial, no interval");
         let pairs = |n: usize| paired_ratio(&vec![(4.0, 5.0); n]).unwrap();

@@ -1,4 +1,4 @@
-//! What a figure is made of, whatever it shows: a sentence with numbers, two
+//! Parts of any figure: a sentence with numbers, two
 //! drawings (wide and narrow), a legend, and the same data as a table.
 
 use clearstream_schema::record::Published;
@@ -20,7 +20,7 @@ pub(crate) struct Figure {
     /// One drawing per size, in the order of [`Size::ALL`].
     pub(crate) drawings: Vec<String>,
     pub(crate) table: Table,
-    /// What others published about the same.
+    /// Published values of the same metric.
     #[serde(serialize_with = "published_texts")]
     pub(crate) published: Vec<Published>,
 }
@@ -38,7 +38,7 @@ pub(crate) fn published_text(published: &Published) -> String {
     }
 }
 
-/// A mark and what it means.
+/// A mark and its meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct LegendItem {
     /// Class of the swatch in the style sheet.
@@ -47,13 +47,13 @@ pub(crate) struct LegendItem {
 }
 
 impl LegendItem {
-    /// A mark and what it means.
+    /// A mark and its meaning.
     pub(crate) fn new(swatch: impl Into<String>, label: impl Into<String>) -> Self {
         Self { swatch: swatch.into(), label: label.into() }
     }
 }
 
-/// The data of a figure for those who read or copy it.
+/// The data of a figure as a table, for screen readers and copying.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Table {
     pub(crate) caption: String,
@@ -72,7 +72,7 @@ pub(crate) struct Column {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) cells: Vec<String>,
-    /// Worth a second look.
+    /// Worth a closer inspection.
     pub(crate) highlighted: bool,
 }
 

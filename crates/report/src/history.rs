@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use clearstream_schema::outcome::Unit;
+use clearstream_schema::{human::few, outcome::Unit};
 use serde::Serialize;
 
 use crate::{
@@ -11,8 +11,8 @@ use crate::{
     document::Section,
     estimate::Estimate,
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    format::{count, join, level, range},
-    link,
+    format::{count, level, range},
+    link, machines,
     svg::{
         Svg,
         plot::{Area, Plot, Size, fitted, tick_labels},
@@ -22,11 +22,11 @@ use crate::{
 
 /// Cells of an experiment beyond these are in the table only.
 const MAX_PANELS: usize = 24;
-/// So many cells are named in a sentence.
+/// Number of cells named in a sentence.
 const NAMED: usize = 4;
 const PANEL_HEIGHT: f64 = 132.0;
 
-/// Everything that the page says.
+/// Contents of the page.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document {
     title: String,
@@ -88,20 +88,22 @@ fn table_of_runs(runs: &[&Digest]) -> Table {
         &["Run", "Started", "Mode", "Program", "Hosts", "Kernels", "Over", "#Trials"],
     );
     for (index, digest) in runs.iter().enumerate() {
-        let hosts = [&digest.client, &digest.server];
-        let mut kernels: Vec<String> = hosts.iter().filter_map(|host| host.kernel.release.clone()).collect();
+        let hosts = &digest.run.hosts;
+        let mut kernels: Vec<&str> =
+            hosts.iter().filter_map(|host| host.report.kernel.release.as_deref()).collect();
         kernels.dedup();
-        let place = match &digest.run.lab {
-            Some(lab) => format!("lab {}", lab.name),
-            None if digest.one_machine() => "one machine".to_owned(),
-            None => "two machines".to_owned(),
+        let place = match (&digest.run.lab, machines::of(digest).len()) {
+            (Some(lab), _) => format!("lab {}", lab.name),
+            (None, 0 | 1) => "one machine".to_owned(),
+            (None, 2) => "two machines".to_owned(),
+            (None, machines) => format!("{machines} machines"),
         };
         table.push(vec![
             format!("{}: {}", index + 1, digest.run.id),
             digest.run.started.clone(),
             digest.run.mode.clone(),
             digest.run.program_version.clone(),
-            join(hosts.map(|host| host.name.clone())),
+            few(hosts.iter().map(|host| &host.name)),
             kernels.join(", "),
             place,
             digest.trial_count.to_string(),
@@ -162,22 +164,15 @@ fn measured(experiment: &ExperimentDigest) -> Vec<(String, String, Unit, Vec<f64
         all.push((key(&cell.factors, metric), cell.label(&varying), Unit::BitsPerSecond, cell.values()));
     }
     let named = experiment.spec.metric.as_deref();
-    for trial in experiment.measured.iter().filter(|trial| trial.complete) {
-        let metric = match named {
-            Some(name) => trial.metrics.iter().find(|metric| metric.name == name),
-            None => trial.metrics.first(),
-        };
-        let Some(metric) = metric else { continue };
-        let key = key(&trial.factors, &metric.name);
-        match all.iter_mut().find(|one| one.0 == key) {
-            Some(known) => known.3.push(metric.value),
-            None => {
-                let levels: Vec<String> =
-                    trial.factors.iter().map(|(name, value)| crate::format::level_of(name, value)).collect();
-                let label = format!("{} {}", metric.name.replace('-', " "), levels.join(", "));
-                all.push((key, label.trim().to_owned(), metric.unit, vec![metric.value]));
-            }
-        }
+    let drawn = experiment.measured.metric(named);
+    // Cells of flows are above, by their goodput.
+    let Some(metric) = drawn.filter(|metric| all.is_empty() || metric.name != "goodput") else { return all };
+    for cell in experiment.measured.cells() {
+        let levels: Vec<String> =
+            cell.factors.iter().map(|(name, value)| crate::format::level_of(name, value)).collect();
+        let label = format!("{} {}", metric.name.replace('-', " "), levels.join(", "));
+        let values = experiment.measured.values(cell, metric);
+        all.push((key(&cell.factors, &metric.name), label.trim().to_owned(), metric.unit, values));
     }
     all
 }
@@ -186,7 +181,7 @@ fn figure(name: &str, title: &str, cells: Vec<Cell>, run_count: usize) -> Figure
     let id = identifier(&[name, "history"]);
     let finding = finding(&cells);
     let mut notes = vec![
-        "Whether two runs differ by more than chance is said by `clearstream study compare RUN RUN`, which also knows what \
+        "Whether two runs differ by more than chance is decided by `clearstream study compare RUN RUN`, which also lists what \
          changed between them."
             .to_owned(),
     ];

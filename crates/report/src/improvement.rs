@@ -2,10 +2,10 @@
 //! tried with its runs, what is effective and how it is restored.
 
 mod changes;
+mod cost;
 mod figure;
-mod price;
 mod runs;
-mod words;
+mod wording;
 
 use clearstream_schema::{
     flow::Direction,
@@ -20,20 +20,21 @@ use crate::{
     estimate::Estimate,
     figure::{Figure, Table},
     format::{count, number, range, rate},
+    link,
     summary::Headline,
 };
 use changes::Journal;
-use words::{decision, mark, probability, times};
+use wording::{decision, mark, probability, times};
 
-/// Why nothing was tried although there was time.
-const UNTRIED: &str = "no change that a program can make was found to be worth a trial";
-/// Where the cards lead: the drawing of all changes.
+/// Reason for trying nothing although there was time.
+const UNTRIED: &str = "no known setting removes this limit";
+/// Anchor of the cards: the drawing of all changes.
 const FIGURE: &str = "figure-steps";
 
-/// Why nothing was tried although there was time, where the limit is not known.
+/// Reason for trying nothing although there was time, where the limit is not known.
 const NOT_IDENTIFIED: &str = "bottleneck not identified, so nothing was tried";
 
-/// When, by which program and on which hosts a loop was run.
+/// Time, program and hosts of a loop.
 #[derive(Debug, Clone, Default)]
 pub struct Made {
     /// Start, RFC 3339 in UTC.
@@ -42,18 +43,34 @@ pub struct Made {
     pub program_version: String,
     /// Role (`Client`, `Server`) and what the host is.
     pub hosts: Vec<(String, HostReport)>,
+    /// Name of the lab of the loop.
+    pub lab: Option<String>,
+    /// Both ends ran on one machine, over its loopback.
+    pub one_machine: bool,
 }
 
-/// Everything that the page says.
+impl Made {
+    fn title_suffix(&self) -> &'static str {
+        link::suffix_of(self.lab.as_deref(), self.one_machine)
+    }
+
+    fn band(&self, server: &str) -> Option<String> {
+        link::band_of(self.lab.as_deref(), self.one_machine.then_some(server), 2)
+    }
+}
+
+/// Contents of the page.
 #[derive(Debug, Serialize)]
 pub(crate) struct Document {
     title: String,
+    /// Warning for a loop that crossed no network.
+    band: Option<String>,
     subtitle: String,
     headlines: Vec<Headline>,
     limit: Option<String>,
-    /// What would tell more where the limit is not known.
+    /// Suggested next step where the limit is not known.
     next_step: Option<String>,
-    price: Option<String>,
+    cost: Option<String>,
     trust: Vec<String>,
     figure: Option<Figure>,
     options: Table,
@@ -77,7 +94,7 @@ struct Step {
     verdict: &'static str,
     decision: String,
     limit: String,
-    /// Absent when it says the same as `limit`.
+    /// Absent when it equals `limit`.
     reason: Option<String>,
     changes: Table,
     runs: Option<Table>,
@@ -86,17 +103,18 @@ struct Step {
 impl Document {
     /// Composes the page.
     pub(crate) fn of(found: &Improvement, made: Option<&Made>) -> Self {
-        let mut notices = Table::new("Things to know", &["Notice", "What was seen"]);
+        let mut notices = Table::new("Warnings", &["Notice", "What was seen"]);
         for notice in &found.notices {
             notices.push(vec![notice.id.clone(), notice.message.clone()]);
         }
         Self {
-            title: title(found),
+            title: format!("{}{}", title(found), made.map_or("", Made::title_suffix)),
+            band: made.and_then(|made| made.band(&found.server)),
             subtitle: subtitle(found),
             headlines: headlines(found),
             limit: found.limit.clone().filter(|limit| !limit.is_empty()),
             next_step: found.next_step.clone().filter(|step| !step.is_empty()),
-            price: price::sentence(found),
+            cost: cost::sentence(found),
             trust: trust(found),
             figure: figure::figure(found, FIGURE),
             options: changes::options(found),
@@ -123,12 +141,12 @@ fn steps(found: &Improvement) -> Vec<Step> {
             number: index + 1,
             title: step.candidate.title.clone(),
             mark: mark(&step.verdict),
-            verdict: step.verdict.word(),
+            verdict: step.verdict.label(),
             decision: decision(step),
             limit: step.limit.clone(),
             reason: Some(step.candidate.reason.clone()).filter(|reason| *reason != step.limit),
             changes: changes::of_step(step, options),
-            runs: measured(step).then(|| runs::table("Goodput and its price", &step.before, &step.after)),
+            runs: measured(step).then(|| runs::table("Goodput and its cost", &step.before, &step.after)),
         })
         .collect()
 }
@@ -147,7 +165,7 @@ fn path(found: &Improvement) -> String {
     match found.requested.direction {
         Direction::Forward => format!("{client} to {server}"),
         Direction::Reverse => format!("{server} to {client}"),
-        Direction::Both => format!("{client} and {server}, both ways"),
+        Direction::Both => format!("{client} and {server}, both directions"),
     }
 }
 
@@ -180,18 +198,18 @@ fn subtitle(found: &Improvement) -> String {
 fn end_text(end: LoopEnd) -> &'static str {
     match end {
         LoopEnd::NothingLeft => "nothing was left to try",
-        LoopEnd::LimitUnknown => "nothing was left to try, and what limits the path could not be found out",
+        LoopEnd::LimitUnknown => "nothing was left to try: bottleneck not identified",
         LoopEnd::TimeOver => "the time was over before everything was tried",
         LoopEnd::Stopped => "stopped by hand, the change in test was rolled back",
     }
 }
 
-/// Where the first and last runs come from.
+/// Origin of the first and last runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
-    /// Made in turns at the end, everything kept against the beginning.
+    /// Interleaved at the end, all kept changes against the beginning.
     Confirmed,
-    /// The runs of one step without and with its change: made in turns too.
+    /// The runs of one step without and with its change: interleaved too.
     OneStep,
     /// Runs of different steps, made at different times.
     Apart,
@@ -230,7 +248,7 @@ fn headlines(found: &Improvement) -> Vec<Headline> {
         figure: FIGURE.to_owned(),
     };
     let now = if nothing {
-        ("Goodput in the last runs", "Nothing was kept: hosts and flow are as they were.")
+        ("Goodput in the last runs", "Nothing was kept: hosts and flow are unchanged.")
     } else {
         ("Goodput now", "With everything that was kept.")
     };
@@ -253,9 +271,9 @@ fn gain(found: &Improvement, (before, after): (Estimate, Estimate), nothing: boo
             "No change lies between them: this is the path\u{2019}s own drift.",
         ),
         (false, Ends::Apart) => {
-            ("Gain", "Not made in turns: a drift of the path between beginning and end is part of it.")
+            ("Gain", "Not interleaved: a drift of the path between beginning and end is part of it.")
         }
-        (false, _) => ("Gain", "Made in turns, so a drift of the path is not part of it."),
+        (false, _) => ("Gain", "Interleaved, so a drift of the path is not part of it."),
     };
     Headline {
         label: label.to_owned(),
@@ -304,7 +322,7 @@ pub(crate) fn ratio_interval(base: &[f64], changed: &[f64]) -> String {
     }
 }
 
-/// How far the page can be trusted, in sentences.
+/// Limits of the page's validity, in sentences.
 fn trust(found: &Improvement) -> Vec<String> {
     let pairs: Vec<usize> = found
         .steps
@@ -313,15 +331,15 @@ fn trust(found: &Improvement) -> Vec<String> {
         .map(|step| step.before.goodput_bps.len().min(step.after.goodput_bps.len()))
         .collect();
     let Some((fewest, most)) = pairs.iter().min().zip(pairs.iter().max()) else {
-        return vec!["No change was measured: nothing here rests on runs with and without.".to_owned()];
+        return vec!["No change was measured: there is no comparison of baseline and treatment.".to_owned()];
     };
     let pairs_text = if fewest == most { count(*most, "pair") } else { format!("{fewest} to {most} pairs") };
     let mut lines = vec![format!(
-        "Each change was run with and without in turns ({pairs_text}, the order within a pair drawn at random), so that drift does not look like an effect."
+        "Each change was measured in pairs of baseline and treatment ({pairs_text}, the order within a pair drawn at random), so that drift is not mistaken for an effect."
     )];
     lines.push(match ends_are(found) {
         Ends::Confirmed => format!(
-            "Before and now come from {} of their own, made at the end: everything that was kept against the beginning.",
+            "Before and now come from {} of their own, made at the end: all kept changes against the initial state.",
             count(found.before.goodput_bps.len().min(found.after.goodput_bps.len()), "pair")
         ),
         Ends::OneStep => "Before and now are the runs of one change, without and with it.".to_owned(),
@@ -370,15 +388,15 @@ fn provenance(found: &Improvement, made: Option<&Made>) -> Vec<Fact> {
         fact("Client", found.client.clone()),
         fact("Server", found.server.clone()),
         fact("Path", path(found)),
-        fact("Requested flow", changes::asked_for(&found.requested)),
+        fact("Requested flow", changes::requested_options(&found.requested)),
         fact(
             "Rule and seed",
             format!(
-                "{} per change, looked at {}, gains below {} do not matter; seed {}",
+                "{} per change, analysed {}, gains below {} do not matter; seed {}",
                 count(found.rule.pair_count as usize, "pair"),
                 match found.rule.look_count {
                     1 => "once".to_owned(),
-                    looks => format!("{looks} times at most"),
+                    count => format!("{count} times at most"),
                 },
                 crate::format::percent(found.rule.threshold_ratio),
                 found.rule.seed

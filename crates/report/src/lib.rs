@@ -13,12 +13,15 @@ mod document;
 mod estimate;
 mod figure;
 mod figures;
+mod flow_trial;
 mod format;
 mod history;
 mod improvement;
 mod link;
 mod machine;
+mod machines;
 mod markdown;
+mod measured;
 mod notices;
 mod page;
 mod series;
@@ -36,11 +39,11 @@ use clearstream_schema::{diagnosis::Diagnosis, improvement::Improvement};
 pub use improvement::Made;
 pub use machine::machine_svg;
 
-/// Explains a trial of a record by its number: what `clearstream diagnose --from RUN --trial N`
-/// says. A report asks for it where goodput stays below what window and link allow.
+/// Diagnosis of a trial of a record by its number, as by `clearstream diagnose --from RUN --trial N`.
+/// Called by a report where goodput stays below what window and link allow.
 pub type Diagnose<'a> = dyn Fn(&Reader, u32) -> Result<Diagnosis, String> + 'a;
 
-/// Why there is no report.
+/// Reason for the failure of a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// The record could not be read; the cause names the file and line.
@@ -53,7 +56,7 @@ pub enum ReportError {
         trial: u32,
         /// Name of the format.
         schema: &'static str,
-        /// What is wrong.
+        /// Reason.
         #[source]
         source: serde_json::Error,
     },
@@ -62,7 +65,7 @@ pub enum ReportError {
     Page(#[source] minijinja::Error),
 }
 
-/// A record, read once, and everything that can be written about it.
+/// A record, read once, and every format that is written of it.
 #[derive(Debug)]
 pub struct Report {
     digest: digest::Digest,
@@ -80,7 +83,7 @@ impl Report {
     /// Reads a record, with the diagnosis of the trials that need one.
     ///
     /// # Errors
-    /// As [`Report::of`]; a diagnosis that fails is said in the report.
+    /// As [`Report::of`]; a diagnosis that fails is stated in the report.
     pub fn diagnosed(reader: &Reader, diagnose: &Diagnose<'_>) -> Result<Self, ReportError> {
         Ok(Self { digest: digest::Digest::read(reader, Some(diagnose))? })
     }
@@ -128,12 +131,12 @@ pub fn history_html(readers: &[Reader]) -> Result<String, ReportError> {
     page::render_history(&history::Document::of(&digests?))
 }
 
-/// What a closed loop tried on a path, as one self-contained HTML file: goodput
-/// before and now, every change with its runs, and how what was kept is restored.
-/// `made` is when, by which program and on which hosts, where that is known.
+/// Report of a closed loop on a path, as one self-contained HTML file: goodput
+/// before and now, every change with its runs, and how to restore the previous settings.
+/// `made` is the time, program and hosts, where known.
 ///
 /// # Errors
-/// [`ReportError::Page`], a fault of this program: any document gives a page.
+/// [`ReportError::Page`], a fault of this program: any document is rendered.
 pub fn improvement_html(found: &Improvement, made: Option<&Made>) -> Result<String, ReportError> {
     page::render_improvement(&improvement::Document::of(found, made))
 }

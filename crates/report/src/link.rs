@@ -1,4 +1,4 @@
-//! Where the packets of a run went: over which link of a lab, over the loopback
+//! Path of a run's packets: over which link of a lab, over the loopback
 //! of one machine, or between machines.
 
 use core::net::{IpAddr, SocketAddr};
@@ -8,6 +8,7 @@ use clearstream_schema::lab::{LabFile, LabLink};
 use crate::{
     digest::{Digest, ExperimentDigest},
     format::{rate, time},
+    machines,
 };
 
 /// The address in `10.0.0.2:5001` or `[fd00::2]:5001`.
@@ -35,16 +36,22 @@ pub(crate) fn of<'a>(lab: &'a LabFile, experiment: &ExperimentDigest) -> Option<
     }
 }
 
-/// What an experiment measured over, in a few words.
+/// Path of an experiment's packets, in short.
 pub(crate) fn path(digest: &Digest, experiment: &ExperimentDigest) -> String {
     match &digest.run.lab {
         Some(lab) => match of(lab, experiment) {
             Some(link) => format!("lab link {}", described(link)),
             None => format!("lab {}", lab.name),
         },
-        None if digest.one_machine() => format!("loopback of {}", digest.server.name),
-        None => format!("{} to {}", digest.client.name, digest.server.name),
+        None if between_all(digest, experiment) => format!("paths between {} hosts", digest.run.hosts.len()),
+        None if digest.one_machine() => format!("loopback of {}", digest.server().name),
+        None => format!("{} to {}", digest.client().name, digest.server().name),
     }
+}
+
+/// More hosts than client and server took part, and the trials are none between those two.
+fn between_all(digest: &Digest, experiment: &ExperimentDigest) -> bool {
+    digest.run.hosts.len() > 2 && experiment.cells.is_empty() && experiment.probes.is_empty()
 }
 
 /// `wan0: 19.0 Gb/s, 17.0 ms round trip`.
@@ -66,9 +73,14 @@ fn described(link: &LabLink) -> String {
     format!("{name}: {}", parts.join(", "))
 }
 
-/// What the title says of a run that crossed no network.
+/// Suffix of the title of a run that crossed no network.
 pub(crate) fn title_suffix(digest: &Digest) -> &'static str {
-    match (&digest.run.lab, digest.one_machine()) {
+    suffix_of(digest.run.lab.as_ref().map(|lab| lab.name.as_str()), machines::of(digest).len() < 2)
+}
+
+/// As [`title_suffix`], of a lab's name and whether all hosts are one machine.
+pub(crate) fn suffix_of(lab: Option<&str>, one_machine: bool) -> &'static str {
+    match (lab, one_machine) {
         (Some(_), _) => " \u{2013} in a lab on one machine",
         (None, true) => " \u{2013} on one machine",
         (None, false) => "",
@@ -77,19 +89,28 @@ pub(crate) fn title_suffix(digest: &Digest) -> &'static str {
 
 /// The band of a run that crossed no network; nothing where two machines took part.
 pub(crate) fn band(digest: &Digest) -> Option<String> {
+    let lab = digest.run.lab.as_ref().map(|lab| lab.name.as_str());
+    let one_machine = (machines::of(digest).len() < 2).then_some(digest.server().name.as_str());
+    band_of(lab, one_machine, digest.run.hosts.len())
+}
+
+/// As [`band`], of a lab's name and the name of the one machine that `host_count` hosts are.
+pub(crate) fn band_of(lab: Option<&str>, one_machine: Option<&str>, host_count: usize) -> Option<String> {
     let no_network = "no packet crossed an Ethernet card, a cable or a network";
-    if let Some(lab) = &digest.run.lab {
+    if let Some(lab) = lab {
         return Some(format!(
-            "Made on one machine, in the lab {}: its hosts are network namespaces joined by virtual links; {no_network}. \
-             Rates are what this machine\u{2019}s processors and those links carry, not what the published hardware did.",
-            lab.name
+            "Made on one machine, in the lab {lab}: its hosts are network namespaces joined by virtual links; {no_network}. \
+             Rates are what this machine\u{2019}s processors and those links carry, not what the published hardware did."
         ));
     }
-    digest.one_machine().then(|| {
+    one_machine.map(|name| {
+        let ends = match host_count {
+            0..=2 => "both ends".to_owned(),
+            count => format!("all {count} hosts"),
+        };
         format!(
-            "Made on one machine, both ends on {}, over its loopback: {no_network}. Rates are what its processors \
-             carry, not what a network between two machines does.",
-            digest.server.name
+            "Made on one machine, {ends} on {name}, over its loopback: {no_network}. Rates are what its processors \
+             carry, not what a network between two machines does."
         )
     })
 }

@@ -15,23 +15,23 @@ use crate::{
 };
 use layout::Layout;
 
-/// Colours of a picture that stands alone.
+/// Colours of a standalone picture.
 const STYLE: &str = include_str!("machine.css");
 
-/// Space round a picture that stands alone.
+/// Margin of a standalone picture.
 const MARGIN: f64 = 22.0;
 /// Space for the host's name and processor.
 const HEADING: f64 = 50.0;
 
-/// What a report knows more than the host itself.
+/// Facts of a report that the host itself does not know.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Marks {
     /// The core that took the receiver's packets.
     pub(crate) interrupt_core: Option<u32>,
 }
 
-/// A picture of the machine that stands alone: its colours follow the
-/// reader's light or dark setting, and it needs nothing from anywhere.
+/// A standalone picture of the machine: its colours follow the
+/// reader's light or dark setting, and it needs no other file.
 pub fn machine_svg(host: &HostReport) -> String {
     let mut svg = draw(host, Marks::default(), Size::Wide);
     let mut x = 0.0;
@@ -106,7 +106,7 @@ pub(crate) fn description(host: &HostReport) -> String {
     text
 }
 
-/// What the marks in the picture mean.
+/// Legend of the marks in the picture.
 pub(crate) fn legend(host: &HostReport, marks: Marks) -> Vec<LegendItem> {
     let mut items = Vec::new();
     let hops = layout::hops_by_node(host);

@@ -38,30 +38,14 @@ pub(crate) fn render(document: &Document) -> String {
             text(&finding.text)
         ));
     }
-    out.push_str("\n### How sure this is\n\n");
+    out.push_str("\n### Confidence\n\n");
     for line in &document.trust {
         out.push_str(&format!("- {}\n", text(line)));
     }
     for part in &document.sections {
         section(&mut out, part);
     }
-    out.push_str("\n## Settings: requested and effective\n");
-    out.push_str(
-        "\n| Setting | Requested | Effective, sender | Effective, receiver | Trials | Experiments |\n",
-    );
-    out.push_str("|---|---|---|---|---:|---|\n");
-    for row in &document.settings {
-        let name =
-            if row.differs { format!("**{} (differs)**", text(&row.setting)) } else { text(&row.setting) };
-        out.push_str(&format!(
-            "| {name} | {} | {} | {} | {} | {} |\n",
-            text(&row.asked),
-            text(&row.sender),
-            text(&row.receiver),
-            row.trial_count,
-            text(&row.experiments.join(", "))
-        ));
-    }
+    settings(&mut out, document);
     for (title, data) in [
         ("Warnings", &document.notices),
         ("Not available from the hosts", &document.missing),
@@ -79,6 +63,34 @@ pub(crate) fn render(document: &Document) -> String {
         out.push_str(&format!("- {}: {}\n", text(&fact.name), text(&fact.value)));
     }
     out
+}
+
+/// Those of flows, then those of other workloads where there are any.
+fn settings(out: &mut String, document: &Document) {
+    out.push_str("\n## Settings: requested and effective\n");
+    let others = !document.other_settings.rows.is_empty();
+    if !document.settings.is_empty() || !others {
+        out.push_str(
+            "\n| Setting | Requested | Effective, sender | Effective, receiver | Trials | Experiments |\n",
+        );
+        out.push_str("|---|---|---|---|---:|---|\n");
+    }
+    for row in &document.settings {
+        let name =
+            if row.differs { format!("**{} (differs)**", text(&row.setting)) } else { text(&row.setting) };
+        out.push_str(&format!(
+            "| {name} | {} | {} | {} | {} | {} |\n",
+            text(&row.requested),
+            text(&row.sender),
+            text(&row.receiver),
+            row.trial_count,
+            text(&row.experiments.join(", "))
+        ));
+    }
+    if others {
+        out.push('\n');
+        table(out, &document.other_settings);
+    }
 }
 
 fn section(out: &mut String, section: &Section) {

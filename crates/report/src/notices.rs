@@ -1,9 +1,9 @@
-//! Notices of a run, one row per kind: trials that say the same with other
+//! Notices of a run, one row per kind: trials that report the same with other
 //! numbers are counted, and the numbers become ranges.
 
 use crate::figure::Table;
 
-/// So many wordings of one kind are shown; more are counted.
+/// Number of wordings shown per kind; more are counted.
 const SHOWN: usize = 3;
 
 /// All notices by their id, in the order in which they first came.
@@ -36,7 +36,7 @@ enum Piece {
 }
 
 impl Notices {
-    /// Takes in a notice of a trial, or of the whole run.
+    /// Adds a notice of a trial, or of the whole run.
     pub(crate) fn add(&mut self, id: &str, message: &str, place: &str, trial: Option<u32>) {
         let index = match self.kinds.iter().position(|kind| kind.id == id) {
             Some(index) => index,
@@ -136,23 +136,23 @@ fn number(text: &str) -> f64 {
 /// Text and numbers in turn. Digits that belong to a name (`veth0`, `10.0.0.1`) are text.
 fn pieces(message: &str) -> Vec<Piece> {
     let mut all: Vec<Piece> = Vec::new();
-    for (index, word) in message.split(' ').enumerate() {
+    for (index, token) in message.split(' ').enumerate() {
         let mut text = if index > 0 { " ".to_owned() } else { String::new() };
-        let start = word.find(|c: char| c.is_ascii_digit()).unwrap_or(word.len());
-        let end = word.rfind(|c: char| c.is_ascii_digit()).map_or(word.len(), |last| last + 1);
-        let digits = &word[start..end.max(start)];
+        let start = token.find(|c: char| c.is_ascii_digit()).unwrap_or(token.len());
+        let end = token.rfind(|c: char| c.is_ascii_digit()).map_or(token.len(), |last| last + 1);
+        let digits = &token[start..end.max(start)];
         let alone = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != '.');
         let is_number = digits.parse::<f64>().is_ok_and(f64::is_finite)
             && digits.chars().all(|c| c.is_ascii_digit() || c == '.')
-            && alone(word[..start].chars().next_back())
-            && word[end.max(start)..].chars().next().is_none_or(|c| !c.is_alphanumeric() && c != '_');
+            && alone(token[..start].chars().next_back())
+            && token[end.max(start)..].chars().next().is_none_or(|c| !c.is_alphanumeric() && c != '_');
         if is_number {
-            text.push_str(&word[..start]);
+            text.push_str(&token[..start]);
             push_text(&mut all, text);
             all.push(Piece::Number(digits.to_owned(), digits.to_owned()));
-            push_text(&mut all, word[end..].to_owned());
+            push_text(&mut all, token[end..].to_owned());
         } else {
-            text.push_str(word);
+            text.push_str(token);
             push_text(&mut all, text);
         }
     }
@@ -179,7 +179,7 @@ mod tests {
             notices.add("cores-chosen", &message, "flows", Some(trial));
         }
         notices.add("cores-chosen", "on two cores", "window", Some(4));
-        notices.add("clock", "10.0.0.1:50 answered", "whole run", None);
+        notices.add("clock", "10.0.0.1:50 responded", "whole run", None);
         let rows = notices.table(47).rows;
         assert_eq!(rows.len(), 2);
         assert_eq!(
@@ -191,7 +191,7 @@ mod tests {
                 "4 of 47"
             ]
         );
-        assert_eq!(rows[1].cells, ["clock", "10.0.0.1:50 answered", "whole run", "\u{2013}"]);
+        assert_eq!(rows[1].cells, ["clock", "10.0.0.1:50 responded", "whole run", "\u{2013}"]);
     }
 
     #[test]
@@ -214,8 +214,8 @@ mod tests {
     #[test]
     fn many_wordings_are_counted() {
         let mut notices = Notices::default();
-        for word in ["alpha", "beta", "gamma", "delta", "epsilon"] {
-            notices.add("one", word, "flows", Some(1));
+        for name in ["alpha", "beta", "gamma", "delta", "epsilon"] {
+            notices.add("one", name, "flows", Some(1));
         }
         assert!(notices.table(1).rows[0].cells[1].ends_with("; and 2 other wordings"));
     }

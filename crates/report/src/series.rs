@@ -1,4 +1,4 @@
-//! What is drawn over time: samples of a few trials per experiment, read one
+//! Time series of the figures: samples of a few trials per experiment, read one
 //! interval at a time and thinned as they are kept.
 
 use std::collections::BTreeMap;
@@ -10,10 +10,7 @@ use clearstream_schema::{
     study::Figure,
 };
 
-use crate::{
-    ReportError,
-    digest::{ExperimentDigest, FlowTrial},
-};
+use crate::{ReportError, digest::ExperimentDigest, flow_trial::FlowTrial};
 
 /// At most so many repetitions of one cell are drawn; all are read.
 const DRAWN_REPETITIONS: usize = 4;
@@ -34,7 +31,7 @@ pub(crate) struct Series {
     pub(crate) counted: Counted,
     /// Goodput of the bursty flows alone, where there are any.
     pub(crate) bursts: Points,
-    /// Where the warm-up ends.
+    /// End of the warm-up.
     pub(crate) warm_up_seconds: f64,
     pub(crate) interfaces: Vec<InterfaceSeries>,
     pub(crate) cpu: CpuSplit,
@@ -87,7 +84,7 @@ pub(crate) struct SideCpu {
     pub(crate) thread_ns: f64,
     /// Interrupts of the whole host, soft and hard.
     pub(crate) softirq_ns: f64,
-    /// Everything of the whole host but idle time.
+    /// CPU time of the whole host except idle.
     pub(crate) busy_ns: f64,
 }
 
@@ -104,7 +101,7 @@ impl SideCpu {
 
 /// Samples of the trials that an experiment draws over time; none for the others.
 pub(crate) fn read(experiment: &ExperimentDigest, reader: &Reader) -> Result<Vec<Series>, ReportError> {
-    if !matches!(experiment.spec.figure, Figure::Throughput | Figure::LiveTraffic) {
+    if !matches!(experiment.spec.figure(), Figure::Throughput | Figure::LiveTraffic) {
         return Ok(Vec::new());
     }
     let mut all = Vec::new();
@@ -142,7 +139,7 @@ pub(crate) fn read(experiment: &ExperimentDigest, reader: &Reader) -> Result<Vec
 }
 
 /// The reader finds samples by trial document; only these fields matter to it.
-fn stub(trial: &FlowTrial) -> TrialDocument {
+pub(crate) fn stub(trial: &FlowTrial) -> TrialDocument {
     TrialDocument {
         schema: TRIAL_SCHEMA.to_owned(),
         version: RECORD_VERSION,

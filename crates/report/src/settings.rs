@@ -1,11 +1,14 @@
-//! Settings asked for beside the settings in force. What agrees is folded
+//! Requested settings against effective settings. Equal rows are folded
 //! into one row per setting; what differs gets a row of its own.
+
+mod by_experiment;
 
 use std::collections::BTreeMap;
 
 use clearstream_schema::flow::{Direction, FlowSummary, SocketSettings};
 
 use crate::format::bytes;
+pub(crate) use by_experiment::{ExperimentSettings, table};
 
 /// All settings of a run.
 #[derive(Debug, Clone, Default)]
@@ -14,19 +17,19 @@ pub(crate) struct Settings {
     experiment_count: usize,
 }
 
-/// How often and where a setting was seen.
+/// Frequency and places of a setting.
 #[derive(Debug, Clone, Default)]
 struct Times {
     count: usize,
     experiments: Vec<String>,
 }
 
-/// One setting as seen in at least one trial.
+/// One setting as observed in at least one trial.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
     setting: &'static str,
     differs: bool,
-    asked: String,
+    requested: String,
     sender: String,
     receiver: String,
 }
@@ -35,7 +38,7 @@ struct Seen {
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct SettingRow {
     pub(crate) setting: String,
-    pub(crate) asked: String,
+    pub(crate) requested: String,
     pub(crate) sender: String,
     pub(crate) receiver: String,
     pub(crate) trial_count: usize,
@@ -43,11 +46,11 @@ pub(crate) struct SettingRow {
     pub(crate) differs: bool,
 }
 
-/// So many levels are listed; more are counted.
+/// Number of levels listed; more are counted.
 const LISTED: usize = 4;
 
 impl Settings {
-    /// Takes in the first flow of a trial: all flows are made alike but for their cores.
+    /// Adds the first flow of a trial: all flows are configured equally but for their cores.
     pub(crate) fn add(&mut self, experiment: &str, summary: &FlowSummary) {
         let (client, server) = (summary.client_settings.flows.first(), summary.server_settings.flows.first());
         let reverse = summary.requested.direction == Direction::Reverse;
@@ -58,7 +61,7 @@ impl Settings {
         }
     }
 
-    /// How many experiments have flow trials: a setting seen in all of them need not list them.
+    /// Number of experiments with flow trials: a setting observed in all of them need not list them.
     pub(crate) fn name_all(&mut self, count: usize) {
         self.experiment_count = count;
     }
@@ -110,7 +113,7 @@ fn fold(list: &[(&Seen, &Times)]) -> SettingRow {
     };
     SettingRow {
         setting: list.first().map_or_else(String::new, |(seen, _)| seen.setting.to_owned()),
-        asked: column(|seen| &seen.asked),
+        requested: column(|seen| &seen.requested),
         sender: column(|seen| &seen.sender),
         receiver: column(|seen| &seen.receiver),
         trial_count: times.count,
@@ -122,40 +125,41 @@ fn fold(list: &[(&Seen, &Times)]) -> SettingRow {
 const NOT_HERE: &str = "\u{2013}";
 
 fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSettings) -> Vec<Seen> {
-    let asked = &summary.requested;
+    let config = &summary.requested;
     let same = |setting,
-                asked: Option<String>,
+                requested: Option<String>,
                 default: &str,
                 in_sender: Option<String>,
                 in_receiver: Option<String>| {
-        let differs = asked.as_ref().is_some_and(|asked| {
-            [&in_sender, &in_receiver].into_iter().flatten().any(|in_force| in_force != asked)
+        let differs = requested.as_ref().is_some_and(|requested| {
+            [&in_sender, &in_receiver].into_iter().flatten().any(|effective| effective != requested)
         });
         let text = |value: Option<String>| value.unwrap_or_else(|| NOT_HERE.to_owned());
         Seen {
             setting,
             differs,
-            asked: asked.unwrap_or_else(|| default.to_owned()),
+            requested: requested.unwrap_or_else(|| default.to_owned()),
             sender: text(in_sender),
             receiver: text(in_receiver),
         }
     };
-    let buffer = |setting, asked: Option<u64>, send: bool| {
-        let in_force = if send { sender.send_buffer_bytes } else { receiver.receive_buffer_bytes };
-        // socket(7): "the kernel doubles this value", so twice the request is what was asked for.
-        let differs = asked.is_some_and(|asked| in_force != asked && in_force != asked.saturating_mul(2));
-        let shown = match asked {
-            Some(asked) if in_force == asked.saturating_mul(2) => {
-                format!("{} (the kernel doubles)", bytes(in_force as f64))
+    let buffer = |setting, requested: Option<u64>, send: bool| {
+        let effective = if send { sender.send_buffer_bytes } else { receiver.receive_buffer_bytes };
+        // socket(7): "the kernel doubles this value": twice the request agrees with it.
+        let differs = requested
+            .is_some_and(|requested| effective != requested && effective != requested.saturating_mul(2));
+        let shown = match requested {
+            Some(requested) if effective == requested.saturating_mul(2) => {
+                format!("{} (the kernel doubles)", bytes(effective as f64))
             }
-            _ => bytes(in_force as f64),
+            _ => bytes(effective as f64),
         };
         let (in_sender, in_receiver) =
             if send { (shown, NOT_HERE.to_owned()) } else { (NOT_HERE.to_owned(), shown) };
         Seen {
             setting,
             differs,
-            asked: asked.map_or_else(|| "autotuned".to_owned(), |asked| bytes(asked as f64)),
+            requested: requested.map_or_else(|| "autotuned".to_owned(), |requested| bytes(requested as f64)),
             sender: in_sender,
             receiver: in_receiver,
         }
@@ -166,20 +170,20 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
     };
     let pinned =
         |core: Option<u32>| Some(core.map_or_else(|| "not pinned".to_owned(), |core| core.to_string()));
-    let low_water = asked.receive_low_water.map(|bytes| bytes.0);
+    let low_water = config.receive_low_water.map(|bytes| bytes.0);
     vec![
-        buffer("send buffer", asked.send_buffer.or(asked.window).map(|b| b.0), true),
-        buffer("receive buffer", asked.receive_buffer.or(asked.window).map(|b| b.0), false),
+        buffer("send buffer", config.send_buffer.or(config.window).map(|b| b.0), true),
+        buffer("receive buffer", config.receive_buffer.or(config.window).map(|b| b.0), false),
         same(
             "congestion control",
-            asked.congestion_control.clone(),
+            config.congestion_control.clone(),
             "host's default",
             sender.congestion_control.clone(),
             None,
         ),
         same(
             "pacing",
-            asked.pacing.map(|rate| crate::format::rate(rate.0 as f64)),
+            config.pacing.map(|rate| crate::format::rate(rate.0 as f64)),
             "none",
             Some(
                 sender
@@ -195,34 +199,34 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
             None,
             Some(bytes(receiver.receive_low_water_bytes as f64)),
         ),
-        same("sender CPU", first(&asked.sender_cores), "not pinned", pinned(sender.pinned_core), None),
-        same("receiver CPU", first(&asked.receiver_cores), "not pinned", None, pinned(receiver.pinned_core)),
+        same("sender CPU", first(&config.sender_cores), "not pinned", pinned(sender.pinned_core), None),
+        same("receiver CPU", first(&config.receiver_cores), "not pinned", None, pinned(receiver.pinned_core)),
         same(
             "memory node",
-            asked.memory_node.map(|node| node.to_string()),
+            config.memory_node.map(|node| node.to_string()),
             "the thread's own",
             sender.memory_node.map(|node| node.to_string()),
             receiver.memory_node.map(|node| node.to_string()),
         ),
         same(
             "transfer size",
-            Some(bytes(asked.transfer().0 as f64)),
+            Some(bytes(config.transfer().0 as f64)),
             "",
             Some(bytes(sender.transfer_bytes as f64)),
             Some(bytes(receiver.transfer_bytes as f64)),
         ),
-        same("send method", Some(word(asked.method)), "", sender.method.map(word), None),
-        same("receive method", Some(word(asked.receive)), "", None, receiver.receive.map(word)),
+        same("send method", Some(spelling(config.method)), "", sender.method.map(spelling), None),
+        same("receive method", Some(spelling(config.receive)), "", None, receiver.receive.map(spelling)),
         same(
             "flows",
-            Some(asked.flows.to_string()),
+            Some(config.flows.to_string()),
             "",
             Some(summary.client_settings.flows.len().to_string()),
             Some(summary.server_settings.flows.len().to_string()),
         ),
         same(
             "segment size",
-            asked.datagram.map(|size| bytes(size.0 as f64)),
+            config.datagram.map(|size| bytes(size.0 as f64)),
             "from the path",
             Some(bytes(sender.segment_bytes as f64)),
             Some(bytes(receiver.segment_bytes as f64)),
@@ -230,8 +234,8 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
     ]
 }
 
-/// Spelling of an option's value as it stands in files.
-fn word(value: impl serde::Serialize) -> String {
+/// Spelling of an option's value in files.
+fn spelling(value: impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text,
         Ok(other) => other.to_string(),
@@ -251,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubled_buffer_is_as_asked_and_a_capped_one_differs() {
+    fn a_doubled_buffer_agrees_with_the_request_and_a_capped_one_differs() {
         let mut settings = Settings::default();
         let mut one = summary(1e9);
         one.requested.window = Some(ByteCount(1 << 20));
@@ -277,7 +281,7 @@ mod tests {
         let rows = settings.rows();
         let cores = row(&rows, "sender CPU");
         assert_eq!(cores.len(), 2);
-        assert!(cores[0].differs && cores[0].asked == "5" && cores[0].sender == "6");
-        assert_eq!((cores[1].asked.as_str(), cores[1].trial_count), ("47 values", 47));
+        assert!(cores[0].differs && cores[0].requested == "5" && cores[0].sender == "6");
+        assert_eq!((cores[1].requested.as_str(), cores[1].trial_count), ("47 values", 47));
     }
 }

@@ -1,5 +1,5 @@
 //! A window curve that ends below what window and link allow: by how much, what
-//! the diagnosis of one of its trials says, and what the lab itself did to it.
+//! diagnosis of one of its trials, and the effect of the lab itself.
 
 use clearstream_record::Reader;
 use clearstream_schema::{
@@ -16,12 +16,12 @@ use crate::{
     link,
 };
 
-/// A plateau below this share of the model is the first finding of a report.
+/// A plateau below this fraction of the model is the first finding of a report.
 pub(crate) const SHORT: f64 = 0.9;
-/// So many statements of the evidence are shown.
+/// Number of statements of the evidence shown.
 const EVIDENCE: usize = 4;
 
-/// What the delay lines of a lab did in one trial, the worse direction.
+/// Counters of the delay lines of a lab in one trial, the worse direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct LineShare {
     late_p50_ns: u64,
@@ -52,7 +52,8 @@ impl LineShare {
     }
 
     fn sentence(&self, trial: u32, delay_ns: Option<u64>) -> String {
-        let asked = delay_ns.map_or_else(String::new, |ns| format!(", set to {} each way,", time(ns as f64)));
+        let configured = delay_ns
+            .map_or_else(String::new, |ns| format!(", set to {} in each direction,", time(ns as f64)));
         let busy = self.busy_ratio.map_or_else(String::new, |ratio| {
             format!("; its thread worked {} of the time with traffic", percent(ratio))
         });
@@ -66,7 +67,7 @@ impl LineShare {
             "That is below what counts as the limit of a measurement."
         };
         format!(
-            "The lab\u{2019}s own share in trial {trial}: its delay line{asked} released packets {} late in the median, {} at \
+            "The lab\u{2019}s own effect in trial {trial}: its delay line{configured} released packets {} late in the median, {} at \
              the 99th percentile and {} at most{busy}{dropped}. {verdict}",
             time(self.late_p50_ns as f64),
             time(self.late_p99_ns as f64),
@@ -84,11 +85,11 @@ pub(crate) struct Shortfall {
     /// Smallest window of the plateau.
     pub(crate) from_bytes: f64,
     windows: usize,
-    /// Lowest and highest median as a share of the model.
+    /// Lowest and highest median as a fraction of the model.
     shares: (f64, f64),
     /// Lowest and highest median.
     medians_bps: (f64, f64),
-    /// What the model allows at the smallest and at the largest window.
+    /// Prediction of the model at the smallest and at the largest window.
     models_bps: (f64, f64),
     line: Option<LineShare>,
     delay_ns: Option<u64>,
@@ -107,7 +108,7 @@ impl Shortfall {
         reader: &Reader,
         diagnose: Option<&Diagnose<'_>>,
     ) -> Result<Option<Self>, ReportError> {
-        if experiment.spec.figure != Kind::WindowCurve {
+        if experiment.spec.figure() != Kind::WindowCurve {
             return Ok(None);
         }
         let Some(mut found) = Self::seen(digest, experiment) else { return Ok(None) };
@@ -142,7 +143,7 @@ impl Shortfall {
     }
 
     /// `54.2 to 64.9 %`.
-    pub(crate) fn share_text(&self) -> String {
+    pub(crate) fn fraction_text(&self) -> String {
         range(&percent(self.shares.0), &percent(self.shares.1))
     }
 
@@ -154,19 +155,19 @@ impl Shortfall {
         }
     }
 
-    /// Where, how far below, and why.
+    /// Place, size and cause.
     pub(crate) fn finding(&self) -> String {
         format!(
             "From a window of {} on goodput stays at {} of the model: {} where window / RTT and the link allow {}; {}.",
             bytes(self.from_bytes),
-            self.share_text(),
+            self.fraction_text(),
             range(&rate(self.medians_bps.0), &rate(self.medians_bps.1)),
             range(&rate(self.models_bps.0), &rate(self.models_bps.1)),
             self.limit()
         )
     }
 
-    /// What limits, without a full stop.
+    /// The limit, without a full stop.
     pub(crate) fn limit(&self) -> String {
         let trial = format!("trial {} ({})", self.trial, rate(self.trial_bps));
         match &self.diagnosis {
@@ -180,13 +181,13 @@ impl Shortfall {
             },
             Some(Err(why)) => format!("{trial} could not be diagnosed: {}", sentence(why)),
             None => format!(
-                "why is not in this report: `clearstream diagnose --from RUN --trial {}` looks for the limit",
+                "the cause is not in this report: `clearstream diagnose --from RUN --trial {}` searches for the limit",
                 self.trial
             ),
         }
     }
 
-    /// What the diagnosis rests on, what to do next, and the lab's part.
+    /// Evidence of the diagnosis, next step, and the lab's part.
     pub(crate) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(Ok(diagnosis)) = &self.diagnosis {

@@ -7,8 +7,8 @@ use serde::Serialize;
 use crate::{
     digest::{Cell, Digest, ExperimentDigest},
     estimate::{Estimate, change, chosen, median},
-    figure::{identifier, published_range},
-    figures::{effects, gateways, goodput::belongs, interrupt::ReaderPlace, window::WindowModel},
+    figure::published_range,
+    figures::{effects, gateways, goodput::belongs, interrupt::ReaderPlace, metric, window::WindowModel},
     format::{bytes, count, percent, range, rate, time},
     link,
 };
@@ -19,15 +19,15 @@ const HEADLINES: usize = 3;
 /// One number at the head of the report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Headline {
-    /// What it is.
+    /// Subject.
     pub(crate) label: String,
     /// The number with its unit.
     pub(crate) value: String,
     /// Median of how many, and its interval.
     pub(crate) sure: String,
-    /// What it means, one sentence.
+    /// Meaning, one sentence.
     pub(crate) detail: String,
-    /// What others published about it.
+    /// Published value.
     pub(crate) published: Option<String>,
     /// Link or hosts that it was measured over; absent where the whole page is about one path.
     pub(crate) path: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Headline {
 
 /// The first three of: plateau below the model, failing gateway, gateways against one, single flow,
 /// window model, interrupt core, more flows, round trip. An effect that is not proven comes after
-/// all others and is called so.
+/// these and is called so; then the best cell of each experiment that is drawn by a metric.
 pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
     let short = window(digest).filter(|_| digest.experiments.iter().any(|e| e.shortfall.is_some()));
     let model = if short.is_some() { None } else { window(digest) };
@@ -57,12 +57,14 @@ pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
     .flatten()
     .collect();
     all.sort_by_key(|headline| !headline.proven);
+    let by_metric = digest.experiments.iter().filter(|experiment| experiment.is_drawn_by_metric());
+    all.extend(by_metric.filter_map(|experiment| metric::headline(digest, experiment)).take(HEADLINES));
     all.truncate(HEADLINES);
     all
 }
 
-/// Value, how sure it is and what else to say of an effect: where it is within chance no figure
-/// stands in its place, and the sentence says what would prove it.
+/// Value, confidence and remark of an effect: where it is within chance, a sentence
+/// replaces the figure and states what would prove it.
 fn effect(contrast: &effects::Contrast) -> (String, String, bool) {
     if let Some((value, sure)) = contrast.headline() {
         return (value, sure, true);
@@ -74,12 +76,12 @@ fn effect(contrast: &effects::Contrast) -> (String, String, bool) {
     };
     let seen = match contrast.effect.interaction() {
         Some(_) => "it differs with what else is set".to_owned(),
-        None => format!("seen {}", change(&pooled)),
+        None => format!("observed {}", change(&pooled)),
     };
     ("not proven".to_owned(), format!("{seen}; {next}"), false)
 }
 
-/// How long flows of a gateway that failed had no answer, with a watch.
+/// Gaps of the flows of a failed gateway, with a watch.
 fn failing_gateway(digest: &Digest) -> Option<Headline> {
     let found = digest.experiments.iter().find_map(|experiment| {
         let groups = gateways::groups(experiment);
@@ -102,30 +104,30 @@ fn failing_gateway(digest: &Digest) -> Option<Headline> {
         ))
     });
     let (experiment, (low, high, kinds), longest, hit, stuck) = found?;
-    // Kinds of failure are not pooled: how long one takes to be seen is its own.
+    // Kinds of failure are not pooled: each has its own detection time.
     let of =
         if kinds == 1 { "median of".to_owned() } else { format!("medians of {kinds} kinds of failure,") };
     Some(Headline {
-        label: "Without an answer when a gateway fails, with watch".to_owned(),
+        label: "Outage when a gateway fails, with watch".to_owned(),
         value: range(&time(low), &time(high)),
         sure: format!("{of} {hit} flows, {} at most", time(longest)),
         detail: match stuck {
-            0 => "Every flow of a failed gateway was answered again.".to_owned(),
-            stuck => format!("{stuck} of them were not answered again."),
+            0 => "Every flow of a failed gateway recovered.".to_owned(),
+            stuck => format!("{stuck} of them did not recover."),
         },
         published: None,
         path: Some(link::path(digest, experiment)),
         proven: true,
-        figure: identifier(&[&experiment.spec.name, "failure"]),
+        figure: experiment.anchor("failure"),
     })
 }
 
 /// Goodput with routes over all gateways against a plain route over one, in pairs of a repetition.
 fn all_gateways(digest: &Digest) -> Option<Headline> {
     let (experiment, one, all) = digest.experiments.iter().find_map(|experiment| {
-        let cell = |word: &str| {
+        let cell = |level: &str| {
             experiment.cells.iter().find(|cell| {
-                cell.factors.get("routes-over").and_then(serde_json::Value::as_str) == Some(word)
+                cell.factors.get("routes-over").and_then(serde_json::Value::as_str) == Some(level)
             })
         };
         Some((experiment, cell("one-gateway")?, cell("all-gateways")?))
@@ -144,13 +146,13 @@ fn all_gateways(digest: &Digest) -> Option<Headline> {
             rate(one.goodput()?.median)
         ),
         published: None,
-        figure: identifier(&[&experiment.spec.name, "effects"]),
+        figure: experiment.anchor("effects"),
     })
 }
 
 /// One flow, receiver not discarding, in experiments that are not about placement.
 fn single_flow(digest: &Digest) -> Option<Headline> {
-    let plain = |e: &&ExperimentDigest| matches!(e.spec.figure, Kind::Throughput | Kind::WindowCurve);
+    let plain = |e: &&ExperimentDigest| matches!(e.spec.figure(), Kind::Throughput | Kind::WindowCurve);
     let single = |cell: &&Cell| {
         cell.trials
             .first()
@@ -178,7 +180,7 @@ fn single_flow(digest: &Digest) -> Option<Headline> {
         .filter(|p| belongs(p, cell))
         .filter(|p| !p.factors.is_empty())
         .find_map(|p| Some(format!("{} ({})", published_range(p)?.2, p.source)));
-    let kind = match experiment.spec.figure {
+    let kind = match experiment.spec.figure() {
         Kind::WindowCurve => "window",
         Kind::PinMatrix => "matrix",
         Kind::PinRow => "row",
@@ -193,11 +195,11 @@ fn single_flow(digest: &Digest) -> Option<Headline> {
         published,
         path: Some(link::path(digest, experiment)),
         proven: true,
-        figure: identifier(&[&experiment.spec.name, kind]),
+        figure: experiment.anchor(kind),
     })
 }
 
-/// How sure the highest of several cells is.
+/// Confidence of the highest of several cells.
 fn with_choice(estimate: &Estimate, candidates: usize, noun: &str) -> String {
     match chosen(candidates, noun) {
         text if text.is_empty() => estimate.how_sure(rate),
@@ -218,19 +220,19 @@ fn window(digest: &Digest) -> Option<Headline> {
         "{} is the smallest window within 5 % of the highest median, {}; the bandwidth-delay product of {} and {} is {}.",
         bytes(model.knee_bytes),
         rate(model.plateau.median),
-        rate(model.rate_bps),
+        rate(model.rate.bps),
         time(model.rtt_ns),
         bytes(model.product_bytes())
     );
     let (label, value, sure, detail) = match (&experiment.shortfall, model.below_knee) {
         (Some(short), _) => (
             "Plateau of the window curve, of what window and link allow",
-            short.share_text(),
+            short.fraction_text(),
             short.how_sure(),
             format!("{} {}.", knee, crate::figures::goodput::sentence_case(&short.limit())),
         ),
-        (None, Some(share)) => {
-            ("Goodput as % of window/RTT (window-limited region)", share.text(), share.how_sure(), knee)
+        (None, Some(fraction)) => {
+            ("Goodput as % of window/RTT (window-limited region)", fraction.text(), fraction.how_sure(), knee)
         }
         (None, None) => ("Window at the knee", bytes(model.knee_bytes), model.plateau.how_sure(rate), knee),
     };
@@ -242,14 +244,14 @@ fn window(digest: &Digest) -> Option<Headline> {
         published,
         path: Some(link::path(digest, experiment)),
         proven: true,
-        figure: identifier(&[&experiment.spec.name, "window"]),
+        figure: experiment.anchor("window"),
     })
 }
 
 fn interrupt_core(digest: &Digest) -> Option<Headline> {
     let experiment = digest.drawn_as(Kind::PinMatrix)?;
     let found = ReaderPlace::of(digest, experiment);
-    let figure = identifier(&[&experiment.spec.name, "effects"]);
+    let figure = experiment.anchor("effects");
     if let Some(contrast) = &found.on_core {
         let (value, sure, proven) = effect(contrast);
         let against =
@@ -310,7 +312,7 @@ fn more_flows(digest: &Digest) -> Option<Headline> {
         published,
         path: Some(link::path(digest, experiment)),
         proven: true,
-        figure: identifier(&[&experiment.spec.name, "goodput"]),
+        figure: experiment.anchor("goodput"),
     })
 }
 
@@ -324,20 +326,20 @@ fn round_trip(digest: &Digest) -> Option<Headline> {
         .collect();
     let middle = median(&stats.iter().map(|s| s.p50_ns as f64).collect::<Vec<_>>())?;
     let worst = stats.iter().map(|s| s.p99_ns).max()?;
-    let answered: u64 = stats.iter().map(|s| s.answered_count).sum();
+    let received: u64 = stats.iter().map(|s| s.answered_count).sum();
     Some(Headline {
         label: "Round trip, median".to_owned(),
         value: time(middle),
-        sure: format!("{answered} probes answered, 99th percentile {}", time(worst as f64)),
+        sure: format!("{received} probes with a response, 99th percentile {}", time(worst as f64)),
         detail: format!("{}.", experiment.spec.title),
         published: None,
         path: Some(link::path(digest, experiment)),
         proven: true,
-        figure: identifier(&[&experiment.spec.name, "delay"]),
+        figure: experiment.anchor("delay"),
     })
 }
 
-/// How far the whole record can be trusted, in sentences.
+/// Limits of the record's validity, in sentences.
 pub(crate) fn trust(digest: &Digest) -> Vec<String> {
     let mut lines = Vec::new();
     let planned = digest.run.planned_trial_count as usize;
@@ -349,17 +351,17 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
         text.push_str("; the run did not end by itself (killed, or still running)");
     }
     lines.push(format!("{text}."));
-    let told: Vec<bool> = digest
+    let judged: Vec<bool> = digest
         .experiments
         .iter()
         .flat_map(ExperimentDigest::trials)
         .filter_map(|trial| trial.steady)
         .collect();
-    if !told.is_empty() {
-        let steady = told.iter().filter(|steady| **steady).count();
+    if !judged.is_empty() {
+        let steady = judged.iter().filter(|steady| **steady).count();
         lines.push(format!(
-            "{steady} of the {} long enough to tell were steady after the warm-up.",
-            count(told.len(), "trial")
+            "{steady} of the {} long enough to judge were steady after the warm-up.",
+            count(judged.len(), "trial")
         ));
     }
     let short = digest.experiments.iter().flat_map(ExperimentDigest::trials).filter(|t| !t.complete).count();
@@ -371,7 +373,7 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
     }
     lines.extend(intervals(digest));
     lines.push(format!(
-        "Trials ran interleaved in a random order (seed {}), so that drift does not look like an effect.",
+        "Trials ran interleaved in a random order (seed {}), so that drift is not mistaken for an effect.",
         digest.run.seed
     ));
     if let Some(lines_of_delay) = &digest.delay_lines {
@@ -425,7 +427,7 @@ fn intervals(digest: &Digest) -> Vec<String> {
         ));
     }
     lines.push(
-        "Effects are estimated in pairs of one repetition whose other factors are alike; one is at the head of this page with a figure only when its 95 % interval excludes no effect, or when it is proven to depend on another factor; else it is called not proven."
+        "Effects are estimated in pairs of one repetition whose other factors are equal; one is at the head of this page with a figure only when its 95 % interval excludes no effect, or when it is proven to depend on another factor; else it is called not proven."
             .to_owned(),
     );
     lines

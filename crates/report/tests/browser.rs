@@ -1,5 +1,5 @@
 //! The page in a real browser. `make test` installs chromium; without it these
-//! tests fail, because a page that nobody loaded is not known to load.
+//! tests fail, because a page that was not loaded may not load.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/chromium.rs"]
@@ -47,7 +47,7 @@ fn browser_loads_the_report_without_an_error_and_finds_every_figure() {
 /// Width of the page, drawings shown and their right end, in a window of a width with all tables open.
 fn widths(page: &str, width: u32, folder: &Path) -> Vec<usize> {
     let inner = page.replace('&', "&amp;").replace('"', "&quot;");
-    // The page in a frame as wide as the window; the frame's owner may ask how wide
+    // The page in a frame as wide as the window; the frame's owner may query how wide
     // its content became.
     let owner = format!(
         "<!doctype html><html><head><meta charset=\"utf-8\"></head><body><iframe id=\"phone\" width=\"{width}\" height=\"844\" style=\"border:0\" srcdoc=\"{inner}\"></iframe>\

@@ -1,4 +1,4 @@
-//! What a report says of effects, on values whose truth is known.
+//! Effects in a report, on values whose truth is known.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/hosts.rs"]
@@ -69,23 +69,23 @@ fn two_opposite_effects_are_never_one_figure() {
     let reader = run::write(folder.path(), run::study("Two cores"), hosts, of_two_cores());
     let text = markdown(&reader).unwrap();
     assert!(!text.contains("19.2 %") && !text.contains("90.8 %"), "{text}");
-    let head = text.split("### How sure this is").next().unwrap();
+    let head = text.split("### Confidence").next().unwrap();
     assert!(!head.contains("- **Reader on the interrupt core"), "it was not measured: {head}");
     assert!(!head.contains("on that very core 1 Gb/s more"), "nothing comparable was published: {head}");
     // What was measured: all eight pairs are below one.
     let card = head.lines().find(|line| line.contains("Sender and reader on one core")).unwrap();
     assert!(card.contains("8 pairs") || card.contains("4 pairs"), "{card}");
-    assert!(card.contains("Reading on the interrupt core cannot be told from it here"), "{card}");
+    assert!(card.contains("Reading on the interrupt core cannot be distinguished from it here"), "{card}");
     // 0.70 is the typical one of 0.66, 0.70, 0.72 and 0.73; 2.16 that of 1.55, 1.91, 2.32 and 3.16.
     assert!(card.contains("\u{2212}29.5 % (4 pairs, range of 4: \u{2212}34 to \u{2212}27 %) with the sender on the interrupt core"), "{card}");
     assert!(card.contains("(4 pairs, range of 4: +55 to +216 %) with the sender elsewhere"), "{card}");
-    assert!(text.contains("nothing measured here can be set beside them"), "{text}");
+    assert!(text.contains("no measurement here is comparable with them"), "{text}");
     let finding = text.lines().find(|line| line.contains("Reader on the interrupt core against")).unwrap();
     assert!(finding.contains("no single figure, it depends"), "{finding}");
     assert!(html(&reader).unwrap().contains("id=\"figure-pins-effects\""));
 }
 
-/// Eight senders, each with an effect of its own: a card and a sentence give its ends, the table all.
+/// Eight senders, each with an effect of its own: a card and a sentence have its ends, the table all.
 #[test]
 fn an_effect_at_many_levels_is_given_by_its_ends() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ fn an_effect_at_many_levels_is_given_by_its_ends() {
     assert_eq!(text.matches("| depends on this |").count(), 8, "{text}");
 }
 
-/// Eight senders of another machine: each a pair; one effect, published beside it.
+/// Eight senders of another machine: each a pair; one effect, with a published value.
 #[test]
 fn one_proven_effect_is_a_headline_with_what_was_published() {
     let folder = tempfile::tempdir().unwrap();
@@ -147,7 +147,7 @@ fn an_effect_within_chance_is_called_not_proven() {
     let lines = headlines(&reader).unwrap();
     let line = lines.iter().find(|line| line.starts_with("Reader on the interrupt core:")).unwrap();
     assert!(
-        line.starts_with("Reader on the interrupt core: not proven (seen "),
+        line.starts_with("Reader on the interrupt core: not proven (observed "),
         "no figure in its place: {line}"
     );
     assert!(line.contains("8 pairs, 95 % interval") && line.contains("more repetitions narrow"), "{line}");

@@ -1,4 +1,4 @@
-//! Records with gateways: what can be reckoned by hand is what the report says.
+//! Records with gateways: the report agrees with a computation by hand.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/hosts.rs"]
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 const MS: u64 = 1_000_000;
 
-/// Six gateways, eight flows each way on each; answers of a flow on the third
+/// Six gateways, eight flows in each direction on each; responses of a flow on the third
 /// pause for `gap_ms`, or for ever.
 fn summary(failure: &str, watch: bool, gap_ms: Option<u64>) -> Value {
     let gateway = |number: u64| format!("gw{number}");
@@ -37,7 +37,7 @@ fn summary(failure: &str, watch: bool, gap_ms: Option<u64>) -> Value {
             })
         })
         .collect();
-    // Requests by 3: flows 2, 8, .. 44; answers by 3: flows 16 to 23, of which 20 is in both.
+    // Requests by 3: flows 2, 8, .. 44; responses by 3: flows 16 to 23, of which 20 is in both.
     let hit = flows.iter().filter(|flow| flow["forward"] == "gw3" || flow["reply"] == "gw3").count();
     let stuck = flows.iter().filter(|flow| flow["stuck"] == true).count();
     let shares: Vec<Value> = (1..=6)
@@ -101,24 +101,24 @@ fn record(folder: &std::path::Path) -> clearstream_record::Reader {
 }
 
 #[test]
-fn gaps_stuck_flows_shares_and_ways_back_are_told() {
+fn gaps_stuck_flows_load_and_return_paths_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let reader = record(folder.path());
     let text = markdown(&reader).unwrap();
     // 15 flows of gateway 3 with gaps of 300 ms and their numbers: 2, 8, 14, 16 to 23, 26, 32, 38, 44.
-    for words in [
-        "With watch 0 of 15 flows of a failed gateway stayed without an answer, the others had no answer for 320",
+    for sentence in [
+        "With watch 0 of 15 flows of a failed gateway got no further response, the others had a gap of 320",
         "344",
         "without watch 15 of 15 flows",
         "dies silently, with watch",
-        "48 flows, shares within 0 % of the weights, 83.3 % return by another gateway",
+        "48 flows, load within 0 % of the weights, 83.3 % return by another gateway",
     ] {
-        assert!(text.contains(words), "\"{words}\" is not in:\n{text}");
+        assert!(text.contains(sentence), "\"{sentence}\" is not in:\n{text}");
     }
     let head = headlines(&reader).unwrap().join("\n");
     assert!(head.contains("with watch: 320 ms (median of 15 flows, 344 ms at most)"), "{head}");
     let page = html(&reader).unwrap();
-    for id in ["figure-failover-failure", "figure-shares-shares"] {
+    for id in ["figure-failover-failure", "figure-shares-load"] {
         assert!(page.contains(&format!("<figure id=\"{id}\">")), "{id}");
     }
     assert!(page.contains("the gateway fails") && page.contains("paper, section IV.B"));

@@ -17,13 +17,13 @@ fn page(found: &Improvement) -> String {
     improvement_html(found, None).unwrap().replace('\u{a0}', " ").replace("&#x2f;", "/")
 }
 
-/// What stands between two texts, the first time.
+/// Text between two texts, the first time.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
     text.split(from).nth(1).unwrap_or_else(|| panic!("{from}")).split(to).next().unwrap()
 }
 
 #[test]
-fn the_head_says_what_can_be_computed_by_hand() {
+fn the_head_agrees_with_a_computation_by_hand() {
     let page = page(&loop_of_five());
     // The middle ones of 2.8 .. 2.95 and of 17.4 .. 18.0.
     assert!(
@@ -39,7 +39,7 @@ fn the_head_says_what_can_be_computed_by_hand() {
     let (low, high) = interval.split_once(" to ").unwrap();
     let [low, high]: [f64; 2] = [low, high].map(|end| end.parse().unwrap());
     assert!((5.89..=6.03).contains(&low) && (6.03..=6.43).contains(&high), "{interval}");
-    // All five pairs point the same way: 2 of 2^5 = 32 signs, 0.0625.
+    // All five pairs have the same sign: 2 of 2^5 = 32 signs, 0.0625.
     assert!(cards.contains("; p = 0.062"), "{cards}");
     assert!(page.contains("Before and now come from 5 pairs of their own"));
     // Five tests: 2/252 is the least of them four times over, 2/252 x 5 / 4 = 0.00992.
@@ -54,21 +54,21 @@ fn every_verdict_stands_in_figure_table_and_text() {
     let page = page(&loop_of_five());
     let figure = between(&page, "<figure id=\"figure-steps\">", "</figure>");
     assert!(
-        figure.contains("1 without proven gain, 1 worse, 1 at too high a price and 1 failed."),
+        figure.contains("1 without proven gain, 1 worse, 1 at too high a cost and 1 failed."),
         "the finding"
     );
-    for (mark, word, times) in [
+    for (mark, label, times) in [
         ("kept", "kept", 2),
         ("not-proven", "no proven gain", 1),
         ("worse", "worse", 1),
-        ("side-effect", "price too high", 1),
+        ("side-effect", "cost too high", 1),
         ("failed", "failed", 1),
     ] {
         // Wide and narrow.
         assert_eq!(figure.matches(&format!("class=\"verdict {mark}\"")).count(), 2 * times, "{mark}");
-        assert_eq!(figure.matches(&format!("<td>{word}</td>")).count(), times, "{word} in the table");
-        let badge = format!("aria-hidden=\"true\"></span>{word}</span>");
-        assert_eq!(page.matches(&badge).count(), times, "{word} change by change");
+        assert_eq!(figure.matches(&format!("<td>{label}</td>")).count(), times, "{label} in the table");
+        let badge = format!("aria-hidden=\"true\"></span>{label}</span>");
+        assert_eq!(page.matches(&badge).count(), times, "{label} change by change");
     }
     // A dot per run: five steps of five pairs and the pairs of the end, in two drawings.
     assert_eq!(figure.matches("class=\"dot hollow\"").count(), 2 * 30);
@@ -83,7 +83,7 @@ fn every_verdict_stands_in_figure_table_and_text() {
 }
 
 #[test]
-fn marks_stand_where_the_scale_says() {
+fn marks_are_at_the_positions_of_the_scale() {
     let page = page(&loop_of_five());
     let wide = between(&page, "<div class=\"drawing wide\"", "</svg>");
     // 0 at 72, the highest tick at 890 - 70 = 820. First step without: 2.9 Gb/s; bars are 3 wide.
@@ -109,42 +109,46 @@ fn runs_and_changes_stand_in_full() {
     assert!(step.contains(&format!("<th scope=\"row\">1</th>{row}")), "{step}");
     assert!(step.contains("<th scope=\"row\">median</th>"));
     assert!(step.contains("the sender must hold a window of unacknowledged data too"), "a reason of its own");
-    // What is in force.
-    let force = between(&page, "<section id=\"in-force\"", "</section>");
-    assert!(force.contains("<th scope=\"row\">receiver-cores</th><td>not given</td><td>4</td>"), "{force}");
+    // Effective settings.
+    let effective = between(&page, "<section id=\"effective\"", "</section>");
     assert!(
-        force.contains("<td>4096 131072 6291456</td><td>4096 131072 169869312</td><td>for new sockets</td>")
+        effective.contains("<th scope=\"row\">receiver-cores</th><td>not given</td><td>4</td>"),
+        "{effective}"
     );
-    assert!(!force.contains("eth2") && !force.contains("bbr"), "what was rejected is not in force");
-    let newest = force.find("clearstream tune revert 20260102T030406Z-77ff").unwrap();
-    assert!(newest < force.find("clearstream tune revert 20260102T030405Z-1a2b").unwrap());
+    assert!(
+        effective
+            .contains("<td>4096 131072 6291456</td><td>4096 131072 169869312</td><td>for new sockets</td>")
+    );
+    assert!(!effective.contains("eth2") && !effective.contains("bbr"), "rejected changes are not effective");
+    let newest = effective.find("clearstream tune revert 20260102T030406Z-77ff").unwrap();
+    assert!(newest < effective.find("clearstream tune revert 20260102T030405Z-1a2b").unwrap());
     assert!(page.contains("CAP_SYS_ADMIN is missing"), "notices");
 }
 
 #[test]
-fn the_last_of_several_changes_of_one_setting_is_in_force() {
+fn the_last_of_several_changes_of_one_setting_is_effective() {
     let mut found = loop_of_five();
-    let mut again = found.steps[0].clone();
-    again.candidate.changes = vec![improvement::sysctl(
+    let mut later = found.steps[0].clone();
+    later.candidate.changes = vec![improvement::sysctl(
         clearstream_schema::diagnosis::End::Server,
         "net.ipv4.tcp_rmem",
         "4096 131072 169869312",
         "4096 131072 339738624",
         "twice the product",
     )];
-    found.steps.push(again);
+    found.steps.push(later);
     let page = page(&found);
-    let force = between(&page, "<section id=\"in-force\"", "</section>");
-    assert!(force.contains("<td>4096 131072 6291456</td><td>4096 131072 339738624</td>"), "{force}");
-    assert!(!force.contains("169869312</td><td>for new sockets</td><td>the receiver"), "{force}");
-    assert_eq!(force.matches("net.ipv4.tcp_rmem").count(), 1);
+    let effective = between(&page, "<section id=\"effective\"", "</section>");
+    assert!(effective.contains("<td>4096 131072 6291456</td><td>4096 131072 339738624</td>"), "{effective}");
+    assert!(!effective.contains("169869312</td><td>for new sockets</td><td>the receiver"), "{effective}");
+    assert_eq!(effective.matches("net.ipv4.tcp_rmem").count(), 1);
 }
 
 #[test]
-fn a_loop_without_steps_says_so() {
+fn a_loop_without_steps_is_reported_as_such() {
     let page = page(&nothing());
     assert!(page.contains("<h1>dtn1 to dtn2: nothing was tried</h1>"));
-    assert!(page.contains("Nothing: no change that a program can make was found to be worth a trial."));
+    assert!(page.contains("Nothing: no known setting removes this limit."));
     assert!(page.contains("there is nothing to restore") && page.contains("Not available."));
     assert!(!page.contains("<figure"));
     let page = improvement_html(&Improvement { end: LoopEnd::TimeOver, ..nothing() }, None).unwrap();
@@ -172,14 +176,14 @@ fn nothing_kept_is_never_called_a_gain() {
 }
 
 #[test]
-fn a_loop_that_was_stopped_says_that_its_ends_lie_apart() {
+fn a_stopped_loop_reports_that_its_ends_are_not_interleaved() {
     let mut found = loop_of_five();
     found.end = LoopEnd::Stopped;
     found.before = found.steps[0].before.clone();
     found.after = found.steps[1].after.clone();
     let page = page(&found);
     assert!(page.contains("made at different times") && page.contains("stopped by hand"));
-    assert!(!page.contains("All that was kept, against the beginning"));
+    assert!(!page.contains("All kept changes, against the initial state"));
 }
 
 #[test]
@@ -221,25 +225,25 @@ fn hostile_text_is_text_and_nothing_is_loaded() {
         assert!(!elsewhere.contains(mark), "{mark}");
     }
     assert!(page.starts_with("<!doctype html>"), "{}", &page[..60]);
-    // Wide and narrow, each named and described for those who do not see it.
+    // Wide and narrow, each named and described for screen readers.
     assert_eq!(page.matches("role=\"img\" aria-labelledby=").count(), 2);
     assert_eq!(page.matches("<desc id=").count(), 2);
 }
 
-/// What was paid for the gain, what was measured where nothing was tried, and where it was made.
+/// Cost of the gain, measurements where nothing was tried, and provenance.
 #[test]
-fn price_next_step_and_provenance_stand_on_the_page() {
+fn cost_next_step_and_provenance_are_on_the_page() {
     let mut found = loop_of_five();
     found.before = runs(&[2.8, 2.9, 2.85], 0.31, 0.0, Some(18.0));
     found.after = runs(&[17.6, 17.4, 18.0], 0.27, 1.5, Some(47.0));
     let text = page(&found);
     // 47 / 18 = 2.61; CPU time fell.
-    let price = "The gain was paid for: the round-trip time from 18.0 ms to 47.0 ms (2.61 times) and retransmissions from 0 to 1.50 per GB rose (medians before and now).";
-    assert!(text.contains(price), "{}", between(&text, "What it costs", "What was tried"));
+    let cost = "The gain was paid for: the round-trip time from 18.0 ms to 47.0 ms (2.61 times) and retransmissions from 0 to 1.50 per GB rose (medians before and now).";
+    assert!(text.contains(cost), "{}", between(&text, "Cost", "Changes tried"));
     assert!(text.contains("5 pairs per change"), "the rule");
     assert!(text.contains("do not matter; seed 1"));
     found.after = runs(&[17.6, 17.4, 18.0], 0.27, 0.0, Some(18.1));
-    assert!(page(&found).contains("Nothing beside goodput that was measured"));
+    assert!(page(&found).contains("No other measured quantity"));
 
     let mut empty = nothing();
     empty.end = LoopEnd::LimitUnknown;
@@ -252,9 +256,10 @@ fn price_next_step_and_provenance_stand_on_the_page() {
             ("Client".to_owned(), hosts::nehalem("dtn1")),
             ("Server".to_owned(), hosts::nehalem("dtn2")),
         ],
+        ..Made::default()
     };
     let text = improvement_html(&empty, Some(&made)).unwrap().replace('\u{a0}', " ").replace("&#x2f;", "/");
-    for words in [
+    for part in [
         "<strong>9.40 Gb/s</strong>",
         "Next step:</b> repeat with a longer run on an idle host",
         "bottleneck not identified, so nothing was tried",
@@ -262,7 +267,29 @@ fn price_next_step_and_provenance_stand_on_the_page() {
         "clearstream 9.9.9",
         "dtn2, Intel(R) Xeon(R) CPU E5620 @ 2.40GHz, Linux 6.12.0",
     ] {
-        assert!(text.contains(words), "{words}");
+        assert!(text.contains(part), "{part}");
     }
     assert!(!text.contains("would help"), "what is not known is not claimed");
+}
+
+/// A loop in a lab or over loopback is labelled so in title and band.
+#[test]
+fn a_loop_that_crossed_no_network_is_labelled_in_title_and_band() {
+    let page = |made: &Made| {
+        let page = improvement_html(&loop_of_five(), Some(made)).unwrap();
+        page.replace('\u{a0}', " ").replace("&#x2f;", "/")
+    };
+    let heading = |page: &str| between(page, "<h1>", "</h1>").to_owned();
+    let band = |page: &str| between(page, "class=\"band\"", "</p>").to_owned();
+    let lab = page(&Made { lab: Some("wan-1650km".to_owned()), ..Made::default() });
+    assert!(heading(&lab).ends_with(" \u{2013} in a lab on one machine"), "{}", heading(&lab));
+    assert!(
+        band(&lab).contains("in the lab wan-1650km")
+            && band(&lab).contains("no packet crossed an Ethernet card")
+    );
+    let loopback = page(&Made { one_machine: true, ..Made::default() });
+    assert!(heading(&loopback).ends_with(" \u{2013} on one machine"), "{}", heading(&loopback));
+    assert!(band(&loopback).contains("both ends on dtn2, over its loopback"), "{}", band(&loopback));
+    let real = page(&Made::default());
+    assert!(!real.contains("class=\"band\"") && !heading(&real).contains("one machine"));
 }

@@ -9,12 +9,23 @@ mod chromium;
 mod hosts;
 #[path = "common/improvement.rs"]
 mod improvement;
+#[path = "common/run.rs"]
+mod run;
 
 use std::{collections::BTreeMap, path::Path};
 
-use chromium::asked;
-use clearstream_record::synthetic::{Shape, clearstream_40ge};
-use clearstream_report::{history_html, html, improvement_html};
+use chromium::evaluated;
+use clearstream_record::{
+    Reader,
+    synthetic::{Shape, clearstream_40ge},
+};
+use clearstream_report::{history_html, html, improvement_html, machine_svg};
+use clearstream_schema::{
+    ByteCount,
+    outcome::{Metric, Outcome, Unit},
+    record::TrialOutcome,
+};
+use serde_json::{Value, json};
 
 /// Every text of every drawing that is shown against every other text, line, bar and curve. Boxes
 /// are less than the type: a fifth of its height above and below has no ink. Grid lines may
@@ -42,14 +53,14 @@ function kind(e, name) { return e.classList.contains(name); }
   var where = svg.querySelector('title').textContent;
   var texts = [].filter.call(svg.querySelectorAll('text'), function (t) { return t.textContent.trim(); });
   var boxes = texts.map(box);
-  function say(i, what) { problems.push(where + ': "' + texts[i].textContent + '" ' + what); }
+  function report(i, what) { problems.push(where + ': "' + texts[i].textContent + '" ' + what); }
   boxes.forEach(function (b, i) {
-    if (b.right > outer.right + 2 || b.left < outer.left - 2) { say(i, 'leaves the drawing'); }
+    if (b.right > outer.right + 2 || b.left < outer.left - 2) { report(i, 'leaves the drawing'); }
     for (var j = i + 1; j < boxes.length; j++) {
-      if (meets(b, boxes[j])) { say(i, 'meets "' + texts[j].textContent + '"'); }
+      if (meets(b, boxes[j])) { report(i, 'meets "' + texts[j].textContent + '"'); }
     }
   });
-  // Points along a shape are looked at only where its own box meets that of a text.
+  // Points along a shape are checked only where its own box meets that of a text.
   function near(shape) {
     var r = shape.getBoundingClientRect();
     var wide = { left: r.left - 1, right: r.right + 1, top: r.top - 1, bottom: r.bottom + 1 };
@@ -62,7 +73,7 @@ function kind(e, name) { return e.classList.contains(name); }
     close.forEach(function (i) {
       var b = boxes[i];
       if (behind && kind(texts[i], 'halo')) { return; }
-      if (all.some(function (p) { return has(b, p[0], p[1]); })) { say(i, 'is struck through by ' + line.getAttribute('class')); }
+      if (all.some(function (p) { return has(b, p[0], p[1]); })) { report(i, 'is struck through by ' + line.getAttribute('class')); }
     });
   });
   [].forEach.call(svg.querySelectorAll('path.line, path.model'), function (path) {
@@ -71,12 +82,12 @@ function kind(e, name) { return e.classList.contains(name); }
     var all = points(path, 400);
     close.forEach(function (i) {
       var b = boxes[i];
-      if (all.some(function (p) { return has(b, p[0], p[1]); })) { say(i, 'is struck through by a curve'); }
+      if (all.some(function (p) { return has(b, p[0], p[1]); })) { report(i, 'is struck through by a curve'); }
     });
   });
   [].forEach.call(svg.querySelectorAll('rect.bar'), function (bar) {
     var r = bar.getBoundingClientRect();
-    boxes.forEach(function (b, i) { if (meets(b, r)) { say(i, 'lies over a bar'); } });
+    boxes.forEach(function (b, i) { if (meets(b, r)) { report(i, 'lies over a bar'); } });
   });
 });
 return problems.slice(0, 20).join('\n');
@@ -109,10 +120,10 @@ function press(key) {
   return inside.querySelector('[role=status]').textContent;
 }
 var marks = drawing.querySelectorAll('[data-tip]');
-var said = [press('ArrowRight'), press('ArrowRight'), press('ArrowLeft'), press('ArrowLeft')];
+var spoken = [press('ArrowRight'), press('ArrowRight'), press('ArrowLeft'), press('ArrowLeft')];
 var wanted = [marks[0], marks[1 % marks.length], marks[0], marks[marks.length - 1]].map(function (m) { return m.getAttribute('data-tip'); });
 var shown = inside.querySelector('.tip.shown');
-return JSON.stringify(said) === JSON.stringify(wanted) && shown && shown.textContent === said[3] ? 'walked' : JSON.stringify([said, wanted]);
+return JSON.stringify(spoken) === JSON.stringify(wanted) && shown && shown.textContent === spoken[3] ? 'walked' : JSON.stringify([spoken, wanted]);
 "#;
 
 fn report(folder: &Path, matrices: Vec<u32>) -> String {
@@ -130,7 +141,7 @@ fn browser_shows_no_label_over_a_mark_on_desktop_and_phone() {
     let folder = tempfile::tempdir().unwrap();
     let page = report(folder.path(), vec![8]);
     for width in [1440, 390] {
-        assert_eq!(asked(&page, width, folder.path(), STRUCK), "", "at {width} px");
+        assert_eq!(evaluated(&page, width, folder.path(), STRUCK), "", "at {width} px");
     }
 }
 
@@ -147,7 +158,83 @@ fn browser_shows_no_label_over_a_mark_of_histories_and_loops() {
     let pages =
         [history_html(&readers).unwrap(), improvement_html(&improvement::loop_of_five(), None).unwrap()];
     for (page, width) in pages.iter().flat_map(|page| [(page, 1440), (page, 390)]) {
-        assert_eq!(asked(page, width, folder.path(), STRUCK), "", "at {width} px");
+        assert_eq!(evaluated(page, width, folder.path(), STRUCK), "", "at {width} px");
+    }
+}
+
+/// Latency and bandwidth by message size and method, and RDMA operations side by side.
+fn metrics(folder: &Path) -> Reader {
+    let experiment = |name: &str, workload: &str, figure: &str, metric: &str| json!({ "name": name, "title": name, "workload": workload, "figure": figure, "metric": metric });
+    let study = serde_json::from_value(json!({
+        "schema": "clearstream.study", "version": 1, "name": "by-hand", "title": "Metrics",
+        "experiment": [
+            experiment("sizes", "message", "curve", "latency"),
+            experiment("operations", "rdma", "bars", "bandwidth"),
+        ],
+    }));
+    let mut trials = Vec::new();
+    let mut add = |name: &str, factors: &[(&str, Value)], metric: Metric| {
+        let number = u32::try_from(trials.len()).unwrap();
+        let outcome = Outcome { metrics: vec![metric], ..Outcome::default() };
+        trials.push(run::trial(number, name, number, factors, TrialOutcome::Measured(Box::new(outcome))));
+    };
+    for (method, base) in [("blocking", 9_000.0), ("busy-poll", 4_000.0), ("io-uring", 11_000.0)] {
+        for power in 0..11 {
+            let size = 1u64 << (2 * power);
+            let latency = Metric::lower("latency", Unit::Nanoseconds, base + size as f64 / 2.0);
+            add("sizes", &[("size", json!(format!("{size}B"))), ("method", json!(method))], latency);
+        }
+    }
+    for (operation, gbps) in [("send", 11.0), ("write", 12.5), ("read", 0.09)] {
+        for inline in [true, false] {
+            let bandwidth = Metric::higher("bandwidth", Unit::BitsPerSecond, gbps * 1e9);
+            add("operations", &[("operation", json!(operation)), ("inline", json!(inline))], bandwidth);
+        }
+    }
+    run::write(folder, study.unwrap(), (hosts::nehalem("dtn1"), hosts::nehalem("dtn2")), trials)
+}
+
+/// A window curve that ends below its model.
+fn short_plateau(folder: &Path) -> Reader {
+    let windows = [(1u64, 0.49), (8, 3.9), (32, 10.3), (64, 10.6), (128, 10.4)];
+    let trials = (0..).zip(windows).map(|(number, (mebibytes, gbps))| {
+        let outcome = run::flow(gbps, |summary| {
+            summary.requested.window = Some(ByteCount(mebibytes << 20));
+            summary.min_rtt_ns = Some(17_000_000);
+        });
+        run::trial(number, "window", number, &[("window", json!(format!("{mebibytes}MiB")))], outcome)
+    });
+    let servers = (hosts::nehalem("dtn1"), hosts::nehalem("dtn2"));
+    run::write(folder, run::study("Over 1650 km"), servers, trials.collect())
+}
+
+#[test]
+fn browser_shows_no_label_over_a_mark_of_other_workloads() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateways = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1/native-client");
+    let readers = [
+        metrics(&folder.path().join("metrics")),
+        short_plateau(&folder.path().join("short")),
+        Reader::open(&gateways).unwrap(),
+    ];
+    for reader in &readers {
+        let page = html(reader).unwrap();
+        assert!(page.contains("<figure id="));
+        for width in [1440, 390] {
+            let title = &reader.run().study.title;
+            assert_eq!(evaluated(&page, width, folder.path(), STRUCK), "", "{title} at {width} px");
+        }
+    }
+}
+
+/// `inspect --svg` is a drawing by itself, shown at its own width.
+#[test]
+fn browser_shows_no_label_over_a_mark_of_a_host() {
+    let folder = tempfile::tempdir().unwrap();
+    for host in [hosts::virtual_machine("vm"), hosts::nehalem("dtn1"), hosts::magny_cours("dtn2")] {
+        let svg = machine_svg(&host);
+        let page = format!("<!doctype html><html><body><figure>{svg}</figure></body></html>");
+        assert_eq!(evaluated(&page, 1440, folder.path(), STRUCK), "", "{}", host.name);
     }
 }
 
@@ -156,7 +243,7 @@ fn browser_prints_the_tables_behind_the_figures() {
     let folder = tempfile::tempdir().unwrap();
     let page = report(folder.path(), vec![8, 48]);
     // A4 less the margins of the page, in the 96ths of an inch that CSS calls pixels.
-    assert_eq!(asked(&page, 687, folder.path(), PRINTED), "");
+    assert_eq!(evaluated(&page, 687, folder.path(), PRINTED), "");
 }
 
 #[test]
@@ -164,7 +251,7 @@ fn browser_reads_values_by_keyboard() {
     let folder = tempfile::tempdir().unwrap();
     let page = report(folder.path(), vec![8]);
     for width in [1440, 390] {
-        assert_eq!(asked(&page, width, folder.path(), WALKED), "walked");
+        assert_eq!(evaluated(&page, width, folder.path(), WALKED), "walked");
     }
 }
 

@@ -1,5 +1,5 @@
 //! No sentence goes beyond its figure: what a reader can check against the table
-//! beside it, on records whose every number is known.
+//! of it, on records whose every number is known.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/hosts.rs"]
@@ -13,9 +13,10 @@ use clearstream_record::Reader;
 use clearstream_report::{Report, headlines, html, markdown};
 use clearstream_schema::{
     ByteCount,
-    counters::CoreCounters,
+    counters::{CoreCounters, InterfaceCounters},
     diagnosis::Diagnosis,
-    flow::Notice,
+    flow::{Interval, Notice},
+    host::{HostReport, Nic},
     lab::DelayLineStats,
     record::{TrialDocument, TrialOutcome},
 };
@@ -26,11 +27,11 @@ fn plain(page: &str) -> String {
     page.replace('\u{a0}', " ").replace("&#x2f;", "/")
 }
 
-fn virtual_machines() -> (clearstream_schema::host::HostReport, clearstream_schema::host::HostReport) {
+fn virtual_machines() -> (HostReport, HostReport) {
     (hosts::virtual_machine("alpha"), hosts::virtual_machine("beta"))
 }
 
-/// The run of the demo that was looked at: 19 Gb/s over 17 ms, and a flow that stays near 10.6.
+/// The run of the demo of this test: 19 Gb/s over 17 ms, and a flow that stays near 10.6.
 fn short_windows() -> Vec<TrialDocument> {
     let windows = [(8u64, 3.9), (32, 10.3), (64, 10.6), (128, 10.4)];
     (0..)
@@ -66,7 +67,7 @@ fn unknown(because: &str) -> Diagnosis {
         "schema": "clearstream.diagnosis", "version": 1, "sender_name": "alpha", "receiver_name": "beta",
         "sender": "client", "flow": {}, "observed_bps": 10.6e9, "stages": [],
         "primary": { "unknown": { "because": because, "experiment": {
-            "kind": "again", "question": "the same flow again: does the machine give the same twice?", "flow": {} } } },
+            "kind": "again", "question": "the same flow repeated: is the machine repeatable?", "flow": {} } } },
     }))
     .unwrap()
 }
@@ -77,14 +78,14 @@ fn a_plateau_below_the_model_is_the_first_finding_with_its_diagnosis() {
     let mut trials = short_windows();
     trials.push(run::trial(9, "flows", 0, &[("flows", json!(1))], run::flow(38.2, |_| ())));
     let reader = in_lab(folder.path(), trials);
-    let asked = std::cell::RefCell::new(Vec::new());
+    let requested = std::cell::RefCell::new(Vec::new());
     let report = Report::diagnosed(&reader, &|_, trial| {
-        asked.borrow_mut().push(trial);
+        requested.borrow_mut().push(trial);
         Ok(unknown("no signature fits."))
     })
     .unwrap();
     // The typical trial of the fastest window of the plateau.
-    assert_eq!(*asked.borrow(), [2]);
+    assert_eq!(*requested.borrow(), [2]);
     // 32 MiB / 17 ms is 15.8 Gb/s: 10.3 are 65.2 %; 10.4 of 19 are 54.7 %.
     let short = "From a window of 32 MiB on goodput stays at 54.7 to 65.2 % of the model: 10.3 to 10.6 Gb/s where window / RTT and the link allow 15.8 to 19.0 Gb/s";
     let text = report.markdown();
@@ -94,8 +95,8 @@ fn a_plateau_below_the_model_is_the_first_finding_with_its_diagnosis() {
         rest.contains("the diagnosis of trial 2 (10.6 Gb/s) does not find the limit: no signature fits."),
         "{rest}"
     );
-    assert!(rest.contains("Next step: the same flow again"), "{rest}");
-    let lab = "The lab\u{2019}s own share in trial 2: its delay line, set to 8.50 ms each way, released packets 20.0 us late in the median, 400 us at the 99th percentile and 53.0 ms at most; its thread worked 34 % of the time with traffic. That is below what counts as the limit of a measurement.";
+    assert!(rest.contains("Next step: the same flow repeated"), "{rest}");
+    let lab = "The lab\u{2019}s own effect in trial 2: its delay line, set to 8.50 ms in each direction, released packets 20.0 us late in the median, 400 us at the 99th percentile and 53.0 ms at most; its thread worked 34 % of the time with traffic. That is below what counts as the limit of a measurement.";
     assert!(rest.contains(lab), "{rest}");
     let first = head.lines().find(|line| line.starts_with("- **")).unwrap();
     assert!(
@@ -149,6 +150,55 @@ fn a_plateau_without_a_diagnosis_names_the_command_and_a_full_one_is_silent() {
     assert!(!report.markdown().contains("First finding"));
 }
 
+/// Between real hosts there is no lab to name a rate: 40 Gb/s at MTU 9000 carry 39.6 Gb/s of
+/// payload (8948 of 9038 bytes on the wire), and two servers that stay near 10.6 fall short of it.
+#[test]
+fn a_plateau_below_the_line_rate_of_two_servers_is_the_first_finding() {
+    let short = |servers: (HostReport, HostReport), samples: &BTreeMap<u32, Vec<Interval>>| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut trials = short_windows();
+        trials.iter_mut().for_each(|trial| trial.delay_lines = Vec::new());
+        let study = run::study("Two servers");
+        let reader = run::write_with(folder.path(), study, servers, trials, samples, |_| ());
+        Report::diagnosed(&reader, &|_, _| Ok(unknown("no signature fits."))).unwrap().markdown()
+    };
+    let servers = || (hosts::nehalem("dtn1"), hosts::nehalem("dtn2"));
+    let text = short(servers(), &BTreeMap::new());
+    let (_, found) = text.split_once("### First finding").unwrap();
+    assert!(
+        found.contains("From a window of 32 MiB on goodput stays at 26.3 to 65.2 % of the model: 10.3 to 10.6 Gb/s where window / RTT and the link allow 15.8 to 39.6 Gb/s"),
+        "{found}"
+    );
+    assert!(found.contains("(eth2: 40.0 Gb/s at MTU 9000), 39.6 Gb/s"), "{found}");
+
+    // The slower interface decides: 1448 of 1538 bytes of 25 Gb/s are 23.5.
+    let mut slower = servers();
+    let card = slower.1.nics.iter_mut().find(|nic| nic.name == "eth2").unwrap();
+    (card.speed_bps, card.mtu_bytes) = (Some(25_000_000_000), Some(1500));
+    assert!(short(slower, &BTreeMap::new()).contains("allow 15.8 to 23.5 Gb/s"));
+
+    // Of two cards that are up the byte counters of the samples name the one on the path.
+    let mut two_cards = servers();
+    for host in [&mut two_cards.0, &mut two_cards.1] {
+        let card = host.nics.iter().find(|nic| nic.name == "eth2").unwrap().clone();
+        let pci_address = Some("0000:01:00.0".to_owned());
+        host.nics.push(Nic { name: "eth0".to_owned(), speed_bps: Some(1_000_000_000), pci_address, ..card });
+    }
+    assert!(!short(two_cards.clone(), &BTreeMap::new()).contains("First finding"), "which card is not known");
+    let carried = |side: &mut clearstream_schema::flow::SideInterval| {
+        let counted = |name: &str, send_bytes| InterfaceCounters {
+            name: name.to_owned(),
+            send_bytes,
+            ..InterfaceCounters::default()
+        };
+        side.interfaces = vec![counted("eth0", 4000), counted("eth2", 1_300_000_000)];
+    };
+    let samples = BTreeMap::from([(0, run::samples(&[3.9, 3.9], carried))]);
+    assert!(short(two_cards, &samples).contains("allow 15.8 to 39.6 Gb/s"));
+    // Virtual interfaces have no line rate to fall short of.
+    assert!(!short(virtual_machines(), &BTreeMap::new()).contains("First finding"));
+}
+
 #[test]
 fn ranges_over_time_quote_every_repetition() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,7 +227,7 @@ fn ranges_over_time_quote_every_repetition() {
 }
 
 #[test]
-fn the_cost_is_that_of_the_flow_and_other_programs_are_told_apart() {
+fn the_cost_is_that_of_the_flow_and_other_programs_are_separate() {
     let folder = tempfile::tempdir().unwrap();
     // 8 Gb/s are 10^9 bytes a second: threads use 0.21 and 0.50 of a core, softirqs 0.05, others 16.5.
     let side = |side: &mut clearstream_schema::flow::SideInterval| {
@@ -212,7 +262,7 @@ fn the_cost_is_that_of_the_flow_and_other_programs_are_told_apart() {
 }
 
 #[test]
-fn a_run_on_one_machine_says_so_in_title_band_and_cards() {
+fn a_run_on_one_machine_is_labelled_in_title_band_and_cards() {
     let flow = |remote: &str| run::flow(38.2, |s| s.client_settings.flows[0].remote = remote.to_owned());
     let folder = tempfile::tempdir().unwrap();
     let mut trials = short_windows();

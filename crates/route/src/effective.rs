@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use clearstream_netlink::{Question, RouteSocket};
+use clearstream_netlink::{RouteQuery, RouteSocket};
 use clearstream_schema::{
     plan::Check,
     prefix::Prefix,
@@ -44,7 +44,7 @@ pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, D
     Ok(all.iter().chain(extra).map(check).collect())
 }
 
-/// Asks the kernel where a packet of each kind goes: to every planned
+/// Queries the kernel where a packet of each kind goes: to every planned
 /// destination, and out of every table of ours by the rule that leads there.
 pub fn lookups(wanted: &HostRouting, socket: &mut RouteSocket) -> Vec<Check> {
     let mut checks = Vec::new();
@@ -54,7 +54,7 @@ pub fn lookups(wanted: &HostRouting, socket: &mut RouteSocket) -> Vec<Check> {
             continue;
         }
         if route.table == MAIN_TABLE {
-            let question = Question::to(inside(route.destination));
+            let question = RouteQuery::to(inside(route.destination));
             checks.push(check(format!("packets to {}", question.to), &question, &ways, socket));
             continue;
         }
@@ -71,8 +71,8 @@ pub fn lookups(wanted: &HostRouting, socket: &mut RouteSocket) -> Vec<Check> {
 }
 
 /// A packet that a rule selects; `None` for one that only arrives from outside.
-fn selected(selector: &RuleSelector, route: &RouteEntry) -> Option<(Question, String)> {
-    let mut question = Question::to(inside(route.destination));
+fn selected(selector: &RuleSelector, route: &RouteEntry) -> Option<(RouteQuery, String)> {
+    let mut question = RouteQuery::to(inside(route.destination));
     let mut subject = format!("packets to {}", question.to);
     if selector.inverted || selector.input.is_some() || !selector.other.is_empty() {
         return None;
@@ -124,7 +124,7 @@ fn ways(wanted: &HostRouting, action: &RouteAction) -> Vec<Way> {
     }
 }
 
-fn check(subject: String, question: &Question, ways: &[Way], socket: &mut RouteSocket) -> Check {
+fn check(subject: String, question: &RouteQuery, ways: &[Way], socket: &mut RouteSocket) -> Check {
     let words = |(via, interface): &Way| match (via, interface) {
         (Some(via), Some(interface)) => format!("by {via} on {interface}"),
         (Some(via), None) => format!("by {via}"),

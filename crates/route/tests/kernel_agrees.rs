@@ -6,11 +6,11 @@ use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, process::Command}
 
 use clearstream_route::{
     fabric::{self, Fabric},
-    planner::{
-        Planner,
-        hash::{Buckets, FlowKey, HashKey, choose, multipath_hash, thresholds},
-        lookup::{Lookup, Packet, Verdict},
-    },
+    planner::Planner,
+};
+use clearstream_routing::{
+    lookup::{Lookup, Packet, Verdict},
+    multipath::{Buckets, FlowKey, HashKey, choose, multipath_hash, thresholds},
 };
 use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},

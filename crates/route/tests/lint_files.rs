@@ -7,19 +7,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clearstream_lint::{MuteList, sarif};
+use clearstream_netconfig::{
+    read,
+    routes::{FolderWriter, Format},
+};
 use clearstream_route::{
     fabric::{self, Fabric},
     lint::{self, Subject},
     planner::Planner,
-    read,
-    render::{FolderWriter, Format},
 };
 use clearstream_schema::{
     fabric::{HostRole, ReturnPath},
     routing::RouteAction,
     tune::{Finding, LintReport, Severity},
 };
-use clearstream_tune::{Assumed, MuteList};
+use clearstream_tune::Assumed;
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/configs")
@@ -65,7 +68,7 @@ fn without_notes_of_sysctls(report: &LintReport) -> LintReport {
 /// The rules match gateways' addresses, which no packet of a server carries;
 /// the tables hold the compute network as neighbours in front of gateways that
 /// are in no network of the servers; 10.10.0.12 has two rules and is missing
-/// from the multipath route, the only one that is in force.
+/// from the multipath route, the only one that is in effect.
 const STORAGE: &[(&str, &str, &[u32])] = &[
     ("rule:order:no-priority", "rule-ib1", &[2]),
     ("rule:no-op:shadowed", "rule-ib1", &[3]),
@@ -237,7 +240,7 @@ fn rendered_files_have_no_broken_path() {
             fabric.class_hosts(class).take(most).collect::<Vec<_>>()
         });
         let routings: Vec<_> = few.map(|host| planner.routing(host)).collect();
-        for format in Format::ALL {
+        for format in Format::all() {
             let parent = tempfile::tempdir().unwrap();
             let out = parent.path().join("out");
             let mut writer = FolderWriter::create(&out, format).unwrap();
@@ -263,8 +266,8 @@ fn sarif_names_the_rule_the_host_and_the_line() {
     let mut both = hosts("paper-storage", None);
     both.extend(hosts("paper-compute", None));
     let schema: serde_json::Value =
-        serde_json::from_str(include_str!("../../tune/tests/sarif-2.1.0-required.json")).unwrap();
-    let log = clearstream_tune::sarif(&look(&both, None), "clearstream route lint");
+        serde_json::from_str(include_str!("../../lint/tests/sarif-2.1.0-required.json")).unwrap();
+    let log = sarif(&look(&both, None), "clearstream route lint");
     let errors: Vec<String> = jsonschema::validator_for(&schema)
         .unwrap()
         .iter_errors(&log)

@@ -14,12 +14,11 @@ use std::{
 };
 
 use clearstream_host::HostRoot;
-use clearstream_route::{
-    lint::{self, Subject},
-    read,
-};
+use clearstream_lint::MuteList;
+use clearstream_netconfig::read;
+use clearstream_route::lint::{self, Subject};
 use clearstream_schema::tune::Severity;
-use clearstream_tune::{Assumed, MuteList};
+use clearstream_tune::Assumed;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Servers have so many addresses, so that requests take both gateways: that
@@ -117,12 +116,14 @@ const fn setting(host: &'static str, sysctl: &'static str, id: &'static str) -> 
     Change { host, from: "", to: "", sysctl, id }
 }
 
+/// Rules of nftables of a host.
+const RULES: &str = "rules.nft";
 const NO_ROUTE: &str = "route:routing:no-route";
 const BACK: &str = "route add 10.1.0.0/24 nexthop via 10.2.0.1 dev e0 nexthop via 10.2.0.2 dev e0";
 const TO_SERVERS: &str = "route add 10.2.0.0/24 nexthop via 10.1.0.1 dev e0 nexthop via 10.1.0.2 dev e0";
 const NO_FORWARDING: &str = ":routing:gateway-does-not-forward";
 
-const CHANGES: [Change; 20] = [
+const CHANGES: [Change; 19] = [
     setting("c1", "", ""),
     // Replies from the address of e1 leave by e0.
     setting("s1", "net.ipv4.conf.all.rp_filter = 1\n", "rp_filter:routing:will-drop"),
@@ -148,7 +149,6 @@ const CHANGES: [Change; 20] = [
     change("s1", "", "rule add priority 9 to 10.1.0.12 prohibit\n", "rule:routing:prohibit"),
     change("gw2", "", "route add unreachable 10.2.0.192/26\n", "route:routing:unreachable"),
     change("c1", "via 10.1.0.1 ", "via 10.1.0.12 ", "gateway:routing:wrong-host"),
-    change("c1", "via 10.1.0.1 ", "via 10.1.0.77 ", "gateway:routing:nobody-has-it"),
     change("c1", "10.2.0.0/24 nexthop", "10.2.0.0/24 src 10.1.0.99 nexthop", "route:range:no-such-source"),
     setting("gw1", "net.ipv4.ip_forward = 0\n", NO_FORWARDING),
     setting("gw1", "net.ipv4.conf.e0.forwarding = 0\n", NO_FORWARDING),
@@ -190,6 +190,9 @@ fn applied(folder: &Path) -> String {
         for line in fs::read_to_string(file("sysctl.conf")).unwrap().lines() {
             let _ = writeln!(text, "at {name} sysctl -qw {}", line.replace(" = ", "="));
         }
+        if file(RULES).exists() {
+            let _ = writeln!(text, "at {name} nft -f {}", file(RULES).display());
+        }
     }
     text
 }
@@ -212,7 +215,7 @@ fn pings() -> String {
 
 /// Brings the files into force in namespaces: what pings were lost there, and
 /// the hosts as they then are.
-fn in_force(folder: &Path) -> (String, Vec<Subject>) {
+fn effective(folder: &Path) -> (String, Vec<Subject>) {
     let mut script = format!("{HOSTS}\n{}{}", applied(folder), pings());
     for name in NAMES.into_iter().filter(|name| folder.join(name).is_dir()) {
         let _ = writeln!(script, "echo namespace {name} $PID_{name}");
@@ -266,7 +269,7 @@ fn check(change: &Change) {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), change);
     let of_files = found(&of_files(folder.path()));
-    let (lost, hosts) = in_force(folder.path());
+    let (lost, hosts) = effective(folder.path());
     let live = found(&hosts);
     let what = format!(
         "{} {:?} {:?}: lost:\n{lost}files: {of_files:?}\nlive: {live:?}",
@@ -310,7 +313,57 @@ fn root_nobody_can_talk_from_files_and_live() {
     batch("s1", "address add 10.2.0.201/24 dev e0\n");
     let wanted = ["c1 route:routing:leaves-hosts-out", "s1 route:routing:no-route"];
     assert_eq!(found(&of_files(folder.path())), wanted);
-    let (lost, hosts) = in_force(folder.path());
+    let (lost, hosts) = effective(folder.path());
     assert!(lost.contains("lost c1 10.2.0.201\n"), "{lost}");
     assert_eq!(found(&hosts), wanted);
+}
+
+/// Gateways that masquerade: the server needs no route back. Live, where their
+/// rules are read from the kernel, and from files.
+#[test]
+fn root_behind_masquerade_no_route_back_is_needed() {
+    // Rules for other packets change nothing.
+    for (rule, works) in [
+        ("oifname \"e1\" masquerade", true),
+        ("ip saddr 10.1.0.0/24 counter masquerade", true),
+        ("ip saddr 172.17.0.0/16 oifname != \"docker0\" masquerade", false),
+        ("oifname \"e0\" masquerade", false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &change("s1", BACK, "", ""));
+        for gateway in ["gw1", "gw2"] {
+            let table = format!(
+                "table ip nat {{\n chain post {{\n type nat hook postrouting priority 100;\n {rule}\n }}\n}}\n"
+            );
+            fs::write(folder.path().join(gateway).join(RULES), table).unwrap();
+        }
+        let of_files = found(&of_files(folder.path()));
+        let (lost, hosts) = effective(folder.path());
+        let live = found(&hosts);
+        assert_eq!(lost.is_empty(), works, "{rule}: the kernel: {lost}");
+        let wanted: &[&str] = if works { &[] } else { &["s1 route:routing:no-route"] };
+        assert_eq!(of_files, wanted, "{rule}: files");
+        assert_eq!(live, wanted, "{rule}: live");
+    }
+}
+
+/// A client that takes the servers for neighbours works where a gateway answers
+/// ARP for them.
+#[test]
+fn root_neighbours_by_a_proxy_of_arp() {
+    for (sysctl, works) in [("net.ipv4.conf.e0.proxy_arp = 1\n", true), ("", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), &setting("gw1", sysctl, ""));
+        let (batch, _) = files("c1");
+        let batch = batch.replace(TO_SERVERS, "route add 10.2.0.0/24 dev e0");
+        fs::write(folder.path().join("c1").join("routing.batch"), batch).unwrap();
+        let of_files = found(&of_files(folder.path()));
+        let (lost, hosts) = effective(folder.path());
+        let live = found(&hosts);
+        assert_eq!(lost.is_empty(), works, "the kernel: {lost}");
+        for found in [of_files, live] {
+            let is_its = found.contains(&"c1 route:routing:not-on-the-link".to_owned());
+            assert!(found.is_empty() == works && is_its != works, "{found:?}");
+        }
+    }
 }

@@ -1,9 +1,9 @@
-//! What flows between all pairs of a set of hosts gave.
+//! Results of flows between all pairs of a set of hosts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Metric, Outcome, Unit};
+use crate::outcome::{MetricKind, Outcome, Unit};
 
 /// Name of the format.
 pub const ALL_PAIRS_SCHEMA: &str = "clearstream.all-pairs";
@@ -26,15 +26,24 @@ pub struct PairGoodput {
     pub to: String,
     /// Bits per second that arrived in the receiving program.
     pub goodput_bps: f64,
-    /// Segments sent again; absent when not told.
+    /// Segments retransmitted; absent when not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmit_count: Option<u64>,
-    /// Median smoothed round-trip time; absent when not told.
+    /// Median smoothed round-trip time; absent when not reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ns: Option<u64>,
 }
 
 impl AllPairsSummary {
+    /// Metrics that a trial can have, the headline first: median, slowest and fastest
+    /// pair, and the mean sum of a round.
+    pub const METRICS: [MetricKind; 4] = [
+        MetricKind::higher("pair-goodput", Unit::BitsPerSecond),
+        MetricKind::higher("pair-goodput-min", Unit::BitsPerSecond),
+        MetricKind::higher("pair-goodput-max", Unit::BitsPerSecond),
+        MetricKind::higher("round-goodput", Unit::BitsPerSecond),
+    ];
+
     /// All pairs, the slowest first.
     pub fn by_goodput(&self) -> Vec<&PairGoodput> {
         let mut pairs: Vec<&PairGoodput> = self.rounds.iter().flatten().collect();
@@ -54,13 +63,9 @@ impl AllPairsSummary {
         let middle = (pairs[(pairs.len() - 1) / 2].goodput_bps + pairs[pairs.len() / 2].goodput_bps) / 2.0;
         let sums = self.rounds.iter().map(|round| round.iter().map(|pair| pair.goodput_bps).sum::<f64>());
         let mean = sums.sum::<f64>() / self.rounds.len() as f64;
-        let goodput = |name: &str, value| Metric::higher(name, Unit::BitsPerSecond, value);
-        let outcome = Outcome::of([
-            goodput("pair-goodput", middle),
-            goodput("pair-goodput-min", slowest.goodput_bps),
-            goodput("pair-goodput-max", fastest.goodput_bps),
-            goodput("round-goodput", mean),
-        ]);
+        let values = [middle, slowest.goodput_bps, fastest.goodput_bps, mean];
+        let metrics = Self::METRICS.iter().zip(values).map(|(kind, value)| kind.of(value));
+        let outcome = Outcome::of(metrics);
         let outcome = Outcome { complete: self.complete, ..outcome };
         outcome.with_detail(ALL_PAIRS_SCHEMA, 1, self)
     }

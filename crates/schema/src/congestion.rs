@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where loaded congestion controls are pinned, each under its name; below the
+/// Directory of pinned congestion controls, each under its name; below the
 /// root of the host.
 pub const PIN_DIRECTORY: &str = "sys/fs/bpf/clearstream";
 
@@ -23,12 +23,12 @@ pub const LOADABLE: [Loadable; 1] = [Loadable { algorithm: "htcp", name: "bpf_ht
 /// The congestion controls of a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CongestionControls {
-    /// What new connections of this network namespace get.
+    /// Default for new connections of this network namespace.
     pub default: String,
     /// Registered by the kernel and its modules, or by other programs.
     pub kernel: Vec<String>,
     /// Registered by `clearstream cc load`.
     pub loaded: Vec<String>,
-    /// What `clearstream cc load` can add to them.
+    /// Algorithms that `clearstream cc load` can add.
     pub loadable: Vec<String>,
 }

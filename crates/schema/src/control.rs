@@ -1,4 +1,4 @@
-//! What the calls between a controller and an agent have in common. The messages
+//! Parts common to all calls between a controller and an agent. The messages
 //! are the `control` crate's, the calls those of the engines that serve them.
 
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ pub struct Cookie(pub String);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// The request makes no sense on this host (core offline, unknown congestion control).
+    /// The request is invalid on this host (core offline, unknown congestion control).
     Invalid,
     /// Privilege, kernel feature or program missing.
     Unsupported,
@@ -24,18 +24,18 @@ pub enum FailureKind {
     Forbidden,
     /// Data connection refused, reset or timed out.
     Connection,
-    /// No route to the other host, or nobody at its address.
+    /// No route to the other host, or no host at its address.
     Unreachable,
     /// A fault of the agent.
     Internal,
 }
 
-/// Why a request was not done, for people and for the exit code.
+/// Reason for rejecting a request, for people and for the exit code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// Kind.
     pub kind: FailureKind,
-    /// What, where, what to do.
+    /// Cause, place and suggested correction.
     pub message: String,
 }

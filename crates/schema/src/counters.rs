@@ -1,4 +1,4 @@
-//! What a host counts while a flow runs: per core and per interface.
+//! Counters of a host while a flow runs: per core and per interface.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ pub struct ProcessTime {
     pub pid: u32,
     /// Its name (`comm`).
     pub name: String,
-    /// What it is to the flow.
+    /// Relation to the flow.
     pub kind: ProcessKind,
     /// CPU time, user and system, in steps of a clock tick.
     pub run_ns: u64,
@@ -77,7 +77,7 @@ pub struct ProcessTime {
     pub core: u32,
 }
 
-/// What a process is to the flow that is measured.
+/// Relation of a process to the measured flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProcessKind {
@@ -87,13 +87,13 @@ pub enum ProcessKind {
     PacketProcessing,
     /// A lab's process, which carries the packets of its delay lines.
     PathEmulation,
-    /// A process that gives way to the flow: policy `SCHED_IDLE`, or nice 15 and more.
+    /// A process that yields to the flow: policy `SCHED_IDLE`, or nice 15 and more.
     Background,
     /// Any other process.
     Other,
 }
 
-/// What the CPU quota of a control group withheld over an interval (`cpu.stat`).
+/// CPU time withheld by the quota of a control group over an interval (`cpu.stat`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuThrottling {
     /// Control group that has the quota, from the root of its hierarchy.
@@ -132,7 +132,7 @@ pub struct InterfaceCounters {
 }
 
 impl CpuThrottling {
-    /// What was withheld since `earlier`; all of it when that was another group.
+    /// Difference since `earlier`; all of it when that was another group.
     pub fn since(&self, earlier: Option<&Self>) -> Self {
         let before = earlier.filter(|earlier| earlier.group == self.group);
         let less = |of: fn(&Self) -> u64| of(self).saturating_sub(before.map_or(0, of));
@@ -147,7 +147,7 @@ impl CpuThrottling {
 }
 
 impl HostCounters {
-    /// What happened since `earlier`. A core or interface that appeared in
+    /// Difference since `earlier`. A core or interface that appeared in
     /// between counts from zero; one that vanished is left out.
     pub fn since(&self, earlier: &Self) -> Self {
         let cores = self
@@ -185,7 +185,7 @@ macro_rules! difference {
 }
 
 impl CoreCounters {
-    /// What happened since `before` on the same core.
+    /// Difference since `before` on the same core.
     pub fn since(&self, before: &Self) -> Self {
         difference!(self, before, { core }, {
             user_ns, system_ns, softirq_ns, irq_ns, idle_ns, steal_ns, net_rx_count, interrupt_count,
@@ -195,7 +195,7 @@ impl CoreCounters {
 }
 
 impl InterfaceCounters {
-    /// What happened since `before` on the same interface.
+    /// Difference since `before` on the same interface.
     pub fn since(&self, before: &Self) -> Self {
         difference!(self, before, { name }, {
             receive_bytes, receive_packet_count, receive_error_count, receive_drop_count,

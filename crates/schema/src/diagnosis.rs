@@ -1,7 +1,7 @@
-//! What limits a path: the document of `clearstream diagnose`.
+//! Diagnosis of what limits a path: the document of `clearstream diagnose`.
 //!
 //! A [`Diagnosis`] names causes as typed facts, not as prose: the sentence for
-//! people stands beside them, and [`Remedy`] says in the same terms what would
+//! people stands beside them, and [`Remedy`] states in the same terms what would
 //! change, so that another program can act on it.
 
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ pub use cause::{BufferLimit, Cause, LossModel, ProcessShare, SharedBy};
 /// Name of the format.
 pub const DIAGNOSIS_SCHEMA: &str = "clearstream.diagnosis";
 
-/// What limits a flow, and what would change it.
+/// Limits of a flow and their remedies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Diagnosis {
     /// [`DIAGNOSIS_SCHEMA`].
@@ -27,44 +27,44 @@ pub struct Diagnosis {
     pub sender_name: String,
     /// Name of the host that receives.
     pub receiver_name: String,
-    /// Which end sends.
+    /// The sending end.
     pub sender: End,
-    /// The flow that was diagnosed, as asked for.
+    /// The flow that was diagnosed, as requested.
     pub flow: FlowConfig,
     /// Goodput of it, all its flows together.
     pub observed_bps: f64,
     /// Lowest round-trip time seen by probe or flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_rtt_ns: Option<u64>,
-    /// What limits most.
+    /// The primary limit.
     pub primary: Verdict,
-    /// What else was found, the heavier first.
+    /// Secondary limits, the heavier first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secondary: Vec<Finding>,
     /// Predicted ceiling of every stage between the two applications, in
-    /// their order on the way.
+    /// their order along the path.
     pub stages: Vec<Stage>,
     /// Ceiling of the next-lowest stage: what fixing the primary limit can
     /// give at most. Absent when no other ceiling is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain_bound_bps: Option<f64>,
-    /// What the flow may reach without its limit, as a range; absent when
+    /// Goodput predicted without the limit, as a range; absent when
     /// neither end of it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain: Option<GainRange>,
-    /// What to try, the most informative first.
+    /// Remedies, the most informative first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub suggestions: Vec<Suggestion>,
-    /// Flows run beside the one diagnosed, and what they gave.
+    /// Flows run in addition to the one diagnosed, and their results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub experiments: Vec<ExperimentResult>,
-    /// What could not be gathered, and what to know about the figures.
+    /// Facts that could not be gathered, and caveats of the results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
 
 impl Diagnosis {
-    /// What limits the flow, in one sentence.
+    /// The limit of the flow, in one sentence.
     pub fn sentence(&self) -> String {
         match &self.primary {
             Verdict::Found(finding) => finding.sentence.clone(),
@@ -73,13 +73,13 @@ impl Diagnosis {
     }
 }
 
-/// What a flow may reach when its primary limit is removed.
+/// Goodput predicted when the primary limit is removed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GainRange {
-    /// What an experiment of this run reached, less the scatter of a short flow.
+    /// Goodput of an experiment of this run, less the scatter of a short flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_least: Option<GainBound>,
-    /// What the rate of line, card or lab, or the next arithmetic limit, allows.
+    /// Allowed by the rate of line, card or lab, or by the next arithmetic limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_most: Option<GainBound>,
 }
@@ -113,15 +113,15 @@ pub enum Role {
     Receiver,
 }
 
-/// The answer to "what limits this".
+/// Conclusion about what limits the path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// This.
     Found(Finding),
-    /// The evidence does not tell; this one experiment would.
+    /// The evidence is inconclusive; this experiment would decide.
     Unknown {
-        /// Why it does not tell, one sentence.
+        /// Reason, one sentence.
         because: String,
         /// The most informative experiment.
         experiment: Box<Experiment>,
@@ -138,7 +138,7 @@ pub struct Finding {
     /// True when something can be set right; false for a path that is used to
     /// its capacity.
     pub fault: bool,
-    /// What it rests on.
+    /// Evidence.
     pub evidence: Vec<EvidenceItem>,
     /// Changes that would remove it, the best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -148,7 +148,7 @@ pub struct Finding {
 /// A number and where it was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EvidenceItem {
-    /// What the number says, one line with the number.
+    /// Meaning of the number, one line with the number.
     pub statement: String,
     /// The sample it rests on: `flow 0, intervals 10 to 49 of the first test:
     /// median of tcpi_snd_cwnd`, `server: sysctl net.ipv4.tcp_rmem`.
@@ -198,9 +198,9 @@ pub enum Remedy {
         /// Bytes.
         mtu_bytes: u32,
     },
-    /// Something no program can do here: a slot, a cable, another path.
+    /// A step that no program can take here: a slot, a cable, another path.
     Physical {
-        /// What, one sentence.
+        /// The step, one sentence.
         what: String,
     },
 }
@@ -208,9 +208,9 @@ pub enum Remedy {
 /// A stage between the two applications.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stage {
-    /// Which.
+    /// Stage.
     pub name: StageName,
-    /// What it can carry as goodput of the flows diagnosed; absent when nothing tells.
+    /// Achievable goodput of the flows diagnosed; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling_bps: Option<f64>,
     /// True when the flow shows at least this much, and more may be possible.
@@ -219,11 +219,11 @@ pub struct Stage {
     /// True for the stage that limits.
     #[serde(default)]
     pub limiting: bool,
-    /// Where the ceiling comes from, with the arithmetic.
+    /// Source of the ceiling, with the arithmetic.
     pub basis: String,
 }
 
-/// Stages in their order on the way.
+/// Stages in their order along the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StageName {
@@ -241,7 +241,7 @@ pub enum StageName {
     SenderPcie,
     /// The slower of both line rates.
     Nic,
-    /// What lies between.
+    /// The path between the hosts.
     Path,
     /// The receiver's window.
     ReceiverWindow,
@@ -257,33 +257,38 @@ pub enum StageName {
     ReceiverApplication,
 }
 
-/// A flow that would tell or has told.
+/// A flow that decides, or decided, between causes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Experiment {
-    /// What it varies.
+    /// The varied parameter.
     pub kind: ExperimentKind,
-    /// What it is, and what each outcome would mean.
+    /// Hypothesis, and the meaning of each outcome.
     pub question: String,
     /// The flow to run.
     pub flow: FlowConfig,
 }
 
-/// What an experiment varies.
+/// Parameter that an experiment varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExperimentKind {
-    /// The flow as asked for.
-    AsAsked,
-    /// The same again, longer.
+    /// The flow as requested.
+    #[serde(rename = "as-asked")]
+    AsRequested,
+    /// The same flow, longer.
     Longer,
-    /// Several flows: a limit of each flow, or one that they share?
+    /// Several flows: separates a limit per flow from a common one.
     SeveralFlows,
-    /// The other way.
+    /// The opposite direction.
     Reverse,
     /// Without an explicit window or buffer.
     WithoutWindow,
     /// Without pacing.
     WithoutPacing,
+    /// Paced above the measured rate: tests whether losses are those of bursts.
+    Paced,
+    /// With a larger buffer than the kernel's limits allow, set by a socket option.
+    LargerBuffer,
     /// Without pauses of the programs.
     WithoutPauses,
     /// The reader on another core.
@@ -292,14 +297,15 @@ pub enum ExperimentKind {
     OtherSenderCore,
     /// Another congestion control.
     OtherCongestionControl,
-    /// The same flow again: does the machine give the same twice?
-    Again,
+    /// The same flow repeated: tests whether the machine is repeatable.
+    #[serde(rename = "again")]
+    Repeat,
 }
 
-/// What an experiment gave.
+/// Result of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ExperimentResult {
-    /// What it varied.
+    /// The varied parameter.
     pub kind: ExperimentKind,
     /// Direction of its data.
     pub direction: Direction,
@@ -307,14 +313,14 @@ pub struct ExperimentResult {
     pub flow_count: u32,
     /// Goodput.
     pub goodput_bps: f64,
-    /// What follows from it, one sentence.
+    /// Conclusion, one sentence.
     pub conclusion: String,
 }
 
-/// Something to try.
+/// A suggested remedy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Suggestion {
-    /// What to do, with the concrete setting, one sentence.
+    /// The change, with the concrete setting, one sentence.
     pub sentence: String,
     /// A command line that does it or shows it, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -14,14 +14,14 @@ pub const EVENT_SCHEMA: &str = "clearstream.event";
 pub const ERROR_SCHEMA: &str = "clearstream.error";
 
 /// One line of `--json-stream`. `R` is the verb's document, whose own `schema`
-/// and `version` say what it is.
+/// and `version` identify it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event<R = Value> {
     /// [`EVENT_SCHEMA`].
     pub schema: String,
     /// 1.
     pub version: u32,
-    /// When it was reported, RFC 3339 in UTC.
+    /// Time of the report, RFC 3339 in UTC.
     pub time: String,
     /// Name of the host that reports it.
     pub host: String,
@@ -30,23 +30,23 @@ pub struct Event<R = Value> {
     /// Trial of a study, from 0 as in its record; absent outside of trials.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<u32>,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub kind: EventKind<R>,
 }
 
-/// What happened: the keys `kind` and `payload`.
+/// Kind and payload of an event: the keys `kind` and `payload`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", content = "payload", rename_all = "kebab-case")]
 pub enum EventKind<R = Value> {
-    /// Something began, ended, or is in another state.
+    /// A state began, ended or changed.
     State(State),
-    /// How far the work is.
+    /// Progress.
     Progress(Progress),
     /// Part of a measurement, as the workload has it: the same document as a
     /// line of the record's samples.
     Interval(Value),
-    /// What to know before a number is believed.
+    /// A caveat for the interpretation of the results.
     Notice(Notice),
     /// A conclusion.
     Finding(Finding),
@@ -68,12 +68,12 @@ pub struct State {
     pub detail: Option<Value>,
 }
 
-/// How far the work is.
+/// Progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Progress {
-    /// What is being done, for people.
+    /// Current step, for people.
     pub step: String,
-    /// Time until everything is done, as it looks now.
+    /// Estimated time until everything is done.
     pub left_ns: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct Change {
     pub detail: Option<Value>,
 }
 
-/// Why a command ended without its document.
+/// Error that ended a command without its document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDocument {
     /// [`ERROR_SCHEMA`].

@@ -1,11 +1,11 @@
-//! How the command ends: one number for each thing that can happen, so that
+//! Exit codes of the command: one number for each outcome, so that
 //! scripts need not read messages.
 
 /// Exit code of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Everything asked for was done.
+    /// Success: all requested work was done.
     Success = 0,
     /// A fault of ClearStream itself; please report it.
     Internal = 1,
@@ -13,11 +13,11 @@ pub enum ExitCode {
     Usage = 2,
     /// A host could not be found, reached or started on.
     Unreachable = 3,
-    /// The other end refused: pairing, version, busy, address in use.
+    /// The peer refused: pairing, version, busy, address in use.
     Refused = 4,
     /// A privilege, kernel feature or program that is needed is missing.
     Unsupported = 5,
-    /// The other end died or went silent; samples taken so far are kept.
+    /// The peer died or went silent; samples taken so far are kept.
     PeerLost = 6,
     /// A file could not be read or written (disk full included).
     File = 7,

@@ -30,13 +30,13 @@ pub struct FabricFile {
     /// Classes of hosts, gateways too.
     #[serde(rename = "class")]
     pub classes: Vec<HostClass>,
-    /// Which networks are to reach each other, and how.
+    /// Routes between networks.
     #[serde(rename = "route")]
     pub routes: Vec<FabricRoute>,
     /// Numbers that the plan may take on each host.
     #[serde(default)]
     pub numbers: OwnedNumbers,
-    /// How `route watch` decides that a gateway is dead.
+    /// Settings of `route watch`: how failed gateways are detected.
     #[serde(default)]
     pub watch: WatchSettings,
     /// The path that the tuning of classes is for.
@@ -69,7 +69,7 @@ pub struct FabricNetwork {
     pub name: String,
     /// Its prefixes, IPv4, IPv6 or both: `["10.100.0.0/16", "fd64::/64"]`.
     pub prefixes: Vec<Prefix>,
-    /// What carries it.
+    /// Link type.
     #[serde(default)]
     pub kind: NetworkKind,
     /// IPoIB mode; for `kind = "infiniband"` only.
@@ -80,16 +80,16 @@ pub struct FabricNetwork {
     pub mtu: Option<u32>,
 }
 
-/// What carries a network.
+/// Link type of a network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkKind {
-    /// Frames carry an Ethernet source address, by which a server can tell gateways apart.
+    /// Frames carry an Ethernet source address, by which a server can distinguish gateways.
     #[default]
     Ethernet,
     /// IP over InfiniBand: no Ethernet source address to match.
     Infiniband,
-    /// Another one (Aries, tunnels); nothing is assumed of its link addresses.
+    /// Any other (Aries, tunnels); nothing is assumed of its link addresses.
     Other,
 }
 
@@ -109,7 +109,7 @@ pub enum InfinibandMode {
 pub struct HostClass {
     /// Name, unique in the file.
     pub name: String,
-    /// What they are for.
+    /// Role.
     pub role: HostRole,
     /// Host names; brackets count up: `compute-[0001-4096]`, `sn[1-6]`, `sn[1-3,7]`,
     /// `r[1-4]n[01-16]`, where the last bracket counts fastest.
@@ -117,7 +117,7 @@ pub struct HostClass {
     /// Their interfaces in the fabric: one for end hosts, two or more for gateways.
     #[serde(rename = "link")]
     pub links: Vec<ClassLink>,
-    /// Share of a gateway's flows relative to the others, 1 to 256. Gateways only.
+    /// Fraction of a gateway's flows relative to the others, 1 to 256. Gateways only.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub weight: u16,
     /// The gateways keep connection state (firewall, NAT) and need to see both
@@ -133,8 +133,8 @@ pub struct HostClass {
     /// Sysctls of their own, by dotted name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
-    /// Oldest kernel among them, as `uname -r` says it: nothing newer is planned
-    /// for. A kernel with all that is known here when absent.
+    /// Oldest kernel among them, as `uname -r` prints it: no newer feature is planned
+    /// for. Absent: all features known here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
 }
@@ -143,12 +143,12 @@ fn one() -> u16 {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requests a reference")]
 fn is_one(weight: &u16) -> bool {
     *weight == 1
 }
 
-/// What hosts of a class are for.
+/// Role of the hosts of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostRole {
@@ -188,7 +188,7 @@ pub struct ClassLink {
     pub link_addresses: Vec<String>,
 }
 
-/// How reverse paths are checked (`rp_filter`, ip-sysctl).
+/// Reverse path filter (`rp_filter`, ip-sysctl).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReversePathFilter {
@@ -208,13 +208,13 @@ pub struct FabricRoute {
     pub between: [String; 2],
     /// Classes of gateways that carry it, in the order of the next hops.
     pub via: Vec<String>,
-    /// How replies find the gateway that the request came by.
+    /// Return path: how replies reach the gateway that the request came by.
     #[serde(default)]
     pub return_path: ReturnPath,
-    /// How several next hops are written into the kernel.
+    /// Form in which several next hops are written into the kernel.
     #[serde(default)]
     pub multipath: Multipath,
-    /// What is hashed to choose a gateway.
+    /// Fields that are hashed to choose a gateway.
     #[serde(default)]
     pub hash_policy: HashPolicy,
     /// Seed of the hash (`fib_multipath_hash_seed`), for equal-seed return paths.
@@ -222,11 +222,11 @@ pub struct FabricRoute {
     pub hash_seed: Option<u32>,
 }
 
-/// How replies find the gateway that the request came by.
+/// Return path: how replies reach the gateway that the request came by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReturnPath {
-    /// The planner chooses and says why.
+    /// Chosen by the planner, with the reason in the plan.
     #[default]
     Auto,
     /// Multipath on both sides: about (n-1)/n of the flows return by another gateway.
@@ -240,7 +240,7 @@ pub enum ReturnPath {
     EqualSeed,
 }
 
-/// How several next hops are written into the kernel.
+/// Form in which several next hops are written into the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Multipath {
@@ -255,7 +255,7 @@ pub enum Multipath {
     Classic,
 }
 
-/// What is hashed to choose a next hop (`fib_multipath_hash_policy`, ip-sysctl).
+/// Fields that are hashed to choose a next hop (`fib_multipath_hash_policy`, ip-sysctl).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HashPolicy {
@@ -280,7 +280,7 @@ pub struct OwnedNumbers {
     pub first_nexthop: u32,
     /// First connection mark; one per gateway follows.
     pub first_mark: u32,
-    /// Protocol number of the routes (`ip route ... proto 117`), by which they are told from others.
+    /// Protocol number of the routes (`ip route ... proto 117`), by which they are distinguished from others.
     pub protocol: u8,
     /// Buckets of a resilient group; when absent as many as give every gateway the
     /// share of its weight, 120 or more, and twenty for each gateway or more.
@@ -310,28 +310,28 @@ impl Default for OwnedNumbers {
     }
 }
 
-/// How `route watch` probes and decides.
+/// Probing and decision settings of `route watch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct WatchSettings {
-    /// Time between rounds; a round probes one far host through every gateway.
+    /// Time between rounds; a round probes one remote host through every gateway.
     /// Large fabrics probe less often, see `probe-limit`.
     pub interval: TimeSpan,
-    /// Time within which an answer must come.
+    /// Timeout of a probe.
     pub timeout: TimeSpan,
-    /// Consecutive rounds failed after which a gateway is taken out.
+    /// Consecutive failed rounds after which a gateway is withdrawn.
     pub down_count: u32,
-    /// Consecutive rounds answered after which it is put back; doubled for each
-    /// time that it failed lately.
+    /// Consecutive successful rounds after which it is restored; doubled for each
+    /// recent failure (flap damping).
     pub up_count: u32,
-    /// Far hosts that are probed in turn, so that a dead one condemns nobody.
+    /// Remote hosts that are probed in turn, so that one dead host does not withdraw a gateway.
     pub target_count: u32,
-    /// Share of the probes, in percent, that a gateway may lose; one that loses
+    /// Percentage of the probes that a gateway may lose; one that loses
     /// more of the last `loss-window` is withdrawn. 0 for no limit.
     pub loss_percent: u32,
     /// Probes over which the loss is judged.
     pub loss_window: u32,
-    /// Port on which the watches of all hosts probe and answer each other, by UDP
+    /// Port on which the watches of all hosts probe each other, by UDP
     /// and by TCP in turn.
     pub port: u16,
     /// Probes per second through one gateway, and to one host, that all hosts of

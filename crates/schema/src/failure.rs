@@ -1,4 +1,4 @@
-//! What kind of failure an error of the system is: decided in one place, so
+//! Classification of system errors into failures: decided in one place, so
 //! that the same error ends with the same exit code wherever it occurs.
 
 use std::io;
@@ -47,7 +47,7 @@ impl FailureKind {
     }
 }
 
-/// What to do about a data port that does not answer; `protocol` is `TCP`, `UDP` or both.
+/// Advice for a data port that cannot be reached; `protocol` is `TCP`, `UDP` or both.
 pub fn firewall_advice(protocol: &str) -> String {
     format!(
         "a firewall may block the port: open one for {protocol} on the host that listens and name it with --port"

@@ -1,7 +1,8 @@
-//! Bulk goodput: what can be asked for, and what one test returns.
+//! Bulk goodput: what can be requested, and what one test returns.
 
 mod direction;
 mod facts;
+mod outcome;
 
 use std::net::IpAddr;
 
@@ -27,7 +28,7 @@ pub enum Protocol {
     Mptcp,
 }
 
-/// Which way data goes, seen from the side that was named first (the client).
+/// Direction of the data, seen from the side that is named first (the client).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -37,11 +38,11 @@ pub enum Direction {
     Forward,
     /// Server to client.
     Reverse,
-    /// Both at once, each flow both ways.
+    /// Both at once, each flow in both directions.
     Both,
 }
 
-/// How bytes are handed to the kernel.
+/// System call that sends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -59,7 +60,7 @@ pub enum SendMethod {
     IoUring,
 }
 
-/// How bytes are taken from the kernel.
+/// System call that receives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -76,7 +77,7 @@ pub enum ReceiveMethod {
     IoUring,
 }
 
-/// A flow test as asked for. Keys, options and their defaults are these lines.
+/// A flow test as requested. Keys, options and their defaults are these lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -84,13 +85,13 @@ pub struct FlowConfig {
     /// Transport protocol
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = FlowConfig::default().protocol))]
     pub protocol: Protocol,
-    /// Which way data goes: forward is from here to there
+    /// Direction of the data: forward is from client to server
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = FlowConfig::default().direction))]
     pub direction: Direction,
     /// Number of flows, each with a thread of its own at both ends
     #[cfg_attr(feature = "cli", arg(long, short = 'P', value_name = "COUNT", default_value_t = FlowConfig::default().flows))]
     pub flows: u32,
-    /// How long to measure, after the warm-up
+    /// Time to measure, after the warm-up
     #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = FlowConfig::default().duration))]
     pub duration: TimeSpan,
     /// Send this much per flow instead of measuring for a time
@@ -107,10 +108,10 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'l', value_name = "BYTES"))]
     pub transfer: Option<ByteCount>,
-    /// How bytes are handed to the kernel
+    /// System call that sends
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = FlowConfig::default().method))]
     pub method: SendMethod,
-    /// How bytes are taken from the kernel
+    /// System call that receives
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = FlowConfig::default().receive))]
     pub receive: ReceiveMethod,
     /// TCP window: socket buffer of both ends (`SO_SNDBUF`, `SO_RCVBUF`) and the most that is advertised (`TCP_WINDOW_CLAMP`) (default: autotuned)
@@ -192,7 +193,7 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
     pub datagram: Option<ByteCount>,
-    /// How many of the flows (the last ones) send in bursts, as message-passing programs do
+    /// Number of the flows (the last ones) that send in bursts, as message-passing programs do
     #[cfg_attr(feature = "cli", arg(long, value_name = "COUNT", default_value_t = FlowConfig::default().burst_flows))]
     pub burst_flows: u32,
     /// A bursty flow sends for this long
@@ -259,7 +260,7 @@ impl Default for FlowConfig {
 pub struct FlowOptionError {
     /// The key as written.
     pub key: String,
-    /// What is wrong with it.
+    /// Reason.
     #[source]
     pub source: serde_json::Error,
 }
@@ -273,7 +274,7 @@ impl FlowConfig {
         self.transfer.unwrap_or(TRANSFER_DEFAULT)
     }
 
-    /// Source port of a flow at the client, where one is asked for.
+    /// Source port of a flow at the client, where one is requested.
     pub fn source_port_of(&self, flow: u32) -> Option<u16> {
         if let Some(ports) = &self.source_ports {
             return ports.get(flow as usize).copied();

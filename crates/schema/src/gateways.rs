@@ -1,5 +1,5 @@
 //! The gateways experiment of a study: request/response flows through the
-//! gateways of a lab, one of which fails. What can be asked for and what comes
+//! gateways of a lab, one of which fails. What can be requested and what comes
 //! back.
 
 use std::net::SocketAddr;
@@ -12,13 +12,22 @@ use crate::{
     fabric::ReturnPath,
     flow::Notice,
     lab::LabFault,
-    outcome::{Metric, Outcome, Unit},
+    outcome::{MetricKind, Outcome, Unit},
 };
 
 /// Name of the document that [`GatewaySummary`] is.
 pub const GATEWAYS_SCHEMA: &str = "clearstream.gateways";
 
-/// How a gateway fails.
+const RESPONSE_RATE: MetricKind = MetricKind::higher("answer-rate", Unit::PerSecond);
+const ROUND_TRIP: MetricKind = MetricKind::lower("round-trip-p50", Unit::Nanoseconds);
+const OTHER_RETURN: MetricKind = MetricKind::lower("other-return", Unit::Ratio);
+const UNANSWERED: MetricKind = MetricKind::lower("unanswered-flows", Unit::Count);
+const GAP_MAX: MetricKind = MetricKind::lower("gap-max", Unit::Nanoseconds);
+const GAP_MEDIAN: MetricKind = MetricKind::lower("gap-p50", Unit::Nanoseconds);
+const STUCK: MetricKind = MetricKind::lower("stuck-flows", Unit::Count);
+const RECOVERY: MetricKind = MetricKind::lower("recovery", Unit::Nanoseconds);
+
+/// Fault of a gateway.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GatewayFailure {
@@ -27,14 +36,14 @@ pub enum GatewayFailure {
     None,
     /// Dead: both its links pass nothing behind the switches, carriers stay.
     Silent,
-    /// It answers for itself (ARP, ping) and forwards nothing.
+    /// Responds for itself (ARP, ping) and forwards nothing.
     NotForwarding,
     /// Its interface on the servers' side loses its carrier; on the clients'
     /// side nothing is to be seen.
     OneSide,
 }
 
-/// An experiment with gateways as asked for.
+/// An experiment with gateways as requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GatewayConfig {
@@ -48,9 +57,9 @@ pub struct GatewayConfig {
     pub servers: u32,
     /// Time between the requests of a flow.
     pub interval: TimeSpan,
-    /// How a gateway fails.
+    /// Fault of a gateway.
     pub failure: GatewayFailure,
-    /// Which one; that in the middle when absent.
+    /// Gateway; the middle one when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
     /// Time before the failure, and the whole of an experiment without one.
@@ -62,7 +71,7 @@ pub struct GatewayConfig {
     /// Weights of the gateways, in their order; those of the fabric when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<u16>,
-    /// How replies return; as the fabric says when absent.
+    /// Return path of replies; the fabric's when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub return_path: Option<ReturnPath>,
 }
@@ -87,6 +96,15 @@ impl Default for GatewayConfig {
 }
 
 impl GatewayConfig {
+    /// Metrics that a trial of this configuration can have, the headline first.
+    pub fn metrics(&self) -> Vec<MetricKind> {
+        let mut kinds = vec![RESPONSE_RATE, ROUND_TRIP, OTHER_RETURN, UNANSWERED];
+        if self.failure != GatewayFailure::None {
+            kinds.extend([GAP_MAX, GAP_MEDIAN, STUCK, RECOVERY]);
+        }
+        kinds
+    }
+
     /// Time that it measures.
     pub fn time(&self) -> TimeSpan {
         let after = if self.failure == GatewayFailure::None { 0 } else { self.duration.0 };
@@ -94,44 +112,44 @@ impl GatewayConfig {
     }
 }
 
-/// What came out of it. Times are from the first request on.
+/// Results. Times are relative to the first request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewaySummary {
     /// [`GATEWAYS_SCHEMA`].
     pub schema: String,
     /// 1.
     pub version: u32,
-    /// As asked for.
+    /// As requested.
     pub config: GatewayConfig,
     /// In the fabric's order.
     pub gateways: Vec<GatewayShare>,
-    /// Flows that were answered before the failure.
+    /// Flows that got responses before the failure.
     pub flow_count: u64,
-    /// Flows that could not be opened, or were not answered before the failure.
+    /// Flows that could not be opened, or got no response before the failure.
     pub unanswered_count: u64,
-    /// Of those answered: returned by another gateway than they came by.
+    /// Of the flows with responses: returned by another gateway than they came by.
     pub other_return_count: u64,
-    /// Answers per second before the failure.
+    /// Responses per second before the failure.
     pub answers_per_second: f64,
-    /// Median time from request to answer before the failure.
+    /// Median time from request to response before the failure.
     pub round_trip_p50_ns: u64,
-    /// Longest time without an answer of any flow before the failure: what this
-    /// machine does to a flow while nothing fails.
+    /// Longest gap between responses of any flow before the failure: the machine's
+    /// own effect on a flow, without a fault.
     pub quiet_max_ns: u64,
-    /// Share of the answers expected by weight against those counted: chi-square
+    /// Chi-square test of the responses against the weights: the
     /// probability of a difference at least as large by chance, forward.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_probability_ratio: Option<f64>,
-    /// What the failure did; absent without one.
+    /// Effect of the failure; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureEffect>,
-    /// Answers of all flows in each step of time.
+    /// Responses of all flows in each time step.
     pub series: Vec<u32>,
     /// Length of a step.
     pub step_ns: u64,
     /// Each flow.
     pub flows: Vec<GatewayFlow>,
-    /// Things to know.
+    /// Caveats of the results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
@@ -142,53 +160,51 @@ impl GatewaySummary {
     /// # Errors
     /// It cannot be written as JSON.
     pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
-        let count = |name, value: u64| Metric::lower(name, Unit::Count, value as f64);
-        let time = |name, value: u64| Metric::lower(name, Unit::Nanoseconds, value as f64);
         let returns = self.other_return_count as f64 / (self.flow_count.max(1)) as f64;
         let mut metrics = vec![
-            Metric::higher("answer-rate", Unit::PerSecond, self.answers_per_second),
-            time("round-trip-p50", self.round_trip_p50_ns),
-            Metric::lower("other-return", Unit::Ratio, returns),
-            count("unanswered-flows", self.unanswered_count),
+            RESPONSE_RATE.of(self.answers_per_second),
+            ROUND_TRIP.of(self.round_trip_p50_ns as f64),
+            OTHER_RETURN.of(returns),
+            UNANSWERED.of(self.unanswered_count as f64),
         ];
         if let Some(effect) = &self.failure {
-            metrics.extend(effect.gap_max_ns.map(|gap| time("gap-max", gap)));
-            metrics.extend(effect.gap_p50_ns.map(|gap| time("gap-p50", gap)));
-            metrics.push(count("stuck-flows", effect.stuck_count));
-            metrics.extend(effect.full_rate_ns.map(|until| time("recovery", until)));
+            metrics.extend(effect.gap_max_ns.map(|ns| GAP_MAX.of(ns as f64)));
+            metrics.extend(effect.gap_p50_ns.map(|ns| GAP_MEDIAN.of(ns as f64)));
+            metrics.push(STUCK.of(effect.stuck_count as f64));
+            metrics.extend(effect.full_rate_ns.map(|ns| RECOVERY.of(ns as f64)));
         }
         let outcome = Outcome { notices: self.notices.clone(), ..Outcome::of(metrics) };
         outcome.with_detail(GATEWAYS_SCHEMA, 1, self)
     }
 }
 
-/// What a gateway carried before the failure.
+/// Load of a gateway before the failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayShare {
     /// Name.
     pub name: String,
-    /// Share asked for, relative to the others.
+    /// Share requested, relative to the others.
     pub weight: u16,
     /// Flows whose requests it forwarded.
     pub forward_count: u64,
-    /// Flows whose answers it forwarded.
+    /// Flows whose responses it forwarded.
     pub reply_count: u64,
 }
 
-/// What the failure did.
+/// Effect of the failure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FailureEffect {
     /// Gateway that failed.
     pub gateway: String,
-    /// What was broken.
+    /// The injected fault.
     pub fault: LabFault,
-    /// When it was asked for; it was in force milliseconds later.
+    /// Time of its request; it was effective milliseconds later.
     pub at_ns: u64,
     /// Flows that used the gateway in either direction.
     pub hit_count: u64,
-    /// Of those: without an answer at the end.
+    /// Of those: without responses at the end.
     pub stuck_count: u64,
-    /// Of those that came back: median of the longest time without an answer.
+    /// Of those that recovered: median of the longest gap between responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap_p50_ns: Option<u64>,
     /// Longest.
@@ -196,12 +212,12 @@ pub struct FailureEffect {
     pub gap_max_ns: Option<u64>,
     /// Flows that did not use the gateway.
     pub spared_count: u64,
-    /// Of those: without an answer at the end.
+    /// Of those: without responses at the end.
     pub spared_stuck_count: u64,
-    /// Of those: longest time without an answer after the failure.
+    /// Of those: longest gap between responses after the failure.
     pub spared_gap_max_ns: u64,
-    /// Time from the failure until as many answers came as before, and went on
-    /// coming; absent when that was not seen.
+    /// Time from the failure until the response rate of before is reached and
+    /// sustained; absent when it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_rate_ns: Option<u64>,
 }
@@ -209,24 +225,24 @@ pub struct FailureEffect {
 /// One flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayFlow {
-    /// Host that asks.
+    /// Host that sends requests.
     pub client: String,
     /// Its address and port.
     pub from: SocketAddr,
-    /// Host that answers.
+    /// Host that sends responses.
     pub server: String,
     /// Its address and port.
     pub to: SocketAddr,
     /// Gateway of the requests before the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward: Option<String>,
-    /// Gateway of the answers before the failure.
+    /// Gateway of the responses before the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<String>,
-    /// Answers in all.
+    /// Responses in all.
     pub answer_count: u64,
-    /// Longest time without an answer after the failure, that at the end included.
+    /// Longest gap between responses after the failure, that at the end included.
     pub gap_ns: u64,
-    /// It was without an answer at the end for longer than it ever was before.
+    /// Without responses at the end, for longer than any gap before the failure.
     pub stuck: bool,
 }

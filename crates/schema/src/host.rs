@@ -26,6 +26,10 @@ pub struct HostReport {
     pub packages: Vec<Package>,
     /// Groups of cores that share a last-level cache.
     pub llc_groups: Vec<LlcGroup>,
+    /// Private second-level cache of a core, the smallest of the cores read;
+    /// absent where the kernel does not describe it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub l2_cache_bytes: Option<u64>,
     /// Processing units (logical CPUs), ascending, offline ones included.
     pub processing_units: Vec<ProcessingUnit>,
     /// PCI devices that matter here: NICs, NVMe, and the bridges above them.
@@ -46,11 +50,11 @@ pub struct HostReport {
 /// A part that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MissingPart {
-    /// What: `numa node 3`, `nic eth2 rings`.
+    /// Subject: `numa node 3`, `nic eth2 rings`.
     pub part: String,
-    /// Where: path below the root, or the kernel interface.
+    /// Source: path below the root, or the kernel interface.
     pub source: String,
-    /// Why.
+    /// Cause.
     pub reason: String,
 }
 
@@ -139,7 +143,7 @@ pub struct PcieCeiling {
     pub optimistic_bps: f64,
     /// After TLP headers, acknowledgements, flow control and skip sets at the specification's limits.
     pub conservative_bps: f64,
-    /// The arithmetic in words.
+    /// The arithmetic as text.
     pub arithmetic: String,
 }
 
@@ -157,7 +161,7 @@ pub struct PciDevice {
     /// Driver bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
-    /// NUMA node; absent when the firmware does not tell (-1).
+    /// NUMA node; absent when the firmware reports none (-1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
     /// Cores local to it (`local_cpulist`).
@@ -171,7 +175,7 @@ pub struct PciDevice {
     /// Link at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_max: Option<PcieLink>,
-    /// What the trained link can carry.
+    /// Bandwidth of the trained link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<PcieCeiling>,
     /// Largest read request the device may send (Device Control bits 14:12).
@@ -182,7 +186,7 @@ pub struct PciDevice {
 /// Rings, channels or similar: set now and at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NowAndMax {
-    /// In force.
+    /// In effect.
     pub now_count: u32,
     /// Device maximum.
     pub max_count: u32,
@@ -201,7 +205,7 @@ pub struct Rss {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indirection: Vec<u32>,
     /// Transform of the input: `symmetric-xor`, `symmetric-or-xor`; absent for
-    /// none, and where the kernel is too old to tell (before 6.8).
+    /// none, and where the kernel does not report it (before 6.8).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_transform: Option<String>,
     /// Receive queues that packets can be hashed to (`ETHTOOL_GRXRINGS`).
@@ -234,7 +238,7 @@ pub struct DriverInformation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum CoalescingValue {
-    /// Microseconds, frames or packets/s, as the name says.
+    /// Microseconds, frames or packets/s, as the name states.
     Number(u32),
     /// On or off.
     Switch(bool),
@@ -315,6 +319,10 @@ pub struct Nic {
     /// `SO_INCOMING_NAPI_ID` names it (Linux 6.8).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub receive_napi: BTreeMap<u32, u32>,
+    /// Root queueing discipline as `tc` spells it (`tbf rate 1gbit burst 32768b`,
+    /// `fq`, `noqueue`); of kinds whose parameters are not known here the kind alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_qdisc: Option<String>,
 }
 
 /// Direction of the data that a queue carries.
@@ -358,7 +366,7 @@ pub struct Interrupt {
     /// Node of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// Interface queue it serves, where the action name tells.
+    /// Interface queue it serves, where the name of the action contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<InterruptQueue>,
 }
@@ -379,7 +387,7 @@ pub struct Kernel {
     pub default_qdisc: Option<String>,
     /// Sysctls that matter, by dotted name, as read.
     pub sysctls: BTreeMap<String, String>,
-    /// Page size; zero when it could not be told.
+    /// Page size; zero when it could not be determined.
     pub page_bytes: u64,
 }
 
@@ -403,7 +411,7 @@ pub struct Limits {
     /// Memory limit (cgroup `memory.max`); absent when unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit_bytes: Option<u64>,
-    /// Runs in a network namespace other than the host's, when that could be told.
+    /// Runs in a network namespace other than the host's, when that could be determined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_network_namespace: Option<bool>,
     /// Runs in a container, by name of the kind found.

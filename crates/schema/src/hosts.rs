@@ -28,15 +28,15 @@ pub struct HostsFile {
     pub lanes: Vec<Lane>,
 }
 
-/// A host. In a lab its name says where it is; elsewhere exactly one of `local`, `ssh`
-/// and `daemon` does.
+/// A host. In a lab its name identifies it; elsewhere exactly one of `local`, `ssh`
+/// and `daemon` is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HostEntry {
-    /// What messages, records and lanes call it; in a lab, its name there.
+    /// Name in messages and records; in a lab, its name there.
     pub name: String,
-    /// What it is in the run: `client`, `server`, or a role that a workload asks for.
-    /// Where no host has one, the first is the client and the last the server.
+    /// Role in the run: `client`, `server`, or a role that a workload requests.
+    /// Without roles, the first is the client and the last the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Address for data at which the others reach it.

@@ -40,12 +40,12 @@ pub fn time(nanoseconds: u64) -> String {
     }
 }
 
-/// A share, of one: `12.5 %`.
+/// A fraction of one: `12.5 %`.
 pub fn percent(ratio: f64) -> String {
     format!("{} %", three_digits(ratio * 100.0))
 }
 
-/// Seconds of something that takes minutes: `2 min 05 s`.
+/// Seconds of a duration of minutes: `2 min 05 s`.
 pub fn long_time(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),

@@ -1,5 +1,5 @@
-//! What a closed loop of changes and measurements tried on a path, what it
-//! kept, and the measurements that decided.
+//! Document of a closed loop of changes and measurements on a path: steps tried,
+//! changes kept, and the measurements that decided.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::{
 /// Name of the format.
 pub const IMPROVEMENT_SCHEMA: &str = "clearstream.improvement";
 
-/// Everything that was tried, in order.
+/// All steps, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Improvement {
     /// `clearstream.improvement`.
@@ -24,47 +24,47 @@ pub struct Improvement {
     pub client: String,
     /// Name of the server's host.
     pub server: String,
-    /// How changes were decided about.
+    /// Decision rule for changes.
     pub rule: DecisionRule,
     /// The requested flow.
     pub requested: FlowConfig,
     /// The flow with the options that were kept.
     pub kept: FlowConfig,
-    /// What was tried, the rejected too.
+    /// Steps, the rejected ones included.
     pub steps: Vec<TriedStep>,
     /// The requested flow on the hosts as they were: first runs of all.
     pub before: Runs,
     /// The flow and the hosts as they are now: last runs.
     pub after: Runs,
-    /// What is effective on hosts now, and how to restore it.
+    /// Changes now effective on hosts, and how to restore the previous settings.
     pub journals: Vec<KeptJournal>,
-    /// Why it ended.
+    /// Reason for ending.
     pub end: LoopEnd,
-    /// What limits the path now, in one sentence.
+    /// The limit of the path now, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// Goodput of the requested or kept flow in the last diagnosis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_bps: Option<f64>,
-    /// What would tell more where the last diagnosis did not find the limit.
+    /// Suggested next step where the last diagnosis did not find the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
-    /// Things to know.
+    /// Caveats of the results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
 
-/// How it is decided whether a change stays.
+/// Rule that decides whether a change is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionRule {
-    /// Pairs of runs, with and without, before the runs are looked at.
+    /// Pairs of runs (baseline, treatment) before the first interim analysis.
     pub pair_count: u32,
     /// A gain below it does not matter, 0.02 for 2 %.
     pub threshold_ratio: f64,
     /// Probability at which a difference counts as proven.
     pub level_ratio: f64,
-    /// How often the runs are looked at at most: while they show a gain and do
-    /// not prove it, as many pairs again are measured.
+    /// Maximum number of interim analyses: while the runs show a gain without
+    /// proving it, as many further pairs are measured.
     #[serde(default = "once")]
     pub look_count: u32,
     /// Of the order within pairs.
@@ -78,9 +78,9 @@ fn once() -> u32 {
 /// One change, measured against being without it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TriedStep {
-    /// What was thought to limit the path, in one sentence.
+    /// The presumed limit of the path, in one sentence.
     pub limit: String,
-    /// What was changed.
+    /// The change.
     pub candidate: Candidate,
     /// Runs without it.
     pub before: Runs,
@@ -93,7 +93,7 @@ pub struct TriedStep {
     /// signed-rank test of the pairs); absent without runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability_ratio: Option<f64>,
-    /// What was decided.
+    /// Verdict.
     pub verdict: Verdict,
 }
 
@@ -104,9 +104,9 @@ pub struct Candidate {
     pub id: String,
     /// For people, what is done.
     pub title: String,
-    /// Why it should help.
+    /// Expected effect.
     pub reason: String,
-    /// What is changed, all of it together.
+    /// Settings changed, all of them together.
     pub changes: Vec<Change>,
 }
 
@@ -123,9 +123,9 @@ pub enum Change {
     },
     /// A setting of a host.
     Setting {
-        /// Which host.
+        /// Host.
         end: End,
-        /// What and why.
+        /// Setting and reason.
         step: Step,
     },
 }
@@ -143,36 +143,36 @@ pub struct Runs {
     pub rtt_ns: Vec<Option<u64>>,
 }
 
-/// What was decided about a candidate.
+/// Verdict on a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Proven better; it stays.
     Kept,
-    /// No difference that is both proven and large enough to matter; taken back.
+    /// No difference that is both proven and large enough to matter; reverted.
     NotProven,
-    /// Proven worse; taken back.
+    /// Proven worse; reverted.
     Worse,
-    /// More goodput, but something else got worse; taken back.
+    /// More goodput, but another metric got worse; reverted.
     SideEffect {
-        /// What, with figures.
+        /// The metric, with figures.
         what: String,
     },
     /// It could not be applied or measured; nothing was changed.
     Failed {
-        /// Why.
+        /// Cause.
         reason: String,
     },
 }
 
 impl Verdict {
-    /// For people.
-    pub fn word(&self) -> &'static str {
+    /// Label for people.
+    pub fn label(&self) -> &'static str {
         match self {
             Self::Kept => "kept",
             Self::NotProven => "no proven gain",
             Self::Worse => "worse",
-            Self::SideEffect { .. } => "price too high",
+            Self::SideEffect { .. } => "cost too high",
             Self::Failed { .. } => "failed",
         }
     }
@@ -181,7 +181,7 @@ impl Verdict {
 /// Changes of a host that are effective, by the journal that restores them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeptJournal {
-    /// Which host.
+    /// Host.
     pub end: End,
     /// Its name.
     pub host: String,
@@ -189,7 +189,7 @@ pub struct KeptJournal {
     pub journal: String,
 }
 
-/// Why the loop ended.
+/// Reason for ending the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoopEnd {

@@ -4,9 +4,9 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-/// Most entries that a text stands for: several times those of any device.
+/// Most entries that a text expands to: several times those of any device.
 const MOST_ENTRIES: usize = 1 << 16;
-/// The first word of a table without a size of its own.
+/// The prefix of a table without a size of its own.
 const EQUAL: &str = "equal ";
 
 /// An indirection table.
@@ -148,8 +148,8 @@ mod tests {
         };
         for _ in 0..200 {
             let entries: Vec<u32> = (0..=next(300)).map(|_| next(9)).collect();
-            let again: Indirection = Indirection::of(&entries).to_string().parse().unwrap();
-            assert_eq!(again.entries(entries.len()), Some(entries));
+            let parsed: Indirection = Indirection::of(&entries).to_string().parse().unwrap();
+            assert_eq!(parsed.entries(entries.len()), Some(entries));
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::flow::{Direction, FlowConfig, FlowSettings, Notice, Protocol, SideInterval};
 
-/// Which end of the test this host is.
+/// End of the test that this host is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Iperf3Role {
@@ -25,7 +25,7 @@ pub struct Iperf3Interval {
     /// True during the warm-up (omit): not part of the totals.
     pub warm_up: bool,
     /// Bits per second handed to the kernel here; absent when this end only receives.
-    /// What the peer has received of it is known at the end only.
+    /// The amount received by the peer is known at the end only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_bps: Option<f64>,
     /// Bits per second that reached the application here; absent when this end only sends.
@@ -64,21 +64,21 @@ pub struct Iperf3Datagrams {
 pub struct Iperf3Stream {
     /// Number that iperf3 gives it: 1, 3, 4, ...
     pub id: u32,
-    /// Bytes that its sender handed to the kernel, as the sender says.
+    /// Bytes that the sender handed to the kernel, reported by the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_bytes: Option<u64>,
-    /// Bytes that reached its receiver's application, as the receiver says.
+    /// Bytes that reached the receiver's application, reported by the receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_bytes: Option<u64>,
     /// Bits per second of these, over the receiver's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_bps: Option<f64>,
-    /// Segments retransmitted, as the sender says.
+    /// Segments retransmitted, reported by the sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmit_count: Option<u64>,
 }
 
-/// Who measured the received bytes and the time of a direction.
+/// Side that measured the received bytes and the time of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Iperf3Source {
@@ -95,7 +95,7 @@ pub struct Iperf3Direction {
     /// receiver did not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_bps: Option<f64>,
-    /// Who measured that.
+    /// Side that measured it.
     pub goodput_source: Iperf3Source,
     /// Bytes that reached the receiving applications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,13 +104,13 @@ pub struct Iperf3Direction {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_ns: Option<u64>,
     /// Bytes that the senders handed to the kernel. At the end some of them are
-    /// still on the way.
+    /// still in transit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_bytes: Option<u64>,
     /// The sender's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_ns: Option<u64>,
-    /// Segments retransmitted, as the sender says (TCP).
+    /// Segments retransmitted, reported by the sender (TCP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmit_count: Option<u64>,
     /// Median smoothed round-trip time, where this end sends (TCP).
@@ -119,14 +119,14 @@ pub struct Iperf3Direction {
     /// Lowest round-trip time, where this end sends (TCP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_rtt_ns: Option<u64>,
-    /// What the receiver counted (UDP).
+    /// Receiver's counters (UDP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datagrams: Option<Iperf3Datagrams>,
     /// Each stream.
     pub streams: Vec<Iperf3Stream>,
 }
 
-/// What the peer reported of itself.
+/// The peer's report about itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Iperf3Peer {
     /// Address and port of its control connection.
@@ -145,9 +145,9 @@ pub struct Iperf3Peer {
 /// A test with an iperf3 peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Iperf3Summary {
-    /// Which end this host is.
+    /// End of the test that this host is.
     pub role: Iperf3Role,
-    /// The other end.
+    /// The peer.
     pub peer: Iperf3Peer,
     /// Transport protocol of the streams.
     pub protocol: Protocol,
@@ -155,10 +155,10 @@ pub struct Iperf3Summary {
     pub direction: Direction,
     /// Streams of each direction.
     pub streams: u32,
-    /// What was requested, where this host is the client.
+    /// Requested configuration, where this host is the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<FlowConfig>,
-    /// In force at this end, in the order of the connections.
+    /// In effect at this end, in the order of the connections.
     pub settings: FlowSettings,
     /// Time measured at this end, warm-up excluded.
     pub measured_ns: u64,
@@ -170,16 +170,16 @@ pub struct Iperf3Summary {
     /// From server to client; absent when nothing went there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverse: Option<Iperf3Direction>,
-    /// What an iperf3 peer cannot report, so that it is not known of the other end.
+    /// Facts that an iperf3 peer cannot report.
     pub not_measured: Vec<String>,
-    /// Capabilities lost, settings not in force, things to know.
+    /// Capabilities lost, settings not in effect, caveats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
     /// False when the test ended early, or the peer did not report its results.
     pub complete: bool,
 }
 
-/// What no iperf3 peer reports of itself: [`Iperf3Summary::not_measured`].
+/// Facts that no iperf3 peer reports of itself: [`Iperf3Summary::not_measured`].
 pub const NOT_MEASURED: [&str; 7] = [
     "peer-intervals",
     "peer-cores",

@@ -1,4 +1,4 @@
-//! A lab: network namespaces and links on one machine that stand in for hosts
+//! A lab: network namespaces and links on one machine that emulate hosts
 //! and a WAN. This is the file in `labs/`.
 
 use std::net::IpAddr;
@@ -40,6 +40,14 @@ impl LabFile {
         let links = self.links.iter().flat_map(|link| &link.ends);
         links.chain(self.switches.iter().flat_map(|switch| &switch.ends))
     }
+
+    /// Rate of the only link, where there is one and it has a rate.
+    pub fn line_rate(&self) -> Option<BitRate> {
+        match self.links.as_slice() {
+            [link] => link.rate,
+            _ => None,
+        }
+    }
 }
 
 /// One namespace.
@@ -74,7 +82,7 @@ pub struct LabRoute {
     pub via: IpAddr,
 }
 
-/// How the delay of a link is made.
+/// Mechanism that delays the packets of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkBackend {
@@ -95,13 +103,13 @@ pub enum LinkBackend {
 pub struct LabLink {
     /// The two ends.
     pub ends: [LinkEnd; 2],
-    /// One-way delay, the same both ways.
+    /// One-way delay, the same in both directions.
     #[serde(default)]
     pub delay: TimeSpan,
-    /// Jitter: each packet's delay varies uniformly by up to this much either way, without reordering.
+    /// Jitter: each packet's delay varies uniformly within ± this value, without reordering.
     #[serde(default)]
     pub jitter: TimeSpan,
-    /// Share of packets lost, 0 to 1.
+    /// Fraction of packets lost, 0 to 1.
     #[serde(default)]
     pub loss_ratio: f64,
     /// Rate of each direction; unlimited when absent.
@@ -113,14 +121,14 @@ pub struct LabLink {
     /// MTU of both ends.
     #[serde(default = "default_mtu")]
     pub mtu: u32,
-    /// Drop longer packets and say nothing, as a path with a smaller MTU and a
-    /// filter for ICMP does.
+    /// Drop longer packets without an ICMP error, as a path with a smaller MTU and
+    /// an ICMP filter does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub black_hole_above: Option<u32>,
     /// Seed of losses and jitter.
     #[serde(default)]
     pub seed: u64,
-    /// How the delay is made.
+    /// Mechanism of the delay.
     #[serde(default)]
     pub backend: LinkBackend,
     /// Join received segments (`rx-gro`) on a veth link; a delay line passes
@@ -147,7 +155,7 @@ impl LabLink {
             && self.black_hole_above.is_none()
     }
 
-    /// The backend in force: `auto` takes a veth pair for an ideal link and the
+    /// The backend in effect: `auto` takes a veth pair for an ideal link and the
     /// delay line otherwise, never netem.
     pub fn effective_backend(&self) -> LinkBackend {
         match self.backend {
@@ -190,10 +198,10 @@ pub struct LinkEnd {
     pub receive_cores: Option<crate::CoreList>,
 }
 
-/// What the delay line did with packets of one direction.
+/// Counters of the delay line for one direction.
 ///
 /// A *packet* is what crosses the delay line: with segmentation offload it
-/// stands for several packets of the wire, called *segments*.
+/// represents several packets on the wire, called *segments*.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DelayLineStats {
     /// Number of the link in the lab file, from 0.
@@ -227,7 +235,7 @@ pub struct DelayLineStats {
     /// Packets that the receiving host did not take (interface down).
     #[serde(default)]
     pub refused_count: u64,
-    /// Lateness against the asked time of release: median.
+    /// Lateness against the scheduled release time: median.
     pub late_p50_ns: u64,
     /// 99th percentile.
     pub late_p99_ns: u64,
@@ -245,7 +253,7 @@ pub struct DelayLineStats {
     /// Largest.
     #[serde(default)]
     pub unseen_max_ns: u64,
-    /// Share of the time with traffic in which the delay line's thread worked,
+    /// Fraction of the time with traffic in which the delay line's thread worked,
     /// 0 to 1; both directions of a link share the thread. Absent without traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_ratio: Option<f64>,
@@ -281,15 +289,15 @@ impl DelayLineStats {
     }
 }
 
-/// What goes wrong in a lab when it is asked to.
+/// Faults that can be injected into a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// Nothing passes either way, and nobody is told: the carrier stays.
+    /// Drops all packets in both directions without notification: the carrier stays up.
     Cut,
     /// The host's interface loses its carrier.
     LinkDown,
-    /// The host answers for itself (ARP, ping) and forwards nothing.
+    /// The host responds for itself (ARP, ping) and forwards nothing.
     NoForwarding,
 }
 
@@ -301,6 +309,6 @@ pub struct LabFault {
     /// Interface of the host; all of them when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// What is wrong.
+    /// Reason.
     pub kind: FaultKind,
 }

@@ -1,9 +1,9 @@
 //! Every type that ClearStream publishes: configurations, measured facts,
 //! documents and the messages between controller and agent.
 //!
-//! Rules kept here (design section 4): a *configuration* carries its unit in
+//! Rules: a *configuration* carries its unit in
 //! the value (`"17ms"`, `"1MiB"`, `"19Gb/s"`), so that option, study key and
-//! record are spelled alike; a *measured number* carries its unit in the key
+//! record have the same spelling; a *measured number* carries its unit in the key
 //! (`_bps` bits/s, `_bytes`, `_ns`, `_ratio`, `_count`). An absent key means
 //! "not measured"; zero means zero. This crate does no I/O.
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ pub mod improvement;
 pub mod indirection;
 pub mod iperf3;
 pub mod lab;
+pub mod line_rate;
 pub mod message;
 pub mod outcome;
 pub mod place;

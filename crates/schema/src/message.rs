@@ -28,7 +28,7 @@ pub enum MessageKind {
     Bidirectional,
 }
 
-/// How a thread transfers and waits.
+/// Transfer and wait mode of a thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -64,10 +64,10 @@ pub struct MessageConfig {
     /// Messages in flight before the receiver acknowledges them (stream, bidirectional)
     #[cfg_attr(feature = "cli", arg(long, short = 'w', value_name = "COUNT", default_value_t = MessageConfig::default().window))]
     pub window: u32,
-    /// How both sides transfer and wait
+    /// Transfer and wait mode of both sides
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = MessageConfig::default().method))]
     pub method: MessageMethod,
-    /// How long to measure each size, after its warm-up
+    /// Time to measure each size, after its warm-up
     #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = MessageConfig::default().duration))]
     pub duration: TimeSpan,
     /// Round trips or windows per size instead of a time
@@ -192,8 +192,8 @@ mod tests {
         let config: MessageConfig = serde_json::from_str(text).unwrap();
         assert_eq!((config.method, config.client_core), (MessageMethod::BusyPoll, Some(1)));
         assert_eq!(config.sizes.sizes(), [64, 128, 256, 512, 1024]);
-        let again = serde_json::to_value(&config).unwrap();
-        assert_eq!(serde_json::from_value::<MessageConfig>(again).unwrap(), config);
+        let value = serde_json::to_value(&config).unwrap();
+        assert_eq!(serde_json::from_value::<MessageConfig>(value).unwrap(), config);
         assert!(serde_json::from_str::<MessageConfig>(r#"{"seize": "1B"}"#).is_err());
     }
 }

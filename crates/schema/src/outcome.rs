@@ -1,4 +1,4 @@
-//! What a trial gave, whatever its workload measures: metrics, series,
+//! Outcome of a trial of any workload: metrics, series,
 //! settings, notices, and the workload's own document.
 
 use std::{collections::BTreeMap, fmt};
@@ -120,7 +120,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Which direction of a metric is an improvement.
+/// Direction in which a metric improves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
@@ -155,7 +155,40 @@ impl Metric {
     }
 }
 
-/// What is drawn along an axis.
+/// A metric without a value: what a workload declares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricKind {
+    /// [`Metric::name`].
+    pub name: &'static str,
+    /// [`Metric::unit`].
+    pub unit: Unit,
+    /// [`Metric::better`].
+    pub better: Better,
+}
+
+impl MetricKind {
+    /// A metric of which more is better.
+    pub const fn higher(name: &'static str, unit: Unit) -> Self {
+        Self { name, unit, better: Better::Higher }
+    }
+
+    /// A metric of which less is better.
+    pub const fn lower(name: &'static str, unit: Unit) -> Self {
+        Self { name, unit, better: Better::Lower }
+    }
+
+    /// The metric with its value, in [`Self::unit`].
+    pub fn of(self, value: f64) -> Metric {
+        Metric { name: self.name.to_owned(), unit: self.unit, better: self.better, value }
+    }
+
+    /// Whether this is the metric's name, unit and direction.
+    pub fn is_of(self, metric: &Metric) -> bool {
+        metric.name == self.name && metric.unit == self.unit && metric.better == self.better
+    }
+}
+
+/// Quantity of an axis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Axis {
     /// Kebab-case, as in `time`.
@@ -176,12 +209,34 @@ impl Axis {
 pub struct Series {
     /// Kebab-case; unique within a trial.
     pub name: String,
-    /// What it is over.
+    /// Quantity of the x axis.
     pub x: Axis,
-    /// What it is of.
+    /// Quantity of the y axis.
     pub y: Axis,
     /// In ascending order of x.
     pub points: Vec<(f64, f64)>,
+}
+
+/// Points of a series over time, at most. With so many (4 KiB) a trial of minutes is twice as long
+/// in `trials.jsonl` as without; every interval is in its samples file.
+pub const MAX_TIME_POINTS: usize = 128;
+
+impl Series {
+    /// A metric over time: `(end of an interval in nanoseconds, value)`. Where there are more than
+    /// [`MAX_TIME_POINTS`], neighbours become one point: their mean, at the end of the last of them.
+    pub fn over_time(metric: &Metric, points: &[(f64, f64)]) -> Self {
+        let count = points.len().div_ceil(MAX_TIME_POINTS).max(1);
+        let mean = |neighbours: &[(f64, f64)]| {
+            let sum: f64 = neighbours.iter().map(|(_, value)| value).sum();
+            Some((neighbours.last()?.0, sum / neighbours.len() as f64))
+        };
+        Self {
+            name: metric.name.clone(),
+            x: Axis::new("time", Unit::Nanoseconds),
+            y: Axis::new(&metric.name, metric.unit),
+            points: points.chunks(count).filter_map(mean).collect(),
+        }
+    }
 }
 
 /// A setting as requested and as the kernel or program had it.
@@ -200,6 +255,19 @@ pub struct SettingValue {
     pub effective: Option<Value>,
 }
 
+impl SettingValue {
+    /// A setting of the host with this role; nothing where neither value is known.
+    pub fn of_host(
+        role: &str,
+        name: &str,
+        requested: Option<Value>,
+        effective: Option<Value>,
+    ) -> Option<Self> {
+        let known = requested.is_some() || effective.is_some();
+        known.then(|| Self { role: Some(role.to_owned()), name: name.to_owned(), requested, effective })
+    }
+}
+
 /// A workload's own document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Detail {
@@ -211,7 +279,7 @@ pub struct Detail {
     pub document: Value,
 }
 
-/// What a trial gave.
+/// Outcome of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// False when it ended early or parts are missing; what is there counts.
@@ -222,10 +290,10 @@ pub struct Outcome {
     /// Metrics over time or size.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Series>,
-    /// Requested and effective settings that the detail does not hold.
+    /// Requested and effective settings, by host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<SettingValue>,
-    /// Capabilities lost, things to know.
+    /// Capabilities lost, caveats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
     /// The workload's own document.
@@ -278,6 +346,19 @@ impl Outcome {
         self.metrics.first()
     }
 
+    /// First reason why this is not an outcome of a workload that declares these metrics, the
+    /// headline first; `None` when it is. Declared metrics may be missing, others
+    /// may not be there, and where there is any the first one is the headline.
+    pub fn contradicts(&self, declared: &[MetricKind]) -> Option<String> {
+        let first = self.headline().zip(declared.first());
+        if let Some((found, kind)) = first.filter(|(found, kind)| !kind.is_of(found)) {
+            return Some(format!("the headline is `{}`, declared is `{}`", found.name, kind.name));
+        }
+        let other =
+            self.metrics.iter().find(|metric| !declared.iter().any(|declared| declared.is_of(metric)));
+        other.map(|metric| format!("`{}` in {} is not declared", metric.name, metric.unit))
+    }
+
     /// The workload's own document, when it is of this format; an error when it
     /// is and cannot be read.
     pub fn detail<T: DeserializeOwned>(&self, schema: &str) -> Option<Result<T, serde_json::Error>> {
@@ -318,6 +399,32 @@ mod tests {
         ] {
             assert_eq!(unit.text(value), text);
         }
+    }
+
+    #[test]
+    fn an_outcome_may_have_less_than_declared_never_more_or_other() {
+        const RATE: MetricKind = MetricKind::higher("rate", Unit::PerSecond);
+        const DELAY: MetricKind = MetricKind::lower("delay", Unit::Nanoseconds);
+        let outcome = Outcome::of([RATE.of(1.0)]);
+        assert_eq!(outcome.contradicts(&[RATE, DELAY]), None);
+        assert!(outcome.contradicts(&[DELAY, RATE]).unwrap().contains("headline"));
+        let more = Outcome::of([RATE.of(1.0), Metric::lower("delay", Unit::Count, 1.0)]);
+        assert_eq!(more.contradicts(&[RATE, DELAY]).unwrap(), "`delay` in count is not declared");
+        assert_eq!(Outcome::default().contradicts(&[]), None);
+    }
+
+    #[test]
+    fn a_long_series_has_a_bounded_number_of_points_and_the_same_mean() {
+        let rate = Metric::higher("rate", Unit::PerSecond, 0.0);
+        let points =
+            |count: u32| (1..=count).map(|at| (f64::from(at) * 1e9, f64::from(at))).collect::<Vec<_>>();
+        let short = Series::over_time(&rate, &points(128));
+        assert_eq!(short.points, points(128));
+        assert_eq!((short.name.as_str(), short.y.unit), ("rate", Unit::PerSecond));
+        let long = Series::over_time(&rate, &points(300));
+        assert_eq!(long.points.len(), 100);
+        assert_eq!(long.points[..2], [(3e9, 2.0), (6e9, 5.0)]);
+        assert!(Series::over_time(&rate, &[]).points.is_empty());
     }
 
     #[test]

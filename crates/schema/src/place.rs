@@ -13,7 +13,7 @@ pub const PLACEMENT_SCHEMA: &str = "clearstream.placement";
 /// Name of the document of steered ports.
 pub const PORTS_SCHEMA: &str = "clearstream.ports";
 
-/// What a core is wanted for.
+/// Purpose of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -26,7 +26,7 @@ pub enum Role {
     Writer,
 }
 
-/// Where a core is, seen from the core that it works with: the interrupt core
+/// Position of a core relative to the core that it works with: the interrupt core
 /// for readers and writers, the interface for interrupts. Best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -35,9 +35,9 @@ pub enum Closeness {
     SharedCache,
     /// Another physical core of the same node.
     SameNode,
-    /// The very core: cache-warm, but both jobs share its cycles.
+    /// The same core: cache-warm, but both jobs share its cycles.
     SameCore,
-    /// An SMT sibling of the very core: shares its execution units.
+    /// An SMT sibling of the same core: shares its execution units.
     Sibling,
     /// Another node.
     OtherNode,
@@ -48,12 +48,12 @@ pub enum Closeness {
 pub struct RankedCore {
     /// Core.
     pub core: u32,
-    /// Where it is.
+    /// Position.
     pub closeness: Closeness,
-    /// Its node, where the host tells.
+    /// NUMA node, where the host reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// Its package, where the host tells.
+    /// Package, where the host reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub package: Option<u32>,
     /// Node distance to the one it works with (10 is local).
@@ -62,7 +62,7 @@ pub struct RankedCore {
     /// Hops from its node to the interface's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hops: Option<u32>,
-    /// Why it stands here.
+    /// Reason for its rank.
     pub reason: String,
 }
 
@@ -71,7 +71,7 @@ pub struct RankedCore {
 pub struct ExcludedCore {
     /// Core.
     pub core: u32,
-    /// Why.
+    /// Cause.
     pub reason: String,
 }
 
@@ -84,7 +84,7 @@ pub struct RoleRanking {
     pub cores: Vec<RankedCore>,
 }
 
-/// Which cores to use for an interface, best first.
+/// Cores to use for an interface, best first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ranking {
     /// [`RANKING_SCHEMA`].
@@ -95,24 +95,24 @@ pub struct Ranking {
     pub host: String,
     /// Interface.
     pub interface: String,
-    /// Node of the interface, where the host tells.
+    /// NUMA node of the interface, where the host reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
     /// Interrupt core that readers and writers are ranked against.
     pub interrupt_core: u32,
-    /// Where that comes from.
+    /// Source of the value.
     pub interrupt_core_from: String,
     /// One ranking per role.
     pub roles: Vec<RoleRanking>,
     /// Cores left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded: Vec<ExcludedCore>,
-    /// What could not be told.
+    /// Facts that could not be determined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// How packets get to their cores.
+/// Mechanism that distributes packets over cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpreadMethod {
@@ -156,16 +156,16 @@ pub struct Placement {
     pub version: u32,
     /// Interface.
     pub interface: String,
-    /// Node of the interface, where the host tells.
+    /// NUMA node of the interface, where the host reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// How packets get to their cores.
+    /// Mechanism that distributes packets over cores.
     pub method: SpreadMethod,
     /// Queues.
     pub queues: Vec<QueuePlacement>,
     /// Flows.
     pub flows: Vec<FlowPlacement>,
-    /// Node to take buffers from, where the host tells.
+    /// NUMA node to allocate buffers on, where the host reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_node: Option<u32>,
     /// The line that keeps irqbalance off these interrupts.
@@ -197,7 +197,7 @@ pub struct SteeredFlow {
     /// Path or member of an aggregate that it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_member: Option<u32>,
-    /// Ports looked at.
+    /// Ports tried.
     pub tried_count: u32,
 }
 
@@ -217,17 +217,17 @@ pub struct SteeredPorts {
     pub interface: Option<String>,
     /// Flows.
     pub flows: Vec<SteeredFlow>,
-    /// What could not be told.
+    /// Facts that could not be determined.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// Where a steered flow's packets were processed.
+/// Core that processed a steered flow's packets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LandedFlow {
     /// Flow.
     pub flow: u32,
-    /// Receive queue asked for.
+    /// Receive queue requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked_queue: Option<u32>,
     /// Receive queue that took its packets, where that is known.
@@ -236,18 +236,18 @@ pub struct LandedFlow {
     /// Core that took its packets (`SO_INCOMING_CPU`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effective_core: Option<u32>,
-    /// They are the same; absent when it cannot be told.
+    /// They are the same; absent when it cannot be determined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<bool>,
-    /// How that is known.
+    /// Evidence for it.
     pub evidence: String,
 }
 
-/// What steering did for a test.
+/// Result of steering for a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SteeringReport {
-    /// Ports asked for.
+    /// Ports requested.
     pub ports: SteeredPorts,
-    /// Where the flows landed.
+    /// Receive queues of the flows.
     pub landed: Vec<LandedFlow>,
 }

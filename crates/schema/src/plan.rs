@@ -1,7 +1,7 @@
 //! A plan: reversible changes of one host, with the reason of each.
 //!
-//! Everything that a plan can change is a [`Setting`]: a place on a host that
-//! holds one text. Reading gives the text, writing sets it, and the text that
+//! Each item that a plan can change is a [`Setting`]: a place on a host that
+//! holds one text. Reading returns the text, writing sets it, and the text that
 //! was there before is the inverse of the change, whatever the setting is.
 
 use std::{collections::BTreeMap, fmt};
@@ -9,7 +9,10 @@ use std::{collections::BTreeMap, fmt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::value::{Value, ValueError};
 use crate::{prefix::Prefix, routing::RuleSelector};
+
+mod value;
 
 /// Name of the format.
 pub const PLAN_SCHEMA: &str = "clearstream.plan";
@@ -22,18 +25,18 @@ pub struct Plan {
     pub schema: String,
     /// 1.
     pub version: u32,
-    /// What it is for, for people: `40 Gb/s over 17 ms with 2 flows, profile wan`.
+    /// Purpose, for people: `40 Gb/s over 17 ms with 2 flows, profile wan`.
     pub purpose: String,
     /// The host that it was made for.
     pub host: PlanHost,
     /// The changes; settings that are right already are not listed.
     pub steps: Vec<Step>,
-    /// What no plan can change (a slot, a boot option), and what was assumed.
+    /// Changes that no plan can make (a slot, a boot option), and assumptions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<String>,
 }
 
-/// Enough of a host to refuse a plan that was made for another one.
+/// Host identity, to reject a plan that was made for another host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanHost {
@@ -47,17 +50,17 @@ pub struct PlanHost {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// What is changed.
+    /// The setting.
     pub setting: Setting,
-    /// What was there when the plan was made; absent when nothing was.
+    /// Value when the plan was made; absent when there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<String>,
-    /// What is to be there; absent takes the setting away (only where it can be absent).
+    /// Desired value; absent removes the setting (only where it can be absent).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired: Option<String>,
-    /// Why, with the arithmetic.
+    /// Reason, with the arithmetic.
     pub reason: String,
-    /// Who will see it.
+    /// When and for which sockets it takes effect.
     pub effect: Effect,
 }
 
@@ -75,7 +78,7 @@ pub enum Setting {
     Link {
         /// Interface name.
         interface: String,
-        /// Which.
+        /// Parameter.
         attribute: LinkAttribute,
     },
     /// The root qdisc of an interface, spelled as `tc` does: `fq maxrate 2gbit`,
@@ -93,35 +96,35 @@ pub enum Setting {
         /// `combined`, `rx`, `rx-usecs`, `tx-tcp-segmentation`, `indirection`.
         name: String,
     },
-    /// A nexthop object, in the words of `ip nexthop add id N`:
+    /// A nexthop object, as arguments of `ip nexthop add id N`:
     /// `via 10.0.0.1 dev eth0 proto 117`, `group 1,3/2 proto 117`. May be absent.
     Nexthop {
         /// Its number.
         id: u32,
     },
-    /// A route, in the words of `ip route add`: `nhid 7010 proto 117`,
+    /// A route, as arguments of `ip route add`: `nhid 7010 proto 117`,
     /// `proto 117 nexthop via 10.0.0.1 dev eth0 weight 1 nexthop ...`. May be absent.
     Route {
         /// Table.
         table: u32,
         /// Destination.
         destination: Prefix,
-        /// Metric, 1024 for IPv6 where none is said.
+        /// Metric, 1024 for IPv6 where none is given.
         #[serde(default)]
         metric: u32,
     },
-    /// A policy rule, in the words of `ip rule add`: `lookup 7001 proto 117`.
+    /// A policy rule, as arguments of `ip rule add`: `lookup 7001 proto 117`.
     /// May be absent.
     Rule {
         /// Whether it is for IPv6.
         ipv6: bool,
         /// Priority.
         priority: u32,
-        /// What packets it is for.
+        /// Selector of packets.
         #[serde(default)]
         selector: Box<RuleSelector>,
     },
-    /// An address of an interface, in the words of `ip address add` after the
+    /// An address of an interface, as arguments of `ip address add` after the
     /// address: `proto 117`. May be absent.
     Address {
         /// Interface name.
@@ -135,6 +138,13 @@ pub enum Setting {
         /// Name.
         name: String,
     },
+}
+
+impl Step {
+    /// Desired value, parsed; `None` where the setting is to be removed.
+    pub fn wanted(&self) -> Option<Result<Value, ValueError>> {
+        self.desired.as_deref().map(|text| Value::of(&self.setting, text))
+    }
 }
 
 impl Setting {
@@ -174,12 +184,20 @@ impl fmt::Display for Setting {
                 if *metric == 0 { Ok(()) } else { write!(f, " metric {metric}") }
             }
             Self::Rule { ipv6, priority, selector } => {
-                write!(f, "{} {priority} {}", if *ipv6 { "rule -6" } else { "rule" }, selector.words())
+                write!(f, "{} {priority} {}", if *ipv6 { "rule -6" } else { "rule" }, selector)
             }
             Self::Address { interface, prefix } => write!(f, "{interface} address {prefix}"),
             Self::NetfilterTable { name } => write!(f, "nft table inet {name}"),
         }
     }
+}
+
+/// What begins the text of a root qdisc that the kernel made by itself.
+pub const DEFAULT_QDISC: &str = "default ";
+
+/// Whether the text of a root qdisc names one that the kernel makes by itself.
+pub fn is_default_qdisc(text: &str) -> bool {
+    text.starts_with(DEFAULT_QDISC)
 }
 
 /// Attributes of a link that a plan can change.
@@ -192,7 +210,7 @@ pub enum LinkAttribute {
     TransmitQueueLength,
 }
 
-/// When a change takes effect.
+/// Time at which a change takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
@@ -210,43 +228,43 @@ pub enum Effect {
     Boot,
 }
 
-/// One fact that [verification](Verification) looked at.
+/// One fact that [verification](Verification) checked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Check {
-    /// What was looked at, for people.
+    /// Subject of the check, for people.
     pub subject: String,
-    /// What was expected.
+    /// Expected value.
     pub expected: String,
-    /// What was found; absent when it could not be looked at.
+    /// Actual value; absent when it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
     /// Whether it is as expected.
     pub holds: bool,
-    /// What to know about it: who will not see the change, why it was not looked at.
+    /// Remark: who is not affected by the change, or why it was not checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What was found in force after a plan was applied.
+/// Effective settings after a plan was applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Verification {
     /// Values read back and effective values.
     pub checks: Vec<Check>,
 }
 
-/// What a journal says happened.
+/// State of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum JournalState {
     /// Applying began and did not end: to be recovered.
     Applying,
-    /// Everything was changed and read back.
+    /// All changes were made and read back.
     Applied,
     /// Applied and not confirmed yet: restored at its deadline, or when its test ends.
     Pending,
     /// Reverting began and did not end: to be recovered.
     Reverting,
-    /// Everything is as it was before.
+    /// All settings have their previous values.
     Reverted,
     /// The host was booted since: what was changed is gone with the old kernel.
     Gone,
@@ -259,10 +277,10 @@ pub enum JournalState {
 pub struct JournalEntry {
     /// Its name, which `revert` takes.
     pub journal: String,
-    /// When it was begun, RFC 3339 in UTC; absent when the file is not readable.
+    /// Start, RFC 3339 in UTC; absent when the file is not readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// What the plan was for.
+    /// Purpose of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purpose: Option<String>,
     /// Host name at that time.
@@ -274,12 +292,12 @@ pub struct JournalEntry {
     pub here: bool,
     /// Settings that it changed.
     pub changed_count: u64,
-    /// Why it was put back, or why it is not readable.
+    /// Reason for reverting it, or for its not being readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What recovery did about one journal.
+/// Result of the recovery of one journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Recovered {
     /// Its name.
@@ -288,9 +306,9 @@ pub struct Recovered {
     pub found: JournalState,
     /// State in which it is now.
     pub now: JournalState,
-    /// Settings that had to be put back.
+    /// Settings that were restored.
     pub restored_count: u64,
-    /// Why it could not be ended, and what to do.
+    /// Reason why it could not be completed, and the suggested correction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

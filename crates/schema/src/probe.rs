@@ -1,17 +1,18 @@
-//! Delay, loss, path MTU and hops: what can be asked for and what comes back.
+//! Delay, loss, path MTU and hops: what can be requested and what comes back.
 
 use std::net::IpAddr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::{
     BitRate, ByteCount, TimeSpan,
     flow::Notice,
-    outcome::{Metric, Outcome, Unit},
+    outcome::{MetricKind, Outcome, SettingValue, Unit},
 };
 
-/// A probe as asked for.
+/// A probe as requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -25,10 +26,10 @@ pub struct ProbeConfig {
     /// Payload of one probe
     #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "BYTES", default_value_t = ProbeConfig::default().size))]
     pub size: ByteCount,
-    /// A probe is lost when no answer came in this time
+    /// A probe is lost when no response arrived in this time
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = ProbeConfig::default().timeout))]
     pub timeout: TimeSpan,
-    /// UDP and TCP port that the answering sides listen on, for firewalls (default: any free ones)
+    /// UDP and TCP port that the responders listen on, for firewalls (default: any free ones)
     #[serde(alias = "destination-port", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..)))]
     pub port: Option<u16>,
@@ -51,7 +52,32 @@ impl Default for ProbeConfig {
     }
 }
 
-/// Where the clock readings of a delay come from.
+const UDP_METRICS: [MetricKind; 6] = [
+    MetricKind::lower("udp-delay-p50", Unit::Nanoseconds),
+    MetricKind::lower("udp-delay-mean", Unit::Nanoseconds),
+    MetricKind::lower("udp-delay-min", Unit::Nanoseconds),
+    MetricKind::lower("udp-delay-p99", Unit::Nanoseconds),
+    MetricKind::lower("udp-jitter", Unit::Nanoseconds),
+    MetricKind::lower("udp-loss", Unit::Ratio),
+];
+const TCP_METRICS: [MetricKind; 6] = [
+    MetricKind::lower("tcp-delay-p50", Unit::Nanoseconds),
+    MetricKind::lower("tcp-delay-mean", Unit::Nanoseconds),
+    MetricKind::lower("tcp-delay-min", Unit::Nanoseconds),
+    MetricKind::lower("tcp-delay-p99", Unit::Nanoseconds),
+    MetricKind::lower("tcp-jitter", Unit::Nanoseconds),
+    MetricKind::lower("tcp-loss", Unit::Ratio),
+];
+const PATH_MTU: MetricKind = MetricKind::higher("path-mtu", Unit::Bytes);
+
+impl ProbeConfig {
+    /// Metrics that a trial can have, the headline first: those of the first direction.
+    pub fn metrics() -> Vec<MetricKind> {
+        UDP_METRICS.into_iter().chain(TCP_METRICS).chain([PATH_MTU]).collect()
+    }
+}
+
+/// Source of the clock readings of a delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClockSource {
@@ -82,7 +108,7 @@ pub struct DelayRange {
 /// sending host's driver, with the application's clock from before the system call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DelayStats {
-    /// Round trips answered.
+    /// Round trips with a response.
     pub answered_count: u64,
     /// Round trips sent.
     pub sent_count: u64,
@@ -102,9 +128,9 @@ pub struct DelayStats {
     pub max_ns: u64,
     /// Mean absolute difference of successive delays (RFC 3550 section 6.4.1 without its smoothing).
     pub jitter_ns: u64,
-    /// Where the readings come from.
+    /// Source of the clock readings.
     pub clock: ClockSource,
-    /// Mean time that the answering program held a probe, already subtracted from every delay.
+    /// Mean time that the responder held a probe, already subtracted from every delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turnaround_mean_ns: Option<u64>,
     /// Local queueing delay: time between the sending host's queueing
@@ -120,15 +146,40 @@ pub struct DelayStats {
     /// discipline and never to its driver (UDP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_lost_count: Option<u64>,
-    /// Of the lost ones, those that never reached the answering host (UDP).
+    /// Of the lost ones, those that never reached the responder (UDP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_lost_count: Option<u64>,
-    /// Of the lost ones, those whose answer was lost or came too late (UDP).
+    /// Of the lost ones, those whose response was lost or late (UDP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_lost_count: Option<u64>,
 }
 
 impl DelayStats {
+    /// The delays of `received_count` of `sent_count` probes (1 at least), without jitter
+    /// and what else may be measured.
+    pub fn new(range: DelayRange, received_count: u64, sent_count: u64, clock: ClockSource) -> Self {
+        let DelayRange { min_ns, mean_ns, p50_ns, p90_ns, p99_ns, max_ns } = range;
+        Self {
+            answered_count: received_count,
+            sent_count,
+            loss_ratio: sent_count.saturating_sub(received_count) as f64 / sent_count as f64,
+            min_ns,
+            mean_ns,
+            p50_ns,
+            p90_ns,
+            p99_ns,
+            max_ns,
+            jitter_ns: 0,
+            clock,
+            turnaround_mean_ns: None,
+            local_queueing: None,
+            with_local_queueing: None,
+            local_lost_count: None,
+            forward_lost_count: None,
+            return_lost_count: None,
+        }
+    }
+
     /// Its location and spread.
     pub fn range(&self) -> DelayRange {
         DelayRange {
@@ -167,7 +218,7 @@ pub struct LatencySample {
     pub loss_ratio: f64,
     /// The delays.
     pub range: DelayRange,
-    /// Where the readings come from.
+    /// Source of the clock readings.
     pub clock: ClockSource,
 }
 
@@ -198,12 +249,12 @@ impl LatencyUnderLoad {
     }
 }
 
-/// Everything found about one direction of starting (who sends first).
+/// Results of one direction of starting (who sends first).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeDirection {
     /// Name of the host that sent the probes.
     pub from: String,
-    /// Name of the host that answered.
+    /// Name of the host that responded.
     pub to: String,
     /// UDP round trips.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,10 +274,10 @@ pub struct ProbeDirection {
     /// Largest IP packet that passes with don't-fragment set, found by sending packets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu_bytes: Option<u32>,
-    /// Routers on the way plus one, from the time-to-live that arrived.
+    /// Hops on the path: routers plus one, from the time-to-live that arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hop_count: Option<u32>,
-    /// What could not be measured, with the reason.
+    /// Facts that could not be measured, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
@@ -234,11 +285,11 @@ pub struct ProbeDirection {
 /// A finished probe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeSummary {
-    /// What was asked for.
+    /// Requested configuration.
     pub requested: ProbeConfig,
     /// One entry per starting side.
     pub directions: Vec<ProbeDirection>,
-    /// `rate * min RTT / 8` for the rate asked for.
+    /// `rate * min RTT / 8` for the rate requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bandwidth_delay_product_bytes: Option<u64>,
 }
@@ -254,22 +305,14 @@ impl ProbeSummary {
     pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
         let mut metrics = Vec::new();
         if let Some(direction) = self.directions.first() {
-            for (name, stats) in [("udp", &direction.udp), ("tcp", &direction.tcp)] {
+            for (kinds, stats) in [(&UDP_METRICS, &direction.udp), (&TCP_METRICS, &direction.tcp)] {
                 let Some(stats) = stats else { continue };
-                let time = |what, value: u64| {
-                    Metric::lower(&format!("{name}-{what}"), Unit::Nanoseconds, value as f64)
-                };
-                metrics.extend([
-                    time("delay-p50", stats.p50_ns),
-                    time("delay-mean", stats.mean_ns),
-                    time("delay-min", stats.min_ns),
-                    time("delay-p99", stats.p99_ns),
-                    time("jitter", stats.jitter_ns),
-                    Metric::lower(&format!("{name}-loss"), Unit::Ratio, stats.loss_ratio),
-                ]);
+                let times = [stats.p50_ns, stats.mean_ns, stats.min_ns, stats.p99_ns, stats.jitter_ns]
+                    .map(|ns| ns as f64);
+                let values = times.into_iter().chain([stats.loss_ratio]);
+                metrics.extend(kinds.iter().zip(values).map(|(kind, value)| kind.of(value)));
             }
-            let bytes = direction.path_mtu_bytes.map(f64::from);
-            metrics.extend(bytes.map(|bytes| Metric::higher("path-mtu", Unit::Bytes, bytes)));
+            metrics.extend(direction.path_mtu_bytes.map(|bytes| PATH_MTU.of(bytes.into())));
         }
         let notices = self.directions.iter().flat_map(|direction| {
             direction.notices.iter().map(|notice| Notice {
@@ -277,8 +320,34 @@ impl ProbeSummary {
                 message: format!("{} ({} to {})", notice.message, direction.from, direction.to),
             })
         });
-        let outcome = Outcome { notices: notices.collect(), ..Outcome::of(metrics) };
+        let outcome =
+            Outcome { settings: self.settings(), notices: notices.collect(), ..Outcome::of(metrics) };
         outcome.with_detail(PROBE_SUMMARY_SCHEMA, 1, self)
+    }
+
+    /// Settings of the hosts that sent probes: the client is the first.
+    fn settings(&self) -> Vec<SettingValue> {
+        let ProbeConfig { count, interval, size, timeout, .. } = &self.requested;
+        let of_host = |(role, direction): (&str, &ProbeDirection)| {
+            let each = |name: &str, stats: &Option<DelayStats>| {
+                let sent = stats.as_ref().map(|stats| json!(stats.sent_count));
+                let clock = stats.as_ref().map(|stats| json!(stats.clock));
+                [
+                    SettingValue::of_host(role, &format!("{name}-count"), Some(json!(count)), sent),
+                    SettingValue::of_host(role, &format!("{name}-clock"), None, clock),
+                ]
+            };
+            let requested =
+                |name: &str, value: u64| SettingValue::of_host(role, name, Some(json!(value)), None);
+            let both = [
+                requested("interval-ns", interval.0),
+                requested("size-bytes", size.0),
+                requested("timeout-ns", timeout.0),
+            ];
+            let all = each("udp", &direction.udp).into_iter().chain(each("tcp", &direction.tcp)).chain(both);
+            all.flatten().collect::<Vec<_>>()
+        };
+        ["client", "server"].into_iter().zip(&self.directions).flat_map(of_host).collect()
     }
 }
 
@@ -287,31 +356,41 @@ mod tests {
     use super::*;
 
     fn stats(p50_ns: u64, p99_ns: u64, queueing_ns: Option<u64>) -> DelayStats {
-        let own = DelayStats {
-            answered_count: 99,
-            sent_count: 100,
-            loss_ratio: 0.01,
-            min_ns: 1,
-            mean_ns: p50_ns,
-            p50_ns,
-            p90_ns: p99_ns,
-            p99_ns,
-            max_ns: p99_ns,
-            jitter_ns: 0,
-            clock: ClockSource::Kernel,
-            turnaround_mean_ns: None,
-            local_queueing: None,
-            with_local_queueing: None,
-            local_lost_count: None,
-            forward_lost_count: None,
-            return_lost_count: None,
-        };
+        let range = DelayRange { min_ns: 1, mean_ns: p50_ns, p50_ns, p90_ns: p99_ns, p99_ns, max_ns: p99_ns };
+        let own = DelayStats::new(range, 99, 100, ClockSource::Kernel);
         let with = queueing_ns.map(|wait| DelayRange {
             p50_ns: p50_ns + wait,
             p99_ns: p99_ns + wait,
             ..own.range()
         });
         DelayStats { with_local_queueing: with, ..own }
+    }
+
+    #[test]
+    fn settings_are_those_of_each_host_that_sent() {
+        let direction = |udp: Option<DelayStats>| ProbeDirection {
+            from: "a".to_owned(),
+            to: "b".to_owned(),
+            udp,
+            tcp: None,
+            from_address: None,
+            to_address: None,
+            route_mtu_bytes: None,
+            path_mtu_bytes: None,
+            hop_count: None,
+            notices: Vec::new(),
+        };
+        let requested = ProbeConfig { count: 120, ..ProbeConfig::default() };
+        let directions = vec![direction(Some(stats(100, 200, None))), direction(None)];
+        let summary = ProbeSummary { requested, directions, bandwidth_delay_product_bytes: None };
+        let settings = summary.outcome().unwrap().settings;
+        let of = |role, name, requested, effective| {
+            settings.contains(&SettingValue::of_host(role, name, requested, effective).unwrap())
+        };
+        assert!(of("client", "udp-count", Some(json!(120)), Some(json!(100))), "{settings:?}");
+        assert!(of("client", "udp-clock", None, Some(json!("kernel"))));
+        assert!(of("server", "udp-count", Some(json!(120)), None), "nothing was sent");
+        assert!(of("server", "interval-ns", Some(json!(20_000_000)), None));
     }
 
     #[test]

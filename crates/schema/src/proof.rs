@@ -14,7 +14,7 @@ use crate::{
 /// Name of the format.
 pub const ROUTE_PROOF_SCHEMA: &str = "clearstream.route-proof";
 
-/// What real flows through the gateways of a fabric did.
+/// Verification of a fabric by real flows through its gateways.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RouteProof {
     /// [`ROUTE_PROOF_SCHEMA`].
@@ -27,12 +27,12 @@ pub struct RouteProof {
     pub verdict: ProofVerdict,
     /// One entry per route of the fabric and address family.
     pub crossings: Vec<CrossingProof>,
-    /// What is not as the fabric says, gravest first.
+    /// Deviations from the fabric, most severe first.
     pub findings: Vec<ProofFinding>,
-    /// What was left out or could not be measured, with the reason.
+    /// Parts left out or not measured, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
-    /// How long it took.
+    /// Duration of the verification.
     pub duration_ns: u64,
 }
 
@@ -40,11 +40,11 @@ pub struct RouteProof {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProofVerdict {
-    /// Everything was seen to be as the fabric says.
+    /// Every check agreed with the fabric.
     Proven,
-    /// Nothing wrong was seen, but not everything could be looked at.
+    /// Every check that could be made agreed with the fabric; some could not be made.
     Incomplete,
-    /// Something is not as the fabric says.
+    /// At least one check disagreed with the fabric.
     Failed,
 }
 
@@ -61,37 +61,37 @@ pub struct CrossingProof {
     pub symmetry_promised: bool,
     /// Hash policy of the plan.
     pub hash_policy: HashPolicy,
-    /// Flows opened to see the shares.
+    /// Flows opened to measure the load distribution.
     pub flow_count: u64,
-    /// Of all flows, those whose answer came back.
+    /// Of all flows, those whose response arrived.
     pub answered_count: u64,
-    /// Flows opened beside, so that every pair of hosts used every gateway.
+    /// Additional flows, opened so that every pair of hosts used every gateway.
     pub targeted_count: u64,
     /// Flows seen in both directions, by which symmetry is judged.
     pub judged_count: u64,
     /// Of these, flows that returned by another gateway.
     pub asymmetric_count: u64,
-    /// Share of asymmetric flows that the return path leads to expect:
+    /// Fraction of asymmetric flows that the return path leads to expect:
     /// `1 - sum of squared weights` for none, else 0.
     pub asymmetric_expected_ratio: f64,
     /// Flows whose gateway was the one that the kernel's lookup named, and all
     /// that could be compared.
     pub predicted_count: [u64; 2],
-    /// Shares of the gateways against the weights; absent where nothing is hashed per flow.
+    /// Load distribution against the weights; absent where nothing is hashed per flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_fit: Option<ShareFit>,
     /// The same of the replies; absent where they are to follow the requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_fit: Option<ShareFit>,
-    /// Shares of the gateways by what the clients' kernels say of flows that
-    /// nobody opened: many more than are opened, so that chance decides less.
+    /// Fit of the load distribution that the clients' kernels predict for flows
+    /// that were not opened: route queries are cheap, so the sample is larger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_forward_fit: Option<ShareFit>,
-    /// The same of replies, by the servers' kernels.
+    /// The same for replies, predicted by the servers' kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_reply_fit: Option<ShareFit>,
-    /// Whether source ports were chosen by the kernels' word so that requests
-    /// fall to the gateways by their weights.
+    /// Whether source ports were chosen from the kernels' route lookups so that requests
+    /// are distributed over the gateways by their weights.
     #[serde(default)]
     pub even: bool,
     /// One entry per gateway.
@@ -102,7 +102,7 @@ pub struct CrossingProof {
     pub flows: Vec<FlowPath>,
 }
 
-/// Pearson's chi-square test of shares against weights.
+/// Pearson's chi-square test of the load distribution against the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ShareFit {
     /// Flows that were counted.
@@ -111,16 +111,16 @@ pub struct ShareFit {
     pub chi_square: f64,
     /// Gateways less one.
     pub degrees_of_freedom: u32,
-    /// Probability of such a deviation or a larger one when the shares are as the weights.
+    /// Probability of such a deviation or a larger one when the load follows the weights.
     pub p_value: f64,
     /// Largest deviation of a gateway's share from its weight, relative to the weight.
     pub worst_deviation_ratio: f64,
-    /// Deviation that some gateway exceeds by chance in one of twenty proofs
-    /// with so many flows: what is smaller cannot be told from chance.
+    /// Deviation that some gateway exceeds by chance in one of twenty runs
+    /// with so many flows: what is smaller cannot be distinguished from chance.
     pub chance_deviation_ratio: f64,
 }
 
-/// What one gateway did.
+/// Results of one gateway.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayProof {
     /// Host name.
@@ -129,29 +129,29 @@ pub struct GatewayProof {
     pub client_side: String,
     /// Its address on the servers' side.
     pub server_side: String,
-    /// Share that its weight asks for.
+    /// Fraction that its weight requests.
     pub expected_ratio: f64,
     /// Flows of the population that clients sent to it.
     pub forward_count: u64,
-    /// Their share.
+    /// Their fraction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_ratio: Option<f64>,
     /// Flows of the population whose replies servers sent to it.
     pub reply_count: u64,
-    /// Their share.
+    /// Their fraction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_ratio: Option<f64>,
-    /// Share of the flows that the clients' kernels were only asked about.
+    /// Fraction of the flows that the clients' kernels would send here, from route queries alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_forward_ratio: Option<f64>,
-    /// The same of replies, by the servers' kernels.
+    /// The same for replies, from the servers' kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_reply_ratio: Option<f64>,
-    /// Flows that arrived and did not leave, either direction, those opened beside included.
+    /// Flows that arrived and did not leave, in either direction, additional flows included.
     pub stuck_count: u64,
-    /// Flows through it that were not answered.
+    /// Flows through it that got no response.
     pub unanswered_count: u64,
-    /// Packets by two witnesses.
+    /// Packet counts from two independent sources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packets: Option<PacketWitnesses>,
     /// Path MTU from clients to servers through it.
@@ -163,7 +163,7 @@ pub struct GatewayProof {
     /// MTU that the fabric gives the networks of the route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_mtu_bytes: Option<u32>,
-    /// How fast it forwards.
+    /// Forwarding rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<ForwardingRate>,
 }
@@ -182,28 +182,28 @@ pub struct PacketWitnesses {
     pub reply_interface_count: u64,
 }
 
-/// How fast a gateway forwarded one bulk flow.
+/// Rate at which a gateway forwarded one bulk flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ForwardingRate {
-    /// Who sent.
+    /// Sending host.
     pub client: String,
-    /// Who received.
+    /// Receiving host.
     pub server: String,
     /// Bits per second that reached the receiving application.
     pub goodput_bps: f64,
     /// Packets per second that the gateway's interface on the servers' side
     /// sent; joined segments count once where its driver counts so (veth).
     pub packets_per_second: f64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmit_count: Option<u64>,
-    /// What limited it.
+    /// The limit of the rate.
     pub limit: ForwardingLimit,
-    /// How that is known.
+    /// Evidence for it.
     pub reason: String,
 }
 
-/// What limited a bulk flow through a gateway.
+/// Limit of a bulk flow through a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ForwardingLimit {
@@ -221,7 +221,7 @@ pub enum ForwardingLimit {
     Unknown,
 }
 
-/// What the flows of a pair of hosts did.
+/// Results of the flows of a pair of hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PairProof {
     /// Host that connects.
@@ -232,11 +232,11 @@ pub struct PairProof {
     pub server: String,
     /// Its class.
     pub server_class: String,
-    /// Flows, those opened beside included.
+    /// Flows, additional ones included.
     pub flow_count: u64,
-    /// Answered.
+    /// Flows that got a response.
     pub answered_count: u64,
-    /// By gateway, in the order of the crossing: flows that it forwarded.
+    /// By gateway, in the order of the route: flows whose requests it forwarded.
     pub forward_counts: Vec<u64>,
     /// By gateway: flows whose replies it forwarded.
     pub reply_counts: Vec<u64>,
@@ -248,38 +248,38 @@ pub struct PairProof {
     pub unreached: Vec<String>,
 }
 
-/// How a flow went.
+/// Outcome of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WireOutcome {
-    /// Connected, and the answer came back.
+    /// Connected, and the response arrived.
     Answered,
-    /// There was no time left for it.
+    /// Not attempted: the time was up.
     NotTried,
-    /// The source port was taken: the flow was not tried.
+    /// Not attempted: the source port was in use.
     PortInUse,
-    /// This host has no route (or a router said so).
+    /// No route from this host, or an ICMP unreachable from a router.
     NoRoute,
-    /// Somebody refused the connection.
+    /// The connection was refused.
     Refused,
-    /// No answer to the connection request.
+    /// No response to the connection request.
     NotConnected,
-    /// Connected, but the answer did not come back.
+    /// Connected, but no response arrived.
     NotAnswered,
-    /// Reset after it was connected.
+    /// Reset after the connection was established.
     Reset,
 }
 
-/// Way of one flow.
+/// Path of one flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowPath {
     /// Address and bound port of the client.
     pub client: SocketAddr,
     /// Address and port of the server.
     pub server: SocketAddr,
-    /// How it went.
+    /// Outcome.
     pub outcome: WireOutcome,
-    /// Opened to use a certain gateway, and not part of the shares.
+    /// Opened to use a certain gateway; not part of the load distribution.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub targeted: bool,
     /// Gateway that the client's kernel named beforehand.
@@ -291,12 +291,12 @@ pub struct FlowPath {
     /// Gateway that forwarded the replies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<String>,
-    /// Where it was seen last, when it was not answered.
+    /// Last place it was observed at, when it got no response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostAt>,
 }
 
-/// Where an unanswered flow was seen last.
+/// Last place at which a flow without response was observed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LostAt {
@@ -312,18 +312,18 @@ pub enum LostAt {
     AtClient(String),
 }
 
-/// Something that is not as the fabric says.
+/// A deviation from the fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProofFinding {
     /// Stable kebab-case name of the kind.
     pub id: String,
-    /// How much it matters; an error fails the proof.
+    /// Severity; an error fails the verification.
     pub severity: Severity,
     /// Host or gateway that it is about.
     pub host: String,
-    /// What was seen and what follows, one line.
+    /// Observation and consequence, one line.
     pub message: String,
-    /// What to do.
+    /// Suggested correction.
     pub correction: String,
     /// Address that it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Where a document comes from: when, by which program and command, on which
+//! Origin of a document: when, by which program and command, on which
 //! hosts. Every document that a verb prints has it.
 
 use schemars::JsonSchema;
@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Origin of a document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Provenance {
-    /// When the command began, RFC 3339 in UTC.
+    /// Start of the command, RFC 3339 in UTC.
     pub started: String,
-    /// When the document was printed, RFC 3339 in UTC.
+    /// Time of printing the document, RFC 3339 in UTC.
     pub ended: String,
     /// Version of the program.
     pub program_version: String,
@@ -25,7 +25,7 @@ pub struct Provenance {
 /// A host and what runs on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostIdentity {
-    /// What the document and the command line call it; absent for the printing host.
+    /// Name in the document and on the command line; absent for the printing host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// `client`, `server`, or another role.

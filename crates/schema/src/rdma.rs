@@ -1,4 +1,4 @@
-//! RDMA over TCP: what can be asked of `clearstream rdma`, and what comes back.
+//! Options of `clearstream rdma` and the outcome of its runs.
 
 use std::{borrow::Cow, fmt, net::SocketAddr, str::FromStr};
 
@@ -15,7 +15,7 @@ mod verbs;
 pub use options::RdmaOptions;
 pub use outcome::RDMA_SUMMARY_SCHEMA;
 pub use sample::RdmaSample;
-pub use verbs::{VERBS_SUMMARY_SCHEMA, VerbsCall, VerbsConfig, VerbsSummary};
+pub use verbs::{VERBS_SUMMARY_SCHEMA, VerbsCall, VerbsConfig, VerbsSample, VerbsSummary};
 
 /// Largest message of `all` sizes.
 const LARGEST_OF_ALL: u64 = 8 << 20;
@@ -60,8 +60,8 @@ impl fmt::Display for SizeList {
         if *self == Self::all() {
             return f.pad("all");
         }
-        let words: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        f.pad(&words.join(","))
+        let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.pad(&names.join(","))
     }
 }
 
@@ -92,7 +92,7 @@ impl JsonSchema for SizeList {
     }
 }
 
-/// What a test does.
+/// Operation of a test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RdmaOperation {
@@ -105,7 +105,7 @@ pub enum RdmaOperation {
     Read,
 }
 
-/// Who moves the bytes of a queue pair.
+/// Progress mode: who moves the bytes of a queue pair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -117,7 +117,7 @@ pub enum RdmaProgress {
     Offloaded,
 }
 
-/// How a program waits for completions.
+/// Wait mode of a program for completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -128,7 +128,7 @@ pub enum RdmaWait {
     Sleep,
 }
 
-/// An RDMA test as asked for. Keys, options and their defaults are these lines.
+/// An RDMA test as requested. Keys, options and their defaults are these lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -139,7 +139,7 @@ pub struct RdmaConfig {
     /// Measure the time of single messages instead of how many pass
     #[cfg_attr(feature = "cli", arg(long))]
     pub latency: bool,
-    /// Let the far end send, write or read at the same time
+    /// Let the peer send, write or read at the same time
     #[cfg_attr(feature = "cli", arg(long, conflicts_with = "latency"))]
     pub both_ways: bool,
     /// Queue pairs, each a TCP connection of its own
@@ -148,7 +148,7 @@ pub struct RdmaConfig {
     /// Requests in flight on each queue pair
     #[cfg_attr(feature = "cli", arg(long, value_name = "COUNT", default_value_t = RdmaConfig::default().depth, conflicts_with = "latency"))]
     pub depth: u32,
-    /// How long to measure each size, after the warm-up
+    /// Time to measure each size, after the warm-up
     #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = RdmaConfig::default().duration))]
     pub duration: TimeSpan,
     /// Measure this many messages of each size on each queue pair instead of a time
@@ -158,10 +158,10 @@ pub struct RdmaConfig {
     /// Leading part of each size that does not count
     #[cfg_attr(feature = "cli", arg(long, short = 'O', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = RdmaConfig::default().warm_up))]
     pub warm_up: TimeSpan,
-    /// Who moves the bytes, at both ends
+    /// Progress mode at both ends: who moves the bytes
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = RdmaConfig::default().progress))]
     pub progress: RdmaProgress,
-    /// How completions are awaited, at both ends (default: poll with inline progress, sleep with offloaded)
+    /// Wait mode for completions at both ends (default: poll with inline progress, sleep with offloaded)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_enum))]
     pub wait: Option<RdmaWait>,
@@ -169,14 +169,14 @@ pub struct RdmaConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
     pub core: Option<u32>,
-    /// The same at the far end
+    /// The same at the peer
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
     pub far_core: Option<u32>,
     /// Do without CRCs (both ends must agree, and with this option both do)
     #[cfg_attr(feature = "cli", arg(long))]
     pub no_crc: bool,
-    /// Ask for markers in what either end receives
+    /// Request markers in what either end receives
     #[cfg_attr(feature = "cli", arg(long))]
     pub markers: bool,
     /// FPDUs that are larger than a TCP segment: less work where segments are small
@@ -194,11 +194,11 @@ pub struct RdmaConfig {
     /// Compare what arrived with what was sent, byte for byte; costs time
     #[cfg_attr(feature = "cli", arg(long))]
     pub verify: bool,
-    /// Speak as perftest's client does: the far end is ib_send_bw, ib_write_lat or another of them, with -R
+    /// Use the protocol of perftest's client: the peer is ib_send_bw, ib_write_lat or another of them, with -R
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["local", "both_ways", "verify", "far_core", "duration"]))]
     pub perftest: bool,
-    /// Receives that the far end's ib_send_bw posts on each queue pair (its -r) (default: 512)
+    /// Receives that the peer's ib_send_bw posts on each queue pair (its -r) (default: 512)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'r', value_name = "COUNT", requires = "perftest"))]
     pub rx_depth: Option<u32>,
@@ -233,7 +233,7 @@ impl Default for RdmaConfig {
 }
 
 impl RdmaConfig {
-    /// How completions are awaited.
+    /// Wait mode for completions.
     #[must_use]
     pub fn wait(&self) -> RdmaWait {
         self.wait.unwrap_or(match self.progress {
@@ -243,16 +243,16 @@ impl RdmaConfig {
     }
 }
 
-/// What one end works with.
+/// Properties of one end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RdmaSide {
     /// Address and port of the first queue pair's connection.
     pub address: SocketAddr,
-    /// Who moves the bytes; absent where the far end is a program that does
-    /// not say (perftest's).
+    /// Progress mode: who moves the bytes; absent where the peer does not
+    /// report it (perftest).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<RdmaProgress>,
-    /// How completions are awaited; absent like the above.
+    /// Wait mode for completions; absent like the above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<RdmaWait>,
     /// Core that moves the bytes; absent when the scheduler chooses.
@@ -260,24 +260,24 @@ pub struct RdmaSide {
     pub core: Option<u32>,
 }
 
-/// What is in force on the connections of a test.
+/// Effective settings of the connections of a test.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RdmaEffective {
     /// This end.
     pub near: RdmaSide,
-    /// The other end.
+    /// The peer.
     pub far: RdmaSide,
     /// MPA revision.
     pub revision: u8,
-    /// CRCs are made and checked, both ways.
+    /// CRCs are made and checked, in both directions.
     pub crc: bool,
     /// This end puts markers into what it sends.
     pub markers_sent: bool,
-    /// The other end puts markers into what it sends.
+    /// The peer puts markers into what it sends.
     pub markers_received: bool,
     /// Reads and atomics that this end may have outstanding (ORD).
     pub outstanding_reads: u16,
-    /// Reads and atomics that the other end may have outstanding (IRD).
+    /// Reads and atomics that the peer may have outstanding (IRD).
     pub incoming_reads: u16,
     /// Most bytes of one FPDU's payload and headers (MULPDU).
     pub mulpdu_bytes: u32,
@@ -339,13 +339,13 @@ impl RdmaRate {
 pub struct RdmaResult {
     /// Bytes of a message.
     pub size_bytes: u64,
-    /// Requests in flight on each queue pair: less than asked for where memory
+    /// Requests in flight on each queue pair: less than requested where memory
     /// or outstanding Reads limit it.
     pub depth_count: u32,
-    /// From here to there (a Read: the other way); of a latency test, the
+    /// From client to server (a Read: from server to client); of a latency test, the
     /// rounds that it made.
     pub forward: RdmaRate,
-    /// The other way, with `both-ways`.
+    /// The opposite direction, with `both-ways`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverse: Option<RdmaRate>,
     /// Half a round trip of Send and Write, the whole time of a Read.
@@ -353,11 +353,11 @@ pub struct RdmaResult {
     pub latency: Option<RdmaLatency>,
     /// CPU time of this process while it measured.
     pub near_cpu_ns: u64,
-    /// CPU time of the other end's process meanwhile; absent where it does not
-    /// say (perftest).
+    /// CPU time of the peer's process meanwhile; absent where it is not
+    /// reported (perftest).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_cpu_ns: Option<u64>,
-    /// What arrived was what was sent; absent when it was not compared.
+    /// Whether the received data equal the data sent; absent when not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<bool>,
 }
@@ -365,17 +365,17 @@ pub struct RdmaResult {
 /// A finished test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RdmaSummary {
-    /// What was done.
+    /// Operation.
     pub operation: RdmaOperation,
-    /// What was asked for.
+    /// Requested configuration.
     pub requested: RdmaConfig,
-    /// What was in force.
+    /// Effective settings.
     pub effective: RdmaEffective,
     /// One entry per size, in order.
     pub results: Vec<RdmaResult>,
-    /// All sizes were measured for as long as asked for.
+    /// All sizes were measured for as long as requested.
     pub complete: bool,
-    /// What must be known before believing the numbers.
+    /// Caveats of the results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
@@ -385,7 +385,7 @@ pub const PING_LEAST_BYTES: u64 = 26;
 /// Most bytes of a ping that rping takes.
 pub const PING_MOST_BYTES: u64 = (64 << 10) - 1;
 
-/// A ping as asked for.
+/// A ping as requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -405,7 +405,7 @@ pub struct PingConfig {
     /// Compare what comes back with what was sent. With --serve: what was read with what rping sends
     #[cfg_attr(feature = "cli", arg(long))]
     pub verify: bool,
-    /// Do not ask for CRCs (the other end may still want them)
+    /// Do not request CRCs (the peer may still require them)
     #[cfg_attr(feature = "cli", arg(long))]
     pub no_crc: bool,
     /// MPA revision to connect with: 1 (RFC 5044) or 2 (RFC 6581)
@@ -436,15 +436,15 @@ impl PingConfig {
 /// A finished ping.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PingSummary {
-    /// What was asked for.
+    /// Requested configuration.
     pub requested: PingConfig,
     /// This end's address and port.
     pub near: SocketAddr,
-    /// The other end's address and port.
+    /// The peer's address and port.
     pub far: SocketAddr,
-    /// MPA revision in force.
+    /// MPA revision in effect.
     pub revision: u8,
-    /// CRCs are made and checked, both ways.
+    /// CRCs are made and checked, in both directions.
     pub crc: bool,
     /// From the call of connect until the first message may leave: off this host
     /// 10 ms of it let a peer settle that needs that (siw).
@@ -454,7 +454,7 @@ pub struct PingSummary {
     /// Rounds whose text did not come back as it was; absent when not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mismatch_count: Option<u64>,
-    /// Time of a round: two Sends each way, a Read and a Write. Absent when
+    /// Time of a round: two Sends in each direction, a Read and a Write. Absent when
     /// there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<RdmaLatency>,

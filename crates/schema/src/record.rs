@@ -1,4 +1,4 @@
-//! What a study run leaves: one folder.
+//! The record of a study run: one folder.
 //!
 //! ```text
 //! <run>/run.json              RunDocument
@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -48,8 +48,9 @@ pub struct Treatments {
 /// A figure published by others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[schemars(transform = with_older_keys)]
 pub struct Published {
-    /// What it says, one line.
+    /// Description, one line.
     pub label: String,
     /// Paper and figure.
     pub source: String,
@@ -79,7 +80,23 @@ fn gigabits() -> String {
     "Gb/s".to_owned()
 }
 
+/// Keys of [`Published`] in files of that time. Aliases of serde, which the derived schema lacks.
+fn with_older_keys(schema: &mut Schema) {
+    let Some(keys) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    for (older, name) in [("low-gbps", "low"), ("high-gbps", "high")] {
+        let Some(mut key) = keys.get(name).cloned() else { continue };
+        key["description"] = format!("Older name of `{name}`, of a goodput in Gb/s.").into();
+        key["deprecated"] = true.into();
+        keys.insert(older.to_owned(), key);
+    }
+}
+
 impl Published {
+    /// It names neither a number nor a metric: its label is printed, nothing is drawn.
+    pub fn is_text(&self) -> bool {
+        self.low.or(self.high).is_none() && self.metric == goodput() && self.unit == gigabits()
+    }
+
     /// Low and high end of a metric in its stored unit; absent where this is of
     /// another metric or unit.
     pub fn range(&self, metric: &str, unit: Unit) -> (Option<f64>, Option<f64>) {
@@ -97,9 +114,9 @@ impl Published {
 pub struct RunHost {
     /// Its name in figures and messages.
     pub name: String,
-    /// What it was: `client` connects, `server` listens; others by their workload.
+    /// Role: `client` connects, `server` listens; others by their workload.
     pub role: String,
-    /// What it is.
+    /// The document.
     pub report: HostReport,
     /// Its capture relative to the run folder, when one was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,7 +173,7 @@ impl RunDocument {
     }
 }
 
-/// How a trial ended.
+/// State of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialOutcome {
@@ -167,7 +184,7 @@ pub enum TrialOutcome {
 }
 
 impl TrialOutcome {
-    /// What was measured.
+    /// Results.
     pub fn measured(&self) -> Option<&Outcome> {
         match self {
             Self::Measured(outcome) => Some(outcome),
@@ -175,7 +192,7 @@ impl TrialOutcome {
         }
     }
 
-    /// Measured to its end: need not be run again.
+    /// Measured to its end: need not be repeated.
     pub fn is_complete(&self) -> bool {
         self.measured().is_some_and(|outcome| outcome.complete)
     }
@@ -202,15 +219,15 @@ pub struct TrialDocument {
     pub factors: BTreeMap<String, Value>,
     /// Start, RFC 3339 in UTC.
     pub started: String,
-    /// What came out.
+    /// Outcome.
     pub outcome: TrialOutcome,
-    /// The series was steady after the warm-up (absent: too short to tell).
+    /// The series was steady after the warm-up (absent: too short to decide).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady: Option<bool>,
     /// Samples file relative to the run folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<String>,
-    /// What the lab's delay lines did in this trial, per direction.
+    /// Counters of the lab's delay lines in this trial, per direction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delay_lines: Vec<DelayLineStats>,
 }

@@ -1,5 +1,5 @@
-//! What a fabric comes to: the plan of each host with its reasons, and for each
-//! route the price of its return path, the proof of its symmetry, and the
+//! Plan of a fabric: the plan of each host with its reasons, and for each
+//! route the cost of its return path, the proof of its symmetry, and the
 //! shares of its gateways on paper.
 
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::{
 /// Name of the format.
 pub const ROUTE_PLAN_SCHEMA: &str = "clearstream.route-plan";
 
-/// What a fabric comes to.
+/// Plan of a fabric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RoutePlan {
@@ -29,9 +29,9 @@ pub struct RoutePlan {
     pub classes: Vec<PlannedClass>,
     /// Its routes.
     pub routes: Vec<PlannedRoute>,
-    /// The hosts that were asked for; the first of each class when none was.
+    /// The hosts that were requested; the first of each class when none was.
     pub hosts: Vec<PlannedHost>,
-    /// What the plan leaves to people, or does not do on some hosts.
+    /// Changes left to people, or not made on some hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<String>,
 }
@@ -42,7 +42,7 @@ pub struct RoutePlan {
 pub struct PlannedClass {
     /// Name.
     pub name: String,
-    /// What its hosts are for.
+    /// Role of its hosts.
     pub role: HostRole,
     /// Hosts.
     pub host_count: u64,
@@ -61,19 +61,19 @@ pub struct PlannedClass {
 pub struct PlannedHost {
     /// Its class.
     pub class: String,
-    /// What it will route by.
+    /// Its routing configuration.
     pub routing: HostRouting,
-    /// Why.
+    /// Cause.
     pub reasons: Vec<Reason>,
 }
 
-/// Why something is planned.
+/// Reason for a planned item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Reason {
-    /// What: `table 7001`, `rule 7001`, `nexthop 7013`, `net.ipv4.ip_forward`.
+    /// Item: `table 7001`, `rule 7001`, `nexthop 7013`, `net.ipv4.ip_forward`.
     pub item: String,
-    /// Why.
+    /// Cause.
     pub why: String,
 }
 
@@ -89,22 +89,23 @@ pub struct PlannedRoute {
     pub return_path: ReturnPath,
     /// The one that the planner would choose.
     pub recommended: ReturnPath,
-    /// Why it would.
+    /// Reason.
     pub recommended_because: String,
-    /// How next hops are written, by class of end hosts.
+    /// Form of next hops, by class of end hosts.
     pub multipath: Vec<ClassMultipath>,
-    /// What is hashed.
+    /// Hash policy.
     pub hash_policy: HashPolicy,
     /// Seed of the hash, where the plan sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash_seed: Option<u32>,
-    /// What each return path costs here.
-    pub prices: Vec<ReturnPrice>,
+    /// Cost of each return path in this fabric.
+    #[serde(rename = "prices")]
+    pub costs: Vec<ReturnCost>,
     /// Whether replies return as promised.
     pub proof: SymmetryProof,
     /// Shares of the gateways.
     pub shares: GatewayShares,
-    /// What the loss of gateways does.
+    /// Effect of the loss of gateways.
     pub losses: Vec<GatewayLoss>,
 }
 
@@ -122,30 +123,30 @@ pub struct PlannedGateway {
     pub second_addresses: Vec<IpAddr>,
 }
 
-/// How a class's hosts write several next hops.
+/// Form in which a class's hosts write several next hops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ClassMultipath {
     /// Class.
     pub class: String,
-    /// How.
+    /// Form.
     pub multipath: Multipath,
-    /// Why.
+    /// Cause.
     pub because: String,
 }
 
-/// What a return path costs in this fabric.
+/// Cost of a return path in this fabric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub struct ReturnPrice {
-    /// Which.
+pub struct ReturnCost {
+    /// Return path.
     pub return_path: ReturnPath,
-    /// Why it cannot be had here; absent when it can.
+    /// Reason why it is not available here; absent when it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// Share of the flows that return by another gateway than they came by.
+    /// Fraction of the flows that return by another gateway than they came by.
     pub other_gateway_ratio: f64,
-    /// Share of the flows that lose a direction when one gateway dies, the mean over gateways.
+    /// Fraction of the flows that lose a direction when one gateway dies, the mean over gateways.
     pub hit_ratio: f64,
     /// Further addresses, on all servers together.
     pub address_count: u64,
@@ -153,23 +154,23 @@ pub struct ReturnPrice {
     pub rule_count: u64,
     /// Routes beside those to the far network, on each client.
     pub client_route_count: u64,
-    /// What it takes beside, in words.
+    /// Further requirements, as text.
     pub takes: String,
 }
 
-/// How symmetry was looked at.
+/// Method of the symmetry check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProofMethod {
-    /// Every pair of hosts and every gateway was walked.
+    /// Every pair of hosts was checked over every gateway.
     Exhaustive,
-    /// Hosts of a class were found to differ in nothing but their own
-    /// addresses, one of each was walked over every gateway to every server, and
-    /// every other one over one gateway.
+    /// Hosts of a class were found to differ only in their own
+    /// addresses; one of each was checked over every gateway to every server, and
+    /// all others over one gateway.
     PerClass,
 }
 
-/// What came of it.
+/// Outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProofOutcome {
@@ -185,15 +186,15 @@ pub enum ProofOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct SymmetryProof {
-    /// What came of it.
+    /// The outcome.
     pub outcome: ProofOutcome,
-    /// How it was looked at.
+    /// The method.
     pub method: ProofMethod,
     /// Walks: a client, an address of a server and a gateway each, there and back.
     pub walk_count: u64,
     /// Hosts that were compared with the first of their class.
     pub compared_count: u64,
-    /// What it rests on beside the plan.
+    /// Further conditions of the result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<String>,
     /// The first walk that fails.
@@ -201,21 +202,21 @@ pub struct SymmetryProof {
     pub counterexample: Option<Counterexample>,
 }
 
-/// A walk that fails.
+/// A path that fails the check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Counterexample {
-    /// Who asks.
+    /// Host that sends the request.
     pub client: String,
-    /// Who answers.
+    /// Host that sends the response.
     pub server: String,
-    /// Address that is asked; absent where hosts were compared.
+    /// Destination address of the request; absent where hosts were compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// Gateway that the request takes, where it takes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
-    /// What happens instead.
+    /// Deviation.
     pub problem: String,
 }
 
@@ -232,7 +233,7 @@ pub struct GatewayShares {
     pub seed_is_known: bool,
     /// By gateway.
     pub gateways: Vec<GatewayShare>,
-    /// Share of the flows that return by another gateway than they came by.
+    /// Fraction of the flows that return by another gateway than they came by.
     pub other_gateway_ratio: f64,
 }
 
@@ -250,20 +251,20 @@ pub struct GatewayShare {
     pub return_ratio: f64,
 }
 
-/// What the loss of gateways does, as a mean over which are lost.
+/// Effect of the loss of gateways, as a mean over which are lost.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct GatewayLoss {
     /// Gateways lost at the same time.
     pub lost_count: u32,
-    /// How next hops are written.
+    /// Form of next hops.
     pub multipath: Multipath,
-    /// Share of the flows that go over a lost one, in either direction.
+    /// Fraction of the flows that go over a lost one, in either direction.
     pub hit_ratio: f64,
-    /// Share of the flows that are moved although their gateway lives, in one
-    /// direction, when the lost ones are taken out.
+    /// Fraction of the flows that move although their gateway is up, in one
+    /// direction, when the failed ones are removed.
     pub moved_ratio: f64,
-    /// Share of the flows that move when the lost ones are back, while they are
+    /// Fraction of the flows that move when the lost ones are back, while they are
     /// busy; of a resilient group after its unbalanced timer.
     pub moved_back_ratio: f64,
     /// Largest share of one remaining gateway, in the worst case.

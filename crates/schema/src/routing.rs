@@ -1,7 +1,7 @@
-//! What one host routes by: interfaces, nexthop objects, routes, rules,
-//! connection marks and the sysctls around them. The planner makes it, the
-//! renderers write it, readers of files, captures and live hosts give it back,
-//! and the linter looks at it.
+//! Routing configuration of one host: interfaces, nexthop objects, routes, rules,
+//! connection marks and the sysctls around them. The planner generates it, the
+//! renderers write it, readers of files, captures and live hosts return it,
+//! and the linter checks it.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -10,16 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{fabric::InfinibandMode, prefix::Prefix};
 
-pub mod words;
+pub mod ip_arguments;
+pub mod table;
+pub mod values;
 
 /// Number of the main table (rtnetlink(7), `RT_TABLE_MAIN`).
 pub const MAIN_TABLE: u32 = 254;
 
-/// What one host routes by.
+/// Routing configuration of one host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct HostRouting {
-    /// Host name; empty when files do not tell.
+    /// Host name; empty when files do not contain it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub host: String,
     /// Interfaces with their addresses.
@@ -38,12 +40,16 @@ pub struct HostRouting {
     /// Connections marked by the gateway that they came by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connection_marks: Vec<ConnectionMark>,
+    /// Rules that replace the source address of forwarded packets; absent where
+    /// the firewall was not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_translations: Option<Vec<SourceTranslation>>,
     /// Sysctls by dotted name, a dot inside a name written as `/`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, Located<String>>,
 }
 
-/// Where in a file something is said.
+/// Location of a setting in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Place {
     /// Path as it was given.
@@ -53,12 +59,12 @@ pub struct Place {
     pub line: Option<u32>,
 }
 
-/// A value and where it is said. Two are equal when the values are.
+/// A value with its location. Two are equal when the values are.
 #[derive(Debug, Clone, Default, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Where it is said; absent for what was planned or is live.
+    /// Location; absent for what was planned or is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
@@ -106,12 +112,12 @@ pub struct Nexthop {
     /// Protocol number of its owner; 0 when unknown.
     #[serde(default)]
     pub protocol: u8,
-    /// Where it is said.
+    /// Location.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
 
-/// What a nexthop object stands for.
+/// Target of a nexthop object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NexthopTarget {
@@ -163,10 +169,10 @@ pub struct RouteEntry {
     pub destination: Prefix,
     /// Table.
     pub table: u32,
-    /// Metric; 0 when none is said (the kernel reads 0 as 1024 for IPv6).
+    /// Metric; 0 when none is given (the kernel reads 0 as 1024 for IPv6).
     #[serde(default)]
     pub metric: u32,
-    /// How it goes on.
+    /// Action.
     pub action: RouteAction,
     /// Preferred source address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,12 +183,12 @@ pub struct RouteEntry {
     /// Protocol number of its owner (`proto`); 0 when unknown.
     #[serde(default)]
     pub protocol: u8,
-    /// Where it is said.
+    /// Location.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
 
-/// How a route goes on.
+/// Action of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteAction {
@@ -197,9 +203,9 @@ pub enum RouteAction {
     Nexthop(u32),
     /// Discards silently.
     Blackhole,
-    /// Answers that it is unreachable.
+    /// Rejects packets with ICMP unreachable.
     Unreachable,
-    /// Answers that it is prohibited.
+    /// Rejects packets with ICMP prohibited.
     Prohibit,
     /// Goes on with the next rule.
     Throw,
@@ -216,7 +222,7 @@ pub struct Hop {
     pub interface: Option<String>,
     /// 1 to 256.
     pub weight: u16,
-    /// Where it is said, when not on the route's own line.
+    /// Location, when not on the route's own line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
@@ -230,20 +236,20 @@ pub struct RuleEntry {
     /// Priority; absent where the files leave it to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
-    /// What packets it is for.
+    /// Selector.
     #[serde(default)]
     pub selector: RuleSelector,
-    /// What it does.
+    /// Action.
     pub action: RuleAction,
     /// Protocol number of its owner; 0 when unknown.
     #[serde(default)]
     pub protocol: u8,
-    /// Where it is said.
+    /// Location.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
 
-/// What packets a rule is for; what is absent matches all.
+/// Selector of a rule; an absent field matches all packets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RuleSelector {
@@ -262,7 +268,7 @@ pub struct RuleSelector {
     /// Interface that the socket is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Anything else, in `ip rule`'s words.
+    /// Other selectors, in the syntax of `ip rule`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other: Vec<String>,
     /// Inverted (`not`).
@@ -270,17 +276,17 @@ pub struct RuleSelector {
     pub inverted: bool,
 }
 
-/// What a rule does.
+/// Action of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RuleAction {
-    /// Looks up a table.
+    /// Route lookup in a table.
     Table(u32),
-    /// Another one, in `ip rule`'s words: `blackhole`, `unreachable`, `goto 100`.
+    /// Any other action, in the syntax of `ip rule`: `blackhole`, `unreachable`, `goto 100`.
     Other(String),
 }
 
-/// A server marks connections that came by a gateway, and its answers carry the
+/// A server marks connections that came by a gateway, and its replies carry the
 /// mark, by which a rule chooses the table of that gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -294,4 +300,26 @@ pub struct ConnectionMark {
     pub gateway: String,
     /// The mark.
     pub mark: u32,
+}
+
+/// A rule that replaces the source address of forwarded packets: masquerade or
+/// SNAT (nft(8), NAT STATEMENTS; RFC 3022).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct SourceTranslation {
+    /// Interface by which packets leave; absent for any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// Sources that it applies to; absent for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Prefix>,
+    /// The new source; absent for an address of the output interface (masquerade).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<IpAddr>,
+    /// Whether it is for IPv6; absent for both families.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<bool>,
+    /// It depends on more than these, so that it may not apply.
+    #[serde(default)]
+    pub is_conditional: bool,
 }

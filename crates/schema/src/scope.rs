@@ -1,4 +1,4 @@
-//! What a pairing permits: the scopes of controllers, made of rights of which each
+//! Permissions of a pairing: the scopes of controllers, made of rights of which each
 //! call names the one that it needs.
 
 use std::{fmt, str::FromStr};
@@ -88,7 +88,7 @@ impl fmt::Display for Scope {
 impl FromStr for Scope {
     type Err = ScopeError;
     fn from_str(text: &str) -> Result<Self, ScopeError> {
-        let right = |word: &str| match word.trim() {
+        let right = |name: &str| match name.trim() {
             "measure" => Ok(Right::Measure),
             "change" => Ok(Right::Change),
             _ => Err(ScopeError),
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_are_spelled_one_way_and_change_is_never_alone() {
+    fn scopes_have_one_spelling_and_change_is_never_alone() {
         for (text, scope) in [("measure", Scope::Measure), ("measure,change", Scope::MeasureAndChange)] {
             assert_eq!(text.parse(), Ok(scope));
             assert_eq!(scope.to_string(), text);

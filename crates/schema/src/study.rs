@@ -24,7 +24,7 @@ pub struct StudyFile {
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// What was done where, for the report.
+    /// Description for the report: systems and setup of the original work.
     #[serde(default)]
     pub about: String,
     /// In the order of the report.
@@ -35,9 +35,9 @@ pub struct StudyFile {
     pub options: WorkloadOptions,
 }
 
-/// Tables of options, each below the name of its workload: `[flow]`. Whether
-/// there is such a workload, and whether it takes the options, is for those who
-/// know the workloads to say.
+/// Tables of options, each below the name of its workload: `[flow]`. The
+/// workloads validate them: whether the workload exists, and whether it takes
+/// the options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct WorkloadOptions(pub BTreeMap<String, Value>);
@@ -56,7 +56,7 @@ impl WorkloadOptions {
     }
 }
 
-/// How the report draws an experiment.
+/// Figure type of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Figure {
@@ -74,12 +74,14 @@ pub enum Figure {
     Topology,
     /// Delay percentiles.
     Delay,
-    /// Answers over time around the failure of a gateway, shares, return paths.
+    /// Responses over time around the failure of a gateway, load distribution, return paths.
     Gateways,
     /// A metric against a factor of numbers, a line per level of the others.
     Curve,
     /// A metric as bars, one per cell.
     Bars,
+    /// A metric over two factors, as a heat map.
+    Matrix,
     /// Every metric of every cell.
     Table,
 }
@@ -92,16 +94,21 @@ pub struct Experiment {
     pub name: String,
     /// One line for people.
     pub title: String,
-    /// What one trial does: the name of a workload.
+    /// Name of the workload.
     pub workload: String,
-    /// How it is drawn.
-    pub figure: Figure,
+    /// Figure type; that of the workload when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figure: Option<Figure>,
     /// Metric that is drawn; the workload's headline when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
+    /// Another experiment whose cells are drawn in the same figure, by the same metric; with the
+    /// figures `curve`, `bars` and `table`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
     /// Factor name to levels. A factor is an option of the workload, or one that only a lab has, as
     /// `mtu`, `receive-steering` or `routes-over` (`one-gateway`, `all-gateways`).
-    /// For a core factor the level list may be one word: `every-core` or `representative-cores`.
+    /// For a core factor the level list may be one name: `every-core` or `representative-cores`.
     #[serde(default)]
     pub factors: BTreeMap<String, Levels>,
     /// Measured repetitions of each cell.
@@ -120,12 +127,31 @@ pub struct Experiment {
     /// Changes for `--full`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<Variant>,
-    /// What was published, drawn beside ours and labelled as theirs.
+    /// Published values, drawn beside the measured ones and labelled as published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published: Vec<Published>,
     /// Fixed options of the workload.
     #[serde(flatten)]
     pub options: WorkloadOptions,
+}
+
+impl Experiment {
+    /// Figure type. A study file that was read with its workloads names it; otherwise it is
+    /// what any metric has: a curve, or bars where no factor has numbers.
+    pub fn figure(&self) -> Figure {
+        self.figure.unwrap_or(Figure::Curve)
+    }
+
+    /// Overlays of a run over the experiment as written, in this order: the changes of
+    /// the lab where it is in one, then those of the mode (`quick`, `standard`, `full`).
+    pub fn variants(&self, in_lab: bool, mode: &str) -> impl Iterator<Item = &Variant> {
+        let of_mode = match mode {
+            "quick" => self.quick.as_ref(),
+            "full" => self.full.as_ref(),
+            _ => None,
+        };
+        self.lab.as_ref().filter(|_| in_lab).into_iter().chain(of_mode)
+    }
 }
 
 fn one() -> u32 {
@@ -142,7 +168,7 @@ pub enum Levels {
     Listed(Vec<Value>),
 }
 
-// Not derived: "data did not match any variant" tells nobody what to write.
+// Not derived: "data did not match any variant" does not name a valid form.
 impl<'de> Deserialize<'de> for Levels {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct LevelsVisitor;
@@ -168,7 +194,7 @@ impl<'de> Deserialize<'de> for Levels {
     }
 }
 
-/// What a lab, a quick or a full run changes.
+/// Changes for a lab, a quick or a full run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct Variant {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// State of one TCP socket as the kernel tells it. Kernels return different
+/// State of one TCP socket as reported by the kernel. Kernels return different
 /// lengths; what lies beyond the returned length is absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]

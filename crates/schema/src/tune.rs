@@ -1,4 +1,4 @@
-//! What a look at the settings of a host found.
+//! Findings of a check of a host's settings.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,13 +20,13 @@ pub struct PathGoal {
     pub flow_count: u32,
 }
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Good to know; nothing need be done.
+    /// Information; no action needed.
     Note,
-    /// Does nothing, wastes something, or will surprise.
+    /// No effect, waste, or surprising behaviour.
     Warning,
     /// Wrong: the kernel refuses it, or it harms the path or the host.
     Error,
@@ -36,7 +36,7 @@ pub enum Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingClass {
-    /// The line cannot be read, or reads as something else than was meant.
+    /// The line cannot be parsed, or is parsed with another meaning than intended.
     Syntax,
     /// No kernel known has this key.
     Unknown,
@@ -44,17 +44,17 @@ pub enum FindingClass {
     Unit,
     /// The kernel refuses the value.
     Range,
-    /// Values of one key in an order that makes no sense.
+    /// Values of one key in an order that is invalid.
     Order,
     /// The key is gone, or was never in the official kernel.
     Removed,
-    /// The key is read by nothing.
+    /// No kernel reads the key.
     NoOp,
     /// Two settings of which one undoes the other.
     Contradiction,
     /// Harms what it was to help, or takes a protection away.
     Unsafe,
-    /// Costs memory or time for nothing.
+    /// Costs memory or time without effect.
     Wasteful,
     /// Too small or too large for the path given.
     Path,
@@ -64,9 +64,9 @@ pub enum FindingClass {
     Provenance,
     /// Data crosses a node or a link that it need not cross.
     Locality,
-    /// Packets go another way than was meant, or nowhere.
+    /// Packets take an unintended path, or have no route.
     Routing,
-    /// Could not be looked at.
+    /// Could not be checked.
     Unverifiable,
 }
 
@@ -89,37 +89,37 @@ pub struct Finding {
     pub key: String,
     /// Kind.
     pub class: FindingClass,
-    /// How much it matters.
+    /// Severity.
     pub severity: Severity,
     /// The value that was found, when it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// What is wrong, with the arithmetic.
+    /// The problem, with the arithmetic.
     pub message: String,
-    /// What to do instead.
+    /// Suggested correction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
-    /// Where it was set, when that is known.
+    /// Location of the setting, when known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
     /// Interface, when it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// Host, when several were looked at together.
+    /// Host, when several were checked together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Where the rule comes from.
+    /// Source of the rule.
     pub source: String,
 }
 
-/// Everything that was found.
+/// All findings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LintReport {
     /// [`LINT_SCHEMA`].
     pub schema: String,
     /// 1.
     pub version: u32,
-    /// What was looked at: a host's name, or a file.
+    /// Subject of the check: a host's name, or a file.
     pub subject: String,
     /// Kernel release that was assumed; absent when none was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,9 +127,9 @@ pub struct LintReport {
     /// The path that was assumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<PathGoal>,
-    /// Settings that were looked at.
+    /// Number of settings checked.
     pub setting_count: u64,
-    /// Findings, the gravest first.
+    /// Findings, the most severe first.
     pub findings: Vec<Finding>,
     /// Findings that a mute list held back.
     pub muted_count: u64,

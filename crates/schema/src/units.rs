@@ -32,7 +32,7 @@ pub struct TimeSpan(pub u64);
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct CoreList(pub Vec<u32>);
 
-/// Sizes from the smallest to the largest, as text `1B-8MiB`; one size when both are equal.
+/// Sizes from the smallest to the largest, written as `1B-8MiB`; one size when both are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SizeRange {
     /// First size.
@@ -420,9 +420,9 @@ mod tests {
 
     #[test]
     fn rates_and_times_need_their_unit() {
-        for (text, word) in [("40", "40Gb/s"), ("2.5", "its unit"), ("0", "its unit"), ("5GB/s", "small b")] {
+        for (text, hint) in [("40", "40Gb/s"), ("2.5", "its unit"), ("0", "its unit"), ("5GB/s", "small b")] {
             let error = text.parse::<BitRate>().expect_err(text).to_string();
-            assert!(error.contains(text) && error.contains(word), "{error}");
+            assert!(error.contains(text) && error.contains(hint), "{error}");
         }
         for text in ["17", "0.2", "."] {
             let error = text.parse::<TimeSpan>().expect_err(text).to_string();

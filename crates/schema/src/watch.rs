@@ -1,5 +1,4 @@
-//! What the watch over gateways tells: events as they happen, and how things
-//! stand when it is asked.
+//! Events and status of the watch over gateways.
 
 use std::{fmt, net::IpAddr};
 
@@ -18,32 +17,33 @@ pub struct WatchEvent {
     pub schema: String,
     /// 1.
     pub version: u32,
-    /// When, RFC 3339 in UTC.
+    /// Time, RFC 3339 in UTC.
     pub time: String,
     /// The host that watches.
     pub host: String,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub event: WatchEventKind,
 }
 
-/// What happened.
+/// Kind of an event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
 pub enum WatchEventKind {
-    /// The watch began.
+    /// The watch started.
     Started {
-        /// The ways that it watches.
-        ways: Vec<WayStatus>,
+        /// The monitored paths.
+        #[serde(rename = "ways")]
+        paths: Vec<PathStatus>,
     },
-    /// A gateway was taken out of the next hops.
+    /// A gateway was withdrawn from the next hops.
     Out {
-        /// The way.
+        /// The path.
         #[serde(flatten)]
-        way: Way,
+        path: NetworkPath,
         /// The gateway.
         gateway: String,
-        /// Why.
+        /// Cause.
         reason: OutReason,
         /// Gateways that are left.
         left_count: u32,
@@ -51,22 +51,22 @@ pub enum WatchEventKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         delay_ns: Option<u64>,
     },
-    /// A gateway was put back.
+    /// A gateway was restored.
     In {
-        /// The way.
+        /// The path.
         #[serde(flatten)]
-        way: Way,
+        path: NetworkPath,
         /// The gateway.
         gateway: String,
         /// Gateways that are used now.
         used_count: u32,
     },
-    /// A gateway that came back has the buckets of its weight in the resilient
-    /// groups, and sockets look their routes up again.
+    /// A restored gateway has the buckets of its weight in the resilient
+    /// groups, and sockets repeat their route lookups.
     Rebalanced {
         /// The path.
         #[serde(flatten)]
-        way: Way,
+        path: NetworkPath,
         /// The gateway.
         gateway: String,
         /// Buckets that it has now.
@@ -76,36 +76,37 @@ pub enum WatchEventKind {
         /// From its return until it had them.
         delay_ns: u64,
     },
-    /// A gateway is not well, but it is the last one and stays.
+    /// A gateway is faulty, but it is the last one and stays in use.
     KeptLast {
-        /// The way.
+        /// The path.
         #[serde(flatten)]
-        way: Way,
+        path: NetworkPath,
         /// The gateway.
         gateway: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: OutReason,
     },
-    /// No far host answers through any gateway; nothing is changed for that.
+    /// No remote host responds through any gateway; the next hops stay unchanged.
     Silent {
-        /// The way.
+        /// The path.
         #[serde(flatten)]
-        way: Way,
+        path: NetworkPath,
     },
-    /// Far hosts answer again.
-    Heard {
-        /// The way.
+    /// Remote hosts respond through some gateway after [`Self::Silent`].
+    #[serde(rename = "heard")]
+    Reachable {
+        /// The path.
         #[serde(flatten)]
-        way: Way,
+        path: NetworkPath,
     },
-    /// A far host does not answer through any gateway; another one is probed instead.
+    /// A remote host does not respond through any gateway; another is probed instead.
     TargetChanged {
-        /// The way.
+        /// The path.
         #[serde(flatten)]
-        way: Way,
-        /// The one that is given up.
+        path: NetworkPath,
+        /// The target given up.
         from: IpAddr,
-        /// The one that is probed instead.
+        /// The target probed instead.
         to: IpAddr,
     },
     /// An operator drained a gateway.
@@ -118,14 +119,14 @@ pub enum WatchEventKind {
         /// The gateway.
         gateway: String,
     },
-    /// Next hops were not as the watch left them, and were put right.
+    /// Next hops were changed from outside, and were repaired.
     Repaired {
-        /// What was found.
+        /// The deviation.
         found: String,
     },
-    /// Something could not be done; it is tried again.
+    /// An operation failed; it is retried.
     Failed {
-        /// What, and why.
+        /// The operation and the error.
         message: String,
     },
     /// The watch ended; the routes stay as they are.
@@ -142,7 +143,7 @@ impl WatchEventKind {
             Self::Rebalanced { .. } => "rebalanced",
             Self::KeptLast { .. } => "kept-last",
             Self::Silent { .. } => "silent",
-            Self::Heard { .. } => "heard",
+            Self::Reachable { .. } => "heard",
             Self::TargetChanged { .. } => "target-changed",
             Self::Drained { .. } => "drained",
             Self::Undrained { .. } => "undrained",
@@ -163,17 +164,17 @@ impl WatchEventKind {
     }
 }
 
-/// From a host to a network, in one family.
+/// A monitored path: from this host to a network, in one address family.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub struct Way {
-    /// The far network.
+pub struct NetworkPath {
+    /// The remote network.
     pub network: String,
     /// The addresses.
     pub family: Family,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for NetworkPath {
     /// `storage IPv4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.network, self.family)
@@ -199,13 +200,13 @@ impl fmt::Display for Family {
     }
 }
 
-/// Why a gateway is out.
+/// Reason for the withdrawal of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OutReason {
-    /// Far hosts answer through others and not through it.
+    /// Remote hosts respond through others and not through it.
     NoAnswer,
-    /// The same, and it does not answer as a neighbour either.
+    /// The same, and it does not respond to ARP or neighbour discovery either.
     NoNeighbour,
     /// The same, and a routing daemon's BFD session with it is down.
     SessionDown,
@@ -219,15 +220,15 @@ pub enum OutReason {
     LinkDown,
     /// An operator drained it.
     Drained,
-    /// It was out when the watch began and has not yet answered for long enough.
+    /// It was out when the watch started and has not yet responded for long enough.
     FoundOut,
 }
 
 impl fmt::Display for OutReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoAnswer => "far hosts answer through others and not through it",
-            Self::NoNeighbour => "it forwards nothing and does not answer as a neighbour",
+            Self::NoAnswer => "remote hosts respond through others and not through it",
+            Self::NoNeighbour => "it forwards nothing and does not respond to neighbour discovery",
             Self::SessionDown => "it forwards nothing and its BFD session is down",
             Self::Loss => "it loses more of the probes than it may",
             Self::NoTcp => "it forwards UDP and not TCP",
@@ -239,20 +240,20 @@ impl fmt::Display for OutReason {
     }
 }
 
-/// What the kernel knows of a gateway as a neighbour.
+/// Neighbour table state of a gateway.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum NeighbourWord {
+pub enum NeighbourState {
     /// Its link address is known.
     Known,
-    /// It is being looked for.
+    /// Neighbour discovery is in progress.
     #[default]
     Unknown,
-    /// It did not answer.
+    /// It did not respond.
     Failed,
 }
 
-/// How things stand.
+/// Status of a watch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WatchStatus {
     /// `clearstream.watch-status`.
@@ -263,35 +264,37 @@ pub struct WatchStatus {
     pub host: String,
     /// Name of the fabric.
     pub fabric: String,
-    /// Time since the watch began.
+    /// Time since the watch started.
     pub running_ns: u64,
-    /// Requests of other hosts that were answered.
+    /// Requests of other hosts that were served.
     pub served_count: u64,
     /// Changes of next hops that the kernel took.
     pub change_count: u64,
     /// Changes of next hops that failed.
     pub failed_change_count: u64,
-    /// Next hops that somebody else had changed and that were put right.
+    /// Next hops that were changed from outside and were repaired.
     pub repair_count: u64,
-    /// The ways from here.
-    pub ways: Vec<WayStatus>,
+    /// The paths from this host.
+    #[serde(rename = "ways")]
+    pub paths: Vec<PathStatus>,
 }
 
-/// How one way stands.
+/// Status of one path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct WayStatus {
-    /// The way.
+pub struct PathStatus {
+    /// The path.
     #[serde(flatten)]
-    pub way: Way,
+    pub path: NetworkPath,
     /// Time between rounds while nothing fails.
     pub interval_ns: u64,
-    /// Far hosts that are probed.
+    /// Remote hosts that are probed.
     pub targets: Vec<IpAddr>,
-    /// Some far host answers.
-    pub heard: bool,
-    /// Some far host answers TCP probes, so that TCP is judged too.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tcp_heard: Option<bool>,
+    /// Some remote host responds.
+    #[serde(rename = "heard")]
+    pub reachable: bool,
+    /// Some remote host responds to TCP probes, so that TCP is judged too.
+    #[serde(default, rename = "tcp_heard", skip_serializing_if = "Option::is_none")]
+    pub tcp_reachable: Option<bool>,
     /// The resilient group by which established flows go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupStatus>,
@@ -299,7 +302,7 @@ pub struct WayStatus {
     pub gateways: Vec<GatewayStatus>,
 }
 
-/// How the resilient group of a path stands.
+/// Status of the resilient group of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupStatus {
     /// Nexthop id.
@@ -312,7 +315,7 @@ pub struct GroupStatus {
     pub unbalanced_seconds: u32,
 }
 
-/// How one gateway stands.
+/// Status of one gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayStatus {
     /// Its name.
@@ -323,67 +326,67 @@ pub struct GatewayStatus {
     pub used: bool,
     /// An operator drained it.
     pub drained: bool,
-    /// Why it is out.
+    /// Reason for its withdrawal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<OutReason>,
-    /// What the kernel knows of it as a neighbour.
-    pub neighbour: NeighbourWord,
-    /// What a routing daemon's BFD session says; absent when none was asked.
+    /// Neighbour table state.
+    pub neighbour: NeighbourState,
+    /// State of a routing daemon's BFD session; absent when none was queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_up: Option<bool>,
     /// The last round trip through it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_ns: Option<u64>,
-    /// Share of the last probes (`loss-window`) that were lost.
+    /// Fraction of the last probes (`loss-window`) that were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_ratio: Option<f64>,
     /// Buckets of the resilient group that lead to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket_count: Option<u32>,
-    /// What was counted.
+    /// Counters.
     #[serde(flatten)]
     pub counts: GatewayCounts,
 }
 
-/// What was counted of a gateway.
+/// Counters of a gateway.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GatewayCounts {
     /// Probes sent.
     pub sent_count: u64,
-    /// Probes answered in time.
+    /// Probes with a response in time.
     pub answered_count: u64,
     /// Of the probes sent, those by TCP.
     #[serde(default)]
     pub tcp_sent_count: u64,
-    /// Of the probes answered in time, those by TCP.
+    /// Of the probes with a response in time, those by TCP.
     #[serde(default)]
     pub tcp_answered_count: u64,
-    /// Probes that were not answered, while others got answers from the same far host.
+    /// Probes without a response, while others got responses from the same remote host.
     pub lost_count: u64,
-    /// Times that it was taken out.
+    /// Times that it was withdrawn.
     pub out_count: u64,
-    /// Times that it was put back.
+    /// Times that it was restored.
     pub in_count: u64,
 }
 
-/// What a running watch can be asked, one JSON document per line.
+/// Request to a running watch, one JSON document per line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WatchRequest {
-    /// How things stand.
+    /// Status of a watch.
     Status,
-    /// Take a gateway out until it is undrained.
+    /// Drain a gateway: withdraw it until it is undrained.
     Drain(String),
     /// End its draining.
     Undrain(String),
 }
 
-/// What it answers, one JSON document per line.
+/// Reply of a running watch, one JSON document per line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WatchReply {
-    /// How things stand, after what was asked for is done.
+    /// Status after the request was executed.
     Status(WatchStatus),
-    /// Why it was not done.
+    /// The request was rejected, with the reason.
     Refused(String),
 }

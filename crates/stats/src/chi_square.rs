@@ -1,32 +1,31 @@
-//! Pearson's chi-square test: whether counts are as shares lead to expect.
+//! Pearson's chi-square goodness-of-fit test of counts against expected proportions.
 
-/// Counts against expected shares.
+/// Result of the test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
     /// `sum of (observed - expected)^2 / expected`.
     pub statistic: f64,
-    /// Categories with a share, less one.
+    /// Degrees of freedom: categories with a positive proportion, less one.
     pub degrees: u32,
-    /// Probability of this statistic or a larger one when the shares hold.
+    /// Probability of this statistic or a larger one under the expected proportions.
     pub p_value: f64,
 }
 
-/// Compares counts with the shares that they should have; shares need not sum
-/// to 1. `None` for fewer than two shares above zero, for no counts, and where
-/// a category is expected to hold fewer than five: the test is not valid there
-/// (Cochran 1954, Biometrics 10, p. 420). Counts of a category with share zero
-/// make the fit impossible: p-value 0.
-pub fn goodness_of_fit(observed: &[u64], shares: &[f64]) -> Option<Fit> {
+/// Tests counts against expected proportions, which need not sum to 1. `None` for fewer than two proportions
+/// above zero, for no counts, and where a category is expected to have fewer than five counts: the test is
+/// not valid there (Cochran 1954, Biometrics 10, p. 420). Counts of a category with proportion zero make the
+/// fit impossible: p-value 0.
+pub fn goodness_of_fit(observed: &[u64], proportions: &[f64]) -> Option<Fit> {
     let total: u64 = observed.iter().sum();
-    let sum: f64 = shares.iter().sum();
-    let categories = shares.iter().filter(|share| **share > 0.0).count();
-    if observed.len() != shares.len() || categories < 2 || total == 0 {
+    let sum: f64 = proportions.iter().sum();
+    let categories = proportions.iter().filter(|proportion| **proportion > 0.0).count();
+    if observed.len() != proportions.len() || categories < 2 || total == 0 {
         return None;
     }
     let mut statistic = 0.0;
-    for (count, share) in observed.iter().zip(shares) {
-        let expected = total as f64 * share / sum;
-        if *share <= 0.0 {
+    for (count, proportion) in observed.iter().zip(proportions) {
+        let expected = total as f64 * proportion / sum;
+        if *proportion <= 0.0 {
             if *count > 0 {
                 statistic = f64::INFINITY;
             }
@@ -41,15 +40,13 @@ pub fn goodness_of_fit(observed: &[u64], shares: &[f64]) -> Option<Fit> {
     Some(Fit { statistic, degrees, p_value: chi_square_tail(statistic, degrees) })
 }
 
-/// The deviation of a category's count from what its share leads to expect,
-/// relative to that, which some category exceeds by chance with no more than
-/// `probability` when `total` counts fall by these shares: the normal
-/// approximation of the binomial, Bonferroni's correction for several
-/// categories, of which that with the smallest share deviates most. `None`
-/// for no counts and for fewer than two shares above zero.
-pub fn chance_deviation(total: u64, shares: &[f64], probability: f64) -> Option<f64> {
-    let sum: f64 = shares.iter().sum();
-    let some = || shares.iter().filter(|share| **share > 0.0);
+/// The relative deviation of a category's count from its expected value that some category exceeds by chance
+/// with no more than `probability` when `total` counts follow these proportions: the normal approximation of
+/// the binomial distribution with Bonferroni's correction for several categories, of which that with the
+/// smallest proportion deviates most. `None` for no counts and for fewer than two proportions above zero.
+pub fn chance_deviation(total: u64, proportions: &[f64], probability: f64) -> Option<f64> {
+    let sum: f64 = proportions.iter().sum();
+    let some = || proportions.iter().filter(|proportion| **proportion > 0.0);
     let categories = some().count();
     if total == 0 || categories < 2 {
         return None;
@@ -89,7 +86,7 @@ pub fn chi_square_tail(statistic: f64, degrees: u32) -> f64 {
     tail.clamp(0.0, 1.0)
 }
 
-/// Terms after which both expansions have converged for any fit met here.
+/// Terms after which both expansions have converged for all practical fits.
 const TERMS: u32 = 10_000;
 
 /// `gamma(a, x) / (x^a e^-x)` as a series (Abramowitz and Stegun 6.5.29).
@@ -192,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateways_of_the_published_spread_are_even_and_a_missing_one_is_not() {
+    fn the_published_gateway_load_is_even_and_with_a_missing_gateway_it_is_not() {
         let even = goodness_of_fit(&[35, 36, 39, 40, 39, 51], &[1.0; 6]).unwrap();
         assert!(even.p_value > 0.05, "{even:?}");
         let missing = goodness_of_fit(&[48, 48, 0, 48, 48, 48], &[1.0; 6]).unwrap();
@@ -202,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_as_large_as_the_binomial_says() {
+    fn chance_deviation_matches_the_binomial_distribution() {
         // Two equal halves of 10 000: the 97.5 % point of the normal
         // distribution is 1.95996 (NIST/SEMATECH 1.3.6.7.1), halved for two
         // categories 2.24140; the standard deviation is 50 of 5000.
@@ -217,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_tested_is_not() {
+    fn invalid_inputs_are_not_tested() {
         assert_eq!(goodness_of_fit(&[1, 2], &[1.0, 1.0]), None, "too few");
         assert_eq!(goodness_of_fit(&[100], &[1.0]), None);
         assert_eq!(goodness_of_fit(&[0, 0], &[1.0, 1.0]), None);

@@ -1,27 +1,27 @@
-//! One factor's effect over blocks that differ in other factors: whether it is
-//! one effect at all. An effect that depends on another factor has no single
-//! figure; pooling two opposite ones gives a number that is true of neither.
+//! One factor's effect over blocks that differ in other factors, with a test for interaction. An effect that
+//! depends on another factor has no single value; pooling two opposite ones gives a number that applies to
+//! neither.
 
 use crate::{PairedRatio, Random, false_discovery_adjusted, paired_ratio, permutation_test};
 
-/// Levels whose typical ratios differ by less are one effect for practice.
+/// Levels whose typical ratios differ by less are treated as one effect.
 pub const PRACTICAL_RATIO: f64 = 0.05;
-/// Random orders for three levels and more.
+/// Random permutations for three levels and more.
 const ROUNDS: u32 = 2000;
 const SIGNIFICANCE: f64 = 0.05;
 
-/// A pair of values taken alike but for one factor.
+/// A pair of values measured under equal conditions except for one factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Block {
-    /// With the factor's first level.
+    /// Value at the factor's first level.
     pub base: f64,
-    /// With its second.
+    /// Value at its second level.
     pub changed: f64,
-    /// Level of each other factor, the same factors in the same order in every block.
+    /// Levels of the other factors, the same factors in the same order in every block.
     pub context: Vec<String>,
 }
 
-/// An effect and what it depends on.
+/// An effect with its interactions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effect {
     /// Over all blocks; only meaningful where [`Effect::interaction`] is `None`.
@@ -33,21 +33,20 @@ pub struct Effect {
 /// Another factor, and the effect at each of its levels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Moderator {
-    /// Its place in [`Block::context`].
+    /// Index in [`Block::context`].
     pub factor: usize,
-    /// Probability of ratios that differ so much between its levels by chance,
-    /// adjusted for the number of factors looked at; absent when nothing can be tested.
+    /// p-value of such different ratios between its levels, adjusted for the number of factors tested; absent
+    /// when nothing can be tested.
     pub probability_ratio: Option<f64>,
     /// The effect at each level, in the order in which they first appear.
     pub levels: Vec<(String, PairedRatio)>,
-    /// The effect depends on this factor: beyond chance and by more than
-    /// [`PRACTICAL_RATIO`], or too few blocks to test while the ranges of two
-    /// levels lie on opposite sides of no effect.
+    /// Whether the effect depends on this factor: significantly and by more than [`PRACTICAL_RATIO`], or with
+    /// too few blocks to test while the ranges of two levels lie on opposite sides of no effect.
     pub differs: bool,
 }
 
 impl Effect {
-    /// The effect over these blocks; `None` without a usable one.
+    /// The effect over these blocks; `None` without a valid one.
     pub fn of(blocks: &[Block], seed: u64) -> Option<Self> {
         let pairs: Vec<(f64, f64)> = blocks.iter().map(|block| (block.base, block.changed)).collect();
         let pooled = paired_ratio(&pairs)?;
@@ -58,13 +57,12 @@ impl Effect {
         let mut adjusted = false_discovery_adjusted(&tested).into_iter();
         for moderator in &mut moderators {
             moderator.probability_ratio = moderator.probability_ratio.and_then(|_| adjusted.next());
-            moderator.judge();
+            moderator.decide();
         }
         Some(Self { pooled, moderators })
     }
 
-    /// The factor that the effect depends on most surely, when there is one:
-    /// then there is no pooled figure.
+    /// The factor with the most significant interaction, if any: then there is no pooled value.
     pub fn interaction(&self) -> Option<&Moderator> {
         let found = self.moderators.iter().filter(|moderator| moderator.differs);
         found.min_by(|one, other| {
@@ -72,7 +70,7 @@ impl Effect {
         })
     }
 
-    /// The one figure of this effect, unless it depends on another factor.
+    /// The pooled value of this effect, unless it depends on another factor.
     pub fn single(&self) -> Option<PairedRatio> {
         if self.interaction().is_some() { None } else { Some(self.pooled) }
     }
@@ -100,20 +98,19 @@ impl Moderator {
         Some(Self { factor, probability_ratio: groups_differ(&logs, seed), levels, differs: false })
     }
 
-    fn judge(&mut self) {
+    fn decide(&mut self) {
         let ratios = || self.levels.iter().map(|(_, ratio)| ratio.value);
-        let spread = ratios().fold(f64::MIN, f64::max) / ratios().fold(f64::MAX, f64::min);
+        let level_ratio = ratios().fold(f64::MIN, f64::max) / ratios().fold(f64::MAX, f64::min);
         let beyond_chance = self.probability_ratio.is_some_and(|probability| probability < SIGNIFICANCE);
         let side = |wanted: fn(&PairedRatio) -> bool| self.levels.iter().any(|(_, ratio)| wanted(ratio));
         let opposite = side(|r| r.count >= 2 && r.high < 1.0) && side(|r| r.count >= 2 && r.low > 1.0);
-        self.differs = spread > 1.0 + PRACTICAL_RATIO && (beyond_chance || opposite);
+        self.differs = level_ratio > 1.0 + PRACTICAL_RATIO && (beyond_chance || opposite);
     }
 }
 
-/// Probability of group means that differ so much were the groups alike: by
-/// exact permutation for two groups ([`permutation_test`]), by random ones of
-/// the sum of squares between more. `None` with fewer than two groups or a
-/// value that is not finite.
+/// p-value of such different group means under the null hypothesis: by exact permutation for two groups
+/// ([`permutation_test`]), by random permutations of the sum of squares for more. `None` with fewer than two
+/// groups or a value that is not finite.
 pub fn groups_differ(groups: &[Vec<f64>], seed: u64) -> Option<f64> {
     let groups: Vec<&Vec<f64>> = groups.iter().filter(|group| !group.is_empty()).collect();
     if let [one, other] = groups.as_slice() {
@@ -157,11 +154,11 @@ mod tests {
         of.iter().map(block).collect()
     }
 
-    /// The eight pairs of a run on a machine of two cores: reading on the
-    /// interrupt core loses a third where the sender is there too, and doubles
-    /// the rate where it is not. Unpaired and pooled it read "+19.2 %".
+    /// The eight pairs of a run on a machine of two cores: reading on the interrupt core loses a third where
+    /// the sender is on it, too, and doubles the rate where it is not. Unpaired and pooled the result was
+    /// "+19.2 %".
     #[test]
-    fn two_opposite_effects_have_no_single_figure() {
+    fn two_opposite_effects_have_no_single_value() {
         let found = Effect::of(
             &blocks(&[
                 ("on the interrupt core", "0", 0.73),
@@ -179,14 +176,14 @@ mod tests {
         assert_eq!(found.single(), None);
         let depends = found.interaction().unwrap();
         assert_eq!(depends.factor, 0, "on the sender's core, not on the steering");
-        // 2 of the 70 ways to choose four of eight, two factors: at most twice that.
+        // 2 of the 70 combinations of four of eight, two factors: at most twice that.
         assert!(depends.probability_ratio.unwrap() <= 4.0 / 70.0, "{depends:?}");
         let [one, other] = depends.levels.as_slice() else { unreachable!() };
         assert!((one.1.value - 0.70).abs() < 0.01 && (other.1.value - 2.16).abs() < 0.1, "{depends:?}");
     }
 
     #[test]
-    fn one_effect_is_pooled_whatever_the_other_factors() {
+    fn one_effect_is_pooled_independent_of_the_other_factors() {
         let same: Vec<(&str, &str, f64)> = (0..8)
             .map(|place| {
                 let sender = if place % 2 == 0 { "0" } else { "1" };
@@ -196,7 +193,7 @@ mod tests {
             .collect();
         let found = Effect::of(&blocks(&same), 1).unwrap();
         let single = found.single().unwrap();
-        assert!((single.value - 1.10).abs() < 0.005 && single.excludes_none(), "{single:?}");
+        assert!((single.value - 1.10).abs() < 0.005 && single.excludes_one(), "{single:?}");
         assert_eq!(found.moderators.len(), 2);
     }
 
@@ -204,20 +201,20 @@ mod tests {
     fn opposite_ranges_are_not_pooled_even_where_a_test_is_too_weak() {
         let two = blocks(&[("a", "0", 0.7), ("a", "0", 0.72), ("b", "0", 1.5), ("b", "0", 1.6)]);
         let found = Effect::of(&two, 1).unwrap();
-        assert!(found.moderators[0].probability_ratio.unwrap() > 0.3, "2 of 6 ways");
+        assert!(found.moderators[0].probability_ratio.unwrap() > 0.3, "2 of 6 combinations");
         assert!(found.single().is_none(), "{found:?}");
     }
 
     #[test]
     fn a_small_difference_of_effects_does_not_matter() {
-        let near: Vec<_> = (0..20)
+        let similar: Vec<_> = (0..20)
             .map(|place| (if place % 2 == 0 { "a" } else { "b" }, "0", 1.10 + 0.02 * f64::from(place % 2)))
             .collect();
-        assert!(Effect::of(&blocks(&near), 1).unwrap().single().is_some());
+        assert!(Effect::of(&blocks(&similar), 1).unwrap().single().is_some());
     }
 
     #[test]
-    fn three_groups_are_told_apart_and_equal_ones_are_not() {
+    fn three_different_groups_are_distinguished_and_equal_ones_are_not() {
         let apart = [vec![1.0, 1.1, 0.9], vec![2.0, 2.1, 1.9], vec![3.0, 3.1, 2.9]];
         assert!(groups_differ(&apart, 1).unwrap() < 0.02);
         let mut random = Random::new(3);

@@ -2,11 +2,10 @@
 
 use crate::quantile::of_sorted;
 
-/// Fewest values from which an interval of their median has 95 % confidence:
-/// the range of n values misses the median only when all lie on one side of
-/// it, with probability 2 / 2^n; 2 / 2^5 is 6.25 %, 2 / 2^6 is 3.1 %.
+/// Fewest values for an interval of their median with 95 % confidence: the range of n values misses the
+/// median only when all lie on one side of it, with probability 2 / 2^n; 2 / 2^5 is 6.25 %, 2 / 2^6 is 3.1 %.
 pub const LEAST_VALUES: usize = 6;
-/// Probability allowed outside each end of an interval.
+/// Probability permitted outside each end of an interval.
 pub(crate) const TAIL: f64 = 0.025;
 
 /// An estimate with its confidence interval.
@@ -14,35 +13,33 @@ pub(crate) const TAIL: f64 = 0.025;
 pub struct IntervalEstimate {
     /// The estimate.
     pub value: f64,
-    /// Low end of the interval.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// High end.
+    /// Upper bound of the interval.
     pub high: f64,
-    /// Least probability that the interval holds the true value; below 0.95
-    /// where fewer than [`LEAST_VALUES`] values give nothing better than their range.
+    /// Confidence level; below 0.95 where fewer than [`LEAST_VALUES`] values permit nothing better than their
+    /// range.
     pub confidence_ratio: f64,
 }
 
 impl IntervalEstimate {
-    /// Width of the interval as a share of the estimate; infinite for an estimate of zero.
+    /// Width of the interval relative to the estimate; infinite for an estimate of zero.
     pub fn width_ratio(&self) -> f64 {
         if self.high == self.low { 0.0 } else { ((self.high - self.low) / self.value).abs() }
     }
 
-    /// Whether the interval may be called a 95 % interval.
+    /// Whether the interval has 95 % confidence.
     pub fn is_95(&self) -> bool {
         self.confidence_ratio >= 1.0 - 2.0 * TAIL
     }
 }
 
-/// The median with the narrowest symmetric interval between two order
-/// statistics that holds the true median with at least 95 % (David and
-/// Nagaraja, "Order Statistics", 2003, section 7.1): it assumes nothing about
-/// the distribution. Two to five values have no such interval; what is
-/// returned is their range, with the confidence that it has (50 to 93.75 %).
+/// The median with the narrowest symmetric interval between two order statistics that contains the true
+/// median with at least 95 % confidence (David and Nagaraja, "Order Statistics", 2003, section 7.1);
+/// distribution-free. Two to five values have no such interval; the result is their range, with its
+/// confidence (50 to 93.75 %).
 ///
-/// `None` with fewer than two values: one measurement says nothing about its
-/// own scatter.
+/// `None` with fewer than two values: one measurement has no scatter.
 pub fn median_interval(values: &[f64]) -> Option<IntervalEstimate> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     if sorted.len() < 2 {
@@ -58,18 +55,18 @@ pub fn median_interval(values: &[f64]) -> Option<IntervalEstimate> {
     })
 }
 
-/// Values to leave out at each end, and the confidence of the interval that is left.
+/// Values to omit at each end, and the confidence of the remaining interval.
 fn ends(count: usize) -> (usize, f64) {
     // P(Binomial(n, 1/2) <= k), term by term; the logarithm keeps large n from underflowing.
     let ln_half = -(count as f64) * std::f64::consts::LN_2;
-    let (mut ln_ways, mut below, mut skipped, mut outside) = (0.0f64, 0.0f64, 0, None);
+    let (mut ln_combinations, mut below, mut skipped, mut outside) = (0.0f64, 0.0f64, 0, None);
     for chosen in 0..count / 2 {
-        below += (ln_ways + ln_half).exp();
+        below += (ln_combinations + ln_half).exp();
         if outside.is_some() && below > TAIL {
             break;
         }
         (skipped, outside) = (chosen, Some(below));
-        ln_ways += ((count - chosen) as f64 / (chosen + 1) as f64).ln();
+        ln_combinations += ((count - chosen) as f64 / (chosen + 1) as f64).ln();
     }
     (skipped, 1.0 - 2.0 * outside.unwrap_or(0.5))
 }
@@ -82,7 +79,7 @@ mod tests {
     /// 1 - 2 / 2^n for the range of n values; from six values on, the ranks of
     /// R 4 `qbinom(0.025, n, 0.5)` and the confidence of `pbinom`.
     #[test]
-    fn the_ranks_are_those_of_the_binomial_distribution() {
+    fn the_ranks_match_the_binomial_distribution() {
         for (count, skipped, confidence) in [
             (2, 0, 0.5),
             (3, 0, 0.75),
@@ -102,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_give_their_range_and_are_not_called_95_percent() {
+    fn few_values_give_their_range_without_95_percent_confidence() {
         assert_eq!(median_interval(&[20.0]), None);
         for values in [&[20.0, 23.0][..], &[20.0, 21.0, 23.0], &[20.0, 21.0, 21.5, 22.0, 23.0]] {
             let found = median_interval(values).unwrap();
@@ -114,9 +111,9 @@ mod tests {
         assert_eq!(median_interval(&[1.0, f64::NAN, 3.0]).unwrap().value, 2.0);
     }
 
-    /// Repeated until the interval is narrow, at most twenty times: with three
-    /// values at the least a lucky range ends it and holds the median in three
-    /// of four; with an interval of 95 % it still holds in 93 %.
+    /// Measured until the interval is narrow, at most twenty times: stopping at three values or more on a
+    /// lucky range would contain the median in three of four cases; an interval of 95 % still contains it in
+    /// 93 %.
     #[test]
     fn stopping_at_a_narrow_interval_keeps_its_confidence() {
         let mut random = Random::new(5);
@@ -141,10 +138,10 @@ mod tests {
         }
     }
 
-    /// Whatever the distribution and the number of values, the interval holds
-    /// the true median at least as often as its confidence says.
+    /// For several distributions and numbers of values, the interval contains the true median at least as
+    /// often as its confidence.
     #[test]
-    fn the_interval_holds_the_median_as_often_as_it_says() {
+    fn the_interval_holds_the_median_as_often_as_its_confidence() {
         let mut random = Random::new(99);
         for count in [3usize, 4, 5, 6, 7, 9, 15] {
             let rounds = 2000;
@@ -158,10 +155,10 @@ mod tests {
                 held += u32::from(found.low <= 0.125 && 0.125 <= found.high);
                 confidence = found.confidence_ratio;
             }
-            let share = f64::from(held) / f64::from(rounds);
+            let coverage = f64::from(held) / f64::from(rounds);
             // Three standard errors of 2000 rounds.
             let error = 3.0 * (confidence * (1.0 - confidence) / f64::from(rounds)).sqrt();
-            assert!((share - confidence).abs() < error, "{count} values: {share} for {confidence}");
+            assert!((coverage - confidence).abs() < error, "{count} values: {coverage} for {confidence}");
         }
     }
 }

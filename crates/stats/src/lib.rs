@@ -1,12 +1,11 @@
-//! The few statistics that a measurement needs: where the middle is, how sure
-//! that is, whether two sets differ, and whether a series had settled.
+//! Statistics of measurements: location with confidence intervals, tests of differences between two sets, and
+//! of stationarity of a series.
 //!
-//! Goodput samples are not normally distributed (a path has fast and slow
-//! spells), so nothing here assumes it: medians with order statistics, pairs
-//! with signed ranks, and permutation only; counts are compared with shares by
-//! Pearson's test. Everything random takes a seed, and the generator is our own,
-//! so that the same record gives the same numbers with every version of the program.
-//! No I/O, no clock, no dependency.
+//! Goodput samples are not normally distributed (a path has fast and slow periods), so no method assumes it:
+//! medians with order statistics, pairs with signed ranks, and permutation tests only; counts are compared
+//! with expected proportions by Pearson's test. All random methods take a seed, and the generator is part of
+//! this crate, so that the same record gives the same numbers with every version of the program. No I/O, no
+//! clock, no dependency.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

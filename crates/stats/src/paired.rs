@@ -1,57 +1,57 @@
-//! What one thing changes, measured in blocks: each block is a pair of values
-//! taken alike but for that thing, so that what differs between blocks (other
-//! settings, the hour, the state of the machine) cancels.
+//! Paired comparison: the effect of one change, measured in blocks. Each block is a pair of values measured
+//! under equal conditions except for that change, so that what differs between blocks (other settings, the
+//! hour, the state of the machine) cancels.
 //!
-//! The estimate is the Hodges-Lehmann one on logarithms of the ratios, its
-//! interval and its probability are those of Wilcoxon's signed-rank test
-//! (Hollander, Wolfe and Chicken, "Nonparametric Statistical Methods", 2014,
-//! sections 3.1 to 3.3). Where the order within each pair was drawn at random
-//! the test is exact whatever the distribution of the values.
+//! The estimate is the Hodges-Lehmann estimate on logarithms of the ratios, its interval and its probability
+//! are those of Wilcoxon's signed-rank test (Hollander, Wolfe and Chicken, "Nonparametric Statistical
+//! Methods", 2014, sections 3.1 to 3.3). Where the order within each pair was drawn at random the test is
+//! exact for any distribution of the values.
 
 use crate::{interval::TAIL, quantile::of_sorted};
 
-/// Fewest pairs that can prove a difference at 5 %: n pairs that all point the
-/// same way have a two-sided probability of 2 / 2^n.
+/// Fewest pairs that can prove a difference at 5 %: n pairs with the same sign have a two-sided probability
+/// of 2 / 2^n.
 pub const LEAST_PAIRS: usize = 6;
-/// Up to so many pairs all their averages are listed and the distribution of the rank sum is exact.
+/// Maximum pairs for which all averages are listed and the distribution of the rank sum is exact.
 const EXACT_PAIRS: usize = 60;
 
 /// A ratio of paired values, `changed / base`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairedRatio {
-    /// The typical ratio.
+    /// The estimated ratio.
     pub value: f64,
-    /// Low end of its interval.
+    /// Lower bound of its interval.
     pub low: f64,
-    /// High end.
+    /// Upper bound of its interval.
     pub high: f64,
-    /// Confidence of the interval; below [`LEAST_PAIRS`] pairs it is their range, and this less than 0.95.
+    /// Confidence level of the interval; below [`LEAST_PAIRS`] pairs the interval is their range, and this
+    /// less than 0.95.
     pub confidence_ratio: f64,
-    /// Two-sided probability of such ratios were nothing changed.
+    /// Two-sided p-value under the hypothesis of no change.
     pub probability_ratio: f64,
-    /// Pairs.
+    /// Number of pairs.
     pub count: usize,
 }
 
 impl PairedRatio {
-    /// Whether the interval may be called a 95 % interval.
+    /// Whether the interval has 95 % confidence.
     pub fn is_95(&self) -> bool {
         self.confidence_ratio >= 1.0 - 2.0 * TAIL
     }
 
-    /// A difference is proven: the interval has 95 % confidence and excludes a ratio of one.
-    pub fn excludes_none(&self) -> bool {
+    /// Whether a difference is proven: the interval has 95 % confidence and excludes a ratio of one.
+    pub fn excludes_one(&self) -> bool {
         self.is_95() && (self.low > 1.0 || self.high < 1.0) && self.probability_ratio < 2.0 * TAIL
     }
 }
 
-/// Least two-sided probability that so many pairs can have.
+/// Smallest two-sided p-value possible with this number of pairs.
 pub fn least_probability(pairs: usize) -> f64 {
     2.0 * 0.5f64.powi(i32::try_from(pairs).unwrap_or(i32::MAX)).min(0.5)
 }
 
-/// The ratio of pairs `(base, changed)`; those with a value that is not
-/// positive and finite are left out. `None` when no pair is left.
+/// The ratio of pairs `(base, changed)`; those with a value that is not positive and finite are omitted.
+/// `None` when no pair is left.
 pub fn paired_ratio(pairs: &[(f64, f64)]) -> Option<PairedRatio> {
     let positive = |value: f64| value.is_finite() && value > 0.0;
     let mut logs: Vec<f64> = pairs
@@ -100,7 +100,7 @@ fn averages(sorted: &[f64]) -> Vec<f64> {
     all
 }
 
-/// The Walsh average of a rank, by halving: they are counted, not listed.
+/// The Walsh average of a rank, by bisection: the averages are counted, not listed.
 fn average_at(sorted: &[f64], rank: f64) -> f64 {
     let below = |limit: f64| {
         let mut other = sorted.len();
@@ -121,13 +121,13 @@ fn average_at(sorted: &[f64], rank: f64) -> f64 {
     high
 }
 
-/// Averages to leave out at each end of a 95 % interval, and its confidence.
+/// Averages to omit at each end of a 95 % interval, and its confidence.
 fn skipped(count: usize) -> (usize, f64) {
     let ranks: Vec<usize> = (1..=count).collect();
     let orders = sum_distribution(&ranks);
     let (mut below, mut skipped, mut outside) = (0.0, 0, None);
-    for (sum, share) in orders.iter().enumerate() {
-        below += share;
+    for (sum, probability) in orders.iter().enumerate() {
+        below += probability;
         if outside.is_some() && below > TAIL {
             break;
         }
@@ -136,22 +136,22 @@ fn skipped(count: usize) -> (usize, f64) {
     (skipped, (1.0 - 2.0 * outside.unwrap_or(0.5)).max(0.0))
 }
 
-/// Probability of each sum when every rank counts with probability one half.
+/// Probability of each sum when every rank is included with probability one half.
 fn sum_distribution(ranks: &[usize]) -> Vec<f64> {
-    let mut shares = vec![1.0f64];
+    let mut probabilities = vec![1.0f64];
     for rank in ranks {
-        let mut next = vec![0.0; shares.len() + rank];
-        for (sum, share) in shares.iter().enumerate() {
-            next[sum] += share / 2.0;
-            next[sum + rank] += share / 2.0;
+        let mut next = vec![0.0; probabilities.len() + rank];
+        for (sum, probability) in probabilities.iter().enumerate() {
+            next[sum] += probability / 2.0;
+            next[sum + rank] += probability / 2.0;
         }
-        shares = next;
+        probabilities = next;
     }
-    shares
+    probabilities
 }
 
-/// Two-sided probability of the rank sum of the positive values; zeros are left
-/// out, equal sizes share their mean rank (doubled here, to stay whole).
+/// Two-sided p-value of the rank sum of the positive values; zeros are omitted, equal sizes get their mean
+/// rank (doubled here, to stay integral).
 fn signed_rank_probability(values: &[f64]) -> f64 {
     let mut sized: Vec<(f64, bool)> =
         values.iter().filter(|value| **value != 0.0).map(|value| (value.abs(), *value > 0.0)).collect();
@@ -193,7 +193,7 @@ mod tests {
     /// smaller rank sum 5, two-sided 0.0390625.
     #[test]
     #[allow(clippy::approx_constant, reason = "a published value happens to be 3.14")]
-    fn the_probability_is_that_of_the_signed_rank_test() {
+    fn the_p_value_matches_the_signed_rank_test() {
         let before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30];
         let after = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29];
         // On differences, as published: ratios of their exponentials.
@@ -212,18 +212,18 @@ mod tests {
     fn fewer_than_six_pairs_prove_nothing() {
         for count in 1..=5 {
             let found = paired_ratio(&ratios(&vec![2.0; count])).unwrap();
-            assert!(!found.is_95() && !found.excludes_none(), "{found:?}");
+            assert!(!found.is_95() && !found.excludes_one(), "{found:?}");
             assert_eq!(found.probability_ratio, least_probability(count));
         }
         let six = paired_ratio(&ratios(&[2.0, 2.1, 1.9, 2.2, 2.0, 1.8])).unwrap();
-        assert!(six.excludes_none(), "{six:?}");
+        assert!(six.excludes_one(), "{six:?}");
         assert!((six.low - 1.8).abs() < 1e-12 && (six.high - 2.2).abs() < 1e-12, "the range: {six:?}");
         assert_eq!(six.probability_ratio, 2.0 / 64.0);
         assert_eq!(least_probability(LEAST_PAIRS), 2.0 / 64.0);
     }
 
     #[test]
-    fn nothing_is_said_about_nothing() {
+    fn empty_input_gives_no_result() {
         assert_eq!(paired_ratio(&[]), None);
         assert_eq!(paired_ratio(&[(0.0, 1.0), (f64::NAN, 1.0)]), None);
         let same = paired_ratio(&ratios(&[1.0; 8])).unwrap();
@@ -243,7 +243,7 @@ mod tests {
         }
         let pairs: Vec<(f64, f64)> = logs.iter().map(|log| (1.0, log.exp())).collect();
         let found = paired_ratio(&pairs).unwrap();
-        assert!(found.low < found.value && found.value < found.high && found.excludes_none(), "{found:?}");
+        assert!(found.low < found.value && found.value < found.high && found.excludes_one(), "{found:?}");
     }
 
     /// A machine whose speed drifts by more than the scatter: pairs cancel it.
@@ -267,7 +267,7 @@ mod tests {
                     .collect();
                 let found = paired_ratio(&pairs).unwrap();
                 held += u32::from(found.low <= truth && truth <= found.high);
-                claimed += u32::from(found.excludes_none());
+                claimed += u32::from(found.excludes_one());
             }
             assert!(held >= 930, "{count} pairs: {held} of {rounds} hold {truth}");
             if truth == 1.0 {

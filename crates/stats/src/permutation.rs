@@ -1,36 +1,34 @@
-//! Whether two sets of measurements differ.
+//! Two-sample permutation test, and adjustment for multiple tests.
 
 use crate::Random;
 
-/// Up to this many ways to deal the values out, all are tried and the result is exact.
+/// Maximum number of permutations that are enumerated for an exact result.
 pub const EXACT_LIMIT: u64 = 20_000;
-/// Beyond it this many random ones are.
+/// Random permutations beyond this limit.
 const RANDOM_ROUNDS: u64 = 20_000;
 
-/// Probability of a difference of means at least as large, either way, were
-/// the labels of the values without meaning: the two-sided Fisher-Pitman test
-/// (Pitman 1937). Means, since medians of five values take too few values for
-/// the test to tell anything.
+/// p-value of a difference of means at least as large, in either direction, under random labels: the
+/// two-sided Fisher-Pitman test (Pitman 1937). Means are used since medians of five values take too few
+/// values for a useful test.
 ///
-/// Exact while there are at most [`EXACT_LIMIT`] ways to deal the values out;
-/// else from random ones, with the observed one counted among them (Phipson
-/// and Smyth, "Permutation P-values Should Never Be Zero", 2010). `None` when
-/// a set is empty or a value is not finite.
+/// Exact up to [`EXACT_LIMIT`] permutations, otherwise from random ones, with the observed one included
+/// (Phipson and Smyth, "Permutation P-values Should Never Be Zero", 2010). `None` when a set is empty or a
+/// value is not finite.
 pub fn permutation_test(one: &[f64], other: &[f64], seed: u64) -> Option<f64> {
     let mut values: Vec<f64> = one.iter().chain(other).copied().collect();
     if one.is_empty() || other.is_empty() || values.iter().any(|value| !value.is_finite()) {
         return None;
     }
     let observed = difference(&values, one.len());
-    // Sums taken in another order differ in the last bits: they are as large.
+    // Sums in another order differ in the last bits: they are treated as equal.
     let scale = values.iter().fold(0.0f64, |largest, value| largest.max(value.abs()));
     let as_large = |value: f64| value >= observed - scale * 1e-12;
-    match ways(values.len() as u64, one.len() as u64) {
+    match combinations(values.len() as u64, one.len() as u64) {
         Some(total) => {
             let mut count = 0u64;
             each_choice(values.len(), one.len(), |chosen| {
-                let dealt = dealt(&values, chosen);
-                count += u64::from(as_large(difference(&dealt, one.len())));
+                let permuted = permuted(&values, chosen);
+                count += u64::from(as_large(difference(&permuted, one.len())));
             });
             Some(count as f64 / total as f64)
         }
@@ -46,9 +44,8 @@ pub fn permutation_test(one: &[f64], other: &[f64], seed: u64) -> Option<f64> {
     }
 }
 
-/// Probabilities of many tests, adjusted so that of those called different at
-/// a level only that share is expected to be so by chance (Benjamini and
-/// Hochberg, "Controlling the False Discovery Rate", 1995).
+/// Adjusts the p-values of many tests so that among those called different at a level only that fraction is
+/// expected to be so by chance (Benjamini and Hochberg, "Controlling the False Discovery Rate", 1995).
 pub fn false_discovery_adjusted(probabilities: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..probabilities.len()).collect();
     order.sort_by(|one, other| probabilities[*other].total_cmp(&probabilities[*one]));
@@ -68,14 +65,14 @@ fn difference(values: &[f64], first: usize) -> f64 {
     (mean(&values[..first]) - mean(&values[first..])).abs()
 }
 
-/// The values with the chosen ones in front.
-fn dealt(values: &[f64], chosen: &[usize]) -> Vec<f64> {
+/// The values with the chosen ones first.
+fn permuted(values: &[f64], chosen: &[usize]) -> Vec<f64> {
     let rest = (0..values.len()).filter(|place| !chosen.contains(place));
     chosen.iter().copied().chain(rest).map(|place| values[place]).collect()
 }
 
-/// Ways to choose `few` of `all`, when at most [`EXACT_LIMIT`].
-fn ways(all: u64, few: u64) -> Option<u64> {
+/// Binomial coefficient, when at most [`EXACT_LIMIT`].
+fn combinations(all: u64, few: u64) -> Option<u64> {
     let mut total = 1u64;
     for step in 1..=few.min(all - few) {
         total = total * (all + 1 - step) / step;
@@ -86,7 +83,7 @@ fn ways(all: u64, few: u64) -> Option<u64> {
     Some(total)
 }
 
-/// Calls with every choice of `few` places out of `all`, in lexical order.
+/// Calls `see` with every choice of `few` places out of `all`, in lexical order.
 fn each_choice(all: usize, few: usize, mut see: impl FnMut(&[usize])) {
     let mut chosen: Vec<usize> = (0..few).collect();
     loop {
@@ -114,23 +111,23 @@ mod tests {
             assert!((found - expected).abs() < 1e-12, "{found} for {expected}");
         };
         close(&[20.7, 21.0, 19.9, 20.2, 21.3], &[22.4, 23.3, 22.9, 21.1, 23.0], 4.0 / 252.0);
-        // Two of these ten are as large only in exact arithmetic (counted with
-        // integers); SciPy's sums lose them to rounding and it says 8/126.
+        // Two of these ten are as large only in exact arithmetic (counted with integers); SciPy's sums lose
+        // them to rounding and it returns 8/126.
         close(&[79.98, 80.04, 80.02, 80.04, 80.03], &[80.02, 79.94, 79.98, 79.97], 10.0 / 126.0);
-        // By hand: two of the twenty ways to deal 1..6 are as extreme.
+        // By hand: two of the twenty combinations of 1..6 are as extreme.
         close(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0], 0.1);
         close(&[3.0; 4], &[3.0; 4], 1.0);
     }
 
     #[test]
-    fn random_rounds_come_near_the_exact_result_and_are_never_zero() {
+    fn random_rounds_approximate_the_exact_result_and_are_never_zero() {
         let one: Vec<f64> = (0..12).map(f64::from).collect();
         let other: Vec<f64> = (0..12).map(|value| f64::from(value) + 4.0).collect();
         // SciPy, 200 000 resamples: 0.0158.
         let found = permutation_test(&one, &other, 5).unwrap();
         assert!((found - 0.0158).abs() < 0.004, "{found}");
-        let far: Vec<f64> = other.iter().map(|value| value + 1e6).collect();
-        assert!(permutation_test(&one, &far, 5).unwrap() > 0.0);
+        let distant: Vec<f64> = other.iter().map(|value| value + 1e6).collect();
+        assert!(permutation_test(&one, &distant, 5).unwrap() > 0.0);
     }
 
     /// Reference: the fifteen probabilities of Benjamini and Hochberg 1995, section 4.1:
@@ -150,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_about_nothing() {
+    fn empty_input_gives_no_result() {
         assert_eq!(permutation_test(&[], &[1.0], 1), None);
         assert_eq!(permutation_test(&[f64::NAN], &[1.0], 1), None);
     }

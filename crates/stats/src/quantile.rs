@@ -1,32 +1,30 @@
 //! Median and quantiles of small samples.
 
-/// The middle value, or the mean of the two middle ones. `None` without
-/// values. Values that are no numbers (NaN) are left out.
+/// The middle value, or the mean of the two middle ones. `None` without values. NaN values are omitted.
 pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The quantile at `share` (0 to 1), linear between the neighbouring order
-/// statistics: definition 7 of Hyndman and Fan, "Sample Quantiles in
-/// Statistical Packages", The American Statistician 50 (1996), the default of
-/// R and NumPy. `None` without values or when `share` is out of range.
-pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
-    if !(0.0..=1.0).contains(&share) {
+/// The quantile at `probability` (0 to 1), linear between the neighbouring order statistics: definition 7 of
+/// Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50 (1996), the
+/// default of R and NumPy. `None` without values or when `probability` is out of range.
+pub fn quantile(values: &[f64], probability: f64) -> Option<f64> {
+    if !(0.0..=1.0).contains(&probability) {
         return None;
     }
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
-    of_sorted(&sorted, share)
+    of_sorted(&sorted, probability)
 }
 
-/// [`quantile`] of values that are sorted already.
-pub(crate) fn of_sorted(sorted: &[f64], share: f64) -> Option<f64> {
+/// [`quantile`] of values already sorted.
+pub(crate) fn of_sorted(sorted: &[f64], probability: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
-    let place = share * last as f64;
+    let place = probability * last as f64;
     let below = place.floor() as usize;
     let (low, high) = (sorted[below], sorted[(below + 1).min(last)]);
     let between = place - place.floor();
-    // Not low + between * (high - low): that is no number for two infinities.
+    // Not low + between * (high - low): that is NaN for two infinities.
     Some(if between == 0.0 || low == high { low } else { low + between * (high - low) })
 }
 
@@ -38,11 +36,11 @@ mod tests {
     #[test]
     fn agrees_with_numpy() {
         let values = [20.7, 23.3, 25.3, 21.0, 22.4, 19.9];
-        for (share, expected) in
+        for (probability, expected) in
             [(0.0, 19.9), (0.1, 20.3), (0.25, 20.775), (0.5, 21.7), (0.9, 24.3), (1.0, 25.3)]
         {
-            let found = quantile(&values, share).unwrap();
-            assert!((found - expected).abs() < 1e-12, "{share}: {found}");
+            let found = quantile(&values, probability).unwrap();
+            assert!((found - expected).abs() < 1e-12, "{probability}: {found}");
         }
     }
 

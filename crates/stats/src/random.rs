@@ -1,14 +1,13 @@
-//! A seeded generator whose numbers never change.
+//! A seeded generator with a fixed algorithm.
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
-/// Generators", OOPSLA 2014). Orders of trials are rebuilt from the seed when
-/// a run is resumed, perhaps by a later version, so the numbers must not
-/// depend on a library that may change its algorithm.
+/// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+/// Schedules are rebuilt from the seed when a run is resumed, possibly by a later version, so the numbers
+/// must not depend on a library that may change its algorithm.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator at its start.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -28,7 +27,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `limit` - 1, each as likely (Lemire, "Fast Random
+    /// A number from 0 to `limit` - 1, uniformly distributed (Lemire, "Fast Random
     /// Integer Generation in an Interval", 2019). Zero when `limit` is zero.
     pub fn below(&mut self, limit: usize) -> usize {
         let limit = limit as u64;
@@ -41,7 +40,7 @@ impl Random {
         }
     }
 
-    /// Puts the items in a random order, each order as likely (Fisher and Yates).
+    /// Shuffles the items uniformly (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_of_three_is_as_likely() {
+    fn every_order_of_three_is_equally_likely() {
         let mut random = Random::new(1);
         let mut seen = std::collections::BTreeMap::new();
         for _ in 0..6000 {
@@ -78,7 +77,7 @@ mod tests {
             *seen.entry(items).or_insert(0) += 1;
         }
         assert_eq!(seen.len(), 6);
-        // Chi-squared with 5 degrees of freedom: 20.5 is passed once in a thousand seeds.
+        // Chi-squared with 5 degrees of freedom: 20.5 is exceeded once in a thousand seeds.
         let chi_squared: f64 = seen.values().map(|&count| (f64::from(count) - 1000.0).powi(2) / 1000.0).sum();
         assert!(chi_squared < 20.5, "{chi_squared}");
         assert_eq!(random.below(0), 0);

@@ -26,7 +26,7 @@ pub struct Cell {
     pub factors: Factors,
     /// Configuration of the workload, every option.
     pub config: Value,
-    /// What has to be set around it.
+    /// Environment to set for it.
     pub environment: Environment,
     /// Roles of the hosts that receive.
     pub receivers: Vec<&'static str>,
@@ -39,7 +39,7 @@ const MAX_CELLS: usize = 20_000;
 
 const TREATED: [Option<Treatment>; 2] = [Some(Treatment::Before), Some(Treatment::After)];
 
-/// What is known while cells are made.
+/// Context in which cells are made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) hosts: &'a [RunHost],
@@ -137,9 +137,9 @@ impl Maker<'_> {
                 }
                 Ok(levels.clone())
             }
-            Levels::Named(word) => {
+            Levels::Named(set) => {
                 let Some((first, others)) = hosts.split_first() else { return Ok(Vec::new()) };
-                let mut found = if word == EVERY_CORE {
+                let mut found = if set == EVERY_CORE {
                     cores::usable(first)
                 } else {
                     cores::representative(first, &self.interrupt_cores(kind, first))
@@ -147,7 +147,7 @@ impl Maker<'_> {
                 found.retain(|core| others.iter().all(|host| cores::usable(host).contains(core)));
                 if found.is_empty() {
                     let message =
-                        format!("\"{word}\" finds no core on {}: its cores could not be read", first.name);
+                        format!("\"{set}\" finds no core on {}: its cores could not be read", first.name);
                     return Err(self.fail(name, message));
                 }
                 Ok(found.into_iter().map(Value::from).collect())
@@ -228,7 +228,7 @@ impl Maker<'_> {
     }
 }
 
-/// What decides about other levels comes first: which host receives, and where its packets go.
+/// Levels that decide about others come first: which host receives, and where its packets go.
 fn in_order(factors: &BTreeMap<String, Levels>) -> Vec<&String> {
     let mut names: Vec<_> = factors.keys().collect();
     names.sort_by_key(|name| match name.as_str() {

@@ -1,4 +1,4 @@
-//! What a study file must keep to beyond its shape.
+//! Validation of a study file beyond its types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,14 @@ use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::{
     outcome::Unit,
     record::Published,
-    study::{Experiment, Levels, StudyFile, Variant, WorkloadOptions},
+    study::{Experiment, Figure, Levels, StudyFile, Variant, WorkloadOptions},
 };
 use clearstream_workload::Registry;
 
-use crate::factor::{self, Known};
+use crate::{
+    factor::{self, Known},
+    metrics,
+};
 
 /// A key of the document, growing as the walk goes in: `experiment[0].flow`.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +34,7 @@ impl Place {
 }
 
 /// Keys of each table that are no names of workloads, for messages: serde keeps
-/// tables of options and everything unknown in one map.
+/// tables of options and all unknown keys in one map.
 const TOP_KEYS: &[&str] = &["schema", "version", "name", "title", "about", "experiment"];
 const EXPERIMENT_KEYS: &[&str] = &[
     "name",
@@ -39,6 +42,7 @@ const EXPERIMENT_KEYS: &[&str] = &[
     "workload",
     "figure",
     "metric",
+    "beside",
     "factors",
     "repetitions",
     "precision-ratio",
@@ -49,7 +53,7 @@ const EXPERIMENT_KEYS: &[&str] = &[
 ];
 const VARIANT_KEYS: &[&str] = &["factors", "repetitions", "precision-ratio", "budget", "interface"];
 
-/// The first key that stands for nothing, looked for before anything is read:
+/// The first unknown key, checked before anything is read:
 /// a misspelt key is named as such, and not as the one that is missing then.
 pub(crate) fn check_keys(document: &toml::Table, registry: &Registry) -> Result<(), Fault> {
     let top = Place::default();
@@ -85,7 +89,7 @@ fn check_table(
     }
 }
 
-/// The first thing that means nothing.
+/// The first invalid value.
 pub(crate) fn check(study: &StudyFile, registry: &Registry) -> Result<(), Fault> {
     let top = Place::default();
     check_name(&top, &study.name)?;
@@ -102,6 +106,18 @@ pub(crate) fn check(study: &StudyFile, registry: &Registry) -> Result<(), Fault>
                 .problem(format!("there is an experiment \"{}\" already", experiment.name));
         }
         check_experiment(&place, registry, experiment)?;
+    }
+    for (index, experiment) in study.experiments.iter().enumerate() {
+        let place = top.at("experiment").item(index);
+        let metric = metrics::check_metric(study, experiment, registry);
+        metric.or_else(|problem| place.at("metric").problem(problem))?;
+        let beside = metrics::check_beside(study, experiment, registry);
+        beside.or_else(|problem| place.at("beside").problem(problem))?;
+        for (index, published) in experiment.published.iter().enumerate() {
+            let drawn = metrics::check_published(study, experiment, published, registry);
+            let place = place.at("published").item(index);
+            drawn.or_else(|(key, problem)| place.at(key).problem(problem))?;
+        }
     }
     Ok(())
 }
@@ -120,6 +136,7 @@ fn check_experiment(place: &Place, registry: &Registry, experiment: &Experiment)
     let known = Known { registry, workload: workload.as_ref() };
     check_options(place, registry, &experiment.options)?;
     check_factors(&place.at("factors"), known, &experiment.factors)?;
+    check_matrix(place, experiment)?;
     check_repetitions(place, Some(experiment.repetitions))?;
     check_precision(place, experiment.precision_ratio)?;
     let variants = [("lab", &experiment.lab), ("quick", &experiment.quick), ("full", &experiment.full)];
@@ -132,6 +149,19 @@ fn check_experiment(place: &Place, registry: &Registry, experiment: &Experiment)
         check_published(&place.at("published").item(index), known, published)?;
     }
     Ok(())
+}
+
+/// A matrix has rows and columns.
+fn check_matrix(place: &Place, experiment: &Experiment) -> Result<(), Fault> {
+    let variants = [&experiment.lab, &experiment.quick, &experiment.full];
+    let more = variants.into_iter().flatten().flat_map(|variant| variant.factors.keys());
+    let factors: BTreeSet<&String> = experiment.factors.keys().chain(more).collect();
+    match experiment.figure() {
+        Figure::Matrix if factors.len() < 2 => place.at("figure").problem(
+            "a matrix is over two factors: name two below [experiment.factors], or write \"bars\" or \"curve\"",
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn check_variant(place: &Place, known: Known<'_>, variant: &Variant) -> Result<(), Fault> {
@@ -182,16 +212,16 @@ fn check_factors(place: &Place, known: Known<'_>, factors: &BTreeMap<String, Lev
         let place = place.at(name.as_str());
         let factor = known.factor(name);
         match levels {
-            Levels::Named(word) if !factor.takes_cores() => {
+            Levels::Named(name) if !factor.takes_cores() => {
                 return place.problem(format!(
-                    "write a list of levels; only core factors take a word such as \"{word}\""
+                    "write a list of levels; only core factors take a name such as \"{name}\""
                 ));
             }
-            Levels::Named(word) if !factor::CORE_WORDS.contains(&word.as_str()) => {
-                let hint = did_you_mean(word, factor::CORE_WORDS);
+            Levels::Named(name) if !factor::CORE_SETS.contains(&name.as_str()) => {
+                let hint = did_you_mean(name, factor::CORE_SETS);
                 return place.problem(format!(
-                    "there is no \"{word}\"{hint} (known: {})",
-                    factor::CORE_WORDS.join(", ")
+                    "there is no \"{name}\"{hint} (known: {})",
+                    factor::CORE_SETS.join(", ")
                 ));
             }
             Levels::Named(_) => {}
@@ -224,7 +254,7 @@ fn check_repetitions(place: &Place, repetitions: Option<u32>) -> Result<(), Faul
 fn check_precision(place: &Place, ratio: Option<f64>) -> Result<(), Fault> {
     match ratio {
         Some(ratio) if !(ratio > 0.0 && ratio < 1.0) => {
-            place.at("precision-ratio").problem("write a share between 0 and 1, as in 0.02 for 2 %")
+            place.at("precision-ratio").problem("write a ratio between 0 and 1, as in 0.02 for 2 %")
         }
         _ => Ok(()),
     }
@@ -232,11 +262,13 @@ fn check_precision(place: &Place, ratio: Option<f64>) -> Result<(), Fault> {
 
 fn check_published(place: &Place, known: Known<'_>, published: &Published) -> Result<(), Fault> {
     if published.source.trim().is_empty() {
-        return place.at("source").problem("say which paper and figure");
+        return place.at("source").problem("write which paper and figure");
     }
     if Unit::of_printed(&published.unit).is_none() {
         let units: Vec<&str> = Unit::printed().collect();
-        return place.at("unit").problem(format!("write one of {}", units.join(", ")));
+        let hint = did_you_mean(&published.unit, units.iter().copied());
+        let message = format!("there is no unit `{}`{hint} (known: {})", published.unit, units.join(", "));
+        return place.at("unit").problem(message);
     }
     if let (Some(low), Some(high)) = (published.low, published.high)
         && low > high

@@ -1,4 +1,4 @@
-//! Which cores a study looks at, found from what a host says of itself.
+//! Selection of a study's cores, from the host's description.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ pub(crate) fn usable(host: &HostReport) -> Vec<u32> {
     host.processing_units.iter().filter(|unit| unit.online && unit.allowed).map(|unit| unit.core).collect()
 }
 
-/// Where the host's network interrupts have gone so far: the core with most
-/// of the fastest interface's interrupts, or where the kernel says that they
-/// go. `None` for virtual interfaces, which have none.
+/// Core of the host's network interrupts: the core with most
+/// of the fastest interface's interrupts, or the core that the kernel routes
+/// them to. `None` for virtual interfaces, which have none.
 pub fn interrupt_core(host: &HostReport) -> Option<u32> {
     let nic = host
         .nics
@@ -32,11 +32,11 @@ pub fn interrupt_core(host: &HostReport) -> Option<u32> {
     }
 }
 
-/// One core for each class of cores that are placed alike (NUMA node and
+/// One core for each class of cores of equal placement (NUMA node and
 /// last-level cache), plus the cores that take the interrupts and a neighbour
 /// of each: its SMT sibling, else the nearest core of its class. Where nothing
-/// is known of interrupts the first core stands in for theirs, so that two
-/// cores of one class are looked at in any case.
+/// is known of interrupts the first core is taken for theirs, so that two
+/// cores of one class are always included.
 pub(crate) fn representative(host: &HostReport, interrupt_cores: &[u32]) -> Vec<u32> {
     let usable = usable(host);
     let mut classes: BTreeMap<Class, Vec<u32>> = BTreeMap::new();
@@ -59,7 +59,7 @@ pub(crate) fn representative(host: &HostReport, interrupt_cores: &[u32]) -> Vec<
     chosen
 }
 
-/// Cores of equal class reach memory and cache alike.
+/// Cores of equal class have equal access to memory and cache.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Class {
     node: Option<u32>,
@@ -86,9 +86,9 @@ fn neighbour(host: &HostReport, core: u32, class: &[u32]) -> Option<u32> {
     sibling.or_else(nearest)
 }
 
-/// Whether threads can be pinned to all of these cores; the message says which there are.
+/// Whether threads can be pinned to all of these cores; the message lists the available ones.
 pub(crate) fn check(host: &HostReport, cores: &CoreList) -> Result<(), String> {
-    // A host that could not be read is let through: its agent will tell.
+    // A host that could not be read passes: its agent checks.
     if host.processing_units.is_empty() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a study before, while and after it runs.
+//! Errors of a study before, while and after it runs.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clearstream_configfile::ConfigError;
 use clearstream_record::RecordError;
 use clearstream_schema::control::Failure;
 
-/// A study could not be read, planned, run or resumed.
+/// A study could not be read, scheduled, run or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
     /// A study file.
@@ -19,7 +19,7 @@ pub enum StudyError {
         study: String,
         /// As requested.
         name: String,
-        /// What was meant, when that is known.
+        /// Suggestion, when known.
         hint: String,
         /// Its experiments.
         known: Vec<String>,
@@ -40,7 +40,7 @@ pub enum StudyError {
     LabWorkload {
         /// The experiment.
         experiment: String,
-        /// Why, and which lab to use.
+        /// Reason, and which lab to use.
         reason: String,
     },
     /// A record names a workload that this program does not have.
@@ -66,7 +66,7 @@ pub enum StudyError {
     Options {
         /// The experiment.
         experiment: String,
-        /// What does not, and what to write.
+        /// Item, and the correction.
         #[source]
         failure: Failure,
     },
@@ -77,10 +77,10 @@ pub enum StudyError {
         experiment: String,
         /// The factor.
         factor: String,
-        /// What is wrong and what there is.
+        /// Problem, and the available ones.
         message: String,
     },
-    /// More cells than can be meant.
+    /// More cells than can be intended.
     #[error("experiment {experiment} has {cell_count} cells, more than {limit}: leave out levels")]
     TooLarge {
         /// The experiment.
@@ -95,14 +95,14 @@ pub enum StudyError {
     Describe {
         /// The host.
         host: String,
-        /// Its answer.
+        /// Its reply.
         #[source]
         failure: Failure,
     },
     /// An agent is gone before the first trial.
     #[error("{reason}")]
     Lost {
-        /// Which and how.
+        /// Item and problem.
         reason: String,
     },
     /// A run cannot be resumed since something is not what it was.
@@ -110,7 +110,7 @@ pub enum StudyError {
     Changed {
         /// The run.
         folder: PathBuf,
-        /// What changed.
+        /// Change.
         changes: Vec<String>,
     },
     /// A run was to be resumed with other options than those it was started with.
@@ -121,7 +121,7 @@ pub enum StudyError {
     OtherOptions {
         /// The run.
         folder: PathBuf,
-        /// What differs.
+        /// Difference.
         changes: Vec<String>,
     },
     /// The run folder could not be written or read.

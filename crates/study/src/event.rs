@@ -1,4 +1,4 @@
-//! What a run is started with, what it tells while it runs, and what it leaves.
+//! Start, progress events and result of a run.
 
 use std::path::PathBuf;
 
@@ -7,28 +7,28 @@ use clearstream_stats::IntervalEstimate;
 use clearstream_workload::{Registry, Sample};
 use jiff::Timestamp;
 
-use crate::{Plan, PlanOptions, PlannedTrial, SkipReason};
+use crate::{Schedule, ScheduleOptions, ScheduledTrial, SkipReason};
 
-/// What a run is started with.
+/// Start of a run.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     /// The study.
     pub study: StudyFile,
     /// Mode, seed, selection and budget; whether there is a lab is found from the testbed.
-    pub options: PlanOptions,
+    pub options: ScheduleOptions,
     /// The workloads that there are.
     pub registry: Registry,
     /// Version of the program, for the record.
     pub program_version: String,
 }
 
-/// What happens while a study runs.
+/// Progress events of a study.
 #[derive(Debug)]
 pub enum StudyEvent<'a> {
-    /// The plan is made, nothing has run yet.
-    Planned {
-        /// The plan.
-        plan: &'a Plan,
+    /// The schedule is complete, nothing has run yet.
+    Scheduled {
+        /// The schedule.
+        schedule: &'a Schedule,
         /// Trials that an earlier session had done.
         done_count: usize,
         /// Time needed.
@@ -36,11 +36,11 @@ pub enum StudyEvent<'a> {
     },
     /// A trial begins.
     TrialStarted {
-        /// Its place in the plan; [`Plan::cell`] and [`Plan::experiment`] tell the rest.
-        trial: &'a PlannedTrial,
-        /// The plan.
-        plan: &'a Plan,
-        /// How many are done or left out, this one included.
+        /// Its place in the schedule; [`Schedule::cell`] and [`Schedule::experiment`] lead to the rest.
+        trial: &'a ScheduledTrial,
+        /// The schedule.
+        schedule: &'a Schedule,
+        /// Number of trials done or left out, this one included.
         position: usize,
         /// Time until the end of the run.
         left: TimeSpan,
@@ -48,7 +48,7 @@ pub enum StudyEvent<'a> {
     /// Part of the running trial is measured.
     Sample {
         /// The trial.
-        trial: &'a PlannedTrial,
+        trial: &'a ScheduledTrial,
         /// As the workload has it.
         sample: &'a Sample,
     },
@@ -65,14 +65,14 @@ pub enum StudyEvent<'a> {
     },
     /// A trial is left out.
     TrialSkipped {
-        /// Which.
-        trial: &'a PlannedTrial,
-        /// Why.
+        /// Trial.
+        trial: &'a ScheduledTrial,
+        /// Reason.
         reason: SkipReason,
     },
 }
 
-/// How a run ended.
+/// Reason for the end of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndReason {
     /// Every trial was run or left out.
@@ -83,15 +83,15 @@ pub enum EndReason {
     Lost(String),
 }
 
-/// What a run left.
+/// Result of a run.
 #[derive(Debug, Clone)]
 pub struct RunEnd {
     /// The run folder.
     pub folder: PathBuf,
-    /// How it ended.
+    /// Reason for its end.
     pub reason: EndReason,
-    /// Trials planned.
-    pub planned_count: usize,
+    /// Trials scheduled.
+    pub scheduled_count: usize,
     /// Trials with a result, those of earlier sessions included.
     pub done_count: usize,
     /// Trials that could not be run, or were cut short, in this session.

@@ -1,4 +1,4 @@
-//! What a factor is and which levels it takes.
+//! Factors and the levels they take.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use clearstream_schema::CoreList;
 use clearstream_workload::{AnyWorkload, Registry};
 use serde_json::Value;
 
-/// Words for core levels that are resolved on the host.
-pub(crate) const CORE_WORDS: [&str; 2] = [EVERY_CORE, REPRESENTATIVE_CORES];
+/// Names for core levels that are resolved on the host.
+pub(crate) const CORE_SETS: [&str; 2] = [EVERY_CORE, REPRESENTATIVE_CORES];
 pub(crate) const EVERY_CORE: &str = "every-core";
 pub(crate) const REPRESENTATIVE_CORES: &str = "representative-cores";
 
@@ -16,7 +16,7 @@ pub(crate) const RECEIVE_STEERING: &str = "receive-steering";
 /// Factors that every lab has; others are registered.
 const LAB_ONLY: [&str; 2] = [MTU, RECEIVE_STEERING];
 
-/// Where a level goes.
+/// Target of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Factor {
     /// An option of the workload that places threads on cores.
@@ -28,7 +28,7 @@ pub(crate) enum Factor {
     Mtu,
     /// Cores that received packets are steered to, in the lab.
     ReceiveSteering,
-    /// A state of the lab that somebody registered.
+    /// A state of the lab, registered by a workload.
     Registered,
     /// Any other option of the workload; the name is its key.
     Option,
@@ -37,15 +37,15 @@ pub(crate) enum Factor {
 /// The settings of a cell that are no options of the workload.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Environment {
-    /// MTU of the lab's links; as the lab file says when absent.
+    /// MTU of the lab's links; the lab file's when absent.
     pub mtu_bytes: Option<u32>,
-    /// Steering of received packets on the receiving host; as the lab file says when absent.
+    /// Steering of received packets on the receiving host; the lab file's when absent.
     pub receive_steering: Option<Steering>,
     /// Lab interface of the listening host to measure to; its first one when absent.
     pub interface: Option<String>,
     /// Levels of registered factors, by name.
     pub registered: BTreeMap<String, Value>,
-    /// Which of the run's two commands has to have run last; `before` when absent.
+    /// The run's command that must have run last; `before` when absent.
     pub treatment: Option<Treatment>,
 }
 
@@ -71,16 +71,16 @@ impl Treatment {
     }
 }
 
-/// Where received packets are processed.
+/// Cores that process received packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Steering {
-    /// Where they arrive.
+    /// On the core that received them.
     Off,
     /// On these cores.
     Cores(CoreList),
 }
 
-/// A workload and what the program knows beside it.
+/// A workload and the program's context for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known<'a> {
     pub(crate) registry: &'a Registry,
@@ -88,7 +88,7 @@ pub(crate) struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// What a name stands for.
+    /// Factor of a name.
     pub(crate) fn factor(self, name: &str) -> Factor {
         match name {
             MTU => Factor::Mtu,
@@ -112,7 +112,7 @@ impl Known<'_> {
         matches!(self.factor(name), Factor::Mtu | Factor::ReceiveSteering | Factor::Registered)
     }
 
-    /// Whether a level can be meant, without knowing the host.
+    /// Whether a level can be valid, without knowing the host.
     pub(crate) fn check_level(self, name: &str, level: &Value) -> Result<(), String> {
         match self.factor(name) {
             Factor::Mtu => mtu(level).map(drop),
@@ -122,7 +122,7 @@ impl Known<'_> {
         }
     }
 
-    /// Whether an option of the workload takes the value; the message says what to write.
+    /// Whether an option of the workload takes the value; the message names a valid form.
     pub(crate) fn try_option(self, option: &str, value: &Value) -> Result<(), String> {
         self.with(&self.workload.defaults(), option, value).map(drop)
     }
@@ -135,7 +135,7 @@ impl Known<'_> {
 }
 
 impl Factor {
-    /// Takes the words of [`CORE_WORDS`].
+    /// Whether it takes the names of [`CORE_SETS`].
     pub(crate) fn takes_cores(self) -> bool {
         matches!(self, Self::Cores { .. } | Self::ReceiveSteering)
     }

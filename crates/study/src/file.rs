@@ -1,5 +1,5 @@
 //! Study files: the built-in ones, those of the user, and what is wrong with one
-//! (file, line, key, what was meant).
+//! (file, line, key, suggestion).
 
 use clearstream_configfile::{FileKind, Source};
 use clearstream_schema::study::{STUDY_SCHEMA, StudyFile};
@@ -42,11 +42,20 @@ pub fn parse(text: &str, file: &str, registry: &Registry) -> Result<StudyFile, S
 
 fn read(source: &Source, registry: &Registry) -> Result<StudyFile, StudyError> {
     STUDIES.check_head(source)?;
-    // What is no TOML is said by the next step.
+    // Invalid TOML is reported by the next step.
     if let Some(document) = source.table() {
         check::check_keys(&document, registry).map_err(|fault| source.invalid(fault))?;
     }
-    let study = STUDIES.read(source)?;
+    let mut study = STUDIES.read(source)?;
+    name_figures(&mut study, registry);
     check::check(&study, registry).map_err(|fault| source.invalid(fault))?;
     Ok(study)
+}
+
+/// Experiments that name no figure get that of their workload: a record, and what draws it, says
+/// how without knowing workloads.
+fn name_figures(study: &mut StudyFile, registry: &Registry) {
+    for experiment in study.experiments.iter_mut().filter(|experiment| experiment.figure.is_none()) {
+        experiment.figure = registry.workload(&experiment.workload).map(|workload| workload.figure());
+    }
 }

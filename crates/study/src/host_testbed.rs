@@ -31,7 +31,7 @@ pub struct HostTestbed<'a> {
     registry: Registry,
     /// Addresses as they were given, in the order of the hosts.
     addresses: Vec<Option<IpAddr>>,
-    /// The lab as it is now, where that is not as its file says.
+    /// Current state of the lab, where it differs from its file.
     mtus: BTreeMap<usize, u32>,
     steering: BTreeMap<(String, String), Option<CoreList>>,
     /// States of the lab that registered factors hold, by factor.
@@ -179,7 +179,7 @@ impl<'a> HostTestbed<'a> {
     }
 }
 
-/// However a run ends, a lab that goes on is left as its file says.
+/// After any end of a run, a persistent lab is restored to its file.
 impl Drop for HostTestbed<'_> {
     fn drop(&mut self) {
         drop(self.set(&Environment::default(), &[SERVER]));

@@ -1,13 +1,13 @@
 //! Studies: from a file to trials, from trials to a record.
 //!
 //! ```text
-//! file -> plan -> Runner (agents, lab) -> record folder -> compare
+//! file -> schedule -> Runner (agents, lab) -> record folder -> compare
 //! ```
-//! [`file`] reads a study and says what is wrong with it; [`plan`] makes the
+//! [`file`] reads and validates a study; [`schedule`] makes the
 //! list of trials for two hosts; [`Runner`] carries them out and records them,
 //! each as it ends, so that a run can be stopped and resumed at any time, on a
 //! [`Testbed`] and with workloads that it knows by their contract only;
-//! [`compare_levels`] and [`compare_runs`] say what differs, in pairs. Nothing here draws or prints.
+//! [`compare_levels`] and [`compare_runs`] find differences, in pairs. Nothing here draws or prints.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -19,11 +19,13 @@ mod error;
 mod event;
 mod factor;
 pub mod file;
+mod headline;
 mod host_testbed;
-mod plan;
+mod metrics;
 mod progress;
 mod resume;
 mod runner;
+mod schedule;
 mod testbed;
 mod treatment;
 mod variant;
@@ -39,11 +41,12 @@ pub use error::StudyError;
 pub use event::{EndReason, RunEnd, RunRequest, StudyEvent, run_id};
 pub use factor::{Environment, Steering, Treatment};
 pub use host_testbed::HostTestbed;
-pub use plan::{
-    ExperimentRow, Plan, PlanOptions, PlanTable, PlannedExperiment, PlannedTrial, TrialRow, plan,
-};
 pub use progress::SkipReason;
 pub use resume::ResumeOptions;
-pub use runner::{Runner, plan_on};
+pub use runner::{Runner, schedule_on};
+pub use schedule::{
+    ExperimentRow, Schedule, ScheduleOptions, ScheduleTable, ScheduledExperiment, ScheduledTrial, TrialRow,
+    schedule,
+};
 pub use testbed::Testbed;
 pub use variant::Mode;

@@ -1,4 +1,4 @@
-//! How far a run is, how long it still takes, and what its cells say so far.
+//! Progress of a run: state, remaining time, and the results of its cells so far.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,12 +8,12 @@ use std::{
 use clearstream_schema::{TimeSpan, outcome::Outcome, record::TrialDocument};
 use clearstream_stats::{IntervalEstimate, median_interval};
 
-use crate::plan::{Plan, PlannedTrial};
+use crate::schedule::{Schedule, ScheduledTrial};
 
 /// Estimates of setting up are wrong by a little; a budget is not missed by that.
 const TOLERANCE: f64 = 1.1;
 
-/// Why a planned trial is not run.
+/// Reason for not running a scheduled trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SkipReason {
     /// The interval of the cell's median is narrow enough.
@@ -22,7 +22,7 @@ pub enum SkipReason {
     Budget,
 }
 
-/// What the runner knows while it runs.
+/// State of the runner while it runs.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Headline values of each cell: (experiment, cell).
@@ -49,19 +49,19 @@ impl Progress {
         }
     }
 
-    /// Takes in a trial of an earlier session.
-    pub(crate) fn restore(&mut self, plan: &Plan, document: &TrialDocument) {
-        if let Some(trial) = plan.trials.get(document.trial as usize) {
-            let time = self.nominal(plan, trial);
-            self.ended(plan, trial, document, time, false);
+    /// Adds a trial of an earlier session.
+    pub(crate) fn restore(&mut self, schedule: &Schedule, document: &TrialDocument) {
+        if let Some(trial) = schedule.trials.get(document.trial as usize) {
+            let time = self.nominal(schedule, trial);
+            self.ended(schedule, trial, document, time, false);
         }
     }
 
-    /// Takes in a trial that ended after `elapsed`.
+    /// Adds a trial that ended after `elapsed`.
     pub(crate) fn ended(
         &mut self,
-        plan: &Plan,
-        trial: &PlannedTrial,
+        schedule: &Schedule,
+        trial: &ScheduledTrial,
         document: &TrialDocument,
         elapsed: Duration,
         learn: bool,
@@ -72,19 +72,19 @@ impl Progress {
         let headline = document.outcome.measured().and_then(Outcome::headline);
         if let (true, Some(headline)) = (complete, headline) {
             self.values.entry((trial.experiment, trial.cell)).or_default().push(headline.value);
-            self.judge(plan, trial);
+            self.judge(schedule, trial);
         }
         if learn && complete {
             // Half old, half new: settles within a few trials, forgives a slow one.
-            let workload = &plan.experiment(trial).workload;
+            let workload = &schedule.experiment(trial).workload;
             let known = self.overhead.entry(workload.name()).or_insert_with(|| workload.overhead().to_std());
-            *known = (*known + elapsed.saturating_sub(plan.cell(trial).time.to_std())) / 2;
+            *known = (*known + elapsed.saturating_sub(schedule.cell(trial).time.to_std())) / 2;
         }
     }
 
-    fn judge(&mut self, plan: &Plan, trial: &PlannedTrial) {
+    fn judge(&mut self, schedule: &Schedule, trial: &ScheduledTrial) {
         let cell = (trial.experiment, trial.cell);
-        if let Some(ratio) = plan.experiment(trial).precision_ratio {
+        if let Some(ratio) = schedule.experiment(trial).precision_ratio {
             match self.estimate(trial) {
                 // A narrow range of few values is luck: it need not hold the median.
                 Some(estimate) if estimate.is_95() && estimate.width_ratio() <= ratio => {
@@ -95,16 +95,16 @@ impl Progress {
         }
     }
 
-    fn is_precise(&self, trial: &PlannedTrial) -> bool {
+    fn is_precise(&self, trial: &ScheduledTrial) -> bool {
         self.precise.contains(&(trial.experiment, trial.cell))
     }
 
-    /// Takes in a trial that will not be run.
-    pub(crate) fn skipped(&mut self, trial: &PlannedTrial) {
+    /// Adds a trial that will not be run.
+    pub(crate) fn skipped(&mut self, trial: &ScheduledTrial) {
         self.settled.insert(trial.trial);
     }
 
-    pub(crate) fn is_settled(&self, trial: &PlannedTrial) -> bool {
+    pub(crate) fn is_settled(&self, trial: &ScheduledTrial) -> bool {
         self.settled.contains(&trial.trial)
     }
 
@@ -113,17 +113,17 @@ impl Progress {
     }
 
     /// Median and interval of a cell so far.
-    pub(crate) fn estimate(&self, trial: &PlannedTrial) -> Option<IntervalEstimate> {
+    pub(crate) fn estimate(&self, trial: &ScheduledTrial) -> Option<IntervalEstimate> {
         median_interval(self.values.get(&(trial.experiment, trial.cell))?)
     }
 
     /// Whether a trial can be left out.
-    pub(crate) fn skip(&mut self, plan: &Plan, trial: &PlannedTrial) -> Option<SkipReason> {
+    pub(crate) fn skip(&mut self, schedule: &Schedule, trial: &ScheduledTrial) -> Option<SkipReason> {
         if trial.repetition == 0 {
             return None;
         }
         // The budget first: it is decided at the first trial of a pass, whatever that one is.
-        if self.out_of_time(plan, trial) {
+        if self.out_of_time(schedule, trial) {
             return Some(SkipReason::Budget);
         }
         self.is_precise(trial).then_some(SkipReason::Precise)
@@ -131,22 +131,22 @@ impl Progress {
 
     /// Decided once for each pass, at its first trial, so that all cells keep
     /// the same number of values.
-    fn out_of_time(&mut self, plan: &Plan, trial: &PlannedTrial) -> bool {
+    fn out_of_time(&mut self, schedule: &Schedule, trial: &ScheduledTrial) -> bool {
         if let Some(closed) = self.closed.get(&trial.experiment) {
             return trial.repetition >= *closed;
         }
-        let pass = |other: &&PlannedTrial| {
+        let pass = |other: &&ScheduledTrial| {
             other.experiment == trial.experiment && other.repetition == trial.repetition
         };
-        if plan.trials.iter().filter(pass).any(|other| other.trial < trial.trial) {
+        if schedule.trials.iter().filter(pass).any(|other| other.trial < trial.trial) {
             return false;
         }
-        let pass: Duration = plan
+        let pass: Duration = schedule
             .trials
             .iter()
             .filter(pass)
             .filter(|other| !self.is_precise(other))
-            .map(|other| self.nominal(plan, other))
+            .map(|other| self.nominal(schedule, other))
             .sum();
         let own = |budget: TimeSpan| {
             let spent = self.spent.get(&trial.experiment).copied().unwrap_or_default();
@@ -154,13 +154,13 @@ impl Progress {
         };
         let whole = |budget: TimeSpan| {
             let spent: Duration = self.spent.values().sum();
-            let first_passes = plan.trials.iter().filter(|other| {
+            let first_passes = schedule.trials.iter().filter(|other| {
                 other.experiment > trial.experiment && other.repetition == 0 && !self.is_settled(other)
             });
-            let needed: Duration = first_passes.map(|other| self.nominal(plan, other)).sum();
+            let needed: Duration = first_passes.map(|other| self.nominal(schedule, other)).sum();
             spent + pass + needed > budget.to_std().mul_f64(TOLERANCE)
         };
-        let out = plan.experiment(trial).budget.is_some_and(own) || plan.budget.is_some_and(whole);
+        let out = schedule.experiment(trial).budget.is_some_and(own) || schedule.budget.is_some_and(whole);
         if out {
             self.closed.insert(trial.experiment, trial.repetition);
         }
@@ -168,19 +168,20 @@ impl Progress {
     }
 
     /// Time that a trial is expected to take, setting up included.
-    fn nominal(&self, plan: &Plan, trial: &PlannedTrial) -> Duration {
-        let workload = &plan.experiment(trial).workload;
+    fn nominal(&self, schedule: &Schedule, trial: &ScheduledTrial) -> Duration {
+        let workload = &schedule.experiment(trial).workload;
         let measured = self.overhead.get(workload.name()).copied();
-        plan.cell(trial).time.to_std() + measured.unwrap_or_else(|| workload.overhead().to_std())
+        schedule.cell(trial).time.to_std() + measured.unwrap_or_else(|| workload.overhead().to_std())
     }
 
-    /// Time until the end, as far as that can be told.
-    pub(crate) fn left(&self, plan: &Plan) -> TimeSpan {
-        let left = |trial: &&PlannedTrial| {
+    /// Estimated time until the end.
+    pub(crate) fn left(&self, schedule: &Schedule) -> TimeSpan {
+        let left = |trial: &&ScheduledTrial| {
             let closed = self.closed.get(&trial.experiment).is_some_and(|closed| trial.repetition >= *closed);
             !self.is_settled(trial) && !closed && !self.is_precise(trial)
         };
-        let time: Duration = plan.trials.iter().filter(left).map(|trial| self.nominal(plan, trial)).sum();
+        let time: Duration =
+            schedule.trials.iter().filter(left).map(|trial| self.nominal(schedule, trial)).sum();
         TimeSpan(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }
 }
@@ -197,14 +198,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{PlanOptions, file, plan};
+    use crate::{ScheduleOptions, file, schedule};
 
     /// Two cells of 10 s (and 0.7 s around each), four times.
-    fn two_cells(extra: &str, budget: Option<TimeSpan>) -> Plan {
+    fn two_cells(extra: &str, budget: Option<TimeSpan>) -> Schedule {
         repeated(4, extra, budget)
     }
 
-    fn repeated(repetitions: u32, extra: &str, budget: Option<TimeSpan>) -> Plan {
+    fn repeated(repetitions: u32, extra: &str, budget: Option<TimeSpan>) -> Schedule {
         let text = format!(
             "schema = \"clearstream.study\"\nversion = 1\nname = \"m\"\ntitle = \"M\"\n[[experiment]]\n\
              name = \"w\"\ntitle = \"W\"\nworkload = \"flow\"\nfigure = \"throughput\"\nrepetitions = {repetitions}\n{extra}\
@@ -212,19 +213,19 @@ mod tests {
         );
         let registry = Registry::default().with(Flow);
         let study = file::parse(&text, "m.toml", &registry).unwrap();
-        let options = PlanOptions { budget, ..PlanOptions::default() };
+        let options = ScheduleOptions { budget, ..ScheduleOptions::default() };
         let host = |role: &str| RunHost {
             name: role.to_owned(),
             role: role.to_owned(),
             report: HostReport::default(),
             capture: None,
         };
-        let mut plan = plan(&study, &options, &[host("client"), host("server")], &registry).unwrap();
-        plan.budget = budget;
-        plan
+        let mut schedule = schedule(&study, &options, &[host("client"), host("server")], &registry).unwrap();
+        schedule.budget = budget;
+        schedule
     }
 
-    fn document(trial: &PlannedTrial, goodput_bps: f64) -> TrialDocument {
+    fn document(trial: &ScheduledTrial, goodput_bps: f64) -> TrialDocument {
         let goodput = json!({"name": "goodput", "unit": "b/s", "better": "higher", "value": goodput_bps});
         let outcome = json!({"measured": {"complete": true, "metrics": [goodput]}});
         serde_json::from_value(json!({
@@ -235,19 +236,19 @@ mod tests {
     }
 
     fn run(
-        plan: &Plan,
+        schedule: &Schedule,
         elapsed: u64,
-        goodput: impl Fn(&PlannedTrial) -> f64,
+        goodput: impl Fn(&ScheduledTrial) -> f64,
     ) -> (Progress, Vec<Option<SkipReason>>) {
         let mut progress = Progress::new();
         let mut reasons = Vec::new();
-        for trial in &plan.trials {
-            let reason = progress.skip(plan, trial);
+        for trial in &schedule.trials {
+            let reason = progress.skip(schedule, trial);
             match reason {
                 Some(_) => progress.skipped(trial),
                 None => {
                     let document = document(trial, goodput(trial));
-                    progress.ended(plan, trial, &document, Duration::from_secs(elapsed), true);
+                    progress.ended(schedule, trial, &document, Duration::from_secs(elapsed), true);
                 }
             }
             reasons.push(reason);
@@ -257,53 +258,53 @@ mod tests {
 
     #[test]
     fn a_slow_machine_runs_fewer_passes_but_whole_ones() {
-        // Planned are 21.4 s a pass; in truth it takes 60 s.
-        let plan = two_cells("", Some(TimeSpan::from_seconds(150)));
-        let (progress, reasons) = run(&plan, 30, |_| 1.0);
+        // Scheduled are 21.4 s a pass; it takes 60 s.
+        let schedule = two_cells("", Some(TimeSpan::from_seconds(150)));
+        let (progress, reasons) = run(&schedule, 30, |_| 1.0);
         let ran = reasons.iter().filter(|reason| reason.is_none()).count();
         assert_eq!(ran % 2, 0, "{reasons:?}");
         assert_eq!(ran, 4, "two passes of 60 s fit into 150 s, three do not: {reasons:?}");
         assert!(reasons[4..].iter().all(|reason| *reason == Some(SkipReason::Budget)), "{reasons:?}");
-        assert_eq!(progress.left(&plan), TimeSpan(0));
+        assert_eq!(progress.left(&schedule), TimeSpan(0));
     }
 
     #[test]
     fn the_first_pass_runs_whatever_the_budget() {
-        let plan = two_cells("", Some(TimeSpan::from_seconds(1)));
-        let (_, reasons) = run(&plan, 30, |_| 1.0);
+        let schedule = two_cells("", Some(TimeSpan::from_seconds(1)));
+        let (_, reasons) = run(&schedule, 30, |_| 1.0);
         assert!(reasons[..2].iter().all(Option::is_none), "{reasons:?}");
         assert!(reasons[2..].iter().all(|reason| *reason == Some(SkipReason::Budget)), "{reasons:?}");
     }
 
     #[test]
     fn the_time_left_learns_what_setting_up_takes_and_forgets_precise_cells() {
-        let plan = repeated(7, "precision-ratio = 0.1\n", None);
+        let schedule = repeated(7, "precision-ratio = 0.1\n", None);
         let mut progress = Progress::new();
-        let before = progress.left(&plan).seconds();
+        let before = progress.left(&schedule).seconds();
         assert!((before - 14.0 * 10.7).abs() < 1e-6, "{before}");
-        for trial in &plan.trials[..12] {
+        for trial in &schedule.trials[..12] {
             let wild = if trial.cell == 0 { f64::from(trial.repetition) } else { 1.0 };
-            progress.ended(&plan, trial, &document(trial, 1.0 + wild), Duration::from_secs(12), true);
+            progress.ended(&schedule, trial, &document(trial, 1.0 + wild), Duration::from_secs(12), true);
         }
-        // One cell is precise; of the other one trial is left, of 10 s and nearly 2 s around it.
-        let left = progress.left(&plan).seconds();
+        // One cell is precise; of the other, a trial is left, of 10 s and nearly 2 s around it.
+        let left = progress.left(&schedule).seconds();
         assert!((11.9..12.0).contains(&left), "{left}");
-        let last = |cell| plan.trials[12..].iter().find(|trial| trial.cell == cell).unwrap();
-        assert_eq!(progress.skip(&plan, last(1)), Some(SkipReason::Precise));
-        assert_eq!(progress.skip(&plan, last(0)), None);
+        let last = |cell| schedule.trials[12..].iter().find(|trial| trial.cell == cell).unwrap();
+        assert_eq!(progress.skip(&schedule, last(1)), Some(SkipReason::Precise));
+        assert_eq!(progress.skip(&schedule, last(0)), None);
     }
 
     #[test]
     fn failed_trials_teach_nothing_about_time() {
-        let plan = two_cells("", None);
+        let schedule = two_cells("", None);
         let mut progress = Progress::new();
-        let mut failed = document(&plan.trials[0], 1.0);
+        let mut failed = document(&schedule.trials[0], 1.0);
         failed.outcome = TrialOutcome::Failed(clearstream_schema::control::Failure {
             kind: FailureKind::Busy,
             message: String::new(),
         });
-        progress.ended(&plan, &plan.trials[0], &failed, Duration::from_millis(3), true);
-        assert!((progress.left(&plan).seconds() - 7.0 * 10.7).abs() < 1e-6);
-        assert!(progress.estimate(&plan.trials[0]).is_none());
+        progress.ended(&schedule, &schedule.trials[0], &failed, Duration::from_millis(3), true);
+        assert!((progress.left(&schedule).seconds() - 7.0 * 10.7).abs() < 1e-6);
+        assert!(progress.estimate(&schedule.trials[0]).is_none());
     }
 }

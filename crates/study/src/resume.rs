@@ -1,4 +1,4 @@
-//! Whether a run can be resumed: everything must be what it was, or its trials
+//! Whether a run can be resumed: its inputs must be unchanged, or its trials
 //! could not be compared with each other.
 
 use std::{collections::BTreeSet, path::Path};
@@ -17,7 +17,7 @@ use crate::{Mode, StudyError};
 /// Options that decide which trials a run has, as far as they were given for resuming it.
 #[derive(Debug, Clone, Default)]
 pub struct ResumeOptions {
-    /// How thorough.
+    /// Mode.
     pub mode: Option<Mode>,
     /// Seed of the order of trials.
     pub seed: Option<u64>,
@@ -32,7 +32,7 @@ impl ResumeOptions {
     /// started with. Options that were not given are those of the record.
     ///
     /// # Errors
-    /// [`StudyError::OtherOptions`] says what differs; the record cannot be read.
+    /// [`StudyError::OtherOptions`] names the difference; the record cannot be read.
     pub fn check(&self, folder: &Path) -> Result<(), StudyError> {
         let reader = Reader::open(folder)?;
         let changes = self.changes(reader.run());
@@ -68,7 +68,7 @@ impl ResumeOptions {
     }
 }
 
-/// What differs from the run, in words; empty when nothing that matters does.
+/// Differences from the run, as text; empty when none matters.
 pub(crate) fn changes(
     run: &RunDocument,
     study: Option<&StudyFile>,
@@ -100,16 +100,26 @@ pub(crate) fn changes(
             changes.push(format!("it ran {}, not {}", name(before.as_ref()), name(now)));
         }
     }
-    let roles =
-        |hosts: &[RunHost]| hosts.iter().map(|host| host.role.as_str()).collect::<Vec<_>>().join(", ");
+    let roles = |hosts: &[RunHost]| hosts.iter().map(|host| host.role.clone()).collect::<Vec<_>>();
     if roles(&run.hosts) == roles(hosts) {
-        for (before, now) in run.hosts.iter().zip(hosts) {
-            host_changes(&before.role, &before.report, &now.report, &mut changes);
+        for (place, (before, now)) in run.hosts.iter().zip(hosts).enumerate() {
+            host_changes(&called(&run.hosts, place), &before.report, &now.report, &mut changes);
         }
     } else {
-        changes.push(format!("it ran on {}, not on {}", roles(&run.hosts), roles(hosts)));
+        let named = |host: &RunHost| format!("{} ({})", host.name, host.role);
+        let all = |hosts: &[RunHost]| hosts.iter().map(named).collect::<Vec<_>>().join(", ");
+        changes.push(format!("it ran on {}, not on {}", all(&run.hosts), all(hosts)));
     }
     changes
+}
+
+/// A host in a message: by its role, or by its name where others have that role, too.
+pub(crate) fn called(hosts: &[RunHost], place: usize) -> String {
+    let host = &hosts[place];
+    match hosts.iter().filter(|other| other.role == host.role).count() {
+        1 => format!("the {}", host.role),
+        _ => host.name.clone(),
+    }
 }
 
 fn study_changes(before: &StudyFile, now: &StudyFile, changes: &mut Vec<String>) {
@@ -143,10 +153,10 @@ fn study_changes(before: &StudyFile, now: &StudyFile, changes: &mut Vec<String>)
     changes.push(format!("study {}: {}", now.name, found.join(", ")));
 }
 
-fn host_changes(side: &str, before: &HostReport, now: &HostReport, changes: &mut Vec<String>) {
+fn host_changes(host: &str, before: &HostReport, now: &HostReport, changes: &mut Vec<String>) {
     let mut differs = |what: &str, before: String, now: String| {
         if before != now {
-            changes.push(format!("the {side}'s {what} was {before}, is {now}"));
+            changes.push(format!("{host}'s {what} was {before}, is {now}"));
         }
     };
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());

@@ -1,4 +1,4 @@
-//! Carries out a plan and records it.
+//! Carries out a schedule and records it.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,30 +18,31 @@ use clearstream_workload::{Event, Registry, SERVER, Sample, TrialError};
 use jiff::{Timestamp, Unit};
 
 use crate::{
-    EndReason, Environment, Mode, Plan, PlanOptions, PlannedTrial, RunEnd, RunRequest, SkipReason,
-    StudyError, StudyEvent, Testbed, event::run_id, plan::plan, progress::Progress, resume,
+    EndReason, Environment, Mode, RunEnd, RunRequest, Schedule, ScheduleOptions, ScheduledTrial, SkipReason,
+    StudyError, StudyEvent, Testbed, event::run_id, headline::Headline, progress::Progress, resume,
+    schedule::schedule,
 };
 
-/// The plan of a run, without running it: what a dry run shows.
+/// The schedule of a run, without running it: what a dry run shows.
 ///
 /// # Errors
 /// The hosts cannot be described, or the study does not fit them.
-pub fn plan_on<T: Testbed>(request: &RunRequest, testbed: &mut T) -> Result<Plan, StudyError> {
-    Ok(describe_and_plan(request, testbed)?.1)
+pub fn schedule_on<T: Testbed>(request: &RunRequest, testbed: &mut T) -> Result<Schedule, StudyError> {
+    Ok(describe_and_schedule(request, testbed)?.1)
 }
 
-fn describe_and_plan<T: Testbed>(
+fn describe_and_schedule<T: Testbed>(
     request: &RunRequest,
     testbed: &mut T,
-) -> Result<(Vec<RunHost>, Plan), StudyError> {
+) -> Result<(Vec<RunHost>, Schedule), StudyError> {
     let hosts = testbed.describe()?;
-    let options = PlanOptions {
+    let options = ScheduleOptions {
         in_lab: testbed.lab().is_some(),
         treated: testbed.treatments().is_some(),
         ..request.options.clone()
     };
-    let plan = plan(&request.study, &options, &hosts, &request.registry)?;
-    Ok((hosts, plan))
+    let schedule = schedule(&request.study, &options, &hosts, &request.registry)?;
+    Ok((hosts, schedule))
 }
 
 /// A run that is ready to go.
@@ -49,19 +50,19 @@ fn describe_and_plan<T: Testbed>(
 pub struct Runner<T> {
     testbed: T,
     writer: Writer,
-    plan: Plan,
+    schedule: Schedule,
     progress: Progress,
     done_count: usize,
 }
 
 impl<T: Testbed> Runner<T> {
-    /// Describes the hosts, makes the plan ([`plan_on`]) and starts a record in `folder`,
+    /// Describes the hosts, makes the schedule ([`schedule_on`]) and starts a record in `folder`,
     /// which must not hold one. Nothing is measured yet.
     ///
     /// # Errors
     /// The study does not fit the hosts, or the folder cannot be written.
     pub fn start(folder: &Path, request: RunRequest, mut testbed: T) -> Result<Self, StudyError> {
-        let (hosts, plan) = describe_and_plan(&request, &mut testbed)?;
+        let (hosts, schedule) = describe_and_schedule(&request, &mut testbed)?;
         let host_count = hosts.len();
         let (options, lab) = (request.options, testbed.lab().cloned());
         let run = RunDocument {
@@ -80,12 +81,12 @@ impl<T: Testbed> Runner<T> {
             budget: options.budget,
             lab,
             hosts,
-            planned_trial_count: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
+            planned_trial_count: u32::try_from(schedule.trials.len()).unwrap_or(u32::MAX),
             treatments: testbed.treatments().cloned(),
-            notices: plan.notices.clone(),
+            notices: schedule.notices.clone(),
         };
         let writer = Writer::create(folder, run)?;
-        let mut runner = Self { testbed, writer, progress: Progress::new(), plan, done_count: 0 };
+        let mut runner = Self { testbed, writer, progress: Progress::new(), schedule, done_count: 0 };
         for host in 0..host_count {
             runner.capture(host)?;
         }
@@ -93,11 +94,11 @@ impl<T: Testbed> Runner<T> {
     }
 
     /// Goes on with a run: done trials are kept, failed and missing ones are
-    /// run, in the same order. `study` is what the user asked for by name; it
+    /// run, in the same order. `study` is the study requested by name; it
     /// must be what the run was started with.
     ///
     /// # Errors
-    /// The study, the lab or a host is not what it was (says what), or the
+    /// The study, the lab or a host has changed (named in the error), or the
     /// folder cannot be read or written.
     pub fn resume(
         folder: &Path,
@@ -116,7 +117,7 @@ impl<T: Testbed> Runner<T> {
             line: 1,
             message,
         })?;
-        let options = PlanOptions {
+        let options = ScheduleOptions {
             mode,
             seed: run.seed,
             in_lab: run.lab.is_some(),
@@ -124,19 +125,19 @@ impl<T: Testbed> Runner<T> {
             budget: run.budget,
             treated: run.treatments.is_some(),
         };
-        let plan = plan(&run.study, &options, &run.hosts, registry)?;
+        let schedule = schedule(&run.study, &options, &run.hosts, registry)?;
         let mut progress = Progress::new();
         let mut done_count = 0;
         let writer = Writer::resume(folder, &mut |trial| {
-            progress.restore(&plan, &trial);
+            progress.restore(&schedule, &trial);
             done_count += 1;
         })?;
-        Ok(Self { testbed, writer, plan, progress, done_count })
+        Ok(Self { testbed, writer, schedule, progress, done_count })
     }
 
-    /// What will be run.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    /// The schedule.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
     }
 
     /// Runs all trials that are not done. Raising `stop` ends the running
@@ -144,22 +145,22 @@ impl<T: Testbed> Runner<T> {
     /// raised from here when recording fails, so that the running trial ends.
     ///
     /// # Errors
-    /// Only when the record cannot be written (disk full); everything written
-    /// so far is kept and the run can be resumed.
+    /// Only when the record cannot be written (disk full); all trials written
+    /// so far are kept and the run can be resumed.
     pub fn run(
         mut self,
         stop: &AtomicBool,
         on_event: &mut dyn FnMut(StudyEvent<'_>),
     ) -> Result<RunEnd, StudyError> {
-        on_event(StudyEvent::Planned {
-            plan: &self.plan,
+        on_event(StudyEvent::Scheduled {
+            schedule: &self.schedule,
             done_count: self.done_count,
-            left: self.progress.left(&self.plan),
+            left: self.progress.left(&self.schedule),
         });
         let (mut failed_count, mut skipped_count) = (0, 0);
         let mut reason = EndReason::Complete;
-        for place in 0..self.plan.trials.len() {
-            let trial = self.plan.trials[place];
+        for place in 0..self.schedule.trials.len() {
+            let trial = self.schedule.trials[place];
             if self.progress.is_settled(&trial) {
                 continue;
             }
@@ -167,7 +168,7 @@ impl<T: Testbed> Runner<T> {
                 reason = EndReason::Stopped;
                 break;
             }
-            if let Some(why) = self.progress.skip(&self.plan, &trial) {
+            if let Some(why) = self.progress.skip(&self.schedule, &trial) {
                 self.skip(&trial, why, on_event)?;
                 skipped_count += 1;
                 continue;
@@ -187,9 +188,9 @@ impl<T: Testbed> Runner<T> {
                 }
             }
         }
-        let (planned_count, done_count) = (self.plan.trials.len(), self.done_count);
+        let (scheduled_count, done_count) = (self.schedule.trials.len(), self.done_count);
         let folder = self.finish(&reason, on_event)?;
-        Ok(RunEnd { folder, reason, planned_count, done_count, failed_count, skipped_count })
+        Ok(RunEnd { folder, reason, scheduled_count, done_count, failed_count, skipped_count })
     }
 
     fn capture(&mut self, host: usize) -> Result<(), StudyError> {
@@ -197,8 +198,8 @@ impl<T: Testbed> Runner<T> {
             Ok(bundle) => self.writer.capture(host, &bundle)?,
             Err(error) if error.lost => return Err(StudyError::Lost { reason: error.failure.message }),
             Err(error) => {
-                let role = &self.writer.run().hosts[host].role;
-                let message = format!("the {role} was not captured: {}", error.failure);
+                let host = resume::called(&self.writer.run().hosts, host);
+                let message = format!("{host} was not captured: {}", error.failure);
                 self.writer.notice(Notice { id: "capture-missing".to_owned(), message })?;
             }
         }
@@ -207,13 +208,13 @@ impl<T: Testbed> Runner<T> {
 
     fn skip(
         &mut self,
-        trial: &PlannedTrial,
+        trial: &ScheduledTrial,
         reason: SkipReason,
         on_event: &mut dyn FnMut(StudyEvent<'_>),
     ) -> Result<(), StudyError> {
         self.progress.skipped(trial);
         on_event(StudyEvent::TrialSkipped { trial, reason });
-        let experiment = self.plan.experiment(trial);
+        let experiment = self.schedule.experiment(trial);
         let notice = match reason {
             SkipReason::Budget => Notice {
                 id: "budget-spent".to_owned(),
@@ -244,15 +245,15 @@ impl<T: Testbed> Runner<T> {
 
     fn trial(
         &mut self,
-        trial: &PlannedTrial,
+        trial: &ScheduledTrial,
         stop: &AtomicBool,
         on_event: &mut dyn FnMut(StudyEvent<'_>),
     ) -> Result<TrialEnd, StudyError> {
         on_event(StudyEvent::TrialStarted {
             trial,
-            plan: &self.plan,
+            schedule: &self.schedule,
             position: self.progress.settled_count() + 1,
-            left: self.progress.left(&self.plan),
+            left: self.progress.left(&self.schedule),
         });
         let (started, clock) = (now(), Instant::now());
         let measured = self.measure(trial, stop, on_event)?;
@@ -274,40 +275,40 @@ impl<T: Testbed> Runner<T> {
                 (end, TrialOutcome::Failed(error.failure))
             }
         };
-        let cell = self.plan.cell(trial);
+        let cell = self.schedule.cell(trial);
         let document = TrialDocument {
             schema: TRIAL_SCHEMA.to_owned(),
             version: RECORD_VERSION,
             trial: trial.trial,
-            experiment: self.plan.experiment(trial).name.clone(),
-            workload: self.plan.experiment(trial).workload.name().to_owned(),
+            experiment: self.schedule.experiment(trial).name.clone(),
+            workload: self.schedule.experiment(trial).workload.name().to_owned(),
             cell: cell.number,
             repetition: trial.repetition,
             factors: cell.factors.clone(),
             started,
-            steady: steady(&measured.series),
+            steady: steady(measured.headline.values()),
             outcome,
             samples: measured.samples,
             delay_lines: measured.delay_lines,
         };
         self.writer.trial(&document)?;
-        self.progress.ended(&self.plan, trial, &document, clock.elapsed(), true);
+        self.progress.ended(&self.schedule, trial, &document, clock.elapsed(), true);
         on_event(StudyEvent::TrialEnded {
             document: &document,
             estimate: self.progress.estimate(trial),
-            left: self.progress.left(&self.plan),
+            left: self.progress.left(&self.schedule),
         });
         Ok(end)
     }
 
     fn measure(
         &mut self,
-        trial: &PlannedTrial,
+        trial: &ScheduledTrial,
         stop: &AtomicBool,
         on_event: &mut dyn FnMut(StudyEvent<'_>),
     ) -> Result<Measured, StudyError> {
-        let cell = self.plan.cell(trial);
-        let workload = self.plan.experiment(trial).workload.clone();
+        let cell = self.schedule.cell(trial);
+        let workload = self.schedule.experiment(trial).workload.clone();
         let mut measured = Measured::default();
         if !workload.varies() {
             measured.outcome = self.testbed.measure(workload.as_ref(), &cell.config, stop, &mut |_| {});
@@ -331,11 +332,11 @@ impl<T: Testbed> Runner<T> {
         self.testbed.reset_delay_lines();
         let mut samples = None;
         let mut broken = None;
-        let (writer, series) = (&self.writer, &mut measured.series);
-        let config = &self.plan.experiments[trial.experiment].cells[trial.cell].config;
+        let (writer, headline) = (&self.writer, &mut measured.headline);
+        let config = &self.schedule.experiments[trial.experiment].cells[trial.cell].config;
         let result = self.testbed.measure(workload.as_ref(), config, stop, &mut |event| match event {
             Event::Sample(sample) => {
-                series.extend(sample.headline.as_ref().map(|headline| headline.value));
+                headline.add(&sample);
                 if broken.is_none() {
                     broken = keep(writer, trial.trial, &mut samples, &sample).err();
                 }
@@ -351,12 +352,13 @@ impl<T: Testbed> Runner<T> {
         }
         measured.samples = samples.map(clearstream_record::SampleWriter::finish).transpose()?;
         measured.outcome = result;
+        measured.add_series();
         measured.delay_lines = self.testbed.delay_lines();
         measured.mark_delay_line_limit();
         Ok(measured)
     }
 
-    /// Leaves the lab as its file says and closes the record.
+    /// Restores the lab to its file and closes the record.
     fn finish(
         mut self,
         reason: &EndReason,
@@ -386,23 +388,37 @@ impl<T: Testbed> Runner<T> {
     }
 }
 
-/// What one trial gave.
+/// Result of one trial.
 #[derive(Debug)]
 struct Measured {
     outcome: Result<Outcome, TrialError>,
-    series: Vec<f64>,
+    headline: Headline,
     samples: Option<String>,
     delay_lines: Vec<clearstream_schema::lab::DelayLineStats>,
 }
 
 impl Default for Measured {
     fn default() -> Self {
-        Self { outcome: Ok(Outcome::default()), series: Vec::new(), samples: None, delay_lines: Vec::new() }
+        Self {
+            outcome: Ok(Outcome::default()),
+            headline: Headline::default(),
+            samples: None,
+            delay_lines: Vec::new(),
+        }
     }
 }
 
 impl Measured {
-    /// Says in the trial's result where a delay line of the lab, not the path
+    /// A trial without series of its own gets that of its samples.
+    fn add_series(&mut self) {
+        if let Ok(outcome) = &mut self.outcome
+            && outcome.series.is_empty()
+        {
+            outcome.series.extend(self.headline.series());
+        }
+    }
+
+    /// Marks the trial's result where a delay line of the lab, not the path
     /// that it models, was the limit.
     fn mark_delay_line_limit(&mut self) {
         if let (Ok(outcome), Some(notice)) =

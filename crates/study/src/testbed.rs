@@ -1,4 +1,4 @@
-//! What carries out one trial. The runner knows only this, so that its order,
+//! Interface that runs one trial. The runner knows only this, so that its order,
 //! its stopping and its records can be tried without hosts.
 
 use std::sync::atomic::AtomicBool;
@@ -22,10 +22,10 @@ pub trait Testbed {
     /// An agent is gone or refuses.
     fn describe(&mut self) -> Result<Vec<RunHost>, StudyError>;
 
-    /// The scrubbed bundle of a host's files (`.tar.gz`), by its place in [`Testbed::describe`].
+    /// The anonymized bundle of a host's files (`.tar.gz`), by its place in [`Testbed::describe`].
     ///
     /// # Errors
-    /// Why there is none; the run goes on without.
+    /// When it is absent; the run goes on without.
     fn capture(&mut self, host: usize) -> Result<Vec<u8>, TrialError>;
 
     /// The lab, when there is one.
@@ -37,17 +37,17 @@ pub trait Testbed {
     }
 
     /// Puts the lab into this state and runs the command of its treatment; what is absent
-    /// is restored to what the lab file says. `receivers` are the roles of the hosts that receive.
-    /// Gives what could not be had and was done without.
+    /// is restored to the lab file's value. `receivers` are the roles of the hosts that receive.
+    /// Returns what was not available and was done without.
     ///
     /// # Errors
-    /// What could not be set.
+    /// When settings could not be applied.
     fn set(&mut self, environment: &Environment, receivers: &[&str]) -> Result<Vec<Notice>, TrialError>;
 
     /// Measures once.
     ///
     /// # Errors
-    /// Why it ended without a result.
+    /// When it ended without a result.
     fn measure(
         &mut self,
         workload: &dyn AnyWorkload,
@@ -59,6 +59,6 @@ pub trait Testbed {
     /// Sets the counters of the lab's delay lines to zero.
     fn reset_delay_lines(&mut self);
 
-    /// What they did since; nothing without delay lines.
+    /// Counters since then; nothing without delay lines.
     fn delay_lines(&mut self) -> Vec<DelayLineStats>;
 }

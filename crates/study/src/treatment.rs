@@ -35,7 +35,7 @@ pub(crate) fn run(command: &str) -> Result<(), TrialError> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| failed(format!("does not start: {error}")))?;
-    // Read beside it: a command that fills the pipe would wait for ever. The rest is thrown away.
+    // Read in parallel: a command that fills the pipe would block for ever. The rest is discarded.
     let reader = child.stderr.take().map(|mut stream| {
         thread::spawn(move || {
             let mut text = Vec::new();

@@ -8,12 +8,12 @@ use clearstream_schema::{
 };
 use serde_json::Value;
 
-/// How thorough a run is.
+/// Thoroughness of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Seconds per trial, few levels.
     Quick,
-    /// As the study file says.
+    /// As in the study file.
     #[default]
     Standard,
     /// As the papers did: minutes per trial, every core.
@@ -42,7 +42,7 @@ impl FromStr for Mode {
     }
 }
 
-/// What is left when base, lab and mode are laid over each other, in this order.
+/// Result of base, lab and mode overlaid in this order.
 #[derive(Debug, Clone)]
 pub(crate) struct Effective {
     /// Options of the experiment's workload.
@@ -65,12 +65,7 @@ impl Effective {
             interface: None,
         };
         effective.options.extend(experiment.options.of(&experiment.workload));
-        let of_mode = match mode {
-            Mode::Quick => experiment.quick.as_ref(),
-            Mode::Standard => None,
-            Mode::Full => experiment.full.as_ref(),
-        };
-        for variant in [experiment.lab.as_ref().filter(|_| in_lab), of_mode].into_iter().flatten() {
+        for variant in experiment.variants(in_lab, &mode.to_string()) {
             effective.change(&experiment.workload, variant);
         }
         effective

@@ -1,18 +1,17 @@
-//! Threads and cores: where a thread may run, where it is, how long it ran.
+//! Threads and cores: affinity, current core, CPU time.
 
 use std::io;
 
-/// Words of the mask: 8192 cores, the largest `NR_CPUS` of the kernel.
+/// 64-bit words of the mask: 8192 cores, the largest `NR_CPUS` of the kernel.
 const MASK_WORDS: usize = 8192 / u64::BITS as usize;
 
-/// Pins the calling thread to one core (sched_setaffinity(2)). The kernel
-/// answers `EINVAL` when the core does not exist, is offline, or is outside of
-/// the thread's cpuset.
+/// Pins the calling thread to one core (sched_setaffinity(2)). Fails with `EINVAL` when the core does not
+/// exist, is offline, or is outside of the thread's cpuset.
 pub fn pin_to(core: u32) -> io::Result<()> {
     let (word, bit) = (core as usize / 64, core % 64);
     let mut mask = [0u64; MASK_WORDS];
     *mask.get_mut(word).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? = 1 << bit;
-    // SAFETY: the kernel reads as many bytes of the live array as it is told.
+    // SAFETY: the kernel reads as many bytes of the live array as it is given.
     let result = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -21,7 +20,7 @@ pub fn pin_to(core: u32) -> io::Result<()> {
 pub fn allowed_cores() -> io::Result<Vec<u32>> {
     let mut mask = [0u64; MASK_WORDS];
     // SAFETY: the kernel writes at most as many bytes of the live array as it
-    // is told.
+    // is reported.
     let result = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
     if result != 0 {
         return Err(io::Error::last_os_error());
@@ -30,15 +29,14 @@ pub fn allowed_cores() -> io::Result<Vec<u32>> {
     Ok((0..MASK_WORDS as u32 * 64).filter(set).collect())
 }
 
-/// The core that the calling thread is on now. Costs nanoseconds: no system
-/// call where the C library knows restartable sequences or the vDSO.
+/// The core on which the calling thread runs. Costs nanoseconds: no system
+/// call where the C library supports restartable sequences or the vDSO.
 pub fn current_core() -> u32 {
-    // SAFETY: takes nothing and cannot fail on Linux; a negative answer (no
-    // such call) becomes 0.
+    // SAFETY: takes nothing and cannot fail on Linux; a negative result (no such call) becomes 0.
     u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
 }
 
-/// Number of the calling thread.
+/// Id of the calling thread.
 pub fn thread_id() -> i32 {
     // SAFETY: takes nothing, cannot fail.
     unsafe { libc::gettid() }
@@ -46,10 +44,9 @@ pub fn thread_id() -> i32 {
 
 /// CPU time of a thread of this process, user and system, in nanoseconds.
 ///
-/// The clock's number is made from the thread's as the kernel does
-/// (include/linux/posix-timers_types.h: `~tid << 3 | CPUCLOCK_PERTHREAD_MASK |
-/// CPUCLOCK_SCHED`). Other than `pthread_getcpuclockid` it is safe when the
-/// thread has ended: then it is an error.
+/// The clock id is derived from the thread id as in the kernel (include/linux/posix-timers_types.h: `~tid <<
+/// 3 | CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED`). Unlike `pthread_getcpuclockid` it is safe for a thread
+/// that has ended: then it returns an error.
 pub fn thread_cpu_ns(thread: i32) -> io::Result<u64> {
     clock_ns((!thread) << 3 | 4 | 2)
 }
@@ -74,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pinned_thread_is_on_its_core_as_proc_says() {
+    fn a_pinned_thread_runs_on_its_core_according_to_proc() {
         let core = *allowed_cores().unwrap().last().unwrap();
         std::thread::spawn(move || {
             pin_to(core).unwrap();
@@ -89,19 +86,19 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_is_not_there_is_refused() {
+    fn an_absent_core_is_rejected() {
         for core in [8191, 8192, u32::MAX] {
             assert_eq!(pin_to(core).unwrap_err().raw_os_error(), Some(libc::EINVAL), "core {core}");
         }
     }
 
     #[test]
-    fn time_of_a_thread_is_seen_from_another_and_ends_with_it() {
+    fn time_of_a_thread_is_readable_from_another_and_ends_with_it() {
         let own = own_cpu_ns();
         let me = thread_id();
         std::thread::spawn(move || assert!(thread_cpu_ns(me).unwrap() >= own)).join().unwrap();
         let ended = std::thread::spawn(thread_id).join().unwrap();
-        // Joined threads may still be on their way out of the kernel.
+        // Joined threads may still be exiting in the kernel.
         let gone = (0..200).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(5));
             thread_cpu_ns(ended).is_err()

@@ -1,13 +1,17 @@
-//! Requests to a network driver over the interface ioctl (`SIOCETHTOOL`,
-//! linux/ethtool.h): what the ethtool netlink family of a kernel does not
-//! carry. `ETHTOOL_MSG_RSS_GET` came with Linux 6.3, the driver's name and
-//! version never did.
+//! Driver requests by interface ioctl (`SIOCETHTOOL`, linux/ethtool.h): what the ethtool netlink family of a
+//! kernel lacks. The family was added in Linux 5.6, `ETHTOOL_MSG_RSS_GET` in 6.3, the driver's name and
+//! version never.
+
+mod counts;
+mod features;
 
 use std::{
     io, mem,
     net::UdpSocket,
     os::fd::{AsRawFd, FromRawFd},
 };
+
+pub use self::{counts::Counts, features::Feature};
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 
@@ -28,23 +32,21 @@ const COALESCING_COUNT: usize = 22;
 /// Octets of `struct ethtool_rxnfc` (192), whose `data` is at 8.
 const CLASSIFIER_BYTES: usize = 256;
 const CLASSIFIER_DATA: usize = 8;
-/// Octets of `struct ethtool_rxfh` and `struct ethtool_rxfh_indir` before
-/// what varies in length.
+/// Octets of `struct ethtool_rxfh` and `struct ethtool_rxfh_indir` before the variable part.
 const HASH_HEADER: usize = 24;
 const INDIRECTION_HEADER: usize = 8;
-/// Most table entries and key octets that are read: several times those of
-/// any device (4096 entries, 52 octets).
+/// Maximum table entries and key octets read: several times those of any device (4096 entries, 52 octets).
 const MOST_ENTRIES: usize = 1 << 16;
 const MOST_KEY_BYTES: usize = 1 << 12;
-/// A table whose size changes between the two requests is read again.
+/// Attempts at a table whose size changes between the two requests.
 const ATTEMPTS: usize = 3;
 
-/// `struct ethtool_drvinfo`; empty texts are what the driver leaves out.
+/// `struct ethtool_drvinfo`; texts that the driver does not set are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Driver {
     /// Driver name.
     pub name: String,
-    /// Driver version; the kernel's for drivers without one of their own.
+    /// Driver version; the kernel's for drivers without their own.
     pub version: String,
     /// Firmware version.
     pub firmware_version: String,
@@ -87,7 +89,7 @@ pub struct DriverSocket {
 }
 
 impl DriverSocket {
-    /// Opens the socket. It is never bound: nothing can be sent to it.
+    /// Opens the socket. It is never bound: it cannot receive.
     ///
     /// # Errors
     /// Where the kernel has no IPv4.
@@ -97,7 +99,7 @@ impl DriverSocket {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nobody else has.
+        // SAFETY: a new descriptor without another owner.
         Ok(Self { socket: unsafe { UdpSocket::from_raw_fd(fd) } })
     }
 
@@ -112,7 +114,7 @@ impl DriverSocket {
     }
 
     /// Interrupt coalescing, in the order of `struct ethtool_coalesce` from
-    /// `rx_coalesce_usecs` on. What the device does not have reads as 0.
+    /// `rx_coalesce_usecs` on. Unsupported values are 0.
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `ENODEV`.
@@ -132,10 +134,10 @@ impl DriverSocket {
         Ok(word(&request, CLASSIFIER_DATA + if cfg!(target_endian = "big") { 4 } else { 0 }))
     }
 
-    /// Fields that are hashed of packets of a kind, as `RXH_*` bits.
+    /// Hashed fields of packets of a kind, as `RXH_*` bits.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`, `EINVAL` for kinds that the device does not know, `ENODEV`.
+    /// `EOPNOTSUPP`, `EINVAL` for kinds that the device does not support, `ENODEV`.
     pub fn hash_fields(&self, interface: &str, kind: FlowKind) -> io::Result<u32> {
         let mut request = request(GET_HASH_FIELDS, CLASSIFIER_BYTES);
         put(&mut request, 4, kind as u32);
@@ -143,11 +145,10 @@ impl DriverSocket {
         Ok(word(&request, CLASSIFIER_DATA + if cfg!(target_endian = "big") { 4 } else { 0 }))
     }
 
-    /// Hash function, key and indirection table. Drivers from before the key
-    /// could be read give the table alone.
+    /// Hash function, key and indirection table. Drivers that predate reading the key return the table alone.
     ///
     /// # Errors
-    /// `EOPNOTSUPP`, `ENODEV`; `InvalidData` for sizes that no device has.
+    /// `EOPNOTSUPP`, `ENODEV`; `InvalidData` for implausible sizes.
     pub fn receive_hash(&self, interface: &str) -> io::Result<ReceiveHash> {
         match self.sized(interface, &[0; HASH_HEADER], hash_request) {
             Ok(response) => read_hash(&response),
@@ -160,12 +161,11 @@ impl DriverSocket {
         }
     }
 
-    /// Sets the indirection table; an empty one resets it to the kernel's
-    /// default, after which the driver may spread it by itself again.
+    /// Sets the indirection table; an empty one resets it to the kernel's default, which the driver may
+    /// update by itself.
     ///
     /// # Errors
-    /// `EINVAL` for another size or a queue that is not there, `EPERM`,
-    /// `EOPNOTSUPP`, `ENODEV`.
+    /// `EINVAL` for another size or a missing queue, `EPERM`, `EOPNOTSUPP`, `ENODEV`.
     pub fn set_indirection(&self, interface: &str, queues: &[u32]) -> io::Result<()> {
         let mut request = request(SET_INDIRECTION, INDIRECTION_HEADER + 4 * queues.len());
         put(&mut request, 4, u32::try_from(queues.len()).unwrap_or(u32::MAX));
@@ -175,7 +175,7 @@ impl DriverSocket {
         self.call(interface, &mut request)
     }
 
-    /// A request in two steps: the sizes first, then as much as they say.
+    /// A request in two steps: the sizes first, then the content of that size.
     fn sized(
         &self,
         interface: &str,
@@ -196,8 +196,8 @@ impl DriverSocket {
         }
     }
 
-    /// One ioctl. `request` holds a structure of linux/ethtool.h, and room
-    /// behind it for as many entries as the sizes in it say.
+    /// One ioctl. `request` holds a structure of linux/ethtool.h, and room after it for as many entries as
+    /// its sizes announce.
     fn call(&self, interface: &str, request: &mut [u8]) -> io::Result<()> {
         if interface.is_empty() || interface.len() >= libc::IFNAMSIZ {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -213,7 +213,8 @@ impl DriverSocket {
         // built here has room, and behind it at most the entries that the
         // sizes in the request admit (it refuses other sizes).
         match unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut outer) } {
-            0 => Ok(()),
+            // Above 0 are flags of `ETHTOOL_SFEATURES`.
+            0.. => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -229,17 +230,14 @@ fn put(request: &mut [u8], place: usize, value: u32) {
     request[place..place + 4].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// The number at a place; 0 beyond the end.
+/// The number at an offset; 0 beyond the end.
 fn word(response: &[u8], place: usize) -> u32 {
     let octets = response.get(place..).and_then(|rest| rest.first_chunk());
     octets.map_or(0, |octets| u32::from_ne_bytes(*octets))
 }
 
 fn beyond(what: &str) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("the driver reports {what} of a size that no device has"),
-    )
+    io::Error::new(io::ErrorKind::InvalidData, format!("the driver reports {what} of an implausible size"))
 }
 
 /// `struct ethtool_rxfh` with room for the table and the key that `sizes`, one
@@ -255,7 +253,7 @@ fn hash_request(sizes: &[u8]) -> io::Result<Vec<u8>> {
     Ok(request)
 }
 
-/// The same for `struct ethtool_rxfh_indir`.
+/// As [`hash_request`] for `struct ethtool_rxfh_indir`.
 fn indirection_request(sizes: &[u8]) -> io::Result<Vec<u8>> {
     let entries = word(sizes, 4);
     if entries as usize > MOST_ENTRIES {
@@ -305,7 +303,7 @@ mod tests {
         digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect()
     }
 
-    /// Structures as a C program with linux/ethtool.h got them from Linux
+    /// Structures as a C program with linux/ethtool.h read them from Linux
     /// 6.1.0-56-amd64 (Debian 12, virtio_net) after `ethtool -X IFACE weight 3 2 1 1`.
     #[cfg(target_endian = "little")]
     #[test]
@@ -344,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_device_has_are_refused_and_short_structures_too() {
+    fn implausible_sizes_and_short_structures_are_rejected() {
         let mut sizes = vec![0; HASH_HEADER];
         put(&mut sizes, 8, u32::MAX);
         assert_eq!(hash_request(&sizes).unwrap_err().kind(), io::ErrorKind::InvalidData);

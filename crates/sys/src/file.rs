@@ -9,10 +9,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Upper bound of files that people write: configurations, plans, studies.
+/// Maximum size of files written by people: configurations, plans, studies.
 pub const DOCUMENT_BYTES: u64 = 16 << 20;
 
-/// Links that are followed to the file behind a name (path_resolution(7)).
+/// Maximum links followed to a file (path_resolution(7)).
 const LINKS: usize = 40;
 
 /// Reads a file of at most `limit` bytes.
@@ -45,18 +45,16 @@ fn too_large(limit: u64) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {size}, the limit of such a file"))
 }
 
-/// Replaces the contents of `path`, or makes it. Devices and pipes are written
-/// to directly.
+/// Replaces the contents of `path`, or creates it. Devices and pipes are written to directly.
 ///
 /// # Errors
-/// Those of the file system; the old file is then still there.
+/// Those of the file system; the old file is then unchanged.
 pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     replace_with(path, None, |file| file.write_all(contents))
 }
 
-/// As [`replace`], for state that does not outlive the boot: readers see the old
-/// contents or the new ones, and nothing waits for the disk (milliseconds per file
-/// where `/run` is no tmpfs).
+/// As [`replace`], for state that does not outlive the boot: readers see the old or the new contents, without
+/// waiting for the disk (milliseconds per file where `/run` is not on tmpfs).
 ///
 /// # Errors
 /// As [`replace`].
@@ -64,11 +62,11 @@ pub fn replace_without_sync(path: &Path, contents: &[u8]) -> io::Result<()> {
     exchange(path, None, false, |file| file.write_all(contents))
 }
 
-/// As [`replace`], with what `write` writes, and with this mode (else that of
-/// the old file, or the default for a new one).
+/// As [`replace`], with content from `write` and an explicit mode (by default that of the old file, or the
+/// default for a new one).
 ///
 /// # Errors
-/// As [`replace`], and what `write` returns.
+/// As [`replace`], and those of `write`.
 pub fn replace_with<E: From<io::Error>>(
     path: &Path,
     mode: Option<u32>,
@@ -107,8 +105,8 @@ fn exchange<E: From<io::Error>>(
     Ok(())
 }
 
-/// Moves a complete folder to its place, which is empty or not there: after a
-/// crash the place has all of it or nothing.
+/// Moves a complete folder to its destination, which is empty or does not exist: after a crash the
+/// destination has all of it or nothing.
 ///
 /// # Errors
 /// Those of the file system; nothing has been moved then.
@@ -116,26 +114,25 @@ pub fn publish_folder(draft: &Path, place: &Path) -> io::Result<()> {
     // One call for any number of files, where fsync(2) is one for each file and
     // folder. It reports failed writes since Linux 5.8 (syncfs(2)).
     rustix::fs::syncfs(File::open(draft)?)?;
-    // rename(2) takes the place of an empty folder.
+    // rename(2) replaces an empty folder.
     fs::rename(draft, place)?;
     sync_entries(parent(place));
     Ok(())
 }
 
-/// Folder of a path; the current one of a bare name.
+/// Parent folder of a path; the current one for a bare name.
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new name reaches the disk with its folder (fsync(2)). A file system that
-/// cannot sync a folder has the file all the same.
+/// Syncs a new directory entry with its folder (fsync(2)). On a file system that cannot sync a folder the
+/// file exists regardless.
 fn sync_entries(folder: &Path) {
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
 }
 
-/// The file that is to be replaced, behind links; `None` where `path` is a
-/// device, a pipe, or a descriptor of this process (`/dev/stdout`), which a
-/// rename would take from under its owner.
+/// The file to be replaced, links resolved; `None` where `path` is a device, a pipe, or a descriptor of this
+/// process (`/dev/stdout`), which a rename would detach from its owner.
 fn regular_target(path: &Path) -> io::Result<Option<PathBuf>> {
     let mut target = path.to_owned();
     for _ in 0..LINKS {
@@ -157,27 +154,27 @@ fn regular_target(path: &Path) -> io::Result<Option<PathBuf>> {
     Err(io::Error::from(rustix::io::Errno::LOOP))
 }
 
-/// A new file beside the target: rename(2) works within one file system only.
+/// A new file in the target's folder: rename(2) works within one file system only.
 fn create_draft(folder: &Path) -> io::Result<(PathBuf, File)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let draft = folder.join(format!(".clearstream-{}-{number}.draft", std::process::id()));
         match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&draft) {
-            // Left by a process that was killed and had our number.
+            // Left over from a killed process with the same id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             opened => return opened.map(|file| (draft, file)),
         }
     }
 }
 
-/// Gives the new file the mode and the owner of the old one.
+/// Copies mode and owner of the old file to the new one.
 fn take_over_attributes(file: &File, target: &Path, mode: Option<u32>) -> io::Result<()> {
     let old = fs::metadata(target).ok();
     if let Some(old) = &old {
         let new = file.metadata()?;
         if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-            // Without privilege the new file is ours, as a new file would be.
+            // Without privilege the new file belongs to this user, as any new file.
             let _ = fchown(file, Some(old.uid()), Some(old.gid()));
         }
     }
@@ -191,7 +188,7 @@ fn take_over_attributes(file: &File, target: &Path, mode: Option<u32>) -> io::Re
 mod tests {
     use super::*;
 
-    /// A folder of its own, removed with the test.
+    /// A temporary folder, removed with the test.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -228,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn mode_and_links_stay_and_readers_see_whole_files_only() {
+    fn mode_and_links_are_kept_and_readers_see_complete_files() {
         let folder = Folder::new("replace-links");
         let (path, link) = (folder.0.join("plan.json"), folder.0.join("link"));
         fs::write(&path, "old").expect("file");
@@ -247,26 +244,26 @@ mod tests {
     }
 
     #[test]
-    fn folder_takes_an_empty_place_only() {
+    fn folder_replaces_an_empty_destination_only() {
         let folder = Folder::new("publish");
         let (draft, place) = (folder.0.join("draft"), folder.0.join("place"));
         for _ in 0..2 {
             fs::create_dir(&draft).expect("folder");
             fs::write(draft.join("file"), "whole").expect("file");
             if !place.exists() {
-                fs::create_dir(&place).expect("an empty place");
+                fs::create_dir(&place).expect("an empty destination");
                 publish_folder(&draft, &place).expect("published");
             }
         }
         assert_eq!(fs::read_to_string(place.join("file")).expect("file"), "whole");
-        let error = publish_folder(&draft, &place).expect_err("the place is taken");
+        let error = publish_folder(&draft, &place).expect_err("the destination is not empty");
         assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
         assert!(draft.join("file").exists(), "nothing was moved");
     }
 
     #[test]
-    fn devices_are_written_to_and_say_when_they_are_full() {
-        replace(Path::new("/dev/null"), b"anything").expect("null takes all");
+    fn devices_are_written_directly_and_report_when_full() {
+        replace(Path::new("/dev/null"), b"anything").expect("null accepts all");
         assert_eq!(
             replace(Path::new("/dev/full"), b"x").expect_err("full").kind(),
             io::ErrorKind::StorageFull
@@ -283,7 +280,7 @@ mod tests {
         assert_eq!(read(&path, 99).expect_err("too large").kind(), io::ErrorKind::FileTooLarge);
         let endless = read(Path::new("/dev/zero"), DOCUMENT_BYTES).expect_err("endless");
         assert!(endless.to_string().contains("larger than 16 MiB"), "{endless}");
-        // A sparse file of 10 GB takes no room and is refused by its size alone.
+        // A sparse file of 10 GB occupies no space and is rejected by its size alone.
         File::create(&path).and_then(|file| file.set_len(10 << 30)).expect("sparse file");
         assert_eq!(read(&path, DOCUMENT_BYTES).expect_err("huge").kind(), io::ErrorKind::FileTooLarge);
         fs::write(&path, [0xff, 0xfe]).expect("file");

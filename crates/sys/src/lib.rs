@@ -1,5 +1,5 @@
-//! The only home of unsafe: system calls that the safe libraries lack, one
-//! file per kernel facility, each with a safe face.
+//! Home of unsafe code: system calls that the safe libraries lack, one file per kernel facility, each with a
+//! safe interface.
 #![allow(unsafe_code)]
 
 pub mod affinity;
@@ -9,7 +9,7 @@ pub mod link_packet;
 pub mod memory;
 pub mod mount;
 pub mod namespace;
-pub mod passing;
+pub mod packet_socket;
 pub mod perf;
 pub mod priority;
 pub mod process;

@@ -1,18 +1,17 @@
-//! Packets sent to a link address of the caller's choice, past the routing
-//! tables (packet(7), `SOCK_DGRAM`: the kernel writes the link header).
+//! Packets sent to an explicit link-layer address, bypassing the routing tables (packet(7), `SOCK_DGRAM`: the
+//! kernel writes the link header).
 
 use std::{
     io, mem,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
-/// Longest link address (`MAX_ADDR_LEN`, include/linux/netdevice.h); InfiniBand
+/// Longest link-layer address (`MAX_ADDR_LEN`, include/linux/netdevice.h); InfiniBand
 /// has 20 bytes, Ethernet 6.
 const MAX_ADDRESS_BYTES: usize = 32;
 
-/// `struct sockaddr_ll` with room for longer link addresses: the kernel takes
-/// as many bytes as `sll_halen` says when the name is long enough
-/// (net/packet/af_packet.c, `packet_snd`).
+/// `struct sockaddr_ll` with room for longer addresses: the kernel reads `sll_halen` bytes when the name is
+/// long enough (net/packet/af_packet.c, `packet_snd`).
 #[repr(C)]
 struct LinkName {
     family: u16,
@@ -24,12 +23,12 @@ struct LinkName {
     address: [u8; MAX_ADDRESS_BYTES],
 }
 
-/// A socket that sends to link addresses and receives nothing.
+/// A socket that sends to link-layer addresses and receives nothing.
 #[derive(Debug)]
 pub struct LinkSender(OwnedFd);
 
 impl LinkSender {
-    /// Opens it in the network namespace of this thread. Needs `CAP_NET_RAW`.
+    /// Opens the socket in the network namespace of this thread. Needs `CAP_NET_RAW`.
     pub fn open() -> io::Result<Self> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // Protocol 0 receives nothing (packet(7)).
@@ -42,7 +41,7 @@ impl LinkSender {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Sends one IP packet, header included, to a link address. `ether_type` is
+    /// Sends one IP packet, header included, to a link-layer address. `ether_type` is
     /// 0x0800 for IPv4 and 0x86dd for IPv6.
     pub fn send(
         &self,
@@ -85,9 +84,9 @@ mod tests {
     use super::*;
     use crate::namespace::{Holder, NamespaceSet};
 
-    /// A UDP datagram from 10.9.9.8 to 10.9.9.9, written by hand after RFC 791 and
-    /// RFC 768 (checksum 0: none), arrives by the loopback interface. From 127.0.0.1
-    /// it would be a martian: it comes without the route that local packets carry.
+    /// A UDP datagram from 10.9.9.8 to 10.9.9.9, written by hand after RFC 791 and RFC 768 (checksum 0:
+    /// none), arrives by the loopback interface. From 127.0.0.1 it would be a martian: it arrives without the
+    /// route of local packets.
     #[test]
     fn root_a_packet_is_sent_to_a_link_address() {
         let holder = Holder::start().expect("namespaces");

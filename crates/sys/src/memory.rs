@@ -1,5 +1,4 @@
-//! Page-aligned buffers, in huge pages and on a chosen NUMA node where that
-//! can be had.
+//! Page-aligned buffers, with huge pages and on a chosen NUMA node where available.
 
 use std::{
     io,
@@ -11,13 +10,13 @@ use std::{
 const MPOL_BIND: libc::c_ulong = 2;
 const MPOL_F_NODE: libc::c_ulong = 1;
 const MPOL_F_ADDR: libc::c_ulong = 2;
-/// Nodes that the mask of mbind has room for.
+/// Nodes in the mask of mbind.
 const MASK_NODES: u32 = 1024;
 
-/// Length that `MADV_HUGEPAGE` needs to have an effect.
+/// Minimum length for `MADV_HUGEPAGE`.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Anonymous memory of its own mapping, touched and ready.
+/// An anonymous mapping with every page touched.
 #[derive(Debug)]
 pub struct Buffer {
     start: NonNull<u8>,
@@ -31,8 +30,8 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// `length` bytes, bound to NUMA node `node` when given (mbind(2), strict),
-    /// else on the node of the calling thread, which touches every page.
+    /// `length` bytes, bound to NUMA node `node` if given (mbind(2), strict),
+    /// otherwise on the node of the calling thread, which touches every page.
     pub fn new(length: usize, node: Option<u32>) -> io::Result<Self> {
         let mapped = length.max(1).next_multiple_of(HUGE_PAGE_BYTES);
         // SAFETY: a new anonymous mapping at an address of the kernel's choice
@@ -83,7 +82,7 @@ impl Buffer {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// The NUMA node that the first page really is on (get_mempolicy(2)).
+    /// The NUMA node of the first page (get_mempolicy(2)).
     pub fn node(&self) -> io::Result<u32> {
         let mut node: libc::c_int = 0;
         // SAFETY: the kernel writes one int; the address is our own mapping.
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_page_aligned_writable_and_on_the_node_asked_for() {
+    fn is_page_aligned_writable_and_on_the_requested_node() {
         let mut buffer = Buffer::new(100_000, Some(0)).unwrap();
         assert_eq!(buffer.len(), 100_000);
         assert_eq!(buffer.as_ptr() as usize % 4096, 0);
@@ -144,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_not_there_is_refused() {
+    fn an_absent_node_is_rejected() {
         for node in [900, 1024, u32::MAX] {
             assert_eq!(Buffer::new(1, Some(node)).unwrap_err().raw_os_error(), Some(libc::EINVAL), "{node}");
         }

@@ -1,5 +1,5 @@
-//! What a host of a lab sees of the file system: its own /sys and its own
-//! version of single files. To be called inside a mount namespace of one's own.
+//! File system view of a lab's host: its own /sys and its own version of single files. To be called inside a
+//! separate mount namespace.
 
 use std::{fs, io, path::Path};
 
@@ -12,14 +12,13 @@ use rustix::{
     },
 };
 
-/// Keeps mounts made from here on out of every other namespace.
+/// Keeps later mounts from propagating to other namespaces.
 pub fn make_private() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }
 
-/// Mounts a fresh sysfs over /sys, so that `/sys/class/net` shows this network
-/// namespace: a sysfs shows the namespace of whoever mounted it. What was
-/// mounted below (control groups, tracing) is carried over.
+/// Mounts a new sysfs over /sys, so that `/sys/class/net` shows this network namespace: a sysfs shows the
+/// namespace in which it was mounted. Mounts below it (control groups, tracing) are moved to the new one.
 pub fn fresh_sysfs() -> io::Result<()> {
     let kept: Vec<(String, OwnedFd)> = mounts_below("/sys/")?
         .into_iter()
@@ -33,7 +32,7 @@ pub fn fresh_sysfs() -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("sysfs", "/sys", "sysfs", flags, None::<&std::ffi::CStr>)?;
     for (path, tree) in kept {
-        // A directory that this sysfs does not have stays away.
+        // A directory missing in this sysfs is skipped.
         match move_mount(&tree, "", CWD, &path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
@@ -42,7 +41,7 @@ pub fn fresh_sysfs() -> io::Result<()> {
     Ok(())
 }
 
-/// Lets `path` show the contents of `source`.
+/// Bind-mounts `source` over `path`.
 pub fn bind_file(source: &Path, path: &Path) -> io::Result<()> {
     Ok(mount_bind(source, path)?)
 }
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn root_bound_file_is_seen_inside_only() {
+    fn root_bound_file_is_visible_inside_only() {
         let holder = Holder::start().expect("namespaces");
         let set = NamespaceSet::of_process(holder.pid()).expect("proc");
         let path = std::env::temp_dir().join(format!("clearstream-bind-{}", std::process::id()));

@@ -1,5 +1,4 @@
-//! Network, mount and host-name namespaces: a child process that holds them,
-//! threads and commands that enter them.
+//! Network, mount and UTS namespaces: a child process that holds them, threads and commands that enter them.
 
 use std::{
     ffi::CString,
@@ -15,10 +14,10 @@ use std::{
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-/// A child process that does nothing but keep three fresh namespaces alive.
+/// A child process that only keeps three new namespaces alive.
 ///
-/// It is killed with the thread that started it (`PR_SET_PDEATHSIG`), so that
-/// the namespaces end with it however it ends. Dropping the value kills it.
+/// It is killed with the thread that started it (`PR_SET_PDEATHSIG`), so that the namespaces always end with
+/// it. Dropping the value kills it.
 #[derive(Debug)]
 pub struct Holder {
     pid: libc::pid_t,
@@ -42,9 +41,9 @@ impl Holder {
             pid => {
                 drop(writer);
                 let holder = Self { pid };
-                let mut answer = [0u8; 4];
-                let read = rustix::io::read(&reader, &mut answer)?;
-                match (read, i32::from_ne_bytes(answer)) {
+                let mut status = [0u8; 4];
+                let read = rustix::io::read(&reader, &mut status)?;
+                match (read, i32::from_ne_bytes(status)) {
                     (4, 0) => Ok(holder),
                     (4, errno) => Err(io::Error::from_raw_os_error(errno)),
                     _ => Err(io::Error::other("the process that holds the namespaces died at its start")),
@@ -53,7 +52,7 @@ impl Holder {
         }
     }
 
-    /// Process id, as others see it under `/proc`.
+    /// Process id, as seen under `/proc`.
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
@@ -70,8 +69,8 @@ impl Drop for Holder {
     }
 }
 
-/// The life of a holder. Only async-signal-safe calls.
-fn hold(parent: libc::pid_t, answer: i32) -> ! {
+/// Main function of a holder. Only async-signal-safe calls.
+fn hold(parent: libc::pid_t, status: i32) -> ! {
     // SAFETY: plain system calls with integer arguments, and one write from a
     // local of four bytes. Every other descriptor is closed so that no lock,
     // pipe or terminal of the parent is held open.
@@ -87,7 +86,7 @@ fn hold(parent: libc::pid_t, answer: i32) -> ! {
             libc::_exit(1);
         }
         libc::prctl(libc::PR_SET_NAME, c"lab-host".as_ptr());
-        libc::write(answer, (&raw const errno).cast(), 4);
+        libc::write(status, (&raw const errno).cast(), 4);
         libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0);
         if errno != 0 {
             libc::_exit(1);
@@ -123,13 +122,12 @@ impl NamespaceSet {
         Ok(rustix::fs::fstat(&self.net)?.st_ino)
     }
 
-    /// Runs `work` inside the namespaces, on a thread of its own that ends
-    /// with it; the calling thread stays where it is.
+    /// Runs `work` inside the namespaces, on a separate thread; the calling thread stays outside.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         std::thread::scope(|scope| {
             let inside = scope.spawn(|| {
                 // SAFETY: FS only gives this thread its own working directory
-                // and root, which setns(2) asks for before it changes the
+                // and root, which setns(2) requires before it changes the
                 // mount namespace; file descriptors stay shared.
                 unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS)? };
                 self.enter()?;
@@ -139,8 +137,8 @@ impl NamespaceSet {
         })
     }
 
-    /// Makes `command` start inside the namespaces, in the directory it would
-    /// otherwise have started in (the root directory where that is not there).
+    /// Makes `command` start inside the namespaces, in the directory in which it would have started otherwise
+    /// (the root directory where that does not exist).
     pub fn enter_with(self, command: &mut Command) -> io::Result<()> {
         let directory = match command.get_current_dir() {
             Some(directory) => directory.to_owned(),

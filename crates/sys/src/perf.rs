@@ -1,4 +1,4 @@
-//! Cycles that a thread spends, where the machine has a counter for them.
+//! CPU cycles of a thread, where the machine has a counter for them.
 
 use std::{
     fs::File,
@@ -7,8 +7,8 @@ use std::{
     os::fd::FromRawFd,
 };
 
-/// Length of the first published `struct perf_event_attr`, which every kernel
-/// takes (`PERF_ATTR_SIZE_VER0`).
+/// Length of the first published `struct perf_event_attr`, which every kernel accepts
+/// (`PERF_ATTR_SIZE_VER0`).
 const ATTRIBUTE_BYTES: u32 = 64;
 const PERF_TYPE_HARDWARE: u32 = 0;
 const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
@@ -16,7 +16,7 @@ const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
-/// `struct perf_event_attr` up to its first version's end.
+/// `struct perf_event_attr` up to the end of its first version.
 #[repr(C)]
 struct Attributes {
     kind: u32,
@@ -31,15 +31,14 @@ struct Attributes {
     breakpoint_address: u64,
 }
 
-/// A running count of the cycles of one thread, user and kernel.
+/// Cycle counter of one thread, user and kernel.
 #[derive(Debug)]
 pub struct CycleCounter(File);
 
 impl CycleCounter {
-    /// Counts the calling thread from now on. Fails where there is no counter
-    /// (most virtual machines) or no right to count inside the kernel
-    /// (`kernel.perf_event_paranoid` above 1): counting user time only would
-    /// leave out nearly all of a data path.
+    /// Counts the calling thread from now on. Fails where no counter exists (most virtual machines) or kernel
+    /// cycles may not be counted (`kernel.perf_event_paranoid` above 1): user time only would omit nearly all
+    /// of a data path.
     pub fn of_this_thread() -> io::Result<Self> {
         let attributes = Attributes {
             kind: PERF_TYPE_HARDWARE,
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_upwards_or_says_why_not() {
+    fn counts_or_reports_why_not() {
         match CycleCounter::of_this_thread() {
             Ok(counter) => {
                 let before = counter.read().expect("a count");

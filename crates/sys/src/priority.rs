@@ -1,14 +1,13 @@
-//! How soon a thread gets a core when others want one, too.
+//! Scheduling priority and timer precision of a thread.
 
 use std::io;
 
-/// Puts the calling thread before every ordinary thread of the machine
-/// (`SCHED_FIFO`, lowest real-time priority). Needs `CAP_SYS_NICE`, and a
-/// control group that may run real-time threads. The kernel leaves others a
-/// share of each second (`kernel.sched_rt_runtime_us`).
+/// Gives the calling thread priority over all ordinary threads of the machine (`SCHED_FIFO`, lowest real-time
+/// priority). Needs `CAP_SYS_NICE`, and a control group that may run real-time threads. The kernel reserves a
+/// fraction of each second for others (`kernel.sched_rt_runtime_us`).
 pub fn make_real_time() -> io::Result<()> {
-    // `struct sched_param` of the kernel. By number: musl's function of the name
-    // sets nothing (ENOSYS), since POSIX means processes and Linux threads.
+    // `struct sched_param` of the kernel. By system call: musl's wrapper fails with ENOSYS, since POSIX
+    // refers to processes and Linux to threads.
     let priority: libc::c_int = 1;
     // SAFETY: zero is the calling thread; the kernel reads one integer that
     // lives here.
@@ -18,8 +17,8 @@ pub fn make_real_time() -> io::Result<()> {
     }
 }
 
-/// Lets timers of the calling thread end on their nanosecond, not up to 50 us
-/// later to share a wake-up (`PR_SET_TIMERSLACK`).
+/// Makes timers of the calling thread expire exactly, not up to 50 us later to coalesce wake-ups
+/// (`PR_SET_TIMERSLACK`).
 pub fn make_timers_exact() -> io::Result<()> {
     // SAFETY: prctl with integer arguments changes this thread only.
     match unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) } {
@@ -33,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_thread_is_real_time_or_refused() {
+    fn root_thread_is_real_time_or_rejected() {
         let policy = std::thread::spawn(|| {
             let made = make_real_time();
             // SAFETY: zero is the calling thread.

@@ -1,5 +1,5 @@
-//! Child processes that do not outlive us, or that stay and hold nothing of
-//! ours, and our host's name.
+//! Child processes that end with their parent, or that outlive it without inherited descriptors, and the
+//! host's name.
 
 use std::{
     io,
@@ -7,17 +7,16 @@ use std::{
     process::{Command, id},
 };
 
-/// Makes the child of `command` die with the thread that starts it, and leaves
-/// Ctrl-C and hangups to us.
+/// Makes the child of `command` die with the thread that starts it, and leaves Ctrl-C and hangups to the
+/// parent.
 ///
 /// `PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process
 /// (prctl(2)), so start the child from a thread that lives as long as the child
 /// should. The setting is lost when the child runs a set-user-ID program.
 ///
-/// SIGINT and SIGHUP are ignored in the child (kept over `exec`): a terminal
-/// sends them to the whole foreground group, and it is the controller that then
-/// ends its agents in order. ssh(1) leaves ignored ones ignored, so prompts for
-/// passwords still work, which they would not in a process group of its own.
+/// SIGINT and SIGHUP are ignored in the child (kept over `exec`): a terminal sends them to the whole
+/// foreground group, and the controller then ends its agents gracefully. ssh(1) leaves ignored ones ignored,
+/// so password prompts still work, unlike in a separate process group.
 pub fn bind_child_to_parent(command: &mut Command) {
     let parent = id();
     let setup = move || {
@@ -48,9 +47,9 @@ pub fn bind_child_to_parent(command: &mut Command) {
     }
 }
 
-/// Keeps from the child of `command` every descriptor but its standard three,
-/// for a process that stays: whatever our caller left open to us (a lock of
-/// flock(1), the pipe of a shell) would stay open as long as that process does.
+/// Keeps all descriptors except the standard three from the child of `command`, for a process that outlives
+/// its parent: inherited ones (a lock of flock(1), the pipe of a shell) would stay open as long as that
+/// process.
 pub fn keep_descriptors_from(command: &mut Command) {
     // SAFETY: the function makes system calls with integers and allocates nothing.
     unsafe {
@@ -62,7 +61,7 @@ pub fn keep_descriptors_from(command: &mut Command) {
 /// pipe by which a failed exec is reported.
 fn close_on_exec_from_three() -> io::Result<()> {
     const FIRST: libc::c_int = 3;
-    // SAFETY: plain system calls with integers, and a local for their answer.
+    // SAFETY: plain system calls with integers, and a local for their result.
     unsafe {
         if libc::syscall(libc::SYS_close_range, FIRST, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0 {
             return Ok(());
@@ -74,7 +73,7 @@ fn close_on_exec_from_three() -> io::Result<()> {
         }
         let end = libc::c_int::try_from(limit.rlim_cur).unwrap_or(libc::c_int::MAX);
         for descriptor in FIRST..end {
-            // Most are not open, which is as good.
+            // Most are not open, which is fine.
             libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
         }
     }
@@ -83,7 +82,7 @@ fn close_on_exec_from_three() -> io::Result<()> {
 
 /// Whether this process ignores a signal, as nohup(1) arranges for SIGHUP.
 pub fn is_ignored(signal: i32) -> bool {
-    // SAFETY: sigaction(2) with no new action reads the present one into a local.
+    // SAFETY: sigaction(2) with no new action reads the current one into a local.
     unsafe {
         let mut present: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, std::ptr::null(), &raw mut present) == 0
@@ -96,7 +95,7 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Release of the running kernel, as `uname -r` prints it.
+/// Release of the running kernel, as printed by `uname -r`.
 pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
@@ -106,13 +105,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_release_is_the_kernels() {
+    fn kernel_release_matches_the_kernel() {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("procfs");
         assert_eq!(kernel_release(), kernel.trim());
     }
 
     #[test]
-    fn host_name_is_the_kernels() {
+    fn host_name_matches_the_kernel() {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("procfs");
         assert_eq!(host_name(), kernel.trim());
     }
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn child_gets_no_descriptor_but_the_standard_three() {
+    fn child_inherits_only_the_standard_descriptors() {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::empty()).expect("pipe");
         let mut command = Command::new("ls");
         command.arg("/proc/self/fd");
@@ -140,7 +139,7 @@ mod tests {
         let open = |output: &[u8]| String::from_utf8_lossy(output).lines().count();
         keep_descriptors_from(&mut command);
         let kept = command.output().expect("ls runs").stdout;
-        // The fourth is the folder that ls reads.
+        // The fourth is the directory that ls reads.
         assert_eq!(open(&kept), 4, "{}", String::from_utf8_lossy(&kept));
         assert!(open(&inherited) >= 6, "{}", String::from_utf8_lossy(&inherited));
         drop((reader, writer));

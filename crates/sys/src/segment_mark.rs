@@ -1,6 +1,5 @@
-//! A small program in the kernel that notes on each packet an interface
-//! receives what its segmentation offload says (`BPF_PROG_TYPE_SCHED_CLS` at
-//! tcx, Linux 6.6).
+//! A BPF program that records the GSO segment size of each received packet in its mark
+//! (`BPF_PROG_TYPE_SCHED_CLS` at tcx, Linux 6.6).
 //!
 //! Source: linux/bpf.h; Documentation/bpf/standardization/instruction-set.rst.
 
@@ -19,11 +18,11 @@ const TCX_NEXT: i32 = -1;
 const SKB_MARK: i16 = 8;
 const SKB_GSO_SIZE: i16 = 176;
 
-/// Added to the mark, so that it says that the program ran.
+/// Bit of the mark that shows that the program ran.
 pub const SEGMENT_MARK: u32 = 0x1_0000;
-/// Added besides it where asked for.
+/// Additional bit, where requested.
 pub const SECOND_MARK: u32 = 0x2_0000;
-/// Part of the mark that is the segment size, bytes of payload; 0: not joined.
+/// Bits of the mark with the segment size in bytes of payload; 0: not aggregated.
 pub const SEGMENT_SIZE_MASK: u32 = 0xffff;
 
 /// struct bpf_insn.
@@ -57,16 +56,16 @@ struct Attach {
     expected_revision: u64,
 }
 
-/// The program at work; it is detached when the value is dropped.
+/// The attached program; it is detached when the value is dropped.
 #[derive(Debug)]
 pub struct SegmentMark {
     _link: OwnedFd,
 }
 
 impl SegmentMark {
-    /// Marks what the interface of this number, in the calling thread's network
-    /// namespace, receives: the segment size and [`SEGMENT_MARK`], and
-    /// [`SECOND_MARK`] too where `second`. Needs `CAP_NET_ADMIN` and `CAP_BPF`.
+    /// Attaches to the interface of this index in the calling thread's network namespace. The mark of
+    /// received packets is the segment size and [`SEGMENT_MARK`], and [`SECOND_MARK`] where `second`. Needs
+    /// `CAP_NET_ADMIN` and `CAP_BPF`.
     pub fn attach(interface: u32, second: bool) -> io::Result<Self> {
         let mark = SEGMENT_MARK | if second { SECOND_MARK } else { 0 };
         let program = load(&instructions(mark.cast_signed()))?;
@@ -78,7 +77,7 @@ impl SegmentMark {
             relative: 0,
             expected_revision: 0,
         };
-        // The link keeps the program.
+        // The link holds the program.
         Ok(Self { _link: bpf(BPF_LINK_CREATE, &attach)? })
     }
 }
@@ -105,7 +104,7 @@ fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     bpf(BPF_PROG_LOAD, &load)
 }
 
-/// A command that gives a descriptor.
+/// A command that returns a descriptor.
 fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
     // SAFETY: the kernel reads as many bytes as the structure has (what it
     // knows beyond them counts as zero), and memory that pointers in it name,
@@ -127,10 +126,10 @@ mod tests {
     use crate::namespace::{Holder, NamespaceSet};
 
     #[test]
-    fn root_program_is_taken_and_goes_with_its_value() {
+    fn root_program_is_loaded_and_detached_with_its_value() {
         let holder = Holder::start().expect("namespaces");
         let set = NamespaceSet::of_process(holder.pid()).expect("proc");
-        // Loopback has number 1 in every namespace.
+        // Loopback has index 1 in every namespace.
         let mark = set.run(|| SegmentMark::attach(1, true)).expect("entered");
         match mark {
             Ok(mark) => drop(mark),

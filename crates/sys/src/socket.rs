@@ -1,6 +1,6 @@
-//! Socket options and calls that the safe libraries lack: receive low-water
-//! mark, pacing, zero-copy sends with their completions, UDP segmentation and
-//! receive offload, and what the kernel tells of a socket's memory and core.
+//! Socket options and calls that the safe libraries lack: receive low-water mark, pacing, zero-copy sends
+//! with their completions, UDP segmentation and receive offload, and the kernel's report of a socket's memory
+//! and core.
 
 use std::{
     io, mem,
@@ -73,7 +73,7 @@ pub fn set_receive_low_water(fd: impl AsFd, bytes: u32) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
 }
 
-/// `SO_RCVLOWAT` in force.
+/// Effective `SO_RCVLOWAT`.
 pub fn receive_low_water(fd: impl AsFd) -> io::Result<u32> {
     option(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT)
 }
@@ -99,11 +99,10 @@ pub fn set_pacing(fd: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, SO_MAX_PACING_RATE, bytes_per_second)
 }
 
-/// `SO_MAX_PACING_RATE` in force in bytes per second; absent when unlimited
-/// (all ones).
+/// Effective `SO_MAX_PACING_RATE` in bytes per second; absent when unlimited (all ones).
 pub fn pacing(fd: impl AsFd) -> io::Result<Option<u64>> {
     let rate: u64 = option(fd, libc::SOL_SOCKET, SO_MAX_PACING_RATE)?;
-    // A 32-bit value is what kernels before 5.0 tell.
+    // Kernels before 5.0 return a 32-bit value.
     Ok((rate != u64::MAX && rate != u64::from(u32::MAX)).then_some(rate))
 }
 
@@ -112,7 +111,7 @@ pub fn incoming_core(fd: impl AsFd) -> io::Result<Option<u32>> {
     option::<i32>(fd, libc::SOL_SOCKET, SO_INCOMING_CPU).map(|core| u32::try_from(core).ok())
 }
 
-/// `SO_INCOMING_NAPI_ID`; absent when the packets came from no NAPI instance.
+/// `SO_INCOMING_NAPI_ID`; absent when the packets did not pass a NAPI instance.
 pub fn incoming_napi_id(fd: impl AsFd) -> io::Result<Option<u32>> {
     option::<u32>(fd, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID).map(|id| (id != 0).then_some(id))
 }
@@ -148,8 +147,8 @@ pub fn enable_zerocopy(fd: impl AsFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, SO_ZEROCOPY, 1i32)
 }
 
-/// Sends with `MSG_ZEROCOPY`: the kernel may read `data` until its completion
-/// has come, so its content on the wire is undefined when it changes before.
+/// Sends with `MSG_ZEROCOPY`: the kernel may read `data` until its completion arrives, so a change before
+/// makes the content on the wire undefined.
 pub fn send_zerocopy(fd: impl AsFd, data: &[u8]) -> io::Result<usize> {
     // SAFETY: `data` is a live slice. The kernel pins its pages, so that they
     // stay valid for its reads even when the memory is unmapped here.
@@ -164,8 +163,8 @@ pub fn send_zerocopy(fd: impl AsFd, data: &[u8]) -> io::Result<usize> {
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Takes one message of completions from the error queue without waiting;
-/// `None` when there is none. One message stands for a range of sends.
+/// Reads one message of completions from the error queue without waiting; `None` when there is none. One
+/// message covers a range of sends.
 pub fn take_zerocopy_completions(fd: impl AsFd) -> io::Result<Option<ZerocopyCount>> {
     let mut count = None;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
@@ -201,17 +200,17 @@ pub fn discard(fd: impl AsFd, length: usize) -> io::Result<usize> {
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// Lets one `send` carry many datagrams of `bytes` each (`UDP_SEGMENT`, udp(7)).
+/// Makes one `send` carry many datagrams of `bytes` each (`UDP_SEGMENT`, udp(7)).
 pub fn set_udp_segment(fd: impl AsFd, bytes: u16) -> io::Result<()> {
     set_option(fd, libc::SOL_UDP, UDP_SEGMENT, i32::from(bytes))
 }
 
-/// Lets one receive return many datagrams (`UDP_GRO`, udp(7)).
+/// Makes one receive return many datagrams (`UDP_GRO`, udp(7)).
 pub fn enable_udp_gro(fd: impl AsFd) -> io::Result<()> {
     set_option(fd, libc::SOL_UDP, UDP_GRO, 1i32)
 }
 
-/// Datagrams that came together.
+/// Datagrams received together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segments {
     /// Bytes of all of them.
@@ -233,7 +232,7 @@ pub fn receive_segments(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<Segments
     Ok(Segments { length, segment: if segment == 0 { length } else { segment } })
 }
 
-/// `recvmsg` that hands every control message to `each`.
+/// `recvmsg` that passes every control message to `each`.
 fn receive_message(
     fd: impl AsFd,
     buffer: &mut [u8],
@@ -259,7 +258,7 @@ fn receive_message(
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(found) = header.as_ref() {
-            // Of another width in each C library.
+            // Its width differs between C libraries.
             let whole: usize = found.cmsg_len as _;
             let data_length = whole.saturating_sub(libc::CMSG_LEN(0) as usize);
             let data = std::slice::from_raw_parts(libc::CMSG_DATA(header), data_length);
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn root_forced_buffers_pass_the_cap() {
+    fn root_forced_buffers_exceed_the_limit() {
         let (one, _two) = pair();
         let cap: usize =
             std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn zerocopy_on_loopback_completes_and_says_that_it_copied() {
+    fn zerocopy_on_loopback_completes_and_reports_a_copy() {
         let (one, mut two) = pair();
         enable_zerocopy(&one).unwrap();
         let data = vec![7u8; 30_000];
@@ -350,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn discard_takes_bytes_and_sees_the_end() {
+    fn discard_consumes_bytes_and_reports_the_end() {
         let (mut one, two) = pair();
         one.write_all(&[1; 5000]).unwrap();
         drop(one);
@@ -362,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_leave_and_arrive_together() {
+    fn datagrams_are_sent_and_received_together() {
         let one = UdpSocket::bind("127.0.0.1:0").unwrap();
         let two = UdpSocket::bind("127.0.0.1:0").unwrap();
         one.connect(two.local_addr().unwrap()).unwrap();

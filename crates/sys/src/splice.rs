@@ -1,5 +1,5 @@
-//! Moving pages instead of bytes: user memory through a pipe to a socket, and
-//! a socket through a pipe to nowhere (splice(2), vmsplice(2)).
+//! Zero-copy transfer by moving pages: user memory through a pipe to a socket, and a socket to /dev/null
+//! (splice(2), vmsplice(2)).
 
 use std::{
     fs::{File, OpenOptions},
@@ -11,8 +11,7 @@ use rustix::pipe::{IoSliceRaw, PipeFlags, SpliceFlags};
 
 use crate::memory::Buffer;
 
-/// A pipe as large as an unprivileged process may make it by default
-/// (`fs.pipe-max-size`).
+/// A pipe of the default maximum size for unprivileged processes (`fs.pipe-max-size`).
 #[derive(Debug)]
 pub struct Pipe {
     read: OwnedFd,
@@ -24,7 +23,7 @@ pub struct Pipe {
 const PIPE_BYTES: usize = 1 << 20;
 
 impl Pipe {
-    /// Makes a pipe and enlarges it; where that is refused it stays smaller.
+    /// Creates a pipe and enlarges it; where that is rejected it stays smaller.
     pub fn open() -> io::Result<Self> {
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         let capacity = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES)
@@ -32,14 +31,14 @@ impl Pipe {
         Ok(Self { read, write, capacity })
     }
 
-    /// Bytes that fit.
+    /// Capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Sends up to a pipe's fill of `buffer`, whose pages the socket refers to
-    /// until they are acknowledged: a change before shows on the wire. Returns
-    /// when all that was put into the pipe is in the socket.
+    /// Sends up to the pipe's capacity of `buffer`, whose pages the socket references until they are
+    /// acknowledged: an earlier change is visible on the wire. Returns when everything spliced into the pipe
+    /// is in the socket.
     pub fn send(&self, buffer: &Buffer, length: usize, socket: impl AsFd) -> io::Result<usize> {
         let part = &buffer[..length.min(buffer.len()).min(self.capacity)];
         // SAFETY: the pages are pinned by the kernel and belong to a mapping
@@ -57,14 +56,13 @@ impl Pipe {
         Ok(filled)
     }
 
-    /// Takes up to `length` bytes from `socket` and drops them; zero at the
-    /// end of the stream.
-    pub fn drain(&self, socket: impl AsFd, length: usize, nowhere: &Nowhere) -> io::Result<usize> {
+    /// Reads up to `length` bytes from `socket` and drops them; zero at the end of the stream.
+    pub fn drain(&self, socket: impl AsFd, length: usize, sink: &NullSink) -> io::Result<usize> {
         let length = length.min(self.capacity);
         let taken = rustix::pipe::splice(&socket, None, &self.write, None, length, SpliceFlags::MOVE)?;
         let mut left = taken;
         while left > 0 {
-            match rustix::pipe::splice(&self.read, None, &nowhere.0, None, left, SpliceFlags::MOVE)? {
+            match rustix::pipe::splice(&self.read, None, &sink.0, None, left, SpliceFlags::MOVE)? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 moved => left -= moved,
             }
@@ -73,12 +71,12 @@ impl Pipe {
     }
 }
 
-/// `/dev/null`, open for splicing into.
+/// `/dev/null` as a splice target.
 #[derive(Debug)]
-pub struct Nowhere(File);
+pub struct NullSink(File);
 
-impl Nowhere {
-    /// Opens it.
+impl NullSink {
+    /// Opens `/dev/null`.
     pub fn open() -> io::Result<Self> {
         OpenOptions::new().write(true).open("/dev/null").map(Self)
     }
@@ -109,10 +107,10 @@ mod tests {
 
         two.write_all(&[3; 9000]).unwrap();
         drop(two);
-        let nowhere = Nowhere::open().unwrap();
+        let sink = NullSink::open().unwrap();
         let mut total = 0;
         loop {
-            match pipe.drain(&one, 1 << 20, &nowhere).unwrap() {
+            match pipe.drain(&one, 1 << 20, &sink).unwrap() {
                 0 => break,
                 taken => total += taken,
             }

@@ -10,7 +10,7 @@ use clearstream_schema::tcp_info::TcpInfo;
 /// Longer than any kernel's structure (280 bytes in Linux 6.18).
 const ROOM_BYTES: usize = 512;
 
-/// Asks the kernel for a socket's state. For MPTCP it is that of the first
+/// Queries the kernel for a socket's state. For MPTCP it is that of the first
 /// subflow.
 pub fn read(fd: impl AsFd) -> io::Result<TcpInfo> {
     let mut bytes = [0u8; ROOM_BYTES];
@@ -32,7 +32,7 @@ pub fn read(fd: impl AsFd) -> io::Result<TcpInfo> {
     Ok(parse(&bytes[..(length as usize).min(ROOM_BYTES)]))
 }
 
-/// The bytes that the kernel returned; what lies beyond them reads as absent.
+/// The bytes returned by the kernel; fields beyond them are absent.
 struct Returned<'a>(&'a [u8]);
 
 impl Returned<'_> {
@@ -48,7 +48,7 @@ impl Returned<'_> {
     fn long(&self, at: usize) -> Option<u64> {
         self.array(at).map(u64::from_ne_bytes)
     }
-    /// A field that every kernel since 2.6 has.
+    /// A field of every kernel since 2.6.
     fn old(&self, at: usize) -> u32 {
         self.word(at).unwrap_or(0)
     }
@@ -61,9 +61,8 @@ impl Returned<'_> {
     }
 }
 
-/// Reads `struct tcp_info` (include/uapi/linux/tcp.h), of which new kernels
-/// return more than old ones. Times come in microseconds and leave in
-/// nanoseconds, rates come in bytes and leave in bits per second.
+/// Parses `struct tcp_info` (include/uapi/linux/tcp.h), of which new kernels return more than old ones. Times
+/// are converted from microseconds to nanoseconds, rates from bytes to bits per second.
 pub fn parse(bytes: &[u8]) -> TcpInfo {
     let info = Returned(bytes);
     let nanos = |at| u64::from(info.old(at)) * 1000;
@@ -123,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Every word holds its own offset, so that a wrong place is seen.
+    /// Every word holds its own offset, so that a wrong offset is detected.
     fn numbered(length: usize) -> Vec<u8> {
         (0..length / 4).flat_map(|word| u32::try_from(word * 4).unwrap().to_ne_bytes()).collect()
     }
@@ -133,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_appear_with_the_kernel_that_brought_them() {
+    fn fields_appear_with_the_kernel_that_added_them() {
         // Returned lengths: 4.11, 4.18, 4.19, 5.4, 6.2, 6.7, 6.18.
         for length in [192, 200, 224, 232, 240, 248, 280] {
             let info = parse(&numbered(length));
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_libc() {
+    fn offsets_match_libc() {
         let info = parse(&numbered(280));
         assert_eq!(info.rtt_ns / 1000, offset_of!(libc::tcp_info, tcpi_rtt) as u64);
         assert_eq!(info.congestion_window_count as usize, offset_of!(libc::tcp_info, tcpi_snd_cwnd));

@@ -1,6 +1,5 @@
-//! Kernel time stamps of packets (`SO_TIMESTAMPING`) and what travels beside
-//! a packet: its time-to-live, the errors that came back for it, and the
-//! path-MTU switches of a socket.
+//! Kernel timestamps of packets (`SO_TIMESTAMPING`) and ancillary data of packets: time-to-live, errors
+//! received for them, and the path-MTU options of a socket.
 //!
 //! Source: the kernel's `Documentation/networking/timestamping.rst`, ip(7),
 //! ipv6(7). Only *software* stamps are requested: taken when the stack hands
@@ -15,15 +14,15 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Room for every control message asked for here: a stamp (`3 * timespec`),
-/// an extended error with its address, and a time-to-live.
+/// Room for every control message requested here: a timestamp (`3 * timespec`), an extended error with its
+/// address, and a time-to-live.
 const CONTROL_BYTES: usize = 512;
 
 /// Aligned as `cmsghdr` must be.
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// IP version of a socket; the options differ by it.
+/// IP version of a socket; its options depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
@@ -39,36 +38,35 @@ impl Family {
     }
 }
 
-/// How a socket treats packets larger than the path takes.
+/// How a socket treats packets larger than the path MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathMtu {
-    /// May be fragmented on the way (IPv6: by the sender).
+    /// May be fragmented in transit (IPv6: by the sender).
     Fragment,
-    /// Never fragmented, and the MTU learned from ICMP is *not* believed:
-    /// every size up to the interface's MTU is really sent
-    /// (`IP_PMTUDISC_PROBE`).
+    /// Never fragmented, and the MTU learned from ICMP is ignored: every size up to the interface's MTU is
+    /// sent (`IP_PMTUDISC_PROBE`).
     Probe,
 }
 
-/// What was received, and what came beside it.
+/// A received packet and its ancillary data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Received {
     /// Bytes written to the buffer.
     pub length: usize,
     /// Sender, on sockets that are not connected.
     pub from: Option<SocketAddr>,
-    /// When the packet entered the stack, ns since 1970 (`CLOCK_REALTIME`).
+    /// Time at which the packet entered the stack, ns since 1970 (`CLOCK_REALTIME`).
     pub stamp_ns: Option<u64>,
-    /// Time-to-live (hop limit) it arrived with.
+    /// Time-to-live (hop limit) on arrival.
     pub time_to_live: Option<u8>,
 }
 
-/// Where on its way out of the host a packet was stamped (`SCM_TSTAMP_*`).
+/// Stage of transmission at which a packet was timestamped (`SCM_TSTAMP_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Handed to the queueing discipline of an interface.
+    /// Passed to the queueing discipline of an interface.
     Scheduler,
-    /// Handed to its driver.
+    /// Passed to its driver.
     Driver,
 }
 
@@ -78,21 +76,21 @@ const STAGES: [(u32, Stage); 2] = [(0, Stage::Driver), (1, Stage::Scheduler)];
 /// One entry of a socket's error queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueuedError {
-    /// A packet was handed on.
+    /// Transmit timestamp of a packet.
     Sent {
-        /// To whom.
+        /// Destination.
         stage: Stage,
-        /// Datagram number since stamps were switched on, or the number of
-        /// the last stream byte of the send (`SOF_TIMESTAMPING_OPT_ID`).
+        /// Datagram number since timestamps were enabled, or the number of the last stream byte of the send
+        /// (`SOF_TIMESTAMPING_OPT_ID`).
         id: u32,
-        /// When, ns since 1970.
+        /// Time, ns since 1970.
         stamp_ns: u64,
     },
-    /// A router (or this host) says that a packet was too big.
+    /// A router (or this host) reported that a packet was too big.
     TooBig {
-        /// MTU that the next hop takes.
+        /// MTU of the next hop.
         mtu_bytes: u32,
-        /// Said by this host about its own interface, not by a router.
+        /// Reported by this host about its own interface, not by a router.
         local: bool,
     },
     /// Any other error: its number.
@@ -107,19 +105,18 @@ fn set_option<T>(fd: BorrowedFd<'_>, level: i32, name: i32, value: T) -> io::Res
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Switches software stamps on: of received packets, and of sent ones when
-/// `transmit` (they arrive on the error queue, one for each [`Stage`]; before
-/// Linux 3.17 that of the driver alone). Numbering starts at 0, so call
-/// it before anything was sent. The kernel starts to stamp arrivals a moment
-/// later when nobody else wanted stamps, so the first packets may lack them.
+/// Enables software timestamps: of received packets, and of sent ones when `transmit` (they arrive on the
+/// error queue, one for each [`Stage`]; before Linux 3.17 that of the driver alone). Numbering starts at 0,
+/// so call it before anything was sent. The kernel enables timestamps of arrivals with a delay when no other
+/// socket uses them, so the first packets may lack them.
 ///
 /// # Errors
-/// `ENOPROTOOPT`/`EINVAL` where the kernel has no such stamps.
+/// `ENOPROTOOPT`/`EINVAL` where the kernel has no such timestamps.
 pub fn enable(socket: impl AsFd, transmit: bool) -> io::Result<()> {
     let mut flags = libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_RX_SOFTWARE;
     if transmit {
-        // TSONLY: the stamp comes back without the packet, so no privilege is
-        // needed to read it (sysctl net.core.tstamp_allow_data).
+        // TSONLY: the timestamp is returned without the packet, so no privilege is needed to read it (sysctl
+        // net.core.tstamp_allow_data).
         flags |= libc::SOF_TIMESTAMPING_TX_SOFTWARE
             | libc::SOF_TIMESTAMPING_OPT_ID
             | libc::SOF_TIMESTAMPING_OPT_TSONLY;
@@ -131,10 +128,10 @@ pub fn enable(socket: impl AsFd, transmit: bool) -> io::Result<()> {
     set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPING, flags)
 }
 
-/// Lets received packets tell the time-to-live they arrived with.
+/// Enables ancillary data with the time-to-live of received packets.
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// Errors of `setsockopt`.
 pub fn report_time_to_live(socket: impl AsFd, family: Family) -> io::Result<()> {
     let (level, name) = match family {
         Family::V4 => (libc::IPPROTO_IP, libc::IP_RECVTTL),
@@ -143,10 +140,10 @@ pub fn report_time_to_live(socket: impl AsFd, family: Family) -> io::Result<()> 
     set_option(socket.as_fd(), level, name, 1i32)
 }
 
-/// Puts ICMP errors on the error queue (`IP_RECVERR`).
+/// Enables ICMP errors on the error queue (`IP_RECVERR`).
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// Errors of `setsockopt`.
 pub fn report_errors(socket: impl AsFd, family: Family) -> io::Result<()> {
     let (level, name) = match family {
         Family::V4 => (libc::IPPROTO_IP, libc::IP_RECVERR),
@@ -155,10 +152,10 @@ pub fn report_errors(socket: impl AsFd, family: Family) -> io::Result<()> {
     set_option(socket.as_fd(), level, name, 1i32)
 }
 
-/// Chooses what happens to packets that are too big.
+/// Sets the treatment of packets that are too big.
 ///
 /// # Errors
-/// What `setsockopt` says.
+/// Errors of `setsockopt`.
 pub fn set_path_mtu(socket: impl AsFd, family: Family, how: PathMtu) -> io::Result<()> {
     let (level, name) = match family {
         Family::V4 => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
@@ -172,7 +169,7 @@ pub fn set_path_mtu(socket: impl AsFd, family: Family, how: PathMtu) -> io::Resu
     set_option(socket.as_fd(), level, name, value)
 }
 
-/// MTU of the route of a connected socket, as the kernel believes it now.
+/// MTU of the route of a connected socket, as currently cached by the kernel.
 ///
 /// # Errors
 /// `ENOTCONN` on a socket that is not connected.
@@ -193,7 +190,7 @@ pub fn route_mtu(socket: impl AsFd, family: Family) -> io::Result<u32> {
     u32::try_from(value).map_err(io::Error::other)
 }
 
-/// The clock that the kernel's stamps are read from, ns since 1970.
+/// The clock of the kernel's timestamps, ns since 1970.
 pub fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -202,7 +199,7 @@ pub fn now_ns() -> u64 {
 /// Receives without blocking.
 ///
 /// # Errors
-/// `WouldBlock` when nothing is there; what `recvmsg` says.
+/// `WouldBlock` when there is nothing; errors of `recvmsg`.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     let mut received = Received { length: 0, from: None, stamp_ns: None, time_to_live: None };
     received.length =
@@ -219,10 +216,10 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     Ok(received)
 }
 
-/// Takes one entry from the error queue; `None` when it is empty.
+/// Reads one entry of the error queue; `None` when it is empty.
 ///
 /// # Errors
-/// What `recvmsg` says.
+/// Errors of `recvmsg`.
 pub fn take_error(socket: impl AsFd) -> io::Result<Option<QueuedError>> {
     let mut stamp = None;
     let mut error = None;
@@ -260,7 +257,7 @@ pub fn take_error(socket: impl AsFd) -> io::Result<Option<QueuedError>> {
     }))
 }
 
-/// One `recvmsg`; every control message goes to `each` as (level, type, data).
+/// One `recvmsg`; every control message is passed to `each` as (level, type, data).
 fn receive_message(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -295,7 +292,7 @@ fn receive_message(
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(found) = header.as_ref() {
-            // Of another width in each C library.
+            // Its width differs between C libraries.
             let whole: usize = found.cmsg_len as _;
             let data_length = whole.saturating_sub(libc::CMSG_LEN(0) as usize);
             let data = std::slice::from_raw_parts(libc::CMSG_DATA(header), data_length);
@@ -329,8 +326,8 @@ fn extended_error(data: &[u8]) -> Option<libc::sock_extended_err> {
 fn socket_address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match i32::from(storage.ss_family) {
         libc::AF_INET => {
-            // SAFETY: the kernel wrote a `sockaddr_in`, as the family says,
-            // and the storage is large and aligned enough for it.
+            // SAFETY: the kernel wrote a `sockaddr_in`, according to the family, and the storage is large and
+            // aligned enough for it.
             let address = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in>() };
             let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
             Some(SocketAddr::from((ip, u16::from_be(address.sin_port))))
@@ -349,15 +346,14 @@ fn socket_address(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// While it lives, the kernel stamps every packet that it receives with the
-/// time (`SO_TIMESTAMP` on any socket, socket(7)).
+/// While it exists, the kernel timestamps every received packet (`SO_TIMESTAMP` on any socket, socket(7)).
 #[derive(Debug)]
 pub struct ArrivalStamps {
     _socket: std::net::UdpSocket,
 }
 
 impl ArrivalStamps {
-    /// Turns stamps on.
+    /// Enables timestamps.
     pub fn on() -> io::Result<Self> {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
         let on: libc::c_int = 1;
@@ -396,11 +392,11 @@ mod tests {
             }
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        panic!("nothing came within five seconds");
+        panic!("nothing arrived within five seconds");
     }
 
     #[test]
-    fn a_packet_is_stamped_when_sent_and_when_received_in_that_order() {
+    fn a_packet_is_timestamped_when_sent_then_when_received() {
         let (one, two) = pair("127.0.0.1:0");
         enable(&one, true).unwrap();
         enable(&two, false).unwrap();
@@ -408,8 +404,7 @@ mod tests {
         one.set_ttl(77).unwrap();
         let before = now_ns();
         let mut stamped = 0;
-        // The kernel switches stamping of arrivals on a moment after it was
-        // asked to, so the first packets may lack it.
+        // The kernel enables timestamps of arrivals with a delay, so the first packets may lack them.
         for expected in 0..200u32 {
             one.send(b"stamp me").unwrap();
             let mut buffer = [0u8; 64];
@@ -441,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn six_tells_the_same() {
+    fn ipv6_reports_the_same() {
         let (one, two) = pair("[::1]:0");
         enable(&one, true).unwrap();
         enable(&two, false).unwrap();
@@ -456,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_comes_back_as_an_error_of_the_queue() {
+    fn an_icmp_error_arrives_on_the_error_queue() {
         let (one, two) = pair("127.0.0.1:0");
         report_errors(&one, Family::V4).unwrap();
         drop(two);
@@ -465,18 +460,18 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_socket_tells_the_interface_mtu_both_ways() {
+    fn a_loopback_socket_reports_the_interface_mtu_both_ways() {
         let (one, _two) = pair("127.0.0.1:0");
         set_path_mtu(&one, Family::V4, PathMtu::Probe).unwrap();
         report_errors(&one, Family::V4).unwrap();
         let shown = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
         let interface: u32 = shown.trim().parse().unwrap();
         let mtu = route_mtu(&one, Family::V4).unwrap();
-        assert_eq!(mtu, interface.min(65535), "as the interface says; IPv4 packets end at 65535");
+        assert_eq!(mtu, interface.min(65535), "as reported by the interface; IPv4 packets are at most 65535");
         if interface < 65535 {
             one.send(&vec![0; interface as usize]).unwrap_err();
-            let told = QueuedError::TooBig { mtu_bytes: interface, local: true };
-            assert_eq!(wait(|| take_error(&one).unwrap()), told);
+            let expected_error = QueuedError::TooBig { mtu_bytes: interface, local: true };
+            assert_eq!(wait(|| take_error(&one).unwrap()), expected_error);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! TUN devices that hand over packets as large as segmentation offload makes
-//! them (Documentation/networking/tuntap.rst, linux/if_tun.h).
+//! TUN devices that pass packets aggregated by segmentation offload (Documentation/networking/tuntap.rst,
+//! linux/if_tun.h).
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-// linux/if_tun.h; libc lacks the USO bits, and the rest is kept beside them.
+// linux/if_tun.h; libc lacks the USO bits; the others are listed for completeness.
 const TUN_F_CSUM: libc::c_uint = 0x01;
 const TUN_F_TSO4: libc::c_uint = 0x02;
 const TUN_F_TSO6: libc::c_uint = 0x04;
@@ -20,12 +20,11 @@ const TUN_F_USO6: libc::c_uint = 0x40;
 
 /// Bytes of `struct virtio_net_hdr` in front of each packet.
 pub const PACKET_HEADER_BYTES: usize = 10;
-/// Largest packet with its header: an IP packet ends at 65535 bytes, an IPv6
-/// one has its header of 40 on top of that length.
+/// Largest packet with its header: an IP packet is at most 65535 bytes, an IPv6 one has its header of 40 in
+/// addition.
 pub const PACKET_MAX_BYTES: usize = PACKET_HEADER_BYTES + 65_535 + 40;
 
-/// A TUN device in the network namespace it was opened in. It is gone when
-/// the value is dropped.
+/// A TUN device in the network namespace it was opened in. It is removed when the value is dropped.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -33,9 +32,8 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the device `name` (at most 15 bytes) in the calling thread's
-    /// network namespace. Reads do not block. Needs `CAP_NET_ADMIN` and
-    /// /dev/net/tun.
+    /// Creates the device `name` (at most 15 bytes) in the calling thread's network namespace. Reads do not
+    /// block. Needs `CAP_NET_ADMIN` and /dev/net/tun.
     pub fn open(name: &str) -> io::Result<Self> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "an interface name has 1 to 15 bytes"));
@@ -55,7 +53,7 @@ impl Tun {
         }
         let mut tun = Self { file, udp_segmentation: false };
         let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
-        // UDP segmentation came with Linux 6.2; older kernels refuse the bits.
+        // UDP segmentation was added in Linux 6.2; older kernels reject the bits.
         match tun.set_offload(tcp | TUN_F_USO4 | TUN_F_USO6) {
             Ok(()) => tun.udp_segmentation = true,
             Err(_) => tun.set_offload(tcp)?,
@@ -71,18 +69,17 @@ impl Tun {
         }
     }
 
-    /// Whether joined UDP datagrams pass as one, too.
+    /// Whether aggregated UDP datagrams are passed as one, too.
     pub fn udp_segmentation(&self) -> bool {
         self.udp_segmentation
     }
 
-    /// Takes the next packet that the host sent, header first; `WouldBlock`
-    /// when there is none.
+    /// Receives the next packet sent by the host, header first; `WouldBlock` when there is none.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         (&self.file).read(buffer)
     }
 
-    /// Hands a packet, header first, to the host.
+    /// Sends a packet, header first, to the host.
     pub fn send(&self, packet: &[u8]) -> io::Result<()> {
         (&self.file).write(packet).map(|_| ())
     }
@@ -100,7 +97,7 @@ mod tests {
     use crate::namespace::{Holder, NamespaceSet};
 
     #[test]
-    fn root_device_appears_and_goes_with_its_value() {
+    fn root_device_exists_as_long_as_its_value() {
         let holder = Holder::start().expect("namespaces");
         let set = NamespaceSet::of_process(holder.pid()).expect("proc");
         let interfaces = || {
@@ -116,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn name_that_is_too_long_is_refused() {
+    fn name_that_is_too_long_is_rejected() {
         let error = Tun::open("a-name-of-sixteen").expect_err("too long");
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }

@@ -19,9 +19,9 @@ use io_uring::{IoUring, opcode, types};
 
 use crate::memory::Buffer;
 
-/// Which way the bytes go.
+/// Direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// To the socket.
     Send,
     /// From the socket.
@@ -30,8 +30,8 @@ pub enum Way {
 
 /// A ring for the calling thread.
 fn ring(entries: u32) -> io::Result<IoUring> {
-    // Completions are handled when this thread asks for them, not by
-    // interrupting it (Linux 6.1; io_uring_setup(2)).
+    // Completions are handled when this thread requests them, without interrupting it (Linux 6.1;
+    // io_uring_setup(2)).
     IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
@@ -44,24 +44,32 @@ pub struct UringStream {
     ring: IoUring,
     socket: OwnedFd,
     buffers: ManuallyDrop<Vec<Buffer>>,
-    way: Way,
+    direction: Direction,
     in_flight: usize,
-    /// Bytes asked for by each buffer's transfer.
-    asked: Vec<usize>,
-    /// Bytes that no transfer has been asked for yet.
+    /// Bytes requested by each buffer's transfer.
+    requested: Vec<usize>,
+    /// Bytes not requested by any transfer yet.
     left: u64,
 }
 
 impl UringStream {
-    /// Makes a ring for `socket`, which is held as long as the ring.
-    pub fn new(socket: OwnedFd, way: Way, buffers: Vec<Buffer>) -> io::Result<Self> {
+    /// Creates a ring for `socket`, which is held as long as the ring.
+    pub fn new(socket: OwnedFd, direction: Direction, buffers: Vec<Buffer>) -> io::Result<Self> {
         let entries = u32::try_from(buffers.len()).unwrap_or(u32::MAX).next_power_of_two();
         let ring = ring(entries)?;
-        let asked = vec![0; buffers.len()];
-        Ok(Self { ring, socket, buffers: ManuallyDrop::new(buffers), way, in_flight: 0, asked, left: 0 })
+        let requested = vec![0; buffers.len()];
+        Ok(Self {
+            ring,
+            socket,
+            buffers: ManuallyDrop::new(buffers),
+            direction,
+            in_flight: 0,
+            requested,
+            left: 0,
+        })
     }
 
-    /// Puts every buffer to work, until `limit` bytes have been moved.
+    /// Starts a transfer with every buffer, until `limit` bytes have been moved.
     pub fn start(&mut self, limit: u64) -> io::Result<()> {
         self.left = limit;
         for index in 0..self.buffers.len() {
@@ -73,14 +81,17 @@ impl UringStream {
     fn queue(&mut self, index: usize) -> io::Result<()> {
         let fd = types::Fd(self.socket.as_raw_fd());
         let buffer = &mut self.buffers[index];
-        let asked = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len()).min(u32::MAX as usize);
-        if asked == 0 {
+        let requested =
+            usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len()).min(u32::MAX as usize);
+        if requested == 0 {
             return Ok(());
         }
-        let length = asked as u32;
-        let entry = match self.way {
-            Way::Send => opcode::Send::new(fd, buffer.as_ptr(), length).flags(libc::MSG_NOSIGNAL).build(),
-            Way::Receive => opcode::Recv::new(fd, buffer.as_mut_ptr(), length).build(),
+        let length = requested as u32;
+        let entry = match self.direction {
+            Direction::Send => {
+                opcode::Send::new(fd, buffer.as_ptr(), length).flags(libc::MSG_NOSIGNAL).build()
+            }
+            Direction::Receive => opcode::Recv::new(fd, buffer.as_mut_ptr(), length).build(),
         };
         // SAFETY: descriptor and buffer are owned by `self`; they are freed
         // only after every transfer in flight has completed (see `drop`), and
@@ -88,14 +99,14 @@ impl UringStream {
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(index as u64)) };
         pushed.map_err(|_| io::Error::other("the submission queue is full"))?;
         self.in_flight += 1;
-        self.asked[index] = asked;
-        self.left -= asked as u64;
+        self.requested[index] = requested;
+        self.left -= requested as u64;
         Ok(())
     }
 
-    /// Waits for at least one transfer and hands the bytes of each that is
-    /// done to `each`, which says whether to go on with its buffer. Zero bytes
-    /// mean the end of the stream. Returns the transfers still in flight.
+    /// Waits for at least one transfer and passes the bytes of each completed one to `each`, which returns
+    /// whether to continue with its buffer. Zero bytes mean the end of the stream. Returns the transfers
+    /// still in flight.
     pub fn wait(&mut self, mut each: impl FnMut(io::Result<usize>) -> bool) -> io::Result<usize> {
         if self.in_flight == 0 {
             return Ok(0);
@@ -105,7 +116,7 @@ impl UringStream {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(self.in_flight),
             Err(error) => return Err(error),
         }
-        // Taken one by one: `queue` needs the ring, too.
+        // Collected first: `queue` needs the ring, too.
         loop {
             let Some(done) = self.ring.completion().next() else { return Ok(self.in_flight) };
             self.in_flight -= 1;
@@ -113,7 +124,7 @@ impl UringStream {
                 .map_err(|_| io::Error::from_raw_os_error(done.result().saturating_neg()));
             let index = done.user_data() as usize;
             let moved = result.as_ref().map_or(0, |bytes| *bytes);
-            self.left += self.asked[index].saturating_sub(moved) as u64;
+            self.left += self.requested[index].saturating_sub(moved) as u64;
             if each(result) {
                 self.queue(index)?;
             }
@@ -128,14 +139,17 @@ impl Drop for UringStream {
             // buffers, and `self` is not used after.
             unsafe { ManuallyDrop::drop(&mut self.buffers) };
         }
-        // Else the kernel may still write: the buffers stay mapped for ever,
-        // which costs memory but is safe. Closing the ring cancels the rest.
+        // Otherwise the kernel may still write: the buffers stay mapped forever, which costs memory but is
+        // safe. Closing the ring cancels the rest.
     }
 }
 
 impl std::fmt::Debug for UringStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UringStream").field("way", &self.way).field("in_flight", &self.in_flight).finish()
+        f.debug_struct("UringStream")
+            .field("direction", &self.direction)
+            .field("in_flight", &self.in_flight)
+            .finish()
     }
 }
 
@@ -155,9 +169,10 @@ mod tests {
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let two = listener.accept().unwrap().0;
         let buffers = || vec![Buffer::new(64 << 10, None).unwrap(), Buffer::new(64 << 10, None).unwrap()];
-        let mut sender = UringStream::new(one.try_clone().unwrap().into(), Way::Send, buffers()).unwrap();
+        let mut sender =
+            UringStream::new(one.try_clone().unwrap().into(), Direction::Send, buffers()).unwrap();
         let receiving = std::thread::spawn(move || {
-            let mut receiver = UringStream::new(two.into(), Way::Receive, buffers()).unwrap();
+            let mut receiver = UringStream::new(two.into(), Direction::Receive, buffers()).unwrap();
             receiver.start(u64::MAX).unwrap();
             let mut total = 0;
             let more = |result: io::Result<usize>, total: &mut usize| {
@@ -181,6 +196,6 @@ mod tests {
         one.shutdown(Shutdown::Write).unwrap();
         assert_eq!(receiving.join().unwrap(), sent);
         assert_eq!(sent, 4 << 20);
-        assert_eq!((&one).read(&mut [0]).unwrap(), 0, "the other end has read all and gone");
+        assert_eq!((&one).read(&mut [0]).unwrap(), 0, "the peer has read everything and closed");
     }
 }

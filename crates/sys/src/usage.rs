@@ -1,5 +1,5 @@
-//! What a child process cost: `wait4(2)` gives the resources that it and the
-//! children it waited for have used.
+//! Resource usage of a child process: `wait4(2)` returns the resources used by it and by the children it
+//! waited for.
 
 use std::{
     io, mem,
@@ -11,16 +11,16 @@ use std::{
 /// The end of a child.
 #[derive(Debug, Clone, Copy)]
 pub struct Reaped {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// CPU time in its own code, and in that of the children it waited for.
+    /// CPU time in user mode, of it and of the children it waited for.
     pub user: Duration,
-    /// CPU time in the kernel for them, soft interrupts served meanwhile included.
+    /// CPU time in kernel mode, soft interrupts served meanwhile included.
     pub system: Duration,
 }
 
-/// Reaps a child that has ended; `None` while it runs. After `Some` the child
-/// is gone: its number may be another process's, so drop the handle.
+/// Reaps a child that has ended; `None` while it runs. After `Some` its process id may be reused, so drop the
+/// handle.
 ///
 /// # Errors
 /// `ECHILD` when it was reaped before.
@@ -56,8 +56,8 @@ mod tests {
 
     #[expect(clippy::zombie_processes, reason = "`reap` waits for it, which is what is tested")]
     #[test]
-    fn a_child_that_counts_has_used_time_and_its_code_comes_through() {
-        // The inner shell's work is its parent's, which waits for it.
+    fn a_busy_child_has_used_time_and_its_exit_code_is_returned() {
+        // The inner shell's CPU time is counted for its parent, which waits for it.
         let script = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; exit 7";
         let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
         let reaped = (0..6000)

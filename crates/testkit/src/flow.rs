@@ -1,9 +1,9 @@
-//! Results of flows that were never measured.
+//! Synthetic flow results.
 
 use clearstream_schema::flow::{FlowConfig, FlowSettings, FlowSummary};
 
-/// A complete flow at a steady rate, with nothing measured beyond that: the
-/// optional results are absent, and neither end reports its settings.
+/// A complete flow at a steady rate without further measurements: the optional results are absent, and
+/// neither end reports its settings.
 pub fn summary(requested: &FlowConfig, goodput_bps: f64, measured_ns: u64) -> FlowSummary {
     FlowSummary {
         requested: requested.clone(),

@@ -1,14 +1,13 @@
-//! Lab files of tests.
+//! Lab files for tests.
 
-/// A lab file with the hosts `here` (10.0.0.1, fd00::1) and `there` (10.0.0.2,
-/// fd00::2), each with `eth0` on one link. `link` is further lines of the link,
-/// such as `mtu = 1500`.
+/// A lab file with the hosts `here` (10.0.0.1, fd00::1) and `there` (10.0.0.2, fd00::2), each with `eth0` on
+/// one link. `link` is additional TOML of the link, such as `mtu = 1500`.
 pub fn two_hosts(name: &str, link: &str) -> String {
     format!(
         r#"schema = "clearstream.lab"
 version = 1
 name = "{name}"
-title = "a lab of a test"
+title = "a test lab"
 [[host]]
 name = "here"
 [[host]]

@@ -1,5 +1,5 @@
-//! A host in network, mount and host-name namespaces of its own, and the
-//! programs whose output a test compares with ours. Needs root.
+//! A host in separate network, mount and UTS namespaces, and the programs whose output a test compares with.
+//! Needs root.
 
 use std::process::{Command, Output};
 
@@ -19,7 +19,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Fresh namespaces; the only interface is a loopback that is down.
+    /// Creates new namespaces; the only interface is a loopback that is down.
     pub fn new() -> Self {
         let holder = Holder::start().unwrap();
         let set = NamespaceSet::of_process(holder.pid()).unwrap();
@@ -31,7 +31,7 @@ impl Host {
         self.holder.pid()
     }
 
-    /// The namespaces themselves.
+    /// The namespaces.
     pub fn namespaces(&self) -> &NamespaceSet {
         &self.set
     }
@@ -41,17 +41,17 @@ impl Host {
         self.set.run(work).unwrap()
     }
 
-    /// Makes a command start inside.
+    /// Makes a command start inside the namespaces.
     pub fn enter(&self, command: &mut Command) {
         NamespaceSet::of_process(self.pid()).unwrap().enter_with(command).unwrap();
     }
 
-    /// Runs a program inside, whatever it returns; words are split at white
-    /// space. Its messages are in English.
+    /// Runs a program inside, ignoring its exit status; arguments are split at white space. Its messages are
+    /// in English.
     pub fn output(&self, line: &str) -> Output {
-        let mut words = line.split_whitespace();
-        let mut command = Command::new(words.next().unwrap());
-        command.args(words).env("LC_ALL", "C");
+        let mut arguments = line.split_whitespace();
+        let mut command = Command::new(arguments.next().unwrap());
+        command.args(arguments).env("LC_ALL", "C");
         self.enter(&mut command);
         command.output().unwrap_or_else(|error| panic!("{line}: {error}: apt-get install iproute2 ethtool"))
     }

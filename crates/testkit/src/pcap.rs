@@ -1,26 +1,26 @@
-//! Classic capture files with Ethernet, IPv4 and TCP: enough to put the streams
-//! of a capture together, and to write conversations that tshark reads.
+//! Classic capture files with Ethernet, IPv4 and TCP: enough to reassemble the streams of a capture, and to
+//! write sessions that tshark parses.
 
 use std::{collections::HashMap, path::Path};
 
 /// An end of a TCP connection.
 pub type End = ([u8; 4], u16);
 
-/// A connection out of a capture.
+/// A connection of a capture.
 pub struct Stream {
-    /// Who connected.
+    /// The connecting end.
     pub client: End,
-    /// What the client sent and what the server sent, complete and in order.
+    /// Data sent by client and server, complete and in order.
     pub sent: [Vec<u8>; 2],
-    /// The same as it became complete: who (0: the client), up to which byte.
+    /// Order of completion: side (0: the client) and end offset.
     pub turns: Vec<(usize, usize)>,
     /// Sequence numbers of the next bytes.
     next: [Option<u32>; 2],
-    /// Segments that came early.
+    /// Segments received out of order.
     early: [Vec<(u32, Vec<u8>)>; 2],
 }
 
-/// The connections of a capture in the order in which they began.
+/// The connections of a capture in order of their start.
 pub fn streams(path: &Path) -> Vec<Stream> {
     let file = std::fs::read(path).unwrap();
     let mut streams: Vec<Stream> = vec![];
@@ -58,7 +58,7 @@ impl Stream {
         }
     }
 
-    /// Appends an early segment that fits; sent again, it may overlap.
+    /// Appends an out-of-order segment that fits; a retransmission may overlap.
     fn extend(&mut self, side: usize) -> bool {
         let Some(next) = self.next[side] else { return false };
         let fits = |(sequence, bytes): &(u32, Vec<u8>)| {
@@ -78,13 +78,13 @@ impl Stream {
 }
 
 fn packets(file: &[u8]) -> Vec<&[u8]> {
-    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
-    assert_eq!((word(0), word(20)), (0xa1b2_c3d4, 1), "a little-endian capture of Ethernet");
+    let field = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    assert_eq!((field(0), field(20)), (0xa1b2_c3d4, 1), "a little-endian capture of Ethernet");
     let mut packets = vec![];
     let mut at = 24;
     while at < file.len() {
-        let (captured, length) = (word(at + 8) as usize, word(at + 12) as usize);
-        assert_eq!(captured, length, "a packet was cut short");
+        let (captured, length) = (field(at + 8) as usize, field(at + 12) as usize);
+        assert_eq!(captured, length, "a truncated packet");
         packets.push(&file[at + 16..at + 16 + captured]);
         at += 16 + captured;
     }
@@ -125,16 +125,16 @@ impl<'a> Segment<'a> {
 pub fn write(path: &Path, messages: &[(usize, Vec<u8>)]) {
     const LARGEST: usize = 60_000;
     let mut file = vec![];
-    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1] {
-        file.extend_from_slice(&word.to_le_bytes());
+    for field in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        file.extend_from_slice(&field.to_le_bytes());
     }
     let mut position = [1000_u32, 2000];
     let mut clock = 0;
     let mut packet = |side: usize, flags: u8, position: &mut [u32; 2], payload: &[u8]| {
         let bytes = ethernet(side, flags, *position, payload);
         clock += 1000;
-        for word in [clock / 1_000_000, clock % 1_000_000, bytes.len() as u32, bytes.len() as u32] {
-            file.extend_from_slice(&word.to_le_bytes());
+        for field in [clock / 1_000_000, clock % 1_000_000, bytes.len() as u32, bytes.len() as u32] {
+            file.extend_from_slice(&field.to_le_bytes());
         }
         file.extend_from_slice(&bytes);
         position[side] = position[side].wrapping_add(payload.len() as u32 + u32::from(flags & 2 != 0));

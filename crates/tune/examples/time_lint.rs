@@ -4,8 +4,9 @@
 
 use std::{fmt::Write as _, time::Instant};
 
+use clearstream_lint::MuteList;
 use clearstream_schema::{BitRate, TimeSpan, tune::PathGoal};
-use clearstream_tune::{Assumed, HostState, MuteList, knowledge::Knowledge, lint};
+use clearstream_tune::{Assumed, HostState, knowledge::Knowledge, lint};
 
 /// Lines of the set.
 const LINE_COUNT: usize = 2000;

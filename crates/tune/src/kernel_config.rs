@@ -102,7 +102,7 @@ pub fn known(name: &str) -> Option<&'static KernelOption> {
     KNOWN.iter().find(|option| option.name == name)
 }
 
-/// Whether an option with this value is in force: a module counts where it can be one.
+/// Whether an option with this value is in effect: a module counts where it can be one.
 pub fn is_set(name: &str, value: &OptionValue) -> bool {
     match value {
         OptionValue::BuiltIn => true,

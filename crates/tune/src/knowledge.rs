@@ -119,7 +119,7 @@ pub struct Bracket {
 pub struct Default {
     /// From this kernel on.
     pub from: KernelVersion,
-    /// The text that is read back, or in words how the kernel computes it.
+    /// The text that is read back, or how the kernel computes it.
     pub value: String,
 }
 
@@ -152,7 +152,7 @@ pub struct Sane {
     pub cause: String,
     /// How much it matters.
     pub severity: Severity,
-    /// Why.
+    /// Cause.
     pub why: String,
     /// What to do instead.
     pub advice: String,

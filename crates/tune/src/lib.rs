@@ -11,19 +11,15 @@
 pub mod kernel_config;
 pub mod knowledge;
 mod lint;
-mod mute;
 pub mod path;
 mod recommend;
 mod rules;
-mod sarif;
 mod state;
 pub mod syntax;
 mod version;
 
 pub use lint::{lint, of_given_lines};
-pub use mute::{MuteList, ParseMuteError};
 pub use recommend::{Profile, recommend};
-pub use sarif::sarif;
 pub use state::{
     Assignment, Assumed, Given, GivenOption, GivenQueue, HostState, Interface, Reader, Tuned, Value,
 };

@@ -125,7 +125,7 @@ fn options(draft: &mut Draft<'_>, state: &HostState) {
     }
 }
 
-/// Chooses among what is offered; returns what will be in force.
+/// Chooses among what is offered; returns what will be in effect.
 fn congestion_control(
     draft: &mut Draft<'_>,
     state: &HostState,
@@ -280,7 +280,7 @@ fn pacing(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal) {
         match nic.qdisc.as_deref() {
             Some("fq") | None => {}
             Some("mq") => draft.advise(format!(
-                "{} has mq with a leaf for each queue: its leaves take default_qdisc when the qdisc is made anew (tc qdisc replace dev {} root mq)",
+                "{} has mq with a leaf for each queue: its leaves take default_qdisc when the qdisc is made again (tc qdisc replace dev {} root mq)",
                 nic.name, nic.name
             )),
             Some(other) => draft.qdisc(&nic.name, other, "fq", why.to_owned()),

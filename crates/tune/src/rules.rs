@@ -12,6 +12,7 @@ mod single;
 mod tcp;
 
 pub(crate) use self::buffers::proposed;
+use clearstream_lint::{With, finding};
 use clearstream_schema::tune::{Finding, FindingClass, PathGoal, Severity};
 
 use crate::{knowledge::Knowledge, path, state::HostState};
@@ -100,17 +101,10 @@ impl Facts<'_> {
     ) -> Finding {
         let value = self.state.values.get(key);
         Finding {
-            id: id(key, class, cause),
-            key: key.to_owned(),
-            class,
-            severity,
             value: value.map(|value| value.text.clone()),
-            message,
-            advice: None,
             place: value.and_then(|value| value.place.clone()),
-            interface: None,
-            host: None,
             source: self.known.key(key).map_or_else(String::new, |known| known.source.clone()),
+            ..finding(key, class, cause, severity, message)
         }
     }
 
@@ -144,31 +138,5 @@ impl Facts<'_> {
     /// How many BDP the congestion control wants.
     fn gain(&self) -> f64 {
         path::gain(self.state.text("net.ipv4.tcp_congestion_control"))
-    }
-}
-
-/// `KEY:CLASS:CAUSE`.
-pub(crate) fn id(key: &str, class: FindingClass, cause: &str) -> String {
-    // serde's own name of the class, so that id and document agree.
-    let class = serde_json::to_value(class).ok();
-    let class = class.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
-    format!("{key}:{class}:{cause}")
-}
-
-/// A finding with what to do and where that comes from.
-trait With {
-    fn advise(self, advice: impl Into<String>) -> Self;
-    fn sourced(self, source: &str) -> Self;
-}
-
-impl With for Finding {
-    fn advise(mut self, advice: impl Into<String>) -> Self {
-        self.advice = Some(advice.into());
-        self
-    }
-
-    fn sourced(mut self, source: &str) -> Self {
-        self.source = source.to_owned();
-        self
     }
 }

@@ -27,8 +27,8 @@ pub struct Value {
     pub text: String,
     /// Where it was set, when that is known.
     pub place: Option<Place>,
-    /// It was read from a kernel; else a file asks for it.
-    pub in_force: bool,
+    /// It was read from a kernel; else a file requests it.
+    pub effective: bool,
 }
 
 /// A line of a file that was given to be looked at.
@@ -62,7 +62,7 @@ pub struct GivenOption {
     pub value: OptionValue,
 }
 
-/// What tuned is told to do on the host.
+/// What tuned is requested to do on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tuned {
     /// Profiles that are active.
@@ -105,7 +105,7 @@ pub struct HostState {
     pub irqbalance_is_running: Option<bool>,
     /// tuned.
     pub tuned: Option<Tuned>,
-    /// What the host's own files ask for, by key, in the order in which they win.
+    /// What the host's own files request, by key, in the order in which they win.
     pub configured: BTreeMap<String, Vec<Assignment>>,
     /// Lines of the files that were given.
     pub given: Vec<Given>,
@@ -163,7 +163,7 @@ impl HostState {
                 let value = Value {
                     text: statement.value.clone(),
                     place: Some(place(statement.line)),
-                    in_force: false,
+                    effective: false,
                 };
                 self.values.insert(key, value);
             }

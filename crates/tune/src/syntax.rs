@@ -252,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the text: no panic, each line is told of at most once, and
+        /// Whatever the text: no panic, each line is reported at most once, and
         /// names are such that they can stand in a message.
         #[test]
         fn never_panics(text in "(\\[main\\]\n|#!sh\n)?([-a-z0-9._/ =\"'#;,>$\\[\\]\\\\]{0,40}\n|\\PC{0,30}\n|sysctl -w [a-z=\" ]{0,20}\n){0,12}") {

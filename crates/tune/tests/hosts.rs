@@ -5,11 +5,12 @@
 use std::collections::BTreeMap;
 
 use clearstream_host::{HostRoot, memory::MemoryTree};
+use clearstream_lint::MuteList;
 use clearstream_schema::{
     host::{HostReport, Interrupt, Nic, NumaNode, PciDevice, PcieLink},
     tune::{Finding, Severity},
 };
-use clearstream_tune::{HostState, Interface, MuteList, lint};
+use clearstream_tune::{HostState, Interface, lint};
 
 fn host(files: &[(&str, &str)]) -> HostState {
     let mut tree = MemoryTree::default();

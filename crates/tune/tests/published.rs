@@ -6,8 +6,9 @@
 use std::{collections::BTreeSet, path::PathBuf};
 
 use clearstream_host::HostRoot;
+use clearstream_lint::{MuteList, sarif};
 use clearstream_schema::tune::{Finding, LintReport, PathGoal, Severity};
-use clearstream_tune::{Assumed, HostState, MuteList, Profile, lint, recommend, sarif};
+use clearstream_tune::{Assumed, HostState, Profile, lint, recommend};
 
 const GIB: u64 = 1 << 30;
 
@@ -354,7 +355,7 @@ fn a_muted_finding_is_counted_and_gone() {
 /// from the specification.
 #[test]
 fn sarif_has_what_the_specification_requires() {
-    let schema = serde_json::from_str(include_str!("sarif-2.1.0-required.json")).unwrap();
+    let schema = serde_json::from_str(include_str!("../../lint/tests/sarif-2.1.0-required.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     for state in [file("native-client", "list.txt", None, None), at_rest()] {
         let log = sarif(&look(&state, None), "clearstream tune lint");

@@ -1,44 +1,52 @@
-//! A whole workload: how long a TCP handshake takes between two hosts of a lab.
+//! A complete workload: the time of a TCP handshake between two hosts.
 //!
-//! Everything that a workload needs is in this file: options, what it measures,
-//! and one line that registers it. A study then runs it over any factor, the
-//! record keeps it, the report draws it and `study compare` compares it.
+//! Everything that a workload needs is in this file: options, metrics, the calls that its agents
+//! serve, and one line each that registers them. A study then runs it over any factor, the record
+//! stores it, the report plots it and `study compare` compares it. `handshake agent` is the agent,
+//! which the program starts on both hosts.
 //!
 //! ```text
 //! clearstream lab up two-hosts
 //! cargo run -p clearstream-workload --example handshake -- two-hosts
 //! clearstream lab down two-hosts
 //! ```
-#![allow(clippy::print_stdout, reason = "an example prints what it found")]
+#![allow(clippy::print_stdout, reason = "an example prints its result")]
 
 use std::{
     error::Error,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
+use clearstream_control::{Call, Done, Registration, Service, Services, agent::serve_stdio};
+use clearstream_host::calls::HostAgent;
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
-    outcome::{Axis, Metric, Outcome, Series, Unit},
+    outcome::{Axis, MetricKind, Outcome, Series, Unit},
+    scope::Right,
 };
-use clearstream_study::{HostTestbed, PlanOptions, RunRequest, Runner};
+use clearstream_study::{HostTestbed, RunRequest, Runner, ScheduleOptions};
 use clearstream_workload::{Context, Event, HostSet, Registry, Sample, TrialError, Workload};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The workload. It needs no state.
+/// Metrics: the median of the connections, which is the headline, and their 99th percentile.
+const HANDSHAKE: MetricKind = MetricKind::lower("handshake", Unit::Nanoseconds);
+const HANDSHAKE_P99: MetricKind = MetricKind::lower("handshake-p99", Unit::Nanoseconds);
+
+/// The workload. It is stateless.
 struct Handshake;
 
 /// Its options: keys of the study file, with their defaults.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 struct HandshakeConfig {
-    /// Connections, one after the other.
+    /// Number of sequential connections.
     count: u32,
-    /// Time between two of them.
+    /// Interval between connections.
     interval: TimeSpan,
 }
 
@@ -59,10 +67,6 @@ impl Workload for Handshake {
         "Time of a TCP handshake"
     }
 
-    fn needs_lab(&self) -> Option<&'static str> {
-        Some("the example connects inside a lab only: use --lab two-hosts")
-    }
-
     fn check(&self, config: &HandshakeConfig) -> Result<(), Failure> {
         if config.count == 0 {
             let message = "count: write at least 1".to_owned();
@@ -79,45 +83,37 @@ impl Workload for Handshake {
         TimeSpan::from_millis(50)
     }
 
+    fn metrics(&self, _: &HandshakeConfig) -> Vec<MetricKind> {
+        vec![HANDSHAKE, HANDSHAKE_P99]
+    }
+
     fn run(&self, context: &mut Context<'_, '_>, config: &HandshakeConfig) -> Result<Outcome, TrialError> {
-        let lab = context.hosts.lab().ok_or_else(|| TrialError::internal("no lab"))?;
-        let internal = |error: &dyn Error| TrialError::internal(error.to_string());
         let (client, server) = context.hosts.client_and_server()?;
-        let address = server.address.ok_or_else(|| TrialError::internal("the server has no address"))?;
-        let on_host = |name: &str| lab.namespaces(name).map_err(|error| internal(&error));
-        let (client, server) = (on_host(client.peer.name())?, on_host(server.peer.name())?);
-        let listener = server
-            .run(|| TcpListener::bind((address, 0)))
-            .and_then(|listener| listener)
-            .map_err(|error| internal(&error))?;
-        let to = listener.local_addr().map_err(|error| internal(&error))?;
+        let address = server.known_address()?;
+        let Listening { to } = server.peer.call(&Listen { address })?;
         let begun = Instant::now();
         let mut points = Vec::new();
         for _ in 0..config.count {
             if context.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let taken =
-                client.run(|| connect(to)).and_then(|taken| taken).map_err(|error| internal(&error))?;
-            drop(listener.accept());
+            let Connected { time_ns } = client.peer.call(&Connect { to })?;
+            server.peer.call(&Accept {})?;
             let at = begun.elapsed().as_secs_f64() * 1e9;
-            let time = taken.as_secs_f64() * 1e9;
-            points.push((at, time));
-            let headline = Metric::lower("handshake", Unit::Nanoseconds, time);
-            (context.on_event)(Event::Sample(Sample::new(&points.last(), Some(headline))?));
+            points.push((at, time_ns as f64));
+            let sample = Sample::new(&points.last(), Some(HANDSHAKE.of(time_ns as f64)))?;
+            (context.on_event)(Event::Sample(sample));
             std::thread::sleep(Duration::from_nanos(config.interval.0));
         }
         let mut times: Vec<f64> = points.iter().map(|(_, time)| *time).collect();
         times.sort_by(f64::total_cmp);
-        let at = |share: f64| times.get((share * (times.len() - 1) as f64) as usize).copied();
-        let metrics = [("handshake", 0.5), ("handshake-p99", 0.99)];
-        let metrics = metrics
-            .into_iter()
-            .filter_map(|(name, share)| Some(Metric::lower(name, Unit::Nanoseconds, at(share)?)));
+        let at = |quantile: f64| times.get((quantile * (times.len() - 1) as f64) as usize).copied();
+        let metrics = [(HANDSHAKE, 0.5), (HANDSHAKE_P99, 0.99)];
+        let metrics = metrics.into_iter().filter_map(|(kind, quantile)| Some(kind.of(at(quantile)?)));
         let series = Series {
-            name: "handshake".to_owned(),
+            name: HANDSHAKE.name.to_owned(),
             x: Axis::new("time", Unit::Nanoseconds),
-            y: Axis::new("handshake", Unit::Nanoseconds),
+            y: Axis::new(HANDSHAKE.name, HANDSHAKE.unit),
             points,
         };
         let complete = times.len() == config.count as usize;
@@ -125,13 +121,93 @@ impl Workload for Handshake {
     }
 }
 
-fn connect(to: SocketAddr) -> std::io::Result<Duration> {
-    let begun = Instant::now();
-    TcpStream::connect_timeout(&to, Duration::from_secs(3))?;
-    Ok(begun.elapsed())
+/// Opens a listening socket; the one before is closed.
+#[derive(Debug, Serialize, Deserialize)]
+struct Listen {
+    address: IpAddr,
 }
 
-/// Handshakes with large and small packets: they make no difference.
+/// Where it listens.
+#[derive(Debug, Serialize, Deserialize)]
+struct Listening {
+    to: SocketAddr,
+}
+
+impl Call for Listen {
+    const NAME: &'static str = "handshake-listen";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Listening;
+}
+
+/// Connects once, and closes the connection.
+#[derive(Debug, Serialize, Deserialize)]
+struct Connect {
+    to: SocketAddr,
+}
+
+/// How long that took.
+#[derive(Debug, Serialize, Deserialize)]
+struct Connected {
+    time_ns: u64,
+}
+
+impl Call for Connect {
+    const NAME: &'static str = "handshake-connect";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Connected;
+}
+
+/// Takes a connection out of the queue of the listening socket.
+#[derive(Debug, Serialize, Deserialize)]
+struct Accept {}
+
+impl Call for Accept {
+    const NAME: &'static str = "handshake-accept";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Done;
+}
+
+/// The agent's part: what it owns ends with the session.
+#[derive(Debug, Default)]
+struct HandshakeAgent {
+    listener: Option<TcpListener>,
+}
+
+impl Service for HandshakeAgent {
+    fn register(calls: &mut Registration<Self>) {
+        calls
+            .on(|agent, Listen { address }, _| agent.listen(address))
+            .on(|_, Connect { to }, _| connect(to))
+            .on(|agent, Accept {}, _| agent.accept());
+    }
+}
+
+impl HandshakeAgent {
+    fn listen(&mut self, address: IpAddr) -> Result<Listening, Failure> {
+        let failed = |error| Failure::of_system(&format!("listen at {address}"), &error);
+        let listener = TcpListener::bind((address, 0)).map_err(failed)?;
+        let to = listener.local_addr().map_err(failed)?;
+        self.listener = Some(listener);
+        Ok(Listening { to })
+    }
+
+    /// The connection is there: the other host has seen the handshake end.
+    fn accept(&mut self) -> Result<Done, Failure> {
+        let missing = || Failure { kind: FailureKind::Invalid, message: "nothing listens here".to_owned() };
+        let listener = self.listener.as_ref().ok_or_else(missing)?;
+        listener.accept().map_err(|error| Failure::of_system("accept a connection", &error))?;
+        Ok(Done {})
+    }
+}
+
+fn connect(to: SocketAddr) -> Result<Connected, Failure> {
+    let begun = Instant::now();
+    TcpStream::connect_timeout(&to, Duration::from_secs(3))
+        .map_err(|error| Failure::of_system(&format!("connect to {to}"), &error))?;
+    Ok(Connected { time_ns: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX) })
+}
+
+/// Handshakes with large and small packets, which have the same time.
 const STUDY: &str = r#"schema = "clearstream.study"
 version = 1
 name = "handshakes"
@@ -152,15 +228,20 @@ mtu = [1500, 9000]
 fn main() -> Result<(), Box<dyn Error>> {
     let usage = "usage: handshake LAB [FOLDER]";
     let mut arguments = std::env::args().skip(1);
-    let lab = clearstream_lab::open(&arguments.next().ok_or(usage)?)?;
+    let lab = match arguments.next().ok_or(usage)?.as_str() {
+        // What a program serves on its hosts: descriptions of them, and its own calls.
+        "agent" => {
+            let services = Services::new().with(HostAgent::default()).with(HandshakeAgent::default());
+            return Ok(serve_stdio(services)?);
+        }
+        name => clearstream_lab::open(name)?,
+    };
     let folder = arguments.next().unwrap_or_else(|| "runs/handshakes".to_owned());
     let registry = Registry::default().with(Handshake);
     let names: Vec<String> = lab.file().hosts.iter().map(|host| host.name.clone()).collect();
     let [first, .., last] = names.as_slice() else { return Err("a lab of two hosts is needed".into()) };
-    // An agent is the program itself, started on each host.
     let agent = |name: &String| -> Result<_, Box<dyn Error>> {
-        let program = std::env::var("CLEARSTREAM").unwrap_or_else(|_| "clearstream".to_owned());
-        let mut command = Command::new(program);
+        let mut command = Command::new(std::env::current_exe()?);
         command.arg("agent");
         Ok(clearstream_control::spawn(lab.command(name, command)?, name)?)
     };
@@ -169,12 +250,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let hosts = HostSet::pair((&mut client, Some(addresses.0)), (&mut server, addresses.1), Some(&lab));
     let request = RunRequest {
         study: clearstream_study::file::parse(STUDY, "handshakes.toml", &registry)?,
-        options: PlanOptions { seed: 1, ..PlanOptions::default() },
+        options: ScheduleOptions { seed: 1, ..ScheduleOptions::default() },
         registry: registry.clone(),
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let runner = Runner::start(folder.as_ref(), request, HostTestbed::new(hosts, registry))?;
     let end = runner.run(&AtomicBool::new(false), &mut |_| {})?;
-    println!("{} of {} trials done; record: {}", end.done_count, end.planned_count, end.folder.display());
+    println!("{} of {} trials done; record: {}", end.done_count, end.scheduled_count, end.folder.display());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a run of a workload is given, and what it says while it runs.
+//! Inputs of a run of a workload, and its events.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,42 +12,52 @@ use serde::Serialize;
 
 use crate::HostSet;
 
-/// Surroundings of one run.
+/// Context of one run.
 pub struct Context<'run, 'hosts> {
     /// The hosts.
     pub hosts: &'run mut HostSet<'hosts>,
-    /// Raised when the run has to end early: what was measured until then counts,
-    /// and the outcome is not complete.
+    /// Set when the run has to end early: results so far count, and the outcome is marked incomplete.
     pub stop: &'run AtomicBool,
-    /// Where events go.
+    /// Event callback.
     pub on_event: &'run mut dyn FnMut(Event),
 }
 
-/// What happens while a workload runs.
+/// Event of a running workload.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// An interval, or another part of the measurement, is done.
+    /// An interval, or another part of the measurement, is complete.
     Sample(Sample),
-    /// Something to know.
+    /// A notice.
     Notice(Notice),
 }
 
-/// Part of a measurement, kept in the record's samples file.
+/// Part of a measurement, stored in the record's samples file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// One JSON document without a newline.
     pub json: String,
     /// The headline metric in this part; none during a warm-up.
     pub headline: Option<Metric>,
+    /// When this part ended, since the begin of the measurement; absent where it is no part of a
+    /// time. Parts of equal length have the same ends in every repetition, so that a series over
+    /// them can be compared.
+    pub end_ns: Option<u64>,
 }
 
 impl Sample {
-    /// Of the workload's own document.
+    /// A sample with the workload's own document.
     ///
     /// # Errors
     /// It cannot be written as JSON.
     pub fn new(document: &impl Serialize, headline: Option<Metric>) -> Result<Self, serde_json::Error> {
-        Ok(Self { json: serde_json::to_string(document)?, headline })
+        Ok(Self { json: serde_json::to_string(document)?, headline, end_ns: None })
+    }
+
+    /// With the end of its interval.
+    #[must_use]
+    pub fn ending_at(mut self, end_ns: u64) -> Self {
+        self.end_ns = Some(end_ns);
+        self
     }
 }
 
@@ -55,19 +65,19 @@ impl Sample {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{failure}")]
 pub struct TrialError {
-    /// For the record.
+    /// Failure stored in the record.
     pub failure: Failure,
-    /// An agent is gone: no further trial can be run.
+    /// An agent was lost: no further trial can be run.
     pub lost: bool,
 }
 
 impl TrialError {
-    /// An agent is gone.
+    /// Error of a lost agent.
     pub fn lost(message: impl Into<String>) -> Self {
         Self { failure: Failure { kind: FailureKind::Connection, message: message.into() }, lost: true }
     }
 
-    /// A fault of this program.
+    /// Internal error of this program.
     pub fn internal(message: impl Into<String>) -> Self {
         Failure { kind: FailureKind::Internal, message: message.into() }.into()
     }
@@ -85,7 +95,7 @@ impl From<PeerError> for TrialError {
             PeerError::Refused { failure, name } => {
                 Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
             }
-            // Both are there: the next trial may need none of that.
+            // Both agents are reachable: the next trial may not be affected.
             error @ PeerError::Skew { .. } => Self::internal(error.to_string()),
             error => Self::lost(error.to_string()),
         }

@@ -7,24 +7,24 @@ use serde_json::Value;
 
 use crate::TrialError;
 
-/// A state of a lab that is held until this is dropped.
+/// A state of a lab that is held until the guard is dropped.
 pub trait Guard: fmt::Debug {}
 
-/// A factor that a lab has: `routes-over`.
+/// A factor of a lab: `routes-over`.
 pub trait EnvironmentFactor: Send + Sync + 'static {
     /// Name in study files.
     fn name(&self) -> &'static str;
 
-    /// Whether a level can be meant.
+    /// Validates a level.
     ///
     /// # Errors
-    /// What to write instead.
+    /// The suggested correction.
     fn check(&self, level: &Value) -> Result<(), String>;
 
-    /// Puts the lab into the state of a level.
+    /// Applies the state of a level to the lab.
     ///
     /// # Errors
-    /// What could not be set; nothing is left half done.
+    /// The failed change; all changes are rolled back.
     fn set<'lab>(&self, lab: &'lab RunningLab, level: &Value) -> Result<Box<dyn Guard + 'lab>, TrialError>;
 }
 

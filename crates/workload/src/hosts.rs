@@ -1,5 +1,4 @@
-//! The hosts of a run: agents with names, roles and addresses, and perhaps the
-//! lab they are in.
+//! The hosts of a run: agents with names, roles and addresses, and optionally the lab they are in.
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
 
@@ -18,26 +17,26 @@ pub const CLIENT: &str = "client";
 /// Role of the host that listens.
 pub const SERVER: &str = "server";
 
-/// Address at which the first of two hosts, by their names, reaches the second,
-/// where it is not the address that all reach it at.
-pub type Lanes = BTreeMap<(String, String), IpAddr>;
+/// Address at which the first of two hosts, by name, reaches the second, where it differs from the second's
+/// general address.
+pub type PairAddresses = BTreeMap<(String, String), IpAddr>;
 
-/// A host that takes part.
+/// A participating host.
 #[derive(Debug)]
 pub struct Host<'a> {
-    /// What it is in this run: [`CLIENT`], [`SERVER`], or a role of the workload's own.
+    /// Role in this run: [`CLIENT`], [`SERVER`], or a role of the workload's own.
     pub role: String,
-    /// Its agent, which carries its name.
+    /// Its agent, which has its name.
     pub peer: &'a mut Peer,
-    /// Its address for data; unknown where only the other direction is needed.
+    /// Address for data; unknown where only the other direction is needed.
     pub address: Option<IpAddr>,
 }
 
 impl Host<'_> {
-    /// Its address for data.
+    /// The address for data.
     ///
     /// # Errors
-    /// It is not known.
+    /// It is unknown.
     pub fn known_address(&self) -> Result<IpAddr, TrialError> {
         self.address.ok_or_else(|| {
             let message = format!("the address of {} for data is not known", self.peer.name());
@@ -50,21 +49,27 @@ impl Host<'_> {
 #[derive(Debug)]
 pub struct HostSet<'a> {
     hosts: Vec<Host<'a>>,
-    /// Where all that have no lane to it reach each host.
+    /// General address of each host, used without a pair address.
     usual: Vec<Option<IpAddr>>,
-    lanes: Lanes,
+    pair_addresses: PairAddresses,
     lab: Option<&'a RunningLab>,
     program: PathBuf,
 }
 
 impl<'a> HostSet<'a> {
-    /// Any number of hosts.
+    /// A set of any number of hosts.
     pub fn new(hosts: Vec<Host<'a>>, lab: Option<&'a RunningLab>) -> Self {
         let usual = hosts.iter().map(|host| host.address).collect();
-        Self { hosts, usual, lanes: Lanes::new(), lab, program: PathBuf::from("clearstream") }
+        Self {
+            hosts,
+            usual,
+            pair_addresses: PairAddresses::new(),
+            lab,
+            program: PathBuf::from("clearstream"),
+        }
     }
 
-    /// The common case: one that connects and one that listens.
+    /// The common case: a connecting and a listening host.
     pub fn pair(
         (client, client_address): (&'a mut Peer, Option<IpAddr>),
         (server, server_address): (&'a mut Peer, IpAddr),
@@ -75,11 +80,11 @@ impl<'a> HostSet<'a> {
         Self::new(vec![client, server], lab)
     }
 
-    /// Adds addresses between single hosts. The first client and the first server get
-    /// the addresses between them.
+    /// Adds addresses between pairs of hosts. The first client and the first server use the addresses between
+    /// them.
     #[must_use]
-    pub fn with_lanes(mut self, lanes: Lanes) -> Self {
-        self.lanes = lanes;
+    pub fn with_pair_addresses(mut self, pair_addresses: PairAddresses) -> Self {
+        self.pair_addresses = pair_addresses;
         let place = |role: &str| self.hosts.iter().position(|host| host.role == role);
         if let (Some(client), Some(server)) = (place(CLIENT), place(SERVER)) {
             let (back, there) = (self.address(server, client), self.address(client, server));
@@ -88,24 +93,24 @@ impl<'a> HostSet<'a> {
         self
     }
 
-    /// Names the program that is started on hosts of a lab.
+    /// Sets the program that is started on hosts of a lab.
     #[must_use]
     pub fn with_program(mut self, program: PathBuf) -> Self {
         self.program = program;
         self
     }
 
-    /// All of them.
+    /// All hosts.
     pub fn iter(&self) -> impl Iterator<Item = &Host<'a>> {
         self.hosts.iter()
     }
 
-    /// All of them, for requests.
+    /// All hosts, for requests.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Host<'a>> {
         self.hosts.iter_mut()
     }
 
-    /// How many.
+    /// Number of hosts.
     pub fn count(&self) -> usize {
         self.hosts.len()
     }
@@ -113,12 +118,12 @@ impl<'a> HostSet<'a> {
     /// The first host of a role.
     ///
     /// # Errors
-    /// There is none.
+    /// No host has this role.
     pub fn role(&mut self, role: &str) -> Result<&mut Host<'a>, TrialError> {
         self.hosts.iter_mut().find(|host| host.role == role).ok_or_else(|| missing(role))
     }
 
-    /// The hosts that connect and listen, both at once; the first of several.
+    /// The connecting and the listening host together; the first of several.
     ///
     /// # Errors
     /// One of them is missing.
@@ -134,15 +139,15 @@ impl<'a> HostSet<'a> {
         Ok((client.ok_or_else(|| missing(CLIENT))?, server.ok_or_else(|| missing(SERVER))?))
     }
 
-    /// Where the first host reaches the second, by their places in the set.
+    /// Address at which the first host reaches the second, by their indexes in the set.
     pub fn address(&self, from: usize, to: usize) -> Option<IpAddr> {
         let (here, there) = (self.hosts.get(from)?, self.hosts.get(to)?);
-        let lane = (here.peer.name().to_owned(), there.peer.name().to_owned());
-        self.lanes.get(&lane).copied().or(self.usual[to])
+        let pair = (here.peer.name().to_owned(), there.peer.name().to_owned());
+        self.pair_addresses.get(&pair).copied().or(self.usual[to])
     }
 
-    /// Sets of two hosts each, the one that connects first, to be used at the same
-    /// time. A host can be in one of them only: later pairs with it are left out.
+    /// Sets of two hosts each, the connecting one first, for concurrent use. A host can be in one of them
+    /// only: later pairs with it are omitted.
     pub fn pairs(&mut self, places: &[(usize, usize)]) -> Vec<HostSet<'_>> {
         let addresses: Vec<_> =
             places.iter().map(|&(from, to)| (self.address(to, from), self.address(from, to))).collect();
@@ -167,28 +172,28 @@ impl<'a> HostSet<'a> {
         }
     }
 
-    /// Sets the counters of the lab's delay lines to zero; nothing outside a lab.
+    /// Resets the counters of the lab's delay lines; does nothing outside a lab.
     ///
     /// # Errors
-    /// The lab does not reply.
+    /// The lab does not respond.
     pub fn reset_delay_lines(&self) -> Result<(), LabError> {
         self.lab.map_or(Ok(()), RunningLab::reset_delay_line_stats)
     }
 
-    /// What the lab's delay lines did since; nothing outside a lab.
+    /// Counters of the lab's delay lines since the reset; empty outside a lab.
     ///
     /// # Errors
-    /// The lab does not reply.
+    /// The lab does not respond.
     pub fn delay_lines(&self) -> Result<Vec<DelayLineStats>, LabError> {
         self.lab.map_or(Ok(Vec::new()), RunningLab::delay_line_stats)
     }
 
-    /// The lab, when there is one.
+    /// The lab, if any.
     pub fn lab(&self) -> Option<&'a RunningLab> {
         self.lab
     }
 
-    /// This program, for what is started on hosts of a lab.
+    /// This program, to be started on hosts of a lab.
     pub fn program(&self) -> &PathBuf {
         &self.program
     }

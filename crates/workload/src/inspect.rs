@@ -1,13 +1,17 @@
-//! The workload that measures nothing: hosts are described, which every run
-//! does before its first trial.
+//! The workload `inspect`: no measurement, only the host descriptions that every run collects before its
+//! first trial.
 
-use clearstream_schema::{TimeSpan, outcome::Outcome};
+use clearstream_schema::{
+    TimeSpan,
+    outcome::{MetricKind, Outcome},
+    study::Figure,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Context, TrialError, Workload};
 
-/// Describes the hosts.
+/// The workload.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Inspect;
 
@@ -31,12 +35,20 @@ impl Workload for Inspect {
         false
     }
 
+    fn figure(&self) -> Figure {
+        Figure::Topology
+    }
+
     fn time(&self, _: &InspectConfig) -> TimeSpan {
         TimeSpan(0)
     }
 
     fn overhead(&self) -> TimeSpan {
         TimeSpan::from_millis(100)
+    }
+
+    fn metrics(&self, _: &InspectConfig) -> Vec<MetricKind> {
+        Vec::new()
     }
 
     fn run(&self, _: &mut Context<'_, '_>, _: &InspectConfig) -> Result<Outcome, TrialError> {

@@ -1,12 +1,10 @@
-//! What every workload, present and future, is to the rest of the program: a
-//! name, a configuration, the hosts it needs by role, and a run that gives
-//! metrics. A study knows workloads by this contract only; the command
-//! registers them, one line each.
+//! The contract of a workload: a name, a configuration, the hosts it needs by role, and a run that returns
+//! metrics. A study knows workloads by this contract only; the command registers them, one line each.
 //!
-//! - [`Workload`] is what a crate implements; [`AnyWorkload`] is the same behind
-//!   an object-safe face, and [`Registry`] holds those of a program.
-//! - [`HostSet`] is the hosts of a run: name, role, agent and address each.
-//! - [`Context`] is what a run is given: hosts, a stop flag, and where events go.
+//! - [`Workload`] is implemented by a crate; [`AnyWorkload`] is its object-safe form, and [`Registry`] holds
+//!   those of a program.
+//! - [`HostSet`] are the hosts of a run: name, role, agent and address each.
+//! - [`Context`] are the inputs of a run: hosts, a stop flag and the event callback.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -20,7 +18,7 @@ mod workload;
 
 pub use context::{Context, Event, Sample, TrialError};
 pub use environment::{EnvironmentFactor, Guard};
-pub use hosts::{CLIENT, Host, HostSet, Lanes, SERVER};
+pub use hosts::{CLIENT, Host, HostSet, PairAddresses, SERVER};
 pub use inspect::Inspect;
 pub use registry::Registry;
 pub use workload::{AnyWorkload, Placement, Workload};

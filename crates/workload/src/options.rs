@@ -1,9 +1,8 @@
-//! What is wrong with an option that somebody wrote, and what was probably meant.
+//! Error messages for options, with a suggestion.
 
 use clearstream_configfile::{did_you_mean, explain as explain_other, unknown_name};
 
-/// Serde's message as people read it. `more` are names that there are beside
-/// the fields that serde knows.
+/// Converts serde's message for users. `more` are valid names in addition to the fields known to serde.
 pub(crate) fn explain(message: &str, more: &[&str]) -> String {
     match unknown_name(message).filter(|_| message.contains("unknown field")) {
         Some((written, mut known)) => {
@@ -20,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_option_is_named_with_what_there_is() {
+    fn an_unknown_option_is_named_with_the_known_ones() {
         let message = "unknown field `windw`, expected one of `window`, `flows` at line 1 column 9";
         let text = explain(message, &["mtu"]);
         assert!(text.starts_with("there is no option `windw`"), "{text}");

@@ -1,10 +1,10 @@
-//! The workloads that a program has.
+//! The workloads of a program.
 
 use std::sync::Arc;
 
 use crate::{AnyWorkload, EnvironmentFactor, Workload};
 
-/// Workloads, and the factors of the hosts' surroundings, by name.
+/// Workloads and environment factors, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     workloads: Vec<Arc<dyn AnyWorkload>>,
@@ -12,7 +12,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// With one more workload. One of the same name is replaced.
+    /// Adds a workload. One of the same name is replaced.
     #[must_use]
     pub fn with(mut self, workload: impl Workload) -> Self {
         self.workloads.retain(|other| other.name() != workload.name());
@@ -20,7 +20,7 @@ impl Registry {
         self
     }
 
-    /// With one more factor of labs.
+    /// Adds an environment factor.
     #[must_use]
     pub fn with_factor(mut self, factor: impl EnvironmentFactor) -> Self {
         self.factors.push(Arc::new(factor));
@@ -37,12 +37,12 @@ impl Registry {
         self.workloads.iter().map(|workload| workload.name())
     }
 
-    /// The factor of labs of this name.
+    /// The environment factor of this name.
     pub fn factor(&self, name: &str) -> Option<Arc<dyn EnvironmentFactor>> {
         self.factors.iter().find(|factor| factor.name() == name).cloned()
     }
 
-    /// Names of all factors of labs.
+    /// Names of all environment factors.
     pub fn factor_names(&self) -> impl Iterator<Item = &'static str> {
         self.factors.iter().map(|factor| factor.name())
     }

@@ -1,11 +1,12 @@
-//! The contract of a workload, and the face of it that needs no types.
+//! The contract of a workload, and its object-safe form.
 
 use std::fmt;
 
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
-    outcome::Outcome,
+    outcome::{MetricKind, Outcome},
+    study::Figure,
 };
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use crate::{CLIENT, Context, SERVER, TrialError, options};
 
-/// Something that can be measured between hosts.
+/// A measurement between hosts.
 pub trait Workload: Send + Sync + 'static {
     /// Its options: study key, default and JSON schema in one place. Keys are
     /// kebab-case, values carry their unit (`"17ms"`, `"1MiB"`).
@@ -22,7 +23,7 @@ pub trait Workload: Send + Sync + 'static {
     /// Name in study files: letters, digits and `-`.
     fn name(&self) -> &'static str;
 
-    /// One line for people.
+    /// Title in one line.
     fn title(&self) -> &'static str;
 
     /// Roles of the hosts it needs.
@@ -30,66 +31,74 @@ pub trait Workload: Send + Sync + 'static {
         &[CLIENT, SERVER]
     }
 
-    /// Why it cannot be run outside a lab, and which lab to use; `None` when it can.
+    /// Reason why it needs a lab, and which one to use; `None` when it runs outside.
     fn needs_lab(&self) -> Option<&'static str> {
         None
     }
 
-    /// Measuring it again can give something else.
+    /// Whether repeated measurements can differ.
     fn varies(&self) -> bool {
         true
     }
 
-    /// Differences between the levels of its headline metric are compared.
+    /// Figure type of experiments that name none.
+    fn figure(&self) -> Figure {
+        Figure::Curve
+    }
+
+    /// Whether differences between the levels of its headline metric are compared.
     fn compares(&self) -> bool {
         self.varies()
     }
 
-    /// Whether the options fit together, without side effect.
+    /// Validates the options together, without side effect.
     ///
     /// # Errors
-    /// What does not, and what to write.
+    /// The invalid option, with a suggested correction.
     fn check(&self, config: &Self::Config) -> Result<(), Failure> {
         let _ = config;
         Ok(())
     }
 
-    /// Time that a run measures, warm-up included, without setting up.
+    /// Duration of the measurement, warm-up included, without setup.
     fn time(&self, config: &Self::Config) -> TimeSpan;
 
-    /// Usual time of setting up and taking down, until a study has measured it.
+    /// Typical time of setup and teardown, until a study has measured it.
     fn overhead(&self) -> TimeSpan;
 
-    /// Where an option that names cores places threads; `None` for options that
-    /// name none.
+    /// Metrics of possible outcomes of this configuration, the headline first. An outcome may lack some
+    /// (unsupported by a kernel, for instance); it has no others.
+    fn metrics(&self, config: &Self::Config) -> Vec<MetricKind>;
+
+    /// Placement of threads by an option that names cores; `None` for other options.
     fn placement(&self, config: &Self::Config, option: &str) -> Option<Placement> {
         let _ = (config, option);
         None
     }
 
-    /// Roles of the hosts that receive the data: where a lab steers packets.
+    /// Roles of the hosts that receive the data, on which a lab steers packets.
     fn receivers(&self, config: &Self::Config) -> Vec<&'static str> {
         let _ = config;
         vec![SERVER]
     }
 
-    /// Measures once.
+    /// Runs one measurement.
     ///
     /// # Errors
-    /// Why there is no result.
+    /// The reason why there is no result.
     fn run(&self, context: &mut Context<'_, '_>, config: &Self::Config) -> Result<Outcome, TrialError>;
 }
 
-/// Where an option places threads.
+/// Placement of threads by an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
-    /// Roles of the hosts on which the threads run.
+    /// Roles of the hosts that run the threads.
     pub roles: Vec<&'static str>,
-    /// The threads receive: where packets are processed matters to them.
+    /// Whether the threads receive, so that packet steering matters to them.
     pub receives: bool,
 }
 
-/// A workload whose configuration is a JSON document: what a study holds.
+/// A workload whose configuration is a JSON document: as held by a study.
 pub trait AnyWorkload: Send + Sync {
     /// [`Workload::name`].
     fn name(&self) -> &'static str;
@@ -101,27 +110,30 @@ pub trait AnyWorkload: Send + Sync {
     fn needs_lab(&self) -> Option<&'static str>;
     /// [`Workload::varies`].
     fn varies(&self) -> bool;
+    /// [`Workload::figure`].
+    fn figure(&self) -> Figure;
     /// [`Workload::compares`].
     fn compares(&self) -> bool;
     /// [`Workload::overhead`].
     fn overhead(&self) -> TimeSpan;
     /// JSON schema of the options.
     fn schema(&self) -> Schema;
-    /// The options that nobody set.
+    /// The default options.
     fn defaults(&self) -> Value;
     /// A whole configuration with one option set.
     ///
     /// # Errors
-    /// What is wrong with it, and what there is; `more` are names that the caller
-    /// knows beside the options.
+    /// The mistake, and the known names; `more` are names known to the caller in addition to the options.
     fn with(&self, config: &Value, option: &str, value: &Value, more: &[&str]) -> Result<Value, String>;
     /// [`Workload::check`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Workload::check`].
     fn check(&self, config: &Value) -> Result<(), Failure>;
-    /// [`Workload::time`]; none of a configuration that is not one of its own.
+    /// [`Workload::time`]; zero for a configuration of another workload.
     fn time(&self, config: &Value) -> TimeSpan;
+    /// [`Workload::metrics`]; none for a configuration of another workload.
+    fn metrics(&self, config: &Value) -> Vec<MetricKind>;
     /// [`Workload::placement`].
     fn placement(&self, config: &Value, option: &str) -> Option<Placement>;
     /// [`Workload::receivers`].
@@ -129,7 +141,7 @@ pub trait AnyWorkload: Send + Sync {
     /// [`Workload::run`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Workload::run`].
     fn run(&self, context: &mut Context<'_, '_>, config: &Value) -> Result<Outcome, TrialError>;
 }
 
@@ -152,6 +164,10 @@ impl<W: Workload> AnyWorkload for W {
 
     fn varies(&self) -> bool {
         Workload::varies(self)
+    }
+
+    fn figure(&self) -> Figure {
+        Workload::figure(self)
     }
 
     fn compares(&self) -> bool {
@@ -187,6 +203,10 @@ impl<W: Workload> AnyWorkload for W {
         read::<W>(config).map_or(TimeSpan(0), |config| Workload::time(self, &config))
     }
 
+    fn metrics(&self, config: &Value) -> Vec<MetricKind> {
+        read::<W>(config).map_or_else(|_| Vec::new(), |config| Workload::metrics(self, &config))
+    }
+
     fn placement(&self, config: &Value, option: &str) -> Option<Placement> {
         Workload::placement(self, &read::<W>(config).ok()?, option)
     }
@@ -196,7 +216,12 @@ impl<W: Workload> AnyWorkload for W {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &Value) -> Result<Outcome, TrialError> {
-        Workload::run(self, context, &read::<W>(config)?)
+        let config = read::<W>(config)?;
+        let outcome = Workload::run(self, context, &config)?;
+        // Every test that runs a workload checks that it returns only declared metrics, which a study file
+        // may name.
+        debug_assert_eq!(outcome.contradicts(&Workload::metrics(self, &config)), None, "{}", self.name());
+        Ok(outcome)
     }
 }
 

@@ -4,9 +4,9 @@
  * a name that the kernel's own module, `htcp`, does not claim when it is loaded
  * later.
  *
- * The algorithm is in htcp_arithmetic.h. Here is what it is fed with: when the
- * last congestion event was, how long round trips took since, and how fast
- * segments arrived right before it.
+ * The algorithm is in htcp_arithmetic.h. This file maintains its inputs: the
+ * time of the last congestion event, the round-trip times since, and the
+ * delivery rate right before it.
  */
 #include "kernel.h"
 #include "htcp_arithmetic.h"
@@ -15,21 +15,21 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct epoch {
 	u64 since_us;    /* last congestion event */
-	u32 beta;        /* back-off in force since then */
+	u32 beta;        /* effective back-off factor since then */
 	u32 rtt_max_us;  /* longest smoothed round trip since then */
 	u32 rate_before; /* segments per second right before it */
 };
 
 struct htcp {
 	struct epoch now;
-	struct epoch undo;        /* put back when the loss turns out to be none */
-	u64 credit;               /* growth not yet worth a segment */
+	struct epoch undo;        /* restored when the loss was spurious */
+	u64 credit;               /* fraction of a segment not added yet */
 	u64 round_start_us;
 	u32 round_delivered;
 	u32 rate;                 /* segments per second, smoothed */
 	u32 rtt_min_us;
 	u32 window_before;
-	u8 open;                  /* no recovery under way */
+	u8 open;                  /* no recovery in progress */
 };
 
 _Static_assert(sizeof(struct htcp) <= 8 * CONGESTION_CONTROL_PRIVATE, "private memory of a socket");
@@ -53,14 +53,14 @@ void htcp_init(u64 *arguments)
 
 	__builtin_memset(ca, 0, sizeof(*ca));
 	ca->now.since_us = now;
-	ca->now.beta = HTCP_BETA_LEAST;
+	ca->now.beta = HTCP_BETA_MIN;
 	ca->undo = ca->now;
 	ca->round_start_us = now;
 	ca->round_delivered = tp->delivered;
 	ca->open = 1;
 }
 
-/* The rate of arrival over each round trip, as the bandwidth test needs it. */
+/* Measures the delivery rate over each round trip, for the bandwidth test. */
 static inline void measure_rate(struct htcp *ca, u32 delivered, u32 srtt_us)
 {
 	u64 now = now_us();
@@ -86,7 +86,7 @@ void htcp_pkts_acked(u64 *arguments)
 	if (!srtt_us)
 		return;
 	measure_rate(ca, tp->delivered, srtt_us);
-	/* Round trips of a recovery tell of retransmissions, not of the path. */
+	/* Round trips during recovery reflect retransmissions, not the path. */
 	if (sample->rtt_us < 0 || !ca->open)
 		return;
 	if (!ca->rtt_min_us || srtt_us < ca->rtt_min_us)
@@ -130,7 +130,7 @@ void htcp_cong_avoid(u64 *arguments)
 	u32 window = tp->snd_cwnd;
 	u64 alpha;
 
-	/* A window that was not used proves nothing about the path (RFC 7661). */
+	/* An unused window does not validate the path's capacity (RFC 7661). */
 	if (window < tp->snd_ssthresh) {
 		if (!READ_BITS(tp, is_cwnd_limited) && window >= 2 * tp->max_packets_out)
 			return;
@@ -146,7 +146,7 @@ void htcp_cong_avoid(u64 *arguments)
 	tp->snd_cwnd = window < tp->snd_cwnd_clamp ? window : tp->snd_cwnd_clamp;
 }
 
-/* The loss was none (reordering, a late acknowledgement): as if it had not been. */
+/* Undo after a spurious loss (reordering, a late acknowledgement). */
 SEC("struct_ops")
 u32 htcp_undo_cwnd(u64 *arguments)
 {
@@ -165,7 +165,7 @@ struct tcp_congestion_ops bpf_htcp = {
 	.set_state = (void *)htcp_set_state,
 	.pkts_acked = (void *)htcp_pkts_acked,
 	.undo_cwnd = (void *)htcp_undo_cwnd,
-	/* Root loads it so that it is used, also by programs and network
+	/* Loaded by root for general use, including programs and network
 	 * namespaces without privileges; it backs off on loss as reno does. */
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "bpf_htcp",

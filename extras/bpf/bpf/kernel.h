@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (MIT OR Apache-2.0) OR GPL-2.0-only */
 /*
- * What a congestion control sees of the kernel, and no more. Structures hold
+ * Kernel declarations needed by a congestion control. Structures contain only
  * the members that are used, in any order: clang records each access by name
- * (preserve_access_index) and the loader puts in the offset that the running
- * kernel's BTF gives. No header of a kernel, and none of libbpf, is needed.
+ * (preserve_access_index) and the loader relocates it to the offset in the
+ * running kernel's BTF. No headers of a kernel or of libbpf are needed.
  */
 #ifndef CLEARSTREAM_BPF_KERNEL_H
 #define CLEARSTREAM_BPF_KERNEL_H
@@ -31,8 +31,8 @@ struct tcp_sock {
 	u32 snd_cwnd;
 	u32 snd_cwnd_clamp;
 	u32 snd_ssthresh;
-	u32 delivered;       /* segments that arrived, selectively acknowledged ones included */
-	u32 max_packets_out; /* most in flight in the last window */
+	u32 delivered;       /* delivered segments, including selectively acknowledged ones */
+	u32 max_packets_out; /* maximum in flight in the last window */
 	u8 is_cwnd_limited : 1;
 } BY_NAME;
 
@@ -43,7 +43,7 @@ struct ack_sample {
 /* States of the sender: include/uapi/linux/tcp.h, enum tcp_ca_state. */
 #define TCP_CA_OPEN 0
 
-/* Everybody may choose it: include/net/tcp.h. */
+/* Any user may select it: include/net/tcp.h. */
 #define TCP_CONG_NON_RESTRICTED 1
 
 struct tcp_congestion_ops {
@@ -57,15 +57,15 @@ struct tcp_congestion_ops {
 	char name[16];
 };
 
-/* The kernel's own slow start; returns the acknowledgements left over. */
+/* The kernel's own slow start; returns the remaining acknowledgements. */
 extern u32 tcp_slow_start(struct tcp_sock *tp, u32 acked) __attribute__((section(".ksyms")));
 
 /* bpf-helpers(7); the number is that of include/uapi/linux/bpf.h. */
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 
 /*
- * A bit field has no address, so its place is asked for by name and the word
- * around it is read: llvm's BPF_FIELD_* of __builtin_preserve_field_info.
+ * A bit field has no address, so its offset is relocated by name and the word
+ * that contains it is read: llvm's BPF_FIELD_* of __builtin_preserve_field_info.
  */
 #define FIELD_BYTE_OFFSET 0
 #define FIELD_BYTE_SIZE 1

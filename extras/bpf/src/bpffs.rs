@@ -1,4 +1,4 @@
-//! The folder of pins in the BPF file system: made, and given back.
+//! The pin directory in the BPF file system: created and removed.
 
 use std::{
     ffi::CStr,
@@ -12,15 +12,16 @@ use crate::LoadError;
 
 /// `BPF_FS_MAGIC` of include/uapi/linux/magic.h.
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
-/// A folder in the folder of pins that says: the mount was made for it. Files
-/// cannot be made in this file system, only folders and pins.
+/// Marker in the pin directory: the file system was mounted for it. Only
+/// directories and pins can be created in this file system.
 const OWN_MOUNT: &str = "own_mount";
 
-/// Makes `directory`, below a BPF file system that is mounted where none is
+/// Creates `directory`, and mounts a BPF file system where none is mounted
 /// (systemd mounts it at boot, minimal systems do not).
 ///
 /// # Errors
-/// [`LoadError::Privilege`], [`LoadError::File`], or a kernel without it.
+/// [`LoadError::Privilege`], [`LoadError::File`], or a kernel without the file
+/// system.
 pub(crate) fn prepare(directory: &Path) -> Result<PathBuf, LoadError> {
     let mounted = directory.parent().unwrap_or(Path::new("/"));
     let own_mount = !is_bpf(mounted)?;
@@ -55,12 +56,12 @@ pub(crate) fn prepare(directory: &Path) -> Result<PathBuf, LoadError> {
     Ok(directory.to_owned())
 }
 
-/// Removes the folder when its last pin is gone, and the mount when it was
-/// made for it and nobody else uses it.
+/// Removes the directory after its last pin was removed, and the mount when it
+/// was created for it and is not in use.
 ///
 /// # Errors
 /// [`LoadError::File`].
-pub(crate) fn give_back(directory: &Path) -> Result<(), LoadError> {
+pub(crate) fn remove(directory: &Path) -> Result<(), LoadError> {
     let marker = directory.join(OWN_MOUNT);
     let own_mount = marker.is_dir();
     let others = entries(directory)?.into_iter().any(|path| path != marker);
@@ -80,14 +81,14 @@ pub(crate) fn give_back(directory: &Path) -> Result<(), LoadError> {
     remove(directory)?;
     let mounted = directory.parent().unwrap_or(Path::new("/"));
     if own_mount && entries(mounted)?.is_empty() {
-        // Busy: somebody stands in it, and may keep it.
+        // Busy: in use by another process, and stays.
         let _ = unmount(mounted, UnmountFlags::empty());
     }
     Ok(())
 }
 
-/// Pins and folders in a folder. Names with a dot are the kernel's own
-/// (`maps.debug`): the file system refuses them to others.
+/// Returns the pins and directories in a directory. Names with a dot are
+/// reserved by the kernel (`maps.debug`).
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, LoadError> {
     let fail = |source| LoadError::File { what: "list", path: directory.to_owned(), source };
     let mut found = Vec::new();
@@ -106,8 +107,8 @@ fn is_bpf(path: &Path) -> Result<bool, LoadError> {
             what: "there is no /sys/fs/bpf",
             instead: "mount sysfs, on a kernel built with CONFIG_BPF_SYSCALL=y",
         },
-        other => LoadError::File { what: "look at", path: path.to_owned(), source: other.into() },
+        other => LoadError::File { what: "inspect", path: path.to_owned(), source: other.into() },
     })?;
-    // The kernel's type of this field differs by architecture.
+    // The type of this field differs by architecture.
     Ok(facts.f_type as u64 & 0xffff_ffff == BPF_FS_MAGIC)
 }

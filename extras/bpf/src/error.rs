@@ -1,92 +1,92 @@
-//! What can go wrong between the program and the kernel.
+//! Errors between the program and the kernel.
 
 use std::{io, path::PathBuf};
 
 use clearstream_schema::ExitCode;
 
-/// Why a congestion control was not loaded or taken out.
+/// Errors of loading or unloading a congestion control.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// No such algorithm here.
-    #[error("there is no congestion control {algorithm} to load; there is htcp")]
+    /// Unknown algorithm.
+    #[error("unknown congestion control {algorithm}; available: htcp")]
     Unknown {
-        /// As typed.
+        /// Requested name.
         algorithm: String,
     },
     /// The name is registered already.
-    #[error("{name} is in the kernel already; `clearstream cc list` shows it")]
+    #[error("{name} is loaded in the kernel already; `clearstream cc list` shows it")]
     Present {
         /// Registered name.
         name: &'static str,
     },
-    /// Nothing to take out.
-    #[error("{name} was not loaded by clearstream: there is no {}", path.display())]
+    /// The congestion control is not loaded.
+    #[error("{name} was not loaded by clearstream: {} does not exist", path.display())]
     Absent {
         /// Registered name.
         name: &'static str,
-        /// Pin that was looked for.
+        /// Expected pin.
         path: PathBuf,
     },
-    /// The pin is gone, the name is not.
-    #[error("{name} is still registered: another program holds its link (`bpftool link show` tells which)")]
+    /// The pin was removed, the name is still registered.
+    #[error("{name} is still registered: another program holds its link (`bpftool link show` lists it)")]
     Held {
         /// Registered name.
         name: &'static str,
     },
-    /// A feature of the kernel.
+    /// The kernel lacks a feature.
     #[error("this kernel cannot load a congestion control: {what}; {instead}")]
     Unsupported {
-        /// What is missing.
+        /// Missing feature.
         what: &'static str,
-        /// What to do.
+        /// Suggested remedy.
         instead: &'static str,
     },
-    /// A capability.
+    /// A capability is missing.
     #[error(
         "{what} needs CAP_BPF and CAP_NET_ADMIN (and CAP_SYS_ADMIN to mount the BPF file system): run it as root"
     )]
     Privilege {
-        /// What was refused.
+        /// Operation without permission.
         what: &'static str,
     },
-    /// The kernel did not take the program.
-    #[error("the kernel did not take {name}: {source}; {said}")]
+    /// The kernel rejected the program.
+    #[error("the kernel rejected {name}: {source}; {message}")]
     Kernel {
         /// Registered name.
         name: &'static str,
-        /// What the library said of it.
-        said: String,
-        /// Error number.
+        /// Message of libbpf.
+        message: String,
+        /// Error of libbpf.
         source: libbpf_rs::Error,
     },
     /// The compiled program lacks what its source declares.
-    #[error("the compiled program holds no {name}")]
+    #[error("the compiled program does not contain {name}")]
     Program {
         /// Registered name.
         name: &'static str,
     },
-    /// The pin.
+    /// The pin could not be created or removed.
     #[error("cannot pin the congestion control at {}: {source}", path.display())]
     Pin {
-        /// Where.
+        /// Path of the pin.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: libbpf_rs::Error,
     },
-    /// A file of the kernel.
+    /// A file of the kernel could not be accessed.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
         /// `read`, `mount`, `remove`.
         what: &'static str,
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
 }
 
 impl LoadError {
-    /// The documented exit code (docs/guide/exit-codes.md).
+    /// Returns the documented exit code (docs/guide/exit-codes.md).
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Unknown { .. } | Self::Present { .. } | Self::Absent { .. } => ExitCode::Name,

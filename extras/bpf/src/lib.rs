@@ -1,14 +1,14 @@
-//! Puts a congestion control written in BPF into the running kernel and takes
-//! it out again.
+//! Loads a congestion control written in BPF into the running kernel and
+//! unloads it.
 //!
-//! The kernel keeps a registered congestion control as long as something holds
-//! its link (`struct_ops`, Documentation/bpf). A program that ends would take it
-//! along; the link is therefore pinned in the BPF file system, below
-//! [`PIN_DIRECTORY`], and removing the pin takes the congestion control out.
-//! Connections that use it keep it until they close.
+//! The kernel keeps a registered congestion control as long as its link
+//! (`struct_ops`, Documentation/bpf) is referenced. It would be unregistered
+//! when the program exits; the link is therefore pinned in the BPF file system,
+//! below [`PIN_DIRECTORY`], and removing the pin unregisters the congestion
+//! control. Connections that use it keep it until they close.
 //!
-//! It is registered for the machine: every network namespace sees it. Which
-//! congestion control is the default stays as it is.
+//! It is registered for the machine: every network namespace can use it. The
+//! default congestion control is not changed.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -29,24 +29,24 @@ use libbpf_rs::{Link, MapCore, ObjectBuilder, PrintLevel};
 
 pub use error::LoadError;
 
-/// The compiled program; libelf wants it on an eight-byte boundary.
+/// The compiled program; libelf requires alignment to eight bytes.
 #[repr(align(8))]
 struct Aligned<T: ?Sized>(T);
 
 static HTCP: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/htcp.bpf.o")));
 
-/// The kernel takes a congestion control out behind an RCU grace period, which
-/// is milliseconds, on a loaded machine more.
+/// Timeout of the unregistration, which takes an RCU grace period:
+/// milliseconds, more on a loaded machine.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// What libbpf said last at its warning level: its error numbers alone do not
-/// tell a verifier's objection from a missing symbol.
+/// Last warnings of libbpf: its error numbers alone do not distinguish a
+/// verifier error from a missing symbol.
 static LAST_WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Loads `algorithm` (`htcp`) and leaves it in the kernel.
+/// Loads `algorithm` (`htcp`); it stays in the kernel.
 ///
 /// # Errors
-/// [`LoadError`]; then the kernel is as it was.
+/// [`LoadError`]; then the kernel is unchanged.
 pub fn load(algorithm: &str) -> Result<&'static Loadable, LoadError> {
     let control = find(algorithm)?;
     let root = Path::new("/");
@@ -56,13 +56,13 @@ pub fn load(algorithm: &str) -> Result<&'static Loadable, LoadError> {
     requirements::check(root)?;
     let directory = bpffs::prepare(&root.join(PIN_DIRECTORY))?;
     attach(control).and_then(|mut link| pin(&mut link, &directory.join(control.name))).inspect_err(|_| {
-        // The folder (and the mount) were made for this one.
-        let _ = bpffs::give_back(&directory);
+        // The directory (and the mount) were created for this one.
+        let _ = bpffs::remove(&directory);
     })?;
     Ok(control)
 }
 
-/// Takes `algorithm` out again.
+/// Unloads `algorithm`.
 ///
 /// # Errors
 /// [`LoadError::Absent`] where it was not loaded by [`load`].
@@ -76,7 +76,7 @@ pub fn unload(algorithm: &str) -> Result<&'static Loadable, LoadError> {
         std::io::ErrorKind::PermissionDenied => LoadError::Privilege { what: "removing the pin" },
         _ => LoadError::File { what: "remove", path: path.clone(), source },
     })?;
-    bpffs::give_back(directory)?;
+    bpffs::remove(directory)?;
     let deadline = Instant::now() + REMOVAL_LIMIT;
     while requirements::available(root)?.iter().any(|name| name == control.name) {
         if Instant::now() > deadline {
@@ -94,13 +94,13 @@ fn find(algorithm: &str) -> Result<&'static Loadable, LoadError> {
         .ok_or_else(|| LoadError::Unknown { algorithm: algorithm.to_owned() })
 }
 
-/// Verifies, registers; the link holds it.
+/// Verifies and registers the program; the returned link keeps it registered.
 fn attach(control: &Loadable) -> Result<Link, LoadError> {
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
     let fail = |source: libbpf_rs::Error| match source.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => LoadError::Privilege { what: "bpf(2)" },
         libbpf_rs::ErrorKind::AlreadyExists => LoadError::Present { name: control.name },
-        _ => LoadError::Kernel { name: control.name, said: warnings(), source },
+        _ => LoadError::Kernel { name: control.name, message: warnings(), source },
     };
     let mut object =
         ObjectBuilder::default().open_memory(&HTCP.0).and_then(|object| object.load()).map_err(fail)?;
@@ -121,8 +121,8 @@ fn keep_warning(_: PrintLevel, text: String) {
     }
 }
 
-/// The first line that libbpf wrote: later ones follow from it.
+/// Returns the first warning of libbpf: later ones follow from it.
 fn warnings() -> String {
     let kept = LAST_WARNINGS.lock().map(|kept| kept.first().cloned());
-    kept.ok().flatten().unwrap_or_else(|| "the kernel's log (dmesg) may tell more".to_owned())
+    kept.ok().flatten().unwrap_or_else(|| "the kernel's log (dmesg) may have details".to_owned())
 }

@@ -1,5 +1,5 @@
-//! What the kernel must offer, looked at before anything is tried: `bpf(2)`
-//! answers "invalid argument" to most of it.
+//! Kernel requirements, checked before anything is changed: `bpf(2)` returns
+//! "invalid argument" for most missing features.
 
 use std::{
     fs, io,
@@ -8,7 +8,7 @@ use std::{
 
 use crate::LoadError;
 
-/// Congestion controls that are registered.
+/// Registered congestion controls.
 pub const AVAILABLE: &str = "proc/sys/net/ipv4/tcp_available_congestion_control";
 const BTF: &str = "sys/kernel/btf/vmlinux";
 const JIT: &str = "proc/sys/net/core/bpf_jit_enable";
@@ -19,7 +19,7 @@ const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 const CAP_BPF: u64 = 1 << 39;
 
-/// The registered congestion controls, by name.
+/// Returns the registered congestion controls, by name.
 ///
 /// # Errors
 /// [`LoadError::File`].
@@ -29,48 +29,50 @@ pub fn available(root: &Path) -> Result<Vec<String>, LoadError> {
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Whether the kernel below `root` can load one, and this process may.
+/// Checks whether the kernel below `root` can load one, and whether this
+/// process may.
 ///
 /// # Errors
 /// [`LoadError::Unsupported`] and [`LoadError::Privilege`], with what is missing.
 pub fn check(root: &Path) -> Result<(), LoadError> {
-    let types = read_if_there(root.join(BTF))?.ok_or(LoadError::Unsupported {
+    let types = read_optional(root.join(BTF))?.ok_or(LoadError::Unsupported {
         what: "it has no type information (/sys/kernel/btf/vmlinux)",
         instead: "boot one built with CONFIG_DEBUG_INFO_BTF=y",
     })?;
-    // The names of types stand in BTF as strings (Documentation/bpf/btf.rst).
-    let knows = |name: &[u8]| types.windows(name.len() + 1).any(|text| text.strip_prefix(name) == Some(&[0]));
-    if !knows(b"bpf_struct_ops_tcp_congestion_ops") {
+    // BTF contains the names of types as strings (Documentation/bpf/btf.rst).
+    let has_type =
+        |name: &[u8]| types.windows(name.len() + 1).any(|text| text.strip_prefix(name) == Some(&[0]));
+    if !has_type(b"bpf_struct_ops_tcp_congestion_ops") {
         return Err(LoadError::Unsupported {
             what: "it takes no congestion controls from BPF",
             instead: "boot one built with CONFIG_BPF_SYSCALL=y, CONFIG_BPF_JIT=y and CONFIG_INET=y (Linux 5.6)",
         });
     }
-    if !knows(b"bpf_struct_ops_link") {
+    if !has_type(b"bpf_struct_ops_link") {
         return Err(LoadError::Unsupported {
             what: "its congestion controls have no links to pin",
             instead: "boot Linux 6.4 or newer",
         });
     }
-    if read_if_there(root.join(JIT))?.is_some_and(|value| value.trim_ascii() == b"0") {
+    if read_optional(root.join(JIT))?.is_some_and(|value| value.trim_ascii() == b"0") {
         return Err(LoadError::Unsupported {
             what: "BPF is interpreted and a congestion control must be compiled",
             instead: "set sysctl net.core.bpf_jit_enable=1",
         });
     }
-    let status = read_if_there(root.join(STATUS))?.unwrap_or_default();
+    let status = read_optional(root.join(STATUS))?.unwrap_or_default();
     match effective_capabilities(&String::from_utf8_lossy(&status)) {
         Some(held) if !may_load(held) => Err(LoadError::Privilege { what: "loading a congestion control" }),
         _ => Ok(()),
     }
 }
 
-fn read_if_there(path: PathBuf) -> Result<Option<Vec<u8>>, LoadError> {
+fn read_optional(path: PathBuf) -> Result<Option<Vec<u8>>, LoadError> {
     match fs::read(&path) {
         Ok(content) => Ok(Some(content)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            // net.core.bpf_jit_enable is for root's eyes only.
+            // net.core.bpf_jit_enable is readable by root only.
             Err(LoadError::Privilege { what: "loading a congestion control" })
         }
         Err(source) => Err(LoadError::File { what: "read", path, source }),
@@ -91,7 +93,7 @@ fn may_load(held: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// A kernel in a folder: names of types, the compiler, capabilities.
+    /// Creates a fake kernel in a directory: names of types, JIT, capabilities.
     fn kernel(types: Option<&str>, jit: &str, capabilities: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
@@ -121,10 +123,10 @@ mod tests {
 
     #[test]
     fn each_missing_feature_is_named_with_what_to_do() {
-        let case = |types, jit, capabilities, words: &[&str]| {
-            let said = refusal(&kernel(types, jit, capabilities));
-            for word in words {
-                assert!(said.contains(word), "\"{word}\" is not in: {said}");
+        let case = |types, jit, capabilities, expected: &[&str]| {
+            let message = refusal(&kernel(types, jit, capabilities));
+            for text in expected {
+                assert!(message.contains(text), "\"{text}\" is not in: {message}");
             }
         };
         case(None, "1\n", ALL, &["/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF"]);

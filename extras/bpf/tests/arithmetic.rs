@@ -1,5 +1,6 @@
-//! The integers of the BPF program against the published formulas in floating
-//! point, written here from the authors' description and not from the C.
+//! Integer arithmetic of the BPF program against the published formulas in
+//! floating point, implemented here from the authors' description, independent
+//! of the C code.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
@@ -13,12 +14,12 @@ use proptest::prelude::*;
 
 const ONE: f64 = 1024.0;
 
-/// f of the draft; time in seconds.
+/// Increase function f of the draft; time in seconds.
 fn increase(delta: f64) -> f64 {
     if delta <= 1.0 { 1.0 } else { 1.0 + 10.0 * (delta - 1.0) + ((delta - 1.0) / 2.0).powi(2) }
 }
 
-/// Segments per round trip, with RTT scaling to 100 ms.
+/// Growth in segments per round trip, with RTT scaling to 100 ms.
 fn alpha(delta: f64, beta: f64, rtt: f64) -> f64 {
     2.0 * (1.0 - beta) * (increase(delta) / (0.1 / rtt).clamp(0.5, 10.0)).max(1.0)
 }
@@ -28,11 +29,11 @@ fn beta(rate_before: f64, rate: f64, rtt_min: f64, rtt_max: f64) -> f64 {
     if ((rate - rate_before) / rate_before).abs() > 0.2 { 0.5 } else { (rtt_min / rtt_max).clamp(0.5, 0.8) }
 }
 
-/// The C of the program, compiled for this machine.
+/// The C code of the program, compiled for this machine.
 struct Program {
     child: Child,
-    questions: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    requests: ChildStdin,
+    responses: BufReader<ChildStdout>,
     _folder: tempfile::TempDir,
 }
 
@@ -49,21 +50,21 @@ impl Program {
             .unwrap();
         assert!(compiler.success());
         let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let questions = child.stdin.take().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        RefCell::new(Self { child, questions, answers, _folder: folder })
+        let requests = child.stdin.take().unwrap();
+        let responses = BufReader::new(child.stdout.take().unwrap());
+        RefCell::new(Self { child, requests, responses, _folder: folder })
     }
 
-    fn ask(&mut self, what: &str, numbers: [u64; 4]) -> Vec<u64> {
+    fn query(&mut self, what: &str, numbers: [u64; 4]) -> Vec<u64> {
         let [a, b, c, d] = numbers;
-        writeln!(self.questions, "{what} {a} {b} {c} {d}").unwrap();
+        writeln!(self.requests, "{what} {a} {b} {c} {d}").unwrap();
         let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.split_whitespace().map(|word| word.parse().unwrap()).collect()
+        self.responses.read_line(&mut line).unwrap();
+        line.split_whitespace().map(|number| number.parse().unwrap()).collect()
     }
 
     fn ratio(&mut self, what: &str, numbers: [u64; 4]) -> f64 {
-        self.ask(what, numbers)[0] as f64 / ONE
+        self.query(what, numbers)[0] as f64 / ONE
     }
 }
 
@@ -74,7 +75,7 @@ impl Drop for Program {
     }
 }
 
-/// As the program holds it.
+/// Converts to the program's fixed point.
 fn fixed(ratio: f64) -> u64 {
     (ratio * ONE) as u64
 }
@@ -87,7 +88,7 @@ fn the_increase_is_that_of_the_draft() {
         let found = program.borrow_mut().ratio("increase", [seconds * 1_000_000, 0, 0, 0]);
         assert!((found - expected).abs() < 0.01, "f({seconds} s) is {found}, not {expected}");
     }
-    // No jump at the end of the period that is standard TCP's.
+    // No discontinuity at the end of the period with standard TCP's increase.
     let found = program.borrow_mut().ratio("increase", [1_001_000, 0, 0, 0]);
     assert!((1.0..1.02).contains(&found), "{found}");
 }
@@ -103,8 +104,8 @@ fn a_window_is_regained_in_the_time_the_formula_gives() {
         [(4512, 17, 7.3), (9499, 17, 10.0), (23748, 17, 14.8), (139_696, 100, 31.4), (279_392, 50, 41.7)];
     for (window, rtt_ms, expected) in paths {
         for beta in [0.5, 0.65, 0.8] {
-            let question = [window, rtt_ms * 1000, fixed(beta), 0];
-            let found = program.borrow_mut().ask("recovery", question)[0] as f64 / 1e6;
+            let request = [window, rtt_ms * 1000, fixed(beta), 0];
+            let found = program.borrow_mut().query("recovery", request)[0] as f64 / 1e6;
             assert!(
                 (found - expected).abs() < 0.05 + 2.5 * rtt_ms as f64 / 1000.0 + expected * 0.01,
                 "{window} segments at {rtt_ms} ms, beta {beta}: {found} s, not {expected} s"
@@ -139,15 +140,15 @@ fn the_back_off_follows_round_trips_and_halves_when_the_rate_changed() {
 #[test]
 fn small_windows_keep_two_segments_and_fractions_are_not_lost() {
     let program = Program::start();
-    assert_eq!(program.borrow_mut().ask("backoff", [100, 512, 0, 0]), [50]);
-    assert_eq!(program.borrow_mut().ask("backoff", [3, 512, 0, 0]), [2], "RFC 5681 section 3.1");
+    assert_eq!(program.borrow_mut().query("backoff", [100, 512, 0, 0]), [50]);
+    assert_eq!(program.borrow_mut().query("backoff", [3, 512, 0, 0]), [2], "RFC 5681 section 3.1");
     // alpha = 0.4 at a window of 1000: a segment after 2.5 round trips.
     let (mut window, mut credit, mut rounds) = (1000, 0, 0);
     while window == 1000 {
         for _ in 0..1000 {
-            let answer = program.borrow_mut().ask("growth", [window, 1, 410, credit]);
-            credit = answer[0];
-            window += answer[1];
+            let response = program.borrow_mut().query("growth", [window, 1, 410, credit]);
+            credit = response[0];
+            window += response[1];
         }
         rounds += 1;
     }

@@ -1,8 +1,8 @@
-//! In the kernel: loaded, listed, used and taken out with `clearstream cc`, and
-//! a connection's window against the published formulas.
+//! In a running kernel: loaded, listed, used and unloaded with `clearstream
+//! cc`, and a connection's window against the published formulas.
 //!
-//! A congestion control is registered for the whole machine, so each test takes
-//! out what it loaded, however it ends; the machine's default is never changed.
+//! A congestion control is registered for the whole machine, so each test
+//! unloads what it loaded, in any case; the machine's default is never changed.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 const LAB: &str = "e2e-htcp";
 
-/// The command, which the workspace builds beside the loader.
+/// Runs the command, which the workspace builds beside the loader.
 fn clearstream(arguments: &[&str]) -> Output {
     let program = Path::new(env!("CARGO_BIN_EXE_clearstream-bpf")).with_file_name("clearstream");
     assert!(program.exists(), "{} is missing: cargo build -p clearstream", program.display());
@@ -33,7 +33,7 @@ fn document(arguments: &[&str]) -> Value {
     serde_json::from_str(&succeed(arguments)).unwrap()
 }
 
-/// The kernel's own list.
+/// Returns the kernel's list of congestion controls.
 fn registered() -> Vec<String> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
     text.split_whitespace().map(str::to_owned).collect()
@@ -48,14 +48,14 @@ fn mounts() -> String {
     text.lines().filter(|line| line.contains(" bpf ")).collect()
 }
 
-/// The kernel has one list of congestion controls: tests that change it take
-/// turns (where each is a process of its own, the runner sees to that).
+/// Serialises tests that change the kernel's list of congestion controls
+/// (across processes the test runner does).
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// H-TCP in the kernel; out again at the end, unless it was there before.
+/// H-TCP loaded in the kernel; unloaded on drop, unless it was loaded before.
 struct Loaded {
     name: String,
     ours: bool,
@@ -83,11 +83,12 @@ impl Drop for Loaded {
 }
 
 #[test]
-fn root_is_loaded_listed_used_and_taken_out() {
+fn root_is_loaded_listed_used_and_unloaded() {
     let _turn = turn();
     let (before, default_before, mounts_before) = (registered(), default(), mounts());
     if before.iter().any(|name| name == "htcp" || name == "bpf_htcp") {
-        // This kernel needs none, or somebody uses ours: then nothing may happen.
+        // The kernel has its own, or a congestion control of ours is in use:
+        // then nothing may be changed.
         assert!(!Loaded::new().ours);
         assert_eq!(registered(), before);
         return;
@@ -95,16 +96,16 @@ fn root_is_loaded_listed_used_and_taken_out() {
     let loaded = Loaded::new();
     assert!(loaded.ours);
     assert_eq!(loaded.name, "bpf_htcp");
-    assert!(registered().contains(&loaded.name), "the loader ended and the kernel forgot it");
+    assert!(registered().contains(&loaded.name), "unregistered when the loader exited");
     assert_eq!(default(), default_before);
     let list = document(&["cc", "list", "--json"]);
     assert_eq!(list["loaded"], serde_json::json!(["bpf_htcp"]));
     assert_eq!(list["kernel"], serde_json::json!(before));
 
-    // A second one is told, and changes nothing.
+    // A second load is reported, and changes nothing.
     assert!(!Loaded::new().ours);
-    let again = Command::new(env!("CARGO_BIN_EXE_clearstream-bpf")).args(["load", "htcp"]).output().unwrap();
-    assert_eq!(again.status.code(), Some(9), "{}", String::from_utf8_lossy(&again.stderr));
+    let second = Command::new(env!("CARGO_BIN_EXE_clearstream-bpf")).args(["load", "htcp"]).output().unwrap();
+    assert_eq!(second.status.code(), Some(9), "{}", String::from_utf8_lossy(&second.stderr));
 
     let flow = document(&[
         "flow",
@@ -126,23 +127,23 @@ fn root_is_loaded_listed_used_and_taken_out() {
     assert_eq!(registered(), before);
     assert_eq!(mounts(), mounts_before, "a mount was left");
     assert!(!Path::new("/sys/fs/bpf/clearstream").exists());
-    let again = clearstream(&["cc", "unload", "htcp"]);
-    assert_eq!(again.status.code(), Some(9));
-    assert!(String::from_utf8_lossy(&again.stderr).contains("not loaded by clearstream"));
+    let second = clearstream(&["cc", "unload", "htcp"]);
+    assert_eq!(second.status.code(), Some(9));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("not loaded by clearstream"));
 }
 
 #[test]
-fn an_unknown_algorithm_is_told() {
+fn an_unknown_algorithm_is_reported() {
     for action in ["load", "unload"] {
         let output = clearstream(&["cc", action, "nonesuch"]);
         assert_eq!(output.status.code(), Some(9));
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("nonesuch") && said.contains("htcp"), "{said}");
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(message.contains("nonesuch") && message.contains("htcp"), "{message}");
     }
 }
 
 #[test]
-fn a_command_without_its_loader_says_what_to_build() {
+fn a_missing_loader_is_reported_with_what_to_build() {
     let _turn = turn();
     if registered().iter().any(|name| name == "htcp" || name == "bpf_htcp") {
         // Then nothing has to be loaded.
@@ -154,8 +155,8 @@ fn a_command_without_its_loader_says_what_to_build() {
     let output =
         Command::new(alone).args(["cc", "load", "htcp"]).env("PATH", folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(5));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("clearstream-bpf") && said.contains("make extras"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(message.contains("clearstream-bpf") && message.contains("make extras"), "{message}");
 }
 
 #[test]
@@ -216,14 +217,14 @@ impl Drop for Lab {
     }
 }
 
-/// The socket at the end of an interval, as TCP_INFO tells it.
+/// State of the socket at the end of an interval, from TCP_INFO.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     at: f64,
     window: f64,
     threshold: f64,
     rtt: f64,
-    /// No recovery under way.
+    /// Whether no recovery is in progress.
     open: bool,
 }
 
@@ -245,20 +246,20 @@ fn points(flow: &Value) -> Vec<Point> {
         .collect()
 }
 
-/// What was seen from one congestion event to the next.
+/// Observations from one congestion event to the next.
 #[derive(Debug)]
 struct Epoch {
-    /// Window left by the event, as a share of the one before it.
+    /// Window after the event, relative to the one before it.
     beta: f64,
-    /// Shortest round trip so far through the longest of the epoch before.
+    /// Shortest round trip so far divided by the longest of the epoch before.
     rtt_ratio: f64,
     seconds: f64,
     growth: f64,
-    /// By the draft's formula, from the event on.
+    /// Expected growth by the draft's formula, from the event on.
     expected: f64,
 }
 
-/// A window that shrank, or a recovery that began, is a congestion event.
+/// Splits at congestion events: a window that shrank, or a recovery that began.
 fn epochs(points: &[Point]) -> Vec<Epoch> {
     let events: Vec<usize> = (1..points.len())
         .filter(|&k| points[k - 1].open && (!points[k].open || points[k].window < points[k - 1].window))
@@ -288,7 +289,7 @@ fn epochs(points: &[Point]) -> Vec<Epoch> {
     found
 }
 
-/// Segments gained between two points: alpha per round trip, with
+/// Returns the segments gained between two points: alpha per round trip, with
 /// alpha = 2 (1 - beta) max(1, f(Delta) RTT / 100 ms).
 fn grown(from: Point, to: Point, event: f64, beta: f64, shortest: f64) -> f64 {
     let delta = f64::midpoint(from.at, to.at) - event;
@@ -298,23 +299,23 @@ fn grown(from: Point, to: Point, event: f64, beta: f64, shortest: f64) -> f64 {
     alpha * (to.at - from.at) / f64::midpoint(from.rtt, to.rtt)
 }
 
-/// What a flow of 13 s shows of the formulas, and what contradicts them.
+/// Checks a flow of 13 s against the formulas; returns the contradiction.
 fn follows_the_formulas(epochs: &[Epoch]) -> Result<(), String> {
     let require = |holds: bool, what: &str| if holds { Ok(()) } else { Err(format!("{what}: {epochs:#?}")) };
     require(epochs.len() >= 3, "too few congestion events")?;
 
-    // A window may have grown by some segments since the last look at it; on a
-    // busy machine two events fall between two looks and count as one.
-    let lawful = epochs.iter().filter(|epoch| {
+    // A window may have grown by some segments since the last sample; on a busy
+    // machine two events may fall between two samples and count as one.
+    let conforming = epochs.iter().filter(|epoch| {
         let adaptive = epoch.rtt_ratio.clamp(0.5, 0.8);
         (epoch.beta - 0.5).abs() < 0.03 || (epoch.beta - adaptive).abs() < 0.1
     });
-    require(lawful.count() * 2 > epochs.len(), "most events reduce the window by neither factor")?;
+    require(conforming.count() * 2 > epochs.len(), "most events reduce the window by neither factor")?;
     require(epochs[0].beta < 0.53, "nothing was known of the rate at the first event")?;
     require(epochs.iter().any(|epoch| epoch.beta > 0.6), "the rate of this link is steady")?;
 
-    // The formula beyond a second is what makes it H-TCP; an epoch in which
-    // another program took the processor may fall short.
+    // The formula beyond a second distinguishes H-TCP; an epoch in which
+    // another program used the processor may fall short.
     let long = epochs.iter().filter(|epoch| epoch.seconds > 1.4);
     let mut ratios: Vec<f64> = long.map(|epoch| epoch.growth / epoch.expected).collect();
     require(!ratios.is_empty(), "no epoch is long enough")?;
@@ -329,18 +330,18 @@ fn root_the_window_of_a_connection_follows_the_published_formulas() {
     let loaded = Loaded::new();
     let _lab = Lab::up();
     let measure = || {
-        let words = ["flow", "--lab", LAB, "--congestion-control", &loaded.name, "--duration", "13s"];
+        let arguments = ["flow", "--lab", LAB, "--congestion-control", &loaded.name, "--duration", "13s"];
         epochs(&points(&document(
-            &[&words[..], &["--warm-up", "0s", "--interval", "20ms", "--json"]].concat(),
+            &[&arguments[..], &["--warm-up", "0s", "--interval", "20ms", "--json"]].concat(),
         )))
     };
     if loaded.name != "bpf_htcp" {
-        // The kernel's own: not the one to be tested.
+        // The kernel's own H-TCP: not the one under test.
         return;
     }
-    // The window is seen every 20 ms, and in slow start it doubles in 17: where
-    // others hold the cores, or the last look before an event was early, a flow
-    // shows nothing. A wrong formula is wrong in every flow.
+    // The window is sampled every 20 ms, and in slow start it doubles in 17: on
+    // busy cores, or when the last sample before an event was early, a flow is
+    // inconclusive. A wrong formula is wrong in every flow.
     let mut contradictions = Vec::new();
     for _ in 0..3 {
         match follows_the_formulas(&measure()) {

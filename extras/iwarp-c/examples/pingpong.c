@@ -2,8 +2,8 @@
  * Two programs exchange messages by RDMA over TCP, then one of them writes,
  * reads and adds to the memory of the other.
  *
- *     pingpong listen 127.0.0.1:0 1000        prints where it listens
- *     pingpong connect 127.0.0.1:PORT 1000    prints how long a round takes
+ *     pingpong listen 127.0.0.1:0 1000        prints its address
+ *     pingpong connect 127.0.0.1:PORT 1000    prints the round-trip time
  *
  * cc -o pingpong pingpong.c -lclearstream_iwarp
  */
@@ -19,7 +19,7 @@
 
 enum { MESSAGE = 64, SHARED = 4096, COUNTER = 8, DATA = 64, DATA_LENGTH = 1000, WAIT_MS = 10000 };
 
-/* What one side has. */
+/* State of one side. */
 struct side {
     struct iwarp_rnic *rnic;
     struct iwarp_domain *domain;
@@ -29,19 +29,19 @@ struct side {
     /* First the message that is sent, then the one that is received. */
     unsigned char messages[2 * MESSAGE];
     uint32_t messages_stag;
-    /* What the peer may write, read and add to. Eight bytes are aligned. */
+    /* Memory that the peer may write, read and add to. Aligned to eight bytes. */
     uint64_t shared[SHARED / 8];
     uint32_t shared_stag;
 };
 
-/* Where the listener's shared memory is: what its private data says. */
+/* Location of the listener's shared memory, sent in its private data. */
 struct advertised {
     uint64_t address;
     uint32_t stag;
     uint32_t length;
 };
 
-/* Ends the program with the library's words when a call was refused. */
+/* Exits with the library's message when a call failed. */
 static int32_t must(int32_t result, const char *what) {
     if (result < 0) {
         fprintf(stderr, "pingpong: %s: %s (%s)\n", what, iwarp_error_message(), iwarp_error_name(result));
@@ -107,7 +107,7 @@ static struct iwarp_completion await(struct side *side, uint32_t operation) {
     return completion;
 }
 
-/* The same, asleep on the channel until there is one. */
+/* Like await, sleeping on the channel until there is a completion. */
 static struct iwarp_completion sleep_for(struct side *side, uint32_t operation) {
     struct iwarp_completion completion;
     uint64_t token = 0;
@@ -128,7 +128,7 @@ static void post(struct side *side, struct iwarp_send_request request, void *pla
     request.segment_count = 1;
     size_t posted = 0;
     must(iwarp_post_send(side->pair, &request, 1, &posted), what);
-    if (posted != 1) fail("a request was not counted");
+    if (posted != 1) fail("wrong number of posted requests");
 }
 
 static void send_message(struct side *side, uint64_t number) {
@@ -139,7 +139,7 @@ static void send_message(struct side *side, uint64_t number) {
     post(side, request, side->messages, MESSAGE, side->messages_stag, "send");
 }
 
-/* Waits for the peer's next message and makes room for another. */
+/* Waits for the peer's next message and posts another receive. */
 static uint64_t receive_message(struct side *side) {
     uint64_t number;
     struct iwarp_completion completion = await(side, IWARP_RECEIVE);
@@ -159,15 +159,15 @@ static void serve(struct side *side, const char *local, uint64_t rounds) {
     printf("%s\n", where);
     fflush(stdout);
 
-    /* The first peer is sent away, to show how. */
+    /* The first peer is rejected, as a demonstration. */
     struct iwarp_incoming *incoming;
     if (must(iwarp_next_incoming(listener, WAIT_MS, &incoming), "accept") == 0) fail("nobody came");
-    must(iwarp_reject(incoming, (const uint8_t *)"come again", 10), "reject");
+    must(iwarp_reject(incoming, (const uint8_t *)"try later.", 10), "reject");
 
-    if (must(iwarp_next_incoming(listener, WAIT_MS, &incoming), "accept") == 0) fail("nobody came again");
-    struct iwarp_incoming_attributes asked;
-    must(iwarp_query_incoming(incoming, &asked), "query");
-    if (asked.private_data_length != 5 || memcmp(asked.private_data, "hello", 5) != 0) fail("not a pingpong");
+    if (must(iwarp_next_incoming(listener, WAIT_MS, &incoming), "accept") == 0) fail("no second connection");
+    struct iwarp_incoming_attributes attributes;
+    must(iwarp_query_incoming(incoming, &attributes), "query");
+    if (attributes.private_data_length != 5 || memcmp(attributes.private_data, "hello", 5) != 0) fail("not a pingpong");
 
     struct advertised advertised = {address_of(side->shared), side->shared_stag, sizeof side->shared};
     struct iwarp_connect_options options;
@@ -182,7 +182,7 @@ static void serve(struct side *side, const char *local, uint64_t rounds) {
         if (receive_message(side) != round) fail("another message");
         send_message(side, round + 1);
     }
-    /* The peer has done what it wanted with our memory. */
+    /* The peer has finished its accesses to our memory. */
     if (receive_message(side) != rounds) fail("another last message");
     const unsigned char *bytes = (const unsigned char *)side->shared;
     for (int index = 0; index < DATA_LENGTH; index++)
@@ -190,9 +190,9 @@ static void serve(struct side *side, const char *local, uint64_t rounds) {
     if (side->shared[COUNTER / 8] != 42) fail("not what the peer added");
     send_message(side, rounds + 1);
     struct iwarp_completion completion;
-    /* The peer ends the connection: our receive comes back. */
-    if (must(iwarp_wait(side->completions, WAIT_MS, &completion), "wait") != 1) fail("the peer stays");
-    if (completion.status != IWARP_FLUSHED) fail("a receive did not come back");
+    /* The peer closes the connection: our receive is flushed. */
+    if (must(iwarp_wait(side->completions, WAIT_MS, &completion), "wait") != 1) fail("no close by the peer");
+    if (completion.status != IWARP_FLUSHED) fail("a receive was not flushed");
     printf("served %" PRIu64 " rounds\n", rounds);
 }
 
@@ -206,7 +206,7 @@ static void connect_to(struct side *side, const char *peer, uint64_t rounds) {
     uint8_t reason[32];
     int32_t refused = iwarp_connect(side->pair, peer, &options, &established);
     if (refused != IWARP_ERROR_REJECTED) fail("the first attempt was not rejected");
-    if (iwarp_rejection(reason, sizeof reason) != 10 || memcmp(reason, "come again", 10) != 0)
+    if (iwarp_rejection(reason, sizeof reason) != 10 || memcmp(reason, "try later.", 10) != 0)
         fail("no reason for the rejection");
 
     must(iwarp_connect(side->pair, peer, &options, &established), "connect");
@@ -248,7 +248,7 @@ static void connect_to(struct side *side, const char *peer, uint64_t rounds) {
     must(iwarp_modify_queue_pair(side->pair, IWARP_STATE_CLOSING), "disconnect");
     struct iwarp_completion completion;
     if (must(iwarp_wait(side->completions, WAIT_MS, &completion), "wait") != 1) fail("no end");
-    if (completion.status != IWARP_FLUSHED) fail("a receive did not come back");
+    if (completion.status != IWARP_FLUSHED) fail("a receive was not flushed");
     double microseconds = (double)(end.tv_sec - begin.tv_sec) * 1e6 + (double)(end.tv_nsec - begin.tv_nsec) / 1e3;
     printf("%" PRIu64 " rounds, %.2f us each\n", rounds, rounds > 0 ? microseconds / (double)rounds : 0.0);
 }

@@ -12,11 +12,11 @@ use clearstream_iwarp::verbs::{
 };
 
 use crate::{
-    error::{IWARP_OK, Refusal, verb},
-    options::{connect_options, said},
+    error::{CallError, IWARP_OK, verb},
+    options::{connect_options, private_data_of},
     pointers::{
-        IWARP_ADDRESS_BYTES, IWARP_PRIVATE_DATA_BYTES, address, at, give, give_handle, list, private_data,
-        take, timeout, words,
+        IWARP_ADDRESS_BYTES, IWARP_PRIVATE_DATA_BYTES, address, at, fixed_text, give, give_handle, list,
+        private_data, take, timeout,
     },
     queue_pair::iwarp_queue_pair,
     rnic::{iwarp_rnic, milliseconds, sized},
@@ -25,84 +25,84 @@ use crate::{
 /// A listening endpoint.
 pub struct iwarp_listener {
     listener: Listener,
-    /// What became of peers and was not asked for yet.
+    /// Errors of peers that were not retrieved yet.
     failures: Mutex<VecDeque<ConnectError>>,
 }
 
-/// A peer's request to connect, to be accepted or rejected once.
+/// A connection request, to be accepted or rejected once.
 pub struct iwarp_incoming {
     incoming: Incoming,
 }
 
-/// A connection that is being set up.
+/// A connection setup in progress.
 pub struct iwarp_connecting {
     connecting: Connecting,
 }
 
-/// How to connect, and how to accept.
+/// Options for connecting and for accepting.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_connect_options {
     /// Set by iwarp_init_connect_options().
     pub size: usize,
-    /// For the peer's program; may be NULL.
+    /// Private data for the peer's application; may be NULL.
     pub private_data: *const u8,
-    /// Its length: up to 512 bytes, 4 of which revision 2 needs.
+    /// Its length: up to 512 bytes, 4 of which revision 2 uses.
     pub private_data_length: u32,
-    /// Reads and atomics that the peer may have outstanding here.
+    /// Maximum number of the peer's outstanding Reads and atomics (IRD).
     pub ird: u16,
-    /// Reads and atomics that may be outstanding towards the peer.
+    /// Maximum number of own outstanding Reads and atomics (ORD).
     pub ord: u16,
-    /// Ask for CRC32C over each FPDU.
+    /// Request CRC32C over each FPDU.
     pub crc: bool,
-    /// Ask the peer to put markers into what it sends.
+    /// Request markers in the incoming stream.
     pub markers: bool,
     /// Connect: either side may send first. Needs revision 2.
     pub peer_to_peer: bool,
-    /// Ask for, or agree to, FPDUs larger than a TCP segment.
+    /// Offer, or accept, FPDUs larger than a TCP segment.
     pub large_fpdus: bool,
     /// Connect: MPA revision, 1 or 2.
     pub revision: u8,
-    /// Connect: from where; NULL leaves it to the kernel.
+    /// Connect: local address; NULL leaves it to the kernel.
     pub local: *const c_char,
-    /// Connect: for all of it.
+    /// Connect: timeout of the whole setup.
     pub timeout_ms: u64,
-    /// Connect: for the reply once the request is sent.
+    /// Connect: timeout of the reply once the request is sent.
     pub reply_timeout_ms: u64,
-    /// Connect: how long after the reply the first message may leave; -1: as
-    /// the peer is known to need it.
+    /// Connect: delay of the first message after the reply; -1: the default for
+    /// the peer.
     pub settle_us: i64,
 }
 
-/// What both sides agreed on.
+/// Parameters of an established connection.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_established {
-    /// This end.
+    /// Local address.
     pub local: [c_char; IWARP_ADDRESS_BYTES],
-    /// The other end.
+    /// Address of the peer.
     pub peer: [c_char; IWARP_ADDRESS_BYTES],
-    /// What the peer's program had to say.
+    /// Private data of the peer's application.
     pub private_data: [u8; IWARP_PRIVATE_DATA_BYTES],
     /// Its length.
     pub private_data_length: u32,
-    /// Bytes of an FPDU's upper-layer data unit, at most.
+    /// Maximum length of a ULPDU.
     pub mulpdu_bytes: u32,
-    /// Reads and atomics that the peer may have outstanding here.
+    /// Maximum number of the peer's outstanding Reads and atomics (IRD).
     pub ird: u16,
-    /// Reads and atomics that may be outstanding towards the peer.
+    /// Maximum number of own outstanding Reads and atomics (ORD).
     pub ord: u16,
     /// MPA revision.
     pub revision: u8,
-    /// CRC32C is on, both ways.
+    /// CRC32C is enabled, in both directions.
     pub crc: bool,
-    /// Markers in what is sent.
+    /// Markers in the outgoing stream.
     pub markers_out: bool,
-    /// Markers in what is received.
+    /// Markers in the incoming stream.
     pub markers_in: bool,
-    /// A ready-to-receive message opens the connection.
+    /// The setup is peer-to-peer, with a ready-to-receive message.
     pub peer_to_peer: bool,
-    /// This side connected.
+    /// This side is the initiator.
     pub initiator: bool,
 }
 
@@ -124,33 +124,34 @@ impl iwarp_established {
     };
 }
 
-/// What a peer asks for.
+/// Attributes of a connection request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_incoming_attributes {
-    /// This end.
+    /// Local address.
     pub local: [c_char; IWARP_ADDRESS_BYTES],
-    /// The other end.
+    /// Address of the peer.
     pub peer: [c_char; IWARP_ADDRESS_BYTES],
-    /// What the peer's program had to say.
+    /// Private data of the peer's application.
     pub private_data: [u8; IWARP_PRIVATE_DATA_BYTES],
     /// Its length.
     pub private_data_length: u32,
-    /// How many Reads the peer takes at a time; -1: it does not say.
+    /// The peer's IRD; -1: not negotiated.
     pub ird: i32,
-    /// How many Reads the peer wants outstanding; -1: it does not say.
+    /// The peer's ORD; -1: not negotiated.
     pub ord: i32,
     /// MPA revision.
     pub revision: u8,
-    /// The peer wants CRC32C.
+    /// The peer requests CRC32C.
     pub crc: bool,
-    /// The peer wants markers in what it receives.
+    /// The peer requests markers in its incoming stream.
     pub markers: bool,
-    /// The peer wants a connection on which either side may send first.
+    /// The peer requests a connection on which either side may send first.
     pub peer_to_peer: bool,
 }
 
-/// Fills in the defaults, for connecting. `size` is sizeof *options.
+/// Initialises the options with defaults, for connecting. `size` is sizeof
+/// *options.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_init_connect_options(options: *mut iwarp_connect_options, size: usize) -> i32 {
@@ -173,14 +174,14 @@ pub unsafe extern "C" fn iwarp_init_connect_options(options: *mut iwarp_connect_
             reply_timeout_ms: milliseconds(defaults.reply_timeout),
             settle_us: defaults.settle.map_or(-1, |time| time.as_micros() as i64),
         };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give(options, value, "options")? };
         Ok(IWARP_OK)
     })
 }
 
-/// Connects and waits until the peer has agreed. `options` and `into` may be
-/// NULL. When it fails, the queue pair is idle again.
+/// Connects and waits until the connection is established. `options` and `into`
+/// may be NULL. On failure the queue pair is idle again.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_connect(
@@ -190,16 +191,16 @@ pub unsafe extern "C" fn iwarp_connect(
     into: *mut iwarp_established,
 ) -> i32 {
     verb!("iwarp_connect", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (pair, peer, options) =
             unsafe { (at(pair, "pair")?, address(peer, "peer")?, connect_options(options)?) };
-        let agreed = pair.pair.connect(peer, &options)?;
-        // SAFETY: as the header says.
-        unsafe { give_unless_null(into, &agreed) }
+        let negotiated = pair.pair.connect(peer, &options)?;
+        // SAFETY: as required by the header.
+        unsafe { give_unless_null(into, &negotiated) }
     })
 }
 
-/// Starts to connect and does not wait. `options` may be NULL.
+/// Starts a connection setup without blocking. `options` may be NULL.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_start_connect(
@@ -209,29 +210,30 @@ pub unsafe extern "C" fn iwarp_start_connect(
     connecting: *mut *mut iwarp_connecting,
 ) -> i32 {
     verb!("iwarp_start_connect", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (pair, peer, options) =
             unsafe { (at(pair, "pair")?, address(peer, "peer")?, connect_options(options)?) };
         let value = iwarp_connecting { connecting: pair.pair.start_connect(peer, &options)? };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give_handle(connecting, value, "connecting") }
     })
 }
 
-/// A descriptor that is readable when iwarp_advance() has something to do, a
-/// time limit included. It belongs to `connecting`.
+/// Returns a descriptor that is readable when iwarp_advance() can make
+/// progress, including timeouts. It is owned by `connecting`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_connecting_descriptor(connecting: *const iwarp_connecting) -> i32 {
     verb!("iwarp_connecting_descriptor", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         Ok(unsafe { at(connecting, "connecting")? }.connecting.as_fd().as_raw_fd())
     })
 }
 
-/// Goes on with a set-up without waiting. Returns 1 when it is established
-/// (`into`, unless NULL, says how), 0 when there is more to wait for. Then, or
-/// after an error, end it by iwarp_end_connecting().
+/// Advances a connection setup without blocking. Returns 1 when the connection
+/// is established (with its parameters in `into`, unless NULL), 0 when it is
+/// still in progress. Then, or after an error, release it by
+/// iwarp_end_connecting().
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_advance(
@@ -239,29 +241,29 @@ pub unsafe extern "C" fn iwarp_advance(
     into: *mut iwarp_established,
 ) -> i32 {
     verb!("iwarp_advance", || {
-        // SAFETY: as the header says; one thread uses it at a time.
+        // SAFETY: as required by the header; one thread uses it at a time.
         let connecting =
-            unsafe { connecting.as_mut() }.ok_or_else(|| Refusal::argument("`connecting` is NULL"))?;
-        let Some(agreed) = connecting.connecting.advance()? else { return Ok(0) };
-        // SAFETY: as the header says.
-        unsafe { give_unless_null(into, &agreed)? };
+            unsafe { connecting.as_mut() }.ok_or_else(|| CallError::argument("`connecting` is NULL"))?;
+        let Some(negotiated) = connecting.connecting.advance()? else { return Ok(0) };
+        // SAFETY: as required by the header.
+        unsafe { give_unless_null(into, &negotiated)? };
         Ok(1)
     })
 }
 
-/// Ends the handle of a set-up; one that is not established is given up, and
-/// its queue pair is idle again.
+/// Releases the handle of a connection setup; one that is not established is
+/// aborted, and its queue pair is idle again.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_end_connecting(connecting: *mut iwarp_connecting) -> i32 {
     verb!("iwarp_end_connecting", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         drop(unsafe { take(connecting) });
         Ok(IWARP_OK)
     })
 }
 
-/// Listens at an address; port 0 takes a free one (iwarp_listener_address()).
+/// Listens on an address; port 0 selects a free one (iwarp_listener_address()).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_listen(
@@ -270,53 +272,53 @@ pub unsafe extern "C" fn iwarp_listen(
     listener: *mut *mut iwarp_listener,
 ) -> i32 {
     verb!("iwarp_listen", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (rnic, local) = unsafe { (at(rnic, "rnic")?, address(local, "local")?) };
         let value =
             iwarp_listener { listener: Listener::bind(&rnic.rnic, local)?, failures: Mutex::default() };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give_handle(listener, value, "listener") }
     })
 }
 
-/// Ends a listener.
+/// Destroys a listener.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_listener(listener: *mut iwarp_listener) -> i32 {
     verb!("iwarp_destroy_listener", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         drop(unsafe { take(listener) });
         Ok(IWARP_OK)
     })
 }
 
-/// Where it listens: text into IWARP_ADDRESS_BYTES bytes.
+/// Returns its local address: text into IWARP_ADDRESS_BYTES bytes.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_listener_address(listener: *const iwarp_listener, into: *mut c_char) -> i32 {
     verb!("iwarp_listener_address", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let listener = unsafe { at(listener, "listener")? };
-        let text: [c_char; IWARP_ADDRESS_BYTES] = words(listener.listener.local_address());
-        // SAFETY: as the header says.
+        let text: [c_char; IWARP_ADDRESS_BYTES] = fixed_text(listener.listener.local_address());
+        // SAFETY: as required by the header.
         unsafe { give(into.cast(), text, "into")? };
         Ok(IWARP_OK)
     })
 }
 
-/// A descriptor that is readable when iwarp_next_incoming() has something to
-/// do. It belongs to the listener.
+/// Returns a descriptor that is readable when iwarp_next_incoming() can make
+/// progress. It is owned by the listener.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_listener_descriptor(listener: *const iwarp_listener) -> i32 {
     verb!("iwarp_listener_descriptor", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         Ok(unsafe { at(listener, "listener")? }.listener.as_fd().as_raw_fd())
     })
 }
 
-/// Waits up to `timeout_ms` for a peer's request. Returns 1, or 0 when the time
-/// is over.
+/// Waits up to `timeout_ms` for a connection request. Returns 1, or 0 on
+/// timeout.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_next_incoming(
@@ -325,21 +327,21 @@ pub unsafe extern "C" fn iwarp_next_incoming(
     incoming: *mut *mut iwarp_incoming,
 ) -> i32 {
     verb!("iwarp_next_incoming", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let listener = unsafe { at(listener, "listener")? };
         if incoming.is_null() {
-            return Err(Refusal::argument("`incoming` is NULL"));
+            return Err(CallError::argument("`incoming` is NULL"));
         }
         let Some(request) = listener.listener.accept(timeout(timeout_ms))? else { return Ok(0) };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give_handle(incoming, iwarp_incoming { incoming: request }, "incoming")? };
         Ok(1)
     })
 }
 
-/// What became of a peer that never had a complete request, oldest first: one
-/// line of text, cut to `room` bytes with its zero. Returns 1, or 0 when there
-/// is none left.
+/// Returns the error of a peer without a complete request, oldest first: one
+/// line of text, truncated to `room` bytes including its zero. Returns 1, or 0
+/// when there is none left.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_next_listener_failure(
@@ -348,17 +350,17 @@ pub unsafe extern "C" fn iwarp_next_listener_failure(
     room: usize,
 ) -> i32 {
     verb!("iwarp_next_listener_failure", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let listener = unsafe { at(listener, "listener")? };
         if into.is_null() || room == 0 {
-            return Err(Refusal::argument("`into` has no room"));
+            return Err(CallError::argument("`into` has no room"));
         }
         let mut failures = listener.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.extend(listener.listener.failures());
         let Some(failure) = failures.pop_front() else { return Ok(0) };
         let text = failure.to_string();
         let length = text.len().min(room - 1);
-        // SAFETY: the caller has `room` bytes.
+        // SAFETY: the caller provides `room` bytes.
         unsafe {
             into.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), length);
             into.add(length).write(0);
@@ -367,7 +369,7 @@ pub unsafe extern "C" fn iwarp_next_listener_failure(
     })
 }
 
-/// What a peer asks for.
+/// Returns the attributes of a connection request.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_query_incoming(
@@ -375,12 +377,12 @@ pub unsafe extern "C" fn iwarp_query_incoming(
     attributes: *mut iwarp_incoming_attributes,
 ) -> i32 {
     verb!("iwarp_query_incoming", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let known = &unsafe { at(incoming, "incoming")? }.incoming;
         let (data, length) = private_data(&known.private_data);
         let value = iwarp_incoming_attributes {
-            local: words(known.local),
-            peer: words(known.peer),
+            local: fixed_text(known.local),
+            peer: fixed_text(known.peer),
             private_data: data,
             private_data_length: length,
             ird: known.ird.map_or(-1, i32::from),
@@ -390,14 +392,14 @@ pub unsafe extern "C" fn iwarp_query_incoming(
             markers: known.markers,
             peer_to_peer: known.peer_to_peer,
         };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give(attributes, value, "attributes")? };
         Ok(IWARP_OK)
     })
 }
 
-/// Accepts a request and ends its handle, whatever comes of it. `options` and
-/// `into` may be NULL.
+/// Accepts a connection request and releases its handle in any case. `options`
+/// and `into` may be NULL.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_accept(
@@ -407,16 +409,16 @@ pub unsafe extern "C" fn iwarp_accept(
     into: *mut iwarp_established,
 ) -> i32 {
     verb!("iwarp_accept", || {
-        // SAFETY: as the header says.
-        let request = unsafe { take(incoming) }.ok_or_else(|| Refusal::argument("`incoming` is NULL"))?;
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
+        let request = unsafe { take(incoming) }.ok_or_else(|| CallError::argument("`incoming` is NULL"))?;
+        // SAFETY: as required by the header.
         let pair = unsafe { at(pair, "pair")? };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let options = match unsafe { options.as_ref() } {
             Some(options) => {
                 sized::<iwarp_connect_options>(options.size)?;
-                // SAFETY: as the header says.
-                let data = unsafe { said(options)? };
+                // SAFETY: as required by the header.
+                let data = unsafe { private_data_of(options)? };
                 AcceptOptions {
                     private_data: data,
                     ird: options.ird,
@@ -429,48 +431,48 @@ pub unsafe extern "C" fn iwarp_accept(
             }
             None => AcceptOptions::default(),
         };
-        let agreed = pair.pair.accept(request.incoming, &options)?;
-        // SAFETY: as the header says.
-        unsafe { give_unless_null(into, &agreed) }
+        let negotiated = pair.pair.accept(request.incoming, &options)?;
+        // SAFETY: as required by the header.
+        unsafe { give_unless_null(into, &negotiated) }
     })
 }
 
-/// Refuses a request with a word of why, and ends its handle.
+/// Rejects a connection request with private data, and releases its handle.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_reject(incoming: *mut iwarp_incoming, data: *const u8, length: usize) -> i32 {
     verb!("iwarp_reject", || {
-        // SAFETY: as the header says.
-        let request = unsafe { take(incoming) }.ok_or_else(|| Refusal::argument("`incoming` is NULL"))?;
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
+        let request = unsafe { take(incoming) }.ok_or_else(|| CallError::argument("`incoming` is NULL"))?;
+        // SAFETY: as required by the header.
         request.incoming.reject(unsafe { list(data, length, "data")? })?;
         Ok(IWARP_OK)
     })
 }
 
-unsafe fn give_unless_null(into: *mut iwarp_established, agreed: &Established) -> Result<i32, Refusal> {
+unsafe fn give_unless_null(into: *mut iwarp_established, negotiated: &Established) -> Result<i32, CallError> {
     if !into.is_null() {
-        // SAFETY: the caller's.
-        unsafe { give(into, established(agreed), "into")? };
+        // SAFETY: upheld by the caller.
+        unsafe { give(into, established(negotiated), "into")? };
     }
     Ok(IWARP_OK)
 }
 
-pub(crate) fn established(agreed: &Established) -> iwarp_established {
-    let (data, length) = private_data(&agreed.private_data);
+pub(crate) fn established(negotiated: &Established) -> iwarp_established {
+    let (data, length) = private_data(&negotiated.private_data);
     iwarp_established {
-        local: words(agreed.local),
-        peer: words(agreed.peer),
+        local: fixed_text(negotiated.local),
+        peer: fixed_text(negotiated.peer),
         private_data: data,
         private_data_length: length,
-        mulpdu_bytes: agreed.mulpdu_bytes.try_into().unwrap_or(u32::MAX),
-        ird: agreed.ird,
-        ord: agreed.ord,
-        revision: agreed.revision,
-        crc: agreed.crc,
-        markers_out: agreed.markers_out,
-        markers_in: agreed.markers_in,
-        peer_to_peer: agreed.peer_to_peer,
-        initiator: agreed.initiator,
+        mulpdu_bytes: negotiated.mulpdu_bytes.try_into().unwrap_or(u32::MAX),
+        ird: negotiated.ird,
+        ord: negotiated.ord,
+        revision: negotiated.revision,
+        crc: negotiated.crc,
+        markers_out: negotiated.markers_out,
+        markers_in: negotiated.markers_in,
+        peer_to_peer: negotiated.peer_to_peer,
+        initiator: negotiated.initiator,
     }
 }

@@ -1,4 +1,4 @@
-//! Results: codes, and words for each thread's last error.
+//! Results: codes, and the error message of each thread.
 
 use std::{
     any::Any,
@@ -12,56 +12,57 @@ use clearstream_iwarp::{
     verbs::{ConnectError, Overrun, PostError, VerbsError, raw::ListError},
 };
 
-/// Done.
+/// Success.
 pub const IWARP_OK: i32 = 0;
-/// An argument is NULL where something is needed, or has no meaning.
+/// Invalid argument, or an argument is NULL where a value is required.
 pub const IWARP_ERROR_ARGUMENT: i32 = -1;
-/// The system refused a descriptor, a thread, a core or a socket.
+/// A system call for a descriptor, a thread, a core or a socket failed.
 pub const IWARP_ERROR_SYSTEM: i32 = -2;
-/// A number is outside of what the RNIC's attributes allow.
+/// A value is outside the range of the RNIC's attributes.
 pub const IWARP_ERROR_RANGE: i32 = -3;
-/// Objects of two RNICs, or of two domains where one is needed.
+/// An object of another RNIC or domain.
 pub const IWARP_ERROR_FOREIGN: i32 = -4;
-/// The queue pair is in another state than this needs.
+/// The queue pair is in the wrong state.
 pub const IWARP_ERROR_STATE: i32 = -5;
-/// There is not as much memory, or no steering tag left.
+/// Memory or steering tags are exhausted.
 pub const IWARP_ERROR_NO_MEMORY: i32 = -6;
-/// The system refused to keep pages in memory.
+/// The pages could not be locked in memory.
 pub const IWARP_ERROR_NOT_PINNED: i32 = -7;
-/// Something still uses it: windows are bound to the region.
+/// The object is in use: windows are bound to the region.
 pub const IWARP_ERROR_BUSY: i32 = -8;
-/// The steering tag names nothing valid.
+/// Invalid steering tag.
 pub const IWARP_ERROR_STAG: i32 = -9;
-/// The steering tag exists and does not allow this.
+/// The steering tag does not grant this access.
 pub const IWARP_ERROR_ACCESS: i32 = -10;
 /// The queue is full: poll completions first.
 pub const IWARP_ERROR_QUEUE_FULL: i32 = -11;
 /// A request has too many segments or bytes, or a sink of the wrong length.
 pub const IWARP_ERROR_REQUEST: i32 = -12;
-/// The completion queue got more completions than it holds and is lost.
+/// The completion queue overran and is unusable.
 pub const IWARP_ERROR_OVERRUN: i32 = -13;
-/// The peer did not answer in time.
+/// The peer did not respond in time.
 pub const IWARP_ERROR_TIMED_OUT: i32 = -14;
-/// The peer closed the connection before it was set up.
+/// The peer closed the connection during the setup.
 pub const IWARP_ERROR_CLOSED: i32 = -15;
-/// The peer's program refused; iwarp_rejection() has what it said.
+/// The peer's application rejected the connection; iwarp_rejection() returns
+/// its private data.
 pub const IWARP_ERROR_REJECTED: i32 = -16;
-/// Both sides do not agree on how to speak.
+/// The two sides have no common connection parameters.
 pub const IWARP_ERROR_SETUP: i32 = -17;
-/// TCP could not connect.
+/// The TCP connection failed.
 pub const IWARP_ERROR_CONNECT: i32 = -18;
-/// A mistake of this library. The object concerned is not to be used further.
+/// Internal error of this library. The object must not be used further.
 pub const IWARP_ERROR_INTERNAL: i32 = -19;
 
-/// Why a call is refused.
-pub(crate) struct Refusal {
+/// Error of a call.
+pub(crate) struct CallError {
     pub(crate) code: i32,
     pub(crate) message: String,
-    /// What a peer said when it rejected.
+    /// Private data of a rejection.
     private_data: Vec<u8>,
 }
 
-impl Refusal {
+impl CallError {
     pub(crate) fn new(code: i32, message: impl ToString) -> Self {
         Self { code, message: message.to_string(), private_data: Vec::new() }
     }
@@ -71,7 +72,7 @@ impl Refusal {
     }
 }
 
-impl From<VerbsError> for Refusal {
+impl From<VerbsError> for CallError {
     fn from(error: VerbsError) -> Self {
         let code = match error {
             VerbsError::Range { .. } => IWARP_ERROR_RANGE,
@@ -83,7 +84,7 @@ impl From<VerbsError> for Refusal {
     }
 }
 
-impl From<ConnectError> for Refusal {
+impl From<ConnectError> for CallError {
     fn from(error: ConnectError) -> Self {
         let code = match error {
             ConnectError::State(_) => IWARP_ERROR_STATE,
@@ -104,7 +105,7 @@ impl From<ConnectError> for Refusal {
     }
 }
 
-impl From<MemoryError> for Refusal {
+impl From<MemoryError> for CallError {
     fn from(error: MemoryError) -> Self {
         let code = match &error {
             MemoryError::NoTagLeft | MemoryError::NoMemory { .. } | MemoryError::TooLong(_) => {
@@ -120,7 +121,7 @@ impl From<MemoryError> for Refusal {
             | MemoryError::Exclusive
             | MemoryError::WindowRights => IWARP_ERROR_ACCESS,
         };
-        // A refused tag has a reason of its own.
+        // An access error has a reason of its own.
         let message = match &error {
             MemoryError::NoMemory { source, .. } | MemoryError::NotPinned { source, .. } => {
                 format!("{error}: {source}")
@@ -131,7 +132,7 @@ impl From<MemoryError> for Refusal {
     }
 }
 
-impl From<ListError> for Refusal {
+impl From<ListError> for CallError {
     fn from(error: ListError) -> Self {
         let code = match error.error {
             PostError::Full => IWARP_ERROR_QUEUE_FULL,
@@ -142,13 +143,13 @@ impl From<ListError> for Refusal {
     }
 }
 
-impl From<Overrun> for Refusal {
+impl From<Overrun> for CallError {
     fn from(error: Overrun) -> Self {
         Self::new(IWARP_ERROR_OVERRUN, error)
     }
 }
 
-/// What is told of a thread's last refused call.
+/// Last error of a thread.
 #[derive(Default)]
 struct Last {
     message: CString,
@@ -159,35 +160,36 @@ thread_local! {
     static LAST: RefCell<Last> = RefCell::default();
 }
 
-/// Carries a function out: nothing unwinds into C, and a refusal is kept in
-/// words.
-pub(crate) fn run(act: impl FnOnce() -> Result<i32, Refusal>) -> i32 {
-    // What a panic leaves half done is behind locks that are used on whole
-    // values (`rnic`), and the caller is told not to use the object again.
-    let outcome = catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(told(&*panic)));
-    outcome.unwrap_or_else(|refusal| {
-        let code = refusal.code;
+/// Runs a function: no panic unwinds into C, and an error is stored with its
+/// message.
+pub(crate) fn run(act: impl FnOnce() -> Result<i32, CallError>) -> i32 {
+    // State that a panic leaves half updated is behind locks that are used on
+    // whole values (`rnic`), and the code notifies the caller not to use the
+    // object again.
+    let outcome = catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| Err(panic_message(&*panic)));
+    outcome.unwrap_or_else(|failure| {
+        let code = failure.code;
         LAST.with_borrow_mut(|last| {
-            last.message = text(refusal.message);
-            last.rejection = refusal.private_data;
+            last.message = text(failure.message);
+            last.rejection = failure.private_data;
         });
         code
     })
 }
 
-fn told(panic: &(dyn Any + Send)) -> Refusal {
-    let words = panic.downcast_ref::<String>().map(String::as_str);
-    let words = words.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it gave no reason");
-    Refusal::new(IWARP_ERROR_INTERNAL, format!("mistake of this library, please report it: {words}"))
+fn panic_message(panic: &(dyn Any + Send)) -> CallError {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
+    CallError::new(IWARP_ERROR_INTERNAL, format!("internal error, please report it: {message}"))
 }
 
-fn text(words: String) -> CString {
-    let bytes: Vec<u8> = words.into_bytes().into_iter().filter(|byte| *byte != 0).collect();
+fn text(message: String) -> CString {
+    let bytes: Vec<u8> = message.into_bytes().into_iter().filter(|byte| *byte != 0).collect();
     CString::new(bytes).unwrap_or_default()
 }
 
-/// Makes one function of the interface: gives its symbol a version, and lets
-/// no panic out of it.
+/// Defines one function of the interface: versions its symbol, and catches
+/// panics.
 macro_rules! verb {
     ($name:literal, $act:expr) => {{
         // SAFETY: a directive of the assembler, no instruction.
@@ -203,22 +205,22 @@ macro_rules! verb {
 }
 pub(crate) use verb;
 
-/// Why this thread's last refused call was refused, in one line of English that
-/// says what to do instead. Empty before the first. The text stays until the
-/// thread's next refused call.
+/// Returns the message of this thread's last error: one line of English with a
+/// suggested correction. Empty before the first. The text is valid until the
+/// thread's next error.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn iwarp_error_message() -> *const c_char {
     let mut message = c"".as_ptr();
     verb!("iwarp_error_message", || {
-        // The string on the heap stays where it is until it is replaced.
+        // The heap string is not moved until it is replaced.
         message = LAST.with_borrow(|last| last.message.as_ptr());
         Ok(IWARP_OK)
     });
     message
 }
 
-/// What a code means, in general. For every number.
+/// Returns a general description of a code. Valid for every number.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn iwarp_error_name(code: i32) -> *const c_char {
@@ -230,9 +232,9 @@ pub extern "C" fn iwarp_error_name(code: i32) -> *const c_char {
     name
 }
 
-/// What the peer said when it rejected this thread's last refused
-/// iwarp_connect() or iwarp_advance(): copies up to `room` bytes into `into`
-/// and returns how many there are.
+/// Returns the private data with which the peer rejected this thread's last
+/// failed iwarp_connect() or iwarp_advance(): copies up to `room` bytes into
+/// `into` and returns their total number.
 ///
 /// # Safety
 /// `into` has `room` bytes, or `room` is 0.
@@ -241,13 +243,13 @@ pub extern "C" fn iwarp_error_name(code: i32) -> *const c_char {
 pub unsafe extern "C" fn iwarp_rejection(into: *mut u8, room: usize) -> i32 {
     verb!("iwarp_rejection", || {
         LAST.with_borrow(|last| {
-            let said = &last.rejection;
+            let data = &last.rejection;
             if room > 0 && into.is_null() {
-                return Err(Refusal::argument("`into` is NULL"));
+                return Err(CallError::argument("`into` is NULL"));
             }
-            // SAFETY: the caller's.
-            unsafe { into.copy_from_nonoverlapping(said.as_ptr(), said.len().min(room)) };
-            Ok(said.len() as i32)
+            // SAFETY: upheld by the caller.
+            unsafe { into.copy_from_nonoverlapping(data.as_ptr(), data.len().min(room)) };
+            Ok(data.len() as i32)
         })
     })
 }
@@ -255,13 +257,13 @@ pub unsafe extern "C" fn iwarp_rejection(into: *mut u8, room: usize) -> i32 {
 fn named(code: i32) -> &'static CStr {
     match code {
         0.. => c"success",
-        IWARP_ERROR_ARGUMENT => c"an argument has no meaning",
-        IWARP_ERROR_SYSTEM => c"refused by the system",
+        IWARP_ERROR_ARGUMENT => c"invalid argument",
+        IWARP_ERROR_SYSTEM => c"system call failed",
         IWARP_ERROR_RANGE => c"out of range",
         IWARP_ERROR_FOREIGN => c"belongs to another RNIC or domain",
         IWARP_ERROR_STATE => c"wrong state of the queue pair",
         IWARP_ERROR_NO_MEMORY => c"no memory or steering tag left",
-        IWARP_ERROR_NOT_PINNED => c"memory can not be pinned",
+        IWARP_ERROR_NOT_PINNED => c"memory cannot be pinned",
         IWARP_ERROR_BUSY => c"still in use",
         IWARP_ERROR_STAG => c"invalid steering tag",
         IWARP_ERROR_ACCESS => c"not allowed by the steering tag",
@@ -271,10 +273,10 @@ fn named(code: i32) -> &'static CStr {
         IWARP_ERROR_TIMED_OUT => c"timed out",
         IWARP_ERROR_CLOSED => c"closed by the peer",
         IWARP_ERROR_REJECTED => c"rejected by the peer",
-        IWARP_ERROR_SETUP => c"connection set-up failed",
+        IWARP_ERROR_SETUP => c"connection setup failed",
         IWARP_ERROR_CONNECT => c"TCP could not connect",
-        IWARP_ERROR_INTERNAL => c"mistake of this library",
-        _ => c"no code of this library",
+        IWARP_ERROR_INTERNAL => c"internal error",
+        _ => c"unknown code",
     }
 }
 
@@ -283,23 +285,23 @@ fn named(code: i32) -> &'static CStr {
 mod tests {
     use std::ffi::CStr;
 
-    use super::{IWARP_ERROR_INTERNAL, IWARP_ERROR_RANGE, Refusal, iwarp_error_message, run};
+    use super::{CallError, IWARP_ERROR_INTERNAL, IWARP_ERROR_RANGE, iwarp_error_message, run};
 
     fn message() -> String {
-        // SAFETY: a text of this library, until the next refusal.
+        // SAFETY: a string of this library, valid until the next error.
         unsafe { CStr::from_ptr(iwarp_error_message()) }.to_str().unwrap().to_owned()
     }
 
     #[test]
-    fn a_panic_is_a_code_and_words() {
+    fn a_panic_is_a_code_and_a_message() {
         let number = 7;
         assert_eq!(run(|| panic!("out of {number}")), IWARP_ERROR_INTERNAL);
         assert!(message().ends_with("please report it: out of 7"), "{}", message());
     }
 
     #[test]
-    fn words_belong_to_the_thread_and_stay_until_the_next_refusal() {
-        assert_eq!(run(|| Err(Refusal::new(IWARP_ERROR_RANGE, "too\0many"))), IWARP_ERROR_RANGE);
+    fn messages_are_per_thread_and_valid_until_the_next_error() {
+        assert_eq!(run(|| Err(CallError::new(IWARP_ERROR_RANGE, "too\0many"))), IWARP_ERROR_RANGE);
         assert_eq!(run(|| Ok(3)), 3);
         assert_eq!(message(), "toomany");
         std::thread::spawn(|| assert_eq!(message(), "")).join().unwrap();

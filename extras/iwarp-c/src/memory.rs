@@ -8,7 +8,7 @@ use clearstream_iwarp::{
 };
 
 use crate::{
-    error::{IWARP_ERROR_STAG, IWARP_OK, Refusal, verb},
+    error::{CallError, IWARP_ERROR_STAG, IWARP_OK, verb},
     pointers::{at, give},
     rnic::{iwarp_domain, iwarp_rnic},
 };
@@ -25,11 +25,11 @@ pub const IWARP_REMOTE_ATOMIC: u32 = 8;
 pub const IWARP_BIND_WINDOW: u32 = 16;
 /// Tagged offsets count from its first byte instead of being addresses.
 pub const IWARP_ZERO_BASED: u32 = 32;
-/// Its pages are kept in physical memory (mlock). Not needed by this RNIC; it
-/// keeps page faults out of the data path.
+/// Its pages are locked in physical memory (mlock). Not required by this RNIC;
+/// it avoids page faults in the data path.
 pub const IWARP_PIN: u32 = 256;
 
-/// What a steering tag is at the moment.
+/// Current state of a steering tag.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_registration {
@@ -37,21 +37,21 @@ pub struct iwarp_registration {
     pub address: u64,
     /// Its length in bytes.
     pub length: u64,
-    /// Its rights, and IWARP_PIN.
+    /// Access rights, and IWARP_PIN.
     pub access: u32,
-    /// Of a window that is bound: for which queue pair. 0: none.
+    /// Of a bound window: its queue pair. 0: none.
     pub queue_pair: u32,
-    /// It can be used now.
+    /// Whether it is usable now.
     pub valid: bool,
 }
 
-/// Registers `length` bytes at `base` and gives out their steering tag, whose
+/// Registers `length` bytes at `base` and returns their steering tag, whose
 /// lower eight bits are `key`. Tagged offsets count from the address of `base`,
 /// or from 0 with IWARP_ZERO_BASED.
 ///
-/// The memory is to stay allocated until iwarp_deregister_memory() has
-/// returned. The program may read and write it at any time; bytes that a
-/// request or a peer writes meanwhile are then old, new, or some of each.
+/// The memory must stay allocated until iwarp_deregister_memory() has returned.
+/// The program may read and write it at any time; bytes that a request or a
+/// peer writes concurrently are then old, new, or a mix of both.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_register_memory(
@@ -63,26 +63,26 @@ pub unsafe extern "C" fn iwarp_register_memory(
     stag: *mut u32,
 ) -> i32 {
     verb!("iwarp_register_memory", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let domain = unsafe { at(domain, "domain")? };
         let rights = rights(access)?;
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let memory = unsafe { memory(base, length, access)? };
         let rnic = domain.domain.rnic();
         let tag = rnic.memory().register(domain.domain.id(), memory, rights, key)?;
-        // SAFETY: as the header says.
-        if let Err(refusal) = unsafe { give(stag, tag.0, "stag") } {
+        // SAFETY: as required by the header.
+        if let Err(failure) = unsafe { give(stag, tag.0, "stag") } {
             rnic.memory().deregister(tag)?;
-            return Err(refusal);
+            return Err(failure);
         }
         Ok(IWARP_OK)
     })
 }
 
-/// Registers a region again: in another domain unless `domain` is NULL, with
-/// other memory unless `base` is NULL, always with the rights of `access`. The
-/// tag gets its next key, which comes back in `stag`. The old memory may be
-/// freed when this has returned.
+/// Reregisters a region: in another domain unless `domain` is NULL, with other
+/// memory unless `base` is NULL, always with the rights of `access`. The tag
+/// gets its next key and is returned in `stag`. The old memory may be freed
+/// when this has returned.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_reregister_memory(
@@ -94,69 +94,69 @@ pub unsafe extern "C" fn iwarp_reregister_memory(
     stag: *mut u32,
 ) -> i32 {
     verb!("iwarp_reregister_memory", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (rnic, old) = unsafe { (at(rnic, "rnic")?, *at(stag, "stag")?) };
         let rights = rights(access)?;
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let domain = unsafe { domain.as_ref() }.map(|domain| domain.domain.id());
         let memory = if base.is_null() {
             None
         } else {
-            // SAFETY: as the header says.
+            // SAFETY: as required by the header.
             Some(unsafe { memory(base, length, access)? })
         };
         let new = rnic.rnic.memory().reregister(Stag(old), domain, memory, Some(rights))?;
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give(stag, new.0, "stag")? };
         Ok(IWARP_OK)
     })
 }
 
-/// Gives a region up. Waits for accesses that are under way, each at most one
-/// call of the kernel that does not block; requests that still use the memory
-/// fail. When this has returned the memory may be freed.
+/// Deregisters a region. Waits for accesses in progress, each at most one
+/// non-blocking system call; requests that still use the memory fail. When this
+/// has returned the memory may be freed.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_deregister_memory(rnic: *const iwarp_rnic, stag: u32) -> i32 {
     verb!("iwarp_deregister_memory", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { at(rnic, "rnic")? }.rnic.memory().deregister(Stag(stag))?;
         Ok(IWARP_OK)
     })
 }
 
-/// A new memory window, bound to nothing. IWARP_BIND_WINDOW binds it; its tag
-/// is iwarp_next_stag() of the one before then.
+/// Allocates an unbound memory window. IWARP_BIND_WINDOW_TO binds it; its tag
+/// is then iwarp_next_stag() of the previous one.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_allocate_window(domain: *const iwarp_domain, stag: *mut u32) -> i32 {
     verb!("iwarp_allocate_window", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let domain = unsafe { at(domain, "domain")? };
         let rnic = domain.domain.rnic();
         let tag = rnic.memory().allocate_window(domain.domain.id())?;
-        // SAFETY: as the header says.
-        if let Err(refusal) = unsafe { give(stag, tag.0, "stag") } {
+        // SAFETY: as required by the header.
+        if let Err(failure) = unsafe { give(stag, tag.0, "stag") } {
             rnic.memory().deregister(tag)?;
-            return Err(refusal);
+            return Err(failure);
         }
         Ok(IWARP_OK)
     })
 }
 
-/// Gives a window up, bound or not.
+/// Deallocates a window, bound or not.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_deallocate_window(rnic: *const iwarp_rnic, stag: u32) -> i32 {
     verb!("iwarp_deallocate_window", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { at(rnic, "rnic")? }.rnic.memory().deregister(Stag(stag))?;
         Ok(IWARP_OK)
     })
 }
 
-/// The tag after the next bind of a window, or after a region was registered
-/// again: the same index with the next key.
+/// Returns the tag after the next bind of a window, or after a reregistration
+/// of a region: the same index with the next key.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn iwarp_next_stag(stag: u32) -> u32 {
@@ -168,7 +168,7 @@ pub extern "C" fn iwarp_next_stag(stag: u32) -> u32 {
     next
 }
 
-/// What a steering tag is at the moment.
+/// Returns the current state of a steering tag.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_query_stag(
@@ -177,12 +177,12 @@ pub unsafe extern "C" fn iwarp_query_stag(
     registration: *mut iwarp_registration,
 ) -> i32 {
     verb!("iwarp_query_stag", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let table = unsafe { at(rnic, "rnic")? }.rnic.memory();
         let known = table.registration(Stag(stag)).ok_or_else(|| {
             let why =
                 format!("there is no steering tag {}: use the one of the last registration", Stag(stag));
-            Refusal::new(IWARP_ERROR_STAG, why)
+            CallError::new(IWARP_ERROR_STAG, why)
         })?;
         let value = iwarp_registration {
             address: known.address,
@@ -191,21 +191,21 @@ pub unsafe extern "C" fn iwarp_query_stag(
             queue_pair: known.queue_pair.map_or(0, |pair| pair.0),
             valid: known.valid,
         };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give(registration, value, "registration")? };
         Ok(IWARP_OK)
     })
 }
 
-unsafe fn memory(base: *mut c_void, length: usize, access: u32) -> Result<Memory, Refusal> {
-    let base = NonNull::new(base.cast()).ok_or_else(|| Refusal::argument("`base` is NULL"))?;
+unsafe fn memory(base: *mut c_void, length: usize, access: u32) -> Result<Memory, CallError> {
+    let base = NonNull::new(base.cast()).ok_or_else(|| CallError::argument("`base` is NULL"))?;
     let address = base.addr().get() as u64;
-    // SAFETY: the caller's, who read the header.
+    // SAFETY: upheld by the caller, as documented in the header.
     let memory = unsafe { raw::memory(base, length, address, None)? };
     if access & IWARP_PIN == 0 { Ok(memory) } else { Ok(memory.pin()?) }
 }
 
-pub(crate) fn rights(access: u32) -> Result<Access, Refusal> {
+pub(crate) fn rights(access: u32) -> Result<Access, CallError> {
     let bits = u8::try_from(access & !IWARP_PIN).ok().and_then(Access::from_bits);
-    bits.ok_or_else(|| Refusal::argument(format!("`access` is {access:#x}: a bit of it is no right")))
+    bits.ok_or_else(|| CallError::argument(format!("`access` is {access:#x}: a bit of it is no right")))
 }

@@ -1,4 +1,4 @@
-//! Options of a C program as those of the verbs.
+//! Conversion of a C program's options to those of the verbs.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use clearstream_iwarp::verbs::ConnectOptions;
 
 use crate::{
     connect::iwarp_connect_options,
-    error::Refusal,
+    error::CallError,
     pointers::{address, list},
     rnic::sized,
 };
 
 pub(crate) unsafe fn connect_options(
     options: *const iwarp_connect_options,
-) -> Result<ConnectOptions, Refusal> {
-    // SAFETY: the caller's.
+) -> Result<ConnectOptions, CallError> {
+    // SAFETY: upheld by the caller.
     let Some(options) = (unsafe { options.as_ref() }) else { return Ok(ConnectOptions::default()) };
     sized::<iwarp_connect_options>(options.size)?;
     let local = if options.local.is_null() {
         None
     } else {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         Some(unsafe { address(options.local, "local")? })
     };
     Ok(ConnectOptions {
-        // SAFETY: the caller's.
-        private_data: unsafe { said(options)? },
+        // SAFETY: upheld by the caller.
+        private_data: unsafe { private_data_of(options)? },
         ird: options.ird,
         ord: options.ord,
         crc: options.crc,
@@ -41,8 +41,8 @@ pub(crate) unsafe fn connect_options(
     })
 }
 
-pub(crate) unsafe fn said(options: &iwarp_connect_options) -> Result<Vec<u8>, Refusal> {
-    // SAFETY: the caller's.
+pub(crate) unsafe fn private_data_of(options: &iwarp_connect_options) -> Result<Vec<u8>, CallError> {
+    // SAFETY: upheld by the caller.
     let data = unsafe { list(options.private_data, options.private_data_length as usize, "private_data")? };
     Ok(data.to_vec())
 }

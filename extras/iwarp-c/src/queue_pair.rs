@@ -7,22 +7,22 @@ use clearstream_iwarp::verbs::{
 
 use crate::{
     connect::{established, iwarp_established},
-    error::{IWARP_OK, Refusal, verb},
+    error::{CallError, IWARP_OK, verb},
     pointers::{at, give, give_handle, list, take},
     queues::{iwarp_completion_queue, iwarp_shared_receive_queue, post},
     requests::{iwarp_receive_request, iwarp_send_request, receive_request, send_request},
     rnic::{iwarp_domain, sized},
 };
 
-/// Not connected yet, or closed in order.
+/// Not connected yet, or closed gracefully.
 pub const IWARP_STATE_IDLE: u32 = 0;
-/// Requests are carried out.
+/// Ready to send: requests are processed.
 pub const IWARP_STATE_READY: u32 = 1;
-/// Closing in order: what was posted is still sent.
+/// Graceful close in progress: posted requests are still sent.
 pub const IWARP_STATE_CLOSING: u32 = 2;
-/// A Terminate is on its way to the peer.
+/// A Terminate is being sent to the peer.
 pub const IWARP_STATE_TERMINATE: u32 = 3;
-/// The connection ended with an error; every request came back.
+/// The connection ended with an error; every request was completed.
 pub const IWARP_STATE_ERROR: u32 = 4;
 
 /// A queue pair.
@@ -30,39 +30,40 @@ pub struct iwarp_queue_pair {
     pub(crate) pair: QueuePair,
 }
 
-/// What a queue pair is made of.
+/// Options of a queue pair.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_queue_pair_options {
     /// Set by iwarp_init_queue_pair_options().
     pub size: usize,
-    /// Where sends complete. Needed.
+    /// Completion queue of sends. Required.
     pub send_completions: *const iwarp_completion_queue,
-    /// Where receives complete; NULL: where sends do.
+    /// Completion queue of receives; NULL: that of sends.
     pub receive_completions: *const iwarp_completion_queue,
-    /// Takes receives from there; NULL: a queue of its own.
+    /// Shared receive queue; NULL: a queue of its own.
     pub shared_receives: *const iwarp_shared_receive_queue,
-    /// Sends outstanding, at most.
+    /// Maximum number of outstanding sends.
     pub send_depth: u32,
-    /// Receives posted, at most; not used with shared receives.
+    /// Maximum number of posted receives; unused with a shared receive queue.
     pub receive_depth: u32,
 }
 
-/// What a queue pair is and was agreed on.
+/// Attributes and negotiated parameters of a queue pair.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_queue_pair_attributes {
-    /// Its number.
+    /// Identifier.
     pub id: u32,
     /// IWARP_STATE_IDLE to IWARP_STATE_ERROR.
     pub state: u32,
-    /// It is or was connected: `established` is set.
+    /// Whether it is or was connected: `established` is set.
     pub was_connected: bool,
-    /// What both sides agreed on.
+    /// Parameters of the connection.
     pub established: iwarp_established,
 }
 
-/// Fills in the defaults: depths of 128. `size` is sizeof *options.
+/// Initialises the options with defaults: depths of 128. `size` is sizeof
+/// *options.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_init_queue_pair_options(
@@ -79,13 +80,13 @@ pub unsafe extern "C" fn iwarp_init_queue_pair_options(
             send_depth: 128,
             receive_depth: 128,
         };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give(options, value, "options")? };
         Ok(IWARP_OK)
     })
 }
 
-/// A new, idle queue pair. Post its first receives, then connect or accept.
+/// Creates an idle queue pair. Post its first receives, then connect or accept.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_create_queue_pair(
@@ -94,10 +95,10 @@ pub unsafe extern "C" fn iwarp_create_queue_pair(
     pair: *mut *mut iwarp_queue_pair,
 ) -> i32 {
     verb!("iwarp_create_queue_pair", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (domain, options) = unsafe { (at(domain, "domain")?, at(options, "options")?) };
         sized::<iwarp_queue_pair_options>(options.size)?;
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (sends, receives, shared) = unsafe {
             let sends = at(options.send_completions, "send_completions")?;
             (sends, options.receive_completions.as_ref().unwrap_or(sends), options.shared_receives.as_ref())
@@ -110,27 +111,27 @@ pub unsafe extern "C" fn iwarp_create_queue_pair(
             receive_depth: options.receive_depth,
         };
         let value = iwarp_queue_pair { pair: QueuePair::new(&domain.domain, &options)? };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give_handle(pair, value, "pair") }
     })
 }
 
-/// Ends a queue pair: its connection is closed at once, and what is outstanding
-/// is forgotten. To end in order, iwarp_modify_queue_pair() to
-/// IWARP_STATE_CLOSING first.
+/// Destroys a queue pair: its connection is closed immediately, and outstanding
+/// requests are discarded. For a graceful close call iwarp_modify_queue_pair()
+/// with IWARP_STATE_CLOSING first.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_queue_pair(pair: *mut iwarp_queue_pair) -> i32 {
     verb!("iwarp_destroy_queue_pair", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         drop(unsafe { take(pair) });
         Ok(IWARP_OK)
     })
 }
 
-/// Posts `count` requests of the send queue in order, and sends them together.
-/// `posted`, unless NULL, is how many were: when one is refused, those before it
-/// are posted, and it is requests[*posted].
+/// Posts `count` requests to the send queue in order, and sends them together.
+/// `posted`, unless NULL, returns their number: when one is rejected, those
+/// before it are posted, and it is requests[*posted].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_post_send(
@@ -140,11 +141,11 @@ pub unsafe extern "C" fn iwarp_post_send(
     posted: *mut usize,
 ) -> i32 {
     verb!("iwarp_post_send", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (pair, requests) = unsafe { (at(pair, "pair")?, list(requests, count, "requests")?) };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let convert = |request: &iwarp_send_request| unsafe { send_request(request) };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { post(requests, posted, convert, |requests| pair.pair.post_sends(requests)) }
     })
 }
@@ -160,33 +161,33 @@ pub unsafe extern "C" fn iwarp_post_receive(
     posted: *mut usize,
 ) -> i32 {
     verb!("iwarp_post_receive", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (pair, requests) = unsafe { (at(pair, "pair")?, list(requests, count, "requests")?) };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let convert = |request: &iwarp_receive_request| unsafe { receive_request(request) };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { post(requests, posted, convert, |requests| pair.pair.post_receives(requests)) }
     })
 }
 
-/// Moves a queue pair on: IWARP_STATE_CLOSING ends the connection in order once
-/// all sends are out, IWARP_STATE_ERROR at once.
+/// Changes the state of a queue pair: IWARP_STATE_CLOSING closes the connection
+/// gracefully once all sends are out, IWARP_STATE_ERROR closes it immediately.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_modify_queue_pair(pair: *const iwarp_queue_pair, state: u32) -> i32 {
     verb!("iwarp_modify_queue_pair", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let pair = unsafe { at(pair, "pair")? };
         let to = STATES
             .iter()
             .find_map(|(number, to)| (*number == state).then_some(*to))
-            .ok_or_else(|| Refusal::argument(format!("`state` is {state}: use IWARP_STATE_...")))?;
+            .ok_or_else(|| CallError::argument(format!("`state` is {state}: use IWARP_STATE_...")))?;
         pair.pair.modify(to)?;
         Ok(IWARP_OK)
     })
 }
 
-/// What a queue pair is now.
+/// Returns the attributes of a queue pair.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_query_queue_pair(
@@ -194,7 +195,7 @@ pub unsafe extern "C" fn iwarp_query_queue_pair(
     attributes: *mut iwarp_queue_pair_attributes,
 ) -> i32 {
     verb!("iwarp_query_queue_pair", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let known = unsafe { at(pair, "pair")? }.pair.query();
         let value = iwarp_queue_pair_attributes {
             id: known.id.0,
@@ -205,19 +206,19 @@ pub unsafe extern "C" fn iwarp_query_queue_pair(
             was_connected: known.established.is_some(),
             established: known.established.as_ref().map_or(iwarp_established::NONE, established),
         };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give(attributes, value, "attributes")? };
         Ok(IWARP_OK)
     })
 }
 
-/// Its number, as completions and events name it; 0 for NULL.
+/// Returns its identifier in completions and events; 0 for NULL.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_queue_pair_id(pair: *const iwarp_queue_pair) -> u32 {
     let mut id = 0;
     verb!("iwarp_queue_pair_id", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         id = unsafe { at(pair, "pair")? }.pair.id().0;
         Ok(IWARP_OK)
     });

@@ -8,16 +8,17 @@ use clearstream_iwarp::verbs::{
 };
 
 use crate::{
-    error::{IWARP_OK, Refusal, verb},
+    error::{CallError, IWARP_OK, verb},
     pointers::{at, give, give_handle, list, take, timeout},
     requests::{completion, iwarp_completion, iwarp_receive_request, receive_request},
     rnic::{iwarp_domain, iwarp_rnic},
 };
 
-/// Completions that are taken at once.
+/// Maximum number of completions polled at once.
 const BATCH: usize = 16;
 
-/// A completion event channel: tells which armed completion queue got one.
+/// A completion event channel: reports which armed completion queue got a
+/// completion.
 pub struct iwarp_channel {
     channel: CompletionChannel,
 }
@@ -27,46 +28,46 @@ pub struct iwarp_completion_queue {
     pub(crate) queue: CompletionQueue,
 }
 
-/// A receive queue that several queue pairs share.
+/// A shared receive queue (SRQ).
 pub struct iwarp_shared_receive_queue {
     pub(crate) queue: SharedReceiveQueue,
 }
 
-/// A new channel.
+/// Creates a channel.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_create_channel(channel: *mut *mut iwarp_channel) -> i32 {
     verb!("iwarp_create_channel", || {
         let value = iwarp_channel { channel: CompletionChannel::new()? };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give_handle(channel, value, "channel") }
     })
 }
 
-/// Ends a channel.
+/// Destroys a channel.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_channel(channel: *mut iwarp_channel) -> i32 {
     verb!("iwarp_destroy_channel", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         drop(unsafe { take(channel) });
         Ok(IWARP_OK)
     })
 }
 
-/// A descriptor that is readable when iwarp_next_channel_event() has something
-/// to do. It belongs to the channel: do not read, write or close it.
+/// Returns a descriptor that is readable when iwarp_next_channel_event() can
+/// make progress. It is owned by the channel: do not read, write or close it.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_channel_descriptor(channel: *const iwarp_channel) -> i32 {
     verb!("iwarp_channel_descriptor", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         Ok(unsafe { at(channel, "channel")? }.channel.as_fd().as_raw_fd())
     })
 }
 
-/// Waits up to `timeout_ms` for an event, and gives out the `token` of its
-/// queue, which is disarmed then. Returns 1, or 0 when the time is over.
+/// Waits up to `timeout_ms` for an event, and returns the `token` of its queue,
+/// which is disarmed then. Returns 1, or 0 on timeout.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_next_channel_event(
@@ -75,17 +76,17 @@ pub unsafe extern "C" fn iwarp_next_channel_event(
     token: *mut u64,
 ) -> i32 {
     verb!("iwarp_next_channel_event", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let channel = unsafe { at(channel, "channel")? };
         let Some(value) = channel.channel.next(timeout(timeout_ms)) else { return Ok(0) };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give(token, value, "token")? };
         Ok(1)
     })
 }
 
-/// A new completion queue for `capacity` completions. `token` names it in
-/// events; `channel` may be NULL.
+/// Creates a completion queue for `capacity` completions. `token` identifies it
+/// in events; `channel` may be NULL.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_create_completion_queue(
@@ -96,28 +97,28 @@ pub unsafe extern "C" fn iwarp_create_completion_queue(
     queue: *mut *mut iwarp_completion_queue,
 ) -> i32 {
     verb!("iwarp_create_completion_queue", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (rnic, channel) = unsafe { (at(rnic, "rnic")?, channel.as_ref()) };
         let channel = channel.map(|channel| &channel.channel);
         let value = CompletionQueue::new(&rnic.rnic, capacity, token, channel)?;
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give_handle(queue, iwarp_completion_queue { queue: value }, "queue") }
     })
 }
 
-/// Ends a completion queue. Queue pairs that complete there go on.
+/// Destroys a completion queue. Its queue pairs keep working.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_completion_queue(queue: *mut iwarp_completion_queue) -> i32 {
     verb!("iwarp_destroy_completion_queue", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         drop(unsafe { take(queue) });
         Ok(IWARP_OK)
     })
 }
 
-/// Takes up to `room` completions, oldest first, and returns how many. With
-/// inline progress an empty queue first looks at its sockets.
+/// Polls up to `room` completions, oldest first, and returns their number. With
+/// inline progress an empty queue first polls its sockets.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_poll(
@@ -126,37 +127,38 @@ pub unsafe extern "C" fn iwarp_poll(
     room: u32,
 ) -> i32 {
     verb!("iwarp_poll", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let queue = unsafe { at(queue, "queue")? };
         if room > 0 && completions.is_null() {
-            return Err(Refusal::argument("`completions` is NULL"));
+            return Err(CallError::argument("`completions` is NULL"));
         }
         let room = room.min(i32::MAX as u32) as usize;
         let mut batch = [Completion::EMPTY; BATCH];
-        let mut taken = 0;
-        while taken < room {
-            let most = BATCH.min(room - taken);
+        let mut polled = 0;
+        while polled < room {
+            let most = BATCH.min(room - polled);
             let count = match queue.queue.poll(&mut batch[..most]) {
                 Ok(count) => count,
-                // The next call says so again.
-                Err(_) if taken > 0 => break,
+                // The next call reports it again.
+                Err(_) if polled > 0 => break,
                 Err(overrun) => return Err(overrun.into()),
             };
-            for (index, taken_now) in batch[..count].iter().enumerate() {
-                // SAFETY: `taken + index` is below `room`, which the caller has.
-                unsafe { completions.add(taken + index).write(completion(taken_now)) };
+            for (index, polled_now) in batch[..count].iter().enumerate() {
+                // SAFETY: `polled + index` is below `room`, which the caller
+                // provides.
+                unsafe { completions.add(polled + index).write(completion(polled_now)) };
             }
-            taken += count;
+            polled += count;
             if count < most {
                 break;
             }
         }
-        Ok(taken as i32)
+        Ok(polled as i32)
     })
 }
 
 /// Waits up to `timeout_ms` for a completion: polls for a short while, then
-/// sleeps. Returns 1, or 0 when the time is over.
+/// sleeps. Returns 1, or 0 on timeout.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_wait(
@@ -165,52 +167,53 @@ pub unsafe extern "C" fn iwarp_wait(
     into: *mut iwarp_completion,
 ) -> i32 {
     verb!("iwarp_wait", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let queue = unsafe { at(queue, "queue")? };
         if into.is_null() {
-            return Err(Refusal::argument("`into` is NULL"));
+            return Err(CallError::argument("`into` is NULL"));
         }
-        // As good as for ever: a day at a time.
+        // Practically without limit: a day at a time.
         let day = std::time::Duration::from_secs(86_400);
-        let taken = loop {
-            let taken = queue.queue.wait(timeout(timeout_ms).unwrap_or(day))?;
-            if taken.is_some() || timeout_ms >= 0 {
-                break taken;
+        let polled = loop {
+            let polled = queue.queue.wait(timeout(timeout_ms).unwrap_or(day))?;
+            if polled.is_some() || timeout_ms >= 0 {
+                break polled;
             }
         };
-        let Some(taken) = taken else { return Ok(0) };
-        // SAFETY: as the header says.
-        unsafe { give(into, completion(&taken), "into")? };
+        let Some(polled) = polled else { return Ok(0) };
+        // SAFETY: as required by the header.
+        unsafe { give(into, completion(&polled), "into")? };
         Ok(1)
     })
 }
 
-/// Asks for one event on the channel: for the next completion, or, with
-/// `solicited_only`, for the next that the peer solicited or that failed.
-/// Completions that are there already raise none: poll again after this.
+/// Requests one event on the channel: for the next completion, or, with
+/// `solicited_only`, for the next that is solicited or in error. Completions
+/// already in the queue generate none: poll again after this.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_arm(queue: *const iwarp_completion_queue, solicited_only: bool) -> i32 {
     verb!("iwarp_arm", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let queue = unsafe { at(queue, "queue")? };
         queue.queue.arm(if solicited_only { Notify::Solicited } else { Notify::Next })?;
         Ok(IWARP_OK)
     })
 }
 
-/// Inline progress: moves what can be moved and takes no completion. Returns 1
-/// if something moved. For a program that waits for a peer's Write.
+/// Makes inline progress without taking a completion. Returns 1 if there was
+/// progress. For a program that waits for a peer's Write.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_progress(queue: *const iwarp_completion_queue) -> i32 {
     verb!("iwarp_progress", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         Ok(unsafe { at(queue, "queue")? }.queue.progress().into())
     })
 }
 
-/// A new shared receive queue for `depth` receives; `token` names it in events.
+/// Creates a shared receive queue for `depth` receives; `token` identifies it
+/// in events.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_create_shared_receive_queue(
@@ -220,27 +223,27 @@ pub unsafe extern "C" fn iwarp_create_shared_receive_queue(
     queue: *mut *mut iwarp_shared_receive_queue,
 ) -> i32 {
     verb!("iwarp_create_shared_receive_queue", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let domain = unsafe { at(domain, "domain")? };
         let value = SharedReceiveQueue::new(&domain.domain, depth, token)?;
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give_handle(queue, iwarp_shared_receive_queue { queue: value }, "queue") }
     })
 }
 
-/// Ends a shared receive queue. Queue pairs that use it go on.
+/// Destroys a shared receive queue. Queue pairs that use it keep working.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_shared_receive_queue(queue: *mut iwarp_shared_receive_queue) -> i32 {
     verb!("iwarp_destroy_shared_receive_queue", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         drop(unsafe { take(queue) });
         Ok(IWARP_OK)
     })
 }
 
-/// Posts `count` receives in order. `posted`, unless NULL, is how many were:
-/// when one is refused, those before it are posted.
+/// Posts `count` receives in order. `posted`, unless NULL, returns their
+/// number: when one is rejected, those before it are posted.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_post_shared_receive(
@@ -250,17 +253,17 @@ pub unsafe extern "C" fn iwarp_post_shared_receive(
     posted: *mut usize,
 ) -> i32 {
     verb!("iwarp_post_shared_receive", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let (queue, requests) = unsafe { (at(queue, "queue")?, list(requests, count, "requests")?) };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe {
             post(requests, posted, |request| receive_request(request), |requests| queue.queue.post(requests))
         }
     })
 }
 
-/// Asks for one IWARP_EVENT_SHARED_RECEIVE_LIMIT as soon as fewer than `limit`
-/// receives are left; 0 asks for none.
+/// Requests one IWARP_EVENT_SHARED_RECEIVE_LIMIT as soon as fewer than `limit`
+/// receives are left; 0 requests none.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_set_shared_receive_limit(
@@ -268,24 +271,24 @@ pub unsafe extern "C" fn iwarp_set_shared_receive_limit(
     limit: u32,
 ) -> i32 {
     verb!("iwarp_set_shared_receive_limit", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { at(queue, "queue")? }.queue.set_limit(limit);
         Ok(IWARP_OK)
     })
 }
 
-/// Posts a list in one pass, up to the first request that has no meaning or is
-/// refused, and says how many were taken.
+/// Posts a list in one pass, up to the first request that is invalid or
+/// rejected, and returns the number of posted requests.
 ///
 /// # Safety
 /// `posted` is NULL or has room.
 pub(crate) unsafe fn post<Given, Request>(
     requests: &[Given],
     posted: *mut usize,
-    convert: impl Fn(&Given) -> Result<Request, Refusal>,
+    convert: impl Fn(&Given) -> Result<Request, CallError>,
     take_all: impl FnOnce(&mut dyn Iterator<Item = Request>) -> Result<(), ListError>,
-) -> Result<i32, Refusal> {
-    let (mut count, mut meaningless) = (0, None);
+) -> Result<i32, CallError> {
+    let (mut count, mut invalid) = (0, None);
     let mut converted = requests
         .iter()
         .map_while(|request| match convert(request) {
@@ -293,19 +296,19 @@ pub(crate) unsafe fn post<Given, Request>(
                 count += 1;
                 Some(request)
             }
-            Err(refusal) => {
-                meaningless = Some(refusal);
+            Err(failure) => {
+                invalid = Some(failure);
                 None
             }
         })
         .peekable();
-    // No request is what nobody can refuse.
-    let taken = if converted.peek().is_some() { take_all(&mut converted) } else { Ok(()) };
+    // An empty list cannot be rejected.
+    let outcome = if converted.peek().is_some() { take_all(&mut converted) } else { Ok(()) };
     drop(converted);
     if !posted.is_null() {
-        // SAFETY: the caller's.
-        unsafe { posted.write(taken.map_or_else(|error| error.posted, |()| count)) };
+        // SAFETY: upheld by the caller.
+        unsafe { posted.write(outcome.map_or_else(|error| error.posted, |()| count)) };
     }
-    taken?;
-    meaningless.map_or(Ok(IWARP_OK), Err)
+    outcome?;
+    invalid.map_or(Ok(IWARP_OK), Err)
 }

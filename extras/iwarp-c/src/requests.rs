@@ -8,67 +8,67 @@ use clearstream_iwarp::{
     work::{Completed, Remote, Segments, Status},
 };
 
-use crate::{error::Refusal, memory::rights, pointers::list};
+use crate::{error::CallError, memory::rights, pointers::list};
 
-/// Into the peer's next posted receive.
+/// Sends to the peer's next posted receive.
 pub const IWARP_SEND: u32 = 0;
-/// Into the peer's memory.
+/// Writes to the peer's memory.
 pub const IWARP_WRITE: u32 = 1;
-/// Out of the peer's memory, into one segment.
+/// Reads from the peer's memory, into one segment.
 pub const IWARP_READ: u32 = 2;
-/// Eight bytes beside the data.
+/// Eight bytes of immediate data.
 pub const IWARP_IMMEDIATE: u32 = 3;
-/// Adds to eight bytes of the peer's memory and brings back what was there.
+/// Adds to eight bytes of the peer's memory and returns their original value.
 pub const IWARP_FETCH_ADD: u32 = 4;
-/// Swaps eight bytes of the peer's memory if they compare equal, and brings
-/// back what was there.
+/// Swaps eight bytes of the peer's memory if they compare equal, and returns
+/// their original value.
 pub const IWARP_COMPARE_SWAP: u32 = 5;
-/// Gives a window the range of one segment, for this queue pair.
+/// Binds a window to the range of one segment, for this queue pair.
 pub const IWARP_BIND_WINDOW_TO: u32 = 6;
-/// Makes a steering tag of this side invalid.
+/// Invalidates a local steering tag.
 pub const IWARP_LOCAL_INVALIDATE: u32 = 7;
-/// Only in completions: a Send of the peer's arrived.
+/// Only in completions: a Send of the peer was received.
 pub const IWARP_RECEIVE: u32 = 8;
-/// Only in completions: immediate data of the peer's arrived.
+/// Only in completions: immediate data of the peer was received.
 pub const IWARP_RECEIVE_IMMEDIATE: u32 = 9;
 
-/// A completion is wanted also when the request succeeds.
+/// Generates a completion also when the request succeeds.
 pub const IWARP_SIGNALED: u32 = 1;
-/// Waits until all earlier Reads and atomics are complete.
+/// Starts after all earlier Reads and atomics are complete.
 pub const IWARP_FENCE: u32 = 2;
-/// Send and Immediate: wakes a peer that asked for solicited completions.
+/// Send and Immediate: notifies a peer that waits for solicited completions.
 pub const IWARP_SOLICITED: u32 = 4;
-/// Send and Write: segments are plain memory, copied while they are posted.
+/// Send and Write: segments are plain memory, copied when posted.
 pub const IWARP_INLINE: u32 = 8;
-/// Send: invalidate_stag of the peer is made invalid on delivery. Read: so is
-/// the tag of the segment, once the data is there.
+/// Send: invalidate_stag of the peer is invalidated on delivery. Read: the tag
+/// of the segment is invalidated when the data has arrived.
 pub const IWARP_INVALIDATE: u32 = 16;
 
-/// Done.
+/// Completed successfully.
 pub const IWARP_SUCCESS: u32 = 0;
-/// A local segment is not what its tag allows.
+/// The tag of a local segment does not allow the access.
 pub const IWARP_LOCAL_PROTECTION: u32 = 1;
 /// The message was longer than the posted receive.
 pub const IWARP_LOCAL_LENGTH: u32 = 2;
-/// The local request can not be carried out in this state of the tag.
+/// The local operation is invalid in the current state of the tag.
 pub const IWARP_LOCAL_OPERATION: u32 = 3;
 /// The window could not be bound.
 pub const IWARP_WINDOW_BIND: u32 = 4;
-/// The peer refused access to its memory.
+/// The peer denied access to its memory.
 pub const IWARP_REMOTE_ACCESS: u32 = 5;
-/// The peer refused the operation.
+/// The peer rejected the operation.
 pub const IWARP_REMOTE_OPERATION: u32 = 6;
-/// The queue pair left the state in which requests are carried out.
+/// Flushed: the queue pair left the state in which requests are processed.
 pub const IWARP_FLUSHED: u32 = 7;
 
 /// In completions: `immediate` is set.
 pub const IWARP_HAS_IMMEDIATE: u32 = 1;
 /// In completions: `invalidated_stag` is set.
 pub const IWARP_HAS_INVALIDATED: u32 = 2;
-/// In completions: the peer asked for attention.
+/// In completions: the peer requested a solicited event.
 pub const IWARP_WAS_SOLICITED: u32 = 4;
 
-/// A piece of local memory.
+/// A range of local memory (scatter/gather element).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_segment {
@@ -80,92 +80,91 @@ pub struct iwarp_segment {
     pub stag: u32,
 }
 
-/// A request of the send queue. What an operation does not use is not looked
-/// at; all zero is a Send of nothing.
+/// Send work request. Members that an operation does not use are ignored; all
+/// zero is a zero-length Send.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_send_request {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub id: u64,
     /// IWARP_SEND to IWARP_LOCAL_INVALIDATE.
     pub operation: u32,
     /// IWARP_SIGNALED, IWARP_FENCE, IWARP_SOLICITED, IWARP_INLINE,
     /// IWARP_INVALIDATE.
     pub flags: u32,
-    /// What is gathered or filled, in order. Read, atomics and bind take one.
+    /// Scatter/gather list, in order. Read, atomics and bind take one segment.
     pub segments: *const iwarp_segment,
-    /// How many segments.
+    /// Number of segments.
     pub segment_count: usize,
-    /// Write, Read, atomics: where in the peer's memory.
+    /// Write, Read, atomics: address in the peer's memory.
     pub remote_address: u64,
     /// Write, Read, atomics: the peer's steering tag.
     pub remote_stag: u32,
-    /// Send with IWARP_INVALIDATE: the peer's tag. Local invalidate: this
-    /// side's. Bind: the window's.
+    /// Send with IWARP_INVALIDATE: the peer's tag. Local invalidate: the local
+    /// tag. Bind: the window's.
     pub stag: u32,
     /// Bind: rights of the window.
     pub access: u32,
-    /// Immediate: the bytes, in the order of the wire.
+    /// Immediate: the bytes, in network order.
     pub immediate: [u8; 8],
-    /// Fetch and add: what is added. Compare and swap: what must be there.
+    /// Fetch and add: value to add. Compare and swap: expected value.
     pub compare_or_add: u64,
-    /// Fetch and add: bits that are the most significant of a field of their
-    /// own (0: one number of 64 bits). Compare and swap: which bits are
-    /// compared.
+    /// Fetch and add: most significant bits of separately added fields (0: one
+    /// number of 64 bits). Compare and swap: bits to compare.
     pub compare_or_add_mask: u64,
-    /// Compare and swap: what comes in its place.
+    /// Compare and swap: new value.
     pub swap: u64,
-    /// Compare and swap: which bits are swapped.
+    /// Compare and swap: bits to swap.
     pub swap_mask: u64,
 }
 
-/// A request of a receive queue.
+/// Receive work request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_receive_request {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub id: u64,
-    /// Filled in order.
+    /// Scatter list, filled in order.
     pub segments: *const iwarp_segment,
-    /// How many segments.
+    /// Number of segments.
     pub segment_count: usize,
 }
 
-/// How a request ended.
+/// Completion queue entry.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_completion {
-    /// The request's.
+    /// Identifier of the request.
     pub id: u64,
-    /// Whose request: iwarp_queue_pair_id().
+    /// Queue pair of the request: iwarp_queue_pair_id().
     pub queue_pair: u32,
-    /// What it was: IWARP_SEND to IWARP_RECEIVE_IMMEDIATE.
+    /// Operation: IWARP_SEND to IWARP_RECEIVE_IMMEDIATE.
     pub operation: u32,
-    /// IWARP_SUCCESS, or why not. Of a request that failed only `id`,
+    /// IWARP_SUCCESS, or the error. Of a failed request only `id`,
     /// `queue_pair`, `operation` and this are set.
     pub status: u32,
     /// Bytes sent, read or received.
     pub bytes: u32,
     /// IWARP_HAS_IMMEDIATE, IWARP_HAS_INVALIDATED, IWARP_WAS_SOLICITED.
     pub flags: u32,
-    /// A tag of this side that the peer's Send made invalid.
+    /// Local tag that the peer's Send invalidated.
     pub invalidated_stag: u32,
-    /// Immediate data that arrived.
+    /// Received immediate data.
     pub immediate: [u8; 8],
 }
 
-/// A request as the verbs have it.
+/// Converts a send work request.
 ///
 /// # Safety
-/// The request's lists are what they say; with IWARP_INLINE its segments are
-/// memory that may be read.
-pub(crate) unsafe fn send_request(request: &iwarp_send_request) -> Result<SendRequest, Refusal> {
-    // SAFETY: the caller's.
+/// The lists of the request are valid; with IWARP_INLINE its segments are
+/// readable memory.
+pub(crate) unsafe fn send_request(request: &iwarp_send_request) -> Result<SendRequest, CallError> {
+    // SAFETY: upheld by the caller.
     let segments = unsafe { list(request.segments, request.segment_count, "segments")? };
     let flag = |bit: u32| request.flags & bit != 0;
     let remote = Remote { stag: Stag(request.remote_stag), address: request.remote_address };
     let tag = Stag(request.stag);
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     let data = || unsafe { data(segments, flag(IWARP_INLINE)) };
     let operation = match request.operation {
         IWARP_SEND => Operation::Send {
@@ -195,23 +194,23 @@ pub(crate) unsafe fn send_request(request: &iwarp_send_request) -> Result<SendRe
         }
         IWARP_LOCAL_INVALIDATE => Operation::LocalInvalidate { stag: tag },
         other => {
-            return Err(Refusal::argument(format!("`operation` is {other}: no request of a send queue")));
+            return Err(CallError::argument(format!("`operation` is {other}: no request of a send queue")));
         }
     };
     Ok(SendRequest { id: request.id, operation, signaled: flag(IWARP_SIGNALED), fence: flag(IWARP_FENCE) })
 }
 
-/// A receive as the verbs have it.
+/// Converts a receive work request.
 ///
 /// # Safety
-/// The request's list is what it says.
-pub(crate) unsafe fn receive_request(request: &iwarp_receive_request) -> Result<ReceiveRequest, Refusal> {
-    // SAFETY: the caller's.
+/// The list of the request is valid.
+pub(crate) unsafe fn receive_request(request: &iwarp_receive_request) -> Result<ReceiveRequest, CallError> {
+    // SAFETY: upheld by the caller.
     let segments = unsafe { list(request.segments, request.segment_count, "segments")? };
     Ok(ReceiveRequest { id: request.id, segments: gathered(segments) })
 }
 
-unsafe fn data(segments: &[iwarp_segment], inline: bool) -> Result<Data, Refusal> {
+unsafe fn data(segments: &[iwarp_segment], inline: bool) -> Result<Data, CallError> {
     if !inline {
         return Ok(Data::Gather(gathered(segments)));
     }
@@ -219,9 +218,9 @@ unsafe fn data(segments: &[iwarp_segment], inline: bool) -> Result<Data, Refusal
     for segment in segments.iter().filter(|segment| segment.length > 0) {
         let place = segment.address as usize as *const u8;
         if place.is_null() {
-            return Err(Refusal::argument("address of an inline segment is NULL"));
+            return Err(CallError::argument("address of an inline segment is NULL"));
         }
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         bytes.extend_from_slice(unsafe { slice::from_raw_parts(place, segment.length as usize) });
     }
     Ok(Data::Inline(bytes))
@@ -235,14 +234,14 @@ fn segment(of: &iwarp_segment) -> Segment {
     Segment { stag: Stag(of.stag), address: of.address, length: of.length }
 }
 
-fn one(segments: &[iwarp_segment]) -> Result<Segment, Refusal> {
+fn one(segments: &[iwarp_segment]) -> Result<Segment, CallError> {
     match segments {
         [only] => Ok(segment(only)),
-        _ => Err(Refusal::argument(format!("{} segments: this operation takes one", segments.len()))),
+        _ => Err(CallError::argument(format!("{} segments: this operation takes one", segments.len()))),
     }
 }
 
-/// A completion as C has it.
+/// Converts a completion.
 pub(crate) fn completion(of: &Completion) -> iwarp_completion {
     let mut flags = 0;
     for (set, flag) in [

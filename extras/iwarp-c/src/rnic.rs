@@ -5,27 +5,27 @@ use std::{ffi::c_char, time::Duration};
 use clearstream_iwarp::verbs::{Progress, ProtectionDomain, Rnic, RnicOptions};
 
 use crate::{
-    error::{IWARP_OK, Refusal, verb},
+    error::{CallError, IWARP_OK, verb},
     pointers::{at, give, give_handle, list, take},
 };
 
-/// The calls of the program move the bytes: posting sends, polling receives.
-/// Lowest latency; nothing moves between calls.
+/// Calls of the program make progress: posting sends, polling receives. Lowest
+/// latency; no progress between calls.
 pub const IWARP_PROGRESS_INLINE: u32 = 0;
-/// Engine threads move the bytes, also while the program computes.
+/// Engine threads make progress, also while the program computes.
 pub const IWARP_PROGRESS_OFFLOADED: u32 = 1;
 
-/// An RNIC in software.
+/// A software RNIC.
 pub struct iwarp_rnic {
     pub(crate) rnic: Rnic,
 }
 
-/// A protection domain: queue pairs reach only memory of their own.
+/// A protection domain: queue pairs access only memory of their own.
 pub struct iwarp_domain {
     pub(crate) domain: ProtectionDomain,
 }
 
-/// How an RNIC is opened.
+/// Options for opening an RNIC.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_rnic_options {
@@ -33,44 +33,45 @@ pub struct iwarp_rnic_options {
     pub size: usize,
     /// IWARP_PROGRESS_INLINE (the default) or IWARP_PROGRESS_OFFLOADED.
     pub progress: u32,
-    /// How many cores are listed.
+    /// Number of cores.
     pub core_count: u32,
-    /// Offloaded: one engine is pinned to each of these. None: one engine that
-    /// is not pinned.
+    /// Offloaded: each of these cores gets one pinned engine. None: one engine
+    /// that is not pinned.
     pub cores: *const u32,
     /// Send buffer of each socket in bytes; 0 leaves it to the kernel.
     pub send_buffer_bytes: u64,
     /// Receive buffer of each socket in bytes; 0 leaves it to the kernel.
     pub receive_buffer_bytes: u64,
-    /// How long a peer may take for its request, and for its first message.
+    /// Timeout for a peer's request, and for its first message.
     pub request_timeout_ms: u64,
-    /// A peer that shows no sign of life for so long is given up; 0: never.
+    /// Idle time after which an unresponsive peer is disconnected; 0: never.
     pub keepalive_ms: u64,
-    /// How long an idle engine spins before it sleeps.
+    /// Time that an idle engine spins before it sleeps.
     pub engine_spin_us: u64,
 }
 
-/// What an RNIC can do.
+/// Capabilities of an RNIC.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct iwarp_rnic_attributes {
-    /// Requests outstanding on a send or receive queue, at most.
+    /// Maximum number of outstanding requests of a send or receive queue.
     pub max_depth: u32,
-    /// Completions that a queue holds, at most.
+    /// Maximum number of completion queue entries.
     pub max_completions: u32,
-    /// Segments of one Send, Write or Receive, at most. A Read has one.
+    /// Maximum number of segments of one Send, Write or Receive. A Read has
+    /// one.
     pub max_segments: u32,
-    /// Bytes of inline data, at most.
+    /// Maximum bytes of inline data.
     pub max_inline_bytes: u32,
-    /// Bytes of one message, at most.
+    /// Maximum bytes of one message.
     pub max_message_bytes: u32,
-    /// Reads and atomics outstanding in each direction, at most.
+    /// Maximum number of outstanding Reads and atomics in each direction.
     pub max_reads: u32,
-    /// Bytes of private data, at most; revision 2 needs 4 of them.
+    /// Maximum bytes of private data; revision 2 uses 4 of them.
     pub max_private_data_bytes: u32,
 }
 
-/// Fills in the defaults. `size` is sizeof *options.
+/// Initialises the options with defaults. `size` is sizeof *options.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_init_rnic_options(options: *mut iwarp_rnic_options, size: usize) -> i32 {
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn iwarp_init_rnic_options(options: *mut iwarp_rnic_option
             engine_spin_us: defaults.engine_spin.as_micros() as u64,
         };
         sized::<iwarp_rnic_options>(size)?;
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give(options, value, "options")? };
         Ok(IWARP_OK)
     })
@@ -103,30 +104,31 @@ pub unsafe extern "C" fn iwarp_open_rnic(
     rnic: *mut *mut iwarp_rnic,
 ) -> i32 {
     verb!("iwarp_open_rnic", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let options = match unsafe { options.as_ref() } {
-            // SAFETY: as the header says.
+            // SAFETY: as required by the header.
             Some(options) => unsafe { opened(options)? },
             None => RnicOptions::default(),
         };
         let value = iwarp_rnic { rnic: Rnic::open(options)? };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give_handle(rnic, value, "rnic") }
     })
 }
 
-/// Closes an RNIC. It goes on until the last object made from it is ended.
+/// Closes an RNIC. It stays open until the last object created from it is
+/// destroyed.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_close_rnic(rnic: *mut iwarp_rnic) -> i32 {
     verb!("iwarp_close_rnic", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         drop(unsafe { take(rnic) });
         Ok(IWARP_OK)
     })
 }
 
-/// What an RNIC can do.
+/// Returns the capabilities of an RNIC.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_query_rnic(
@@ -134,7 +136,7 @@ pub unsafe extern "C" fn iwarp_query_rnic(
     attributes: *mut iwarp_rnic_attributes,
 ) -> i32 {
     verb!("iwarp_query_rnic", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let rnic = unsafe { at(rnic, "rnic")? };
         let known = rnic.rnic.attributes();
         let value = iwarp_rnic_attributes {
@@ -146,13 +148,13 @@ pub unsafe extern "C" fn iwarp_query_rnic(
             max_reads: known.max_reads.into(),
             max_private_data_bytes: known.max_private_data_bytes,
         };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give(attributes, value, "attributes")? };
         Ok(IWARP_OK)
     })
 }
 
-/// The version of this library, like "0.1.0".
+/// Returns the version of this library, like "0.1.0".
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn iwarp_library_version() -> *const c_char {
@@ -161,7 +163,7 @@ pub extern "C" fn iwarp_library_version() -> *const c_char {
     version.as_ptr().cast()
 }
 
-/// A new protection domain.
+/// Allocates a protection domain.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_allocate_domain(
@@ -169,34 +171,34 @@ pub unsafe extern "C" fn iwarp_allocate_domain(
     domain: *mut *mut iwarp_domain,
 ) -> i32 {
     verb!("iwarp_allocate_domain", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         let rnic = unsafe { at(rnic, "rnic")? };
         let value = iwarp_domain { domain: ProtectionDomain::new(&rnic.rnic) };
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         unsafe { give_handle(domain, value, "domain") }
     })
 }
 
-/// Gives a protection domain up. Its queue pairs go on. Its memory stays
-/// registered: deregister it first.
+/// Deallocates a protection domain. Its queue pairs keep working. Its memory
+/// stays registered: deregister it first.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_deallocate_domain(domain: *mut iwarp_domain) -> i32 {
     verb!("iwarp_deallocate_domain", || {
-        // SAFETY: as the header says.
+        // SAFETY: as required by the header.
         drop(unsafe { take(domain) });
         Ok(IWARP_OK)
     })
 }
 
-unsafe fn opened(options: &iwarp_rnic_options) -> Result<RnicOptions, Refusal> {
+unsafe fn opened(options: &iwarp_rnic_options) -> Result<RnicOptions, CallError> {
     sized::<iwarp_rnic_options>(options.size)?;
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     let cores = unsafe { list(options.cores, options.core_count as usize, "cores")? };
     let progress = match options.progress {
         IWARP_PROGRESS_INLINE => Progress::Inline,
         IWARP_PROGRESS_OFFLOADED => Progress::Offloaded { cores: cores.to_vec() },
-        other => return Err(Refusal::argument(format!("`progress` is {other}: use IWARP_PROGRESS_..."))),
+        other => return Err(CallError::argument(format!("`progress` is {other}: use IWARP_PROGRESS_..."))),
     };
     let buffer = |bytes: u64| (bytes > 0).then_some(bytes as usize);
     Ok(RnicOptions {
@@ -209,15 +211,15 @@ unsafe fn opened(options: &iwarp_rnic_options) -> Result<RnicOptions, Refusal> {
     })
 }
 
-/// Refuses a structure that its `iwarp_init_` function never saw.
-pub(crate) fn sized<T>(size: usize) -> Result<(), Refusal> {
+/// Rejects a structure that was not initialised by its `iwarp_init_` function.
+pub(crate) fn sized<T>(size: usize) -> Result<(), CallError> {
     if size == size_of::<T>() {
         return Ok(());
     }
     let name = std::any::type_name::<T>().rsplit("::").next().unwrap_or_default();
-    let (init, wanted) = (name.strip_prefix("iwarp_").unwrap_or(name), size_of::<T>());
-    Err(Refusal::argument(format!(
-        "size of struct {name} is {size} and not {wanted}: call iwarp_init_{init}(&it, sizeof it) first"
+    let (init, expected) = (name.strip_prefix("iwarp_").unwrap_or(name), size_of::<T>());
+    Err(CallError::argument(format!(
+        "size of struct {name} is {size} and not {expected}: call iwarp_init_{init}(&it, sizeof it) first"
     )))
 }
 

@@ -1,4 +1,4 @@
-/* What the programs of these tests assert with. */
+/* Assertion of the C test programs. */
 #ifndef CHECK_H
 #define CHECK_H
 

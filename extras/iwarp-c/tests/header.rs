@@ -1,4 +1,5 @@
-//! The header is what the sources say, and C and C++ compilers take it.
+//! The header is generated from the sources, and accepted by C and C++
+//! compilers.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
@@ -11,9 +12,10 @@ fn here() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// `UPDATE_HEADER=1 cargo test -p clearstream-iwarp-c --test header` writes it.
+/// `UPDATE_HEADER=1 cargo test -p clearstream-iwarp-c --test header`
+/// regenerates it.
 #[test]
-fn the_header_is_what_the_sources_say() {
+fn the_header_is_generated_from_the_sources() {
     let config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
     let mut generated = Vec::new();
     cbindgen::Builder::new().with_crate(here()).with_config(config).generate().unwrap().write(&mut generated);
@@ -25,7 +27,7 @@ fn the_header_is_what_the_sources_say() {
     let committed = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         committed == generated,
-        "write it anew: UPDATE_HEADER=1 cargo test -p clearstream-iwarp-c --test header"
+        "regenerate it: UPDATE_HEADER=1 cargo test -p clearstream-iwarp-c --test header"
     );
 }
 
@@ -53,14 +55,14 @@ fn include() -> PathBuf {
 }
 
 #[test]
-fn c_compilers_take_the_header() {
+fn c_compilers_accept_the_header() {
     for standard in ["-std=c99", "-std=c11"] {
         compiles("cc", standard, "c");
     }
 }
 
 #[test]
-fn cpp_compilers_take_the_header() {
+fn cpp_compilers_accept_the_header() {
     for standard in ["-std=c++11", "-std=c++17"] {
         compiles("c++", standard, "cpp");
     }

@@ -1,5 +1,5 @@
-//! The library as C programs get it: its symbols, and an example that is
-//! compiled, linked both ways and run.
+//! The library as used by C programs: its symbols, and an example that is
+//! compiled, linked statically and dynamically, and run.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
@@ -14,15 +14,15 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The library that `cargo build` left beside this test; a test does not build
-/// a library that it is not linked with.
+/// Returns the library that `cargo build` created beside this test; a test does
+/// not build a library that it is not linked with.
 fn library(name: &str) -> PathBuf {
     let beside = std::env::current_exe().unwrap().parent().unwrap().join(name);
     assert!(beside.exists(), "no {}: cargo build -p clearstream-iwarp-c makes it", beside.display());
     beside
 }
 
-/// Functions that the header declares.
+/// Returns the functions that the header declares.
 fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(here().join("include/clearstream_iwarp.h")).unwrap();
     let mut inside = false;
@@ -52,8 +52,8 @@ fn every_declared_function_is_exported_with_its_version_and_nothing_else_is() {
         run(Command::new("nm").args(["-D", "--defined-only", "--with-symbol-versions"]).arg(&shared));
     let mut exported = BTreeSet::new();
     for line in listed.lines() {
-        let mut words = line.split_whitespace().skip(1);
-        let (kind, symbol) = (words.next().unwrap(), words.next().unwrap());
+        let mut fields = line.split_whitespace().skip(1);
+        let (kind, symbol) = (fields.next().unwrap(), fields.next().unwrap());
         if kind == "A" {
             continue; // the version's own name
         }
@@ -94,7 +94,7 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Ended long ago unless the test fails.
+        // Exited before unless the test fails.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -130,7 +130,7 @@ fn plays(program: &Path) {
 #[test]
 fn the_example_plays_over_the_shared_library() {
     let folder = tempfile::tempdir().unwrap();
-    // Programs look for the library by the name with the version.
+    // The loader finds the library by its soname.
     let shared = library("libclearstream_iwarp.so");
     std::os::unix::fs::symlink(&shared, folder.path().join("libclearstream_iwarp.so.1")).unwrap();
     std::os::unix::fs::symlink(&shared, folder.path().join("libclearstream_iwarp.so")).unwrap();
@@ -150,8 +150,9 @@ fn the_example_plays_over_the_static_library() {
     plays(&compiled("examples/pingpong.c", folder.path(), &link));
 }
 
-/// Compiles a program of the tests over the static library and runs it.
-fn says(source: &str) -> String {
+/// Compiles a test program with the static library, runs it and returns its
+/// output.
+fn output_of(source: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let archive = library("libclearstream_iwarp.a");
     let link = [archive.to_str().unwrap(), "-lpthread", "-ldl", "-lm"];
@@ -159,11 +160,11 @@ fn says(source: &str) -> String {
 }
 
 #[test]
-fn every_verb_works_from_c_and_mistakes_are_refused() {
-    assert_eq!(says("tests/verbs.c"), "every verb\n");
+fn every_verb_works_from_c_and_errors_are_reported() {
+    assert_eq!(output_of("tests/verbs.c"), "every verb\n");
 }
 
 #[test]
-fn lists_are_posted_in_one_pass_up_to_what_is_refused() {
-    assert_eq!(says("tests/lists.c"), "lists\n");
+fn lists_are_posted_in_one_pass_up_to_a_rejected_request() {
+    assert_eq!(output_of("tests/lists.c"), "lists\n");
 }

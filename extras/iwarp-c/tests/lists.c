@@ -1,5 +1,4 @@
-/* Lists of requests: one pass, and what becomes of a list with a request that is
- * refused. */
+/* Lists of requests: posted in one pass, also with a request that is rejected. */
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -12,8 +11,8 @@
 
 enum { WAIT_MS = 10000, DESCRIPTORS = 256, COUNT = 8, MANY = 1000, DEPTH = 2 * COUNT };
 
-/* TCP segments with data that all connections of this process sent. Each call
- * of the socket that finds nothing under way makes one (TCP_NODELAY, tcp(7)). */
+/* Number of TCP data segments sent by all connections of this process. Each
+ * send call on an idle connection sends one (TCP_NODELAY, tcp(7)). */
 static unsigned segments_sent(void) {
     unsigned segments = 0;
     for (int descriptor = 0; descriptor < DESCRIPTORS; descriptor++) {
@@ -82,7 +81,7 @@ static void connect_pairs(void) {
     CHECK(iwarp_destroy_listener(listener) == IWARP_OK);
 }
 
-/* Receives with ids from 0 on, each for one word. `bad`: the one that names more
+/* Receives with ids from 0 on, each for one word. `bad`: the one with more
  * segments than a request may have. */
 static void receives(struct iwarp_receive_request *requests, struct iwarp_segment *segments, size_t bad,
                      const struct iwarp_segment *too_many) {
@@ -110,7 +109,7 @@ static void sends(struct iwarp_send_request *requests, struct iwarp_segment *seg
     }
 }
 
-/* The completions of a side, which are those of `count` requests from `id` on. */
+/* Checks that a side has the completions of `count` requests from `id` on. */
 static void completed(int side, uint64_t id, size_t count) {
     struct iwarp_completion found;
     for (size_t done = 0; done < count;) {
@@ -131,13 +130,13 @@ int main(void) {
     unsigned before;
 
     open_pairs();
-    /* Not connected: no send is taken, whatever it is; of none, none is refused. */
+    /* Not connected: every send is rejected; an empty list is not. */
     sends(sent, segments, 0);
     CHECK(iwarp_post_send(pair[0], sent, COUNT, &posted) == IWARP_ERROR_STATE && posted == 0);
     CHECK(iwarp_post_send(pair[0], sent, 0, &posted) == IWARP_OK && posted == 0);
     connect_pairs();
 
-    /* A list of receives up to the one that is refused, then the rest of it. */
+    /* A list of receives up to the rejected one, then the rest of it. */
     memset(too_many, 0, sizeof too_many);
     receives(received, segments, 3, too_many);
     CHECK(iwarp_post_shared_receive(shared, received, COUNT, &posted) == IWARP_ERROR_REQUEST && posted == 3);
@@ -145,7 +144,7 @@ int main(void) {
     CHECK(iwarp_post_shared_receive(shared, received + posted, COUNT - posted, &posted) == IWARP_OK);
     CHECK(posted == COUNT - 3);
 
-    /* All Sends of a list leave by one call. */
+    /* All Sends of a list are sent by one call. */
     sends(sent, segments, 10);
     before = segments_sent();
     CHECK(iwarp_post_send(pair[0], sent, COUNT, &posted) == IWARP_OK && posted == COUNT);
@@ -154,7 +153,7 @@ int main(void) {
     completed(1, 0, COUNT);
     for (size_t index = 0; index < COUNT; index++) CHECK(memory[1][index] == 10 + index);
 
-    /* One that has no meaning: those before it are sent, those behind it are not. */
+    /* An invalid request: those before it are sent, those after it are not. */
     receives(received, segments, COUNT, NULL);
     CHECK(iwarp_post_shared_receive(shared, received, COUNT, NULL) == IWARP_OK);
     sends(sent, segments, 20);
@@ -166,7 +165,7 @@ int main(void) {
     completed(0, 20, 5);
     completed(1, 0, 5);
 
-    /* One that the queue pair refuses: the same. */
+    /* A request that the queue pair rejects: the same. */
     sends(sent, segments, 30);
     sent[2].segments = too_many;
     sent[2].segment_count = MANY;

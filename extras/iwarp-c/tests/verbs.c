@@ -1,5 +1,5 @@
-/* Every verb in one process: two queue pairs that talk over loopback, once with
- * inline progress and once with an engine thread; and what is refused. */
+/* Every verb in one process: two queue pairs connected over loopback, once with
+ * inline progress and once with an engine thread; and error cases. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <poll.h>
@@ -15,7 +15,7 @@ static uint64_t memory[2][MEMORY / 8];
 
 static uint64_t address_of(const void *place) { return (uint64_t)(uintptr_t)place; }
 
-/* What both sides of a connection have. */
+/* State of both sides of a connection. */
 struct pairs {
     struct iwarp_rnic *rnic;
     struct iwarp_domain *domain;
@@ -30,8 +30,8 @@ static void wait_readable(int descriptor) {
     CHECK(descriptor >= 0 && poll(&ready, 1, WAIT_MS) == 1);
 }
 
-/* One completion of a side; the other side gets its turns meanwhile, for with
- * inline progress nothing moves by itself. */
+/* Waits for one completion of a side; polls the other side meanwhile, because
+ * there is no background progress in inline mode. */
 static struct iwarp_completion completed(struct pairs *with, int side) {
     struct iwarp_completion completion;
     for (long turn = 0; turn < 50000000L; turn++) {
@@ -98,7 +98,7 @@ static void open_pairs(struct pairs *with, uint32_t progress) {
     }
 }
 
-/* Connects without waiting, by descriptors. */
+/* Connects without blocking, by descriptors. */
 static void connect_pairs(struct pairs *with) {
     struct iwarp_listener *listener;
     struct iwarp_incoming *incoming = NULL;
@@ -119,10 +119,10 @@ static void connect_pairs(struct pairs *with) {
         CHECK(poll(both, 2, WAIT_MS) > 0);
         CHECK(iwarp_advance(connecting, NULL) == 0);
     }
-    struct iwarp_incoming_attributes asked;
-    CHECK(iwarp_query_incoming(incoming, &asked) == IWARP_OK);
-    CHECK(asked.private_data_length == 5 && memcmp(asked.private_data, "first", 5) == 0);
-    CHECK(asked.revision == 2 && asked.peer_to_peer && asked.crc && asked.ird == 16);
+    struct iwarp_incoming_attributes attributes;
+    CHECK(iwarp_query_incoming(incoming, &attributes) == IWARP_OK);
+    CHECK(attributes.private_data_length == 5 && memcmp(attributes.private_data, "first", 5) == 0);
+    CHECK(attributes.revision == 2 && attributes.peer_to_peer && attributes.crc && attributes.ird == 16);
     struct iwarp_established here, there;
     options.private_data = NULL;
     options.private_data_length = 0;
@@ -138,25 +138,25 @@ static void connect_pairs(struct pairs *with) {
     CHECK(iwarp_destroy_listener(listener) == IWARP_OK);
 }
 
-static void talk(struct pairs *with) {
+static void exchange(struct pairs *with) {
     struct iwarp_send_request request;
     struct iwarp_completion completion;
     unsigned char *here = (unsigned char *)memory[0], *there = (unsigned char *)memory[1];
 
-    /* Inline data: free again when it was posted. */
+    /* Inline data: its memory is reusable after posting. */
     memset(&request, 0, sizeof request);
     request.id = 1;
     request.operation = IWARP_SEND;
     request.flags = IWARP_INLINE | IWARP_SOLICITED;
-    char word[] = "inline";
-    post(with, request, address_of(word), 6, 0);
-    memset(word, 'x', sizeof word);
+    char text[] = "inline";
+    post(with, request, address_of(text), 6, 0);
+    memset(text, 'x', sizeof text);
     succeeded(with, 0, IWARP_SEND);
     completion = succeeded(with, 1, IWARP_RECEIVE);
     CHECK(completion.id == 100 && completion.bytes == 6 && memcmp(there + 4096, "inline", 6) == 0);
     CHECK(completion.flags == IWARP_WAS_SOLICITED);
 
-    /* Immediate data takes a receive. */
+    /* Immediate data consumes a receive. */
     receive(with, 1, 101);
     memset(&request, 0, sizeof request);
     request.operation = IWARP_IMMEDIATE;
@@ -219,7 +219,7 @@ static void windows(struct pairs *with) {
     CHECK(iwarp_query_stag(with->rnic, window, &known) == IWARP_OK && !known.valid);
     CHECK(iwarp_deallocate_window(with->rnic, window) == IWARP_OK);
 
-    /* A tag of the other side that a Send makes invalid. */
+    /* A tag of the other side that a Send invalidates. */
     uint32_t spare;
     static uint64_t bytes[8];
     CHECK(iwarp_register_memory(with->domain, bytes, sizeof bytes, IWARP_REMOTE_READ, 1, &spare) == IWARP_OK);
@@ -239,7 +239,7 @@ static void windows(struct pairs *with) {
     CHECK(iwarp_deregister_memory(with->rnic, spare) == IWARP_OK);
 }
 
-/* A peer that reaches for what it may not: both sides hear of it. */
+/* A peer that accesses memory without permission: both sides get an error. */
 static void ends_in_error(struct pairs *with) {
     struct iwarp_send_request request;
     struct iwarp_event event;
@@ -274,7 +274,7 @@ static void ends_in_error(struct pairs *with) {
 }
 
 static void close_pairs(struct pairs *with) {
-    /* In an order that no program should need. */
+    /* Releases the handles in an unusual order. */
     CHECK(iwarp_close_rnic(with->rnic) == IWARP_OK);
     CHECK(iwarp_deallocate_domain(with->domain) == IWARP_OK);
     for (int side = 0; side < 2; side++) {
@@ -291,7 +291,7 @@ static void everything(uint32_t progress) {
     CHECK(iwarp_event_descriptor(with.rnic) >= 0);
     CHECK(iwarp_set_shared_receive_limit(with.shared, 0) == IWARP_OK);
     connect_pairs(&with);
-    talk(&with);
+    exchange(&with);
     windows(&with);
     ends_in_error(&with);
     close_pairs(&with);
@@ -337,7 +337,7 @@ static void refused(void) {
     CHECK(iwarp_modify_queue_pair(pair, IWARP_STATE_READY) == IWARP_ERROR_STATE);
     CHECK(iwarp_modify_queue_pair(pair, 99) == IWARP_ERROR_ARGUMENT);
 
-    /* The first two are posted, the third is none. */
+    /* The first two are posted, the third is invalid. */
     struct iwarp_segment segments[2] = {{0, 8, 0}, {0, 8, 0}};
     struct iwarp_receive_request receives[3] = {{1, segments, 1}, {2, NULL, 0}, {3, NULL, 1}};
     size_t posted = 0;

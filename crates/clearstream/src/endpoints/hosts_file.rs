@@ -6,7 +6,7 @@ use clearstream_configfile::{ConfigError, Fault, FileKind};
 use clearstream_control::{Peer, pairing::Pairing};
 use clearstream_lab::RunningLab;
 use clearstream_schema::hosts::{HOSTS_SCHEMA, HostEntry, HostsFile};
-use clearstream_workload::{CLIENT, Lanes, SERVER};
+use clearstream_workload::{CLIENT, PairAddresses, SERVER};
 
 use super::{
     Endpoint, Endpoints, FamilyArgs, REMOTE_PROGRAM, agent_in, connect_daemon, data_address, lab_address,
@@ -17,7 +17,7 @@ use crate::exit::CommandError;
 const HOSTS: FileKind =
     FileKind { noun: "hosts", schema: HOSTS_SCHEMA, version: 1, folder: "hosts", built_in: &[] };
 
-/// Role of a host that no workload asks for by name.
+/// Role of a host that no workload requests by name.
 const OTHER_ROLE: &str = "host";
 
 /// Reads and checks such a file.
@@ -56,7 +56,10 @@ fn check(file: &HostsFile) -> Result<(), Fault> {
                 return fault(key("name"), problem.to_owned());
             }
             (None, [_, second, ..]) => {
-                return fault(key(second), "a host is reached in one way: leave the others out".to_owned());
+                return fault(
+                    key(second),
+                    "a host is reached by one method: leave the others out".to_owned(),
+                );
             }
             _ => {}
         }
@@ -99,7 +102,7 @@ pub(super) fn open(path: &Path, family: FamilyArgs) -> Result<Endpoints, Command
         Some(name) => open_lab(name).map(|(lab, own)| (Some(lab), own))?,
         None => (None, None),
     };
-    let lanes: Lanes =
+    let lanes: PairAddresses =
         file.lanes.iter().map(|lane| ((lane.from.clone(), lane.to.clone()), lane.address)).collect();
     let mut hosts = Vec::new();
     for (entry, role) in file.hosts.iter().zip(roles(&file.hosts)) {
@@ -163,7 +166,7 @@ mod tests {
                 "my.toml:7: host[1].name: \"a\" is empty or there twice",
             ),
             (&two.replace("local = true\n", ""), "my.toml:4: host[0].name: say how to reach it"),
-            (&two.replace("local", "ssh = \"a\"\nlocal"), "my.toml:5: host[0].ssh: a host is reached in one"),
+            (&two.replace("local", "ssh = \"a\"\nlocal"), "my.toml:5: host[0].ssh: a host is reached by one"),
             (&two.replace("ssh = \"b\"", "daemon = \"b\""), "my.toml:8: host[1].daemon: a daemon needs"),
             (&format!("lab = \"x\"\n{two}"), "my.toml:6: host[0].local: the hosts are in the lab x"),
             (

@@ -14,7 +14,7 @@ use std::{
 use clearstream_control::{Peer, StartStep, pairing::Pairing, spawn_watched, ssh_command, tls};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
 use clearstream_schema::provenance::HostIdentity;
-use clearstream_workload::{CLIENT, Host, HostSet, Lanes, SERVER};
+use clearstream_workload::{CLIENT, Host, HostSet, PairAddresses, SERVER};
 
 use crate::{
     exit::CommandError,
@@ -23,6 +23,23 @@ use crate::{
 };
 pub use address::{FamilyArgs, resolve};
 use address::{data_address, source_address};
+
+/// The other host, in the same form with every verb that measures towards one.
+#[derive(Debug, Clone, clap::Args)]
+pub struct HostArgs {
+    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
+    host: Option<String>,
+    /// The other host, as an option: write it instead of HOST, not beside it
+    #[arg(long, value_name = "HOST", conflicts_with = "host")]
+    to: Option<String>,
+}
+
+impl HostArgs {
+    /// The host that was named; none with `--lab` and `--hosts`.
+    pub fn name(&self) -> Option<&str> {
+        self.host.as_deref().or(self.to.as_deref())
+    }
+}
 
 /// How the hosts are found.
 #[derive(Debug, Clone, clap::Args)]
@@ -108,7 +125,7 @@ struct Endpoint {
 #[derive(Debug)]
 pub struct Endpoints {
     hosts: Vec<Endpoint>,
-    lanes: Lanes,
+    lanes: PairAddresses,
     lab: Option<RunningLab>,
     /// The lab that this command brought up; it goes down with these endpoints.
     _own_lab: Option<OwnedLab>,
@@ -139,7 +156,7 @@ impl Endpoints {
     fn pair(client: (Peer, Option<IpAddr>), server: (Peer, IpAddr)) -> Self {
         let client = Endpoint { role: CLIENT.to_owned(), peer: client.0, address: client.1 };
         let server = Endpoint { role: SERVER.to_owned(), peer: server.0, address: Some(server.1) };
-        Self { hosts: vec![client, server], lanes: Lanes::new(), lab: None, _own_lab: None }
+        Self { hosts: vec![client, server], lanes: PairAddresses::new(), lab: None, _own_lab: None }
     }
 
     fn to_host(host: &str, path: &PathArgs) -> Result<Self, CommandError> {
@@ -217,7 +234,7 @@ impl Endpoints {
             address: host.address,
         });
         let hosts = HostSet::new(hosts.collect(), self.lab.as_ref());
-        Ok(hosts.with_lanes(self.lanes.clone()).with_program(own_program()?))
+        Ok(hosts.with_pair_addresses(self.lanes.clone()).with_program(own_program()?))
     }
 }
 

@@ -49,7 +49,7 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
         text.push_str(&wrapped("also       ", &finding.sentence, |line| paint.warning(line)));
     }
     if !diagnosis.stages.is_empty() {
-        text.push_str("\nwhat each stage can carry, on the way from writer to reader\n");
+        text.push_str("\nwhat each stage can carry, in order from writer to reader\n");
         for stage in &diagnosis.stages {
             text.push_str(&stair(stage, diagnosis.observed_bps, paint));
         }

@@ -29,7 +29,7 @@ pub const VARIABLE: &str = "CLEARSTREAM_LOG";
 /// What was requested, for the processes that this one starts.
 static ASKED: OnceLock<String> = OnceLock::new();
 
-/// Starts the log that the option or the environment asks for.
+/// Starts the log that the option or the environment requests.
 ///
 /// # Errors
 /// A filter that cannot be read.

@@ -4,7 +4,7 @@
 //! schemas too (`tests/schemas.rs`).
 
 use clearstream_schema::{
-    all_pairs::AllPairsSummary,
+    all_pairs::{AllPairsSummary, PairGoodput},
     config::ConfigFile,
     congestion::CongestionControls,
     diagnosis::Diagnosis,
@@ -17,24 +17,25 @@ use clearstream_schema::{
     improvement::Improvement,
     iperf3::Iperf3Interval,
     lab::LabFile,
-    message::MessageSummary,
+    message::{MessagePoint, MessageSummary},
     place::{Placement, Ranking, SteeredPorts},
-    plan::{JournalEntry, Plan, Recovered, Verification},
+    plan::{Plan, Verification},
     probe::ProbeSummary,
     proof::RouteProof,
     provenance::Provenance,
-    rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSummary},
+    rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSample, VerbsSummary},
     record::{RunDocument, TrialDocument},
     route_plan::RoutePlan,
     study::StudyFile,
     tune::LintReport,
     watch::{WatchEvent, WatchStatus},
 };
-use clearstream_study::{Comparison, PlanTable};
+use clearstream_study::{Comparison, ScheduleTable};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::daemon::Served;
 use crate::verbs::{
     cc::CcChange,
     compat::Iperf3Document,
@@ -42,10 +43,10 @@ use crate::verbs::{
     deploy::Deployed,
     flow::{FlowDocument, FlowRuns},
     lab::{LabDown, LabFaults, LabList, LabState},
-    pair::{Client, PairingChange},
+    pair::{PairingChange, Pairings},
+    plan::{Applied, Confirmed, Journals, RecoveredJournals, RenderedPlan, Reverted},
     rdma::{PingDocument, RdmaDocument},
     study::{StudyEnd, StudyList},
-    tune::{Applied, Confirmed, RenderedPlan, Reverted},
 };
 
 /// A document with a name, a version and a committed schema.
@@ -65,8 +66,6 @@ pub enum Keys {
     Own,
     /// Put before its keys when it is printed.
     Added,
-    /// Nowhere: a list without an object around it.
-    Absent,
 }
 
 /// A document that has a committed schema.
@@ -108,7 +107,6 @@ macro_rules! documents {
                         with_provenance(schema)
                     }
                     Keys::Own => with_provenance(json_schema::<$document>()),
-                    Keys::Absent => json_schema::<$document>(),
                 },
             }),*]
         }
@@ -131,14 +129,14 @@ documents! {
     "clearstream.host" 1 Own HostReport;
     "clearstream.improvement" 1 Own Improvement;
     "clearstream.iperf3" 1 Added Iperf3Document<'_>;
-    "clearstream.journals" 1 Absent Vec<JournalEntry>;
+    "clearstream.journals" 2 Added Journals;
     "clearstream.lab-down" 1 Added LabDown<'_>;
     "clearstream.lab-faults" 1 Added LabFaults<'_>;
     "clearstream.lab-list" 1 Added LabList<'_>;
     "clearstream.lab-state" 1 Added LabState<'_>;
     "clearstream.lint" 1 Own LintReport;
     "clearstream.pairing-change" 1 Added PairingChange<'_>;
-    "clearstream.pairings" 1 Absent Vec<Client<'_>>;
+    "clearstream.pairings" 2 Added Pairings<'_>;
     "clearstream.message" 1 Added MessageSummary;
     "clearstream.placement" 1 Own Placement;
     "clearstream.plan" 1 Own Plan;
@@ -147,15 +145,16 @@ documents! {
     "clearstream.ranking" 1 Own Ranking;
     "clearstream.rdma" 1 Added RdmaDocument<'_>;
     "clearstream.rdma-ping" 1 Added PingDocument<'_>;
-    "clearstream.recovered" 1 Absent Vec<Recovered>;
+    "clearstream.recovered" 2 Added RecoveredJournals;
     "clearstream.rendered-plan" 1 Added RenderedPlan;
-    "clearstream.rendered-routes" 1 Added clearstream_route::render::Summary;
+    "clearstream.rendered-routes" 1 Added clearstream_netconfig::routes::Summary;
     "clearstream.reverted" 1 Added Reverted;
     "clearstream.route-plan" 1 Own RoutePlan;
     "clearstream.route-proof" 1 Own RouteProof;
+    "clearstream.served" 1 Added Served;
     "clearstream.study-end" 1 Added StudyEnd<'_>;
     "clearstream.study-list" 1 Added StudyList;
-    "clearstream.study-plan" 1 Added PlanTable;
+    "clearstream.study-plan" 1 Added ScheduleTable;
     "clearstream.verification" 1 Added Verification;
     "clearstream.watch-event" 1 Own WatchEvent;
     "clearstream.watch-status" 1 Own WatchStatus;
@@ -179,7 +178,9 @@ pub fn kept() -> Vec<Published> {
         "clearstream.interval" 1 Interval;
         "clearstream.iperf3-interval" 1 Iperf3Interval;
         "clearstream.lab" 1 LabFile;
+        "clearstream.message-point" 1 MessagePoint;
         "clearstream.message-summary" 1 MessageSummary;
+        "clearstream.pair-goodput" 1 PairGoodput;
         "clearstream.probe-summary" 1 ProbeSummary;
         "clearstream.rdma-ping-summary" 1 PingSummary;
         "clearstream.rdma-sample" 1 RdmaSample;
@@ -188,6 +189,7 @@ pub fn kept() -> Vec<Published> {
         "clearstream.study" 1 StudyFile;
         "clearstream.trial" 2 TrialDocument;
         "clearstream.verbs-calls" 1 VerbsSummary;
+        "clearstream.verbs-sample" 1 VerbsSample;
     }
 }
 
@@ -211,19 +213,15 @@ struct Named<T> {
 
 /// The document as it is printed.
 #[derive(Serialize)]
-#[serde(untagged)]
-enum Printed<'a, T> {
-    List(&'a T),
-    Object {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        schema: Option<&'static str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        version: Option<u32>,
-        #[serde(flatten)]
-        document: &'a T,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        provenance: Option<&'a Provenance>,
-    },
+struct Printed<'a, T> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<u32>,
+    #[serde(flatten)]
+    document: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provenance: Option<&'a Provenance>,
 }
 
 /// The document with the keys that its type lacks, and where it comes from.
@@ -232,11 +230,10 @@ pub(super) fn named<'a, D: Document, T: Serialize>(
     provenance: Option<&'a Provenance>,
 ) -> impl Serialize + 'a {
     let (schema, version) = match D::KEYS {
-        Keys::Absent => return Printed::List(document),
         Keys::Added => (Some(D::SCHEMA), Some(D::VERSION)),
         Keys::Own => (None, None),
     };
-    Printed::Object { schema, version, document, provenance }
+    Printed { schema, version, document, provenance }
 }
 
 /// The schema of a document with the key `provenance`, which documents of

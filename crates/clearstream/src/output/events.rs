@@ -51,7 +51,7 @@ struct Shown {
 }
 
 impl Output {
-    /// For a verb, by its words on the command line: `flow`, `tune apply`.
+    /// For a verb, by its words on the command line: `flow`, `plan apply`.
     pub fn new(format: Format, verb: String) -> Self {
         let host = clearstream_sys::process::host_name();
         Self(Arc::new(Inner { format, host, verb, started: Timestamp::now(), state: Mutex::default() }))

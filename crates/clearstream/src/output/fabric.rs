@@ -125,7 +125,7 @@ fn proof_text(proof: &SymmetryProof, paint: Paint) -> String {
     }
     if let Some(found) = &proof.counterexample {
         let over = found.gateway.as_ref().map(|name| format!(" over {name}")).unwrap_or_default();
-        let asks = found.address.map(|address| format!(" asks {address} of {}", found.server));
+        let asks = found.address.map(|address| format!(" addresses {address} of {}", found.server));
         let asks = asks.unwrap_or_else(|| format!(" and {}", found.server));
         text.push_str(&wrapped(&format!("{}{asks}{over}: {}", found.client, found.problem)));
     }
@@ -133,7 +133,7 @@ fn proof_text(proof: &SymmetryProof, paint: Paint) -> String {
 }
 
 fn prices(route: &PlannedRoute) -> String {
-    let rows = route.prices.iter().map(|price| {
+    let rows = route.costs.iter().map(|price| {
         let mark = if price.return_path == route.return_path { "*" } else { "" };
         vec![
             format!("{}{mark}", path(price.return_path)),
@@ -147,13 +147,13 @@ fn prices(route: &PlannedRoute) -> String {
     let header = [
         "return path",
         ">return elsewhere",
-        ">hit by one loss",
+        ">affected by one failure",
         ">addresses",
         ">rules a server",
         ">routes a client",
     ];
     let mut text = table(&header, rows.collect());
-    for price in &route.prices {
+    for price in &route.costs {
         let takes = match &price.obstacle {
             Some(obstacle) => format!("not here: {obstacle}"),
             None => format!("takes: {}", price.takes),
@@ -198,7 +198,14 @@ fn losses(route: &PlannedRoute) -> String {
         ]
     });
     table(
-        &[">lost", "multipath", ">flows hit", ">moved for nothing", ">moved when back", ">busiest then"],
+        &[
+            ">lost",
+            "multipath",
+            ">flows affected",
+            ">unnecessarily rehashed",
+            ">rehashed on return",
+            ">largest share then",
+        ],
         rows.collect(),
     )
 }

@@ -24,7 +24,7 @@ pub fn describe(host: &HostReport) -> String {
         ("PCIe ceilings", ceilings(host)),
         ("Kernel", kernel(host)),
         ("Limits", limits(host)),
-        ("Not found out", missing(host)),
+        ("Not available", missing(host)),
     ] {
         if !body.is_empty() {
             let _ = write!(text, "\n{title}\n{}\n", indent(&body));
@@ -88,7 +88,7 @@ fn tree(host: &HostReport) -> String {
     }
     let homeless: Vec<_> = host.pci_devices.iter().filter(|device| device.node.is_none()).collect();
     if !homeless.is_empty() {
-        let _ = writeln!(text, "devices whose node the firmware does not tell");
+        let _ = writeln!(text, "devices with unknown NUMA node (firmware reports -1)");
         for device in homeless {
             let _ = writeln!(text, "   · {}", device_line(host, device));
         }
@@ -215,6 +215,10 @@ fn coalescing(nic: &Nic) -> String {
 fn receive_table(rss: &Rss) -> String {
     const SHOWN: usize = 8;
     let function = or_dash(rss.hash_function.clone());
+    if rss.indirection.is_empty() {
+        return format!("{function}, driver does not expose the indirection table");
+    }
+    let key = if rss.key.is_some() { "" } else { ", driver does not expose the key" };
     let size = rss.indirection.len();
     let table = match Indirection::of(&rss.indirection) {
         Indirection::Equal(count) => format!("equal {count}"),
@@ -229,7 +233,7 @@ fn receive_table(rss: &Rss) -> String {
             format!("queue {}{}", parts.join(", "), if counts.len() > SHOWN { ", ..." } else { "" })
         }
     };
-    format!("{function}, {table}, {size} entries")
+    format!("{function}, {table}, {size} entries{key}")
 }
 
 /// The offloads that decide bulk rates; the rest is in `--json`.
@@ -333,4 +337,41 @@ fn missing(host: &HostReport) -> String {
         .map(|part| format!("{}: {} ({})", part.part, part.reason, part.source))
         .collect::<Vec<_>>()
         .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::host::MissingPart;
+
+    use super::*;
+
+    #[test]
+    fn what_firmware_and_drivers_do_not_report_is_named() {
+        let rss = |key: Option<&str>, indirection: Vec<u32>| Rss {
+            hash_function: Some("toeplitz".to_owned()),
+            key: key.map(str::to_owned),
+            indirection,
+            ..Rss::default()
+        };
+        assert_eq!(receive_table(&rss(Some("6d5a"), vec![0, 1, 0, 1])), "toeplitz, equal 2, 4 entries");
+        let without_key = receive_table(&rss(None, vec![0, 1, 0, 1]));
+        assert!(without_key.ends_with("driver does not expose the key"), "{without_key}");
+        let without_table = receive_table(&rss(Some("6d5a"), Vec::new()));
+        assert!(without_table.ends_with("driver does not expose the indirection table"), "{without_table}");
+
+        let device: PciDevice = serde_json::from_value(serde_json::json!({
+            "address": "0000:3b:00.0", "vendor": "0x15b3", "device": "0x1017", "class": "0x020000",
+            "local_cores": [],
+        }))
+        .expect("a device");
+        let missing = MissingPart {
+            part: "distances".to_owned(),
+            source: "sys/devices/system/node".to_owned(),
+            reason: "no such folder".to_owned(),
+        };
+        let host = HostReport { pci_devices: vec![device], missing: vec![missing], ..HostReport::default() };
+        let text = describe(&host);
+        assert!(text.contains("unknown NUMA node (firmware reports -1)\n   · 0000:3b:00.0"), "{text}");
+        assert!(text.contains("Not available\n  distances: no such folder"), "{text}");
+    }
 }

@@ -15,10 +15,10 @@ pub fn limit(diagnosis: &Diagnosis) -> String {
 
 /// One decision, while the loop runs.
 pub fn decided(step: &TriedStep) -> String {
-    format!("{}: {}{}", step.candidate.title, step.verdict.word(), gain(step))
+    format!("{}: {}{}", step.candidate.title, step.verdict.label(), gain(step))
 }
 
-/// The end: every change, and what is in force.
+/// The end: every change, and what is in effect.
 pub fn summary(found: &Improvement, paint: Paint) -> String {
     let mut text = String::new();
     let rows: Vec<Vec<String>> = found
@@ -35,16 +35,14 @@ pub fn summary(found: &Improvement, paint: Paint) -> String {
                     .map_or_else(|| "-".to_owned(), |gain| format!("{:+.1} %", (gain - 1.0) * 100.0)),
                 step.probability_ratio
                     .map_or_else(|| "-".to_owned(), |probability| format!("{probability:.3}")),
-                step.verdict.word().to_owned(),
+                step.verdict.label().to_owned(),
             ]
         })
         .collect();
     if rows.is_empty() {
         text.push_str(match found.end {
-            LoopEnd::NothingLeft => "nothing was tried: no change that a program can make would help\n",
-            LoopEnd::LimitUnknown => {
-                "nothing was tried: what limits the path could not be found out, so that nothing is known to help\n"
-            }
+            LoopEnd::NothingLeft => "nothing was tried: no known setting removes this limit\n",
+            LoopEnd::LimitUnknown => "bottleneck not identified, so nothing was tried\n",
             LoopEnd::TimeOver | LoopEnd::Stopped => "nothing was tried\n",
         });
     } else {
@@ -61,13 +59,18 @@ pub fn summary(found: &Improvement, paint: Paint) -> String {
     {
         let figure = format!("{} -> {}", rate(before), rate(after));
         text.push_str(&format!("\n{}  ({:.2} times, medians)\n", paint.figure(&figure), after / before));
+    } else if let Some(observed) = found.observed_bps {
+        text.push_str(&format!("goodput {}\n", paint.figure(&rate(observed))));
     }
     if let Some(limit) = &found.limit {
         text.push_str(&format!("limit now: {limit}\n"));
     }
+    if let Some(step) = found.next_step.as_ref().filter(|step| !step.is_empty()) {
+        text.push_str(&format!("next step: {step}\n"));
+    }
     for kept in &found.journals {
         text.push_str(&format!(
-            "in force at {}: `clearstream tune revert {}` there takes it back\n",
+            "in effect at {}: `clearstream tune revert {}` there reverts it\n",
             kept.host, kept.journal
         ));
     }
@@ -131,15 +134,33 @@ mod tests {
     #[test]
     fn an_unknown_limit_claims_nothing() {
         let text = |end| summary(&found(end), Paint { on: false });
-        assert_eq!(
-            text(LoopEnd::LimitUnknown),
-            "nothing was tried: what limits the path could not be found out, so that nothing is known to help"
-        );
-        assert_eq!(
-            text(LoopEnd::NothingLeft),
-            "nothing was tried: no change that a program can make would help"
-        );
+        assert_eq!(text(LoopEnd::LimitUnknown), "bottleneck not identified, so nothing was tried");
+        assert_eq!(text(LoopEnd::NothingLeft), "nothing was tried: no known setting removes this limit");
         assert_eq!(text(LoopEnd::Stopped), "nothing was tried");
         assert!(text(LoopEnd::TimeOver).contains("--budget gives more"));
+    }
+
+    /// What is known without a limit: how fast the path is, and what would show more.
+    #[test]
+    fn an_unknown_limit_leaves_goodput_and_next_step() {
+        let unknown = Improvement {
+            limit: Some("limit unknown: the samples scatter too much".to_owned()),
+            observed_bps: Some(9.4e9),
+            next_step: Some("repeat with a longer run on an idle host".to_owned()),
+            ..found(LoopEnd::LimitUnknown)
+        };
+        assert_eq!(
+            summary(&unknown, Paint { on: false }),
+            "bottleneck not identified, so nothing was tried\n\
+             goodput 9.40 Gb/s\n\
+             limit now: limit unknown: the samples scatter too much\n\
+             next step: repeat with a longer run on an idle host"
+        );
+        // A measured pair of medians says more than one diagnosis.
+        let runs = |gbps: f64| Runs { goodput_bps: vec![gbps * 1e9], ..Runs::default() };
+        let measured = Improvement { before: runs(4.0), after: runs(8.0), ..unknown };
+        let text = summary(&measured, Paint { on: false });
+        assert!(text.contains("4.00 Gb/s -> 8.00 Gb/s") && !text.contains("goodput"), "{text}");
+        assert!(text.ends_with("next step: repeat with a longer run on an idle host"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! A test with an iperf3 program for people: what is in force at this end, a line
+//! A test with an iperf3 program for people: what is in effect at this end, a line
 //! per interval, and at the end who reported which figure.
 
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ fn direction_name(direction: Direction) -> &'static str {
     }
 }
 
-/// What is in force at this end, before the first interval.
+/// What is in effect at this end, before the first interval.
 pub fn settings(config: &FlowConfig, settings: &FlowSettings) -> String {
     let rows = settings.flows.iter().enumerate().map(|(index, flow)| {
         vec![
@@ -109,7 +109,7 @@ pub fn summary(summary: &Iperf3Summary, paint: Paint) -> String {
         }
     }
     if !summary.complete {
-        lines.push("test ended early, or the other end's results are missing".to_owned());
+        lines.push("test ended early, or the peer's results are missing".to_owned());
     }
     let own = summary.cpu_ns as f64 / summary.measured_ns.max(1) as f64;
     let peer = summary.peer.cpu_ratio.map_or_else(

@@ -1,6 +1,7 @@
 //! What people and programs see. Only here and in the verbs is anything printed.
 //! Documents and events go through [`Output`]; people read lines and tables.
 
+pub mod daemon;
 pub mod diagnose;
 pub mod diagnostics;
 pub mod documents;
@@ -12,6 +13,7 @@ pub mod improve;
 pub mod iperf3;
 pub mod message;
 pub mod place;
+pub mod printer;
 pub mod probe;
 pub mod progress;
 pub mod proof;

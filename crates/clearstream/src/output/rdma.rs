@@ -1,10 +1,12 @@
-//! RDMA for people: what is in force, a line per size, and what to know; pings,
-//! and what a far end has done.
+//! RDMA for people: effective settings, a line per size, and what to know; pings,
+//! and what a server has done.
 
-use clearstream_rdma::{ServerEvent, perftest, rping};
+pub mod server;
+
+use clearstream_rdma::rping;
 use clearstream_schema::rdma::{
     PingSummary, RdmaConfig, RdmaEffective, RdmaLatency, RdmaOperation, RdmaProgress, RdmaRate, RdmaResult,
-    RdmaSide, RdmaSummary, RdmaWait, SizeList,
+    RdmaSide, RdmaSummary, RdmaWait,
 };
 
 use super::{
@@ -12,27 +14,27 @@ use super::{
     quantity::{bytes, rate, time},
 };
 
-/// What is in force, before the first line.
+/// What is in effect, before the first line.
 pub fn settings(operation: RdmaOperation, config: &RdmaConfig, effective: &RdmaEffective) -> String {
     let what = match operation {
         RdmaOperation::Send => "Sends into posted receives",
-        RdmaOperation::Write => "Writes into the far end's memory",
-        RdmaOperation::Read => "Reads out of the far end's memory",
+        RdmaOperation::Write => "Writes into the peer's memory",
+        RdmaOperation::Read => "Reads out of the peer's memory",
     };
     let pairs = if config.queue_pairs == 1 { "queue pair" } else { "queue pairs" };
     let flow = match (config.latency, config.both_ways) {
         (true, _) => "one message at a time".to_owned(),
-        (_, true) => format!("{} in flight on each, both ways", config.depth),
+        (_, true) => format!("{} in flight on each, in both directions", config.depth),
         _ => format!("{} in flight on each", config.depth),
     };
     let markers = match (effective.markers_sent, effective.markers_received) {
         (false, false) => "no markers",
-        (true, true) => "markers both ways",
+        (true, true) => "markers in both directions",
         (true, false) => "markers sent",
         (false, true) => "markers received",
     };
     format!(
-        "{what}: {} {pairs}, {flow}; in force:\n  near {}, {}\n  far  {}, {}\n  MPA revision {}, {}, {markers}, \
+        "{what}: {} {pairs}, {flow}; in effect:\n  near {}, {}\n  far  {}, {}\n  MPA revision {}, {}, {markers}, \
          {} outstanding Reads, FPDUs of {} bytes",
         config.queue_pairs,
         effective.near.address,
@@ -57,7 +59,7 @@ fn side(side: &RdmaSide) -> String {
         Some(RdmaWait::Sleep) => "sleeping for completions",
         None => "waiting in its own way",
     };
-    let core = side.core.map_or_else(|| "no core asked for".to_owned(), |core| format!("core {core}"));
+    let core = side.core.map_or_else(|| "no core requested".to_owned(), |core| format!("core {core}"));
     format!("{progress}, {wait}, {core}")
 }
 
@@ -196,78 +198,11 @@ pub fn ping(summary: &PingSummary, paint: Paint) -> String {
 
 /// The text of a ping, as rping shows it.
 pub fn ping_text(text: &[u8]) -> String {
+    format!("ping data: {}", printable_ping(text))
+}
+
+/// The printable characters of the text of a ping.
+pub fn printable_ping(text: &[u8]) -> String {
     let text = &text[..rping::echo_length(text)];
-    let shown: String =
-        text.iter().filter(|byte| (b' '..=b'~').contains(*byte)).map(|byte| *byte as char).collect();
-    format!("ping data: {shown}")
-}
-
-/// A client's measurement with perftest's protocol.
-fn perftest_client(served: &perftest::Served) -> String {
-    let pairs = served.queue_pairs;
-    let pairs = format!("{pairs} queue pair{}", if pairs == 1 { "" } else { "s" });
-    let mut parts = vec![format!("{}, {pairs}", served.program.name())];
-    for run in &served.runs {
-        let size = bytes(run.bytes / run.message_count.max(1));
-        let figure = if served.program.latency {
-            String::new()
-        } else {
-            format!(", {} received", rate(run.goodput_bps))
-        };
-        parts.push(format!("{} messages of {size}{figure}", run.message_count));
-    }
-    if let Some(report) = &served.report {
-        let goodput = report.rate * 1e6 * report.size as f64 * 8.0;
-        parts.push(format!(
-            "{} messages of {}, {} as the client counts",
-            report.iterations,
-            bytes(report.size),
-            rate(goodput)
-        ));
-    }
-    parts.join("; ")
-}
-
-/// A line of the log of a server of perftest's protocol.
-pub fn perftest_event(event: &perftest::ServerEvent) -> String {
-    match event {
-        perftest::ServerEvent::Served { peer, served } => format!("{peer}: {}", perftest_client(served)),
-        perftest::ServerEvent::Failed { peer, error } => format!("{peer}: {error}"),
-    }
-}
-
-/// Sizes that a client has requested, however many, in a bounded text.
-fn sizes(sizes: &SizeList) -> String {
-    match sizes.0.len() {
-        0..=8 => format!("sizes {sizes}"),
-        count => format!("{count} sizes up to {}", bytes(sizes.largest())),
-    }
-}
-
-/// A line of the log of a server.
-pub fn server_event(event: &ServerEvent<'_>) -> String {
-    match event {
-        ServerEvent::PingText { peer, text } => format!("{peer}: {}", ping_text(text)),
-        ServerEvent::PingServed { peer, served } => {
-            let wrong = match served.mismatches {
-                0 => String::new(),
-                count => format!("; {count} were not as rping sends them"),
-            };
-            format!("{peer}: {} pings of up to {}{wrong}", served.rounds, bytes(served.largest_bytes.into()))
-        }
-        ServerEvent::Served { peer, served } => {
-            let what = match served.operation {
-                RdmaOperation::Send => "send",
-                RdmaOperation::Write => "write",
-                RdmaOperation::Read => "read",
-            };
-            let kind = if served.config.latency { "latency" } else { "bandwidth" };
-            let pairs = served.config.queue_pairs;
-            let sizes = sizes(&served.config.size);
-            format!("{peer}: {what} {kind}, {sizes}, {pairs} queue pair(s), done")
-        }
-        ServerEvent::VerbsServed { peer } => format!("{peer}: verbs calls were timed"),
-        ServerEvent::Rejected { peer, reason } => format!("{peer}: rejected: {reason}"),
-        ServerEvent::Failed { peer, error } => format!("{peer}: {error}"),
-    }
+    text.iter().filter(|byte| (b' '..=b'~').contains(*byte)).map(|byte| *byte as char).collect()
 }

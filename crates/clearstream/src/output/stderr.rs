@@ -110,7 +110,7 @@ fn write_all(queued: &Receiver<Entry>, lost_count: &AtomicU64, mut out: impl Wri
             Entry::Line(line) => drop(out.write_all(line.as_bytes())),
             Entry::Flush(done) => {
                 report_lost(lost_count, &mut out);
-                // Whoever waited for it may have given up.
+                // Anyone who waited for it may have given up.
                 let _ = done.send(());
             }
         }

@@ -179,7 +179,7 @@ fn effect(effect: Effect) -> &'static str {
     }
 }
 
-/// What was found in force.
+/// What was found in effect.
 pub fn verification(verification: &Verification) -> String {
     let rows = verification.checks.iter().map(|check| {
         vec![
@@ -227,7 +227,7 @@ pub fn recovered(journals: &[Recovered]) -> String {
     let lines = journals.iter().map(|journal| match &journal.problem {
         Some(problem) => format!("{}: {problem}", journal.journal),
         None => format!(
-            "{}: was {}, is {}; {} put back",
+            "{}: was {}, is {}; {} restored",
             journal.journal,
             journal_state(journal.found),
             journal_state(journal.now),

@@ -1,6 +1,6 @@
 //! What the watch over gateways tells, for people.
 
-use clearstream_schema::watch::{GatewayStatus, WatchEvent, WatchEventKind, WatchStatus, WayStatus};
+use clearstream_schema::watch::{GatewayStatus, PathStatus, WatchEvent, WatchEventKind, WatchStatus};
 
 use super::{
     quantity::time,
@@ -16,50 +16,52 @@ pub fn event(event: &WatchEvent) -> String {
 
 fn words(event: &WatchEventKind) -> String {
     match event {
-        WatchEventKind::Started { ways } => {
-            format!("watching {}", ways.iter().map(way_words).collect::<Vec<_>>().join("; "))
+        WatchEventKind::Started { paths } => {
+            format!("watching {}", paths.iter().map(way_words).collect::<Vec<_>>().join("; "))
         }
-        WatchEventKind::Out { way, gateway, reason, left_count, delay_ns } => {
+        WatchEventKind::Out { path, gateway, reason, left_count, delay_ns } => {
             let delay = delay_ns
                 .map_or_else(String::new, |delay| format!(", {} after the first lost probe", time(delay)));
-            format!("{gateway} out on the way to {way}: {reason}; {left_count} left{delay}")
+            format!("{gateway} out on the path to {path}: {reason}; {left_count} left{delay}")
         }
-        WatchEventKind::In { way, gateway, used_count } => {
-            format!("{gateway} back on the way to {way}; {used_count} used")
+        WatchEventKind::In { path, gateway, used_count } => {
+            format!("{gateway} back on the path to {path}; {used_count} used")
         }
-        WatchEventKind::Rebalanced { way, gateway, bucket_count, bucket_total, delay_ns } => {
+        WatchEventKind::Rebalanced { path, gateway, bucket_count, bucket_total, delay_ns } => {
             format!(
-                "{gateway} has {bucket_count} of {bucket_total} buckets on the path to {way}, {} after its return; flows of these buckets go by it",
+                "{gateway} has {bucket_count} of {bucket_total} buckets on the path to {path}, {} after its return; flows of these buckets go by it",
                 time(*delay_ns)
             )
         }
-        WatchEventKind::KeptLast { way, gateway, reason } => {
-            format!("{gateway} stays on the way to {way}, nobody is better: {reason}")
+        WatchEventKind::KeptLast { path, gateway, reason } => {
+            format!("{gateway} stays on the path to {path}, no other is better: {reason}")
         }
-        WatchEventKind::Silent { way } => {
-            format!("no far host answers by any gateway on the way to {way}; nothing is changed for that")
+        WatchEventKind::Silent { path } => {
+            format!(
+                "no remote host answers by any gateway on the path to {path}; nothing is changed for that"
+            )
         }
-        WatchEventKind::Heard { way } => format!("far hosts answer again on the way to {way}"),
-        WatchEventKind::TargetChanged { way, from, to } => {
-            format!("{from} does not answer by any gateway on the way to {way}; {to} is probed instead")
+        WatchEventKind::Reachable { path } => format!("remote hosts answer again on the path to {path}"),
+        WatchEventKind::TargetChanged { path, from, to } => {
+            format!("{from} does not answer by any gateway on the path to {path}; {to} is probed instead")
         }
         WatchEventKind::Drained { gateway } => format!("{gateway} drained by an operator"),
         WatchEventKind::Undrained { gateway } => format!("{gateway} no longer drained"),
         WatchEventKind::Repaired { found } => {
-            format!("next hops were changed by others and put right: {found}")
+            format!("next hops were changed by others and repaired: {found}")
         }
         WatchEventKind::Failed { message } => message.clone(),
         WatchEventKind::Stopped => "stopped; the routes stay as they are".to_owned(),
     }
 }
 
-fn way_words(way: &WayStatus) -> String {
+fn way_words(way: &PathStatus) -> String {
     let used = way.gateways.iter().filter(|gateway| gateway.used).count();
     let targets: Vec<String> = way.targets.iter().map(ToString::to_string).collect();
     format!(
         "{used} of {} gateways to {} every {}, probing {}",
         way.gateways.len(),
-        way.way,
+        way.path,
         time(way.interval_ns),
         targets.join(", ")
     )
@@ -68,7 +70,7 @@ fn way_words(way: &WayStatus) -> String {
 /// How things stand, a table for each way.
 pub fn status(status: &WatchStatus) -> String {
     let mut text = format!("{}, fabric {}, for {}\n", status.host, status.fabric, time(status.running_ns));
-    for way in &status.ways {
+    for way in &status.paths {
         text.push_str(&format!("\n{}{}\n", way_words(way), remarks(way)));
         let rows = way.gateways.iter().map(row).collect();
         let header = [
@@ -87,19 +89,19 @@ pub fn status(status: &WatchStatus) -> String {
         text.push('\n');
     }
     text.push_str(&format!(
-        "\n{} probes of others answered; next hops changed {} times, {} failed, {} put right",
+        "\n{} probes of others answered; next hops changed {} times, {} failed, {} repaired",
         status.served_count, status.change_count, status.failed_change_count, status.repair_count
     ));
     text
 }
 
 /// What is not as it should be on a path, and when established flows move.
-fn remarks(way: &WayStatus) -> String {
+fn remarks(way: &PathStatus) -> String {
     let mut text = String::new();
-    if !way.heard {
-        text.push_str("; no far host answers");
-    } else if way.tcp_heard == Some(false) {
-        text.push_str("; no far host answers TCP, so UDP alone is judged");
+    if !way.reachable {
+        text.push_str("; no remote host answers");
+    } else if way.tcp_reachable == Some(false) {
+        text.push_str("; no remote host answers TCP, so UDP alone is judged");
     }
     match way.group.map(|group| group.unbalanced_seconds) {
         None => {}

@@ -58,7 +58,7 @@ pub enum CcVerb {
         /// Algorithm: htcp, registered as bpf_htcp
         algorithm: String,
     },
-    /// Take out what `load` put in; connections that use it keep it
+    /// Unregister what `load` registered; existing connections keep using it
     Unload {
         /// Algorithm: htcp
         algorithm: String,
@@ -99,7 +99,7 @@ pub enum CcError {
 /// What `cc load` or `cc unload` did.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct CcChange<'a> {
-    /// Name of the algorithm, as asked for.
+    /// Name of the algorithm, as requested.
     algorithm: &'a str,
     /// For `--congestion-control`.
     name: &'a str,
@@ -110,7 +110,7 @@ pub struct CcChange<'a> {
 }
 
 impl CcVerb {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let root = HostRoot::live();
         match self {

@@ -20,7 +20,7 @@ use serde::Serialize;
 use crate::{
     exit::CommandError,
     interrupt,
-    output::{Output, Paint, iperf3},
+    output::{Output, Paint, daemon::Served, iperf3},
 };
 
 /// Programs whose protocol is spoken.
@@ -30,10 +30,10 @@ pub enum Compat {
     Iperf3,
 }
 
-/// A flow test with another program at the other end.
+/// A flow test with another program at the peer.
 #[derive(Debug, clap::Args)]
 pub struct CompatArgs {
-    /// The other end is a server of this program: HOST[:PORT] is its address, nothing of ours runs there
+    /// The peer is a server of this program: HOST[:PORT] is its address, nothing of ours runs there
     #[arg(
         long,
         value_enum,
@@ -62,7 +62,7 @@ fn failed(error: &Iperf3Error) -> CommandError {
 }
 
 impl CompatArgs {
-    /// Whether another program is at the other end.
+    /// Whether another program is at the peer.
     pub fn is_requested(&self) -> bool {
         self.compat.is_some()
     }
@@ -80,8 +80,9 @@ impl CompatArgs {
         let mut view = View::new(out, config);
         let ended = clearstream_iperf3::run(host, &addresses, config, &stop, &mut |event| view.show(event));
         let stopped = || {
-            stop.load(Relaxed)
-                .then(|| CommandError::Interrupted("the figures are of the time until then".to_owned()))
+            stop.load(Relaxed).then(|| {
+                CommandError::Interrupted("results cover the time up to the interruption".to_owned())
+            })
         };
         match ended {
             Ok(summary) => {
@@ -198,9 +199,27 @@ pub fn serve(listen: Option<SocketAddr>, once: bool, out: &Output) -> Result<(),
         );
     }
     let log = Log(Mutex::new(LogLimit::new(Instant::now())));
-    let served = server.run(&stop, &mut |event| serve_event(&event, out, &log));
-    served.map_err(|failure| CommandError::from(TrialError::from(failure)))?;
-    Ok(out.end()?)
+    let mut served =
+        Served { address: local.to_string(), session_count: 0, failed_count: 0, refused_count: 0 };
+    let mut in_session = false;
+    let ended = server.run(&stop, &mut |event| {
+        match &event {
+            ServerEvent::Started { .. } => served.session_count += 1,
+            ServerEvent::Failed { .. } if in_session => served.failed_count += 1,
+            ServerEvent::Failed { .. } => served.refused_count += 1,
+            ServerEvent::Interval(_) | ServerEvent::Finished(_) => {}
+        }
+        in_session = matches!(event, ServerEvent::Started { .. } | ServerEvent::Interval(_));
+        serve_event(&event, out, &log);
+    });
+    ended.map_err(|failure| CommandError::from(TrialError::from(failure)))?;
+    // With --json the documents of the tests are the list.
+    if out.is_stream() {
+        out.document(&served)?
+    } else {
+        out.end()?
+    }
+    Ok(())
 }
 
 /// Others than this host can connect.
@@ -243,7 +262,7 @@ fn finished(summary: &Iperf3Summary, out: &Output) {
     out.line_of_list(&document);
 }
 
-/// Whoever reaches the port makes lines of the log, so that they are bounded in
+/// Anyone who reaches the port makes lines of the log, so that they are bounded in
 /// rate.
 struct Log(Mutex<LogLimit>);
 

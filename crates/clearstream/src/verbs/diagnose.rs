@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use clearstream_diagnose::{Evidence, GatherEvent, Plan, explain, gather};
+use clearstream_diagnose::{Evidence, GatherEvent, GatherOptions, explain, gather};
 use clearstream_record::Reader;
 use clearstream_schema::{
     BitRate, TimeSpan,
@@ -15,7 +15,7 @@ use clearstream_schema::{
 };
 
 use crate::{
-    endpoints::{Endpoints, PathArgs},
+    endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     interrupt,
     output::{Output, Paint, diagnose, quantity},
@@ -24,14 +24,14 @@ use crate::{
 /// Say what limits the path to another host, with the evidence and what to try.
 #[derive(Debug, clap::Args)]
 pub struct DiagnoseArgs {
-    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
-    host: Option<String>,
+    #[command(flatten)]
+    host: HostArgs,
     #[command(flatten)]
     path: PathArgs,
     /// Diagnose a recorded run alone, without a host
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "budget", "PathArgs", "FamilyArgs", "FlowConfig"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["HostArgs", "budget", "PathArgs", "FamilyArgs", "FlowConfig"])]
     from: Option<PathBuf>,
-    /// Trial of the run (default: the one with the highest goodput)
+    /// Unconfirmed of the run (default: the one with the highest goodput)
     #[arg(long, value_name = "NUMBER", requires = "from")]
     trial: Option<u32>,
     /// Time for everything: probe, the requested flow, experiments
@@ -104,13 +104,14 @@ impl DiagnoseArgs {
     }
 
     fn gather(&self, stop: &AtomicBool, out: &Output) -> Result<Evidence, CommandError> {
-        let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
-        let plan = Plan { flow: self.config.clone(), budget: self.budget.to_std(), goal: self.rate };
+        let options =
+            GatherOptions { flow: self.config.clone(), budget: self.budget.to_std(), goal: self.rate };
         let budget = quantity::long_time(self.budget.0.div_ceil(1_000_000_000));
         out.state("gathering", None, || Some(format!("diagnosing for at most {budget} (--budget)")));
         let mut doing = String::new();
-        Ok(gather(&mut ends.hosts()?, &plan, stop, &mut |event| match event {
+        Ok(gather(&mut ends.hosts()?, &options, stop, &mut |event| match event {
             GatherEvent::Step { what, left } => {
                 out.progress(left, &what);
                 doing = what;

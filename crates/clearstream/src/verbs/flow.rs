@@ -21,7 +21,7 @@ use clearstream_workload::HostSet;
 use super::compat::CompatArgs;
 use crate::{
     chosen_settings::{self, CoreChoice, FlowChoice},
-    endpoints::{Endpoints, PathArgs},
+    endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     interrupt,
     output::{
@@ -41,8 +41,8 @@ use view::View;
 /// Measure bulk goodput to another host.
 #[derive(Debug, clap::Args)]
 pub struct FlowArgs {
-    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
-    host: Option<String>,
+    #[command(flatten)]
+    host: HostArgs,
     #[command(flatten)]
     path: PathArgs,
     #[command(flatten)]
@@ -69,18 +69,18 @@ impl From<CommandError> for Broken {
 }
 
 impl FlowArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if self.compat.is_requested() {
-            return self.compat.run(self.host.as_deref(), &self.config, out);
+            return self.compat.run(self.host.name(), &self.config, out);
         }
         self.runs.check(&self.config, &self.path)?;
         let stop = interrupt::stop_flag()?;
-        let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
         let names = Ends::of(&ends.identities());
         let mut latency = match self.runs.latency {
-            true => Some(Latency::open(self.host.as_deref(), &self.path, &ends, &self.config)?),
+            true => Some(Latency::open(self.host.name(), &self.path, &ends, &self.config)?),
             false => None,
         };
         let mut hosts = ends.hosts()?;
@@ -113,7 +113,9 @@ impl FlowArgs {
             return Err(error);
         }
         if stop.load(Ordering::Relaxed) {
-            return Err(CommandError::Interrupted("the figures are of the time until then".to_owned()));
+            return Err(CommandError::Interrupted(
+                "results cover the time up to the interruption".to_owned(),
+            ));
         }
         if runs.iter().any(|run| flow::misses_samples(&run.summary)) {
             return Err(CommandError::Partial(

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clearstream_host::calls::Inspect;
-use clearstream_improve::{Event, Options, PeersBench};
+use clearstream_improve::{Event, Options, PeersTestbed};
 use clearstream_report::Made;
 use clearstream_schema::{
     BitRate, TimeSpan,
@@ -18,7 +18,7 @@ use clearstream_workload::HostSet;
 use jiff::Timestamp;
 
 use crate::{
-    endpoints::{Endpoints, PathArgs},
+    endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     files, interrupt,
     output::{self, Output, Paint, improve},
@@ -29,8 +29,8 @@ use crate::{
 /// measured with and without in turns, and kept only when it is proven better.
 #[derive(Debug, clap::Args)]
 pub struct ImproveArgs {
-    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
-    host: Option<String>,
+    #[command(flatten)]
+    host: HostArgs,
     #[command(flatten)]
     path: PathArgs,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub struct ImproveArgs {
     /// Time for everything: diagnoses, trials and the last comparison
     #[arg(long, value_name = "TIME", default_value_t = TimeSpan::from_seconds(900))]
     budget: TimeSpan,
-    /// Time of one look at what limits the path
+    /// Time of one diagnosis of what limits the path
     #[arg(long, value_name = "TIME", default_value_t = TimeSpan::from_seconds(30))]
     diagnosis_budget: TimeSpan,
     /// Rate that is wanted (default: as much as the path carries)
@@ -65,13 +65,13 @@ pub struct ImproveArgs {
 const OVERHEAD: Duration = Duration::from_millis(600);
 
 impl ImproveArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if !(0.0..=100.0).contains(&self.threshold) {
             return Err(CommandError::usage("--threshold is a percentage from 0 to 100"));
         }
         let stop = interrupt::stop_flag()?;
-        let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
         let mut hosts = ends.hosts()?;
         if hosts.lab().is_none() {
@@ -88,16 +88,16 @@ impl ImproveArgs {
             budget: self.budget.to_std(),
             seed: self.seed,
         };
-        let mut bench = PeersBench::open(hosts, self.diagnosis_budget.to_std(), self.goal)?;
+        let mut testbed = PeersTestbed::open(hosts, self.diagnosis_budget.to_std(), self.goal)?;
         let mut view = View::new(&self, out);
-        let found = clearstream_improve::run(&mut bench, &self.config, &options, &stop, &mut |event| {
+        let found = clearstream_improve::run(&mut testbed, &self.config, &options, &stop, &mut |event| {
             view.show(event);
         })?;
         drop(view);
         self.finish(&found, made.as_ref(), out)
     }
 
-    /// Asks for confirmation before hosts are changed, unless --yes gives it.
+    /// Requests confirmation before hosts are changed, unless --yes gives it.
     fn ask(&self, client: &str, server: &str) -> Result<(), CommandError> {
         if self.yes {
             return Ok(());
@@ -106,7 +106,9 @@ impl ImproveArgs {
             "settings of {client} and {server} will be changed, and kept where that is proven better"
         );
         if !std::io::stdin().is_terminal() {
-            return Err(CommandError::Usage(format!("{question}: write --yes")));
+            return Err(CommandError::Usage(format!(
+                "{question}; not a terminal: re-run with --yes to apply"
+            )));
         }
         output::log(&format!("{question} (`clearstream tune revert` restores them). Continue? [y/N]"));
         let mut answer = String::new();
@@ -131,7 +133,7 @@ impl ImproveArgs {
         })?;
         match found.end {
             LoopEnd::Stopped => Err(CommandError::Interrupted(
-                "the change in test was taken back, those kept before stay".to_owned(),
+                "the change under test was reverted, those kept before stay".to_owned(),
             )),
             LoopEnd::NothingLeft | LoopEnd::LimitUnknown | LoopEnd::TimeOver => Ok(()),
         }
@@ -140,12 +142,16 @@ impl ImproveArgs {
 
 /// When, by which program and on which hosts: for the page.
 fn made(hosts: &mut HostSet<'_>) -> Result<Made, CommandError> {
+    let lab = hosts.lab().map(|lab| lab.file().name.clone());
     let (client, server) = hosts.client_and_server()?;
+    let one_machine = lab.is_none() && server.address.is_some_and(|address| address.is_loopback());
     let reports = [("Client", client.peer.call(&Inspect {})?), ("Server", server.peer.call(&Inspect {})?)];
     Ok(Made {
         started: Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
         hosts: reports.map(|(role, report)| (role.to_owned(), report)).into(),
+        lab,
+        one_machine,
     })
 }
 

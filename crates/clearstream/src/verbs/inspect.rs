@@ -19,10 +19,10 @@ pub struct InspectArgs {
     /// Write a picture of the machine
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write a scrubbed bundle that `--from` reads anywhere
+    /// Write an anonymized bundle that `--from` reads anywhere
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "svg"])]
     capture: Option<PathBuf>,
-    /// Replace addresses as in every bundle made with this phrase, so that captured hosts fit together
+    /// Anonymize addresses with this key phrase: bundles made with the same one stay consistent with each other
     #[arg(long, value_name = "PHRASE", requires = "capture")]
     alike: Option<String>,
     /// Keep the host's name and the addresses that it routes by: for bundles that stay yours
@@ -34,7 +34,7 @@ pub struct InspectArgs {
 }
 
 impl InspectArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if let Some(path) = &self.capture {
             files::write_with(path, |file| {
@@ -62,7 +62,7 @@ impl InspectArgs {
 
     fn options(&self) -> CaptureOptions {
         let addresses = match &self.alike {
-            Some(phrase) => Addresses::Alike(AddressKey::of_phrase(phrase)),
+            Some(phrase) => Addresses::Keyed(AddressKey::of_phrase(phrase)),
             None if self.keep_addresses => Addresses::Kept,
             None => Addresses::Replaced,
         };

@@ -39,7 +39,7 @@ pub enum LabVerb {
         /// Name
         lab: String,
     },
-    /// Break something in a running lab, or mend it
+    /// Inject a fault into a running lab, or clear it
     Fault {
         /// Name
         lab: String,
@@ -78,7 +78,7 @@ pub enum LabVerb {
 /// What `lab fault` can break.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum FaultWord {
-    /// A link passes nothing; nobody is told, the carrier stays
+    /// A link passes nothing and no error is reported; the carrier stays
     Cut,
     /// A host's interface loses its carrier
     LinkDown,
@@ -97,7 +97,7 @@ pub fn keeper_command() -> Result<Command, CommandError> {
 }
 
 impl LabVerb {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
             Self::Up { lab } => {
@@ -147,7 +147,7 @@ fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, out: &Output)
                 FaultWord::Drop => FaultKind::NoForwarding,
             };
             let fault = LabFault { host: host.to_owned(), interface: interface.map(str::to_owned), kind };
-            lab.fault(&fault)?;
+            lab.inject_fault(&fault)?;
             vec![fault]
         }
         _ => lab.clear_faults(host, interface)?,
@@ -157,7 +157,7 @@ fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, out: &Output)
         let (broken, mended) = if word.is_some() { (Some(changed), None) } else { (None, Some(changed)) };
         return Ok(out.document(&LabFaults { lab: name, broken, mended, faults: now })?);
     }
-    // What is mended is told by what was wrong.
+    // What is mended is reported by what was wrong.
     let said = if word.is_some() { "broken" } else { "mended, no longer" };
     let mut lines: Vec<String> =
         changed.iter().map(|fault| format!("{said}: {}", fault_text(fault))).collect();
@@ -268,7 +268,7 @@ fn show(name: &str, out: &Output) -> Result<(), CommandError> {
         output::line(&format!("broken on purpose: {}", fault_text(fault)))?;
     }
     for host in lab.dead_hosts() {
-        output::line(&format!("{host} has died: take the lab down and bring it up again"))?;
+        output::line(&format!("{host} has died: restart the lab (lab down, lab up)"))?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use clearstream_schema::message::MessageConfig;
 use clearstream_workload::Workload;
 
 use crate::{
-    endpoints::{Endpoints, PathArgs},
+    endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     interrupt,
     output::{Output, Paint, message, quantity},
@@ -19,9 +19,8 @@ use crate::{
 /// Measure latency and bandwidth of messages over TCP to another host, by message size.
 #[derive(Debug, clap::Args)]
 pub struct MessageArgs {
-    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
-    #[arg(long, value_name = "HOST")]
-    to: Option<String>,
+    #[command(flatten)]
+    host: HostArgs,
     #[command(flatten)]
     path: PathArgs,
     #[command(flatten)]
@@ -32,28 +31,18 @@ impl MessageArgs {
     /// Runs the measurement and prints it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
-        let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
+        let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
         let expected = (Message.time(&self.config).to_std() + Message.overhead().to_std())
             .min(Duration::from_secs(365 * 86_400));
         let started = Instant::now();
         out.progress(expected, "connecting");
-        let mut hosts = ends.hosts()?;
-        let (client, server) = hosts.client_and_server()?;
-        let address = server.known_address()?;
-        let result = clearstream_message::run(
-            client.peer,
-            server.peer,
-            address,
-            &self.config,
-            &stop,
-            &mut |MessageEvent::Point(point)| {
-                let left = expected.saturating_sub(started.elapsed());
-                out.progress(left, &format!("{} measured", quantity::count(point.size_bytes, "byte")));
-                out.interval(&point, || None);
-            },
-        );
-        let summary = result?;
+        let mut on_event = |MessageEvent::Point(point)| {
+            let left = expected.saturating_sub(started.elapsed());
+            out.progress(left, &format!("{} measured", quantity::count(point.size_bytes, "byte")));
+            out.interval(&point, || None);
+        };
+        let summary = clearstream_message::run_on(&mut ends.hosts()?, &self.config, &stop, &mut on_event)?;
         out.result(&summary, || message::summary(&summary, Paint::for_stdout()))?;
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted(

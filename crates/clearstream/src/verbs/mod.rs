@@ -13,6 +13,7 @@ pub mod lab;
 pub mod message;
 pub mod pair;
 pub mod place;
+pub mod plan;
 pub mod probe;
 pub mod rdma;
 pub mod report;
@@ -77,6 +78,9 @@ pub enum Verb {
     /// Find out what is wrong with a host's settings, and put it right
     #[command(subcommand)]
     Tune(tune::TuneVerb),
+    /// Change a host by a plan: show, apply, verify, confirm, revert
+    #[command(subcommand)]
+    Plan(plan::PlanVerb),
     /// Routes over several gateways between networks: plan, files, proof, health
     #[command(subcommand)]
     Route(route::RouteVerb),
@@ -103,7 +107,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
             Self::Inspect(args) => args.run(out),
@@ -117,6 +121,7 @@ impl Verb {
             Self::Lab(verb) => verb.run(out),
             Self::Cc(verb) => verb.run(out),
             Self::Tune(verb) => verb.run(out),
+            Self::Plan(verb) => verb.run(out),
             Self::Route(verb) => verb.run(out),
             Self::Place(verb) => verb.run(out),
             Self::Rdma(verb) => verb.run(out),

@@ -20,9 +20,16 @@ use crate::{
 /// More than a token has.
 const TOKEN_BYTES: u64 = 64 << 10;
 
+/// Controllers that are permitted.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Pairings<'a> {
+    /// In the order in which they were made.
+    pairings: Vec<Client<'a>>,
+}
+
 /// A permitted controller.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Client<'a> {
+struct Client<'a> {
     /// Its name.
     name: &'a str,
     /// What it may do.
@@ -49,9 +56,8 @@ pub struct PairingChange<'a> {
 }
 
 fn list(clients: &[pairing::Client], out: &Output) -> Result<(), CommandError> {
-    let documents: Vec<Client<'_>> =
-        clients.iter().map(|client| Client { name: &client.name, scope: client.scope }).collect();
-    Ok(out.result(&documents, || {
+    let pairings = clients.iter().map(|client| Client { name: &client.name, scope: client.scope }).collect();
+    Ok(out.result(&Pairings { pairings }, || {
         if clients.is_empty() {
             return "nobody may connect: clearstream pair create NAME permits somebody".to_owned();
         }
@@ -99,7 +105,7 @@ pub enum PairVerb {
 }
 
 impl PairVerb {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let folder = |identity: Option<PathBuf>| identity.map_or_else(pairing::default_directory, Ok);
         match self {
@@ -118,7 +124,7 @@ impl PairVerb {
                     Scope::MeasureAndChange => "run tests and change network settings here",
                 };
                 output::log(&format!(
-                    "Give this token to {name} over a safe channel: whoever holds it may {rights}."
+                    "Give this token to {name} over a safe channel: anyone who holds it may {rights}."
                 ));
                 output::log("There: clearstream pair accept FILE, then paste it.");
             }

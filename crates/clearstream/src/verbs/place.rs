@@ -23,7 +23,7 @@ use clearstream_schema::{
 use clearstream_workload::HostSet;
 
 use crate::{
-    endpoints::{Endpoints, PathArgs},
+    endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     files,
     output::{Output, place},
@@ -42,7 +42,7 @@ pub enum PlaceVerb {
 }
 
 impl PlaceVerb {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
             Self::Rank(args) => args.run(out),
@@ -88,7 +88,7 @@ pub struct PlanArgs {
     /// Plan for a captured host instead of this one
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Write the plan for `clearstream tune apply`
+    /// Write the plan for `clearstream plan apply`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -104,7 +104,7 @@ impl PlanArgs {
         Ok(out.result(&placement, || {
             let text = place::placement(&placement);
             match &self.out {
-                Some(path) => format!("{text}\n\nplan written: clearstream tune apply {}", path.display()),
+                Some(path) => format!("{text}\n\nplan written: clearstream plan apply {}", path.display()),
                 None => text,
             }
         })?)
@@ -114,8 +114,9 @@ impl PlanArgs {
 /// Find source ports.
 #[derive(Debug, clap::Args)]
 pub struct PortsArgs {
-    /// The receiver: as ssh knows it, or ADDRESS[:PORT] with --pairing
-    host: Option<String>,
+    /// The receiver.
+    #[command(flatten)]
+    host: HostArgs,
     #[command(flatten)]
     path: PathArgs,
     /// Flows to find a port for
@@ -130,7 +131,7 @@ pub struct PortsArgs {
     /// Receive queues, assigned to the flows round-robin (default: all)
     #[arg(long, value_name = "LIST")]
     queues: Option<CoreList>,
-    /// Queue of each flow's acknowledgements at the sender, round again
+    /// Queues of the acknowledgements at the sender, assigned to the flows round-robin
     #[arg(long, value_name = "LIST")]
     ack_queues: Option<CoreList>,
     /// How a path or aggregate picks its member: linux:SEED:WEIGHT+WEIGHT, toeplitz:KEY:MEMBERS, xor:MEMBERS, crc32:MEMBERS
@@ -139,7 +140,7 @@ pub struct PortsArgs {
     /// Members that were observed: a file with a source port and a member on each line
     #[arg(long, value_name = "FILE", conflicts_with = "path_hash")]
     path_table: Option<PathBuf>,
-    /// Path member of each flow, round again
+    /// Path members, assigned to the flows round-robin
     #[arg(long, value_name = "LIST")]
     members: Option<CoreList>,
     /// Interface of the receiver; needed where several have receive queues
@@ -149,16 +150,16 @@ pub struct PortsArgs {
     #[arg(long, value_name = "NAME")]
     sender_interface: Option<String>,
     /// Captured receiver, instead of asking it (with --source and --address)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "lab"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["HostArgs", "lab"])]
     from_receiver: Option<PathBuf>,
     /// Captured sender (default: this host)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "lab"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["HostArgs", "lab"])]
     from_sender: Option<PathBuf>,
-    /// Address of the sender, where no host is asked
+    /// Address of the sender, where no host is queried
     #[arg(long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
     /// Toeplitz key of the receiver as `ethtool -x` prints it, instead of asking it (with --source and --address)
-    #[arg(long, value_name = "HEX", requires = "queue_count", conflicts_with_all = ["host", "lab", "from_receiver"])]
+    #[arg(long, value_name = "HEX", requires = "queue_count", conflicts_with_all = ["HostArgs", "lab", "from_receiver"])]
     key: Option<String>,
     /// Receive queues of the receiver, with --key: the table has 128 entries that lead to them in turn
     #[arg(long, value_name = "COUNT", requires = "key", value_parser = clap::value_parser!(u32).range(2..=1024))]
@@ -209,7 +210,7 @@ impl PortsArgs {
 
     fn between(&self, out: &Output) -> Result<Between, CommandError> {
         if self.key.is_none() && self.from_receiver.is_none() {
-            let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+            let mut ends = Endpoints::open(self.host.name(), &self.path)?;
             out.set_hosts(ends.identities());
             let mut hosts = ends.hosts()?;
             let sender_here = hosts.lab().is_none();
@@ -229,7 +230,7 @@ impl PortsArgs {
         }
         let (Some(source), Some(destination)) = (self.source, self.path.address) else {
             return Err(CommandError::usage(
-                "no host is asked, so both addresses are needed: --source ADDRESS --address ADDRESS",
+                "no host is queried, so both addresses are needed: --source ADDRESS --address ADDRESS",
             ));
         };
         if source.is_ipv4() != destination.is_ipv4() {

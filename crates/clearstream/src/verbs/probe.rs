@@ -5,17 +5,17 @@ use std::time::Duration;
 use clearstream_schema::probe::ProbeConfig;
 
 use crate::{
-    endpoints::{Endpoints, PathArgs},
+    endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     interrupt,
     output::{Output, Paint, probe},
 };
 
-/// Measure delay, loss, path MTU and hops to another host, both ways.
+/// Measure delay, loss, path MTU and hops to another host, in both directions.
 #[derive(Debug, clap::Args)]
 pub struct ProbeArgs {
-    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
-    host: Option<String>,
+    #[command(flatten)]
+    host: HostArgs,
     #[command(flatten)]
     path: PathArgs,
     #[command(flatten)]
@@ -23,14 +23,14 @@ pub struct ProbeArgs {
 }
 
 impl ProbeArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
-        let mut ends = Endpoints::open(self.host.as_deref(), &self.path)?;
+        let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
         // UDP and TCP, both ways, each `count` round trips apart by the interval.
         let expected = self.config.interval.to_std() * self.config.count * 4 + Duration::from_secs(2);
-        out.progress(expected, "probing both ways");
+        out.progress(expected, "probing both directions");
         let summary = clearstream_probe::run_on(&mut ends.hosts()?, &self.config, &stop)?;
         Ok(out.result(&summary, || probe::summary(&summary, Paint::for_stdout()))?)
     }

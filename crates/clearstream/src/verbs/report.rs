@@ -39,19 +39,23 @@ pub enum ReportFormat {
 }
 
 impl ReportArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let (text, default) = match self.runs.as_slice() {
             [run] => self.of_one(run)?,
             runs => (self.of_several(runs)?, PathBuf::from("history.html")),
         };
+        let chosen = self.out.is_some();
         let path = self.out.unwrap_or(default);
         if path.as_os_str() == "-" {
             out.without_document("a report on standard output")?;
             // Lines of CSV end with CR LF (RFC 4180), of which CR would be escaped.
             return Ok(output::as_it_is(text.replace("\r\n", "\n").trim_end_matches('\n'))?);
         }
-        files::write(&path, &text)?;
+        files::write(&path, &text).map_err(|error| match error {
+            CommandError::File { path, source, .. } if !chosen => CommandError::RunFolder { path, source },
+            other => other,
+        })?;
         let files = [path.display().to_string()];
         Ok(out.result(&Written { files: &files }, || format!("wrote {}", files[0]))?)
     }

@@ -3,13 +3,15 @@
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
 };
 
 use clearstream_control::{
     pairing,
-    tls::{self, Busy, ServeConfig},
+    tls::{self, Busy, ServeConfig, ServeEvent},
 };
-use clearstream_route::watch::{ServiceManager, command_line};
+use clearstream_watch::command_line;
+use sd_notify::NotifyState;
 
 use super::compat::{self, Compat};
 use crate::{
@@ -17,8 +19,12 @@ use crate::{
     endpoints::own_program,
     exit::CommandError,
     interrupt,
-    output::{self, Output},
+    output::{
+        self, Output,
+        daemon::{Daemon, DaemonEvent, EventClass, Text},
+    },
 };
+use serde_json::json;
 
 /// Wait for paired controllers.
 #[derive(Debug, clap::Args)]
@@ -33,7 +39,7 @@ pub struct ServeArgs {
     /// Folder of the identity and the pairings
     #[arg(long, value_name = "FOLDER")]
     identity: Option<PathBuf>,
-    /// Serve clients of this program instead, without pairings: whoever reaches the port can start a test
+    /// Serve clients of this program instead, without pairings: anyone who reaches the port can start a test
     #[arg(long, value_enum, value_name = "PROGRAM", conflicts_with_all = ["queue", "identity", "unit"])]
     compat: Option<Compat>,
     /// End after the first test
@@ -46,44 +52,44 @@ pub struct ServeArgs {
 
 /// Where paired controllers are waited for.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5740);
-/// Folder of the identity of a daemon that systemd runs: that of `StateDirectory=`
-/// (systemd.exec(5)).
-const UNIT_IDENTITY: &str = "/var/lib/clearstream";
+/// Folder of the identity of a daemon that systemd runs, below that of `StateDirectory=`
+/// (systemd.exec(5)); the unit of the package has the same one.
+const UNIT_IDENTITY: &str = "/var/lib/clearstream/serve";
 
 impl ServeArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if self.compat == Some(Compat::Iperf3) {
             return compat::serve(self.listen, self.once, out);
         }
-        out.without_document("a daemon")?;
         if self.unit {
-            return Ok(output::line(self.unit_text()?.trim_end())?);
+            return Ok(output::as_it_is(self.unit_text(out)?.trim_end())?);
         }
         let stop = interrupt::stop_flag()?;
         let identity = self.identity.map_or_else(pairing::default_directory, Ok)?;
         let mut config = ServeConfig::new(self.listen.unwrap_or(LISTEN), identity);
         config.busy = if self.queue { Busy::Queue } else { Busy::Refuse };
-        config.on_event = Box::new(|event| output::log(&event.to_string()));
+        let log = Arc::new(OnceLock::<Daemon>::new());
+        let shared = Arc::clone(&log);
+        config.on_event = Box::new(move |event| {
+            if let Some(daemon) = shared.get() {
+                report(event, daemon);
+            }
+        });
         let server = tls::Server::bind(config)?;
         let listening = format!("listening on {}", server.local_address());
-        output::line(&format!("{listening}; stop with Ctrl-C"))?;
-        // sd_notify(3).
-        let socket = std::env::var("NOTIFY_SOCKET").ok();
-        let manager = ServiceManager::new(socket.as_deref(), None, None);
-        if let Some(manager) = &manager {
-            manager.ready(&listening);
-        }
-        output::in_background();
+        let text = format!("{listening}; stop with Ctrl-C");
+        let daemon = Daemon::listening(server.local_address(), None, text, out)?;
+        let daemon = log.get_or_init(|| daemon);
+        // A service manager that does not listen changes nothing.
+        let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&listening)]);
         let ended = server.run(&stop, |_| agent::services());
-        if let Some(manager) = &manager {
-            manager.stopping();
-        }
-        Ok(ended?)
+        let _ = sd_notify::notify(&[NotifyState::Stopping]);
+        daemon.finish(ended.map_err(CommandError::from))
     }
 
     /// The unit of this command line without `--unit`.
-    fn unit_text(&self) -> Result<String, CommandError> {
+    fn unit_text(&self, out: &Output) -> Result<String, CommandError> {
         let listen = self.listen.unwrap_or(LISTEN);
         let identity = match &self.identity {
             // A unit has no folder of its own to start from.
@@ -95,12 +101,41 @@ impl ServeArgs {
             arguments.push("--queue".to_owned());
         }
         arguments.extend(["--identity".to_owned(), identity.display().to_string()]);
+        arguments.extend(out.option().map(str::to_owned));
         Ok(unit(&command_line(&own_program()?.to_string_lossy(), &arguments), &listen, &identity))
     }
 }
 
+/// Reports what happens at the daemon. Its own log bounds what strangers cause.
+fn report(event: &ServeEvent, daemon: &Daemon) {
+    let text = Text::Log(event.to_string());
+    let (class, name, detail) = match event {
+        ServeEvent::Opened { client, address } => (
+            EventClass::SessionStarted,
+            "session-started",
+            json!({ "client": client, "peer": address.to_string() }),
+        ),
+        ServeEvent::Closed { client, address, reason, is_failed } => {
+            let detail = json!({ "client": client, "peer": address.to_string(), "reason": reason });
+            match is_failed {
+                true => (EventClass::SessionFailed, "session-failed", detail),
+                false => (EventClass::Other, "session-ended", detail),
+            }
+        }
+        ServeEvent::Refused { client, address, reason } => {
+            let detail = json!({ "client": client, "peer": address.to_string(), "reason": reason });
+            (EventClass::Refused, "call-refused", detail)
+        }
+        ServeEvent::Rejected { address, reason } => {
+            (EventClass::Refused, "peer-refused", json!({ "peer": address.to_string(), "reason": reason }))
+        }
+        ServeEvent::Suppressed { count } => return daemon.refusals_suppressed(*count),
+    };
+    daemon.event(DaemonEvent { class, name, detail, text });
+}
+
 /// The text of the unit. Without change rights nobody needs root, but the identity and the
-/// pairings are files of whoever runs `pair create`, which a unit of the system has to read.
+/// pairings are files of anyone who runs `pair create`, which a unit of the system has to read.
 fn unit(command: &str, listen: &SocketAddr, identity: &Path) -> String {
     let identity = identity.display();
     format!(
@@ -115,7 +150,7 @@ Wants=network-online.target
 Type=notify
 ExecStart={command}
 # Controllers are permitted with: clearstream pair create NAME --identity {identity}
-StateDirectory=clearstream
+StateDirectory=clearstream/serve clearstream/plans
 StateDirectoryMode=0700
 # Only a fault ends it otherwise.
 Restart=on-failure

@@ -15,8 +15,8 @@ use clearstream_schema::{
     record::{Treatments, TrialDocument, TrialOutcome},
 };
 use clearstream_study::{
-    EndReason, HostTestbed, Mode, Plan, PlanOptions, PlannedTrial, ResumeOptions, RunEnd, RunRequest, Runner,
-    StudyEvent, run_id,
+    EndReason, HostTestbed, Mode, ResumeOptions, RunEnd, RunRequest, Runner, Schedule, ScheduleOptions,
+    ScheduledTrial, StudyEvent, run_id,
 };
 
 use clearstream_workload::Sample;
@@ -25,7 +25,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    endpoints::{Endpoints, PathArgs},
+    endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     files, interrupt,
     output::{
@@ -67,9 +67,8 @@ pub enum StudyVerb {
 pub struct RunArgs {
     /// Name of a built-in study, or a study file
     study: String,
-    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
-    #[arg(long, value_name = "HOST")]
-    to: Option<String>,
+    #[command(flatten)]
+    host: HostArgs,
     #[command(flatten)]
     path: PathArgs,
     /// Seconds per trial and representative cores
@@ -176,9 +175,9 @@ impl RunArgs {
         if let Some(folder) = &self.resume {
             self.check_resume(folder)?;
         }
-        let mut ends = Endpoints::open(self.to.as_deref(), &self.path)?;
+        let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
-        let options = PlanOptions {
+        let options = ScheduleOptions {
             mode: self.mode().unwrap_or_default(),
             seed: self.seed.unwrap_or(SEED),
             in_lab: ends.in_lab(),
@@ -204,7 +203,7 @@ impl RunArgs {
                 Runner::start(&runs.join(run_id(&request.study)), request, testbed)?
             }
         };
-        let mut view = View::new(runner.plan(), out);
+        let mut view = View::new(runner.schedule(), out);
         let end = runner.run(&stop, &mut |event| view.show(event))?;
         drop(view);
         self.finish(&end, stop.load(Ordering::Relaxed), out)
@@ -255,7 +254,7 @@ impl RunArgs {
         out.document(&StudyEnd {
             folder: &end.folder,
             report: &path,
-            planned_trial_count: end.planned_count,
+            planned_trial_count: end.scheduled_count,
             done_trial_count: end.done_count,
             failed_trial_count: end.failed_count,
             skipped_trial_count: end.skipped_count,
@@ -274,7 +273,7 @@ impl RunArgs {
             output::line(&format!(
                 "{} of {} trials done, {} failed, {} left out; record: {}",
                 end.done_count,
-                end.planned_count,
+                end.scheduled_count,
                 end.failed_count,
                 end.skipped_count,
                 end.folder.display()
@@ -294,11 +293,11 @@ impl RunArgs {
 }
 
 fn dry_run(request: &RunRequest, testbed: &mut HostTestbed<'_>, out: &Output) -> Result<(), CommandError> {
-    let plan = clearstream_study::plan_on(request, testbed)?.table();
+    let schedule = clearstream_study::schedule_on(request, testbed)?.table();
     if !out.is_human() {
-        return Ok(out.document(&plan)?);
+        return Ok(out.document(&schedule)?);
     }
-    let rows = plan.experiments.iter().map(|row| {
+    let rows = schedule.experiments.iter().map(|row| {
         vec![
             row.name.clone(),
             row.cell_count.to_string(),
@@ -313,7 +312,7 @@ fn dry_run(request: &RunRequest, testbed: &mut HostTestbed<'_>, out: &Output) ->
         &["experiment", ">cells", ">repetitions", ">trials", ">a trial", ">all", "what it is"],
         rows.collect(),
     ))?;
-    for trial in &plan.trials {
+    for trial in &schedule.trials {
         let factors: Vec<String> =
             trial.factors.iter().map(|(name, level)| format!("{name}={level}")).collect();
         output::line(&format!(
@@ -324,10 +323,14 @@ fn dry_run(request: &RunRequest, testbed: &mut HostTestbed<'_>, out: &Output) ->
             factors.join(" ")
         ))?;
     }
-    for notice in &plan.notices {
+    for notice in &schedule.notices {
         output::line(&format!("note: {}", notice.message))?;
     }
-    Ok(output::line(&format!("{} trials, {}", plan.trial_count, long_time(plan.time.0 / 1_000_000_000)))?)
+    Ok(output::line(&format!(
+        "{} trials, {}",
+        schedule.trial_count,
+        long_time(schedule.time.0 / 1_000_000_000)
+    ))?)
 }
 
 /// What is reported while a study runs.
@@ -338,22 +341,22 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(plan: &Plan, out: &'a Output) -> Self {
-        Self { out, label: String::new(), left: plan.time() }
+    fn new(schedule: &Schedule, out: &'a Output) -> Self {
+        Self { out, label: String::new(), left: schedule.time() }
     }
 
     fn show(&mut self, event: StudyEvent<'_>) {
         match event {
-            StudyEvent::Planned { plan, left, .. } => {
+            StudyEvent::Scheduled { schedule, left, .. } => {
                 self.left = left;
-                for notice in &plan.notices {
+                for notice in &schedule.notices {
                     self.out.notice(notice);
                 }
             }
-            StudyEvent::TrialStarted { trial, plan, position, left } => {
-                self.label = label(trial, plan, position);
+            StudyEvent::TrialStarted { trial, schedule, position, left } => {
+                self.label = label(trial, schedule, position);
                 self.left = left;
-                let (experiment, cell) = (plan.experiment(trial), plan.cell(trial));
+                let (experiment, cell) = (schedule.experiment(trial), schedule.cell(trial));
                 self.out.set_trial(Some((trial.trial, experiment.workload.name().to_owned())));
                 let detail = serde_json::json!({ "experiment": experiment.name, "factors": cell.factors });
                 self.out.state("trial-started", Some(detail), || None);
@@ -382,10 +385,10 @@ impl<'a> View<'a> {
     }
 }
 
-fn label(trial: &PlannedTrial, plan: &Plan, position: usize) -> String {
+fn label(trial: &ScheduledTrial, schedule: &Schedule, position: usize) -> String {
     let factors: Vec<String> =
-        plan.cell(trial).factors.iter().map(|(name, level)| format!("{name}={level}")).collect();
-    format!("{position}/{} {} {}", plan.trials.len(), plan.experiment(trial).name, factors.join(" "))
+        schedule.cell(trial).factors.iter().map(|(name, level)| format!("{name}={level}")).collect();
+    format!("{position}/{} {} {}", schedule.trials.len(), schedule.experiment(trial).name, factors.join(" "))
 }
 
 /// The first metrics of a trial: the headline alone, or with what else decides.

@@ -1,16 +1,12 @@
 //! `clearstream tune`
 
-pub(super) mod change;
-pub(super) mod documents;
 pub mod lint;
 mod plan;
-mod render;
 
 use clap::Subcommand;
 use clearstream_schema::{BitRate, TimeSpan, tune::PathGoal};
 
-pub use documents::{Applied, Confirmed, RenderedPlan, Reverted};
-
+use super::plan::{ApplyArgs, HistoryArgs, RecoverArgs, RenderArgs, RevertArgs, VerifyArgs};
 use crate::{exit::CommandError, output::Output};
 
 /// Find out what is wrong with a host's settings, and put it right.
@@ -20,22 +16,22 @@ pub enum TuneVerb {
     Lint(lint::LintArgs),
     /// Plan what has to change for a path
     Plan(plan::PlanArgs),
-    /// Apply a plan, all or nothing, with a journal that puts it back
-    Apply(change::ApplyArgs),
-    /// Compare a plan with what is in force
-    Verify(change::VerifyArgs),
-    /// Put back what a journal found
-    Revert(change::RevertArgs),
-    /// List the journals of this host
-    History(change::HistoryArgs),
-    /// End an apply or revert that was interrupted
-    Recover(change::RecoverArgs),
-    /// Write a plan as files of the operator's system
-    Render(render::RenderArgs),
+    /// Apply a plan, all or nothing, with a journal that puts it back: the same as `plan apply`
+    Apply(ApplyArgs),
+    /// Compare a plan with what is in effect: the same as `plan verify`
+    Verify(VerifyArgs),
+    /// Restore the settings saved in a journal: the same as `plan revert`
+    Revert(RevertArgs),
+    /// List the journals of this host: the same as `plan history`
+    History(HistoryArgs),
+    /// Roll back an interrupted apply, or complete an interrupted revert: the same as `plan recover`
+    Recover(RecoverArgs),
+    /// Write a plan as files of the operator's system: the same as `plan render`
+    Render(RenderArgs),
 }
 
 impl TuneVerb {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
             Self::Lint(args) => args.run(out),

@@ -3,8 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
+    cell::RefCell,
+    ffi::OsString,
     io::{BufRead, BufReader},
     net::TcpListener,
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -15,10 +18,35 @@ use crate::common::{Run, assert_published, assert_valid, clearstream, eventually
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+thread_local! {
+    /// The iperf3 that the test of this thread runs.
+    static PROGRAM: RefCell<PathBuf> = RefCell::new(PathBuf::from("iperf3"));
+}
+
+/// The system's iperf3, and those of a path list as the environment variable `IPERF3` has it.
+pub fn programs(more: Option<OsString>) -> Vec<PathBuf> {
+    let more = more.unwrap_or_default();
+    let named = std::env::split_paths(&more).filter(|path| !path.as_os_str().is_empty());
+    [PathBuf::from("iperf3")].into_iter().chain(named).collect()
+}
+
+/// Runs a test against each of [`programs`]; the output of one that fails ends with its name.
+#[allow(clippy::print_stderr, reason = "the output of a test that fails")]
+pub fn each_program(test: impl Fn()) {
+    for program in programs(std::env::var_os("IPERF3")) {
+        eprintln!("against {}", program.display());
+        PROGRAM.set(program);
+        test();
+    }
+}
+
 pub fn iperf3(arguments: &[&str]) -> Child {
-    let mut command = Command::new("iperf3");
+    let program = PROGRAM.with_borrow(Clone::clone);
+    let mut command = Command::new(&program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap_or_else(|error| panic!("iperf3 ({error}): `.ci/install test` installs it"))
+    command.spawn().unwrap_or_else(|error| {
+        panic!("{} ({error}): `.ci/install test` installs the system's", program.display())
+    })
 }
 
 /// A port that nobody has, as text.

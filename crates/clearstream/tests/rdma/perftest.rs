@@ -14,7 +14,7 @@ use std::{
 use clearstream_testkit::pcap::{self, Stream};
 
 /// Long enough for a machine that does many things at once.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of a set-up frame before its private data (RFC 5044, section 7.1.1).
 const SETUP_BYTES: usize = 20;
 /// Bytes of an introduction, and where its tag and address are.
@@ -103,7 +103,7 @@ impl Told {
 
     fn place(&self) -> Place {
         let place = self.place.lock().unwrap();
-        let (place, _) = self.changed.wait_timeout_while(place, PATIENCE, |place| place.is_none()).unwrap();
+        let (place, _) = self.changed.wait_timeout_while(place, TIMEOUT, |place| place.is_none()).unwrap();
         place.expect("the program told its place")
     }
 }
@@ -169,12 +169,12 @@ impl Play {
         thread::scope(|scope| {
             let pair = scope.spawn(move || {
                 // The talk is there first: the server has answered on it.
-                started.recv_timeout(PATIENCE).unwrap();
+                started.recv_timeout(TIMEOUT).unwrap();
                 let played = play.play(1, TcpStream::connect(server).unwrap(), None);
                 // The talk waits for it where it says more afterwards.
                 let _ = done.send(());
                 // Queue pairs stay until the talk is over.
-                let _ = over.recv_timeout(PATIENCE);
+                let _ = over.recv_timeout(TIMEOUT);
                 end(played)
             });
             let talk = play.play(0, talk, Some(&Steps { start, wait }));
@@ -187,7 +187,7 @@ impl Play {
     /// One connection, turn by turn. Before the first word after all
     /// introductions the client's talk waits for its queue pair.
     fn play(&self, number: usize, mut peer: TcpStream, steps: Option<&Steps>) -> Played {
-        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         let stream = &self.streams[number];
         // Where the played host meant to reach the other one's memory.
         let meant = heard(&self.streams[0].sent[1 - self.side]).fpdus.iter().find_map(introduced).unwrap();
@@ -206,7 +206,7 @@ impl Play {
                 read.unwrap_or_else(|error| panic!("{}, connection {number}: {error}", self.name));
                 at[*side] = *end;
                 if let Some(steps) = steps {
-                    // Whoever waits has started after the first of them.
+                    // Anyone who waits has started after the first of them.
                     let _ = steps.start.send(());
                 }
                 if number == 0
@@ -218,7 +218,7 @@ impl Play {
             }
             while at[*side] < *end {
                 if last_introduction == Some(at[*side]) {
-                    steps.unwrap().wait.recv_timeout(PATIENCE).expect("the queue pair's play ends");
+                    steps.unwrap().wait.recv_timeout(TIMEOUT).expect("the queue pair's play ends");
                 }
                 let rest = &stream.sent[*side][at[*side]..];
                 let mut frame = self.own_frame(&rest[..frame_length(rest)], meant);

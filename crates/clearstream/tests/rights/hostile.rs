@@ -126,6 +126,7 @@ pub(crate) fn outside() -> Vec<(Setting, String)> {
     for (key, value) in [
         ("net.core.bpf_jit_harden", "0"),
         ("net.core.bpf_jit_enable", "2"),
+        ("net.core.netdev_rss_key", "00"),
         ("net.ipv4.tcp_fastopen_key", "00000000-00000000-00000000-00000000"),
         ("net.ipv4.ip_unprivileged_port_start", "0"),
         ("net.ipv4.ping_group_range", "0 2147483647"),
@@ -182,6 +183,27 @@ pub(crate) fn outside() -> Vec<(Setting, String)> {
         found.push((Setting::File("sys/class/net/v0/queues/rx-0/rps_cpus".to_owned()), value.to_owned()));
     }
     found
+}
+
+/// Values of the families that would have the kernel load what they name, or
+/// redirect packets: over TLS refused before anything is written.
+fn loading() -> Vec<(Setting, String)> {
+    let sysctl = |key: &str| Setting::Sysctl(key.to_owned());
+    let table = || Setting::NetfilterTable { name: "clearstream_test".to_owned() };
+    let chain = |kind: &str, hook: &str, rule: &str| {
+        format!("chain in {{ type {kind} hook {hook} priority 0; policy accept; {rule}; }};")
+    };
+    vec![
+        (sysctl("net.ipv4.tcp_congestion_control"), "nonesuch".to_owned()),
+        (sysctl("net/ipv4/tcp_congestion_control"), "../nonesuch".to_owned()),
+        (table(), chain("nat", "prerouting", "dnat ip to 192.0.2.1")),
+        (table(), chain("nat", "output", "tcp dport 22 redirect to :2222")),
+        (table(), chain("nat", "postrouting", "masquerade")),
+        (table(), chain("filter", "forward", "queue num 0")),
+        (table(), chain("filter", "prerouting", "ip daddr set 192.0.2.1")),
+        (table(), chain("filter", "input", "log prefix \"x\"")),
+        (table(), chain("filter", "prerouting", "tproxy ip to 127.0.0.1:1")),
+    ]
 }
 
 /// Settings of the families: for `measure` as closed as the others.
@@ -285,7 +307,7 @@ fn measuring(daemon: &Daemon) {
     let listen = Listen { test: 1, cookie: Cookie("00".repeat(16)), address: None, config };
     let failure = refused(peer.call(&listen)).unwrap();
     assert!(failure.message.contains("over TLS none is loaded"), "{failure}");
-    let all: Vec<(Setting, String)> = outside().into_iter().chain(families()).collect();
+    let all: Vec<(Setting, String)> = outside().into_iter().chain(loading()).chain(families()).collect();
     assert!(all.len() >= 200, "{} settings", all.len());
     for (index, setting) in all.iter().enumerate() {
         let failure = apply(&mut peer, setting, index % 2 == 0).expect("nothing is applied");
@@ -315,6 +337,12 @@ fn changing(peer: &mut Peer, scratch: &Path) {
             matches!(failure.kind, FailureKind::Forbidden | FailureKind::Invalid),
             "{setting:?}: {failure}"
         );
+    }
+    for (index, setting) in loading().iter().enumerate() {
+        let failure =
+            apply(peer, setting, index % 2 == 0).unwrap_or_else(|| panic!("{setting:?} was applied"));
+        assert_eq!(failure.kind, FailureKind::Invalid, "{setting:?}: {failure}");
+        assert!(failure.message.contains("over TLS"), "{setting:?}: {failure}");
     }
     // What the operator has allowed himself is his to revert.
     let own = scratch.join("own.json");
@@ -370,4 +398,45 @@ fn permitted(daemon: &Daemon, pairing: &Pairing, before: &std::collections::BTre
     drop(peer);
     eventually(Duration::from_secs(20), "the pending change is restored", || now() == "1\n");
     assert_eq!(world::differences(before, &world::snapshot()), [] as [&str; 0]);
+}
+
+/// What a controller cuts itself off by is not what routes are checked for: a
+/// queueing discipline that drops everything ends the session, and goes with it.
+#[test]
+fn root_a_change_that_cuts_its_session_goes_with_it() {
+    world::inside("rights::hostile::root_a_change_that_cuts_its_session_goes_with_it", || {
+        let scratch = tempfile::tempdir().unwrap();
+        world::make(scratch.path());
+        let daemon = Daemon::start(scratch.path());
+        let pairing = daemon.pair("eve", Some("measure,change"));
+        let before = world::tool("tc qdisc show dev lo");
+        let mut peer = daemon.connect(&pairing);
+        let setting = Setting::Qdisc { interface: "lo".to_owned() };
+        let cut = Apply { plan: plan(setting, Some("pfifo limit 0p")) };
+        assert!(peer.call(&cut).is_err(), "nothing passes");
+        drop(peer);
+        let now = || world::tool("tc qdisc show dev lo");
+        eventually(Duration::from_secs(30), "what was there is restored", || now() == before);
+        // Not cut, it stays: after a further request, and after the session's end in order.
+        let sack = || fs::read_to_string("/proc/sys/net/ipv4/tcp_sack").unwrap();
+        let apply = |peer: &mut Peer, value: &str| {
+            let setting = Setting::Sysctl("net.ipv4.tcp_sack".to_owned());
+            peer.call(&Apply { plan: plan(setting, Some(value)) }).unwrap();
+        };
+        let mut peer = daemon.connect(&pairing);
+        apply(&mut peer, "0");
+        peer.call(&Read { settings: Vec::new() }).unwrap();
+        drop(peer);
+        let mut peer = daemon.connect(&pairing);
+        assert_eq!(sack(), "0\n");
+        apply(&mut peer, "1");
+        peer.shutdown();
+        drop(daemon.connect(&pairing));
+        assert_eq!(sack(), "1\n");
+        // Nobody has shown that he had the reply: restored.
+        let mut peer = daemon.connect(&pairing);
+        apply(&mut peer, "0");
+        drop(peer);
+        eventually(Duration::from_secs(30), "what was there is restored", || sack() == "1\n");
+    });
 }

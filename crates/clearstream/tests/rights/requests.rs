@@ -8,8 +8,8 @@ use clearstream_host::calls as host;
 use clearstream_message::calls as message;
 use clearstream_plan::calls as plans;
 use clearstream_probe::calls as probe;
+use clearstream_prove::calls as route;
 use clearstream_rdma::calls as rdma;
-use clearstream_route::wire::calls as route;
 use clearstream_schema::{
     control::Cookie,
     flow::FlowConfig,
@@ -156,14 +156,14 @@ fn routes() -> Vec<Sample> {
         server: SocketAddr::new(HERE, 9),
         ports: vec![40_000],
         cookie: cookie(),
-        patience_ms: 50,
+        timeout_ms: 50,
         at_once: 1,
     };
     let path_mtu = route::PathMtu {
         source: SocketAddr::new(HERE, 0),
         destination: SocketAddr::new(HERE, 9),
         cookie: cookie(),
-        patience_ms: 50,
+        timeout_ms: 50,
     };
     vec![
         Sample::of(route::Facts {}),

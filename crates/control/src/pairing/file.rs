@@ -1,5 +1,5 @@
-//! Private files: one JSON document each, readable by the owner alone, there
-//! either whole or not at all, and never written over.
+//! Private files: one JSON document each, readable by the owner alone, created atomically and never
+//! overwritten.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -51,7 +51,7 @@ pub(super) fn read_private<T: DeserializeOwned>(path: &Path, schema: &str) -> Re
         serde_json::from_str(&text).map_err(|error| unusable(format!("damaged: {error}")))?;
     let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if found != schema {
-        return Err(unusable(format!("it holds \"{found}\" and not \"{schema}\": name another file")));
+        return Err(unusable(format!("it holds \"{found}\" and not \"{schema}\": use another file")));
     }
     let version = value.get("version").and_then(serde_json::Value::as_u64);
     if version != Some(1) {
@@ -60,7 +60,7 @@ pub(super) fn read_private<T: DeserializeOwned>(path: &Path, schema: &str) -> Re
     serde_json::from_value(value).map_err(|error| unusable(format!("damaged: {error}")))
 }
 
-/// Makes a folder of mode 0700 with everything above it, unless it is there.
+/// Creates a directory of mode 0700 with its parents, unless it exists.
 pub(super) fn make_private_folder(path: &Path) -> Result<(), PairingError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| PairingError::File {
         step: "make folder",
@@ -69,7 +69,7 @@ pub(super) fn make_private_folder(path: &Path) -> Result<(), PairingError> {
     })
 }
 
-/// The documents in a folder; none when there is no such folder.
+/// The documents in a directory; none when it does not exist.
 pub(super) fn documents(folder: &Path) -> Result<Vec<PathBuf>, PairingError> {
     let fail = |source| PairingError::File { step: "list", path: folder.to_owned(), source };
     let entries = match fs::read_dir(folder) {

@@ -14,11 +14,11 @@ use sha2::{Digest, Sha256};
 use super::{PairingError, file};
 use crate::encoding;
 
-/// Name in every certificate: pins decide whom we talk to, names nothing.
+/// Name in every certificate: peers are identified by pins, names mean nothing.
 pub(crate) const CERTIFICATE_NAME: &str = "clearstream";
-/// How long a certificate is good for.
+/// Validity period of a certificate.
 const VALIDITY: Duration = Duration::from_secs(5 * 365 * 86_400);
-/// How far the other host's clock may be behind ours.
+/// Maximum lag of the other host's clock.
 const CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
 const IDENTITY_SCHEMA: &str = "clearstream.identity";
@@ -27,7 +27,7 @@ const IDENTITY_SCHEMA: &str = "clearstream.identity";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pin(pub(crate) [u8; 32]);
 
-/// What a certificate is for.
+/// Extended key usage of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Usage {
     Server,
@@ -50,7 +50,7 @@ struct IdentityDocument {
 }
 
 impl Pin {
-    /// Of a certificate in DER.
+    /// The pin of a certificate in DER.
     pub(crate) fn of(certificate: &[u8]) -> Self {
         Self(Sha256::digest(certificate).into())
     }

@@ -1,9 +1,8 @@
-//! Who may talk to a daemon. The daemon has an identity (a self-made
-//! certificate and its key); `create` makes one more certificate with its key
-//! for a controller, keeps only its SHA-256 (the *pin*) and gives the rest away
-//! as a one-line token. Each side then accepts exactly the certificate whose
-//! pin it holds. Nothing but the token is ever secret on the way, and the
-//! daemon cannot be made to accept anybody by reading its folder of pins.
+//! Which controllers may connect to a daemon. The daemon has an identity (a self-signed certificate and its
+//! key); `create` makes one more certificate with its key for a controller, keeps only its SHA-256 (the
+//! *pin*) and gives the rest away as a one-line token. Each side then accepts exactly the certificate whose
+//! pin it holds. Only the token is secret in transit, and reading the daemon's directory of pins does not let
+//! anyone pass as a controller.
 
 use std::{
     fmt,
@@ -30,30 +29,30 @@ const CLIENT_SCHEMA: &str = "clearstream.client";
 const IDENTITY_FILE: &str = "identity.json";
 const CLIENT_FOLDER: &str = "clients";
 
-/// A pairing, identity or token that cannot be made or used.
+/// A pairing, identity or token that cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum PairingError {
     /// A file or folder.
     #[error("cannot {step} {}: {source}", path.display())]
     File {
-        /// What was being done.
+        /// The failed operation.
         step: &'static str,
-        /// Where.
+        /// Path.
         path: PathBuf,
-        /// Why not.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A file that others can read or that has been damaged.
+    /// A file that others can read or that is damaged.
     #[error("{}: {reason}", path.display())]
     Unusable {
-        /// Which.
+        /// Path.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// What is wrong and how to fix it.
         reason: String,
     },
-    /// A token that is not whole.
+    /// An incomplete or changed token.
     #[error(
-        "this is no pairing token ({reason}): paste the whole line that `clearstream pair create` printed"
+        "this is not a pairing token ({reason}): paste the whole line that `clearstream pair create` printed"
     )]
     Token {
         /// What is wrong.
@@ -62,23 +61,23 @@ pub enum PairingError {
     /// A name that cannot be used.
     #[error("pairing \"{name}\": {reason}")]
     Name {
-        /// As typed.
+        /// As entered.
         name: String,
-        /// What is wrong and what to do.
+        /// What is wrong and how to fix it.
         reason: &'static str,
     },
-    /// A certificate could not be made or loaded.
+    /// A certificate could not be created or loaded.
     #[error("certificate: {0}")]
     Certificate(String),
-    /// No folder was named and the environment names none.
-    #[error("no folder for pairings: set HOME or XDG_CONFIG_HOME, or name a folder with --identity")]
+    /// No folder was named and the environment specifies none.
+    #[error("no folder for pairings: set HOME or XDG_CONFIG_HOME, or specify a folder with --identity")]
     NoHome,
 }
 
-/// What a controller needs to talk to one daemon.
+/// What a controller needs to connect to one daemon.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pairing {
-    /// Where the daemon was said to listen.
+    /// Address of the daemon as given at [`create`].
     pub address: SocketAddr,
     /// Its certificate.
     pub(crate) server: Pin,
@@ -114,7 +113,7 @@ struct ClientDocument {
     version: u32,
     name: String,
     pin: String,
-    /// Pairings made before there were scopes have none: measuring only.
+    /// Pairings from before scopes existed have none: measuring only.
     #[serde(default)]
     scope: Scope,
 }
@@ -126,7 +125,7 @@ pub struct Client {
     pub name: String,
     /// Its certificate.
     pub pin: Pin,
-    /// What it may do.
+    /// Rights of the controller.
     pub scope: Scope,
 }
 
@@ -170,28 +169,28 @@ impl Pairing {
         file::create_private(path, &document)
     }
 
-    /// Port at which the daemon was said to listen.
+    /// Port of the daemon as given at [`create`].
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 }
 
-/// Folder of the identity and the pairings where none is named:
-/// `$XDG_CONFIG_HOME/clearstream` or `~/.config/clearstream`.
+/// Default directory of the identity and the pairings: `$XDG_CONFIG_HOME/clearstream` or
+/// `~/.config/clearstream`.
 ///
 /// # Errors
-/// When the environment names neither.
+/// When neither variable is set.
 pub fn default_directory() -> Result<PathBuf, PairingError> {
     let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
     base.map(|base| base.join("clearstream")).ok_or(PairingError::NoHome)
 }
 
-/// Permits one more controller, called `name`, what `scope` says, and returns
-/// the token for it. The daemon's identity is made when there is none yet.
+/// Permits one more controller, called `name`, the rights of `scope`, and returns its token. Creates the
+/// daemon's identity when there is none yet.
 ///
 /// # Errors
-/// When the name is taken or odd, or files cannot be written.
+/// When the name is in use or invalid, or files cannot be written.
 pub fn create(
     directory: &Path,
     name: &str,
@@ -219,7 +218,7 @@ pub fn create(
     Ok(token::write(&Pairing { address, server: server.pin(), identity }))
 }
 
-/// Takes a controller's permission back: its next connection is refused.
+/// Revokes a controller's pairing: its next connection is rejected.
 ///
 /// # Errors
 /// When there is no such name.
@@ -250,14 +249,14 @@ pub fn clients(directory: &Path) -> Result<Vec<Client>, PairingError> {
     Ok(clients)
 }
 
-/// The daemon's identity, made at first use.
+/// Loads the daemon's identity, creating it at first use.
 pub(crate) fn load_or_make_identity(directory: &Path) -> Result<Identity, PairingError> {
     file::make_private_folder(directory)?;
     let path = directory.join(IDENTITY_FILE);
     if !path.exists() {
         let made = Identity::make(Usage::Server, &clearstream_sys::process::host_name())?;
         match made.save(&path) {
-            // Somebody else was faster: theirs counts.
+            // Another process created it first: use that one.
             Err(PairingError::File { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {}
             result => return result.map(|()| made),
         }

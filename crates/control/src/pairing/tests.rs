@@ -12,7 +12,7 @@ fn address() -> SocketAddr {
 fn token_carries_the_whole_pairing() {
     let folder = tempfile::tempdir().unwrap();
     let token = create(folder.path(), "alice", address(), Scope::Measure).unwrap();
-    assert!(token.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)), "one word: {token}");
+    assert!(token.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)), "one token: {token}");
     let pairing = Pairing::from_token(&format!("  {token}\n")).unwrap();
     assert_eq!(pairing.address, address());
     assert_eq!(pairing.server, load_or_make_identity(folder.path()).unwrap().pin());
@@ -24,7 +24,7 @@ fn token_carries_the_whole_pairing() {
 }
 
 #[test]
-fn token_cut_short_or_changed_is_refused() {
+fn token_cut_short_or_changed_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let token = create(folder.path(), "alice", address(), Scope::Measure).unwrap();
     for length in 0..token.len() {
@@ -38,7 +38,7 @@ fn token_cut_short_or_changed_is_refused() {
 }
 
 #[test]
-fn what_is_secret_is_private_and_what_the_daemon_keeps_is_no_secret() {
+fn secrets_are_private_and_the_daemon_stores_none() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("config");
     let token = create(&root, "alice", address(), Scope::Measure).unwrap();
@@ -58,7 +58,7 @@ fn what_is_secret_is_private_and_what_the_daemon_keeps_is_no_secret() {
 }
 
 #[test]
-fn names_are_taken_once_and_given_back_by_revoking() {
+fn names_are_unique_and_released_by_revoking() {
     let folder = tempfile::tempdir().unwrap();
     create(folder.path(), "bob", address(), Scope::Measure).unwrap();
     create(folder.path(), "alice", address(), Scope::Measure).unwrap();
@@ -75,9 +75,9 @@ fn names_are_taken_once_and_given_back_by_revoking() {
 }
 
 #[test]
-fn odd_names_never_become_paths() {
+fn invalid_names_never_become_paths() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["", ".", "..", "../x", "a/b", "-x", "two words", "ü", &"x".repeat(65)] {
+    for name in ["", ".", "..", "../x", "a/b", "-x", "two parts", "ü", &"x".repeat(65)] {
         assert!(
             matches!(create(folder.path(), name, address(), Scope::Measure), Err(PairingError::Name { .. })),
             "{name:?}"
@@ -87,7 +87,7 @@ fn odd_names_never_become_paths() {
 }
 
 #[test]
-fn damaged_and_wrong_files_say_what_they_are() {
+fn damaged_and_wrong_files_are_identified() {
     let folder = tempfile::tempdir().unwrap();
     let token = create(folder.path(), "alice", address(), Scope::Measure).unwrap();
     let pairing = Pairing::from_token(&token).unwrap();
@@ -96,7 +96,7 @@ fn damaged_and_wrong_files_say_what_they_are() {
     let file = folder.path().join("far.json");
     pairing.save(&file).unwrap();
     let error = pairing.save(&file).unwrap_err();
-    assert!(matches!(error, PairingError::File { step: "write", .. }), "never written over: {error}");
+    assert!(matches!(error, PairingError::File { step: "write", .. }), "never overwritten: {error}");
     let text = fs::read_to_string(&file).unwrap();
     for length in 0..text.len() {
         fs::write(&file, &text[..length]).unwrap();
@@ -106,10 +106,9 @@ fn damaged_and_wrong_files_say_what_they_are() {
     assert!(missing.contains("none.json"), "{missing}");
 }
 
-/// A pairing of before there were scopes permits measuring; a scope that is not
-/// known here permits nothing.
+/// A pairing from before scopes existed permits measuring; an unknown scope permits nothing.
 #[test]
-fn scope_is_kept_and_measuring_where_none_is_written() {
+fn scope_is_stored_and_defaults_to_measuring() {
     let folder = tempfile::tempdir().unwrap();
     create(folder.path(), "alice", address(), Scope::Measure).unwrap();
     create(folder.path(), "bob", address(), Scope::MeasureAndChange).unwrap();

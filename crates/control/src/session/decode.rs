@@ -1,26 +1,26 @@
-//! From the content of a frame to a message, with room for additions: a peer
-//! of a higher minor version may say things that we do not know.
+//! Decodes the content of a frame into a message, forward compatible: a peer of a higher minor version may
+//! send messages that are unknown here.
 
 use clearstream_schema::control::{Failure, FailureKind};
 use serde_json::Value;
 
 use crate::message::{Hello, Message, Outcome};
 
-/// A frame's content, understood as far as it can be.
+/// A frame's content, decoded as far as possible.
 #[derive(Debug)]
 pub(super) enum Decoded {
-    /// A message of our own version.
+    /// A message of this version.
     Known(Box<Message>),
-    /// A request that we do not know: answer with this failure.
+    /// An unknown request: reply with this failure.
     UnknownRequest { id: u64, failure: Failure },
-    /// An event or kind of message that nobody needs an answer to.
+    /// An event or kind of message that needs no reply.
     Ignored,
-    /// Not a message at all.
+    /// Not a message.
     Bad(String),
 }
 
-/// Reads one frame. `newer` is the `Hello` of a peer whose minor version is
-/// above ours; without it everything has to be known.
+/// Decodes one frame. `newer` is the `Hello` of a peer whose minor version is above ours; without it
+/// everything has to be known.
 pub(super) fn decode(frame: &[u8], newer: Option<&Hello>) -> Decoded {
     let error = match serde_json::from_slice(frame) {
         Ok(message) => return Decoded::Known(Box::new(message)),
@@ -48,7 +48,7 @@ pub(super) fn decode(frame: &[u8], newer: Option<&Hello>) -> Decoded {
                 },
                 Some((kind, content)) if kind == "reply" => match id(content) {
                     Some(id) => {
-                        let outcome = Outcome::Failed(unsupported("the answer"));
+                        let outcome = Outcome::Failed(unsupported("the reply"));
                         Decoded::Known(Box::new(Message::Reply { id, outcome }))
                     }
                     None => Decoded::Bad(error.to_string()),
@@ -58,8 +58,7 @@ pub(super) fn decode(frame: &[u8], newer: Option<&Hello>) -> Decoded {
                     let reason = content.get("reason").and_then(Value::as_str).unwrap_or("no reason given");
                     Decoded::Known(Box::new(Message::Goodbye { reason: reason.to_owned(), kind: None }))
                 }
-                // Nobody waits for these; a known one with a broken inside is
-                // a newer form of it.
+                // Nobody waits for these; a known kind that does not parse is a newer version of it.
                 _ => Decoded::Ignored,
             }
         }

@@ -1,4 +1,4 @@
-//! How a session can end.
+//! The ways a session can end.
 
 use std::fmt;
 
@@ -9,36 +9,36 @@ use crate::{frame::FrameError, message::Hello};
 /// Why a session is over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionEnd {
-    /// We said `Goodbye`.
+    /// This side sent `Goodbye`.
     #[error("the session was closed here")]
     Closed,
-    /// The other side said `Goodbye`.
+    /// The peer sent `Goodbye`.
     #[error("{reason}")]
     Goodbye {
-        /// Its words.
+        /// Reason given by the peer.
         reason: String,
         /// Set when it refused the session.
         kind: Option<FailureKind>,
     },
-    /// The other side's stream ended without a `Goodbye`.
+    /// The peer's stream ended without a `Goodbye`.
     #[error("the connection ended{}", if *.inside_frame { " in the middle of a message" } else { "" })]
     EndOfStream {
         /// Part of a frame had arrived.
         inside_frame: bool,
     },
-    /// Nothing came for [`super::SILENCE`].
-    #[error("nothing was heard for {} seconds", super::SILENCE.as_secs())]
-    Silence,
+    /// Nothing was received for [`super::PEER_TIMEOUT`].
+    #[error("nothing was received for {} seconds", super::PEER_TIMEOUT.as_secs())]
+    PeerTimeout,
     /// No `Hello` came in time.
-    #[error("no agent answered in time")]
+    #[error("no agent responded in time")]
     NoHello,
     /// The two programs speak different major versions.
     #[error("{0}")]
     Version(Box<VersionMismatch>),
-    /// A frame that is none.
+    /// An invalid frame.
     #[error("{0}")]
     Frame(FrameError),
-    /// The other side broke the rules.
+    /// The peer violated the protocol.
     #[error("{0}")]
     Protocol(String),
     /// Reading or writing failed.
@@ -46,12 +46,12 @@ pub enum SessionEnd {
     Transport(String),
 }
 
-/// Two programs that cannot talk.
+/// Two programs with incompatible protocol versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionMismatch {
     /// This side.
     pub ours: Hello,
-    /// The other side.
+    /// The peer.
     pub theirs: Hello,
 }
 

@@ -1,12 +1,10 @@
-//! The session protocol as a state machine: bytes and time go in, messages,
-//! bytes and deadlines come out. No I/O happens here and no clock is read, so
-//! that every fault can be played with virtual time.
+//! The session protocol as a state machine: bytes and time go in, messages, bytes and deadlines come out. It
+//! does no I/O and reads no clock, so that every fault can be simulated with virtual time.
 //!
-//! Order of things: both sides send `Hello` at once; the agent then says
-//! `Ready` (or `Queued`, later `Ready`); the controller sends requests with
-//! ascending ids, the agent answers each exactly once and sends events in
-//! between. Whoever has been quiet for a second says `KeepAlive`; four seconds
-//! without a byte mean that the other side is dead. `Goodbye` ends the session.
+//! Sequence: both sides send `Hello` at once; the agent then sends `Ready` (or `Queued`, later `Ready`); the
+//! controller sends requests with ascending ids, the agent replies to each exactly once and sends events in
+//! between. A side idle for a second sends `KeepAlive`; four seconds without a byte mean that the peer is
+//! lost. `Goodbye` ends the session.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -26,35 +24,35 @@ mod end;
 
 pub use end::{SessionEnd, VersionMismatch};
 
-/// A side that has sent nothing for this long says `KeepAlive`.
-pub const KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// A side that has received nothing for this long calls the other one dead.
-pub const SILENCE: Duration = Duration::from_secs(4);
-/// A side whose other end has not said `Hello` after this long hangs up.
+/// Idle time after which a side sends `KeepAlive`.
+pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// Time without received bytes after which the peer is declared lost.
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(4);
+/// Maximum wait for the peer's `Hello`.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// More unanswered requests than this are a fault of the controller.
+/// Maximum pending requests; a controller that exceeds it is faulty.
 pub const PENDING_REQUESTS: usize = 64;
-/// Bytes of events that may wait to be taken before droppable ones are dropped
-/// and counted; at four times this much the session ends.
+/// Bytes of events that may wait to be polled before droppable ones are dropped and counted; at four times
+/// this much the session ends.
 pub const EVENT_BYTES: usize = 64 << 20;
-/// Ticks come at least every [`KEEP_ALIVE`]. A longer gap means that this
-/// process did not run (stopped, starved, suspended) and heard nothing for
-/// that reason: such a gap does not count as silence of the other side.
+/// Ticks come at least every [`KEEP_ALIVE_INTERVAL`]. A longer gap means that this process did not run
+/// (stopped, starved, suspended) and received nothing for that reason: such a gap does not count towards the
+/// peer timeout.
 const STALL: Duration = Duration::from_secs(2);
 
-/// Which end of the session this is.
+/// Role of this end of the session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Sends requests.
     Controller,
-    /// Answers them.
+    /// Replies to requests.
     Agent,
 }
 
-/// What came out of the bytes of the other side.
+/// Decoded input from the peer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Incoming {
-    /// The other side is there and its version fits.
+    /// The peer is present and its version is compatible.
     Hello(Hello),
     /// The agent serves requests from now on.
     Ready,
@@ -63,25 +61,25 @@ pub enum Incoming {
         /// For people.
         reason: String,
     },
-    /// Do this and answer with [`Session::reply`].
+    /// A request, to be completed with [`Session::reply`].
     Request {
-        /// To be named in the answer.
+        /// Id to be used in the reply.
         id: u64,
         /// Name of the call.
         name: String,
         /// The call.
         body: Body,
     },
-    /// Answer to a request of ours.
+    /// Reply to a request of this side.
     Reply {
-        /// The request.
+        /// Id of the request.
         id: u64,
-        /// How it went.
+        /// Its outcome.
         outcome: Outcome,
     },
-    /// The agent says something by itself.
+    /// The agent sent an unsolicited event.
     Event {
-        /// What.
+        /// The event.
         event: Event,
         /// Bytes of its frame, a measure of the memory that it takes.
         frame_bytes: usize,
@@ -108,7 +106,7 @@ pub struct Session {
     last_tick: Instant,
     /// Controller: id of the last request sent. Agent: highest id seen.
     last_id: u64,
-    /// Requests not answered yet.
+    /// Ids of requests without a reply yet.
     pending: BTreeSet<u64>,
     end: Option<SessionEnd>,
 }
@@ -126,9 +124,8 @@ pub fn own_hello() -> Hello {
 }
 
 impl Session {
-    /// Starts a session; the `Hello` waits in [`Session::poll_transmit`]. The
-    /// other side must say its own within `hello_timeout` (usually
-    /// [`HELLO_TIMEOUT`]; longer where a person may be typing a password).
+    /// Starts a session; the `Hello` waits in [`Session::poll_transmit`]. The peer must send its own within
+    /// `hello_timeout` (usually [`HELLO_TIMEOUT`]; longer where a person may be typing a password).
     pub fn new(role: Role, hello: Hello, hello_timeout: Duration, now: Instant) -> Self {
         let mut session = Self {
             role,
@@ -148,7 +145,7 @@ impl Session {
             pending: BTreeSet::new(),
             end: None,
         };
-        session.say(&Message::Hello(hello), now);
+        session.send_short(&Message::Hello(hello), now);
         session
     }
 
@@ -162,7 +159,7 @@ impl Session {
         self.decoder.skipped_text()
     }
 
-    /// What the other side said of itself.
+    /// The peer's `Hello`.
     pub fn peer(&self) -> Option<&Hello> {
         self.peer.as_ref()
     }
@@ -177,7 +174,7 @@ impl Session {
         self.outgoing_bytes
     }
 
-    /// Takes in bytes of the other side. Ignored after the end.
+    /// Feeds received bytes. Ignored after the end.
     pub fn feed(&mut self, bytes: &[u8], now: Instant) {
         if bytes.is_empty() || self.end.is_some() {
             return;
@@ -193,25 +190,25 @@ impl Session {
         }
     }
 
-    /// The other side's stream has ended.
+    /// Reports the end of the peer's stream.
     pub fn feed_end(&mut self, _now: Instant) {
         let inside_frame = !self.decoder.is_empty();
         self.end.get_or_insert(SessionEnd::EndOfStream { inside_frame });
     }
 
-    /// Reading or writing has failed.
+    /// Reports that reading or writing has failed.
     pub fn feed_error(&mut self, reason: String) {
         self.end.get_or_insert(SessionEnd::Transport(reason));
     }
 
-    /// Ends the session as at the deadline of the peer's `Hello`, unless that has come.
+    /// Ends the session as at the deadline of the peer's `Hello`, unless it has been received.
     pub fn give_up(&mut self, now: Instant) {
         if self.peer.is_none() && self.end.is_none() {
             self.fail(SessionEnd::NoHello, now);
         }
     }
 
-    /// Lets time pass: says `KeepAlive` when due and notices silence.
+    /// Advances time: sends `KeepAlive` when due and detects the peer timeout.
     pub fn tick(&mut self, now: Instant) {
         if self.end.is_some() {
             return;
@@ -225,18 +222,18 @@ impl Session {
             if now >= self.hello_deadline {
                 return self.fail(SessionEnd::NoHello, now);
             }
-        } else if now.saturating_duration_since(self.last_received) >= SILENCE {
-            return self.fail(SessionEnd::Silence, now);
+        } else if now.saturating_duration_since(self.last_received) >= PEER_TIMEOUT {
+            return self.fail(SessionEnd::PeerTimeout, now);
         }
-        if now.saturating_duration_since(self.last_sent) >= KEEP_ALIVE {
-            self.say(&Message::KeepAlive, now);
+        if now.saturating_duration_since(self.last_sent) >= KEEP_ALIVE_INTERVAL {
+            self.send_short(&Message::KeepAlive, now);
         }
     }
 
-    /// When [`Session::tick`] has to be called at the latest.
+    /// Latest time of the next [`Session::tick`] call.
     pub fn next_deadline(&self) -> Option<Instant> {
-        let dead = if self.peer.is_some() { self.last_received + SILENCE } else { self.hello_deadline };
-        self.end.is_none().then(|| dead.min(self.last_sent + KEEP_ALIVE))
+        let dead = if self.peer.is_some() { self.last_received + PEER_TIMEOUT } else { self.hello_deadline };
+        self.end.is_none().then(|| dead.min(self.last_sent + KEEP_ALIVE_INTERVAL))
     }
 
     /// The next frame to put on the wire, also after the end (the `Goodbye`).
@@ -246,7 +243,7 @@ impl Session {
         Some(frame)
     }
 
-    /// The next thing that the other side said.
+    /// The next message of the peer.
     pub fn poll_message(&mut self) -> Option<Incoming> {
         let message = self.incoming.pop_front();
         if let Some(Incoming::Event { frame_bytes, .. }) = &message {
@@ -255,13 +252,13 @@ impl Session {
         message
     }
 
-    /// Controller: droppable events that were dropped since the session began, by
-    /// the agent because this side read too slowly, or here because nobody took them.
+    /// Controller: droppable events dropped since the session began, by the agent because this side read too
+    /// slowly, or here because they were not polled.
     pub fn dropped_event_count(&self) -> u64 {
         self.dropped_count
     }
 
-    /// Controller: sends a call; the answer carries the same id.
+    /// Controller: sends a call; the reply carries the same id.
     pub fn request(&mut self, name: &str, body: Body, now: Instant) -> Result<u64, FrameError> {
         let id = self.last_id + 1;
         self.send(&Message::Request { id, name: name.to_owned(), body }, now)?;
@@ -270,15 +267,14 @@ impl Session {
         Ok(id)
     }
 
-    /// Agent: answers a request. An answer too long for a frame becomes a
-    /// failure that says so.
+    /// Agent: replies to a request. A reply too long for a frame is replaced by a failure.
     pub fn reply(&mut self, id: u64, outcome: Outcome, now: Instant) {
         if !self.pending.remove(&id) {
             return;
         }
         if let Err(error) = self.send(&Message::Reply { id, outcome }, now) {
             let failure = Failure { kind: FailureKind::Internal, message: error.to_string() };
-            self.say(&Message::Reply { id, outcome: Outcome::Failed(failure) }, now);
+            self.send_short(&Message::Reply { id, outcome: Outcome::Failed(failure) }, now);
         }
     }
 
@@ -291,16 +287,16 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session in order, telling the other side why.
+    /// Closes the session gracefully, with a reason for the peer.
     pub fn goodbye(&mut self, reason: &str, kind: Option<FailureKind>, now: Instant) {
         if self.end.is_none() {
-            self.say(&Message::Goodbye { reason: reason.chars().take(2000).collect(), kind }, now);
+            self.send_short(&Message::Goodbye { reason: reason.chars().take(2000).collect(), kind }, now);
             self.end = Some(SessionEnd::Closed);
         }
     }
 
     /// Sends one of the short messages, which always fit.
-    fn say(&mut self, message: &Message, now: Instant) {
+    fn send_short(&mut self, message: &Message, now: Instant) {
         if let Ok(frame) = frame::encode(message) {
             self.queue(frame, now);
         }
@@ -312,9 +308,9 @@ impl Session {
         self.last_sent = now;
     }
 
-    /// Ends the session for a fault and tells the other side what it was.
+    /// Ends the session for a fault and reports it to the peer.
     fn fail(&mut self, end: SessionEnd, now: Instant) {
-        self.say(&Message::Goodbye { reason: end.to_string(), kind: None }, now);
+        self.send_short(&Message::Goodbye { reason: end.to_string(), kind: None }, now);
         self.end = Some(end);
     }
 
@@ -355,7 +351,7 @@ impl Session {
                 if self.pending.remove(&id) {
                     self.incoming.push_back(Incoming::Reply { id, outcome });
                 } else {
-                    self.fail(SessionEnd::Protocol(format!("answer {id} was not asked for")), now);
+                    self.fail(SessionEnd::Protocol(format!("reply {id} has no pending request")), now);
                 }
             }
             (Message::Event(event), Role::Controller) => self.take_event(event, frame_bytes, now),
@@ -364,7 +360,9 @@ impl Session {
             (Message::Queued { reason }, Role::Controller) => {
                 self.incoming.push_back(Incoming::Queued { reason });
             }
-            (Message::Hello(_), _) => self.fail(SessionEnd::Protocol("a second Hello came".into()), now),
+            (Message::Hello(_), _) => {
+                self.fail(SessionEnd::Protocol("a second Hello was received".into()), now)
+            }
             (Message::Request { .. }, Role::Controller) => {
                 self.fail(SessionEnd::Protocol("an agent sent a request".into()), now);
             }
@@ -375,14 +373,14 @@ impl Session {
                 | Message::Ready
                 | Message::Queued { .. },
                 Role::Agent,
-            ) => self.fail(SessionEnd::Protocol("a controller spoke as an agent".into()), now),
+            ) => self.fail(SessionEnd::Protocol("a controller sent an agent's message".into()), now),
         }
     }
 
     fn take_first(&mut self, message: Message, now: Instant) {
         let hello = match message {
             Message::Hello(hello) => hello,
-            // A busy or stopping daemon, or one that saw our version first.
+            // A busy or stopping daemon, or one that read our version first.
             Message::Goodbye { reason, kind } => {
                 self.end = Some(SessionEnd::Goodbye { reason, kind });
                 return;
@@ -421,9 +419,12 @@ impl Session {
             self.fail(SessionEnd::Protocol("an agent sent a request".into()), now);
         } else if id <= self.last_id {
             let last = self.last_id;
-            self.fail(SessionEnd::Protocol(format!("request {id} came after request {last}")), now);
+            self.fail(
+                SessionEnd::Protocol(format!("request id {id} is not above the previous id {last}")),
+                now,
+            );
         } else if self.pending.len() >= PENDING_REQUESTS {
-            let reason = format!("more than {PENDING_REQUESTS} requests wait for an answer");
+            let reason = format!("more than {PENDING_REQUESTS} requests are pending");
             self.fail(SessionEnd::Protocol(reason), now);
         } else {
             self.last_id = id;

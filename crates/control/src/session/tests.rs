@@ -1,4 +1,4 @@
-//! Faults played with virtual time: two sessions and the bytes between them.
+//! Faults simulated with virtual time: two sessions and the bytes between them.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::{
     test_calls::{Double, Nothing, Part, Sample, request},
 };
 
-/// Two ends and the time that they share.
+/// Two ends and their common time.
 struct Pair {
     controller: Session,
     agent: Session,
@@ -43,7 +43,7 @@ impl Pair {
         pair
     }
 
-    /// Carries everything that was said to the other side.
+    /// Delivers everything transmitted to the peer.
     fn exchange(&mut self) {
         loop {
             let to_agent = self.controller.poll_transmit();
@@ -56,7 +56,7 @@ impl Pair {
         }
     }
 
-    /// Lets `span` pass, ticking when asked to, as the threads do.
+    /// Lets `span` pass with ticks, as the threads do; delivers bytes while `connected`.
     fn pass(&mut self, span: Duration, connected: bool) {
         let until = self.now + span;
         while self.now < until {
@@ -72,7 +72,7 @@ impl Pair {
     }
 }
 
-/// What an agent has to say for this to arrive: everything up to now.
+/// Everything an agent has transmitted up to now.
 fn transmitted(session: &mut Session) -> Vec<u8> {
     std::iter::from_fn(|| session.poll_transmit()).flatten().collect()
 }
@@ -92,15 +92,15 @@ fn frame_of(json: &str) -> Vec<u8> {
 }
 
 #[test]
-fn request_is_answered_once_and_events_come_in_between() {
+fn request_gets_one_reply_and_events_come_in_between() {
     let mut pair = Pair::open();
     let call = Double { number: 4 };
     let id = send(&mut pair.controller, &call, pair.now);
     pair.exchange();
-    let Some(Incoming::Request { id: asked, name, body }) = pair.agent.poll_message() else {
+    let Some(Incoming::Request { id: request_id, name, body }) = pair.agent.poll_message() else {
         panic!("a request")
     };
-    assert_eq!((asked, name.as_str(), body.read::<Double>().unwrap()), (id, Double::NAME, call));
+    assert_eq!((request_id, name.as_str(), body.read::<Double>().unwrap()), (id, Double::NAME, call));
     pair.agent.send(&part("Zm9v"), pair.now).unwrap();
     let outcome = Outcome::Failed(Failure { kind: FailureKind::Busy, message: "no".into() });
     pair.agent.reply(id, outcome.clone(), pair.now);
@@ -114,7 +114,7 @@ fn request_is_answered_once_and_events_come_in_between() {
 }
 
 #[test]
-fn quiet_session_lives_for_ever() {
+fn idle_session_stays_open() {
     let mut pair = Pair::open();
     pair.pass(Duration::from_secs(600), true);
     assert_eq!((pair.controller.end(), pair.agent.end()), (None, None));
@@ -127,21 +127,21 @@ fn cut_session_ends_on_both_sides_within_five_seconds() {
     pair.pass(Duration::from_millis(3900), false);
     assert_eq!((pair.controller.end(), pair.agent.end()), (None, None), "four seconds are not over");
     pair.pass(Duration::from_millis(1100), false);
-    assert_eq!(pair.controller.end(), Some(&SessionEnd::Silence));
-    assert_eq!(pair.agent.end(), Some(&SessionEnd::Silence));
+    assert_eq!(pair.controller.end(), Some(&SessionEnd::PeerTimeout));
+    assert_eq!(pair.agent.end(), Some(&SessionEnd::PeerTimeout));
     assert_eq!(pair.agent.next_deadline(), None);
 }
 
 #[test]
-fn own_standstill_is_not_the_silence_of_the_other() {
+fn a_stall_of_this_process_is_not_a_peer_timeout() {
     let mut pair = Pair::open();
-    // The process was stopped for a minute; what came meanwhile is read after.
+    // The process was stopped for a minute; what was received meanwhile is read after.
     pair.now += Duration::from_secs(60);
     pair.controller.tick(pair.now);
     assert_eq!(pair.controller.end(), None);
-    // Still dead when nothing comes from then on.
+    // The peer is lost when nothing is received from then on.
     pair.pass(Duration::from_secs(5), false);
-    assert_eq!(pair.controller.end(), Some(&SessionEnd::Silence));
+    assert_eq!(pair.controller.end(), Some(&SessionEnd::PeerTimeout));
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn silent_stranger_is_dropped_after_the_greeting_timeout() {
 }
 
 #[test]
-fn trickling_stranger_is_dropped_all_the_same() {
+fn trickling_stranger_is_dropped() {
     let start = Instant::now();
     let mut agent = Session::new(Role::Agent, ours(), HELLO_TIMEOUT, start);
     for (byte, second) in frame_of("\"keep-alive\"").iter().zip(1..) {
@@ -179,7 +179,7 @@ fn first_frame_may_not_be_large() {
 }
 
 #[test]
-fn oversize_frame_ends_the_session_and_says_so() {
+fn oversize_frame_ends_the_session_with_the_reason() {
     let mut pair = Pair::open();
     pair.agent.feed(&u32::MAX.to_be_bytes(), pair.now);
     assert!(matches!(pair.agent.end(), Some(SessionEnd::Frame(FrameError::Oversize { .. }))));
@@ -189,7 +189,7 @@ fn oversize_frame_ends_the_session_and_says_so() {
 }
 
 #[test]
-fn end_of_stream_tells_whether_a_message_was_cut() {
+fn end_of_stream_reports_a_truncated_message() {
     let mut pair = Pair::open();
     pair.agent.feed_end(pair.now);
     assert_eq!(pair.agent.end(), Some(&SessionEnd::EndOfStream { inside_frame: false }));
@@ -238,7 +238,7 @@ fn other_major_version_names_both_programs_and_what_to_install() {
     }
 }
 
-/// What programs of the protocol's first version sent, byte by byte as they did.
+/// Messages of the protocol's first version, byte for byte.
 #[test]
 fn programs_of_the_first_protocol_get_the_version_error() {
     let first = r#"{"hello":{"major":1,"minor":4,"version":"0.1.0","host":"old"}}"#;
@@ -272,7 +272,7 @@ fn messages_on_the_wire() {
 }
 
 #[test]
-fn newer_minor_version_works_and_what_is_unknown_is_answered_or_ignored() {
+fn newer_minor_version_works_and_unknown_messages_are_rejected_or_ignored() {
     let mut pair = Pair::new(hello(2, 4, "0.5.0", "dtn1"), ours());
     pair.exchange();
     pair.agent.poll_message();
@@ -287,27 +287,27 @@ fn newer_minor_version_works_and_what_is_unknown_is_answered_or_ignored() {
         assert_eq!(pair.agent.end(), None, "{unknown}");
     }
     assert_eq!(pair.agent.poll_message(), None);
-    let answers = transmitted(&mut pair.agent);
+    let replies = transmitted(&mut pair.agent);
     let mut decoder = Decoder::new(FRAME_LIMIT);
-    decoder.push(&answers);
+    decoder.push(&replies);
     for id in 1..=2 {
-        let answer: Message = serde_json::from_slice(&decoder.next_frame().unwrap().unwrap()).unwrap();
-        let Message::Reply { id: answered, outcome: Outcome::Failed(failure) } = answer else {
-            panic!("{answer:?}")
+        let reply: Message = serde_json::from_slice(&decoder.next_frame().unwrap().unwrap()).unwrap();
+        let Message::Reply { id: replied, outcome: Outcome::Failed(failure) } = reply else {
+            panic!("{reply:?}")
         };
-        assert_eq!((answered, failure.kind), (id, FailureKind::Unsupported));
+        assert_eq!((replied, failure.kind), (id, FailureKind::Unsupported));
         assert!(failure.message.contains("0.5.0"), "{}", failure.message);
     }
 }
 
 #[test]
-fn unknown_answer_of_a_newer_agent_fails_the_request_alone() {
+fn unknown_reply_of_a_newer_agent_fails_the_request_alone() {
     let mut pair = Pair::new(ours(), hello(2, 1, "0.2.0", "dtn2"));
     pair.exchange();
     pair.controller.poll_message();
     let id = send(&mut pair.controller, &Nothing {}, pair.now);
-    let answer = format!(r#"{{"reply":{{"id":{id},"outcome":{{"hologram":1}}}}}}"#);
-    pair.controller.feed(&frame_of(&answer), pair.now);
+    let reply = format!(r#"{{"reply":{{"id":{id},"outcome":{{"hologram":1}}}}}}"#);
+    pair.controller.feed(&frame_of(&reply), pair.now);
     assert!(matches!(
         pair.controller.poll_message(),
         Some(Incoming::Reply {
@@ -327,15 +327,15 @@ fn goodbye_of_a_newer_agent_keeps_its_reason() {
 }
 
 #[test]
-fn what_breaks_the_rules_ends_the_session() {
-    let ask = |id| frame_of(&format!(r#"{{"request":{{"id":{id},"name":"nothing","body":{{}}}}}}"#));
-    let again = frame_of(r#"{"hello":{"major":2,"minor":0,"version":"1","host":"h"}}"#);
+fn protocol_violations_end_the_session() {
+    let request = |id| frame_of(&format!(r#"{{"request":{{"id":{id},"name":"nothing","body":{{}}}}}}"#));
+    let second_hello = frame_of(r#"{"hello":{"major":2,"minor":0,"version":"1","host":"h"}}"#);
     let reply = frame_of(r#"{"reply":{"id":9,"outcome":{"done":{}}}}"#);
     let faults: [(&str, Vec<u8>); 8] = [
-        ("duplicate id", [ask(5), ask(5)].concat()),
-        ("descending id", [ask(5), ask(4)].concat()),
-        ("id zero", ask(0)),
-        ("second hello", again),
+        ("duplicate id", [request(5), request(5)].concat()),
+        ("descending id", [request(5), request(4)].concat()),
+        ("id zero", request(0)),
+        ("second hello", second_hello),
         ("an agent's message", reply.clone()),
         ("unknown kind of the same version", frame_of(r#""brighten""#)),
         ("no JSON", frame_of("{{{{")),
@@ -348,17 +348,17 @@ fn what_breaks_the_rules_ends_the_session() {
     }
     let mut pair = Pair::open();
     pair.controller.feed(&reply, pair.now);
-    assert!(matches!(pair.controller.end(), Some(SessionEnd::Protocol(_))), "an answer not asked for");
+    assert!(matches!(pair.controller.end(), Some(SessionEnd::Protocol(_))), "an unsolicited reply");
     let mut pair = Pair::open();
     for id in 1..=PENDING_REQUESTS as u64 + 1 {
         assert_eq!(pair.agent.end(), None);
-        pair.agent.feed(&ask(id), pair.now);
+        pair.agent.feed(&request(id), pair.now);
     }
     assert!(matches!(pair.agent.end(), Some(SessionEnd::Protocol(_))), "too many requests");
 }
 
 #[test]
-fn answer_too_long_for_a_frame_is_a_failure_that_says_so() {
+fn reply_too_long_for_a_frame_becomes_a_failure() {
     let mut pair = Pair::open();
     let id = send(&mut pair.controller, &Nothing {}, pair.now);
     pair.exchange();
@@ -372,7 +372,7 @@ fn answer_too_long_for_a_frame_is_a_failure_that_says_so() {
 }
 
 #[test]
-fn events_that_nobody_takes_are_dropped_and_counted() {
+fn events_that_are_not_polled_are_dropped_and_counted() {
     let mut pair = Pair::open();
     let sample = Event::of(&Sample { index: 1, filling: "A".repeat(400 << 10) }).unwrap();
     let event = frame::encode(&Message::Event(sample)).unwrap();
@@ -390,7 +390,7 @@ fn events_that_nobody_takes_are_dropped_and_counted() {
 }
 
 #[test]
-fn events_that_may_not_be_dropped_end_a_session_that_has_no_room() {
+fn undroppable_events_end_a_session_without_room() {
     let mut pair = Pair::open();
     let event = frame::encode(&part(&"A".repeat(1000 << 10))).unwrap();
     for _ in 0..4 * EVENT_BYTES / event.len() + 2 {
@@ -411,7 +411,7 @@ fn conversation() -> Vec<u8> {
     transmitted(&mut agent)
 }
 
-fn heard(pieces: &[&[u8]]) -> (Vec<Incoming>, Option<SessionEnd>) {
+fn decoded(pieces: &[&[u8]]) -> (Vec<Incoming>, Option<SessionEnd>) {
     let now = Instant::now();
     let mut controller = Session::new(Role::Controller, ours(), HELLO_TIMEOUT, now);
     for piece in pieces {
@@ -421,28 +421,28 @@ fn heard(pieces: &[&[u8]]) -> (Vec<Incoming>, Option<SessionEnd>) {
 }
 
 #[test]
-fn split_at_every_byte_says_the_same() {
+fn split_at_every_byte_decodes_the_same() {
     let bytes = conversation();
-    let whole = heard(&[&bytes]);
+    let whole = decoded(&[&bytes]);
     assert_eq!(whole.0.len(), 3);
     assert!(matches!(whole.1, Some(SessionEnd::Goodbye { .. })));
     for cut in 0..=bytes.len() {
         let (left, right) = bytes.split_at(cut);
-        assert_eq!(heard(&[left, right]), whole, "cut at {cut}");
+        assert_eq!(decoded(&[left, right]), whole, "cut at {cut}");
     }
     let single: Vec<&[u8]> = bytes.chunks(1).collect();
-    assert_eq!(heard(&single), whole);
+    assert_eq!(decoded(&single), whole);
 }
 
 proptest! {
     #[test]
-    fn any_split_says_the_same(cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12)) {
+    fn any_split_decodes_the_same(cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12)) {
         let bytes = conversation();
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
         cuts.extend([0, bytes.len()]);
         cuts.sort_unstable();
         let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect();
-        prop_assert_eq!(heard(&pieces), heard(&[&bytes]));
+        prop_assert_eq!(decoded(&pieces), decoded(&[&bytes]));
     }
 
     #[test]
@@ -462,6 +462,6 @@ proptest! {
         let mut bytes = conversation();
         let place = place.index(bytes.len());
         bytes[place] = byte;
-        heard(&[&bytes]);
+        decoded(&[&bytes]);
     }
 }

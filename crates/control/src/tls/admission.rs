@@ -1,4 +1,4 @@
-//! The turns of paired controllers.
+//! Admission of paired controllers: a bounded number of sessions and a FIFO queue.
 
 use std::{
     collections::VecDeque,
@@ -11,7 +11,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A session that is being served.
+/// An admitted session.
 #[derive(Debug)]
 struct Running {
     number: u64,
@@ -21,47 +21,47 @@ struct Running {
 }
 
 #[derive(Debug, Default)]
-struct Turns {
+struct Sessions {
     running: Vec<Running>,
     waiting: VecDeque<u64>,
 }
 
-/// Turns of the paired controllers.
+/// Admission control: bounds running sessions and queued controllers.
 #[derive(Debug)]
-pub(super) struct Turnstile {
-    turns: Mutex<Turns>,
+pub(super) struct AdmissionQueue {
+    sessions: Mutex<Sessions>,
     session_limit: usize,
     waiting_limit: usize,
 }
 
-/// Answer to somebody who wants to be served.
+/// Decision about a controller that requests a session.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// Now.
-    Go,
-    /// Later; the reason is for people.
-    Wait(String),
-    /// Not at all.
+pub(super) enum Decision {
+    /// Admitted.
+    Admitted,
+    /// Queued, with a reason for the user.
+    Queued(String),
+    /// Refused, with a reason for the user.
     Refused(String),
 }
 
-impl Turnstile {
+impl AdmissionQueue {
     pub(super) fn new(session_limit: usize, waiting_limit: usize) -> Self {
-        Self { turns: Mutex::default(), session_limit: session_limit.max(1), waiting_limit }
+        Self { sessions: Mutex::default(), session_limit: session_limit.max(1), waiting_limit }
     }
 
-    /// Asks for a turn, again and again by those who wait.
-    pub(super) fn ask(&self, number: u64, client: &str, address: SocketAddr) -> Turn {
-        let mut turns = lock(&self.turns);
-        let place = turns.waiting.iter().position(|other| *other == number);
-        let before = place.unwrap_or(turns.waiting.len());
-        if turns.running.len() + before < self.session_limit {
-            turns.waiting.retain(|other| *other != number);
+    /// Requests admission; queued controllers poll it.
+    pub(super) fn request(&self, number: u64, client: &str, address: SocketAddr) -> Decision {
+        let mut sessions = lock(&self.sessions);
+        let place = sessions.waiting.iter().position(|other| *other == number);
+        let before = place.unwrap_or(sessions.waiting.len());
+        if sessions.running.len() + before < self.session_limit {
+            sessions.waiting.retain(|other| *other != number);
             let since = Instant::now();
-            turns.running.push(Running { number, client: client.to_owned(), address, since });
-            return Turn::Go;
+            sessions.running.push(Running { number, client: client.to_owned(), address, since });
+            return Decision::Admitted;
         }
-        let users: Vec<String> = turns
+        let users: Vec<String> = sessions
             .running
             .iter()
             .map(|user| {
@@ -71,23 +71,23 @@ impl Turnstile {
             .collect();
         let busy = format!("the daemon is busy: {}", users.join(", "));
         if place.is_none() {
-            if turns.waiting.len() >= self.waiting_limit {
+            if sessions.waiting.len() >= self.waiting_limit {
                 let hint = match self.waiting_limit {
                     0 => "try later, or start the daemon with --queue".to_owned(),
                     limit => format!("and {limit} more wait: try later"),
                 };
-                return Turn::Refused(format!("{busy}; {hint}"));
+                return Decision::Refused(format!("{busy}; {hint}"));
             }
-            turns.waiting.push_back(number);
+            sessions.waiting.push_back(number);
         }
-        Turn::Wait(format!("{busy}; {before} before you"))
+        Decision::Queued(format!("{busy}; {before} before you"))
     }
 
-    /// Gives a turn or a place in the queue back.
+    /// Releases a session or a place in the queue.
     pub(super) fn leave(&self, number: u64) {
-        let mut turns = lock(&self.turns);
-        turns.running.retain(|user| user.number != number);
-        turns.waiting.retain(|other| *other != number);
+        let mut sessions = lock(&self.sessions);
+        sessions.running.retain(|user| user.number != number);
+        sessions.waiting.retain(|other| *other != number);
     }
 }
 
@@ -98,27 +98,30 @@ mod tests {
     const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
     #[test]
-    fn refusing_names_who_is_testing() {
-        let turnstile = Turnstile::new(1, 0);
-        assert_eq!(turnstile.ask(1, "alice", ADDRESS), Turn::Go);
-        let Turn::Refused(reason) = turnstile.ask(2, "bob", ADDRESS) else { panic!("two at a time") };
+    fn refusal_names_the_running_controllers() {
+        let admission = AdmissionQueue::new(1, 0);
+        assert_eq!(admission.request(1, "alice", ADDRESS), Decision::Admitted);
+        let Decision::Refused(reason) = admission.request(2, "bob", ADDRESS) else { panic!("two at a time") };
         assert!(reason.contains("\"alice\" from 127.0.0.1"), "{reason}");
-        turnstile.leave(1);
-        assert_eq!(turnstile.ask(2, "bob", ADDRESS), Turn::Go);
+        admission.leave(1);
+        assert_eq!(admission.request(2, "bob", ADDRESS), Decision::Admitted);
     }
 
     #[test]
     fn queue_is_first_come_first_served_and_bounded() {
-        let turnstile = Turnstile::new(1, 2);
-        assert_eq!(turnstile.ask(1, "a", ADDRESS), Turn::Go);
-        assert!(matches!(turnstile.ask(2, "b", ADDRESS), Turn::Wait(_)));
-        assert!(matches!(turnstile.ask(3, "c", ADDRESS), Turn::Wait(_)));
-        assert!(matches!(turnstile.ask(4, "d", ADDRESS), Turn::Refused(_)));
-        turnstile.leave(1);
-        assert!(matches!(turnstile.ask(3, "c", ADDRESS), Turn::Wait(_)), "not before its turn");
-        assert!(matches!(turnstile.ask(5, "e", ADDRESS), Turn::Refused(_)), "nobody passes the queue");
-        assert_eq!(turnstile.ask(2, "b", ADDRESS), Turn::Go);
-        turnstile.leave(3);
-        assert!(matches!(turnstile.ask(5, "e", ADDRESS), Turn::Wait(_)));
+        let admission = AdmissionQueue::new(1, 2);
+        assert_eq!(admission.request(1, "a", ADDRESS), Decision::Admitted);
+        assert!(matches!(admission.request(2, "b", ADDRESS), Decision::Queued(_)));
+        assert!(matches!(admission.request(3, "c", ADDRESS), Decision::Queued(_)));
+        assert!(matches!(admission.request(4, "d", ADDRESS), Decision::Refused(_)));
+        admission.leave(1);
+        assert!(matches!(admission.request(3, "c", ADDRESS), Decision::Queued(_)), "queue order");
+        assert!(
+            matches!(admission.request(5, "e", ADDRESS), Decision::Refused(_)),
+            "nobody overtakes the queue"
+        );
+        assert_eq!(admission.request(2, "b", ADDRESS), Decision::Admitted);
+        admission.leave(3);
+        assert!(matches!(admission.request(5, "e", ADDRESS), Decision::Queued(_)));
     }
 }

@@ -1,4 +1,4 @@
-//! The controller's side of a paired daemon.
+//! Connects a controller to a paired daemon.
 
 use std::{
     collections::hash_map::RandomState,
@@ -26,31 +26,30 @@ use crate::{
     session::HELLO_TIMEOUT,
 };
 
-/// Upper bound of one TCP connection, and of one handshake.
+/// Timeout of one TCP connection, and of one handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Upper bound of all connections and handshakes of a [`connect`], pauses included.
+/// Timeout of all attempts of a [`connect`], backoff included.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that a [`connect`] makes at most. A daemon under a flood drops
-/// one in five: eight in a row once in 400 000 times.
+/// Maximum attempts of a [`connect`]. A daemon under a flood drops one in five: eight in a row have a
+/// probability of 2.6e-6.
 const ATTEMPTS: u32 = 8;
-/// Mean pause before the second attempt; it doubles with each further one.
+/// Mean backoff before the second attempt; it doubles with each further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
-/// Upper bound of the mean pause.
+/// Maximum mean backoff.
 const LONGEST_BACKOFF: Duration = Duration::from_millis(800);
 
-/// Connects to the daemon at `address`, which must be the one that `pairing`
-/// was made with, and waits its turn when the daemon lets others wait. A
-/// connection that is dropped before the daemon has admitted it, as under a
-/// flood of connections, is retried; a refusal never is.
+/// Connects to the daemon at `address`, which must be the one that `pairing` was created with, and waits for
+/// admission when the daemon queues controllers. A connection dropped before the daemon has admitted it, as
+/// under a flood of connections, is retried; a refusal never is.
 ///
 /// # Errors
-/// [`PeerError::Start`] when nobody answers, [`PeerError::Pairing`] when one
-/// side does not know the other, [`PeerError::Refused`] when it is busy.
+/// [`PeerError::Start`] when nothing responds, [`PeerError::Pairing`] when one
+/// side does not accept the other, [`PeerError::Refused`] when it is busy.
 pub fn connect(address: SocketAddr, pairing: &Pairing) -> Result<Peer, PeerError> {
     connect_waiting(address, pairing, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`connect`]; `on_wait` receives the reason for waiting and may give up.
+/// As [`connect`]; `on_wait` receives the reason for waiting and may cancel.
 ///
 /// # Errors
 /// As [`connect`], and [`PeerError::Stopped`].
@@ -77,9 +76,8 @@ pub fn connect_waiting(
     }
 }
 
-/// Pause after the given attempt: exponential, between half and one and a half
-/// times the mean, so that controllers that were dropped together do not
-/// return together.
+/// Backoff after the given attempt: exponential, with jitter between half and one and a half times the mean,
+/// so that controllers dropped together do not return together.
 fn backoff(attempt: u32) -> Duration {
     let mean = FIRST_BACKOFF.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST_BACKOFF);
     // Keys of a `RandomState` are random (std::collections::hash_map).
@@ -87,7 +85,7 @@ fn backoff(attempt: u32) -> Duration {
     mean / 2 + mean.mul_f64(random as f64 / 1024.0)
 }
 
-/// One connection, until the daemon serves.
+/// Makes one connection, up to admission by the daemon.
 fn attempt_once(
     address: SocketAddr,
     pairing: &Pairing,
@@ -115,9 +113,8 @@ fn attempt_once(
         .map_err(|error| explain(&name, error))?;
     let (transport, fault) =
         stream::split(connection, socket).map_err(|error| start(StartCause::Other, error.to_string()))?;
-    // With TLS 1.3 the client is done before the server has looked at its
-    // certificate: a refusal arrives as the answer to our `Hello`, and so does
-    // the end of a connection that was displaced at that moment.
+    // With TLS 1.3 the client is done before the server has verified its certificate: a rejection arrives as
+    // the response to our `Hello`, and so does the end of a connection that was evicted at that moment.
     Peer::open(name.clone(), transport, HELLO_TIMEOUT, Opening::default(), on_wait).map_err(|error| {
         let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
         fault.map_or(error, |fault| explain(&name, HandshakeError::Tls(fault)))
@@ -130,7 +127,7 @@ fn explain(name: &str, error: HandshakeError) -> PeerError {
         HandshakeError::Timeout => start(
             StartCause::Connection,
             format!(
-                "somebody answers but not as a clearstream daemon does, within {} s",
+                "the TLS handshake was not completed within {} s: is it a clearstream daemon?",
                 CONNECT_TIMEOUT.as_secs()
             ),
         ),
@@ -150,14 +147,15 @@ fn explain(name: &str, error: HandshakeError) -> PeerError {
         }
         HandshakeError::Tls(error) => match refusal(&error) {
             Some(message) => PeerError::Pairing { name: name.to_owned(), message: message.to_owned() },
-            None => {
-                start(StartCause::NotAnAgent, format!("what answers is not a clearstream daemon: {error}"))
-            }
+            None => start(
+                StartCause::NotAnAgent,
+                format!("the remote program is not a clearstream daemon: {error}"),
+            ),
         },
     }
 }
 
-/// What a failed check means to a person.
+/// User message for a failed certificate check.
 fn refusal(error: &Error) -> Option<&'static str> {
     match error {
         Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure) => Some(

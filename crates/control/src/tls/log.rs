@@ -1,5 +1,4 @@
-//! What happens at a daemon, for its log: lines whose number strangers and
-//! controllers choose are bounded in rate.
+//! Events of a daemon, for its log: those whose number strangers and controllers choose are rate-limited.
 
 use std::{
     fmt,
@@ -10,45 +9,47 @@ use std::{
 
 use crate::rate::{Admission, LogLimit};
 
-/// What happens at a daemon. Printed, it is a line of a log.
+/// An event of a daemon. `Display` writes it as a log line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServeEvent {
-    /// A paired controller is served.
+    /// A paired controller is admitted.
     Opened {
         /// Name of its pairing.
         client: String,
-        /// Where it comes from.
+        /// Its address.
         address: SocketAddr,
     },
     /// Its session is over.
     Closed {
         /// Name of its pairing.
         client: String,
-        /// Where it came from.
+        /// Its address.
         address: SocketAddr,
         /// How it ended.
         reason: String,
+        /// Not closed by either side: the connection failed.
+        is_failed: bool,
     },
-    /// A call of a paired controller reached no service: unknown, malformed, or not
-    /// permitted by its scope. Bounded in rate as [`ServeEvent::Rejected`].
+    /// A call of a paired controller was rejected: unknown, malformed, or not permitted by its scope.
+    /// Rate-limited like [`ServeEvent::Rejected`].
     Refused {
         /// Name of its pairing.
         client: String,
-        /// Where it comes from.
+        /// Its address.
         address: SocketAddr,
-        /// Why.
+        /// Cause.
         reason: String,
     },
-    /// Somebody was not served. Bounded in rate: see [`ServeEvent::Suppressed`].
+    /// A connection was rejected. Rate-limited: see [`ServeEvent::Suppressed`].
     Rejected {
-        /// Where it came from.
+        /// Its address.
         address: SocketAddr,
-        /// Why.
+        /// Cause.
         reason: String,
     },
-    /// More were rejected or refused than are reported one by one.
+    /// More rejections than are reported one by one.
     Suppressed {
-        /// How many since the last such event.
+        /// Number since the last such event.
         count: u64,
     },
 }
@@ -57,19 +58,19 @@ impl fmt::Display for ServeEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Opened { client, address } => write!(f, "serving \"{client}\" from {address}"),
-            Self::Closed { client, address, reason } => {
-                write!(f, "\"{client}\" from {address} is done: {reason}")
+            Self::Closed { client, address, reason, .. } => {
+                write!(f, "session of \"{client}\" from {address} ended: {reason}")
             }
             Self::Refused { client, address, reason } => {
                 write!(f, "refused a call of \"{client}\" from {address}: {reason}")
             }
-            Self::Rejected { address, reason } => write!(f, "turned {address} away: {reason}"),
-            Self::Suppressed { count } => write!(f, "turned {count} more away, not listed one by one"),
+            Self::Rejected { address, reason } => write!(f, "rejected {address}: {reason}"),
+            Self::Suppressed { count } => write!(f, "rejected {count} more, not listed one by one"),
         }
     }
 }
 
-/// Receives what happens. Called from several threads.
+/// Callback for events. Called from several threads.
 pub(super) type OnEvent = Box<dyn Fn(&ServeEvent) + Send + Sync>;
 
 /// A daemon's log.
@@ -88,7 +89,7 @@ impl Log {
         (self.on_event)(event);
     }
 
-    /// Writes an event of which others choose how many there are, or counts it.
+    /// Writes a rate-limited event, or counts it.
     pub(super) fn write_bounded(&self, event: &ServeEvent) {
         let admission = self.limit().admit(Instant::now());
         if admission == Admission::Write {
@@ -96,7 +97,7 @@ impl Log {
         }
     }
 
-    /// Writes how many events were only counted, when that is due.
+    /// Reports the number of suppressed events, when due.
     pub(super) fn report_suppressed(&self, take: impl FnOnce(&mut LogLimit, Instant) -> Option<u64>) {
         let suppressed = take(&mut self.limit(), Instant::now());
         if let Some(count) = suppressed {

@@ -17,8 +17,8 @@ use crate::pairing::{Pairing, PairingError, identity::Identity};
 
 mod admission;
 mod connect;
-mod doorway;
 mod log;
+mod pending;
 mod serve;
 mod stream;
 mod verify;
@@ -39,8 +39,8 @@ fn credentials(identity: &Identity) -> Credentials {
     (vec![certificate], PrivateKeyDer::Pkcs8(key))
 }
 
-/// No resumption on either side: every connection shows its certificate, so
-/// that a revoked one is refused.
+/// No resumption on either side: every connection presents its certificate, so
+/// that a revoked one is rejected.
 fn client_config(pairing: &Pairing) -> Result<ClientConfig, rustls::Error> {
     let provider = provider();
     let verifier = verify::PinnedServer { pin: pairing.server, provider: Arc::clone(&provider) };
@@ -70,7 +70,7 @@ fn server_config(identity: &Identity, directory: &std::path::Path) -> Result<Ser
     Ok(config)
 }
 
-/// Why one side turned the other away, as far as it can be known.
+/// Why the peer rejected the connection, as far as known.
 fn io_reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "the connection was reset".to_owned(),

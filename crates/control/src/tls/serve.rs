@@ -1,5 +1,5 @@
-//! A daemon: paired controllers are served one after the other or some at a
-//! time; everybody else is dropped without disturbing them.
+//! A daemon: admits paired controllers, one or a bounded number at a time, and drops everybody else without
+//! disturbing them.
 
 use std::{
     collections::HashMap,
@@ -22,10 +22,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{AlertDescription, CertificateError, Connection, Error, ServerConnection};
 
 use super::{
-    admission::{Turn, Turnstile},
-    doorway::Doorway,
+    admission::{AdmissionQueue, Decision},
     io_reason,
     log::{Log, ServeEvent},
+    pending::PendingConnections,
     server_config,
     stream::{self, HandshakeError},
 };
@@ -39,39 +39,38 @@ use crate::{
     session::{HELLO_TIMEOUT, Role, SessionEnd, own_hello},
 };
 
-/// A connection that is not secure after this long is dropped.
+/// Timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the stop flag and the queue are looked at.
-const LOOK: Duration = Duration::from_millis(200);
-/// Last word to the sessions of a daemon that ends.
+/// Poll interval of the stop flag and the queue.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Goodbye reason when the daemon stops.
 const STOPPED: &str = "the daemon was stopped";
-/// Pause after the system had no socket left for us.
+/// Pause after the system ran out of sockets.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// What a daemon does with a controller that comes while others are served.
+/// What a daemon does with a controller that connects while others are served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Busy {
-    /// Tells it who is testing and hangs up.
+    /// Refuses it, naming the running controllers.
     #[default]
     Refuse,
-    /// Lets it wait for its turn.
+    /// Queues it.
     Queue,
 }
 
-/// How a daemon serves.
+/// Configuration of a daemon.
 pub struct ServeConfig {
     /// Where to listen.
     pub listen: SocketAddr,
     /// Folder of the identity and the pairings.
     pub identity: PathBuf,
-    /// What happens to those who come while others are served.
+    /// Policy for controllers that connect while others are served.
     pub busy: Busy,
-    /// Controllers that are served at a time; tests beside each other disturb
-    /// each other, so 1 unless told otherwise.
+    /// Maximum concurrent sessions; concurrent tests disturb each other, so 1 by default.
     pub max_sessions: usize,
-    /// Controllers that may wait when `busy` is [`Busy::Queue`].
+    /// Maximum queued controllers when `busy` is [`Busy::Queue`].
     pub max_waiting: usize,
-    /// Told what happens, for a log. Called from several threads.
+    /// Event callback, for a log. Called from several threads.
     pub on_event: Box<dyn Fn(&ServeEvent) + Send + Sync>,
 }
 
@@ -81,9 +80,9 @@ pub enum ServeError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}{}", listen_hint(.source))]
     Listen {
-        /// Which.
+        /// Address.
         address: SocketAddr,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// The identity cannot be used.
@@ -134,22 +133,22 @@ impl fmt::Debug for ServeConfig {
     }
 }
 
-/// A daemon that listens.
+/// A listening daemon.
 pub struct Server {
     listener: TcpListener,
     local: SocketAddr,
     tls: Arc<rustls::ServerConfig>,
     identity: PathBuf,
-    doorway: Doorway,
-    turnstile: Turnstile,
-    /// Sessions to be told when the daemon stops.
+    pending: PendingConnections,
+    admission: AdmissionQueue,
+    /// Sessions to be notified when the daemon stops.
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
     log: Arc<Log>,
     /// A serving thread has panicked.
     panicked: AtomicBool,
 }
 
-/// Removes a connection from the daemon's books, also on unwind.
+/// Unregisters a connection from all tables, also on unwind.
 struct Registration<'a> {
     server: &'a Server,
     number: u64,
@@ -158,8 +157,8 @@ struct Registration<'a> {
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
         self.server.sessions().remove(&self.number);
-        self.server.turnstile.leave(self.number);
-        self.server.doorway.leave(self.number);
+        self.server.admission.leave(self.number);
+        self.server.pending.leave(self.number);
     }
 }
 
@@ -170,7 +169,7 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Listens, and makes an identity when the folder has none yet.
+    /// Listens, and creates an identity when the directory has none yet.
     ///
     /// # Errors
     /// When the port is in use or the identity cannot be used.
@@ -183,28 +182,27 @@ impl Server {
         listener.set_nonblocking(true).map_err(fail)?;
         let local = listener.local_addr().map_err(fail)?;
         let waiting = if config.busy == Busy::Queue { config.max_waiting } else { 0 };
-        let turnstile = Turnstile::new(config.max_sessions, waiting);
+        let admission = AdmissionQueue::new(config.max_sessions, waiting);
         Ok(Self {
             listener,
             local,
             tls,
             identity: config.identity,
-            doorway: Doorway::default(),
-            turnstile,
+            pending: PendingConnections::default(),
+            admission,
             sessions: Mutex::default(),
             log: Arc::new(Log::new(config.on_event)),
             panicked: AtomicBool::new(false),
         })
     }
 
-    /// Where it listens, with the port that the kernel chose if it was left to it.
+    /// Address it listens on, with the port chosen by the kernel if none was given.
     pub fn local_address(&self) -> SocketAddr {
         self.local
     }
 
-    /// Serves until `stop` is set; each controller gets services of its own, which
-    /// see only calls that its pairing's scope permits.
-    /// Running sessions are then told and ended.
+    /// Serves until `stop` is set; each controller gets services of its own, which see only calls that its
+    /// pairing's scope permits. Running sessions are then notified and ended.
     ///
     /// # Errors
     /// When the listening socket fails, and when a serving thread panicked.
@@ -227,11 +225,11 @@ impl Server {
                     Err(source) => break Err(ServeError::Listen { address: self.local, source }),
                 };
                 number += 1;
-                if !self.doorway.enter(number, Arc::clone(&socket), address) {
+                if !self.pending.enter(number, Arc::clone(&socket), address) {
                     continue;
                 }
                 let registration = Registration { server: self, number };
-                // Out of threads: the connection is dropped, like any too many.
+                // Out of threads: the connection is dropped.
                 let _ = thread::Builder::new().name("serve".into()).spawn_scoped(scope, move || {
                     let registration = registration;
                     let serve = || self.serve(&registration, socket, address, stop, make_services);
@@ -240,7 +238,7 @@ impl Server {
                     }
                 });
             };
-            self.doorway.close();
+            self.pending.close();
             for shared in self.sessions().values() {
                 shared.with(|state, now| state.session.goodbye(STOPPED, None, now));
             }
@@ -256,24 +254,24 @@ impl Server {
 
     fn accept(&self, number: u64) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let mut waited = [PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
-        let look = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
-        match poll(&mut waited, Some(&look)) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(POLL_INTERVAL.subsec_nanos()) };
+        match poll(&mut waited, Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
         match self.listener.accept() {
             Ok((socket, address)) => {
-                // Linux does not hand the listener's mode on, other systems do.
+                // On Linux accepted sockets do not inherit the listener's mode, on other systems they do.
                 socket.set_nonblocking(false)?;
                 Ok(Some((socket, address)))
             }
             Err(error) => {
-                // accept(2): errors of the connection itself, or none left for
-                // us. Neither is the end of a daemon.
+                // accept(2): an error of the connection itself, or no descriptors left. Neither ends the
+                // daemon.
                 if error.kind() != io::ErrorKind::WouldBlock {
-                    // What strangers hold is the first to be given up.
-                    self.doorway.evict_one(number);
+                    // Unauthenticated connections are evicted first.
+                    self.pending.evict_one(number);
                     thread::sleep(EXHAUSTED);
                 }
                 Ok(None)
@@ -294,11 +292,11 @@ impl Server {
         make_services: impl Fn(&Controller) -> Services,
     ) {
         let number = registration.number;
-        let (link, controller) = match self.let_in(number, &socket, address, stop) {
+        let (link, controller) = match self.admit(number, &socket, address, stop) {
             Ok(admitted) => admitted,
             Err(reason) => {
-                // Whoever may come next must not find the place taken.
-                self.turnstile.leave(number);
+                // Free the session before the next controller tries.
+                self.admission.leave(number);
                 return self.reject(address, reason);
             }
         };
@@ -306,17 +304,20 @@ impl Server {
         self.sessions().insert(number, Arc::clone(link.shared()));
         let client = controller.name.clone();
         self.log.write(&ServeEvent::Opened { client: client.clone(), address });
-        link.say(&Message::Ready);
+        link.send_short(&Message::Ready);
         let services = make_services(&controller);
         let Served { end, busy } = serve_requests(&link, services, self.caller(controller));
         self.sessions().remove(&number);
         drop(link);
-        // The next one must not share the host with what is left of this test.
+        // The next controller must not share the host with the rest of this test.
         if let Some(busy) = busy {
-            while busy.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) && !stop.load(Ordering::SeqCst) {}
+            while busy.recv_timeout(POLL_INTERVAL) == Err(RecvTimeoutError::Timeout)
+                && !stop.load(Ordering::SeqCst)
+            {}
         }
-        self.turnstile.leave(number);
-        self.log.write(&ServeEvent::Closed { client, address, reason: end.to_string() });
+        self.admission.leave(number);
+        let is_failed = !matches!(end, SessionEnd::Closed | SessionEnd::Goodbye { .. });
+        self.log.write(&ServeEvent::Closed { client, address, reason: end.to_string(), is_failed });
     }
 
     fn caller(&self, controller: Controller) -> Caller {
@@ -328,8 +329,8 @@ impl Server {
         Caller { controller: Some(controller), on_refused }
     }
 
-    /// From a bare connection to a paired controller whose turn it is.
-    fn let_in(
+    /// Takes a new connection through handshake, authentication and admission.
+    fn admit(
         &self,
         number: u64,
         socket: &TcpStream,
@@ -341,7 +342,7 @@ impl Server {
             .map_err(|error| error.to_string())?;
         stream::handshake(&mut connection, socket, Instant::now() + HANDSHAKE_TIMEOUT).map_err(explain)?;
         let Client { name: client, scope, .. } = self.client(&connection)?;
-        if !self.doorway.recognise(number) {
+        if !self.pending.authenticate(number) {
             return Err(format!("\"{client}\": {}", explain(HandshakeError::Ended)));
         }
         let opened = socket.try_clone().and_then(|socket| stream::split(connection, socket));
@@ -350,8 +351,8 @@ impl Server {
             .map_err(|error| error.to_string())?;
         let named = |end: SessionEnd| format!("\"{client}\": {end}");
         await_hello(&link).map_err(named)?;
-        self.await_turn(&link, number, &client, address, stop)?;
-        self.doorway.leave(number);
+        self.await_admission(&link, number, &client, address, stop)?;
+        self.pending.leave(number);
         Ok((link, Controller { name: client, address, scope }))
     }
 
@@ -359,11 +360,11 @@ impl Server {
         let pin = connection.peer_certificates().and_then(|chain| chain.first()).map(|leaf| Pin::of(leaf));
         let clients = pairing::clients(&self.identity).map_err(|error| error.to_string())?;
         let client = clients.into_iter().find(|client| Some(client.pin) == pin);
-        // Revoked in this very moment.
+        // Revoked since the handshake.
         client.ok_or_else(|| "a certificate that is not paired".to_owned())
     }
 
-    fn await_turn(
+    fn await_admission(
         &self,
         link: &Link,
         number: u64,
@@ -371,26 +372,26 @@ impl Server {
         address: SocketAddr,
         stop: &AtomicBool,
     ) -> Result<(), String> {
-        let mut said = None;
+        let mut sent_reason = None;
         loop {
-            match self.turnstile.ask(number, client, address) {
-                Turn::Go => return Ok(()),
-                Turn::Refused(reason) => {
+            match self.admission.request(number, client, address) {
+                Decision::Admitted => return Ok(()),
+                Decision::Refused(reason) => {
                     link.close(&reason, Some(FailureKind::Busy));
                     return Err(format!("\"{client}\": {reason}"));
                 }
-                Turn::Wait(reason) => {
-                    if said.as_ref() != Some(&reason) {
-                        link.say(&Message::Queued { reason: reason.clone() });
-                        said = Some(reason);
+                Decision::Queued(reason) => {
+                    if sent_reason.as_ref() != Some(&reason) {
+                        link.send_short(&Message::Queued { reason: reason.clone() });
+                        sent_reason = Some(reason);
                     }
                 }
             }
-            match link.next(Some(Instant::now() + LOOK)) {
+            match link.next(Some(Instant::now() + POLL_INTERVAL)) {
                 Some(Next::End(end)) => return Err(format!("\"{client}\" left the queue: {end}")),
                 Some(Next::Message(_)) => {
-                    link.close("a request came before its turn", None);
-                    return Err(format!("\"{client}\" sent a request before its turn"));
+                    link.close("a request was sent before admission", None);
+                    return Err(format!("\"{client}\" sent a request before admission"));
                 }
                 None if stop.load(Ordering::SeqCst) => {
                     link.close(STOPPED, None);
@@ -402,12 +403,12 @@ impl Server {
     }
 }
 
-/// What a failed handshake tells the daemon's operator.
+/// Handshake failure as reported to the daemon's operator.
 fn explain(error: HandshakeError) -> String {
     let text = match error {
         HandshakeError::Timeout => return format!("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs()),
         HandshakeError::Ended => {
-            "the connection ended before the handshake did (too many at a time displace each other)"
+            "the connection ended before the handshake did (too many at a time evict each other)"
         }
         HandshakeError::Io(error) => return io_reason(&error),
         HandshakeError::Tls(error) => match error {

@@ -18,30 +18,30 @@ const RECORD_BYTES: usize = 1 << 14;
 /// One record with its overhead fits.
 const CIPHER_BYTES: usize = 17 << 10;
 
-/// Why no secure connection came about.
+/// Why a TLS handshake failed.
 #[derive(Debug)]
 pub(super) enum HandshakeError {
-    /// Not done in time.
+    /// Timed out.
     Timeout,
-    /// The other side hung up.
+    /// The peer closed the connection.
     Ended,
-    /// The connection broke.
+    /// The connection failed.
     Io(io::Error),
-    /// Refused by one side or not TLS at all.
+    /// Rejected by one side or not TLS.
     Tls(rustls::Error),
 }
 
 impl HandshakeError {
     fn from_io(error: io::Error) -> Self {
         match error.kind() {
-            // What a socket with a timeout says when it has passed.
+            // Error of a socket whose timeout has passed.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout,
             _ => Self::Io(error),
         }
     }
 }
 
-/// Does the handshake until `deadline`, however slowly bytes come in.
+/// Performs the handshake until `deadline`, however slowly bytes arrive.
 pub(super) fn handshake(
     connection: &mut Connection,
     socket: &TcpStream,
@@ -77,10 +77,9 @@ pub(super) fn handshake(
     free().map_err(HandshakeError::Io)
 }
 
-/// Sends the alert that says why, and reads on for a moment: closing a socket
-/// with unread bytes in it would reset the connection and destroy the alert
-/// on its way (RFC 1122 section 4.2.2.13). The moment ends with the deadline
-/// of the handshake, however the peer spreads its bytes.
+/// Sends the alert with the reason, then lingers: closing a socket with unread bytes in it would reset the
+/// connection and destroy the alert in transit (RFC 1122 section 4.2.2.13). The linger ends with the deadline
+/// of the handshake, however the peer spaces its bytes.
 fn send_alert(connection: &mut Connection, socket: &TcpStream, deadline: Instant) {
     const LINGER: Duration = Duration::from_millis(500);
     const BYTES: usize = 64 << 10;
@@ -106,12 +105,11 @@ fn send_alert(connection: &mut Connection, socket: &TcpStream, deadline: Instant
         }
         Ok(())
     };
-    // The connection is given up in any case.
+    // The connection is closed regardless.
     let _ = send();
 }
 
-/// The alert or fault that ended an established connection, for whoever has
-/// to explain it.
+/// The alert or error that ended an established connection, for error messages.
 pub(super) type Fault = Arc<Mutex<Option<rustls::Error>>>;
 
 /// Halves of an established connection.
@@ -143,7 +141,7 @@ struct Reader {
     connection: Shared,
     socket: TcpStream,
     cipher: Vec<u8>,
-    /// Part of `cipher` that the connection has not taken yet.
+    /// Part of `cipher` that the connection has not consumed yet.
     unread: std::ops::Range<usize>,
     fault: Fault,
 }
@@ -154,13 +152,13 @@ impl Read for Reader {
             let mut connection = lock(&self.connection);
             match connection.reader().read(buffer) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Cut off without a closing alert: an end like any other, the
-                // session's own `Goodbye` tells whether it was in order.
+                // EOF without a closing alert: an end like any other, the session's own `Goodbye` decides
+                // whether it was graceful.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 result => return result,
             }
             if self.unread.is_empty() {
-                // Nobody may wait for the socket while holding the lock.
+                // The lock must not be held while waiting for the socket.
                 drop(connection);
                 let count = self.socket.read(&mut self.cipher)?;
                 if count == 0 {
@@ -218,7 +216,7 @@ impl Drop for Writer {
         connection.send_close_notify();
         let records = Self::records(&mut connection);
         drop(connection);
-        // The other side may be gone; then there is nobody to tell.
+        // The peer may be gone already.
         let _ = records.and_then(|records| self.socket.write_all(&records));
         let _ = self.socket.shutdown(Shutdown::Write);
     }

@@ -93,7 +93,7 @@ fn refused(result: Result<crate::Peer, PeerError>) -> PeerError {
 }
 
 #[test]
-fn right_pairing_works_again_and_again() {
+fn right_pairing_works_repeatedly() {
     let daemon = Daemon::start(|_| {});
     let pairing = daemon.pair("alice");
     for _ in 0..2 {
@@ -107,7 +107,7 @@ fn right_pairing_works_again_and_again() {
 }
 
 #[test]
-fn other_daemon_under_the_same_address_is_noticed_on_both_sides() {
+fn other_daemon_at_the_same_address_is_detected_on_both_sides() {
     let (daemon, other) = (Daemon::start(|_| {}), Daemon::start(|_| {}));
     let error = refused(connect(daemon.address, &other.pair("alice")));
     assert!(matches!(error, PeerError::Pairing { .. }), "{error}");
@@ -116,9 +116,9 @@ fn other_daemon_under_the_same_address_is_noticed_on_both_sides() {
 }
 
 #[test]
-fn client_that_is_not_paired_here_is_refused_on_both_sides() {
+fn client_that_is_not_paired_here_is_rejected_on_both_sides() {
     let (daemon, other) = (Daemon::start(|_| {}), Daemon::start(|_| {}));
-    // Knows the right daemon but holds a certificate made by another one.
+    // Has the pin of the right daemon but a certificate created by another one.
     let pairing = Pairing { identity: other.pair("alice").identity, ..daemon.pair("bob") };
     let error = refused(connect(daemon.address, &pairing));
     assert!(matches!(error, PeerError::Pairing { .. }), "{error}");
@@ -127,7 +127,7 @@ fn client_that_is_not_paired_here_is_refused_on_both_sides() {
 }
 
 #[test]
-fn revoked_client_is_refused_without_a_restart() {
+fn revoked_client_is_rejected_without_a_restart() {
     let daemon = Daemon::start(|_| {});
     let pairing = daemon.pair("alice");
     connect(daemon.address, &pairing).unwrap().shutdown();
@@ -145,7 +145,7 @@ fn permit(folder: &Path, name: &str, identity: &pairing::identity::Identity) {
 }
 
 #[test]
-fn expired_and_misused_certificates_are_refused_although_their_pin_is_known() {
+fn expired_and_misused_certificates_are_rejected_although_their_pin_is_known() {
     let daemon = Daemon::start(|_| {});
     let day = Duration::from_secs(86_400);
     let now = SystemTime::now();
@@ -162,7 +162,7 @@ fn expired_and_misused_certificates_are_refused_although_their_pin_is_known() {
 }
 
 #[test]
-fn stolen_certificate_without_its_key_is_refused() {
+fn stolen_certificate_without_its_key_is_rejected() {
     let daemon = Daemon::start(|_| {});
     let pairing = daemon.pair("alice");
     let other = daemon.pair("bob");
@@ -170,7 +170,7 @@ fn stolen_certificate_without_its_key_is_refused() {
         pairing.identity.certificate().to_vec(),
         other.identity.private_key().to_vec(),
     );
-    // rustls notices it here; for a client that does not the daemon does.
+    // rustls detects it here; for a client that does not check, the daemon does.
     let error = refused(connect(daemon.address, &Pairing { identity: mixed, ..pairing }));
     assert!(matches!(error, PeerError::Start { .. } | PeerError::Pairing { .. }), "{error}");
 }
@@ -184,20 +184,20 @@ fn strangers_of_every_kind_do_not_disturb_a_running_session() {
     // A frame header of TLS that announces more than TLS allows.
     let mut oversize = TcpStream::connect(daemon.address).unwrap();
     oversize.write_all(&[22, 3, 1, 0xff, 0xff]).unwrap();
-    // The daemon may have hung up by now.
+    // The daemon may have closed the connection by now.
     let _ = oversize.write_all(&[0; 30_000]);
     while !daemon.rejected().contains("TLS") {}
     assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
-    // Many that hold on in silence, more than the doorway has room for.
+    // More idle connections than the pending table holds.
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
-    // Some of them are closed to make room, at random.
+    // Some of them are evicted, at random.
     let closed = |mut socket: &TcpStream| {
         socket.set_nonblocking(true).unwrap();
         matches!(socket.read(&mut [0; 16]), Ok(0))
     };
     let until = Instant::now() + LONG;
     while silent.iter().filter(|socket| closed(socket)).count() < 300 - 256 {
-        assert!(Instant::now() < until, "nobody was displaced");
+        assert!(Instant::now() < until, "no connection was evicted");
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
@@ -243,7 +243,7 @@ fn lingering_close_cannot_be_stretched_by_single_bytes() {
 }
 
 #[test]
-fn panic_while_serving_ends_the_daemon_and_leaves_nobody_waiting() {
+fn panic_while_serving_ends_the_daemon_and_leaves_no_client_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = ServeConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)), folder.path());
     config.on_event = Box::new(|event| {
@@ -266,7 +266,7 @@ fn log_lines_of_strangers_are_bounded_and_counted() {
     let daemon = Daemon::start(|_| {});
     for _ in 0..STRANGERS {
         let mut socket = TcpStream::connect(daemon.address).unwrap();
-        // The daemon may have hung up in the middle.
+        // The daemon may have closed the connection by now.
         let _ = socket.write_all(b"GET / HTTP/1.0\r\n\r\n");
         let _ = socket.read(&mut [0; 64]);
     }
@@ -285,7 +285,7 @@ fn log_lines_of_strangers_are_bounded_and_counted() {
 }
 
 #[test]
-fn second_controller_is_refused_and_told_who_is_testing() {
+fn second_controller_is_refused_with_the_name_of_the_running_one() {
     let daemon = Daemon::start(|_| {});
     let first = connect(daemon.address, &daemon.pair("alice")).unwrap();
     let bob = daemon.pair("bob");
@@ -293,7 +293,7 @@ fn second_controller_is_refused_and_told_who_is_testing() {
     assert_eq!(error.failure().unwrap().kind, FailureKind::Busy);
     assert!(error.to_string().contains("\"alice\" from 127.0.0.1"), "{error}");
     first.shutdown();
-    // Its turn is given back when its handler has ended.
+    // Its session is released when its handler has ended.
     let until = Instant::now() + LONG;
     while let Err(error) = connect(daemon.address, &bob) {
         assert!(Instant::now() < until, "{error}");
@@ -302,7 +302,7 @@ fn second_controller_is_refused_and_told_who_is_testing() {
 }
 
 #[test]
-fn second_controller_waits_its_turn_when_the_daemon_queues() {
+fn second_controller_is_queued_when_the_daemon_queues() {
     let daemon = Daemon::start(|config| config.busy = Busy::Queue);
     let first = connect(daemon.address, &daemon.pair("alice")).unwrap();
     let bob = daemon.pair("bob");
@@ -328,7 +328,7 @@ fn second_controller_waits_its_turn_when_the_daemon_queues() {
 }
 
 #[test]
-fn stopped_daemon_tells_its_controller() {
+fn stopped_daemon_notifies_its_controller() {
     let daemon = Daemon::start(|_| {});
     let mut peer = connect(daemon.address, &daemon.pair("alice")).unwrap();
     drop(daemon);
@@ -337,7 +337,7 @@ fn stopped_daemon_tells_its_controller() {
 }
 
 #[test]
-fn port_in_use_and_nobody_there_are_said_clearly() {
+fn port_in_use_and_connection_refused_have_clear_errors() {
     let daemon = Daemon::start(|_| {});
     let folder = tempfile::tempdir().unwrap();
     let error = Server::bind(ServeConfig::new(daemon.address, folder.path())).unwrap_err().to_string();
@@ -350,11 +350,11 @@ fn port_in_use_and_nobody_there_are_said_clearly() {
 }
 
 #[test]
-fn listens_on_loopback_unless_told_otherwise() {
+fn listens_on_loopback_by_default() {
     assert!(ServeConfig::default_listen().ip().is_loopback());
 }
 
-/// Talks to the daemon with OpenSSL's client and gives everything it printed.
+/// Connects with OpenSSL's client and returns everything it printed.
 fn openssl(address: SocketAddr, options: &[&str]) -> String {
     let mut child = Command::new("openssl")
         .args(["s_client", "-connect", &address.to_string()])
@@ -364,8 +364,8 @@ fn openssl(address: SocketAddr, options: &[&str]) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .expect("openssl is installed");
-    // The daemon's word about the certificate comes after the handshake, so
-    // the client has to stay for it: its input stays open.
+    // The daemon's alert about the certificate comes after the handshake, so the client has to stay for it:
+    // its input stays open.
     let input = child.stdin.take();
     let output = child.wait_with_output().unwrap();
     drop(input);
@@ -395,15 +395,17 @@ fn services_see_only_what_the_scope_permits_and_refusals_are_logged() {
     assert!(failure.message.contains("pair create alice --scope measure,change"), "{failure}");
     let logged = daemon.refused_call();
     assert!(logged.contains("refused a call of \"alice\" from 127.0.0.1"), "{logged}");
-    // An unknown name, and a body that is none of the call.
-    for (name, logs) in [("paint", "knows no call `paint`"), (Double::NAME, "cannot read this `double`")] {
+    // An unknown name, and a body that does not parse.
+    for (name, logs) in
+        [("paint", "does not support the call `paint`"), (Double::NAME, "cannot read this `double`")]
+    {
         let body = Body::of(&"red").unwrap();
         let refused = peer.call_by_name(name, body, &AtomicBool::new(false)).unwrap_err();
         assert!(refused.failure().is_some_and(|failure| failure.message.contains(logs)), "{refused}");
         let logged = daemon.refused_call();
         assert!(logged.contains(logs), "{logged}");
     }
-    // The session goes on.
+    // The session continues.
     assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
     peer.shutdown();
     let mut peer = connect(daemon.address, &daemon.pair_for("bob", Scope::MeasureAndChange)).unwrap();

@@ -1,6 +1,5 @@
-//! Certificates are accepted by their pin alone, never by an authority. What
-//! a pin cannot tell (validity dates, usage, the proof that the other side
-//! holds the key) is checked by rustls' own verifiers, with the pinned
+//! Certificates are accepted by their pin alone, never by an authority. What a pin does not cover (validity
+//! dates, usage, proof of possession of the key) is checked by rustls' own verifiers, with the pinned
 //! certificate as the only root.
 
 use std::{path::PathBuf, sync::Arc};
@@ -21,15 +20,15 @@ use rustls::{
 
 use crate::pairing::{self, Pin};
 
-/// A controller's view: exactly one daemon.
+/// Verifier of a controller: exactly one daemon.
 #[derive(Debug)]
 pub(super) struct PinnedServer {
     pub(super) pin: Pin,
     pub(super) provider: Arc<CryptoProvider>,
 }
 
-/// A daemon's view: the controllers in its folder, read anew each time, so
-/// that a revoked one is refused from the next connection on.
+/// Verifier of a daemon: the controllers in its directory, reread for each connection, so that a revoked one
+/// is rejected from the next connection on.
 #[derive(Debug)]
 pub(super) struct PinnedClients {
     pub(super) directory: PathBuf,
@@ -42,9 +41,9 @@ fn only_root(certificate: &CertificateDer<'_>) -> Result<Arc<RootCertStore>, Err
     Ok(Arc::new(roots))
 }
 
-/// TLS 1.2 is switched off in both configurations, so nobody gets here.
+/// TLS 1.2 is disabled in both configurations, so this is unreachable.
 fn only_tls13() -> Error {
-    Error::General("only TLS 1.3 is spoken here".to_owned())
+    Error::General("only TLS 1.3 is supported".to_owned())
 }
 
 const NOT_PAIRED: Error = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);

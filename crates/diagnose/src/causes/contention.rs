@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     facts::{Facts, Part},
+    format::percent,
     formulas, hosts,
-    words::percent,
 };
 
 /// Enforcement periods in which a quota stopped the program.
@@ -25,12 +25,12 @@ const WAITS: f64 = 0.15;
 /// Share of the time that it has work: one that sleeps for half of the time is
 /// late now and then, and not held back.
 const HAS_WORK: f64 = 0.5;
-/// What others use of that core, of the time that the thread waits for it.
+/// Use of that core by others, relative to the time that the thread waits for it.
 const EXPLAINS: f64 = 0.4;
 /// Less than that of a core holds nothing up for long: short waits add up for other
 /// reasons, too.
 const MUCH: f64 = 0.3;
-/// What others use of all cores together when the machine is theirs.
+/// Use of all cores by others from which on the machine is not available to the flow.
 const HELD: f64 = 0.6;
 /// Share of its time that the hypervisor takes from a core.
 const STOLEN: f64 = 0.15;
@@ -111,23 +111,37 @@ fn stolen(part: &Part<'_>) -> f64 {
     part.core.and_then(|(core, _)| part.core_stolen(core)).unwrap_or(0.0)
 }
 
-/// What the flow's other thread uses of the core where both ends share one: the
+/// Use of the core by the flow's other thread where both ends share one: the
 /// first suspect for the time that a thread waits there.
 fn own_beside(facts: &Facts<'_>) -> f64 {
-    let (sender, receiver) = (&facts.sender, &facts.receiver);
-    let same = facts.one_machine
-        && sender.core.zip(receiver.core).is_some_and(|(writer, reader)| writer.0 == reader.0);
     let run = |part: &Part<'_>| part.thread.map_or(0.0, |thread| thread.run);
-    if same { run(sender).min(run(receiver)) } else { 0.0 }
+    if on_one_core(facts) { run(&facts.sender).min(run(&facts.receiver)) } else { 0.0 }
 }
 
-/// Data stops for want of this thread: the writer leaves its socket empty, or
+/// Both ends of the flow run on one core of one machine.
+pub(super) fn on_one_core(facts: &Facts<'_>) -> bool {
+    let (writer, reader) = (facts.sender.core, facts.receiver.core);
+    facts.one_machine && writer.zip(reader).is_some_and(|(writer, reader)| writer.0 == reader.0)
+}
+
+/// Data stops while this thread waits: the writer leaves its socket empty, or
 /// the reader its own full.
 fn holds_back(facts: &Facts<'_>, part: &Part<'_>) -> bool {
     match part.role {
         Role::Sender => facts.medians.busy < 0.75,
         Role::Receiver => facts.medians.receive_fill.unwrap_or(0.0) >= 0.2,
     }
+}
+
+/// Use of a core of the flow's threads by processes that no scan saw.
+fn unseen_beside(facts: &Facts<'_>, part: &Part<'_>, core: u32) -> f64 {
+    let here = |one: &&Part<'_>| {
+        (one.end == part.end || facts.one_machine) && one.core.is_some_and(|(own, _)| own == core)
+    };
+    let own: f64 =
+        facts.parts().into_iter().filter(here).map(|one| one.thread.map_or(0.0, |thread| thread.run)).sum();
+    let counters = part.cores.iter().find(|counters| counters.core == core);
+    part.load.as_ref().zip(counters).map_or(0.0, |(load, counters)| load.unseen_on(counters, own))
 }
 
 fn is_held(facts: &Facts<'_>, part: &Part<'_>) -> bool {
@@ -138,7 +152,10 @@ fn is_held(facts: &Facts<'_>, part: &Part<'_>) -> bool {
     let Some(load) = &part.load else { return false };
     let cores = part.cores.len().max(1) as f64;
     // A thread that stays on one core waits for those that are on it, too.
-    let own_core = part.core.filter(|(_, share)| *share >= 0.9).map_or(0.0, |(core, _)| load.on_core(core));
+    let own_core = part
+        .core
+        .filter(|(_, share)| *share >= 0.9)
+        .map_or(0.0, |(core, _)| load.on_core(core) + unseen_beside(facts, part, core));
     let here = own_core.max(load.foreign / cores);
     let waits = waits(part);
     let has_work = part.runnable() >= HAS_WORK;
@@ -149,8 +166,8 @@ fn is_held(facts: &Facts<'_>, part: &Part<'_>) -> bool {
     explains || (load.insistent >= HELD * cores && delayed)
 }
 
-/// A window or buffer of a fixed size over a long path gives the rate that it
-/// should: that is certain whoever else uses the cores.
+/// A window or buffer of a fixed size over a long path has the rate that it
+/// should: that is certain whatever else uses the cores.
 fn is_explained_by_a_buffer(facts: &Facts<'_>) -> bool {
     if facts.is_local() {
         return false;
@@ -195,14 +212,14 @@ fn finding(facts: &Facts<'_>, part: &Part<'_>) -> Finding {
         }
         None => vec![Remedy::Physical {
             what: format!(
-                "measure again when {} is idle: of the path nothing follows from this",
+                "repeat the measurement when {} is idle: this one is inconclusive about the path",
                 part.name()
             ),
         }],
     };
     Finding {
         sentence: format!(
-            "contention: on {} other processes hold {at}, {} ({:.1} cores together); the {side} waited {} of the time, and of the path nothing is known",
+            "contention: on {} other processes hold {at}, {} ({:.1} cores together); the {side} waited {} of the time, so there is no conclusion about the path",
             part.name(),
             named(&processes),
             foreign,
@@ -239,7 +256,7 @@ fn finding(facts: &Facts<'_>, part: &Part<'_>) -> Finding {
     }
 }
 
-/// Who holds the cores, and how many.
+/// Processes that hold the cores, and their number.
 fn holders(part: &Part<'_>) -> (Vec<ProcessShare>, f64) {
     let cores = part.cores.len().max(1) as f64;
     let (mut processes, mut foreign) =

@@ -8,11 +8,11 @@ use clearstream_schema::{
 
 use crate::{
     facts::{Facts, Part},
-    formulas, hosts,
-    words::percent,
+    format::percent,
+    hosts,
 };
 
-/// A rate this near to a ceiling is at it.
+/// Tolerance within which a rate equals a ceiling.
 const NEAR: f64 = 0.9;
 
 fn parts<'a, 'b>(facts: &'b Facts<'a>) -> [&'b Part<'a>; 2] {
@@ -23,8 +23,8 @@ fn parts<'a, 'b>(facts: &'b Facts<'a>) -> [&'b Part<'a>; 2] {
 pub(super) fn path_mtu(facts: &Facts<'_>) -> Option<Finding> {
     let probed = facts.probed()?;
     let (route, path) = (probed.route_mtu_bytes?, probed.path_mtu_bytes?);
-    let believed = facts.socket_mtu_bytes.is_none_or(|mtu| mtu > path);
-    let suffers = facts.stalled() || (believed && facts.timeouts > 0);
+    let assumed = facts.socket_mtu_bytes.is_none_or(|mtu| mtu > path);
+    let suffers = facts.stalled() || (assumed && facts.timeouts > 0);
     if path >= route || !suffers {
         return None;
     }
@@ -33,15 +33,13 @@ pub(super) fn path_mtu(facts: &Facts<'_>) -> Option<Finding> {
     Some(Finding {
         cause: Cause::PathMtu { route_mtu_bytes: route, path_mtu_bytes: path },
         sentence: format!(
-            "path MTU: {} sends packets of {route} bytes, and none above {path} bytes arrive; nobody says so (a black hole)",
+            "path MTU: {} sends packets of {route} bytes, and none above {path} bytes arrive, without an ICMP error (a PMTU black hole)",
             sender.name()
         ),
         fault: true,
         evidence: vec![
             EvidenceItem {
-                statement: format!(
-                    "packets of {path} bytes pass, larger ones do not; the route says {route}"
-                ),
+                statement: format!("packets of {path} bytes pass, larger ones do not; the route has {route}"),
                 source: format!(
                     "probe from {} to {}: don't-fragment packets of many sizes",
                     probed.from, probed.to
@@ -51,7 +49,7 @@ pub(super) fn path_mtu(facts: &Facts<'_>) -> Option<Finding> {
                 if facts.stalled() {
                     "connected, and not a byte arrived"
                 } else {
-                    "retransmission timeouts while the socket believed the larger MTU"
+                    "retransmission timeouts while the socket used the larger MTU"
                 },
                 "bytes that reached the reader, tcpi_total_rto",
             ),
@@ -142,7 +140,7 @@ pub(super) fn narrow_slot(facts: &Facts<'_>) -> Option<Finding> {
     parts(facts).into_iter().find_map(|part| {
         let nic = part.nic?;
         let ceiling = hosts::device(part.host, nic)?.ceiling.as_ref()?;
-        let line = hosts::line_rate_bps(nic)? as f64;
+        let line = nic.line_rate_bps()? as f64;
         (ceiling.optimistic_bps < line).then(|| pcie_finding(facts, part, false)).flatten()
     })
 }
@@ -150,13 +148,11 @@ pub(super) fn narrow_slot(facts: &Facts<'_>) -> Option<Finding> {
 /// The slower card is at its line rate.
 pub(super) fn line_rate(facts: &Facts<'_>) -> Option<Finding> {
     let part = parts(facts).into_iter().find(|part| {
-        part.nic.is_some_and(|nic| {
-            let share = formulas::goodput_ratio(nic.mtu_bytes.unwrap_or(1500));
-            hosts::line_rate_bps(nic).is_some_and(|line| facts.goodput_bps >= 0.95 * share * line as f64)
-        })
+        let most = part.nic.and_then(|nic| nic.goodput_max_bps());
+        most.is_some_and(|most| facts.goodput_bps >= 0.95 * most)
     })?;
     let nic = part.nic?;
-    let speed = hosts::line_rate_bps(nic)?;
+    let (speed, most) = (nic.line_rate_bps()?, nic.goodput_max_bps()?);
     Some(Finding {
         cause: Cause::LineRate { end: part.end, interface: nic.name.clone(), speed_bps: speed },
         sentence: format!(
@@ -170,10 +166,7 @@ pub(super) fn line_rate(facts: &Facts<'_>) -> Option<Finding> {
             format!(
                 "goodput {} is {} of what {} carry at MTU {}",
                 rate(facts.goodput_bps),
-                percent(
-                    facts.goodput_bps
-                        / (speed as f64 * formulas::goodput_ratio(nic.mtu_bytes.unwrap_or(1500)))
-                ),
+                percent(facts.goodput_bps / most),
                 rate(speed as f64),
                 nic.mtu_bytes.unwrap_or(1500)
             ),
@@ -186,7 +179,8 @@ pub(super) fn line_rate(facts: &Facts<'_>) -> Option<Finding> {
 fn memory_finding(part: &Part<'_>, observed: Option<u64>) -> Option<Finding> {
     let memory = hosts::tcp_memory(part.host)?;
     let raw = part.host.kernel.sysctls.get("net.ipv4.tcp_mem").cloned().unwrap_or_default();
-    let unit = if memory.unit_error { "; the value looks like bytes, and the unit is pages" } else { "" };
+    let unit =
+        if memory.unit_error { "; the value appears to be in bytes, and the unit is pages" } else { "" };
     let sentence = match observed {
         Some(count) => format!(
             "memory pressure: TCP on {} came under pressure {count} times, from {} pages ({}) on (net.ipv4.tcp_mem){unit}",
@@ -276,14 +270,17 @@ pub(super) fn interface_loss(facts: &Facts<'_>) -> Option<Finding> {
             source: format!("{}: {} in /proc/net/dev", part.name(), nic.name),
         }],
         remedies: vec![Remedy::Physical {
-            what: format!("`ethtool -S {}` tells drops for want of buffers from damaged packets", nic.name),
+            what: format!(
+                "`ethtool -S {}` distinguishes drops for want of buffers from damaged packets",
+                nic.name
+            ),
         }],
     })
 }
 
 /// The backlog of a core was full (`netdev_max_backlog`, with RPS): packets
 /// were dropped that had arrived. The counters are of a whole machine, so that
-/// two hosts on one say nothing of either.
+/// two hosts on one cannot be separated.
 pub(super) fn receive_overrun(facts: &Facts<'_>) -> Option<Finding> {
     let part = &facts.receiver;
     let dropped = part.cores.iter().map(|core| core.softnet_dropped_count).fold(0, u64::saturating_add);

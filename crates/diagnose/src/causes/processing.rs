@@ -1,5 +1,5 @@
 //! Limits that the processors show: slow readers, saturated cores, cores that
-//! do two things, cores that are far from the card.
+//! have two jobs, cores that are far from the card.
 
 use clearstream_schema::{
     diagnosis::{Cause, EvidenceItem, Finding, Remedy, Role},
@@ -7,20 +7,20 @@ use clearstream_schema::{
 };
 use serde_json::Value;
 
-use super::transport::MOST_OF_THE_TIME;
+use super::{contention, transport::MOST_OF_THE_TIME};
 use crate::{
     facts::{Facts, Part},
+    format::percent,
     hosts,
-    words::percent,
 };
 
-/// A thread that had work for this share of the time was held by its core.
+/// A thread that had work for this fraction of the time was held by its core.
 const SATURATED: f64 = 0.85;
 /// Receive memory used / limit of a reader that lags behind.
 const QUEUED: f64 = 0.4;
-/// Softirqs / time of softirqs and reader beside which a reader does not get on.
+/// Softirqs / time of softirqs and reader from which on a reader makes no progress.
 const SOFTIRQ_SHARE: f64 = 0.12;
-/// Softirqs of a core below this are nobody's trouble.
+/// Softirqs of a core below this are insignificant.
 const SOFTIRQ_LEAST: f64 = 0.04;
 
 /// The side whose thread had work all the time; the busier one of both.
@@ -47,7 +47,10 @@ pub(super) fn slow_reader(facts: &Facts<'_>) -> Option<Finding> {
             "median of the change of tcpi_rwnd_limited",
         ),
         facts.sampled(
-            format!("{} of the receive buffer was full of data that nobody read", percent(queued)),
+            format!(
+                "{} of the receive buffer was full of data that the application had not read",
+                percent(queued)
+            ),
             "median of SK_MEMINFO_RMEM_ALLOC / SK_MEMINFO_RCVBUF at the receiver",
         ),
     ];
@@ -62,7 +65,7 @@ pub(super) fn slow_reader(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Why the reader is slow: where it runs, its core, or itself.
+/// Explanation of a slow reader: where it runs, its core, or itself.
 fn reader_finding(facts: &Facts<'_>) -> Finding {
     let receiver = &facts.receiver;
     let thread = receiver.thread.unwrap_or_default();
@@ -124,7 +127,7 @@ pub(super) fn collision(facts: &Facts<'_>) -> Option<Finding> {
     let (incoming, often) = facts.incoming_core?;
     let softirq = receiver.core_softirq(core)?;
     let busy = receiver.core_busy(core)?;
-    // On one machine everything on the writer's core comes from the writer.
+    // On one machine all load on the writer's core comes from the writer.
     let writers_core = facts.one_machine && facts.sender.core.is_some_and(|(writer, _)| writer == core);
     // Others may be on this core, too: of the flow's own work on it, packets
     // are a good part.
@@ -235,6 +238,62 @@ fn remote(facts: &Facts<'_>, part: &Part<'_>) -> Option<Finding> {
     })
 }
 
+/// The core that processes the receiver's packets is full: packets wait for it, or are
+/// dropped, as they would in front of a full path, over any round trip.
+pub(super) fn packet_core(facts: &Facts<'_>) -> Option<Finding> {
+    let (core, often) = facts.incoming_core?;
+    let receiver = &facts.receiver;
+    let (busy, softirq) = (receiver.core_busy(core)?, receiver.core_softirq(core)?);
+    // On one machine the softirqs of the writer's core are the writer's own work, and
+    // over microseconds a thread that is never idle is stronger evidence.
+    let writers = facts.one_machine && facts.sender.core.is_some_and(|(writer, _)| writer == core);
+    let by_thread = facts.is_local() && saturated(facts).is_some();
+    if often < 0.7 || busy < 0.9 || softirq < 0.5 || writers || by_thread {
+        return None;
+    }
+    let thread = receiver.thread.unwrap_or_default();
+    Some(Finding {
+        cause: Cause::Cpu {
+            role: Role::Receiver,
+            end: receiver.end,
+            core: Some(core),
+            runnable_ratio: thread.runnable(),
+            waiting_ratio: thread.wait,
+        },
+        sentence: format!(
+            "receiver CPU: core {core} of {} processes the packets and is full ({} busy, {} in softirqs): it takes no more than {}",
+            receiver.name(),
+            percent(busy),
+            percent(softirq),
+            rate(facts.goodput_bps)
+        ),
+        fault: false,
+        evidence: vec![
+            facts.sampled(
+                format!("packets came through core {core} in {} of the samples", percent(often)),
+                "SO_INCOMING_CPU of the receiving socket",
+            ),
+            facts.sampled(
+                format!("core {core}: {} busy, {} in softirqs", percent(busy), percent(softirq)),
+                "times of the receiver's cores (proc/stat), all intervals",
+            ),
+            thread_item(facts, receiver),
+        ],
+        remedies: vec![
+            Remedy::Physical {
+                what: format!(
+                    "spread the packets of several flows over the cores of {} (receive queues and RSS, or rps_cpus), and have fewer and larger ones (GRO, a larger MTU)",
+                    receiver.name()
+                ),
+            },
+            Remedy::ChangeFlow {
+                key: "flows".to_owned(),
+                value: facts.config.flows.saturating_mul(2).clamp(2, 64).into(),
+            },
+        ],
+    })
+}
+
 /// A thread had work all the time, or the core that takes the packets is full.
 pub(super) fn cpu(facts: &Facts<'_>) -> Option<Finding> {
     // A full congestion window over a long path is not the processor's doing.
@@ -278,29 +337,13 @@ fn cpu_finding(facts: &Facts<'_>, part: &Part<'_>) -> Finding {
     let core = part.core.map(|(core, _)| core);
     let side = if part.role == Role::Sender { "sender" } else { "receiver" };
     let at = core.map_or_else(String::new, |core| format!(" (core {core})"));
-    // Where the processes of the host are known, other ones were excluded.
-    let own = part.load.is_some();
-    let starved = match (thread.wait > 0.2, own) {
-        (true, true) => format!(
-            "; it waited for a core {} of the time, which the flow's own other work had",
-            percent(thread.wait)
-        ),
-        (true, false) => {
-            format!(
-                "; it waited for a core {} of the time, because something else had it",
-                percent(thread.wait)
-            )
-        }
-        (false, _) => String::new(),
-    };
+    let kept_waiting = thread.is_kept_waiting();
     let better = core.map(|core| hosts::better_cores(part.host, core, part.nic.and_then(|nic| nic.node)));
     let mut remedies = vec![Remedy::ChangeFlow {
         key: "flows".to_owned(),
         value: facts.config.flows.saturating_mul(2).clamp(2, 64).into(),
     }];
-    if let Some((core, better)) =
-        core.zip(better).filter(|(_, better)| !better.is_empty() && thread.wait > 0.2)
-    {
+    if let Some((core, better)) = core.zip(better).filter(|(_, better)| !better.is_empty() && kept_waiting) {
         remedies.insert(
             0,
             Remedy::MoveThread { role: part.role, end: part.end, off_core: core, to_cores: better },
@@ -314,13 +357,9 @@ fn cpu_finding(facts: &Facts<'_>, part: &Part<'_>) -> Finding {
             runnable_ratio: thread.runnable(),
             waiting_ratio: thread.wait,
         },
-        sentence: format!(
-            "{side} CPU: the thread on {}{at} had work {} of the time, and one core does no more than {}{starved}",
-            part.name(),
-            percent(thread.runnable()),
-            rate(facts.goodput_bps / facts.flow_count)
-        ),
-        fault: thread.wait > 0.2 && !own,
+        sentence: format!("{side} CPU: the thread on {}{at} {}", part.name(), core_limit(facts, part)),
+        // Where the processes of the host are known, other processes were excluded.
+        fault: kept_waiting && part.load.is_none() && !contention::on_one_core(facts),
         evidence: vec![
             thread_item(facts, part),
             facts.sampled(
@@ -335,4 +374,26 @@ fn cpu_finding(facts: &Facts<'_>, part: &Part<'_>) -> Finding {
         ],
         remedies,
     }
+}
+
+/// Limit of a thread's core: its full capacity, or the thread's part of a core that is shared.
+fn core_limit(facts: &Facts<'_>, part: &Part<'_>) -> String {
+    let thread = part.thread.unwrap_or_default();
+    let seen = facts.goodput_bps / facts.flow_count;
+    let Some(alone) = thread.alone_bps(seen) else {
+        let busy = percent(thread.runnable());
+        return format!("had work {busy} of the time, and one core does no more than {}", rate(seen));
+    };
+    let with = if contention::on_one_core(facts) {
+        let other = if part.role == Role::Sender { "reader" } else { "writer" };
+        format!("the flow's own {other}")
+    } else {
+        "other work".to_owned()
+    };
+    format!(
+        "ran {} of the time and waited for a core {}: the core is shared with {with}, and alone it would carry {}",
+        percent(thread.run),
+        percent(thread.wait),
+        rate(alone)
+    )
 }

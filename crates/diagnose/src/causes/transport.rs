@@ -1,23 +1,23 @@
 //! Limits that the sockets show: windows, buffers, pacing, the writing program.
 
 use clearstream_schema::{
-    diagnosis::{BufferLimit, Cause, Finding, Remedy},
+    diagnosis::{Cause, Finding, Remedy},
     human::{bytes, rate, time},
 };
 use serde_json::Value;
 
-use super::path::has_queue;
+use super::{buffers, path::bounds_the_queue};
 use crate::{
     facts::Facts,
+    format::percent,
     formulas, hosts,
-    stages::{goal_bps, goal_words},
-    words::percent,
+    stages::{goal_bps, goal_text},
 };
 
 /// Share of the time on one of the kernel's clocks that decides.
 pub(super) const MOST_OF_THE_TIME: f64 = 0.5;
 /// Write queue / send buffer of a socket that takes no more.
-const FULL: f64 = 0.85;
+pub(super) const FULL: f64 = 0.85;
 /// The same of one that is emptied in lumps.
 const HALF_FULL: f64 = 0.5;
 /// Segments in flight / congestion window of a flow that the window holds.
@@ -25,8 +25,6 @@ pub(super) const WINDOW_USED: f64 = 0.85;
 
 /// Window / round trip beyond which the window of a local path is not the limit.
 const LOCAL_WINDOW: f64 = 8.0;
-/// The same where data stands in a queue of the path.
-const QUEUED_WINDOW: f64 = 4.0;
 
 /// `SO_MAX_PACING_RATE` is reached.
 pub(super) fn pacing_of_socket(facts: &Facts<'_>) -> Option<Finding> {
@@ -75,30 +73,29 @@ pub(super) fn receiver_window(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let window = medians.peer_window_max.or(medians.peer_window).unwrap_or(medians.in_flight).max(1.0);
-    // Over microseconds a window closes because the reader's core is late; in
-    // front of a full path it ends the growth of the queue. One that would carry
-    // several times the rate over the idle path is not what holds it.
+    // Over microseconds a window closes because the reader's core is late: one that
+    // would carry several times the rate over the idle path is not what holds it.
     let allowed = formulas::window_bps(window, facts.base_rtt_ns()) * facts.flow_count;
-    if (facts.is_local() && allowed > LOCAL_WINDOW * facts.goodput_bps)
-        || (has_queue(facts) && allowed > QUEUED_WINDOW * facts.goodput_bps)
-    {
+    if (facts.is_local() && allowed > LOCAL_WINDOW * facts.goodput_bps) || bounds_the_queue(facts, allowed) {
         return None;
     }
     let buffer = medians.receive_buffer.unwrap_or(window / formulas::RECEIVE_SHARE_RATIO);
+    if buffers::may_still_grow(facts, window, buffer) {
+        return None;
+    }
     let share = (window / buffer.max(1.0)).clamp(0.25, 1.0);
     let goal = goal_bps(facts);
     let needed = formulas::bandwidth_delay_bytes(goal / facts.flow_count, facts.base_rtt_ns());
     let needed_buffer = formulas::whole_mebibytes(2.0 * needed / share.min(formulas::RECEIVE_SHARE_RATIO));
     let needed_window = needed.ceil() as u64;
-    let held_by = held_window(facts, window, buffer);
-    let (why, remedies) = window_remedies(facts, &held_by, needed_buffer);
+    let (held_by, why, remedies) = buffers::held_window(facts, window, buffer, needed_buffer);
     Some(Finding {
         sentence: format!(
             "receiver window: {} of window over {} allow {}; {} need {} of window per flow ({why})",
             bytes(window as u64),
             time(facts.base_rtt_ns()),
             rate(formulas::window_bps(window, facts.base_rtt_ns()) * facts.flow_count),
-            goal_words(facts),
+            goal_text(facts),
             bytes(needed_window),
         ),
         cause: Cause::ReceiverWindow {
@@ -131,54 +128,6 @@ pub(super) fn receiver_window(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-fn held_window(facts: &Facts<'_>, window: f64, buffer: f64) -> BufferLimit {
-    let config = facts.config;
-    if let Some(asked) = config.receive_buffer.or(config.window) {
-        return BufferLimit::Explicit(asked.0);
-    }
-    let scale = facts.receive_window_scale.filter(|scale| *scale <= 14);
-    let cap = hosts::triple(facts.receiver.host, "net.ipv4.tcp_rmem").map(|triple| triple[2]);
-    if let Some(scale) = scale
-        && window >= 0.95 * f64::from(65_535u32 << scale)
-        && cap.is_none_or(|cap| buffer < 0.95 * cap as f64)
-    {
-        return BufferLimit::WindowScale(scale);
-    }
-    BufferLimit::Sysctl {
-        name: "net.ipv4.tcp_rmem".to_owned(),
-        value_bytes: cap.unwrap_or(buffer as u64),
-        end: facts.receiver.end,
-    }
-}
-
-fn window_remedies(facts: &Facts<'_>, held_by: &BufferLimit, needed: u64) -> (String, Vec<Remedy>) {
-    let end = facts.receiver.end;
-    let raise = Remedy::RaiseSysctl { end, name: "net.ipv4.tcp_rmem".to_owned(), field: 2, at_least: needed };
-    match held_by {
-        BufferLimit::Explicit(asked) => {
-            let key = if facts.config.receive_buffer.is_some() { "receive-buffer" } else { "window" };
-            let drop = Remedy::ChangeFlow { key: key.to_owned(), value: Value::Null };
-            let small =
-                hosts::triple(facts.receiver.host, "net.ipv4.tcp_rmem").is_some_and(|cap| cap[2] < needed);
-            let mut remedies = vec![drop];
-            remedies.extend(small.then_some(raise));
-            (format!("held by SO_RCVBUF of {}, which the program asked for", bytes(*asked)), remedies)
-        }
-        BufferLimit::Sysctl { value_bytes, .. } => (
-            format!(
-                "held by net.ipv4.tcp_rmem, whose maximum is {} on {}",
-                bytes(*value_bytes),
-                facts.receiver.name()
-            ),
-            vec![raise],
-        ),
-        BufferLimit::WindowScale(scale) => (
-            format!("65535 shifted by the window scale {scale} of the handshake is all that can be said"),
-            vec![raise],
-        ),
-    }
-}
-
 /// The socket takes no more data while the congestion window has room. The
 /// kernel's own clock for it (`sndbuf_limited`) misses blocking writers.
 pub(super) fn send_buffer(facts: &Facts<'_>) -> Option<Finding> {
@@ -198,37 +147,17 @@ pub(super) fn send_buffer(facts: &Facts<'_>) -> Option<Finding> {
         && medians.window_fill < 0.9
         && medians.window_limited < 0.3
         && medians.not_sent < medians.in_flight.max(65_536.0)
-        && facts.goodput_bps > 0.5 * ceiling;
-    holds.then(|| send_buffer_finding(facts, explicit.map(|asked| asked.0), buffer, ceiling))
+        && facts.goodput_bps > 0.5 * ceiling
+        && !bounds_the_queue(facts, ceiling);
+    holds.then(|| send_buffer_finding(facts, explicit.map(|size| size.0), buffer, ceiling))
 }
 
 fn send_buffer_finding(facts: &Facts<'_>, explicit: Option<u64>, buffer: f64, ceiling: f64) -> Finding {
     let medians = &facts.medians;
-    let end = facts.sender.end;
     let goal = goal_bps(facts);
     let product = formulas::bandwidth_delay_bytes(goal / facts.flow_count, facts.base_rtt_ns());
     let needed = formulas::whole_mebibytes(2.0 * product / formulas::SEND_SHARE_RATIO);
-    let name = "net.ipv4.tcp_wmem".to_owned();
-    let raise = Remedy::RaiseSysctl { end, name: name.clone(), field: 2, at_least: needed };
-    let (held_by, why, remedies) = match explicit {
-        Some(asked) => {
-            let key = if facts.config.send_buffer.is_some() { "send-buffer" } else { "window" };
-            (
-                BufferLimit::Explicit(asked),
-                format!("SO_SNDBUF of {}, which the program asked for", bytes(asked)),
-                vec![Remedy::ChangeFlow { key: key.to_owned(), value: Value::Null }, raise],
-            )
-        }
-        None => (
-            BufferLimit::Sysctl { name, value_bytes: buffer as u64, end },
-            format!(
-                "net.ipv4.tcp_wmem, whose maximum is {} on {}",
-                bytes(buffer as u64),
-                facts.sender.name()
-            ),
-            vec![raise],
-        ),
-    };
+    let (held_by, why, remedies) = buffers::held_send_buffer(facts, explicit, buffer, needed);
     Finding {
         cause: Cause::SendBuffer {
             held_by,
@@ -237,11 +166,11 @@ fn send_buffer_finding(facts: &Facts<'_>, explicit: Option<u64>, buffer: f64, ce
             goal_bps: goal,
         },
         sentence: format!(
-            "send buffer: {} over {} allow {}, held by {why}; {} need {}",
+            "send buffer: {} over {} allow {}, {why}; {} need {}",
             bytes(buffer as u64),
             time(facts.base_rtt_ns()),
             rate(ceiling),
-            goal_words(facts),
+            goal_text(facts),
             bytes(needed)
         ),
         fault: true,
@@ -256,7 +185,7 @@ fn send_buffer_finding(facts: &Facts<'_>, explicit: Option<u64>, buffer: f64, ce
             ),
             facts.sampled(
                 format!(
-                    "{} not sent yet against {} in flight; the kernel's own clock says {} (it misses blocking writers)",
+                    "{} not sent yet against {} in flight; the kernel's own clock reports {} (it misses blocking writers)",
                     bytes(medians.not_sent as u64),
                     bytes(medians.in_flight as u64),
                     percent(medians.buffer_limited)
@@ -331,7 +260,7 @@ fn sender_application_finding(facts: &Facts<'_>) -> Finding {
     }
 }
 
-/// The congestion window was on its way up.
+/// The congestion window was still growing.
 pub(super) fn ramping(facts: &Facts<'_>) -> Option<Finding> {
     let (growth, slow_start) = facts.growth?;
     if facts.medians.window_fill < WINDOW_USED || (growth < 1.2 && !slow_start) {

@@ -24,7 +24,7 @@ pub(crate) struct Part<'a> {
     pub(crate) host: &'a HostReport,
     /// Its flow threads, pooled.
     pub(crate) thread: Option<ThreadShares>,
-    /// Core that the threads were seen on most, with its share of the samples.
+    /// Core that the threads were observed on most, with its fraction of the samples.
     pub(crate) core: Option<(u32, f64)>,
     /// The card that carried the data.
     pub(crate) nic: Option<&'a Nic>,
@@ -32,13 +32,13 @@ pub(crate) struct Part<'a> {
     pub(crate) over_loopback: bool,
     /// Packets that its interface dropped or found damaged.
     pub(crate) lost_packets: u64,
-    /// What TCP counted there while the flow ran.
+    /// TCP counters of its host while the flow ran.
     pub(crate) counters: BTreeMap<&'a str, u64>,
     /// Time of its cores over all intervals.
     pub(crate) cores: Vec<CoreCounters>,
-    /// Who else used its cores.
+    /// Other processes that used its cores.
     pub(crate) load: Option<Load>,
-    /// What a CPU quota withheld.
+    /// CPU time withheld by a quota.
     pub(crate) throttling: Option<CpuThrottling>,
 }
 
@@ -83,7 +83,7 @@ impl Part<'_> {
     }
 }
 
-/// What the intervals say of one end.
+/// Summary of the intervals of one end.
 pub(super) fn part<'a>(role: Role, end: End, evidence: &'a Evidence, used: &[&'a Interval]) -> Part<'a> {
     let host = match end {
         End::Client => &evidence.client,
@@ -168,7 +168,7 @@ fn summed_threads<'a>(sides: impl Iterator<Item = &'a SideInterval>) -> Option<T
     (all > 0.0 && run > 0.0).then(|| ThreadShares { run: (run / all).min(1.0), wait: 0.0, user: 0.0 })
 }
 
-/// The value seen most, with its share of all.
+/// The most frequent value, with its fraction of all.
 pub(super) fn most(values: impl Iterator<Item = Option<u32>>) -> Option<(u32, f64)> {
     let (mut counts, mut all) = (BTreeMap::<u32, u32>::new(), 0u32);
     for value in values.flatten() {

@@ -5,6 +5,7 @@ use std::path::Path;
 use clearstream_diagnose::{Evidence, explain};
 use clearstream_host::{capture, inspect, pcie};
 use clearstream_schema::{
+    BitRate,
     diagnosis::{Cause, Remedy, Role, Verdict},
     host::{HostReport, Nic, PciDevice, PcieLink},
 };
@@ -123,4 +124,52 @@ fn the_oldest_record_is_explained_alone() {
         Verdict::Unknown { because, .. } => assert!(!because.is_empty()),
     }
     assert!(Evidence::from_record(&reader, Some(u32::MAX)).is_err());
+}
+
+/// The oldest record, with other hosts or another lab than it has.
+fn line_rate_of(change: impl FnOnce(&mut serde_json::Value)) -> Option<BitRate> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1/clearstream-40ge");
+    let folder = tempfile::tempdir().unwrap();
+    let copied = std::process::Command::new("cp").arg("-r").arg(&source).arg(folder.path()).status().unwrap();
+    assert!(copied.success());
+    let record = folder.path().join("clearstream-40ge");
+    let mut run: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(record.join("run.json")).unwrap()).unwrap();
+    change(&mut run);
+    std::fs::write(record.join("run.json"), run.to_string()).unwrap();
+    Evidence::from_record(&clearstream_record::Reader::open(&record).unwrap(), None).unwrap().line_rate
+}
+
+#[test]
+fn a_record_has_the_line_rate_of_its_hosts_or_its_lab() {
+    // Its flows went through eth40.
+    let card = |speed_bps: u64| {
+        serde_json::json!({
+            "name": "eth40", "driver": "mlx5_core", "pci_address": "0000:3b:00.0", "hops": [],
+            "operational_state": "up", "speed_bps": speed_bps, "mtu_bytes": 9000,
+            "receive_queue_count": 1, "transmit_queue_count": 1, "interrupts": [],
+        })
+    };
+    let with = |client: Option<u64>, server: Option<u64>| {
+        line_rate_of(|run| {
+            run.as_object_mut().unwrap().remove("lab");
+            for (host, speed) in [("client", client), ("server", server)] {
+                let nics = run[host]["nics"].as_array_mut().unwrap();
+                nics.retain(|nic| nic["name"] != "eth40");
+                nics.extend(speed.map(card));
+            }
+        })
+    };
+    assert_eq!(with(Some(40_000_000_000), Some(10_000_000_000)), Some(BitRate(10_000_000_000)));
+    assert_eq!(with(Some(40_000_000_000), None), None, "of one host alone nothing follows");
+
+    let link = |rate: &str| {
+        let end = |host: &str, address: &str| serde_json::json!({ "host": host, "interface": "eth40", "addresses": [address] });
+        serde_json::json!({ "rate": rate, "ends": [end("alpha", "10.0.0.1/24"), end("beta", "10.0.0.2/24")] })
+    };
+    let linked = |links: &[&str]| {
+        line_rate_of(|run| run["lab"]["link"] = links.iter().map(|rate| link(rate)).collect())
+    };
+    assert_eq!(linked(&["19Gb/s"]), Some(BitRate(19_000_000_000)));
+    assert_eq!(linked(&["19Gb/s", "40Gb/s"]), None, "which of them carried the flow is not known");
 }

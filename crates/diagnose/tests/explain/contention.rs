@@ -9,21 +9,8 @@ use clearstream_schema::{
 
 use super::{made::Shown, signatures::found};
 
-/// A veth pair of one machine at its full rate.
 fn veth() -> Shown {
-    Shown {
-        goodput_bps: 20e9,
-        rtt_ns: 90_000,
-        min_rtt_ns: 30_000,
-        busy: 0.6,
-        unacked: 0,
-        window: 3729,
-        buffer_fill: 0.1,
-        one_machine: true,
-        writer: (0.9, 0.02, 0.02),
-        reader: (0.7, 0.02, 0.02),
-        ..Shown::default()
-    }
+    Shown { writer: (0.9, 0.02, 0.02), reader: (0.7, 0.02, 0.02), ..Shown::veth() }
 }
 
 #[test]
@@ -43,7 +30,7 @@ fn other_processes_hold_the_core() {
     assert!((foreign_core_count - 0.67).abs() < 0.01);
     assert!(found(&diagnosis).sentence.contains("2 x burn"));
     assert_eq!(diagnosis.stages.iter().filter(|stage| stage.limiting).count(), 1);
-    // Nowhere else was asked for: the machine is busy, nobody is at fault.
+    // Nowhere else was requested: the machine is busy, no host is at fault.
     assert!(!found(&diagnosis).fault);
     // Pinned there while other cores are idle: that can be set right.
     let config = FlowConfig { receiver_cores: Some(CoreList(vec![1])), ..FlowConfig::default() };
@@ -53,9 +40,9 @@ fn other_processes_hold_the_core() {
 }
 
 #[test]
-fn contention_is_given_instead_of_what_it_looks_like() {
+fn contention_is_reported_instead_of_the_cause_that_it_imitates() {
     let hogs = vec![("stress", 1.0, 0), ("stress", 0.9, 1), ("stress", 0.9, 2), ("stress", 0.9, 3)];
-    // A queue of packets that wait for a core looks like one of the path.
+    // A queue of packets that wait for a core has the signature of a queue of the path.
     let queue = Shown {
         goodput_bps: 5.4e9,
         unacked: 90,
@@ -84,7 +71,7 @@ fn contention_is_given_instead_of_what_it_looks_like() {
     };
     let found_in_full = explain(&full.evidence());
     assert!(!matches!(found(&found_in_full).cause, Cause::Contention { .. }), "{:?}", found_in_full.primary);
-    // A window of a fixed size gives what it should, whoever uses the cores.
+    // A window of a fixed size has its expected rate, whatever uses the cores.
     let window = Shown {
         goodput_bps: 1e9,
         window_limited: 0.97,
@@ -94,7 +81,7 @@ fn contention_is_given_instead_of_what_it_looks_like() {
         ..Shown::default()
     };
     assert!(matches!(found(&explain(&window.evidence())).cause, Cause::ReceiverWindow { .. }));
-    // So does a reader that was asked to compute.
+    // So does a reader that computes on request.
     let computes = Shown {
         config: FlowConfig { receiver_work: Some(TimeSpan::from_millis(20)), ..FlowConfig::default() },
         goodput_bps: 300e6,
@@ -111,7 +98,7 @@ fn contention_is_given_instead_of_what_it_looks_like() {
 }
 
 #[test]
-fn what_gives_way_and_the_flow_itself_hold_nothing() {
+fn yielding_processes_and_the_flow_itself_are_no_contention() {
     // Compilers at idle priority use every core that is left.
     let background = vec![("rustc", 0.9, 0), ("rustc", 0.9, 1), ("rustc", 0.9, 2), ("rustc", 0.9, 3)];
     let shown = Shown { writer: (0.95, 0.05, 0.02), processes: background.clone(), ..veth() };
@@ -122,7 +109,7 @@ fn what_gives_way_and_the_flow_itself_hold_nothing() {
     let diagnosis = explain(&shown.evidence());
     assert!(matches!(found(&diagnosis).cause, Cause::Cpu { .. }), "{:?}", diagnosis.primary);
     assert!(!found(&diagnosis).fault);
-    // Idle priority in a group of its own does not give way: the wait shows it.
+    // Idle priority in a group of its own does not yield: the wait shows it.
     let shown = Shown { writer: (0.5, 0.48, 0.02), processes: background, ..veth() };
     assert!(matches!(found(&explain(&shown.evidence())).cause, Cause::Contention { .. }));
 }
@@ -189,12 +176,12 @@ fn a_slow_spell_of_the_machine_accuses_no_program() {
         Verdict::Unknown { .. } => false,
     };
     assert!(!accuses(&spell));
-    // The same seen from the reader.
+    // The same at the reader.
     let reader = Shown { window_limited: 0.7, receive_fill: 0.5, ..spell };
     assert!(!accuses(&reader));
 }
 
-/// On two cores, unpinned: each thread waits for what the other one does.
+/// On two cores, unpinned: each thread waits for what the other does.
 #[test]
 fn a_pair_without_pins_waits_for_itself() {
     for wait in [0.28, 0.35, 0.43] {
@@ -202,5 +189,49 @@ fn a_pair_without_pins_waits_for_itself() {
         let diagnosis = explain(&shown.evidence());
         let Verdict::Found(finding) = &diagnosis.primary else { continue };
         assert!(!finding.fault && !finding.sentence.contains("others"), "{finding:?}");
+    }
+}
+
+/// The writer runs a fifth of the time and waits most of the rest: 20 Gb/s on a fifth of a
+/// core are 100 on a whole one.
+#[test]
+fn a_core_that_is_shared_is_no_limit_of_a_core() {
+    let shown = Shown { writer: (0.2, 0.7, 0.02), reader: (0.2, 0.1, 0.02), ..veth() };
+    let without_load = |mut evidence: clearstream_diagnose::Evidence| {
+        for interval in &mut evidence.flows[0].intervals {
+            (interval.client.process_load, interval.server.process_load) = (None, None);
+        }
+        evidence
+    };
+    // With a PID namespace of its own a container sees no process that explains the wait.
+    for (evidence, fault) in [(shown.evidence(), false), (without_load(shown.evidence()), true)] {
+        let diagnosis = explain(&evidence);
+        let finding = found(&diagnosis);
+        assert!(matches!(finding.cause, Cause::Cpu { role: Role::Sender, .. }), "{finding:?}");
+        let wording = "ran 20 % of the time and waited for a core 70 %: the core is shared with other work, and alone it would carry 100 Gb/s";
+        assert!(finding.sentence.contains(wording), "{}", finding.sentence);
+        assert_eq!(finding.fault, fault, "{finding:?}");
+        let stage = diagnosis.stages.iter().find(|stage| stage.limiting).unwrap();
+        assert!((stage.ceiling_bps.unwrap() / 100e9 - 1.0).abs() < 1e-6, "{stage:?}");
+    }
+    // The flow's own reader is to blame only where it is on that core.
+    let beside = Shown { reader_core: 0, ..shown.clone() };
+    let sentence = found(&explain(&beside.evidence())).sentence.clone();
+    assert!(sentence.contains("the core is shared with the flow's own reader"), "{sentence}");
+    // Who holds the core is known: the step is still that of a whole core.
+    let held = Shown { processes: vec![("burn", 0.7, 0)], ..shown };
+    let diagnosis = explain(&held.evidence());
+    assert!(matches!(found(&diagnosis).cause, Cause::Contention { .. }));
+    let stage = diagnosis.stages.iter().find(|stage| stage.limiting).unwrap();
+    assert!((stage.ceiling_bps.unwrap() / 100e9 - 1.0).abs() < 1e-6, "{stage:?}");
+    assert!(stage.basis.contains("20 % of a core"), "{stage:?}");
+}
+
+/// Buffers over 20 us would carry tens of terabits: that is no step of a staircase.
+#[test]
+fn a_local_path_has_no_ceilings_of_buffers() {
+    let diagnosis = explain(&Shown { min_rtt_ns: 20_000, loss: 1e-4, ..veth() }.evidence());
+    for stage in diagnosis.stages.iter().filter(|stage| !stage.limiting) {
+        assert!(stage.ceiling_bps.is_none_or(|ceiling| ceiling <= 100e9), "{stage:?}");
     }
 }

@@ -2,9 +2,8 @@
 
 use clearstream_diagnose::{Evidence, explain};
 use clearstream_schema::{
-    ByteCount,
     diagnosis::{Cause, Diagnosis, ExperimentKind, Verdict},
-    flow::{FlowConfig, Notice},
+    flow::Notice,
     lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
 };
 
@@ -53,19 +52,7 @@ fn what_the_delay_line_did_is_not_called_the_path() {
 
 #[test]
 fn what_a_host_shows_stands_behind_the_notice() {
-    let window = Shown {
-        config: FlowConfig { receive_buffer: Some(ByteCount(1 << 20)), ..FlowConfig::default() },
-        goodput_bps: 574e6,
-        window_limited: 0.98,
-        unacked: 166,
-        window: 332,
-        not_sent: 8 << 20,
-        buffer_fill: 0.86,
-        receive_buffer: 2 << 20,
-        receive_fill: 0.0,
-        offered: 1_484_960,
-        ..Shown::default()
-    };
+    let window = Shown::small_receive_buffer();
     let mut evidence = limited(&window);
     evidence.notices.push(Notice { id: "probe-failed".to_owned(), message: "no probe".to_owned() });
     let diagnosis = explain(&evidence);

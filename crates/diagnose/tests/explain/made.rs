@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use clearstream_diagnose::{Evidence, FlowObservation};
 use clearstream_schema::{
+    ByteCount,
     counters::{CoreCounters, CpuThrottling, InterfaceCounters, ProcessKind, ProcessLoad, ProcessTime},
     diagnosis::ExperimentKind,
     flow::{
@@ -19,14 +20,14 @@ use clearstream_testkit::flow::summary;
 /// Length of an interval.
 pub const INTERVAL_NS: u64 = 200_000_000;
 
-/// What the sockets of one flow showed, interval for interval the same.
+/// Socket state of one flow, the same in every interval.
 #[derive(Debug, Clone)]
 pub struct Shown {
     pub config: FlowConfig,
     pub goodput_bps: f64,
     pub rtt_ns: u64,
     pub min_rtt_ns: u64,
-    /// Shares of the time, 0 to 1.
+    /// Fractions of the time, 0 to 1.
     pub busy: f64,
     pub window_limited: f64,
     pub buffer_limited: f64,
@@ -43,29 +44,87 @@ pub struct Shown {
     pub offered: u32,
     pub app_limited: bool,
     pub loss: f64,
-    /// Bytes sent again in this interval, beside that share.
+    /// Bytes retransmitted in this interval, in addition to that fraction.
     pub bursts: Vec<(u32, u64)>,
     pub max_pacing: Option<u64>,
-    /// Threads: on a core, waiting for one, share in user mode.
+    /// Threads: on a core, waiting for one, fraction in user mode.
     pub writer: (f64, f64, f64),
     pub reader: (f64, f64, f64),
     pub writer_core: u32,
     pub reader_core: u32,
     pub incoming_core: u32,
-    /// Busy and softirq share of the reader's core.
+    /// Busy and softirq fraction of the reader's core.
     pub reader_core_busy: (f64, f64),
     pub receiver_counters: Vec<(&'static str, u64)>,
     pub interface: &'static str,
     pub one_machine: bool,
-    /// Other processes: name, share of a core, core.
+    /// Other processes: name, fraction of a core, core.
     pub processes: Vec<(&'static str, f64, u32)>,
-    /// Quota in thousandths of a core, share of the periods that it stopped.
+    /// Quota in thousandths of a core, fraction of the throttled periods.
     pub throttled: Option<(u64, f64)>,
     pub congestion_control: &'static str,
+    /// Round trip and congestion window, interval for interval in turn, instead of
+    /// those above.
+    pub swings: Vec<(u64, u32)>,
+    /// Reordering events of each interval.
+    pub reorderings: u32,
+    /// Fraction of the time that each idle core had load that no scan shows.
+    pub unseen: f64,
+    /// The core of the packets: busy and softirq fraction.
+    pub packet_core_busy: (f64, f64),
+}
+
+impl Shown {
+    /// A veth pair of one machine at its full rate.
+    pub fn veth() -> Self {
+        Self {
+            goodput_bps: 20e9,
+            rtt_ns: 90_000,
+            min_rtt_ns: 30_000,
+            busy: 0.6,
+            unacked: 0,
+            window: 3729,
+            buffer_fill: 0.1,
+            one_machine: true,
+            ..Self::default()
+        }
+    }
+
+    /// A joined packet of many segments is dropped now and then.
+    pub fn losses_in_bursts() -> Self {
+        Self {
+            goodput_bps: 700e6,
+            rtt_ns: 17_600_000,
+            min_rtt_ns: 17_000_000,
+            unacked: 150,
+            window: 150,
+            not_sent: 3 << 20,
+            buffer_fill: 1.0,
+            bursts: vec![(3, 2_000_000), (9, 2_000_000), (15, 2_000_000)],
+            ..Self::default()
+        }
+    }
+
+    /// SO_RCVBUF of 1 MiB over 20.2 ms: a window of 1484960 bytes, 574 Mb/s measured.
+    pub fn small_receive_buffer() -> Self {
+        Self {
+            config: FlowConfig { receive_buffer: Some(ByteCount(1 << 20)), ..FlowConfig::default() },
+            goodput_bps: 574e6,
+            window_limited: 0.98,
+            unacked: 166,
+            window: 332,
+            not_sent: 8 << 20,
+            buffer_fill: 0.86,
+            receive_buffer: 2 << 20,
+            receive_fill: 0.0,
+            offered: 1_484_960,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Shown {
-    /// A flow of 1 Gb/s that shows nothing odd.
+    /// A flow of 1 Gb/s without any signature.
     fn default() -> Self {
         Self {
             config: FlowConfig::default(),
@@ -100,6 +159,10 @@ impl Default for Shown {
             processes: Vec::new(),
             throttled: None,
             congestion_control: "cubic",
+            swings: Vec::new(),
+            reorderings: 0,
+            unseen: 0.0,
+            packet_core_busy: (0.0, 0.0),
         }
     }
 }
@@ -120,6 +183,8 @@ impl Shown {
 
     fn sending(&self, at: u32) -> FlowInterval {
         let sent = self.bytes() * u64::from(at + 1);
+        let swing = self.swings.get(at as usize % self.swings.len().max(1)).copied();
+        let (rtt_ns, window) = swing.unwrap_or((self.rtt_ns, self.window));
         FlowInterval {
             sent_bytes: self.bytes(),
             sender_core: Some(self.writer_core),
@@ -128,11 +193,12 @@ impl Shown {
                 returned_bytes: 280,
                 state: 1,
                 send_mss_bytes: self.mss,
-                unacked_count: self.unacked,
-                congestion_window_count: self.window,
+                unacked_count: if swing.is_some() { window } else { self.unacked },
+                congestion_window_count: window,
                 send_ssthresh_count: 100,
                 path_mtu_bytes: 9000,
-                rtt_ns: self.rtt_ns,
+                rtt_ns,
+                reorder_seen_count: Some(self.reorderings * (at + 1)),
                 min_rtt_ns: Some(self.min_rtt_ns),
                 not_sent_bytes: Some(self.not_sent),
                 busy_ns: Some(nanos(self.busy, at)),
@@ -174,7 +240,7 @@ impl Shown {
         }
     }
 
-    /// What the agent with this number sees.
+    /// Report of the agent with this number.
     fn load(&self, agent: u32) -> ProcessLoad {
         let process = |pid, name: &str, kind, share: f64, core| ProcessTime {
             pid,
@@ -184,7 +250,7 @@ impl Shown {
             core,
         };
         let kind = |pid| if pid == agent { ProcessKind::Agent } else { ProcessKind::Other };
-        // On one machine each end sees the other's agent.
+        // On one machine each end observes the other's agent.
         let agents: &[u32] = if self.one_machine { &[100, 200] } else { &[agent] };
         let mut processes: Vec<ProcessTime> = agents
             .iter()
@@ -201,9 +267,17 @@ impl Shown {
         ProcessLoad { elapsed_ns: INTERVAL_NS, processes, remaining_run_ns: 0 }
     }
 
-    /// Four idle cores.
+    /// Four cores without load of the flow, but for the packets.
     fn idle_cores(&self) -> Vec<CoreCounters> {
-        (0..4).map(|core| CoreCounters { core, idle_ns: INTERVAL_NS, ..CoreCounters::default() }).collect()
+        let of = |share: f64| (share * INTERVAL_NS as f64) as u64;
+        let core = |core| {
+            let (busy, softirq) = if core == self.incoming_core { self.packet_core_busy } else { (0.0, 0.0) };
+            let user_ns = of(self.unseen) + of(busy - softirq);
+            let softirq_ns = of(softirq);
+            let idle_ns = INTERVAL_NS.saturating_sub(user_ns + softirq_ns);
+            CoreCounters { core, user_ns, softirq_ns, idle_ns, ..CoreCounters::default() }
+        };
+        (0..4).map(core).collect()
     }
 
     /// The reader's core among idle ones.
@@ -251,7 +325,7 @@ impl Shown {
         }
     }
 
-    /// The flow as it would have been observed.
+    /// The flow as an observation.
     pub fn flow(&self) -> FlowObservation {
         let intervals = (0..20).map(|at| Interval {
             index: at,
@@ -267,7 +341,7 @@ impl Shown {
         };
         let settings = |id: &str| FlowSettings { flows: vec![sockets.clone()], boot_id: Some(id.to_owned()) };
         FlowObservation {
-            kind: ExperimentKind::AsAsked,
+            kind: ExperimentKind::AsRequested,
             config: self.config.clone(),
             intervals: intervals.collect(),
             summary: Some(FlowSummary {

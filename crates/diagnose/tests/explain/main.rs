@@ -2,10 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(unreachable_pub, reason = "a test is a program of its own")]
 
+mod bottlenecks;
 mod captured;
 mod contention;
 mod delay_line;
 mod experiments;
+mod interventions;
 mod made;
+mod settings;
 mod signatures;
 mod strange;

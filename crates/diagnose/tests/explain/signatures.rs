@@ -1,4 +1,4 @@
-//! The measured signatures, one test for each answer.
+//! The measured signatures, one test for each conclusion.
 
 use clearstream_diagnose::{Evidence, explain};
 use clearstream_schema::{
@@ -23,20 +23,7 @@ fn cause_of(shown: &Shown) -> Cause {
 
 #[test]
 fn small_receive_buffer_of_the_program() {
-    // SO_RCVBUF of 1 MiB over 20.2 ms: a window of 1484960 bytes, 574 Mb/s measured.
-    let shown = Shown {
-        config: FlowConfig { receive_buffer: Some(ByteCount(1 << 20)), ..FlowConfig::default() },
-        goodput_bps: 574e6,
-        window_limited: 0.98,
-        unacked: 166,
-        window: 332,
-        not_sent: 8 << 20,
-        buffer_fill: 0.86,
-        receive_buffer: 2 << 20,
-        receive_fill: 0.0,
-        offered: 1_484_960,
-        ..Shown::default()
-    };
+    let shown = Shown::small_receive_buffer();
     let mut evidence = shown.evidence();
     evidence.goal = Some(BitRate(10_000_000_000));
     let diagnosis = explain(&evidence);
@@ -101,7 +88,7 @@ fn slow_reader() {
 }
 
 #[test]
-fn send_buffer_though_the_clock_of_the_kernel_says_little() {
+fn send_buffer_though_the_clock_of_the_kernel_is_low() {
     // tcp_wmem[2] of 4 MiB over 20 ms: 1.46 Gb/s predicted.
     let shown = Shown {
         goodput_bps: 1.28e9,
@@ -121,6 +108,7 @@ fn send_buffer_though_the_clock_of_the_kernel_says_little() {
         matches!(&finding.cause, Cause::SendBuffer { held_by: BufferLimit::Sysctl { .. }, .. }),
         "{finding:?}"
     );
+    assert_eq!(finding.sentence.matches("held by").count(), 1, "{}", finding.sentence);
     let stage = diagnosis.stages.iter().find(|stage| stage.limiting).unwrap();
     assert!((stage.ceiling_bps.unwrap() / 1.46e9 - 1.0).abs() < 0.01, "{stage:?}");
 }
@@ -256,45 +244,25 @@ fn losses_without_a_queue() {
 /// start: what counts is how often the window was cut.
 #[test]
 fn losses_in_bursts() {
-    let shown = Shown {
-        goodput_bps: 700e6,
-        rtt_ns: 17_600_000,
-        min_rtt_ns: 17_000_000,
-        unacked: 150,
-        window: 150,
-        not_sent: 3 << 20,
-        buffer_fill: 1.0,
-        bursts: vec![(3, 2_000_000), (9, 2_000_000), (15, 2_000_000)],
-        ..Shown::default()
-    };
+    let shown = Shown::losses_in_bursts();
     // Segment by segment 1.22 / sqrt(p) would allow a fraction of the rate.
     let Cause::Loss { bound_bps, loss_ratio, .. } = cause_of(&shown) else { panic!() };
     assert!(loss_ratio > 3e-3 && (500e6..=710e6).contains(&bound_bps), "{loss_ratio} {bound_bps}");
     let at_the_start = Shown { bursts: vec![(0, 16_000_000)], ..shown.clone() };
     assert!(matches!(cause_of(&at_the_start), Cause::Loss { .. }));
-    // A queue that was filled once at the start and stands since is the path's.
+    // A queue that was filled once at the start and stays filled since is the path's.
     let full = Shown { rtt_ns: 40_000_000, ..at_the_start };
     assert!(matches!(cause_of(&full), Cause::PathCapacity { .. }));
 }
 
 #[test]
 fn saturated_threads() {
-    let veth = Shown {
-        goodput_bps: 20e9,
-        rtt_ns: 90_000,
-        min_rtt_ns: 30_000,
-        busy: 0.6,
-        unacked: 0,
-        window: 3729,
-        buffer_fill: 0.1,
-        one_machine: true,
-        ..Shown::default()
-    };
+    let veth = Shown::veth();
     let sender = Shown { writer: (0.99, 0.01, 0.02), reader: (0.6, 0.05, 0.02), ..veth.clone() };
     assert!(matches!(cause_of(&sender), Cause::Cpu { role: Role::Sender, .. }));
     let receiver = Shown { writer: (0.5, 0.05, 0.02), reader: (0.97, 0.02, 0.02), ..veth.clone() };
     assert!(matches!(cause_of(&receiver), Cause::Cpu { role: Role::Receiver, .. }));
-    // Starved, and nobody else is there: the flow's own work, which is no fault.
+    // Starved, without other processes: the flow's own work, which is no fault.
     let starved = Shown { writer: (0.4, 0.58, 0.02), ..veth };
     let diagnosis = explain(&starved.evidence());
     assert!(matches!(found(&diagnosis).cause, Cause::Cpu { role: Role::Sender, .. }));
@@ -323,7 +291,7 @@ fn interrupts_on_the_core_of_the_reader() {
 }
 
 fn probed(route: u32, path: u32) -> ProbeSummary {
-    let way = ProbeDirection {
+    let direction = ProbeDirection {
         from: "alpha".into(),
         to: "beta".into(),
         udp: None,
@@ -335,7 +303,11 @@ fn probed(route: u32, path: u32) -> ProbeSummary {
         hop_count: None,
         notices: Vec::new(),
     };
-    ProbeSummary { requested: Default::default(), directions: vec![way], bandwidth_delay_product_bytes: None }
+    ProbeSummary {
+        requested: Default::default(),
+        directions: vec![direction],
+        bandwidth_delay_product_bytes: None,
+    }
 }
 
 #[test]
@@ -360,7 +332,7 @@ fn packets_that_vanish() {
 
 #[test]
 fn memory_of_tcp_in_the_wrong_unit() {
-    // A socket's triple in bytes, written where pages are meant: 341 MiB.
+    // A socket's triple in bytes, written where pages are expected: 341 MiB.
     let shown =
         Shown { receiver_counters: vec![("TCPMemoryPressures", 3)], window_limited: 0.9, ..Shown::default() };
     let mut evidence = shown.evidence();

@@ -1,4 +1,4 @@
-//! The client's side of TCP connections.
+//! Client side of TCP data connections.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -20,15 +20,15 @@ use crate::{
     preamble::{ACCEPTED, Secret},
 };
 
-/// How long a connection may take to come about.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// How long the server may take to answer the preamble.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-/// A fixed pair of ports may be held by the connection of the test before
-/// (`TIME_WAIT`, reusable after a second): how long to try again.
-const HELD_PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of one connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum wait for the server's reply to the preamble.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// A fixed pair of ports may be held by the connection of the previous test (`TIME_WAIT`, reusable after a
+/// second): how long to retry.
+const HELD_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Connects every flow, one after the other.
+/// Connects every flow, sequentially.
 pub(super) fn connect_all(
     config: &FlowConfig,
     server: SocketAddr,
@@ -48,18 +48,20 @@ fn connect(
     let lost = |error: std::io::Error| {
         let message = match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!("flow {flow}: {server} took the connection but does not answer: what listens there?")
+                format!(
+                    "flow {flow}: {server} accepted the connection but does not respond: what listens there?"
+                )
             }
             _ => format!("flow {flow}: {server} closed the connection: {error}"),
         };
         failure(FailureKind::Connection, message)
     };
     let mut socket = reach(config, server, part, flow)?;
-    socket.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(lost)?;
+    socket.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(lost)?;
     socket.write_all(&secret.preamble(flow)).map_err(lost)?;
-    let mut answer = [0];
-    socket.read_exact(&mut answer).map_err(lost)?;
-    if answer != [ACCEPTED] {
+    let mut reply = [0];
+    socket.read_exact(&mut reply).map_err(lost)?;
+    if reply != [ACCEPTED] {
         return Err(lost(ErrorKind::InvalidData.into()));
     }
     socket.set_read_timeout(None).map_err(lost)?;
@@ -72,11 +74,11 @@ pub(super) fn reach(
     part: Part,
     flow: u32,
 ) -> Result<Socket, Failure> {
-    let until = Instant::now() + HELD_PATIENCE;
+    let until = Instant::now() + HELD_TIMEOUT;
     loop {
         let socket = open::open(config, server.ip(), part)?;
         open::bind_client(&socket, server, config, flow)?;
-        match socket.connect_timeout(&server.into(), CONNECT_PATIENCE) {
+        match socket.connect_timeout(&server.into(), CONNECT_TIMEOUT) {
             Ok(()) => return Ok(socket),
             Err(error)
                 if error.kind() == ErrorKind::AddrNotAvailable
@@ -108,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_and_somebody_else_there_are_told() {
+    fn closed_ports_and_other_servers_are_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stranger = thread::spawn(move || {

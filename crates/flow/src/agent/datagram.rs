@@ -1,5 +1,5 @@
-//! How UDP flows find together: the client says its preamble until the server
-//! answers from a socket of that flow alone.
+//! Association of UDP flows: the client repeats its preamble until the server replies from a socket dedicated
+//! to that flow.
 
 use std::{
     io::{self, ErrorKind, Read},
@@ -15,7 +15,7 @@ use clearstream_schema::{
 use socket2::{SockRef, Socket};
 
 use super::{
-    listen::CONNECT_PATIENCE,
+    listen::CONNECT_TIMEOUT,
     open::{self, Part},
 };
 use crate::{
@@ -24,20 +24,20 @@ use crate::{
     preamble::{PREAMBLE_BYTES, Secret},
 };
 
-/// How often the client repeats itself and the server looks around.
-const REPEAT: Duration = Duration::from_millis(100);
-/// How long the server may take to answer.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
-/// The answer may get lost, too.
-const ANSWERS: usize = 3;
-/// How long a data thread waits before it looks whether the test is over.
-const LOOK: Duration = Duration::from_millis(200);
+/// Retransmission interval of the client's preamble, and poll interval of the server.
+const PREAMBLE_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum wait for the server's reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Copies of each reply, since a reply may be lost, too.
+const REPLY_COPIES: usize = 3;
+/// Receive timeout of data sockets, after which the thread checks for the end of the test.
+const RECEIVE_TIMEOUT: Duration = Duration::from_millis(200);
 
 fn internal(error: io::Error) -> Failure {
     Failure::of_system("set a UDP socket up", &error)
 }
 
-/// The socket that hears first words.
+/// The server's socket that receives preambles.
 #[derive(Debug)]
 pub(super) struct Association {
     socket: UdpSocket,
@@ -48,7 +48,7 @@ pub(super) struct Association {
 }
 
 impl Association {
-    /// Binds it.
+    /// Binds the socket.
     pub(super) fn open(
         config: &FlowConfig,
         address: Option<IpAddr>,
@@ -57,38 +57,37 @@ impl Association {
     ) -> Result<Self, Failure> {
         let family = address.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into());
         let socket = open::open(config, family, part)?;
-        // Here the port must be ours alone: the kernel would let two sockets
-        // with SO_REUSEADDR share it.
+        // Here the port must be exclusive: with SO_REUSEADDR the kernel would let two sockets bind it.
         socket.set_reuse_address(false).map_err(internal)?;
         let address = open::bind_server(&socket, address, config)?;
         socket.set_reuse_address(true).map_err(internal)?;
-        socket.set_read_timeout(Some(REPEAT)).map_err(internal)?;
+        socket.set_read_timeout(Some(PREAMBLE_INTERVAL)).map_err(internal)?;
         Ok(Self { socket: socket.into(), address, config: config.clone(), secret, part })
     }
 
-    /// Where it waits.
+    /// Local address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until every flow has a socket.
+    /// Replies to preambles until every flow has a socket.
     pub(super) fn accept_all(self, gate: &Gate) -> Result<Vec<Arc<Socket>>, Failure> {
-        let until = Instant::now() + CONNECT_PATIENCE;
+        let until = Instant::now() + CONNECT_TIMEOUT;
         let mut flows: Vec<Option<Socket>> = (0..self.config.flows).map(|_| None).collect();
         while flows.iter().any(Option::is_none) {
             if gate.is_stopped() || Instant::now() >= until {
-                let heard = flows.iter().flatten().count();
-                let message = format!("{heard} of {} flows were heard of over UDP", flows.len());
+                let associated = flows.iter().flatten().count();
+                let message = format!("{associated} of {} flows sent a preamble over UDP", flows.len());
                 return Err(failure(FailureKind::Connection, message));
             }
-            let Some((flow, client)) = self.hear() else { continue };
+            let Some((flow, client)) = self.receive_preamble() else { continue };
             let place = usize::try_from(flow).ok().and_then(|flow| flows.get_mut(flow));
-            // A number that is none of ours, or a flow that is there already.
+            // An unknown flow number, or a flow that is connected already.
             if let Some(place @ None) = place {
-                let socket = self.answer_from(client)?;
-                for _ in 0..ANSWERS {
-                    // Lost like any datagram.
-                    drop(socket.send(&self.secret.answer(flow)));
+                let socket = self.open_flow_socket(client)?;
+                for _ in 0..REPLY_COPIES {
+                    // May be lost like any datagram.
+                    drop(socket.send(&self.secret.reply(flow)));
                 }
                 *place = Some(socket);
             }
@@ -96,16 +95,16 @@ impl Association {
         flows.into_iter().flatten().map(|socket| ready(socket).map(Arc::new)).collect()
     }
 
-    fn hear(&self) -> Option<(u32, SocketAddr)> {
-        // One byte more, so that something longer is seen to be longer.
-        let mut said = [0; PREAMBLE_BYTES + 1];
-        let (length, client) = self.socket.recv_from(&mut said).ok()?;
-        Some((self.secret.flow_of(&said[..length])?, client))
+    fn receive_preamble(&self) -> Option<(u32, SocketAddr)> {
+        // One extra byte detects datagrams that are too long.
+        let mut preamble = [0; PREAMBLE_BYTES + 1];
+        let (length, client) = self.socket.recv_from(&mut preamble).ok()?;
+        Some((self.secret.flow_of(&preamble[..length])?, client))
     }
 
-    /// A socket for one flow, on the same port and connected to the client:
-    /// the kernel prefers it for what that client sends.
-    fn answer_from(&self, client: SocketAddr) -> Result<Socket, Failure> {
+    /// Opens a socket for one flow, on the same port and connected to the client: the kernel delivers that
+    /// client's datagrams to it.
+    fn open_flow_socket(&self, client: SocketAddr) -> Result<Socket, Failure> {
         let socket = open::open(&self.config, self.address.ip(), self.part)?;
         socket.bind(&self.address.into()).map_err(internal)?;
         socket.connect(&client.into()).map_err(internal)?;
@@ -114,11 +113,11 @@ impl Association {
 }
 
 fn ready(socket: Socket) -> Result<Socket, Failure> {
-    SockRef::from(&socket).set_read_timeout(Some(LOOK)).map_err(internal)?;
+    SockRef::from(&socket).set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(internal)?;
     Ok(socket)
 }
 
-/// Finds the server's socket of every flow.
+/// Connects a socket to the server for every flow.
 pub(super) fn connect_all(
     config: &FlowConfig,
     server: SocketAddr,
@@ -132,20 +131,20 @@ pub(super) fn connect_all(
             socket.connect(&server.into()).map_err(|error| {
                 Failure::of_connect(&format!("flow {flow}: no path to {server}"), "UDP", &error)
             })?;
-            socket.set_read_timeout(Some(REPEAT)).map_err(internal)?;
-            introduce(&socket, server, secret, flow)?;
+            socket.set_read_timeout(Some(PREAMBLE_INTERVAL)).map_err(internal)?;
+            associate(&socket, server, secret, flow)?;
             ready(socket).map(Arc::new)
         })
         .collect()
 }
 
-fn introduce(mut socket: &Socket, server: SocketAddr, secret: Secret, flow: u32) -> Result<(), Failure> {
-    let until = Instant::now() + ANSWER_PATIENCE;
+fn associate(mut socket: &Socket, server: SocketAddr, secret: Secret, flow: u32) -> Result<(), Failure> {
+    let until = Instant::now() + REPLY_TIMEOUT;
     while Instant::now() < until {
-        let mut said = [0; PREAMBLE_BYTES + 1];
-        let heard = socket.send(&secret.preamble(flow)).and_then(|_| socket.read(&mut said));
-        match heard {
-            Ok(length) if said[..length] == secret.answer(flow) => return Ok(()),
+        let mut reply = [0; PREAMBLE_BYTES + 1];
+        let received = socket.send(&secret.preamble(flow)).and_then(|_| socket.read(&mut reply));
+        match received {
+            Ok(length) if reply[..length] == secret.reply(flow) => return Ok(()),
             Ok(_) => {}
             Err(error)
                 if matches!(
@@ -159,5 +158,5 @@ fn introduce(mut socket: &Socket, server: SocketAddr, secret: Secret, flow: u32)
         }
     }
     let silent = io::Error::from(ErrorKind::TimedOut);
-    Err(Failure::of_connect(&format!("flow {flow}: {server} does not answer over UDP"), "UDP", &silent))
+    Err(Failure::of_connect(&format!("flow {flow}: {server} does not respond over UDP"), "UDP", &silent))
 }

@@ -1,10 +1,9 @@
-//! One end of a test whose sockets another protocol connects: the same data
-//! threads, the same sampler, the same settings read back from the kernel.
+//! One end of a test whose sockets another protocol connects: the same data threads, sampler and read-back of
+//! settings.
 //!
-//! The caller connects the sockets in its own way and hands each to
-//! [`Engine::stream`] or [`Engine::datagrams`] with what this end does on it;
-//! then [`Engine::ready`], [`Engine::start`], an [`Engine::interval`] whenever one
-//! is over, and [`Engine::silence`] at the end of the time.
+//! The caller connects the sockets itself and passes each to [`Engine::stream`] or [`Engine::datagrams`] with
+//! the role of this end; then [`Engine::ready`], [`Engine::start`], an [`Engine::interval`] after each
+//! interval, and [`Engine::expire`] at the end of the test time.
 
 use std::{
     io,
@@ -30,25 +29,25 @@ use super::{
     sample::{Flow, Sampler},
     settings,
     test::first_failure,
-    window::HeldWindow,
+    window::WindowClamp,
 };
 use crate::{
     check,
-    data::{AfterRead, Datagrams, Gate, Task, Way, Worker, WorkerReady},
+    data::{AfterRead, Datagrams, Gate, Operation, Task, Worker, WorkerReady},
     failure,
 };
 
 pub use crate::{data::Progress, schedule::Schedule};
 
-/// How long threads may take to end once they were stopped.
+/// Maximum time for threads to end after a stop.
 const STOP_TIMEOUT: Duration = Duration::from_millis(2500);
 
-/// What this end does on a socket.
+/// Role of this end on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It sends.
+    /// Sender.
     Send,
-    /// It receives.
+    /// Receiver.
     Receive,
 }
 
@@ -58,19 +57,19 @@ impl Role {
     }
 }
 
-/// Sizes of datagrams.
+/// Datagram and batch sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DatagramSize {
-    /// Bytes of each.
+    /// Bytes of each datagram.
     pub size_bytes: usize,
     /// Bytes of one send, several datagrams with segmentation offload.
     pub batch_bytes: usize,
 }
 
-/// Rejects what makes no sense on any host, and cores that this host lacks.
+/// Rejects configurations that are invalid on any host, and cores that this host lacks.
 ///
 /// # Errors
-/// `Invalid`, with what to write instead.
+/// `Invalid`, with a suggested correction.
 pub fn check(config: &FlowConfig, sends: bool, receives: bool) -> Result<(), Failure> {
     check::check(config)?;
     let root = HostRoot::live();
@@ -83,19 +82,19 @@ pub fn check(config: &FlowConfig, sends: bool, receives: bool) -> Result<(), Fai
     Ok(())
 }
 
-/// A data socket of the family of `address` with all that must be set before it
-/// connects, neither bound nor connected.
+/// Creates a data socket of the family of `address` with all options that must be set before it connects,
+/// neither bound nor connected.
 ///
 /// # Errors
-/// What this host cannot mean or lacks.
+/// Options that this host does not support.
 pub fn open_socket(config: &FlowConfig, address: IpAddr, role: Role) -> Result<Socket, Failure> {
     open::open(config, address, role.part())
 }
 
-/// Binds a client's data socket as far as the configuration says.
+/// Binds a client's data socket as configured.
 ///
 /// # Errors
-/// Address, port or interface cannot be had.
+/// The address, port or interface is unavailable.
 pub fn bind_client(
     socket: &Socket,
     server: SocketAddr,
@@ -105,8 +104,8 @@ pub fn bind_client(
     open::bind_client(socket, server, config, flow)
 }
 
-/// Opens, binds and connects the TCP socket of a flow, with the congestion
-/// control set once more over that of the route.
+/// Opens, binds and connects the TCP socket of a flow, and sets the congestion control once more, overriding
+/// that of the route.
 ///
 /// # Errors
 /// As [`open_socket`] and [`bind_client`], and `Connection` or `Unreachable`.
@@ -116,45 +115,45 @@ pub fn connect(config: &FlowConfig, server: SocketAddr, role: Role, flow: u32) -
     Ok(socket)
 }
 
-/// Whether a congestion control is there without a module that the kernel would
-/// load by its name, which is not for a stranger to cause.
+/// Whether a congestion control is available without the kernel loading its module by name, which an
+/// unprivileged peer must not cause.
 pub fn is_congestion_control_loaded(name: &str) -> bool {
     super::refuse_to_load(&HostRoot::live(), Some(name)).is_ok()
 }
 
-/// The data threads of one end and their sampler. Dropping it ends them.
+/// The data threads of one end and their sampler. Stopped when dropped.
 #[derive(Debug)]
 pub struct Engine {
     config: FlowConfig,
     gate: Arc<Gate>,
     flows: Vec<Flow>,
     roles: Vec<Role>,
-    told: (Sender<WorkerReady>, Receiver<WorkerReady>),
+    worker_reports: (Sender<WorkerReady>, Receiver<WorkerReady>),
     sampler: Option<Sampler>,
 }
 
 impl Engine {
-    /// Without sockets yet.
+    /// An engine without sockets.
     pub fn new(config: &FlowConfig) -> Self {
         Self {
             config: config.clone(),
             gate: Arc::new(Gate::default()),
             flows: Vec::new(),
             roles: Vec::new(),
-            told: mpsc::channel(),
+            worker_reports: mpsc::channel(),
             sampler: None,
         }
     }
 
-    /// The next flow: a stream, moved by the configuration's send or receive method.
+    /// Adds the next flow: a stream, with the configured send or receive method.
     ///
     /// # Errors
-    /// A socket option or a thread cannot be had.
+    /// Setting a socket option or starting a thread failed.
     pub fn stream(&mut self, socket: Socket, role: Role) -> Result<(), Failure> {
         let number = self.next();
-        let way = match role {
-            Role::Send => Way::Send(self.config.method),
-            Role::Receive => Way::Receive(self.config.receive),
+        let operation = match role {
+            Role::Send => Operation::Send(self.config.method),
+            Role::Receive => Operation::Receive(self.config.receive),
         };
         if role == Role::Receive
             && let Some(bytes) = settings::low_water(&self.config, &socket)
@@ -165,7 +164,7 @@ impl Engine {
         }
         let task = Task {
             flow: number,
-            way,
+            operation,
             transfer: usize::try_from(self.config.transfer().0).unwrap_or(usize::MAX),
             limit: self.config.bytes.map(|bytes| bytes.0),
             core: self.core(number, role),
@@ -177,15 +176,15 @@ impl Engine {
             },
         };
         let socket = Arc::new(socket);
-        let worker = Worker::start(task, Arc::clone(&socket), Arc::clone(&self.gate), self.told.0.clone());
+        let worker =
+            Worker::start(task, Arc::clone(&socket), Arc::clone(&self.gate), self.worker_reports.0.clone());
         self.push(socket, role, worker)
     }
 
-    /// The next flow: datagrams, moved by `body` on its own thread after the
-    /// start.
+    /// Adds the next flow: datagrams, processed by `body` on its own thread after the start.
     ///
     /// # Errors
-    /// A thread cannot be had.
+    /// Starting a thread failed.
     pub fn datagrams(
         &mut self,
         socket: Socket,
@@ -194,18 +193,18 @@ impl Engine {
         body: impl FnOnce(&Socket, &Progress<'_>) -> io::Result<()> + Send + 'static,
     ) -> Result<(), Failure> {
         let number = self.next();
-        let datagrams = Datagrams { size, batch, tag: [0; 8], rate_bps: None, patience: Duration::MAX };
-        let way = match role {
-            Role::Send => Way::SendDatagrams(datagrams),
-            Role::Receive => Way::ReceiveDatagrams(datagrams),
+        let datagrams = Datagrams { size, batch, tag: [0; 8], rate_bps: None, timeout: Duration::MAX };
+        let operation = match role {
+            Role::Send => Operation::SendDatagrams(datagrams),
+            Role::Receive => Operation::ReceiveDatagrams(datagrams),
         };
         let socket = Arc::new(socket);
         let own = Arc::clone(&socket);
         let worker = Worker::custom(
-            (number, way),
+            (number, operation),
             self.core(number, role),
             Arc::clone(&self.gate),
-            self.told.0.clone(),
+            self.worker_reports.0.clone(),
             move |progress| body(&own, progress),
         );
         self.push(socket, role, worker)
@@ -231,25 +230,25 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until every thread is there; what is in force on each socket, and
-    /// what that is less than was requested.
+    /// Waits until every thread is ready; returns the effective settings of each socket, with a notice for
+    /// each that falls short of the request.
     ///
     /// # Errors
-    /// Memory for transfers cannot be had.
+    /// Memory for transfers cannot be allocated.
     pub fn ready(&mut self) -> Result<(FlowSettings, Vec<Notice>), Failure> {
         let threads = self.flows.len();
-        let told: Vec<WorkerReady> = self.told.1.iter().take(threads).collect();
-        if let Some(error) = told.iter().find_map(|worker| worker.buffer.as_ref().err()) {
+        let worker_reports: Vec<WorkerReady> = self.worker_reports.1.iter().take(threads).collect();
+        if let Some(error) = worker_reports.iter().find_map(|worker| worker.buffer.as_ref().err()) {
             return Err(Failure::of_system(
                 &format!("get memory for a transfer of {}", self.config.transfer()),
                 error,
             ));
         }
         let root = HostRoot::live();
-        let mut notices = settings::refused_pins(&told);
+        let mut notices = settings::failed_pins(&worker_reports);
         let mut by_flow: Vec<Vec<WorkerReady>> = Vec::new();
         by_flow.resize_with(threads, Vec::new);
-        for worker in told {
+        for worker in worker_reports {
             if let Some(place) = by_flow.get_mut(worker.flow as usize) {
                 place.push(worker);
             }
@@ -279,7 +278,7 @@ impl Engine {
         Ok((settings, notices))
     }
 
-    /// Lets data flow.
+    /// Releases the start barrier.
     pub fn start(&mut self) {
         if let Some(sampler) = &mut self.sampler {
             sampler.started();
@@ -287,8 +286,8 @@ impl Engine {
         self.gate.start();
     }
 
-    /// Waits until the first data moves and starts this end's clock there;
-    /// `None` when none moves before `until`, or the threads have ended.
+    /// Waits for the first data and starts this end's clock there; `None` when none arrives before `until`,
+    /// or the threads have ended.
     pub fn begin(&mut self, until: Instant) -> Option<Instant> {
         let begun = self.gate.wait_begun(until)?;
         if let Some(sampler) = &mut self.sampler {
@@ -297,35 +296,34 @@ impl Engine {
         Some(begun)
     }
 
-    /// Waits for a moment; true when the test is over before it: a thread
-    /// failed, or all have ended.
+    /// Waits until an instant; true when the test is over before it: a thread failed, or all have ended.
     pub fn wait_until(&self, until: Instant) -> bool {
         let receives = self.roles.contains(&Role::Receive);
-        HeldWindow::of(&self.config, receives).wait_until(&self.gate, until, &self.flows)
+        WindowClamp::of(&self.config, receives).wait_until(&self.gate, until, &self.flows)
     }
 
-    /// Bytes moved so far by the threads of a role.
+    /// Bytes transferred so far by the threads of a role.
     pub fn moved_bytes(&self, role: Role) -> u64 {
-        self.of(role).flat_map(|flow| &flow.workers).map(|worker| worker.slot.read().bytes).sum()
+        self.of(role).flat_map(|flow| &flow.workers).map(|worker| worker.counters.read().bytes).sum()
     }
 
     fn of(&self, role: Role) -> impl Iterator<Item = &Flow> {
         self.flows.iter().zip(&self.roles).filter(move |(_, own)| **own == role).map(|(flow, _)| flow)
     }
 
-    /// The sockets of a role in the order of their flows.
+    /// The sockets of a role, in flow order.
     pub fn sockets(&self, role: Role) -> impl Iterator<Item = &Socket> {
         self.of(role).map(|flow| &*flow.socket)
     }
 
-    /// What happened since the last call; `None` before [`Self::ready`].
+    /// Returns the counts since the last call; `None` before [`Self::ready`].
     pub fn interval(&mut self, index: u32) -> Option<SideInterval> {
         Some(self.sampler.as_mut()?.interval(index, &self.flows))
     }
 
-    /// The time is over: senders end after their transfer.
-    pub fn silence(&self) {
-        self.gate.silence();
+    /// Marks the test time as over: senders end after their current transfer.
+    pub fn expire(&self) {
+        self.gate.expire();
     }
 
     /// Whether every thread of a role has ended.
@@ -340,21 +338,21 @@ impl Engine {
         self.gate.wait_ended(until)
     }
 
-    /// Closes a direction of the sockets of a role: a receiver takes what is
-    /// queued and ends, a blocked sender ends.
+    /// Shuts down a direction of the sockets of a role: a receiver reads what is queued and ends, a blocked
+    /// sender ends.
     pub fn shut_down(&self, role: Role, how: Shutdown) {
         for socket in self.sockets(role) {
-            // Fails when the connection is gone already.
+            // Fails when the connection is already closed.
             drop(socket.shutdown(how));
         }
     }
 
-    /// Why a thread ended that was not to end, if one did.
+    /// First failure of a thread, if any.
     pub fn failure(&self) -> Option<Failure> {
         self.gate.outcomes(first_failure)
     }
 
-    /// Ends all threads.
+    /// Stops all threads.
     pub fn stop(&mut self) {
         self.gate.stop();
         self.shut_down(Role::Send, Shutdown::Both);
@@ -367,7 +365,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Before `ready` the gate does not know how many there are.
+        // Before `ready` the gate does not know the number of threads.
         self.gate.set_ready(self.flows.len());
         self.stop();
     }

@@ -1,5 +1,5 @@
-//! The server's side of TCP connections: takes the test's own, drops
-//! strangers, and is disturbed by none of them.
+//! Server side of TCP data connections: accepts the test's own, drops strangers, and is disturbed by none of
+//! them.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -23,20 +23,20 @@ use crate::{
     preamble::{ACCEPTED, PREAMBLE_BYTES, Secret},
 };
 
-/// A connection that has not said who it is by then is dropped.
-const PREAMBLE_PATIENCE: Duration = Duration::from_secs(2);
-/// So many may wait to say it; then the oldest has to go.
+/// Maximum wait for the preamble of a connection.
+const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum connections without a complete preamble; then the oldest is dropped.
 const PENDING_MAX: usize = 64;
-/// The client must have connected all flows by then.
-pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(15);
-/// How often the loop looks whether the test was stopped.
-const LOOK: Duration = Duration::from_millis(100);
+/// Maximum wait for the client to connect all flows.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Poll interval of the stop flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A connection that has not said its preamble yet.
+/// An accepted connection whose preamble is incomplete.
 #[derive(Debug)]
 struct Pending {
     socket: Socket,
-    said: Vec<u8>,
+    preamble: Vec<u8>,
     until: Instant,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Binds and listens; the options pass to the accepted sockets.
+    /// Binds and listens; the options are inherited by accepted sockets.
     pub(super) fn open(
         config: &FlowConfig,
         address: Option<IpAddr>,
@@ -77,14 +77,14 @@ impl Listener {
         Ok(Self { socket, secret, pending: Vec::new(), flows })
     }
 
-    /// Where it waits.
+    /// Local address.
     pub(super) fn address(&self) -> Result<std::net::SocketAddr, Failure> {
         open::local_address(&self.socket)
     }
 
-    /// Takes connections until every flow has its own.
+    /// Accepts connections until every flow has its own.
     pub(super) fn accept_all(mut self, gate: &Gate) -> Result<Vec<Arc<Socket>>, Failure> {
-        let until = Instant::now() + CONNECT_PATIENCE;
+        let until = Instant::now() + CONNECT_TIMEOUT;
         while self.flows.iter().any(Option::is_none) {
             if gate.is_stopped() {
                 return Err(failure(FailureKind::Connection, "stopped before all flows were connected"));
@@ -96,14 +96,14 @@ impl Listener {
                     format!(
                         "{connected} of {} flows were connected within {} s; {}",
                         self.flows.len(),
-                        CONNECT_PATIENCE.as_secs(),
+                        CONNECT_TIMEOUT.as_secs(),
                         firewall_advice("TCP")
                     ),
                 ));
             }
             self.wait();
             self.accept()?;
-            self.listen_to_pending();
+            self.read_pending();
         }
         Ok(self.flows.into_iter().flatten().map(Arc::new).collect())
     }
@@ -111,23 +111,23 @@ impl Listener {
     fn wait(&self) {
         let sockets = std::iter::once(&self.socket).chain(self.pending.iter().map(|pending| &pending.socket));
         let mut polled: Vec<PollFd<'_>> = sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-        // An interruption is as good as a timeout.
+        let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
+        // An interruption is treated as a timeout.
         let _ = poll(&mut polled, Some(&timeout));
     }
 
     fn accept(&mut self) -> Result<(), Failure> {
-        // One round takes at most as many as may wait, so that a flood of
-        // connections does not keep us from listening to those that are here.
+        // One round accepts at most as many as may be pending, so that a flood of connections does not starve
+        // the pending ones.
         for _ in 0..PENDING_MAX {
             let socket = match self.socket.accept() {
                 Ok((socket, _)) => socket,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // Descriptors have run out: none of the flows to come will get one.
+                // Descriptors have run out: no further flow can be accepted.
                 Err(error) if limit(&error).is_some() => {
                     return Err(Failure::of_system("accept the connection of a flow", &error));
                 }
-                // It concerns the connection that was to be accepted.
+                // It concerns only the connection to be accepted.
                 Err(_) => return Ok(()),
             };
             if socket.set_nonblocking(true).is_err() {
@@ -136,28 +136,28 @@ impl Listener {
             if self.pending.len() >= PENDING_MAX {
                 self.pending.remove(0);
             }
-            let until = Instant::now() + PREAMBLE_PATIENCE;
-            self.pending.push(Pending { socket, said: Vec::with_capacity(PREAMBLE_BYTES), until });
+            let until = Instant::now() + PREAMBLE_TIMEOUT;
+            self.pending.push(Pending { socket, preamble: Vec::with_capacity(PREAMBLE_BYTES), until });
         }
         Ok(())
     }
 
-    fn listen_to_pending(&mut self) {
+    fn read_pending(&mut self) {
         let now = Instant::now();
         for mut pending in std::mem::take(&mut self.pending) {
-            match hear(&mut pending) {
-                Hearing::More if now < pending.until => self.pending.push(pending),
-                Hearing::Complete => self.admit(pending),
+            match read_preamble(&mut pending) {
+                PreambleRead::Incomplete if now < pending.until => self.pending.push(pending),
+                PreambleRead::Complete => self.admit(pending),
                 // Dropping the socket closes it.
-                Hearing::More | Hearing::Gone => {}
+                PreambleRead::Incomplete | PreambleRead::Closed => {}
             }
         }
     }
 
     fn admit(&mut self, pending: Pending) {
-        let flow = self.secret.flow_of(&pending.said).and_then(|flow| usize::try_from(flow).ok());
+        let flow = self.secret.flow_of(&pending.preamble).and_then(|flow| usize::try_from(flow).ok());
         let place = flow.and_then(|flow| self.flows.get_mut(flow));
-        // A stranger, or a flow that is there already.
+        // A stranger, or a flow that is connected already.
         let Some(place @ None) = place else { return };
         let mut socket = pending.socket;
         if socket.set_nonblocking(false).is_ok() && socket.write_all(&[ACCEPTED]).is_ok() {
@@ -166,23 +166,29 @@ impl Listener {
     }
 }
 
-enum Hearing {
-    More,
+enum PreambleRead {
+    Incomplete,
     Complete,
-    Gone,
+    Closed,
 }
 
-fn hear(pending: &mut Pending) -> Hearing {
+fn read_preamble(pending: &mut Pending) -> PreambleRead {
     let mut bytes = [0; PREAMBLE_BYTES];
-    let missing = PREAMBLE_BYTES - pending.said.len();
+    let missing = PREAMBLE_BYTES - pending.preamble.len();
     match pending.socket.read(&mut bytes[..missing]) {
-        Ok(0) => Hearing::Gone,
+        Ok(0) => PreambleRead::Closed,
         Ok(length) => {
-            pending.said.extend_from_slice(&bytes[..length]);
-            if pending.said.len() == PREAMBLE_BYTES { Hearing::Complete } else { Hearing::More }
+            pending.preamble.extend_from_slice(&bytes[..length]);
+            if pending.preamble.len() == PREAMBLE_BYTES {
+                PreambleRead::Complete
+            } else {
+                PreambleRead::Incomplete
+            }
         }
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Hearing::More,
-        Err(_) => Hearing::Gone,
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            PreambleRead::Incomplete
+        }
+        Err(_) => PreambleRead::Closed,
     }
 }
 
@@ -207,13 +213,13 @@ mod tests {
         (listener, address)
     }
 
-    fn connect(address: std::net::SocketAddr, said: &[u8]) -> TcpStream {
+    fn connect(address: std::net::SocketAddr, preamble: &[u8]) -> TcpStream {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(said).unwrap();
+        stream.write_all(preamble).unwrap();
         stream
     }
 
-    fn answer(mut stream: &TcpStream) -> Option<u8> {
+    fn reply(mut stream: &TcpStream) -> Option<u8> {
         stream.set_read_timeout(Some(Duration::from_secs(3))).unwrap();
         let mut byte = [0];
         match stream.read(&mut byte) {
@@ -223,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tests_own_flows_get_in_among_strangers() {
+    fn the_tests_own_flows_are_accepted_among_strangers() {
         let (listener, address) = listener(2);
         let accepting = thread::spawn(move || listener.accept_all(&Gate::default()).unwrap().len());
         let silent = TcpStream::connect(address).unwrap();
@@ -232,32 +238,32 @@ mod tests {
         let no_such_flow = connect(address, &secret().preamble(2));
         let slow = connect(address, &secret().preamble(0)[..7]);
         let second = connect(address, &secret().preamble(1));
-        assert_eq!(answer(&second), Some(ACCEPTED));
+        assert_eq!(reply(&second), Some(ACCEPTED));
         let twice = connect(address, &secret().preamble(1));
         for stranger in [&wrong, &oversize, &no_such_flow, &twice] {
-            assert_eq!(answer(stranger), None, "closed without a word");
+            assert_eq!(reply(stranger), None, "closed without a reply");
         }
         let mut first = connect(address, &secret().preamble(0)[..7]);
         first.write_all(&secret().preamble(0)[7..]).unwrap();
-        assert_eq!(answer(&first), Some(ACCEPTED), "in two pieces is fine");
+        assert_eq!(reply(&first), Some(ACCEPTED), "a preamble in two segments is accepted");
         assert_eq!(accepting.join().unwrap(), 2);
         drop((silent, slow));
     }
 
     #[test]
-    fn more_strangers_than_may_wait_do_not_lock_the_flow_out() {
+    fn more_strangers_than_the_limit_do_not_lock_the_flow_out() {
         let (listener, address) = listener(1);
         let accepting = thread::spawn(move || listener.accept_all(&Gate::default()).unwrap().len());
         let crowd: Vec<TcpStream> =
             (0..PENDING_MAX + 20).map(|_| connect(address, &secret().preamble(0)[..19])).collect();
         let own = connect(address, &secret().preamble(0));
-        assert_eq!(answer(&own), Some(ACCEPTED));
+        assert_eq!(reply(&own), Some(ACCEPTED));
         assert_eq!(accepting.join().unwrap(), 1);
         drop(crowd);
     }
 
     #[test]
-    fn a_port_that_somebody_listens_on_is_in_use() {
+    fn a_port_with_a_listener_is_in_use() {
         let (_kept, address) = listener(1);
         let config = FlowConfig { destination_port: Some(address.port()), ..FlowConfig::default() };
         let part = Part { sends: false, receives: true };

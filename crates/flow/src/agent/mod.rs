@@ -35,17 +35,16 @@ use crate::{
     preamble::Secret,
 };
 
-/// How long the start waits for all flows to be connected.
-const READY_PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum wait of a start for all flows to be connected.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs flow tests on one host, one at a time. Dropping it ends a running
-/// test and its threads.
+/// Runs flow tests on one host, one at a time. Dropping it stops a running test and its threads.
 #[derive(Debug, Default)]
 pub struct FlowAgent {
     running: Option<Running>,
 }
 
-/// A test that was prepared and may have ended.
+/// A prepared test; it may have ended.
 #[derive(Debug)]
 struct Running {
     number: u64,
@@ -59,13 +58,13 @@ impl FlowAgent {
         Self::default()
     }
 
-    /// Makes the data sockets of the server and returns where it waits.
+    /// Opens the data sockets of the server and returns its address.
     /// [`Ready`](crate::calls::Ready), intervals and
     /// [`Finished`](crate::calls::Finished) go to the events, the last one always.
     ///
     /// # Errors
-    /// `Busy` while another test runs, `Invalid` for what this host cannot
-    /// mean (a core or node that is not there), `InUse`, `Unsupported`.
+    /// `Busy` while another test runs, `Invalid` for what this host lacks (a core or node), `InUse`,
+    /// `Unsupported`.
     pub fn listen(&mut self, call: Listen, context: &CallContext<'_>) -> Result<Listening, Failure> {
         let Listen { test, cookie, address, config } = call;
         let test = self.prepare(test, &cookie, config, true, context)?;
@@ -82,8 +81,7 @@ impl FlowAgent {
         Ok(Listening { address })
     }
 
-    /// Makes the data sockets of the client and connects them all. Events are as
-    /// those of [`FlowAgent::listen`].
+    /// Opens the data sockets of the client and connects them all. Events as with [`FlowAgent::listen`].
     ///
     /// # Errors
     /// As [`FlowAgent::listen`], and `Connection`.
@@ -99,7 +97,7 @@ impl FlowAgent {
         Ok(Done {})
     }
 
-    /// Checks what this host can mean by a test.
+    /// Validates a test for this host.
     fn prepare(
         &mut self,
         number: u64,
@@ -144,14 +142,14 @@ impl FlowAgent {
         Ok(())
     }
 
-    /// Lets data flow once all flows are connected on this side.
+    /// Starts the transfer once all flows are connected on this side.
     ///
     /// # Errors
     /// `Invalid` for a test that was not prepared, `Connection` when flows are
     /// missing, or why the test ended before it started.
     pub fn start(&mut self, test: u64) -> Result<(), Failure> {
         let running = self.find(test)?;
-        match running.gate.wait_ready(Instant::now() + READY_PATIENCE) {
+        match running.gate.wait_ready(Instant::now() + READY_TIMEOUT) {
             Some(Ok(())) => {
                 running.gate.start();
                 Ok(())
@@ -165,8 +163,7 @@ impl FlowAgent {
         }
     }
 
-    /// Ends a test early; returns when its threads have ended. A test that has
-    /// ended already is not an error.
+    /// Stops a test early; returns when its threads have ended. Stopping an ended test is not an error.
     ///
     /// # Errors
     /// `Invalid` for a test that was not prepared.
@@ -196,7 +193,7 @@ impl Running {
     fn end(&mut self) {
         self.gate.stop();
         if let Some(thread) = self.thread.take() {
-            // A panic in it was already shown by the panic hook.
+            // A panic in it was already reported by the panic hook.
             drop(thread.join());
         }
     }
@@ -208,9 +205,8 @@ impl Drop for Running {
     }
 }
 
-/// A congestion control that is not there makes the kernel load its module
-/// (tcp_set_congestion_control, for root), which is no measuring: not for a
-/// controller over TLS.
+/// A congestion control that is not loaded makes the kernel load its module (tcp_set_congestion_control, for
+/// root), which exceeds the right to measure: rejected for controllers over TLS.
 fn refuse_to_load(root: &HostRoot, congestion_control: Option<&str>) -> Result<(), Failure> {
     let Some(name) = congestion_control else { return Ok(()) };
     let available = root.read("proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
@@ -218,14 +214,14 @@ fn refuse_to_load(root: &HostRoot, congestion_control: Option<&str>) -> Result<(
         return Ok(());
     }
     let message = format!(
-        "congestion control {name} is not loaded on that host, and over TLS none is loaded by name: there are {}; \
+        "congestion control {name} is not loaded on that host, and over TLS none is loaded by name: available: {}; \
          `modprobe tcp_{name}` there may add it",
         available.split_whitespace().collect::<Vec<_>>().join(", ")
     );
     Err(failure(FailureKind::Invalid, message))
 }
 
-/// Who sends: the client always connects.
+/// The role of this side: the client always connects.
 fn part(server: bool, direction: Direction) -> Part {
     match direction {
         Direction::Forward => Part { sends: !server, receives: server },

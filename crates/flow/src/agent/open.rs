@@ -1,5 +1,5 @@
-//! Data sockets with everything set that must be set before they connect or
-//! listen (the window scale is fixed at the handshake, RFC 7323).
+//! Data sockets with all options that must be set before they connect or listen (the window scale is fixed at
+//! the handshake, RFC 7323).
 
 use std::{
     io,
@@ -17,15 +17,15 @@ use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use crate::failure;
 
-/// Receive buffer of UDP sockets that nobody chose: UDP has no autotuning, and
-/// the kernel's default of 208 KiB overflows at once.
+/// Default receive buffer of UDP sockets: UDP has no autotuning, and the kernel's default of 208 KiB
+/// overflows at once.
 const UDP_RECEIVE_BYTES: usize = 4 << 20;
-/// An established connection whose peer vanished is given up after this.
-const SILENCE: Duration = Duration::from_secs(5);
-/// How long data may stay unacknowledged (`TCP_USER_TIMEOUT`).
+/// TCP keepalive: an established connection whose peer vanished is aborted after this.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time for data to stay unacknowledged (`TCP_USER_TIMEOUT`).
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Which part this host plays in a flow.
+/// Roles of this host in a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     /// Its threads send.
@@ -47,25 +47,27 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
         Protocol::Mptcp => (Type::STREAM, socket2::Protocol::MPTCP),
     };
     let socket = Socket::new(domain, kind, Some(protocol)).map_err(|error| match config.protocol {
-        // EPROTONOSUPPORT, EINVAL: not built in; ENOPROTOOPT: switched off.
+        // EPROTONOSUPPORT, EINVAL: not built in; ENOPROTOOPT: disabled.
         Protocol::Mptcp => failure(
             FailureKind::Unsupported,
             format!("this host has no MPTCP ({error}): it needs Linux 5.6 with net.mptcp.enabled=1"),
         ),
-        _ => step("make a socket")(error),
+        _ => step("create a socket")(error),
     })?;
     socket.set_reuse_address(true).map_err(step("set SO_REUSEADDR"))?;
     set_buffers(&socket, config)?;
     if config.protocol != Protocol::Udp {
-        let keepalive =
-            TcpKeepalive::new().with_time(SILENCE / 2).with_interval(Duration::from_secs(1)).with_retries(3);
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_TIMEOUT / 2)
+            .with_interval(Duration::from_secs(1))
+            .with_retries(3);
         socket.set_tcp_keepalive(&keepalive).map_err(step("set SO_KEEPALIVE"))?;
-        // MPTCP has no such option of its own.
+        // MPTCP has no such option.
         if config.protocol == Protocol::Tcp {
             socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(step("set TCP_USER_TIMEOUT"))?;
         }
         if let Some(mss) = config.mss {
-            // Both ends: the smaller of two is in force (RFC 9293 section 3.7.1).
+            // Both ends: the smaller of two is in effect (RFC 9293 section 3.7.1).
             let bytes = u32::try_from(mss.0).unwrap_or(u32::MAX);
             socket.set_tcp_mss(bytes).map_err(step("set TCP_MAXSEG"))?;
         }
@@ -116,7 +118,7 @@ fn set_buffer(socket: &Socket, bytes: usize, force: bool, buffer: Buffer) -> io:
             Buffer::Receive => options::force_receive_buffer(socket, bytes),
         };
         match forced {
-            // Without CAP_NET_ADMIN the cap applies, which is told afterwards.
+            // Without CAP_NET_ADMIN the limit applies, which is reported afterwards.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             result => return result,
         }
@@ -127,25 +129,25 @@ fn set_buffer(socket: &Socket, bytes: usize, force: bool, buffer: Buffer) -> io:
     }
 }
 
-/// Sets what was asked for, where this host sends. A route may name a
-/// congestion control (`congctl`, ip-route(8)): the kernel takes that one when
-/// the connection is made, over the socket's, so it is set again then.
+/// Sets the requested congestion control, where this host sends. A route may name one (`congctl`,
+/// ip-route(8)), which overrides the socket's when the connection is established, so it is set once more
+/// then.
 pub(super) fn choose_congestion_control(
     socket: &Socket,
     config: &FlowConfig,
     part: Part,
 ) -> Result<(), Failure> {
-    let asked = config.congestion_control.as_deref();
-    let Some(name) = asked.filter(|_| part.sends && config.protocol != Protocol::Udp) else {
+    let requested = config.congestion_control.as_deref();
+    let Some(name) = requested.filter(|_| part.sends && config.protocol != Protocol::Udp) else {
         return Ok(());
     };
     match socket.set_tcp_congestion(name.as_bytes()) {
-        // Reserved for root: the host's default stays in force, which is told afterwards.
+        // Reserved for root: the host's default stays effective, which is reported afterwards.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Err(_) => Err(failure(
             FailureKind::Invalid,
             format!(
-                "congestion control {name} is not on this host; there are {} (modprobe tcp_{name} may add it)",
+                "congestion control {name} is not available on this host; available: {} (modprobe tcp_{name} may add it)",
                 congestion_controls(&HostRoot::live(), "available")
             ),
         )),
@@ -153,14 +155,13 @@ pub(super) fn choose_congestion_control(
     }
 }
 
-/// The host's `available` or `allowed` congestion controls, for people.
+/// The host's `available` or `allowed` congestion controls, for messages.
 pub(super) fn congestion_controls(root: &HostRoot, which: &str) -> String {
     let text = root.read(&format!("proc/sys/net/ipv4/tcp_{which}_congestion_control"));
     text.map_or_else(|_| "unknown".to_owned(), |text| text.trim().replace(' ', ", "))
 }
 
-/// Binds to an address, port and interface. `option` is what the user wrote
-/// the port with.
+/// Binds to an address, port and interface. `option` names the option of the port.
 pub(super) fn bind(
     socket: &Socket,
     address: SocketAddr,
@@ -196,7 +197,7 @@ pub(super) fn bind(
     })
 }
 
-/// The address of `family` that means any of the host's.
+/// The wildcard address of `family`.
 pub(super) fn unspecified(family: IpAddr) -> IpAddr {
     match family {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -204,8 +205,8 @@ pub(super) fn unspecified(family: IpAddr) -> IpAddr {
     }
 }
 
-/// Where the server's socket is bound: its own address when it has it, any
-/// address behind address translation (strangers are dropped by the cookie).
+/// Binds the server's socket: to its own address when the host has it, to the wildcard address behind address
+/// translation (strangers are dropped by the cookie).
 pub(super) fn bind_server(
     socket: &Socket,
     address: Option<IpAddr>,
@@ -224,7 +225,7 @@ pub(super) fn bind_server(
     local_address(socket)
 }
 
-/// Binds a client's socket as far as the configuration says.
+/// Binds a client's socket as configured.
 pub(super) fn bind_client(
     socket: &Socket,
     server: SocketAddr,

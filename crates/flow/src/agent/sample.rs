@@ -1,4 +1,4 @@
-//! What is read every interval, from beside the data threads.
+//! The sampler: reads counters every interval, outside the data threads.
 
 use std::{mem, sync::Arc, time::Instant};
 
@@ -14,8 +14,7 @@ use socket2::Socket;
 
 use crate::data::{Reading, Worker};
 
-/// With more threads than this, reading the time of each would cost more than
-/// it tells.
+/// Maximum threads with individual CPU times: with more the reads would cost more than they are worth.
 const TIMED_THREADS_MAX: usize = 64;
 
 /// One flow of this side.
@@ -29,7 +28,7 @@ pub(super) struct Flow {
     pub(super) workers: Vec<Worker>,
 }
 
-/// What the sampler keeps between two intervals.
+/// State of the sampler between two intervals.
 #[derive(Debug)]
 pub(super) struct Sampler {
     stream: bool,
@@ -56,14 +55,14 @@ impl Snapshot {
         let timed = flows.iter().map(|flow| flow.workers.len()).sum::<usize>() <= TIMED_THREADS_MAX;
         let time = |flow: &Flow, sends: bool| {
             let worker = flow.workers.iter().find(|worker| timed && worker.sends == sends)?;
-            thread::time(root, worker.slot.thread())
+            thread::time(root, worker.counters.thread())
         };
         let times = flows.iter().map(|flow| [time(flow, true), time(flow, false)]).collect();
         let read = |flow: &Flow, sends: bool| {
             flow.workers
                 .iter()
                 .find(|worker| worker.sends == sends)
-                .map_or_else(Reading::default, |worker| worker.slot.read())
+                .map_or_else(Reading::default, |worker| worker.counters.read())
         };
         let readings = flows.iter().map(|flow| (read(flow, true), read(flow, false))).collect();
         Self { at, flows: readings, times, host: counters.read() }
@@ -71,7 +70,7 @@ impl Snapshot {
 }
 
 impl Sampler {
-    /// Takes the first reading, while the threads wait for the start.
+    /// Takes the first snapshot, while the threads wait for the start.
     pub(super) fn prepare(flows: &[Flow], root: &HostRoot, stream: bool, zerocopy: bool) -> Self {
         let mut counters = CounterReader::open(root);
         let now = Instant::now();
@@ -90,21 +89,20 @@ impl Sampler {
         }
     }
 
-    /// Data may flow from now on: what the host counted while we waited does
-    /// not belong to the test.
+    /// Data may flow from now on: what the host counted before does not belong to the test.
     pub(super) fn started(&mut self) {
         self.last.host = self.counters.read();
         self.throttled = self.throttling.read();
         self.processes.restart();
     }
 
-    /// The first data moved at `begun`.
+    /// Records the first data, transferred at `begun`.
     pub(super) fn begin(&mut self, begun: Instant) {
         self.begun = begun;
         self.last.at = begun;
     }
 
-    /// What happened since the last call.
+    /// Returns the counts since the last call.
     pub(super) fn interval(&mut self, index: u32, flows: &[Flow]) -> SideInterval {
         let mut now = Snapshot::take(Instant::now(), flows, &mut self.counters, &self.root);
         let times = spent(&now.times, &self.last.times);
@@ -134,7 +132,7 @@ impl Sampler {
             process_load: self.processes.poll(),
             cpu_throttling: self.throttled(),
         };
-        // A thread that has ended keeps its last time.
+        // A thread that has ended keeps its last CPU time.
         for (now, last) in now.times.iter_mut().zip(mem::take(&mut self.last.times)) {
             now[0] = now[0].or(last[0]);
             now[1] = now[1].or(last[1]);
@@ -143,7 +141,7 @@ impl Sampler {
         interval
     }
 
-    /// What a CPU quota withheld since the last call; `None` without a quota.
+    /// CPU quota throttling since the last call; `None` without a quota.
     fn throttled(&mut self) -> Option<CpuThrottling> {
         let now = self.throttling.read()?;
         let since = now.since(self.throttled.as_ref());
@@ -180,7 +178,7 @@ impl Sampler {
                 copied_count: now.0.zerocopy.copied_count - last.0.zerocopy.copied_count,
             }),
             datagram_count: numbered.then(|| now.1.datagrams - last.1.datagrams),
-            // One that came late after all may have been counted lost before.
+            // A late arrival may have been counted as lost before.
             lost_count: numbered.then(|| lost(&now.1).saturating_sub(lost(&last.1))),
             reordered_count: numbered.then(|| now.1.late - last.1.late),
             jitter_ns: now.1.jitter_ns.filter(|_| numbered),
@@ -188,7 +186,7 @@ impl Sampler {
     }
 }
 
-/// Time of each thread since the last reading, where both are known.
+/// CPU time of each thread since the last reading, where both are known.
 fn spent(now: &[[Option<ThreadTime>; 2]], last: &[[Option<ThreadTime>; 2]]) -> Vec<[Option<ThreadTime>; 2]> {
     let one = |now: Option<ThreadTime>, last: Option<ThreadTime>| Some(now?.since(&last?));
     now.iter().zip(last).map(|(now, last)| [one(now[0], last[0]), one(now[1], last[1])]).collect()

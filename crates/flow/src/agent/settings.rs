@@ -1,5 +1,4 @@
-//! What is in force on a connected data socket, and what that is less than
-//! was asked for.
+//! Effective settings of a connected data socket, and notices where they fall short of the request.
 
 use clearstream_host::HostRoot;
 use clearstream_schema::{
@@ -10,34 +9,33 @@ use clearstream_sys::{socket as options, tcp_info};
 use socket2::Socket;
 
 use super::open::{Part, congestion_controls};
-use crate::data::{Way, WorkerReady};
+use crate::data::{Operation, WorkerReady};
 
-/// A handshake faster than this stayed on this host or in one rack, where a
-/// reader is woken too often rather than too late.
-const NEAR_NS: u64 = 1_000_000;
+/// Round-trip time below which the peer is on this host or in the same rack, where a reader is woken too
+/// often rather than too late.
+const SHORT_RTT_NS: u64 = 1_000_000;
 
 /// A notice.
 pub(crate) fn notice(id: &str, message: impl Into<String>) -> Notice {
     Notice { id: id.to_owned(), message: message.into() }
 }
 
-/// The receive low-water mark: what was asked for, else half a transfer where
-/// that saves wake-ups and delays nothing: on a short path and with a buffer
-/// that the kernel sizes. (With a fixed small window the reader must take what
-/// there is at once, or the window closes.) Not where both ends were put on the
-/// same core: there the reader runs only when the writer does not, is woken
-/// rarely anyway, and waiting for more only lets data fall out of the cache.
+/// The receive low-water mark: as requested, else half a transfer where that saves wake-ups without delay: on
+/// a short path and with a buffer sized by the kernel. (With a fixed small window the reader must drain at
+/// once, or the window closes.) Not where both ends are pinned to the same core: there the reader runs only
+/// when the writer does not, is woken rarely anyway, and waiting for more only lets data fall out of the
+/// cache.
 pub(super) fn low_water(config: &FlowConfig, socket: &Socket) -> Option<u64> {
-    if let Some(asked) = config.receive_low_water {
-        return Some(asked.0);
+    if let Some(requested) = config.receive_low_water {
+        return Some(requested.0);
     }
     let autotuned = config.window.is_none() && config.receive_buffer.is_none();
-    // Discarding and splicing take what is queued without a buffer to fill.
+    // Discarding and splicing drain the queue without a buffer to fill.
     let fills = matches!(config.receive, ReceiveMethod::Copy | ReceiveMethod::IoUring);
-    let near = tcp_info::read(socket).is_ok_and(|info| info.rtt_ns > 0 && info.rtt_ns < NEAR_NS);
+    let short_path = tcp_info::read(socket).is_ok_and(|info| info.rtt_ns > 0 && info.rtt_ns < SHORT_RTT_NS);
     let one_core = config.receiver_cores.is_some() && config.receiver_cores == config.sender_cores;
     let steady = config.pacing.is_none() && config.burst_flows == 0;
-    (autotuned && fills && near && steady && !one_core)
+    (autotuned && fills && short_path && steady && !one_core)
         .then_some(config.transfer().0 / 2)
         .filter(|bytes| *bytes > 1)
 }
@@ -56,9 +54,9 @@ pub(super) fn of_socket(
             .map_or_else(String::new, |address| address.to_string())
     };
     let stream = config.protocol != Protocol::Udp;
-    let datagrams = workers.iter().find_map(|worker| match worker.way {
-        Way::SendDatagrams(datagrams) | Way::ReceiveDatagrams(datagrams) => Some(datagrams),
-        Way::Send(_) | Way::Receive(_) => None,
+    let datagrams = workers.iter().find_map(|worker| match worker.operation {
+        Operation::SendDatagrams(datagrams) | Operation::ReceiveDatagrams(datagrams) => Some(datagrams),
+        Operation::Send(_) | Operation::Receive(_) => None,
     });
     let congestion = stream.then(|| socket.tcp_congestion().ok()).flatten();
     SocketSettings {
@@ -82,29 +80,29 @@ pub(super) fn of_socket(
     }
 }
 
-/// Names the sysctl that keeps a buffer below what was asked for.
+/// Names the sysctl that keeps a buffer below what was requested.
 pub(super) fn capped_windows(config: &FlowConfig, root: &HostRoot, first: &SocketSettings) -> Vec<Notice> {
     let send = (config.send_buffer.or(config.window), first.send_buffer_bytes, "send", "wmem_max");
     let receive =
         (config.receive_buffer.or(config.window), first.receive_buffer_bytes, "receive", "rmem_max");
     [send, receive]
         .into_iter()
-        .filter_map(|(asked, in_force, name, sysctl)| {
-            let asked = asked?;
-            // socket(7): the kernel doubles the value, for its bookkeeping.
-            let capped = in_force < asked.0.saturating_mul(2);
+        .filter_map(|(requested, effective, name, sysctl)| {
+            let requested = requested?;
+            // socket(7): the kernel doubles the value, for bookkeeping overhead.
+            let capped = effective < requested.0.saturating_mul(2);
             let cap = root.read(&format!("proc/sys/net/core/{sysctl}")).ok();
-            let cap = cap.and_then(|text| text.trim().parse().ok()).unwrap_or(in_force / 2);
+            let cap = cap.and_then(|text| text.trim().parse().ok()).unwrap_or(effective / 2);
             capped.then(|| {
                 notice(
                     "window-capped",
                     format!(
-                        "{name} buffer: {asked} asked for, net.core.{sysctl} caps it at {}: the effective window \
-                         is about {} (read back doubled, as {in_force} bytes). Run `sysctl -w net.core.{sysctl}={}`, \
+                        "{name} buffer: {requested} requested, net.core.{sysctl} caps it at {}: the effective window \
+                         is about {} (read back doubled, as {effective} bytes). Run `sysctl -w net.core.{sysctl}={}`, \
                          or run as root with --force-buffers",
                         ByteCount(cap),
-                        ByteCount(in_force / 2),
-                        asked.0,
+                        ByteCount(effective / 2),
+                        requested.0,
                     ),
                 )
             })
@@ -112,19 +110,19 @@ pub(super) fn capped_windows(config: &FlowConfig, root: &HostRoot, first: &Socke
         .collect()
 }
 
-/// Tells of a congestion control that only root may choose.
+/// Reports a congestion control reserved for root.
 pub(super) fn refused_congestion_control(
     config: &FlowConfig,
     root: &HostRoot,
     first: &SocketSettings,
 ) -> Option<Notice> {
-    let asked = config.congestion_control.as_ref()?;
-    let in_force = first.congestion_control.as_ref().filter(|_| first.method.is_some())?;
-    (asked != in_force).then(|| {
+    let requested = config.congestion_control.as_ref()?;
+    let effective = first.congestion_control.as_ref().filter(|_| first.method.is_some())?;
+    (requested != effective).then(|| {
         notice(
             "congestion-control-refused",
             format!(
-                "congestion control {asked} is reserved for root here, {in_force} is in force; allowed are {} \
+                "congestion control {requested} is reserved for root here, {effective} is in effect; allowed are {} \
                  (net.ipv4.tcp_allowed_congestion_control)",
                 congestion_controls(root, "allowed")
             ),
@@ -132,8 +130,8 @@ pub(super) fn refused_congestion_control(
     })
 }
 
-/// Threads that could not be pinned.
-pub(super) fn refused_pins(workers: &[WorkerReady]) -> Vec<Notice> {
+/// Reports threads that could not be pinned.
+pub(super) fn failed_pins(workers: &[WorkerReady]) -> Vec<Notice> {
     workers
         .iter()
         .filter_map(|worker| {
@@ -155,22 +153,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_congestion_control_that_is_not_in_force_is_told() {
+    fn a_congestion_control_that_is_not_in_effect_is_reported() {
         let config = FlowConfig { congestion_control: Some("cubic".into()), ..FlowConfig::default() };
         let root = HostRoot::directory("/nonexistent");
-        let in_force = |name: &str, method| SocketSettings {
+        let effective = |name: &str, method| SocketSettings {
             congestion_control: Some(name.into()),
             method,
             ..SocketSettings::default()
         };
         let sends = Some(SendMethod::Copy);
-        let told = refused_congestion_control(&config, &root, &in_force("bbr", sends)).unwrap();
-        assert!(told.message.contains("cubic") && told.message.contains("bbr is in force"), "{told:?}");
-        assert_eq!(refused_congestion_control(&config, &root, &in_force("cubic", sends)), None);
+        let notice = refused_congestion_control(&config, &root, &effective("bbr", sends)).unwrap();
+        assert!(
+            notice.message.contains("cubic") && notice.message.contains("bbr is in effect"),
+            "{notice:?}"
+        );
+        assert_eq!(refused_congestion_control(&config, &root, &effective("cubic", sends)), None);
         assert_eq!(
-            refused_congestion_control(&config, &root, &in_force("bbr", None)),
+            refused_congestion_control(&config, &root, &effective("bbr", None)),
             None,
-            "a receiver has no say"
+            "the receiver does not choose it"
         );
     }
 
@@ -184,7 +185,7 @@ mod tests {
         };
         let root = HostRoot::directory("/nonexistent");
         let notices = capped_windows(&config, &root, &settings);
-        assert_eq!(notices.len(), 1, "the send buffer is as asked for: {notices:?}");
+        assert_eq!(notices.len(), 1, "the send buffer is as requested: {notices:?}");
         let message = &notices[0].message;
         for part in
             ["receive buffer", "net.core.rmem_max", "64MiB", "about 4MiB", "net.core.rmem_max=67108864"]

@@ -1,4 +1,4 @@
-//! One test on one side, on a thread of its own: threads, samples, end.
+//! One test on one side, on its own thread: data threads, samples, end.
 
 use std::{
     net::Shutdown,
@@ -24,29 +24,28 @@ use super::{
     open::{self, Part},
     sample::{Flow, Sampler},
     settings::{self, notice},
-    window::HeldWindow,
+    window::WindowClamp,
 };
 use crate::{
     calls::{Finished, IntervalPassed, Ready},
     check::DATAGRAM_MAX,
-    data::{AfterRead, Burst, Datagrams, Gate, Outcome, SEGMENTS_MAX, Task, Way, Worker, WorkerReady},
+    data::{AfterRead, Burst, Datagrams, Gate, Operation, Outcome, SEGMENTS_MAX, Task, Worker, WorkerReady},
     failure,
     preamble::Secret,
     schedule::Schedule,
 };
 
-/// A receiver must hear something within this after the start.
-const FIRST_DATA_PATIENCE: Duration = Duration::from_secs(10);
-/// How long threads may take to end after the time is over, before their
-/// sockets are closed under them, and again after that.
-const END_PATIENCE: Duration = Duration::from_millis(2500);
-/// A stream may end so much before our clock says so: the two sides' clocks
-/// start one path delay apart.
+/// Maximum wait of a receiver for the first data after the start.
+const FIRST_DATA_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for threads to end after the test time, before their sockets are closed, and once more after
+/// that.
+const END_TIMEOUT: Duration = Duration::from_millis(2500);
+/// Tolerated early end of a stream: the two sides' clocks start one path delay apart.
 const EARLY_END: Duration = Duration::from_millis(250);
-/// UDP silence that means the sender has gone.
-const QUIET: Duration = Duration::from_secs(3);
+/// Idle time after which a UDP sender is considered gone.
+const UDP_IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Everything that the test's thread owns.
+/// State owned by the test's thread.
 #[derive(Debug)]
 pub(super) struct Test {
     pub(super) number: u64,
@@ -58,7 +57,7 @@ pub(super) struct Test {
 }
 
 impl Test {
-    /// Runs from the connected sockets to the end and reports it.
+    /// Runs from the connected sockets to the end and reports the result.
     pub(super) fn run(
         self,
         sockets: impl FnOnce(&Gate) -> Result<Vec<Arc<Socket>>, Failure>,
@@ -87,9 +86,9 @@ impl Test {
         let mut threads = 0;
         for (number, socket) in (0u32..).zip(sockets) {
             let mut workers = Vec::new();
-            for way in self.ways(&socket, &mut notices)? {
+            for operation in self.operations(&socket, &mut notices)? {
                 let worker = Worker::start(
-                    self.task(number, way),
+                    self.task(number, operation),
                     Arc::clone(&socket),
                     Arc::clone(&self.gate),
                     sender.clone(),
@@ -106,13 +105,13 @@ impl Test {
             flows.push(Flow { number, socket, workers });
         }
         drop(sender);
-        let told: Vec<WorkerReady> = ready.iter().take(threads).collect();
-        if let Some(failed) = self.buffer_failure(&told) {
+        let worker_reports: Vec<WorkerReady> = ready.iter().take(threads).collect();
+        if let Some(failed) = self.buffer_failure(&worker_reports) {
             self.gate.stop();
             flows.iter_mut().flat_map(|flow| &mut flow.workers).for_each(Worker::join);
             return Err(failed);
         }
-        let ready = self.ready(&flows, told, notices);
+        let ready = self.ready(&flows, worker_reports, notices);
         let stream = self.config.protocol != Protocol::Udp;
         let zerocopy = stream && self.config.method == SendMethod::Zerocopy;
         let sampler = Sampler::prepare(&flows, &HostRoot::live(), stream, zerocopy);
@@ -123,28 +122,28 @@ impl Test {
         Ok((Vec::new(), failed))
     }
 
-    /// What the threads of one socket do; receivers come first, so that they
-    /// are there when data comes.
-    fn ways(&self, socket: &Socket, notices: &mut Vec<Notice>) -> Result<Vec<Way>, Failure> {
+    /// Operations of the threads of one socket; receivers come first, so that they are ready when data
+    /// arrives.
+    fn operations(&self, socket: &Socket, notices: &mut Vec<Notice>) -> Result<Vec<Operation>, Failure> {
         let Part { sends, receives } = self.part;
-        let mut ways = Vec::new();
+        let mut operations = Vec::new();
         if self.config.protocol == Protocol::Udp {
             let datagrams = self.datagrams(socket, notices);
-            ways.extend(receives.then_some(Way::ReceiveDatagrams(datagrams)));
-            ways.extend(sends.then_some(Way::SendDatagrams(datagrams)));
-            return Ok(ways);
+            operations.extend(receives.then_some(Operation::ReceiveDatagrams(datagrams)));
+            operations.extend(sends.then_some(Operation::SendDatagrams(datagrams)));
+            return Ok(operations);
         }
         if receives && let Some(bytes) = settings::low_water(&self.config, socket) {
             options::set_receive_low_water(socket, u32::try_from(bytes).unwrap_or(u32::MAX)).map_err(
                 |error| failure(FailureKind::Internal, format!("cannot set SO_RCVLOWAT: {error}")),
             )?;
         }
-        ways.extend(receives.then_some(Way::Receive(self.config.receive)));
-        ways.extend(sends.then_some(Way::Send(self.config.method)));
-        Ok(ways)
+        operations.extend(receives.then_some(Operation::Receive(self.config.receive)));
+        operations.extend(sends.then_some(Operation::Send(self.config.method)));
+        Ok(operations)
     }
 
-    /// Size of the datagrams and of a send, as far as the kernel goes along.
+    /// Datagram and batch sizes, as far as the kernel supports offload.
     fn datagrams(&self, socket: &Socket, notices: &mut Vec<Notice>) -> Datagrams {
         let v6 = socket.local_addr().is_ok_and(|address| address.is_ipv6());
         let (family, headers) = if v6 { (Family::V6, 48) } else { (Family::V4, 28) };
@@ -158,7 +157,7 @@ impl Test {
             if !known {
                 notices.push(notice(
                     id,
-                    format!("{what} is not to be had ({error}): one system call per datagram"),
+                    format!("{what} is not available ({error}): one system call per datagram"),
                 ));
             }
         };
@@ -182,18 +181,18 @@ impl Test {
             batch,
             tag: self.secret.tag(),
             rate_bps: self.config.pacing.map(|rate| rate.0),
-            patience: QUIET + self.config.burst_off.to_std(),
+            timeout: UDP_IDLE_TIMEOUT + self.config.burst_off.to_std(),
         }
     }
 
-    fn task(&self, flow: u32, way: Way) -> Task {
+    fn task(&self, flow: u32, operation: Operation) -> Task {
         let config = &self.config;
-        let sends = matches!(way, Way::Send(_) | Way::SendDatagrams(_));
+        let sends = matches!(operation, Operation::Send(_) | Operation::SendDatagrams(_));
         let list = if sends { &config.sender_cores } else { &config.receiver_cores };
         let bursts = flow >= config.flows.saturating_sub(config.burst_flows);
         Task {
             flow,
-            way,
+            operation,
             transfer: usize::try_from(config.transfer().0).unwrap_or(usize::MAX),
             limit: config.bytes.map(|bytes| bytes.0),
             core: cores::of_flow(list.as_ref(), flow),
@@ -206,8 +205,8 @@ impl Test {
         }
     }
 
-    fn buffer_failure(&self, told: &[WorkerReady]) -> Option<Failure> {
-        let error = told.iter().find_map(|worker| worker.buffer.as_ref().err())?;
+    fn buffer_failure(&self, worker_reports: &[WorkerReady]) -> Option<Failure> {
+        let error = worker_reports.iter().find_map(|worker| worker.buffer.as_ref().err())?;
         Some(match self.config.memory_node {
             Some(node) => failure(
                 FailureKind::Invalid,
@@ -221,12 +220,12 @@ impl Test {
         })
     }
 
-    fn ready(&self, flows: &[Flow], told: Vec<WorkerReady>, mut notices: Vec<Notice>) -> Ready {
+    fn ready(&self, flows: &[Flow], worker_reports: Vec<WorkerReady>, mut notices: Vec<Notice>) -> Ready {
         let root = HostRoot::live();
         let mut by_flow = Vec::new();
         by_flow.resize_with(flows.len(), Vec::new);
-        notices.extend(settings::refused_pins(&told));
-        for worker in told {
+        notices.extend(settings::failed_pins(&worker_reports));
+        for worker in worker_reports {
             if let Some(place) = by_flow.get_mut(worker.flow as usize) {
                 place.push(worker);
             }
@@ -246,21 +245,21 @@ impl Test {
         Ready { test: self.number, settings, notices }
     }
 
-    /// Samples until the end of the time, of the data, or of the peer.
+    /// Samples until the test time is over, the data is sent, or the peer is gone.
     fn sample(&self, flows: &mut [Flow], mut sampler: Sampler, events: &EventSender) -> Option<Failure> {
         let gate = &*self.gate;
         let schedule = Schedule::new(&self.config);
-        let window = HeldWindow::of(&self.config, self.part.receives);
+        let window = WindowClamp::of(&self.config, self.part.receives);
         sampler.started();
         let mut ended_at = None;
-        if let Some(begun) = gate.wait_begun(Instant::now() + FIRST_DATA_PATIENCE) {
+        if let Some(begun) = gate.wait_begun(Instant::now() + FIRST_DATA_TIMEOUT) {
             sampler.begin(begun);
             for index in 0.. {
                 let Some(end) = schedule.end_of(index) else { break };
                 let over = window.wait_until(gate, begun + end, flows);
                 let interval = sampler.interval(index, flows);
                 let empty = interval.flows.iter().all(|flow| flow.sent_bytes + flow.received_bytes == 0);
-                // An end right after the end of an interval is not a new one.
+                // An end right after the end of an interval adds no interval.
                 if !(over && empty && interval.end_ns - interval.start_ns < 1_000_000) {
                     events.send(&IntervalPassed { test: self.number, interval });
                 }
@@ -279,7 +278,7 @@ impl Test {
         let Some(ended_at) = ended_at else {
             return Some(first_failure(&outcomes).unwrap_or_else(|| {
                 let message =
-                    format!("no data came within {} s after the start", FIRST_DATA_PATIENCE.as_secs());
+                    format!("no data arrived within {} s after the start", FIRST_DATA_TIMEOUT.as_secs());
                 failure(FailureKind::Connection, message)
             }));
         };
@@ -288,27 +287,27 @@ impl Test {
 
     fn end_threads(&self, flows: &mut [Flow]) {
         let gate = &*self.gate;
-        gate.silence();
+        gate.expire();
         if gate.is_stopped() {
-            // Nobody needs the rest of the data.
+            // The remaining data is not needed.
             close(flows);
         }
-        if !gate.wait_ended(Instant::now() + END_PATIENCE) {
+        if !gate.wait_ended(Instant::now() + END_TIMEOUT) {
             gate.stop();
             close(flows);
-            gate.wait_ended(Instant::now() + END_PATIENCE);
+            gate.wait_ended(Instant::now() + END_TIMEOUT);
         }
         if gate.all_ended() {
             flows.iter_mut().flat_map(|flow| &mut flow.workers).for_each(Worker::join);
         }
     }
 
-    /// Closes the sockets. A fixed pair of ports must be free for the next
-    /// test at once: the server resets what is done, so that no end stays in
-    /// `TIME_WAIT`. All data and the end of the stream were acknowledged then.
+    /// Closes the sockets. A fixed pair of ports must be reusable by the next test at once: the server resets
+    /// finished connections, so that no end stays in `TIME_WAIT`. All data and the end of the stream are
+    /// acknowledged by then.
     fn finish(&self, flows: Vec<Flow>) {
         if self.server && self.config.source_port_of(0).is_some() && self.config.protocol != Protocol::Udp {
-            let until = Instant::now() + END_PATIENCE;
+            let until = Instant::now() + END_TIMEOUT;
             for flow in &flows {
                 while tcp_info::read(&flow.socket)
                     .is_ok_and(|info| info.unacked_count > 0 || info.not_sent_bytes.unwrap_or(0) > 0)
@@ -326,7 +325,7 @@ impl Test {
 
 fn close(flows: &[Flow]) {
     for flow in flows {
-        // Fails when the connection is gone already.
+        // Fails when the connection is already closed.
         drop(flow.socket.shutdown(Shutdown::Both));
     }
 }
@@ -341,14 +340,14 @@ pub(super) fn first_failure(outcomes: &[(u32, Outcome)]) -> Option<Failure> {
     })
 }
 
-/// All threads have ended, which is early when the time is not over.
+/// All threads have ended: an error when the test time is not over.
 fn early_end(schedule: &Schedule, ended_at: Duration) -> Option<Failure> {
     let end = schedule.end()?;
     (ended_at + EARLY_END < end).then(|| {
         let (after, of) = (ended_at.as_secs_f64(), end.as_secs_f64());
         failure(
             FailureKind::Connection,
-            format!("the other end closed the data connections after {after:.2} of {of:.2} s"),
+            format!("the peer closed the data connections after {after:.2} of {of:.2} s"),
         )
     })
 }

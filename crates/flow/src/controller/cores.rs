@@ -1,18 +1,17 @@
-//! Which cores took part: the interrupt core of the receiver, and the cores
-//! that the scheduler chose.
+//! Which cores took part: the interrupt core of the receiver, and the cores chosen by the scheduler.
 
 use std::collections::BTreeMap;
 
 use clearstream_schema::flow::{FlowInterval, InterruptCore, SideInterval};
 
-/// A core stands out when it took so much of the softirqs.
-const STANDS_OUT_PERCENT: u64 = 60;
-/// A core that stands out nowhere but took so much can still be the one.
-const SHARED_PERCENT: u64 = 25;
-/// Fewer softirqs than this are background.
+/// Percentage of the softirqs above which a core is dominant.
+const DOMINANT_PERCENT: u64 = 60;
+/// Percentage that confirms a core although none is dominant.
+const CONFIRMING_PERCENT: u64 = 25;
+/// Fewer softirqs are considered background.
 const SOFTIRQS_MIN: u64 = 100;
 
-/// How often each value was seen.
+/// Count of each observed value.
 #[derive(Debug, Default)]
 pub(super) struct Votes(BTreeMap<u32, u64>);
 
@@ -23,12 +22,12 @@ impl Votes {
         }
     }
 
-    /// The value seen most; the lowest of equals.
+    /// The most frequent value; the lowest of equals.
     pub(super) fn winner(&self) -> Option<u32> {
         self.0.iter().rev().max_by_key(|(_, count)| **count).map(|(value, _)| *value)
     }
 
-    fn share(&self, value: u32) -> Option<(u64, u64)> {
+    fn percent(&self, value: u32) -> Option<(u64, u64)> {
         let all: u64 = self.0.values().sum();
         Some((self.0.get(&value).copied().unwrap_or(0).checked_mul(100)?.checked_div(all)?, all))
     }
@@ -42,7 +41,7 @@ pub(super) struct InterruptVotes {
 }
 
 impl InterruptVotes {
-    /// Takes an interval of the receiving side.
+    /// Adds an interval of the receiving side.
     pub(super) fn add(&mut self, side: &SideInterval) {
         for core in &side.cores {
             self.softirqs.add(Some(core.core), core.net_rx_count);
@@ -52,34 +51,33 @@ impl InterruptVotes {
         }
     }
 
-    /// The core that took the receivers' packets. Two witnesses: the softirq
-    /// counters tell of the whole machine, other traffic and the sending end of
-    /// a lab included; `SO_INCOMING_CPU` tells of these sockets alone, so it has
-    /// the last word, and the counters confirm it or not.
+    /// The core that processed the receivers' packets, from two sources: the softirq counters cover the whole
+    /// machine, other traffic and the sending end of a lab included; `SO_INCOMING_CPU` covers these sockets
+    /// alone, so it takes precedence, and the counters confirm it or not.
     pub(super) fn found(&self) -> Option<InterruptCore> {
-        let standing_out = |votes: &Votes, least: u64| {
+        let dominant = |votes: &Votes, least: u64| {
             let core = votes.winner()?;
-            let (share, all) = votes.share(core)?;
-            (share >= STANDS_OUT_PERCENT && all >= least).then_some(core)
+            let (percent, all) = votes.percent(core)?;
+            (percent >= DOMINANT_PERCENT && all >= least).then_some(core)
         };
-        let by_softirqs = standing_out(&self.softirqs, SOFTIRQS_MIN);
-        let by_sockets = standing_out(&self.incoming, 1);
+        let by_softirqs = dominant(&self.softirqs, SOFTIRQS_MIN);
+        let by_sockets = dominant(&self.incoming, 1);
         let core = by_sockets.or(by_softirqs)?;
-        let (share, all) = self.softirqs.share(core).unwrap_or((0, 0));
+        let (percent, all) = self.softirqs.percent(core).unwrap_or((0, 0));
         if all < SOFTIRQS_MIN {
             return None;
         }
-        // Packets steered by RPS raise a softirq where they arrive and one where they go.
-        let counted = by_softirqs == Some(core) || (by_softirqs.is_none() && share >= SHARED_PERCENT);
+        // Packets steered by RPS raise a softirq on the arrival core and one on the target core.
+        let counted = by_softirqs == Some(core) || (by_softirqs.is_none() && percent >= CONFIRMING_PERCENT);
         Some(InterruptCore {
             core,
-            softirq_share_percent: u32::try_from(share).unwrap_or(100),
+            softirq_share_percent: u32::try_from(percent).unwrap_or(100),
             confirmed: by_sockets.map(|_| counted),
         })
     }
 }
 
-/// Where the threads of one flow were seen.
+/// Cores on which the threads of one flow were seen.
 #[derive(Debug, Default)]
 pub(super) struct SeenCores {
     pub(super) sender: Votes,
@@ -98,7 +96,7 @@ impl SeenCores {
         }
     }
 
-    /// Share of the intervals after which both threads were on one core.
+    /// Percentage of intervals after which both threads were on one core.
     pub(super) fn together_percent(&self) -> Option<u64> {
         (self.together * 100).checked_div(self.intervals)
     }
@@ -135,22 +133,22 @@ mod tests {
     fn a_core_with_most_softirqs_is_found_and_confirmed() {
         let core = found(&[interval(&[10, 900], Some(1)), interval(&[90, 1000], Some(1))]).unwrap();
         assert_eq!(core, InterruptCore { core: 1, softirq_share_percent: 95, confirmed: Some(true) });
-        // Other traffic on core 1; these sockets' packets came through core 0.
+        // Other traffic on core 1; these sockets' packets were processed on core 0.
         let other = found(&[interval(&[10, 900], Some(0))]).unwrap();
         assert_eq!(other, InterruptCore { core: 0, softirq_share_percent: 1, confirmed: Some(false) });
         assert_eq!(found(&[interval(&[10, 900], None)]).unwrap().confirmed, None);
     }
 
     #[test]
-    fn steered_packets_raise_softirqs_on_two_cores_and_the_socket_tells_which() {
+    fn steered_packets_raise_softirqs_on_two_cores_and_the_socket_identifies_the_target() {
         let core = found(&[interval(&[500, 480], Some(1)), interval(&[500, 480], Some(1))]).unwrap();
         assert_eq!(core, InterruptCore { core: 1, softirq_share_percent: 48, confirmed: Some(true) });
-        // Sockets that were served by both cores in turn tell nothing.
+        // Sockets served by both cores in turn identify neither.
         assert_eq!(found(&[interval(&[500, 480], Some(1)), interval(&[500, 480], Some(0))]), None);
     }
 
     #[test]
-    fn no_core_stands_out_of_equals_or_of_silence() {
+    fn no_core_is_dominant_among_equals_or_without_traffic() {
         assert_eq!(found(&[interval(&[500, 500], None)]), None);
         assert_eq!(found(&[interval(&[0, 40], Some(1))]), None);
         assert_eq!(found(&[]), None);

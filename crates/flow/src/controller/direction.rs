@@ -1,4 +1,4 @@
-//! Figures of each direction of one interval.
+//! Results of each direction in one interval.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use clearstream_schema::flow::{Direction, DirectionInterval, SideInterval};
 
 use super::{Side, merge::goodput_bps};
 
-/// Directions that carry data, with the side that sends.
+/// Directions that carry data, with their sending side.
 pub(super) fn directions(direction: Direction) -> &'static [(Direction, Side)] {
     match direction {
         Direction::Forward => &[(Direction::Forward, Side::Client)],
@@ -15,8 +15,8 @@ pub(super) fn directions(direction: Direction) -> &'static [(Direction, Side)] {
     }
 }
 
-/// Splits intervals by direction. TCP counts from the connection's start: what
-/// was counted before an interval is kept here.
+/// Splits intervals by direction. TCP counters start with the connection: their values at the end of the
+/// previous interval are kept here.
 #[derive(Debug)]
 pub(super) struct Directions {
     directions: &'static [(Direction, Side)],
@@ -97,9 +97,10 @@ mod tests {
         }
     }
 
-    /// First-use review A4a and A4b.
+    /// Each direction of a bidirectional test is reported separately, with the interval's own
+    /// retransmissions.
     #[test]
-    fn both_directions_have_their_own_figures_and_retransmits_of_the_interval() {
+    fn both_directions_have_their_own_results_and_retransmits_of_the_interval() {
         let mut split = Directions::new(Direction::Both);
         let first = split.of(&side(125_000_000, 325), &side(250_000_000, 2));
         let second = split.of(&side(125_000_000, 325), &side(250_000_000, 7));

@@ -1,39 +1,39 @@
-//! Why a flow test did not end as asked.
+//! Errors of a flow test.
 
 use clearstream_control::PeerError;
 use clearstream_schema::{control::Failure, flow::FlowSummary};
 
-/// Why a flow test did not end as asked.
+/// Why a flow test did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
-    /// The configuration makes no sense on any host; nothing was done.
+    /// The configuration is invalid on any host; nothing was changed.
     #[error("{0}")]
     Invalid(Failure),
-    /// An agent refused, or was lost before data flowed.
+    /// An agent refused the request, or was lost before data flowed.
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// An agent was lost while data flowed.
-    #[error("{source}; the figures are of the time until then")]
+    #[error("{source}; results cover the time up to the interruption")]
     PeerLost {
-        /// How it was lost.
+        /// How the agent was lost.
         source: PeerError,
-        /// What was measured until then, with `complete` false.
+        /// Results up to the interruption, with `complete` false.
         partial: Box<FlowSummary>,
     },
-    /// An agent is there but its part of the test failed.
+    /// An agent is reachable but its part of the test failed.
     #[error("{name}: {failure}")]
     Failed {
         /// The agent.
         name: String,
-        /// Why.
+        /// Cause.
         failure: Failure,
-        /// What was measured until then, if data flowed at all.
+        /// Results up to the failure, if data flowed at all.
         partial: Option<Box<FlowSummary>>,
     },
 }
 
 impl FlowError {
-    /// What was measured before the test broke off.
+    /// Results up to the interruption.
     pub fn partial(&self) -> Option<&FlowSummary> {
         match self {
             Self::PeerLost { partial, .. } => Some(partial),
@@ -42,7 +42,7 @@ impl FlowError {
         }
     }
 
-    /// The failure that a host gave as the reason, for the exit code.
+    /// The failure reported by a host, for the exit code.
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Invalid(failure) | Self::Failed { failure, .. } => Some(failure),

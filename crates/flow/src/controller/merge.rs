@@ -1,4 +1,4 @@
-//! Joins the intervals of both sides by their number.
+//! Joins the intervals of both sides by index.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use clearstream_schema::flow::{FlowConfig, Interval, SideInterval};
 use super::{Side, direction::Directions, receivers};
 use crate::schedule::Schedule;
 
-/// Sides' intervals that wait for the other side's.
+/// Intervals of one side that wait for the peer's.
 #[derive(Debug)]
 pub(super) struct Merger {
     schedule: Schedule,
@@ -36,7 +36,7 @@ impl Merger {
         }
     }
 
-    /// Takes one side's interval; gives both when the other side's is there.
+    /// Adds one side's interval; returns both when the peer's is present.
     pub(super) fn add(&mut self, side: Side, interval: SideInterval) -> Option<Interval> {
         let index = interval.index;
         let place = self.waiting.entry(index).or_default();
@@ -51,8 +51,8 @@ impl Merger {
         None
     }
 
-    /// What is left when no more will come: intervals that a receiver saw
-    /// count, with nothing beside them where the other side is missing.
+    /// Returns the remaining intervals when no more will come: those of a receiver count, without the missing
+    /// side.
     pub(super) fn rest(&mut self) -> Vec<Interval> {
         let waiting = std::mem::take(&mut self.waiting);
         let seen = |(client, server): &(Option<SideInterval>, Option<SideInterval>)| {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_meet_by_number_in_whatever_order_they_come() {
+    fn sides_are_joined_by_index_in_any_order() {
         let mut merger =
             Merger::new(&FlowConfig { warm_up: TimeSpan::from_seconds(1), ..FlowConfig::default() });
         assert!(merger.add(Side::Client, side(0, 0, 1000, 0)).is_none());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_receiver_saw_alone_counts_and_what_the_sender_did_alone_does_not() {
+    fn intervals_of_the_receiver_alone_count_and_those_of_the_sender_alone_do_not() {
         let mut merger = Merger::new(&FlowConfig::default());
         assert!(merger.add(Side::Server, side(3, 0, 1000, 1000)).is_none());
         assert!(merger.add(Side::Client, side(4, 0, 1000, 0)).is_none());

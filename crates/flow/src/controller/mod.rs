@@ -1,4 +1,4 @@
-//! The controller's side: drives both agents, joins what they measured.
+//! The controller's side: drives both agents and merges their results.
 
 mod cores;
 mod direction;
@@ -6,7 +6,7 @@ mod error;
 mod merge;
 mod notices;
 mod session;
-mod standstill;
+mod stall;
 mod summary;
 
 pub use error::FlowError;
@@ -14,20 +14,20 @@ pub use session::run;
 
 use clearstream_schema::flow::{Direction, FlowSettings, Interval, Notice};
 
-/// What [`run`] tells while it runs.
+/// Events of [`run`].
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "events are few and live briefly")]
 pub enum FlowEvent {
-    /// All flows are connected: what is in force on both sides.
+    /// All flows are connected: effective settings of both sides.
     Ready {
         /// At the client.
         client: FlowSettings,
         /// At the server.
         server: FlowSettings,
     },
-    /// Both sides' facts of one interval.
+    /// Counts of both sides for one interval.
     Interval(Interval),
-    /// Something to know; the summary has it, too.
+    /// A notice; the summary contains it, too.
     Notice(Notice),
 }
 

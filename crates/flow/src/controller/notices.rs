@@ -1,17 +1,16 @@
-//! What must be known before believing the figures.
+//! Notices that qualify the results.
 
 use clearstream_schema::flow::{FlowConfig, FlowSettings, Notice, Protocol, ReceiveMethod, ZerocopyCount};
 
 use super::{cores::SeenCores, senders};
 use crate::agent::notice;
 
-/// Bytes retransmitted of bytes sent, above which a path is not clean.
+/// Ratio of retransmitted to sent bytes above which a path is not clean.
 const CLEAN_RATIO: f64 = 0.001;
-/// Below this round-trip time a path is local: nothing gets lost but by
-/// overrun of a host.
+/// Round-trip time below which a path is local: losses there come only from overload of a host.
 const LOCAL_NS: u64 = 1_000_000;
 
-/// Counts of both sides that notices are made from.
+/// Evidence of both sides from which notices are derived.
 pub(super) struct Evidence<'a> {
     pub(super) config: &'a FlowConfig,
     pub(super) client: &'a FlowSettings,
@@ -39,7 +38,7 @@ impl Evidence<'_> {
         Some(notice(
             "zerocopy-copied",
             format!(
-                "{percent:.0} % of the zero-copy sends were copied by the kernel after all ({} of {}): loopback and \
+                "{percent:.0} % of the zero-copy sends were copied by the kernel instead ({} of {}): loopback and \
                  veth always copy, and so do devices without scatter-gather; plain copy is cheaper there",
                 count.copied_count, count.completed_count
             ),
@@ -88,8 +87,8 @@ impl Evidence<'_> {
         if !one_machine || !unpinned {
             return None;
         }
-        let shares: Vec<u64> = self.seen.iter().filter_map(SeenCores::together_percent).collect();
-        let mean = shares.iter().sum::<u64>().checked_div(shares.len() as u64)?;
+        let percentages: Vec<u64> = self.seen.iter().filter_map(SeenCores::together_percent).collect();
+        let mean = percentages.iter().sum::<u64>().checked_div(percentages.len() as u64)?;
         let core = match self.seen {
             [only] if mean >= 50 => only.receiver.winner().map(|core| format!("CPU {core}")),
             _ => None,
@@ -112,7 +111,7 @@ impl Evidence<'_> {
             notice(
                 "intervals-dropped",
                 format!(
-                    "{} intervals were not taken in time and are missing from the series; a longer interval helps",
+                    "{} intervals were dropped for lack of time and are missing from the series; a longer interval helps",
                     self.dropped_count
                 ),
             )

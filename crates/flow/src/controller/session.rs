@@ -1,4 +1,4 @@
-//! One test over two agents, from the first request to the summary.
+//! One test with two agents, from the first request to the summary.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -16,7 +16,7 @@ use super::{
     FlowError, FlowEvent, Side,
     merge::Merger,
     senders,
-    summary::{Circumstances, Totals},
+    summary::{SummaryInputs, Totals},
 };
 use crate::{
     calls::{Connect, Finished, IntervalPassed, Listen, Ready, Start, Stop},
@@ -24,23 +24,23 @@ use crate::{
     schedule::Schedule,
 };
 
-/// How long one agent's events are waited for before the other's turn.
-const TURN: Duration = Duration::from_millis(20);
-/// How long both sides may take to say that they are ready.
-const READY_PATIENCE: Duration = Duration::from_secs(20);
-/// What a test may take longer than it should.
-const END_PATIENCE: Duration = Duration::from_secs(25);
-/// Events that were sent before the reply to a stop are here by then.
+/// Wait for events of one agent before polling the other.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum wait for both sides to be ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum delay of a test's end beyond its configured time.
+const END_TIMEOUT: Duration = Duration::from_secs(25);
+/// Events sent before the reply to a stop have arrived after this.
 const LEFTOVER: Duration = Duration::from_millis(100);
 
 static NEXT_TEST: AtomicU64 = AtomicU64::new(1);
 
-/// Runs one flow test between two agents and returns its figures. `server`
-/// waits for data connections on `server_address`, `client` connects to it.
-/// When `stop` becomes true the test ends early and its summary says so.
+/// Runs one flow test between two agents and returns its summary. `server` waits for data connections on
+/// `server_address`, `client` connects to it. When `stop` becomes true the test ends early and its summary is
+/// marked incomplete.
 ///
 /// # Errors
-/// See [`FlowError`]; what was measured before a fault is in its summary.
+/// See [`FlowError`]; results up to a fault are in its summary.
 pub fn run(
     client: &mut Peer,
     server: &mut Peer,
@@ -67,11 +67,11 @@ pub fn run(
     }
     match session.follow(stop) {
         Ok(complete) => Ok(session.summary(complete)),
-        Err(broken) => Err(session.broken_off(broken)),
+        Err(interruption) => Err(session.interrupted(interruption)),
     }
 }
 
-/// One agent, as the test sees it.
+/// One agent, from the test's point of view.
 struct End<'a> {
     peer: &'a mut Peer,
     settings: Option<FlowSettings>,
@@ -87,19 +87,19 @@ impl<'a> End<'a> {
         Self { peer, settings: None, finished: false, prepared: false, dropped_before }
     }
 
-    /// Intervals that are missing because one side was too slow.
+    /// Intervals that are missing because a side was too slow.
     fn dropped_count(&self) -> u64 {
         self.peer.dropped_event_count().saturating_sub(self.dropped_before)
     }
 }
 
-/// What breaks a running test off.
-enum Broken {
+/// Reason of an interruption of a running test.
+enum Interruption {
     Peer(PeerError),
     Failed(Side, Failure),
 }
 
-impl From<PeerError> for Broken {
+impl From<PeerError> for Interruption {
     fn from(error: PeerError) -> Self {
         Self::Peer(error)
     }
@@ -124,8 +124,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The sides in the order in which they are told to start: who only
-    /// receives first.
+    /// Order in which the sides are started: a side that only receives first.
     fn starting_order(&self) -> [Side; 2] {
         match senders(self.config.direction) {
             [Side::Server] => [Side::Client, Side::Server],
@@ -148,40 +147,42 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The client could not connect: the server may know why, a limit of its
-    /// host for instance, and the client only sees it hang up.
+    /// The client could not connect: the server may know the reason, such as a limit of its host, while the
+    /// client only sees the connection closed.
     fn reason_of_server(&mut self) -> Option<FlowError> {
         let until = Instant::now() + LEFTOVER;
         while Instant::now() < until {
-            match self.server.peer.next_event_of(TURN) {
+            match self.server.peer.next_event_of(POLL_INTERVAL) {
                 Ok(Some(Finished { failure: Some(failure), test, .. }))
                     if test == self.test && failure.kind == FailureKind::Unsupported =>
                 {
                     return Some(self.failed(Side::Server, failure, None));
                 }
                 Ok(_) => {}
-                // What the client saw is a consequence.
+                // The client's error is a consequence.
                 Err(error) => return Some(error.into()),
             }
         }
         None
     }
 
-    /// Waits until both sides are ready, tells what is in force, and starts.
+    /// Waits until both sides are ready, reports the effective settings, and starts.
     fn start(&mut self, stop: &AtomicBool) -> Result<(), FlowError> {
-        let until = Instant::now() + READY_PATIENCE;
+        let until = Instant::now() + READY_TIMEOUT;
         while self.client.settings.is_none() || self.server.settings.is_none() {
             for side in [Side::Client, Side::Server] {
                 if self.end(side).settings.is_none() {
-                    match self.listen(side) {
+                    match self.poll_event(side) {
                         Ok(()) => {}
-                        Err(Broken::Peer(error)) => return Err(error.into()),
-                        Err(Broken::Failed(side, failure)) => return Err(self.failed(side, failure, None)),
+                        Err(Interruption::Peer(error)) => return Err(error.into()),
+                        Err(Interruption::Failed(side, failure)) => {
+                            return Err(self.failed(side, failure, None));
+                        }
                     }
                 }
             }
             if Instant::now() >= until {
-                let message = format!("not all flows were ready within {} s", READY_PATIENCE.as_secs());
+                let message = format!("not all flows were ready within {} s", READY_TIMEOUT.as_secs());
                 return Err(self.failed(Side::Server, failure(FailureKind::Connection, message), None));
             }
             if stop.load(Relaxed) {
@@ -206,10 +207,10 @@ impl<'a> Session<'a> {
         FlowError::Failed { name: self.end(side).peer.name().to_owned(), failure, partial }
     }
 
-    /// Takes events until both sides have finished. True when the test ran to
-    /// its end, false when it was stopped.
-    fn follow(&mut self, stop: &AtomicBool) -> Result<bool, Broken> {
-        let until = Schedule::new(self.config).end().map(|end| Instant::now() + end + END_PATIENCE);
+    /// Handles events until both sides have finished. True when the test ran to completion, false when it was
+    /// stopped.
+    fn follow(&mut self, stop: &AtomicBool) -> Result<bool, Interruption> {
+        let until = Schedule::new(self.config).end().map(|end| Instant::now() + end + END_TIMEOUT);
         while !(self.client.finished && self.server.finished) {
             if stop.load(Relaxed) {
                 self.stop()?;
@@ -217,29 +218,29 @@ impl<'a> Session<'a> {
             }
             if until.is_some_and(|until| Instant::now() >= until) {
                 let late = if self.client.finished { Side::Server } else { Side::Client };
-                let message = "the test did not end in its time";
-                return Err(Broken::Failed(late, failure(FailureKind::Internal, message)));
+                let message = "the test did not end in time";
+                return Err(Interruption::Failed(late, failure(FailureKind::Internal, message)));
             }
             for side in [Side::Server, Side::Client] {
                 if !self.end(side).finished {
-                    self.listen(side)?;
+                    self.poll_event(side)?;
                 }
             }
         }
         Ok(true)
     }
 
-    /// Waits a moment for an event of one side and takes it.
-    fn listen(&mut self, side: Side) -> Result<(), Broken> {
-        match self.end(side).peer.next_event(TURN) {
-            Ok(Some(event)) => self.take(side, &event),
+    /// Waits briefly for an event of one side and handles it.
+    fn poll_event(&mut self, side: Side) -> Result<(), Interruption> {
+        match self.end(side).peer.next_event(POLL_INTERVAL) {
+            Ok(Some(event)) => self.handle(side, &event),
             Ok(None) => Ok(()),
-            Err(error) => Err(Broken::Peer(error)),
+            Err(error) => Err(Interruption::Peer(error)),
         }
     }
 
-    /// Takes an event; those of a test before this one mean nothing now.
-    fn take(&mut self, side: Side, event: &PeerEvent) -> Result<(), Broken> {
+    /// Handles an event; those of an earlier test are ignored.
+    fn handle(&mut self, side: Side, event: &PeerEvent) -> Result<(), Interruption> {
         let ours = self.test;
         if let Some(Ready { test, settings, notices }) = event.read()?
             && test == ours
@@ -259,14 +260,14 @@ impl<'a> Session<'a> {
         {
             self.end(side).finished = true;
             self.add_notices(notices);
-            return failure.map_or(Ok(()), |failure| Err(Broken::Failed(side, failure)));
+            return failure.map_or(Ok(()), |failure| Err(Interruption::Failed(side, failure)));
         }
         Ok(())
     }
 
     fn add_notices(&mut self, notices: Vec<Notice>) {
         for notice in notices {
-            // Both sides may have the same to say.
+            // Both sides may report the same notice.
             if !self.notices.contains(&notice) {
                 (self.on_event)(FlowEvent::Notice(notice.clone()));
                 self.notices.push(notice);
@@ -274,9 +275,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the test on both sides, senders first, and takes what they had to
-    /// say. That the one sees the other go is no failure then.
-    fn stop(&mut self) -> Result<(), Broken> {
+    /// Stops the test on both sides, senders first, and handles their last events. Errors caused by the
+    /// peer's end are no failure then.
+    fn stop(&mut self) -> Result<(), Interruption> {
         let mut lost = None;
         let [last, first] = self.starting_order();
         for side in [first, last] {
@@ -287,10 +288,10 @@ impl<'a> Session<'a> {
         for side in [Side::Client, Side::Server] {
             self.leftover(side);
         }
-        lost.map_or(Ok(()), |error| Err(Broken::Peer(error)))
+        lost.map_or(Ok(()), |error| Err(Interruption::Peer(error)))
     }
 
-    /// An agent that is there but refuses has no such test any more.
+    /// An agent that is reachable but refuses no longer has the test.
     fn stop_side(&mut self, side: Side) -> Result<(), PeerError> {
         let test = self.test;
         let end = self.end(side);
@@ -303,35 +304,34 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Takes the events that are here already, also of an agent that is lost.
+    /// Handles the events already received, also of a lost agent.
     fn leftover(&mut self, side: Side) {
         let until = Instant::now() + LEFTOVER;
         while !self.end(side).finished && Instant::now() < until {
-            match self.end(side).peer.next_event(TURN) {
-                Ok(Some(event)) => drop(self.take(side, &event)),
+            match self.end(side).peer.next_event(POLL_INTERVAL) {
+                Ok(Some(event)) => drop(self.handle(side, &event)),
                 Ok(None) => {}
                 Err(_) => return,
             }
         }
     }
 
-    /// Before data flowed: no figures to save.
+    /// Stops before data flowed: no results to save.
     fn abandon(&mut self) {
         drop(self.stop());
     }
 
-    /// While data flowed: the other side is ended, what was measured is kept.
-    /// When a side saw its data connection break, the reason is often that the
-    /// other agent has died; asking it tells.
-    fn broken_off(mut self, broken: Broken) -> FlowError {
+    /// Ends the other side while data flows; results so far are kept. When a side's data connection failed,
+    /// the cause is often the death of the other agent, which the stop call reveals.
+    fn interrupted(mut self, interruption: Interruption) -> FlowError {
         let stopped = self.stop();
         let names = (self.client.peer.name().to_owned(), self.server.peer.name().to_owned());
         let partial = Box::new(self.summary(false));
-        match (broken, stopped) {
-            (Broken::Peer(source), _) | (Broken::Failed(..), Err(Broken::Peer(source))) => {
+        match (interruption, stopped) {
+            (Interruption::Peer(source), _) | (Interruption::Failed(..), Err(Interruption::Peer(source))) => {
                 FlowError::PeerLost { source, partial }
             }
-            (Broken::Failed(side, failure), _) => {
+            (Interruption::Failed(side, failure), _) => {
                 let name = match side {
                     Side::Client => names.0,
                     Side::Server => names.1,
@@ -346,7 +346,7 @@ impl<'a> Session<'a> {
             self.totals.add(&interval);
             (self.on_event)(FlowEvent::Interval(interval));
         }
-        self.totals.summary(Circumstances {
+        self.totals.summary(SummaryInputs {
             client: self.client.settings.take().unwrap_or_default(),
             server: self.server.settings.take().unwrap_or_default(),
             notices: self.notices,

@@ -1,5 +1,4 @@
-//! Figures of a whole test out of its intervals, one after the other: memory
-//! does not grow with the length of the test but for one number per sample.
+//! Accumulates the results of a test interval by interval: memory grows only by one number per sample.
 
 mod side;
 
@@ -13,11 +12,11 @@ use super::{
     direction::directions,
     notices::Evidence,
     receivers, senders,
-    standstill::Standstills,
+    stall::Stalls,
 };
 use side::{Counters, SideTotal, loss_ratio, place, rate_bps};
 
-/// Gathers intervals.
+/// Accumulator of intervals.
 #[derive(Debug)]
 pub(super) struct Totals {
     config: FlowConfig,
@@ -25,11 +24,11 @@ pub(super) struct Totals {
     server: SideTotal,
     interrupts: InterruptVotes,
     seen: Vec<SeenCores>,
-    standstills: Standstills,
+    stalls: Stalls,
 }
 
-/// What is known beside the intervals.
-pub(super) struct Circumstances {
+/// Inputs of the summary beside the intervals.
+pub(super) struct SummaryInputs {
     pub(super) client: FlowSettings,
     pub(super) server: FlowSettings,
     pub(super) notices: Vec<Notice>,
@@ -45,14 +44,14 @@ impl Totals {
             server: SideTotal::default(),
             interrupts: InterruptVotes::default(),
             seen: Vec::new(),
-            standstills: Standstills::new(config),
+            stalls: Stalls::new(config),
         }
     }
 
-    /// Takes the next interval.
+    /// Adds the next interval.
     pub(super) fn add(&mut self, interval: &Interval) {
         let sides = [(Side::Client, &interval.client), (Side::Server, &interval.server)];
-        self.standstills.add(sides);
+        self.stalls.add(sides);
         let (senders, receivers) = (senders(self.config.direction), receivers(self.config.direction));
         for (side, facts) in sides {
             let total = match side {
@@ -78,7 +77,7 @@ impl Totals {
         }
     }
 
-    /// With data both ways, those of the way from client to server.
+    /// In a bidirectional test, those of the direction from client to server.
     fn cores(&mut self, interval: &Interval) {
         let (sending, receiving) = match senders(self.config.direction).first() {
             Some(Side::Server) => (&interval.server, &interval.client),
@@ -90,9 +89,9 @@ impl Totals {
         }
     }
 
-    /// The figures.
-    pub(super) fn summary(mut self, circumstances: Circumstances) -> FlowSummary {
-        let Circumstances { client, server, mut notices, dropped_count, complete } = circumstances;
+    /// Computes the summary.
+    pub(super) fn summary(mut self, inputs: SummaryInputs) -> FlowSummary {
+        let SummaryInputs { client, server, mut notices, dropped_count, complete } = inputs;
         for side in [&mut self.client, &mut self.server] {
             side.rtts_ns.sort_unstable();
         }
@@ -124,7 +123,7 @@ impl Totals {
             }
             .notices(),
         );
-        notices.extend(self.standstills.notice());
+        notices.extend(self.stalls.notice());
         let datagrams = sides.iter().filter_map(|side| side.datagrams).reduce(|a, b| a.plus(b));
         FlowSummary {
             seen_cores: self.seen_cores(),
@@ -147,13 +146,13 @@ impl Totals {
             zerocopy,
             interrupt_core: self.interrupts.found(),
             notices,
-            complete: complete && !self.standstills.any(),
+            complete: complete && !self.stalls.any(),
             directions,
             requested: self.config,
         }
     }
 
-    /// Each direction, its receiver's figures beside its sender's.
+    /// Each direction: its receiver's results beside its sender's.
     fn directions(&self) -> Vec<DirectionSummary> {
         let of = |(direction, sender): &(Direction, Side)| {
             let (sender, receiver) = match sender {

@@ -1,5 +1,5 @@
-//! Numbered datagrams: many per system call where the kernel has segmentation
-//! and receive offload, and a count of those that are missing or late.
+//! Numbered datagrams: batched where the kernel has segmentation and receive offload; counts losses and
+//! reordering.
 
 use std::{
     io::{self, ErrorKind},
@@ -11,28 +11,27 @@ use clearstream_sys::{memory::Buffer, socket};
 
 use super::{
     gate::Outcome,
-    worker::{Datagrams, Loop, Rhythm},
+    worker::{BurstPacer, Datagrams, Loop},
 };
 
 /// Tag, number and time of sending (8 bytes each, numbers big endian) in front
 /// of each datagram.
 pub(crate) const DATAGRAM_HEADER_BYTES: usize = 24;
-/// Most datagrams of one send (`UDP_MAX_SEGMENTS` of kernels before 6.9).
+/// Maximum datagrams of one send (`UDP_MAX_SEGMENTS` of kernels before 6.9).
 pub(crate) const SEGMENTS_MAX: usize = 64;
-/// Receive offload joins datagrams up to the largest IP packet.
+/// Receive offload coalesces datagrams up to the largest IP packet.
 pub(super) const RECEIVE_BYTES: usize = 65_536;
-/// Number that means: all is sent, their count follows.
-const LAST: u64 = u64::MAX;
-/// How often the end is said, and how far apart, since it may get lost too.
-const LAST_REPEATS: u32 = 8;
-const LAST_PAUSE: Duration = Duration::from_millis(5);
-/// How long a receiver goes on after the end of the time without the last word.
-const AFTER_END: Duration = Duration::from_millis(500);
-/// A paced sender that is late by more than this does not catch up.
-const CATCH_UP: Duration = Duration::from_millis(20);
+/// Sequence number of the end marker, which carries the total count.
+const END_MARKER: u64 = u64::MAX;
+/// Copies of the end marker and their spacing, since it may be lost, too.
+const END_MARKER_COPIES: u32 = 8;
+const END_MARKER_SPACING: Duration = Duration::from_millis(5);
+/// Time a receiver waits for the end marker after the end of the test time.
+const END_MARKER_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum lag that a paced sender catches up.
+const MAX_LAG: Duration = Duration::from_millis(20);
 
-/// Numbers each datagram of `batch`, which is sent at `time_ns` of a clock of
-/// the sender's.
+/// Numbers each datagram of `batch`, sent at `time_ns` of the sender's clock.
 fn number(batch: &mut [u8], size: usize, tag: [u8; 8], first: u64, time_ns: u64) {
     for (datagram, number) in batch.chunks_mut(size).zip(first..) {
         datagram[..8].copy_from_slice(&tag);
@@ -45,18 +44,18 @@ fn nanoseconds(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Sends until told to stop or all is sent, then says how many there were.
+/// Sends until stopped or complete, then sends the end marker with the total count.
 pub(super) fn send(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buffer) -> Outcome {
     match send_all(context, datagrams, &mut buffer) {
         Ok((outcome, count)) => {
             let mut last = [0; DATAGRAM_HEADER_BYTES];
             last[..8].copy_from_slice(&datagrams.tag);
-            last[8..16].copy_from_slice(&LAST.to_be_bytes());
+            last[8..16].copy_from_slice(&END_MARKER.to_be_bytes());
             last[16..].copy_from_slice(&count.to_be_bytes());
-            for _ in 0..LAST_REPEATS {
-                // Refused when the receiver has heard it and gone.
+            for _ in 0..END_MARKER_COPIES {
+                // Fails when the receiver has received it and closed.
                 drop(context.socket.send(&last));
-                thread::sleep(LAST_PAUSE);
+                thread::sleep(END_MARKER_SPACING);
             }
             outcome
         }
@@ -65,18 +64,18 @@ pub(super) fn send(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buffer)
 }
 
 fn send_all(context: &Loop<'_>, datagrams: Datagrams, buffer: &mut Buffer) -> io::Result<(Outcome, u64)> {
-    let Loop { task, slot, gate, .. } = context;
+    let Loop { task, counters, gate, .. } = context;
     let Datagrams { size, batch, tag, rate_bps, .. } = datagrams;
     let limit = task.limit.unwrap_or(u64::MAX);
     let (mut total, mut count) = (0u64, 0u64);
-    let mut rhythm = Rhythm::start(gate, task.burst);
+    let mut burst_pacer = BurstPacer::start(gate, task.burst);
     gate.begin();
     let begun = Instant::now();
     let mut due = begun;
-    while !gate.is_silent() {
+    while !gate.is_expired() {
         let length = usize::try_from(limit - total).unwrap_or(usize::MAX).min(batch);
-        // The last datagram must have room for its header; what it is longer
-        // than asked for is less than a header.
+        // The last datagram must have room for its header; the excess over the requested bytes is less than a
+        // header.
         let short = length % size;
         let length = if short > 0 && short < DATAGRAM_HEADER_BYTES {
             length - short + DATAGRAM_HEADER_BYTES
@@ -93,37 +92,37 @@ fn send_all(context: &Loop<'_>, datagrams: Datagrams, buffer: &mut Buffer) -> io
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
-        slot.moved(total);
+        counters.moved(total);
         if total >= limit {
             return Ok((Outcome::Sent, count));
         }
         if let Some(rate) = rate_bps {
             pace(&mut due, part.len(), rate);
         }
-        rhythm.beat();
+        burst_pacer.after_transfer();
     }
     Ok((Outcome::Stopped, count))
 }
 
-/// Sleeps until the bytes just sent have had their time at `rate`. The kernel
-/// paces UDP only behind the fq queueing discipline, so it is done here.
+/// Sleeps until the bytes just sent are due at `rate`. The kernel paces UDP only with the fq queueing
+/// discipline, so it is done here.
 fn pace(due: &mut Instant, bytes: usize, rate_bps: u64) {
     *due += Duration::from_nanos((bytes as u128 * 8_000_000_000 / u128::from(rate_bps.max(1))) as u64);
     let now = Instant::now();
     if *due > now {
         thread::sleep(*due - now);
-    } else if now - *due > CATCH_UP {
+    } else if now - *due > MAX_LAG {
         *due = now;
     }
 }
 
-/// What the numbers of the datagrams tell.
+/// Loss and reordering from sequence numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sequence {
     received: u64,
-    /// Numbers that were skipped when a later one came.
+    /// Numbers skipped when a later one arrived.
     gaps: u64,
-    /// Numbers that came after a later one: each fills a gap.
+    /// Numbers that arrived after a later one: each fills a gap.
     late: u64,
     next: u64,
 }
@@ -140,23 +139,22 @@ impl Sequence {
         }
     }
 
-    /// There were `count` in all.
+    /// Records the total count.
     fn end(&mut self, count: u64) {
         self.gaps += count.saturating_sub(self.next);
         self.next = self.next.max(count);
     }
 }
 
-/// Interarrival jitter (RFC 3550 section 6.4.1): J += (|D| - J) / 16, where D is
-/// how much later than the datagram before it one came than it was sent. The
-/// clocks need not agree, since only differences enter. Datagrams of one send
-/// call left together and are no sample of each other: the first one that comes
-/// counts.
+/// Interarrival jitter (RFC 3550 section 6.4.1): J += (|D| - J) / 16, where D is the difference of the
+/// arrival spacing and the send spacing of two datagrams. The clocks need not be synchronised, since only
+/// differences enter. Datagrams of one send call left together and are no sample of each other: the first to
+/// arrive counts.
 #[derive(Debug, Default)]
 struct Jitter {
-    /// Times of sending and of arrival of the last sample.
+    /// Send and arrival times of the last sample.
     last: Option<(u64, u64)>,
-    /// Smoothed, times 16, as appendix A.8 has it; nothing before two samples.
+    /// Smoothed value times 16, as in appendix A.8; `None` before two samples.
     scaled_ns: Option<u64>,
 }
 
@@ -184,14 +182,14 @@ fn field(datagram: &[u8], at: usize) -> Option<u64> {
     datagram.get(at..)?.first_chunk().copied().map(u64::from_be_bytes)
 }
 
-/// Receives until the last word, or until the time is over and nothing comes.
+/// Receives until the end marker, or until the test time is over and nothing arrives.
 pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buffer) -> Outcome {
-    let Loop { socket, slot, gate, .. } = context;
+    let Loop { socket, counters, gate, .. } = context;
     let mut sequence = Sequence::default();
     let mut jitter = Jitter::default();
     let mut total = 0u64;
     let begun = Instant::now();
-    let mut heard = begun;
+    let mut last_received = begun;
     loop {
         if gate.is_stopped() {
             return Outcome::Stopped;
@@ -201,13 +199,13 @@ pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buff
                 let mut last = None;
                 let arrived_ns = nanoseconds(begun);
                 for datagram in buffer[..got.length].chunks(got.segment.max(1)) {
-                    // A stranger's, or a preamble that came twice.
+                    // A stranger's, or a duplicate preamble.
                     if datagram.get(..8) != Some(&datagrams.tag[..]) {
                         continue;
                     }
                     match field(datagram, 8) {
-                        Some(LAST) => last = field(datagram, 16),
-                        Some(number) if number < LAST => {
+                        Some(END_MARKER) => last = field(datagram, 16),
+                        Some(number) if number < END_MARKER => {
                             if sequence.received == 0 {
                                 gate.begin();
                             }
@@ -223,20 +221,20 @@ pub(super) fn receive(context: &Loop<'_>, datagrams: Datagrams, mut buffer: Buff
                 if let Some(count) = last {
                     sequence.end(count);
                 }
-                slot.sequenced(sequence.received, sequence.gaps, sequence.late, jitter.ns());
-                slot.moved(total);
+                counters.sequenced(sequence.received, sequence.gaps, sequence.late, jitter.ns());
+                counters.moved(total);
                 if last.is_some() {
                     return Outcome::EndOfStream;
                 }
-                heard = Instant::now();
+                last_received = Instant::now();
             }
             // The socket has a receive timeout, since UDP has no end of stream.
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                let quiet = heard.elapsed();
-                if gate.is_silent() && quiet > AFTER_END {
+                let idle = last_received.elapsed();
+                if gate.is_expired() && idle > END_MARKER_TIMEOUT {
                     return Outcome::Stopped;
                 }
-                if sequence.received > 0 && quiet > datagrams.patience {
+                if sequence.received > 0 && idle > datagrams.timeout {
                     return Outcome::Failed(ErrorKind::TimedOut.into());
                 }
             }
@@ -257,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_late_ones_and_a_missing_tail_are_told_apart() {
+    fn gaps_late_arrivals_and_a_missing_tail_are_distinguished() {
         assert_eq!(sequence(&[0, 1, 2]), Sequence { received: 3, gaps: 0, late: 0, next: 3 });
         assert_eq!(sequence(&[0, 3, 4]), Sequence { received: 3, gaps: 2, late: 0, next: 5 });
         // RFC 4737: 2 and 1 come after 3, so both are reordered and none lost.
@@ -266,7 +264,7 @@ mod tests {
         tail.end(10);
         assert_eq!((tail.gaps, tail.next), (8, 10));
         tail.end(10);
-        assert_eq!(tail.gaps, 8, "the last word comes several times");
+        assert_eq!(tail.gaps, 8, "the end marker arrives several times");
     }
 
     #[test]
@@ -280,7 +278,7 @@ mod tests {
         }
     }
 
-    /// The algorithm of RFC 3550 appendix A.8 as it stands there, in C.
+    /// Reference implementation: the algorithm of RFC 3550 appendix A.8.
     fn of_the_appendix(packets: &[(u64, u64)]) -> u32 {
         let (mut transit, mut jitter, mut first) = (0i64, 0u32, true);
         for (sent, arrived) in packets {

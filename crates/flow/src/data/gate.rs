@@ -1,5 +1,5 @@
-//! Where the threads of a test meet: start, end of the time, stop, and how
-//! each thread ended.
+//! Synchronises a test's threads: start barrier, end of the test time, stop flag, and the outcome of each
+//! thread.
 
 use std::{
     io,
@@ -12,14 +12,14 @@ use std::{
 
 use clearstream_schema::control::Failure;
 
-/// How a data thread ended.
+/// Outcome of a data thread.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It was told to.
+    /// Stopped on request.
     Stopped,
-    /// All that was asked for is sent.
+    /// All requested data is sent.
     Sent,
-    /// The other end has sent all.
+    /// The peer has sent everything.
     EndOfStream,
     /// The socket failed.
     Failed(io::Error),
@@ -35,13 +35,13 @@ struct State {
     ended: Vec<(u32, Outcome)>,
 }
 
-/// Shared by the threads of one test on one side.
+/// Synchronisation of the threads of one test on one side.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,
     changed: Condvar,
-    /// Senders end at the next transfer.
-    silence: AtomicBool,
+    /// The test time is over: senders end at the next transfer.
+    expired: AtomicBool,
     /// Receivers of datagrams, which have no end of stream, end now.
     halted: AtomicBool,
     begun: OnceLock<Instant>,
@@ -58,7 +58,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Waits until `done` gives something or the time is over.
+    /// Waits until `done` returns something or `until` has passed.
     fn wait<T>(&self, until: Option<Instant>, mut done: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         let mut state = self.lock();
         loop {
@@ -78,7 +78,7 @@ impl Gate {
         }
     }
 
-    /// All data threads are there and wait.
+    /// All data threads are waiting at the start barrier.
     pub(crate) fn set_ready(&self, threads: usize) {
         self.change(|state| {
             state.ready = true;
@@ -86,8 +86,7 @@ impl Gate {
         });
     }
 
-    /// Waits until data can flow. The failure when the test is over already;
-    /// `None` when it took too long.
+    /// Waits until all threads are ready. `Some(Err)` when the test is over already; `None` on timeout.
     pub(crate) fn wait_ready(&self, until: Instant) -> Option<Result<(), Option<Failure>>> {
         self.wait(Some(until), |state| match &state.over {
             Some(failure) => Some(Err(failure.clone())),
@@ -95,12 +94,12 @@ impl Gate {
         })
     }
 
-    /// Lets data flow.
+    /// Releases the start barrier.
     pub(crate) fn start(&self) {
         self.change(|state| state.started = true);
     }
 
-    /// A thread waits for the start; false when the test was stopped before.
+    /// Waits at the start barrier; false when the test was stopped before.
     pub(crate) fn wait_start(&self) -> bool {
         let started = self.wait(None, |state| match (state.stopped, state.started) {
             (true, _) => Some(false),
@@ -110,7 +109,7 @@ impl Gate {
         started.unwrap_or(false)
     }
 
-    /// The first data moves: the clock of this side starts, once.
+    /// Records the first data: the clock of this side starts, once.
     pub(crate) fn begin(&self) {
         let mut first = false;
         self.begun.get_or_init(|| {
@@ -122,7 +121,7 @@ impl Gate {
         }
     }
 
-    /// Waits for [`Gate::begin`]; `None` when it will not come, or not in time.
+    /// Waits for [`Gate::begin`]; `None` when the test ended before it, or on timeout.
     pub(crate) fn wait_begun(&self, until: Instant) -> Option<Instant> {
         let begun = self.wait(Some(until), |state| match self.begun.get() {
             Some(begun) => Some(Some(*begun)),
@@ -131,69 +130,69 @@ impl Gate {
         begun.flatten()
     }
 
-    /// Waits for a moment; true when the test is over before it: stopped, a
-    /// thread failed, or all have ended.
+    /// Waits until an instant; true when the test is over before it: stopped, a thread failed, or all have
+    /// ended.
     pub(crate) fn wait_until(&self, until: Instant) -> bool {
         self.wait(Some(until), |state| state.is_over().then_some(())).is_some()
     }
 
-    /// Senders have sent for long enough.
-    pub(crate) fn silence(&self) {
-        self.silence.store(true, Relaxed);
+    /// Marks the test time as over.
+    pub(crate) fn expire(&self) {
+        self.expired.store(true, Relaxed);
         self.change(|_| {});
     }
 
-    /// Whether a sender should end: cheap, for every transfer.
+    /// Whether a sender should end: cheap enough for every transfer.
     #[inline]
-    pub(crate) fn is_silent(&self) -> bool {
-        self.silence.load(Relaxed)
+    pub(crate) fn is_expired(&self) -> bool {
+        self.expired.load(Relaxed)
     }
 
-    /// A bursty sender or a slow reader rests; returns early when the time is over.
-    pub(crate) fn rest(&self, until: Instant) {
-        self.wait(Some(until), |_| self.is_silent().then_some(()));
+    /// Pauses a bursty sender or a slow reader; returns early when the test time is over.
+    pub(crate) fn pause(&self, until: Instant) {
+        self.wait(Some(until), |_| self.is_expired().then_some(()));
     }
 
-    /// Ends the test before its time.
+    /// Stops the test early.
     pub(crate) fn stop(&self) {
-        self.silence.store(true, Relaxed);
+        self.expired.store(true, Relaxed);
         self.halted.store(true, Relaxed);
         self.change(|state| state.stopped = true);
     }
 
-    /// Whether [`Gate::stop`] was called: cheap, for every transfer.
+    /// Whether [`Gate::stop`] was called: cheap enough for every transfer.
     #[inline]
     pub(crate) fn is_stopped(&self) -> bool {
         self.halted.load(Relaxed)
     }
 
-    /// A data thread has ended.
+    /// Records the outcome of a data thread.
     pub(crate) fn thread_ended(&self, flow: u32, outcome: Outcome) {
         self.change(|state| state.ended.push((flow, outcome)));
     }
 
-    /// Waits until every data thread has ended; false when the time is over.
+    /// Waits until every data thread has ended; false on timeout.
     pub(crate) fn wait_ended(&self, until: Instant) -> bool {
         self.wait(Some(until), |state| (state.ended.len() >= state.threads).then_some(())).is_some()
     }
 
-    /// True when every data thread has ended.
+    /// Whether every data thread has ended.
     pub(crate) fn all_ended(&self) -> bool {
         let state = self.lock();
         state.ended.len() >= state.threads
     }
 
-    /// How the threads that have ended so far did so.
+    /// The outcomes of the threads that have ended so far.
     pub(crate) fn outcomes<T>(&self, read: impl FnOnce(&[(u32, Outcome)]) -> T) -> T {
         read(&self.lock().ended)
     }
 
-    /// As [`Gate::outcomes`], and forgets them.
+    /// As [`Gate::outcomes`], and clears them.
     pub(crate) fn take_outcomes(&self) -> Vec<(u32, Outcome)> {
         std::mem::take(&mut self.lock().ended)
     }
 
-    /// The test's own thread is about to end.
+    /// Records that the test's own thread is about to end.
     pub(crate) fn set_over(&self, failure: Option<Failure>) {
         self.change(|state| {
             state.stopped = true;

@@ -1,15 +1,15 @@
-//! Data threads: transfers, and relaxed stores that tell the sampler of them.
+//! Data threads: transfers, with relaxed stores to counters read by the sampler.
 
 mod custom;
 mod datagram;
 mod gate;
 mod receive;
 mod send;
-mod slot;
+mod thread_counters;
 mod worker;
 
 pub use custom::Progress;
 pub(crate) use datagram::{DATAGRAM_HEADER_BYTES, SEGMENTS_MAX};
 pub(crate) use gate::{Gate, Outcome};
-pub(crate) use slot::Reading;
-pub(crate) use worker::{AfterRead, Burst, Datagrams, Task, Way, Worker, WorkerReady};
+pub(crate) use thread_counters::Reading;
+pub(crate) use worker::{AfterRead, Burst, Datagrams, Operation, Task, Worker, WorkerReady};

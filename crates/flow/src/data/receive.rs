@@ -1,4 +1,4 @@
-//! Receiving a stream, by each method.
+//! Stream receive loops, by method.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -6,13 +6,13 @@ use clearstream_schema::flow::ReceiveMethod;
 use clearstream_sys::{
     memory::Buffer,
     socket,
-    splice::{Nowhere, Pipe},
-    uring::{UringStream, Way},
+    splice::{NullSink, Pipe},
+    uring::{Direction, UringStream},
 };
 
 use super::{gate::Outcome, worker::Loop};
 
-/// Receives until the other end has sent all, or the socket is closed.
+/// Receives until the peer has sent everything, or the socket is closed.
 pub(super) fn stream(context: &Loop<'_>, method: ReceiveMethod, buffer: Buffer) -> Outcome {
     let outcome = match method {
         ReceiveMethod::Copy => copy(context, buffer),
@@ -34,7 +34,7 @@ fn repeat(context: &Loop<'_>, mut transfer: impl FnMut() -> io::Result<usize>) -
                     context.gate.begin();
                 }
                 total += received as u64;
-                context.slot.moved(total);
+                context.counters.moved(total);
                 context.task.after_read.pass(context.gate);
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -49,14 +49,14 @@ fn copy(context: &Loop<'_>, mut buffer: Buffer) -> io::Result<Outcome> {
 }
 
 fn through_pipe(context: &Loop<'_>) -> io::Result<Outcome> {
-    let (pipe, nowhere) = (Pipe::open()?, Nowhere::open()?);
+    let (pipe, nowhere) = (Pipe::open()?, NullSink::open()?);
     repeat(context, || pipe.drain(context.socket, context.task.transfer, &nowhere))
 }
 
 /// One receive in flight: a second one is woken for the same bytes and finds
 /// little left (measured on one machine: 18 Gb/s against 54).
 fn ring(context: &Loop<'_>, buffer: Buffer) -> io::Result<Outcome> {
-    let mut stream = UringStream::new(context.descriptor()?, Way::Receive, vec![buffer])?;
+    let mut stream = UringStream::new(context.descriptor()?, Direction::Receive, vec![buffer])?;
     let (mut total, mut failed) = (0u64, None);
     stream.start(u64::MAX)?;
     loop {
@@ -73,7 +73,7 @@ fn ring(context: &Loop<'_>, buffer: Buffer) -> io::Result<Outcome> {
         if total > 0 {
             context.gate.begin();
         }
-        context.slot.moved(total);
+        context.counters.moved(total);
         if in_flight == 0 {
             break;
         }

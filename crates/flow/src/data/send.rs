@@ -1,4 +1,4 @@
-//! Sending a stream, by each method.
+//! Stream send loops, by method.
 
 use std::{
     fs::File,
@@ -9,22 +9,22 @@ use std::{
 };
 
 use clearstream_schema::flow::SendMethod;
-use clearstream_sys::{memory::Buffer, socket, splice::Pipe, uring::UringStream, uring::Way};
+use clearstream_sys::{memory::Buffer, socket, splice::Pipe, uring::Direction, uring::UringStream};
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 
 use super::{
     gate::Outcome,
-    worker::{Loop, Rhythm},
+    worker::{BurstPacer, Loop},
 };
 
-/// Sends in flight with io_uring.
+/// Concurrent sends with io_uring.
 const IN_FLIGHT: usize = 4;
-/// Zero-copy sends between two looks at the error queue.
-const SENDS_PER_LOOK: u64 = 16;
-/// How long outstanding zero-copy completions are waited for at the end.
-const COMPLETION_PATIENCE: Duration = Duration::from_secs(1);
+/// Zero-copy sends between two reads of the error queue.
+const SENDS_PER_ERROR_QUEUE_READ: u64 = 16;
+/// Maximum wait for outstanding zero-copy completions at the end.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Sends until told to stop or all is sent, then tells the other end.
+/// Sends until stopped or complete, then shuts the stream down.
 pub(super) fn stream(context: &Loop<'_>, method: SendMethod, buffer: Buffer) -> Outcome {
     let outcome = match method {
         SendMethod::Copy => copy(context, &buffer),
@@ -35,7 +35,7 @@ pub(super) fn stream(context: &Loop<'_>, method: SendMethod, buffer: Buffer) -> 
     };
     match outcome {
         Ok(outcome) => {
-            // Refused when the connection has ended meanwhile: all is said then.
+            // Fails when the connection has ended meanwhile: nothing is left to do.
             drop(context.socket.shutdown(Shutdown::Write));
             outcome
         }
@@ -43,26 +43,26 @@ pub(super) fn stream(context: &Loop<'_>, method: SendMethod, buffer: Buffer) -> 
     }
 }
 
-/// One transfer after the other.
+/// Performs one transfer after the other.
 #[inline]
 fn repeat(context: &Loop<'_>, mut transfer: impl FnMut(usize) -> io::Result<usize>) -> io::Result<Outcome> {
-    let Loop { task, slot, gate, .. } = context;
+    let Loop { task, counters, gate, .. } = context;
     let limit = task.limit.unwrap_or(u64::MAX);
     let mut total = 0u64;
-    let mut rhythm = Rhythm::start(gate, task.burst);
+    let mut burst_pacer = BurstPacer::start(gate, task.burst);
     gate.begin();
-    while !gate.is_silent() {
+    while !gate.is_expired() {
         let length = usize::try_from(limit - total).unwrap_or(usize::MAX).min(task.transfer);
         match transfer(length) {
             Ok(sent) => total += sent as u64,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
-        slot.moved(total);
+        counters.moved(total);
         if total == limit {
             return Ok(Outcome::Sent);
         }
-        rhythm.beat();
+        burst_pacer.after_transfer();
     }
     Ok(Outcome::Stopped)
 }
@@ -82,7 +82,7 @@ fn zerocopy(context: &Loop<'_>, buffer: &Buffer) -> io::Result<Outcome> {
     let take = || -> io::Result<bool> {
         let mut any = false;
         while let Some(count) = socket::take_zerocopy_completions(context.socket)? {
-            context.slot.completed(count);
+            context.counters.completed(count);
             any = true;
         }
         Ok(any)
@@ -96,13 +96,13 @@ fn zerocopy(context: &Loop<'_>, buffer: &Buffer) -> io::Result<Outcome> {
                     if !take()? {
                         thread::sleep(Duration::from_micros(50));
                     }
-                    if context.gate.is_silent() {
+                    if context.gate.is_expired() {
                         return Ok(0);
                     }
                 }
                 Ok(sent) => {
                     sends += 1;
-                    if sends.is_multiple_of(SENDS_PER_LOOK) {
+                    if sends.is_multiple_of(SENDS_PER_ERROR_QUEUE_READ) {
                         take()?;
                     }
                     return Ok(sent);
@@ -111,8 +111,8 @@ fn zerocopy(context: &Loop<'_>, buffer: &Buffer) -> io::Result<Outcome> {
             }
         }
     });
-    let until = Instant::now() + COMPLETION_PATIENCE;
-    while outcome.is_ok() && context.slot.completions() < sends && Instant::now() < until {
+    let until = Instant::now() + COMPLETION_TIMEOUT;
+    while outcome.is_ok() && context.counters.completions() < sends && Instant::now() < until {
         if !take()? {
             thread::sleep(Duration::from_millis(1));
         }
@@ -135,14 +135,14 @@ fn through_pipe(context: &Loop<'_>, buffer: &Buffer) -> io::Result<Outcome> {
 }
 
 fn ring(context: &Loop<'_>, first: Buffer) -> io::Result<Outcome> {
-    let Loop { task, slot, gate, .. } = context;
+    let Loop { task, counters, gate, .. } = context;
     let limit = task.limit.unwrap_or(u64::MAX);
     let mut buffers = vec![first];
     while buffers.len() < IN_FLIGHT {
         buffers.push(Buffer::new(task.transfer, task.node)?);
     }
-    let mut stream = UringStream::new(context.descriptor()?, Way::Send, buffers)?;
-    let mut rhythm = Rhythm::start(gate, task.burst);
+    let mut stream = UringStream::new(context.descriptor()?, Direction::Send, buffers)?;
+    let mut burst_pacer = BurstPacer::start(gate, task.burst);
     let (mut total, mut failed) = (0u64, None);
     gate.begin();
     stream.start(limit)?;
@@ -150,18 +150,18 @@ fn ring(context: &Loop<'_>, first: Buffer) -> io::Result<Outcome> {
         let in_flight = stream.wait(|result| match result {
             Ok(sent) => {
                 total += sent as u64;
-                !gate.is_silent()
+                !gate.is_expired()
             }
             Err(error) => {
                 failed.get_or_insert(error);
                 false
             }
         })?;
-        slot.moved(total);
+        counters.moved(total);
         if in_flight == 0 {
             break;
         }
-        rhythm.beat();
+        burst_pacer.after_transfer();
     }
     match failed {
         Some(error) => Err(error),

@@ -1,4 +1,4 @@
-//! One data thread from its start to its end.
+//! One data thread, from start to end.
 
 use std::{
     hint::black_box,
@@ -17,56 +17,56 @@ use super::{
     datagram,
     gate::{Gate, Outcome},
     receive, send,
-    slot::Slot,
+    thread_counters::ThreadCounters,
 };
 
-/// What a thread does with its socket.
+/// Operation of a thread on its socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Stream to the socket.
+pub(crate) enum Operation {
+    /// Sends a stream.
     Send(SendMethod),
-    /// Stream from the socket.
+    /// Receives a stream.
     Receive(ReceiveMethod),
-    /// Numbered datagrams to the socket.
+    /// Sends numbered datagrams.
     SendDatagrams(Datagrams),
-    /// Numbered datagrams from the socket.
+    /// Receives numbered datagrams.
     ReceiveDatagrams(Datagrams),
 }
 
-/// How datagrams look.
+/// Datagram parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Datagrams {
-    /// Bytes of each.
+    /// Bytes of each datagram.
     pub(crate) size: usize,
     /// Bytes of one send: several datagrams with segmentation offload.
     pub(crate) batch: usize,
-    /// What each starts with.
+    /// Tag at the start of each datagram.
     pub(crate) tag: [u8; 8],
-    /// Bits per second at most.
+    /// Maximum rate in bits per second.
     pub(crate) rate_bps: Option<u64>,
-    /// A receiver that hears nothing for so long gives up.
-    pub(crate) patience: Duration,
+    /// Idle time after which a receiver fails.
+    pub(crate) timeout: Duration,
 }
 
-/// A flow that sends and rests in turns.
+/// Alternation of sending and pausing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Burst {
-    /// Sends for so long.
+    /// Time of a burst.
     pub(crate) on: Duration,
-    /// Rests for so long.
+    /// Time of a pause.
     pub(crate) off: Duration,
 }
 
-/// Everything that a data thread is told.
+/// Parameters of a data thread.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     /// Flow number.
     pub(crate) flow: u32,
-    /// What to do.
-    pub(crate) way: Way,
+    /// Operation to perform.
+    pub(crate) operation: Operation,
     /// Bytes of one transfer.
     pub(crate) transfer: usize,
-    /// Bytes to send in all; without end when absent.
+    /// Total bytes to send; unlimited when absent.
     pub(crate) limit: Option<u64>,
     /// Core to pin to.
     pub(crate) core: Option<u32>,
@@ -74,163 +74,167 @@ pub(crate) struct Task {
     pub(crate) node: Option<u32>,
     /// Send in bursts.
     pub(crate) burst: Option<Burst>,
-    /// What a receiver does after each read.
+    /// Processing after each read.
     pub(crate) after_read: AfterRead,
 }
 
-/// What a program does with its time between two reads.
+/// Simulated processing of a program between two reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct AfterRead {
-    /// Computes for so long.
+    /// CPU time of the computation.
     pub(crate) work: Option<Duration>,
-    /// Then sleeps for so long.
+    /// Sleep after it.
     pub(crate) pause: Option<Duration>,
 }
 
 impl AfterRead {
-    /// Takes the time. Without either it never looks at the clock.
+    /// Computes and sleeps. Without either it reads no clock.
     #[inline]
     pub(super) fn pass(self, gate: &Gate) {
         if let Some(work) = self.work {
             let until = Instant::now() + work;
-            while Instant::now() < until && !gate.is_silent() {
-                // Stays in user mode, as a program that works on its data does.
+            while Instant::now() < until && !gate.is_expired() {
+                // Stays in user mode, as a program processing its data does.
                 black_box((0..1000u64).fold(0, |sum, step| black_box(sum + step)));
             }
         }
         if let Some(pause) = self.pause {
-            gate.rest(Instant::now() + pause);
+            gate.pause(Instant::now() + pause);
         }
     }
 }
 
-/// What a thread found out before data flows.
+/// Report of a thread before data flows.
 #[derive(Debug)]
 pub(crate) struct WorkerReady {
     /// Flow number.
     pub(crate) flow: u32,
-    /// What it will do.
-    pub(crate) way: Way,
-    /// Core that it is pinned to, if it was asked to and may.
+    /// Its operation.
+    pub(crate) operation: Operation,
+    /// Core that it is pinned to, or the error of pinning; `None` if not requested.
     pub(crate) pinned: Option<Result<u32, (u32, io::Error)>>,
-    /// Node that its buffer is on, if one was asked for, or why there is none.
+    /// NUMA node of its buffer, if one was requested, or the allocation error.
     pub(crate) buffer: io::Result<Option<u32>>,
 }
 
-/// A data thread and what it tells.
+/// A data thread and its counters.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// Its counts.
-    pub(crate) slot: Arc<Slot>,
+    /// Its counters.
+    pub(crate) counters: Arc<ThreadCounters>,
     /// True when it sends.
     pub(crate) sends: bool,
     pub(super) thread: Option<JoinHandle<()>>,
 }
 
-/// What every loop of transfers uses.
+/// Context of a transfer loop.
 pub(super) struct Loop<'a> {
     pub(super) task: &'a Task,
     pub(super) socket: &'a Socket,
-    pub(super) slot: &'a Slot,
+    pub(super) counters: &'a ThreadCounters,
     pub(super) gate: &'a Gate,
 }
 
 impl Worker {
-    /// Starts the thread; it says on `ready` what it got and then waits at the
-    /// gate.
+    /// Starts the thread; it reports on `ready` and then waits at the start barrier.
     pub(crate) fn start(
         task: Task,
         socket: Arc<Socket>,
         gate: Arc<Gate>,
         ready: Sender<WorkerReady>,
     ) -> io::Result<Self> {
-        let slot = Arc::new(Slot::default());
-        let sends = matches!(task.way, Way::Send(_) | Way::SendDatagrams(_));
+        let counters = Arc::new(ThreadCounters::default());
+        let sends = matches!(task.operation, Operation::Send(_) | Operation::SendDatagrams(_));
         let name = format!("flow-{}-{}", task.flow, if sends { "send" } else { "receive" });
-        let own = Arc::clone(&slot);
+        let own = Arc::clone(&counters);
         let thread = thread::Builder::new().name(name).spawn(move || {
             let outcome = work(&task, &socket, &own, &gate, &ready);
             own.leave();
             gate.thread_ended(task.flow, outcome);
         })?;
-        Ok(Self { slot, sends, thread: Some(thread) })
+        Ok(Self { counters, sends, thread: Some(thread) })
     }
 
-    /// Waits for the thread, which must have been told to end.
+    /// Joins the thread, which must have been stopped before.
     pub(crate) fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            // A panic in it was already shown by the panic hook.
+            // A panic in it was already reported by the panic hook.
             drop(thread.join());
         }
     }
 }
 
-fn work(task: &Task, socket: &Socket, slot: &Slot, gate: &Gate, ready: &Sender<WorkerReady>) -> Outcome {
-    // First the core, then the memory, which comes from the core's node.
+fn work(
+    task: &Task,
+    socket: &Socket,
+    counters: &ThreadCounters,
+    gate: &Gate,
+    ready: &Sender<WorkerReady>,
+) -> Outcome {
+    // Pin first: the memory is then allocated on the core's node.
     let pinned = task.core.map(|core| affinity::pin_to(core).map(|()| core).map_err(|error| (core, error)));
-    slot.introduce();
-    let length = match task.way {
-        Way::SendDatagrams(datagrams) => datagrams.batch,
-        Way::ReceiveDatagrams(_) => datagram::RECEIVE_BYTES,
-        Way::Send(_) | Way::Receive(_) => task.transfer,
+    counters.register();
+    let length = match task.operation {
+        Operation::SendDatagrams(datagrams) => datagrams.batch,
+        Operation::ReceiveDatagrams(_) => datagram::RECEIVE_BYTES,
+        Operation::Send(_) | Operation::Receive(_) => task.transfer,
     };
-    let (buffer, told) = match Buffer::new(length, task.node) {
+    let (buffer, buffer_node) = match Buffer::new(length, task.node) {
         Ok(buffer) => {
             let node = task.node.and_then(|_| buffer.node().ok());
             (Ok(buffer), Ok(node))
         }
         Err(error) => (Err(()), Err(error)),
     };
-    // The other side of the channel may have given up on another thread.
-    drop(ready.send(WorkerReady { flow: task.flow, way: task.way, pinned, buffer: told }));
+    // The receiver may have been dropped after a failure of another thread.
+    drop(ready.send(WorkerReady { flow: task.flow, operation: task.operation, pinned, buffer: buffer_node }));
     let Ok(buffer) = buffer else { return Outcome::Stopped };
     if !gate.wait_start() {
         return Outcome::Stopped;
     }
-    let context = Loop { task, socket, slot, gate };
-    match task.way {
-        Way::Send(method) => send::stream(&context, method, buffer),
-        Way::Receive(method) => receive::stream(&context, method, buffer),
-        Way::SendDatagrams(datagrams) => datagram::send(&context, datagrams, buffer),
-        Way::ReceiveDatagrams(datagrams) => datagram::receive(&context, datagrams, buffer),
+    let context = Loop { task, socket, counters, gate };
+    match task.operation {
+        Operation::Send(method) => send::stream(&context, method, buffer),
+        Operation::Receive(method) => receive::stream(&context, method, buffer),
+        Operation::SendDatagrams(datagrams) => datagram::send(&context, datagrams, buffer),
+        Operation::ReceiveDatagrams(datagrams) => datagram::receive(&context, datagrams, buffer),
     }
 }
 
 impl Loop<'_> {
-    /// An own descriptor of the socket.
+    /// A duplicate descriptor of the socket.
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
         self.socket.try_clone().map(OwnedFd::from)
     }
 
-    /// What an error of the socket means: nothing when it was closed under us
-    /// because the test is over.
+    /// Maps a socket error to an outcome: stopped when the socket was closed because the test is over.
     pub(super) fn failed(&self, error: io::Error) -> Outcome {
         if self.gate.is_stopped() { Outcome::Stopped } else { Outcome::Failed(error) }
     }
 }
 
-/// When a bursty flow rests. Without a burst it never looks at the clock.
-pub(super) struct Rhythm<'a> {
+/// Burst timing of a flow. Without a burst it reads no clock.
+pub(super) struct BurstPacer<'a> {
     gate: &'a Gate,
     burst: Option<Burst>,
-    rests_at: Instant,
+    pauses_at: Instant,
 }
 
-impl<'a> Rhythm<'a> {
+impl<'a> BurstPacer<'a> {
     pub(super) fn start(gate: &'a Gate, burst: Option<Burst>) -> Self {
         let on = burst.map_or(Duration::ZERO, |burst| burst.on);
-        Self { gate, burst, rests_at: Instant::now() + on }
+        Self { gate, burst, pauses_at: Instant::now() + on }
     }
 
     /// Called after each transfer.
     #[inline]
-    pub(super) fn beat(&mut self) {
+    pub(super) fn after_transfer(&mut self) {
         if let Some(burst) = self.burst
-            && Instant::now() >= self.rests_at
+            && Instant::now() >= self.pauses_at
         {
-            let wakes_at = self.rests_at + burst.off;
-            self.gate.rest(wakes_at);
-            self.rests_at = wakes_at.max(Instant::now()) + burst.on;
+            let wakes_at = self.pauses_at + burst.off;
+            self.gate.pause(wakes_at);
+            self.pauses_at = wakes_at.max(Instant::now()) + burst.on;
         }
     }
 }

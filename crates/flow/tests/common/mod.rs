@@ -14,7 +14,7 @@ use clearstream_schema::{
     flow::{FlowConfig, FlowSummary, Interval},
 };
 
-/// An agent that can do flows only.
+/// Services of an agent with flows only.
 pub fn services() -> Services {
     Services::new().with(FlowAgent::new())
 }
@@ -41,7 +41,7 @@ pub fn measure(config: &FlowConfig) -> Result<(FlowSummary, Vec<Interval>), Flow
     measure_with(&mut client, &mut server, config, |_| {})
 }
 
-/// The same between given agents; `each` sees every event.
+/// As [`measure`] between given agents; `each` receives every event.
 pub fn measure_with(
     client: &mut Peer,
     server: &mut Peer,

@@ -11,16 +11,15 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 
 use super::{
     CAPTURE_SCHEMA, CAPTURE_VERSION, CaptureError, ETHTOOL, MANIFEST, Manifest, ROUTING, json,
-    scrub::Scrubbed,
+    redact::Redacted,
 };
 use crate::{
     memory::{Entry, MemoryTree},
     root::HostRoot,
 };
 
-/// Bounds of what is read: a bundle comes from somebody else, and a megabyte of
-/// it can unpack to a gigabyte. A host with 1024 processing units gives about
-/// 20 000 entries and 40 MB.
+/// Limits for reading untrusted bundles: a megabyte can unpack to a gigabyte. A host with 1024 processing
+/// units gives about 20 000 entries and 40 MB.
 const LIMITS: Limits = Limits { entry_count: 200_000, bytes: 128 << 20 };
 
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +29,8 @@ struct Limits {
     bytes: u64,
 }
 
-/// Fails when more is read than allowed, whatever it is: contents, or the
-/// names and headers that the tar reader takes in by itself.
+/// A reader that fails when more is read than allowed: contents, or the names and headers that the tar reader
+/// buffers by itself.
 struct Bounded<R> {
     reader: R,
     left: u64,
@@ -49,13 +48,13 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// Writes the files beside the tree, and the tree.
-pub(super) fn write(manifest: &Manifest, scrubbed: &Scrubbed, out: impl Write) -> io::Result<()> {
-    let tree = &scrubbed.tree;
+/// Writes the metadata files and the tree.
+pub(super) fn write(manifest: &Manifest, redacted: &Redacted, out: impl Write) -> io::Result<()> {
+    let tree = &redacted.tree;
     let mut bundle = tar::Builder::new(GzEncoder::new(out, Compression::default()));
     file(&mut bundle, MANIFEST, &serde_json::to_vec_pretty(manifest)?)?;
-    file(&mut bundle, ETHTOOL, &serde_json::to_vec_pretty(&scrubbed.answers)?)?;
-    if let Some(routing) = &scrubbed.routing {
+    file(&mut bundle, ETHTOOL, &serde_json::to_vec_pretty(&redacted.drivers)?)?;
+    if let Some(routing) = &redacted.routing {
         file(&mut bundle, ROUTING, &serde_json::to_vec_pretty(routing)?)?;
     }
     for (path, entry) in &tree.entries {
@@ -65,7 +64,7 @@ pub(super) fn write(manifest: &Manifest, scrubbed: &Scrubbed, out: impl Write) -
                 let mut header = header(tar::EntryType::Symlink, 0);
                 bundle.append_link(&mut header, path, target)?;
             }
-            // A name is a directory when something was seen below it.
+            // A name is a directory when a path below it was read.
             Entry::Name if !tree.has_below(path) => file(&mut bundle, path, &[])?,
             Entry::Name => {}
         }
@@ -77,7 +76,7 @@ fn file<W: Write>(tar: &mut tar::Builder<W>, path: &str, bytes: &[u8]) -> io::Re
     tar.append_data(&mut header(tar::EntryType::Regular, bytes.len() as u64), path, bytes)
 }
 
-/// A header without owner and time: two captures of one state are equal.
+/// A header without owner and time: captures of equal state are equal.
 fn header(kind: tar::EntryType, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
@@ -106,8 +105,8 @@ impl Deref for Captured {
     }
 }
 
-/// Opens a bundle, a `.tar.gz` of `proc` and `sys` of another origin, or a
-/// directory that holds them. A bundle is kept in memory: nothing is unpacked.
+/// Opens a bundle, a `.tar.gz` of `proc` and `sys` of another origin, or a directory that holds them. A
+/// bundle is kept in memory, never unpacked to disk.
 pub fn open(path: &Path) -> Result<Captured, CaptureError> {
     let read_error = |source| CaptureError::Read { path: path.to_owned(), source };
     let is_directory = fs::metadata(path).map_err(read_error)?.is_dir();
@@ -129,7 +128,7 @@ fn fs_names(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Where `proc` or `sys` are: at the top, or in the only folder.
+/// Finds `proc` and `sys`: at the top, or in the only folder.
 fn base(names: &[String], below: &dyn Fn(&str) -> Vec<String>) -> Option<String> {
     let holds_trees = |names: &[String]| names.iter().any(|name| name == "proc" || name == "sys");
     match names {
@@ -147,7 +146,7 @@ fn no_trees(path: &Path) -> CaptureError {
     not_a_capture(path, "it holds neither proc nor sys")
 }
 
-/// Refuses a manifest that is not ours or too new; trees of another origin have none.
+/// Rejects a foreign or too new manifest; trees of another origin have none.
 fn check(path: &Path, root: &HostRoot) -> Result<(), CaptureError> {
     if !root.exists(MANIFEST) {
         return Ok(());
@@ -156,7 +155,7 @@ fn check(path: &Path, root: &HostRoot) -> Result<(), CaptureError> {
     let manifest: Manifest =
         json(Ok(text)).map_err(|error| not_a_capture(path, format!("{MANIFEST}: {error}")))?;
     if manifest.schema != CAPTURE_SCHEMA {
-        return Err(not_a_capture(path, format!("its {MANIFEST} says {}", manifest.schema)));
+        return Err(not_a_capture(path, format!("its {MANIFEST} has the schema {}", manifest.schema)));
     }
     if manifest.version > CAPTURE_VERSION {
         return Err(CaptureError::Version { path: path.to_owned(), found: manifest.version });
@@ -164,7 +163,7 @@ fn check(path: &Path, root: &HostRoot) -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// Reads files, directories and links; other kinds are passed over.
+/// Reads files, directories and links; other kinds are skipped.
 fn load(path: &Path, bundle: impl Read, limits: Limits) -> Result<MemoryTree, CaptureError> {
     let reader = GzDecoder::new(io::BufReader::new(bundle));
     let mut tar = tar::Archive::new(Bounded { reader, left: limits.bytes, limit: limits.bytes });
@@ -187,7 +186,7 @@ fn load(path: &Path, bundle: impl Read, limits: Limits) -> Result<MemoryTree, Ca
         match entry.header().entry_type() {
             tar::EntryType::Directory => tree.name(&name),
             tar::EntryType::Regular => {
-                // No capacity by the header: its size is the bundle's claim.
+                // The capacity is not taken from the header: its size is untrusted.
                 let mut bytes = Vec::new();
                 entry.read_to_end(&mut bytes).map_err(damaged)?;
                 tree.file(&name, bytes);
@@ -221,7 +220,7 @@ fn plain(name: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A bundle with so many files of so many zeros.
+    /// A bundle of `file_count` files with `bytes` zeros each.
     fn bundle(file_count: usize, bytes: usize) -> Vec<u8> {
         let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         for number in 0..file_count {
@@ -231,15 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn small_bundles_that_unpack_to_much_are_refused() {
+    fn small_bundles_that_unpack_to_too_much_are_rejected() {
         let limits = Limits { entry_count: 10, bytes: 2 << 20 };
         let load = |bundle: &[u8]| load(Path::new("x.tar.gz"), bundle, limits).map_err(|e| e.to_string());
         assert_eq!(load(&bundle(10, 100 << 10)).unwrap().entries.len(), 10);
         let large = bundle(3, 1 << 20);
-        assert!(large.len() < 64 << 10, "it is small as a file");
+        assert!(large.len() < 64 << 10, "the file itself is small");
         assert!(load(&large).unwrap_err().contains("more than 2 MiB"));
         assert!(load(&bundle(11, 1)).unwrap_err().contains("more than 10 entries"));
-        // A name of 3 MiB, which the reader of tar files takes in by itself.
+        // A name of 3 MiB, which the tar reader buffers by itself.
         let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
         let mut long = header(tar::EntryType::GNULongName, 3 << 20);
         tar.append_data(&mut long, "x", &vec![b'n'; 3 << 20][..]).unwrap();

@@ -1,28 +1,28 @@
-//! What readers saw of a host: files, links, names, refusals and answers.
+//! Recording of what readers read from a host: files, links, names, errors and driver state.
 
 use std::{collections::BTreeMap, io};
 
-use crate::{drivers::Answers, memory::MemoryTree};
+use crate::{drivers::DriverState, memory::MemoryTree};
 
 /// A recorded host.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     /// Files, links and names by resolved path.
     pub(crate) tree: MemoryTree,
-    pub(super) refused: BTreeMap<String, i32>,
-    pub(super) answers: BTreeMap<String, Answers>,
+    pub(super) errors: BTreeMap<String, i32>,
+    pub(super) drivers: BTreeMap<String, DriverState>,
 }
 
 impl Recording {
-    /// A file that is there and was not given.
-    pub(crate) fn refused(&mut self, rel: &str, error: &io::Error) {
+    /// Records a file that exists but could not be read.
+    pub(crate) fn record_error(&mut self, rel: &str, error: &io::Error) {
         if let Some(code) = error.raw_os_error() {
-            self.refused.insert(rel.to_owned(), code);
+            self.errors.insert(rel.to_owned(), code);
         }
     }
 
-    /// What a driver answered.
-    pub(crate) fn answers(&mut self, interface: &str, answers: &Answers) {
-        self.answers.insert(interface.to_owned(), answers.clone());
+    /// Records the state reported by a driver.
+    pub(crate) fn record_driver(&mut self, interface: &str, state: &DriverState) {
+        self.drivers.insert(interface.to_owned(), state.clone());
     }
 }

@@ -1,10 +1,9 @@
-//! What a host routes by, in a bundle: every address is replaced by another
-//! one such that what was inside a network stays inside it.
+//! Routing state in a bundle: addresses are replaced by prefix-preserving anonymization, so that hosts stay
+//! in their networks.
 //!
-//! Bits of an address are flipped one by one, each by a keyed hash of the bits
-//! before it, so that two addresses share as many leading bits afterwards as
-//! they did before (Xu, Fan, Ammar, Moon, "Prefix-preserving IP address
-//! anonymization", ICNP 2002). Ranges with a meaning of their own keep it.
+//! The bits of an address are flipped one by one, each by a keyed hash of the bits before it, so that two
+//! addresses share as many leading bits after as before (Xu, Fan, Ammar, Moon, "Prefix-preserving IP address
+//! anonymization", ICNP 2002). Special-purpose ranges are preserved.
 
 use std::{
     collections::hash_map::RandomState,
@@ -18,25 +17,24 @@ use clearstream_schema::{
 };
 use sha2::{Digest, Sha256};
 
-/// How addresses of a host's routing are written into a bundle.
+/// Treatment of a host's routing addresses in a bundle.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Addresses {
-    /// Replaced in a way of this bundle's own.
+    /// Replaced with a random key of this bundle.
     #[default]
     Replaced,
-    /// Replaced in the same way in all bundles with this key, so that hosts
-    /// that were captured one by one fit together.
-    Alike(AddressKey),
-    /// As they are.
+    /// Replaced with this key in all bundles, so that separately captured hosts stay consistent.
+    Keyed(AddressKey),
+    /// Kept.
     Kept,
 }
 
-/// A key of [`Addresses::Alike`].
+/// A key of [`Addresses::Keyed`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AddressKey([u8; 32]);
 
 impl AddressKey {
-    /// The key that a phrase stands for.
+    /// Derives the key from a phrase.
     pub fn of_phrase(phrase: &str) -> Self {
         Self(Sha256::digest(phrase.as_bytes()).into())
     }
@@ -44,7 +42,7 @@ impl AddressKey {
     fn random() -> Self {
         let mut hash = Sha256::new();
         for _ in 0..4 {
-            // Each state has a key of its own from the system's random numbers.
+            // Each `RandomState` has its own key from the system's random numbers.
             hash.update(RandomState::new().build_hasher().finish().to_le_bytes());
         }
         Self(hash.finalize().into())
@@ -57,13 +55,13 @@ impl std::fmt::Debug for AddressKey {
     }
 }
 
-/// Takes out what identifies a host. `name` replaces what is in names.
-pub(super) fn scrub(routing: &mut HostRouting, addresses: Addresses, mut name: impl FnMut(&str) -> String) {
+/// Replaces what identifies a host. `name` replaces text in names.
+pub(super) fn redact(routing: &mut HostRouting, addresses: Addresses, mut name: impl FnMut(&str) -> String) {
     // Sysctls are files of the bundle.
     routing.sysctls.clear();
     let key = match addresses {
         Addresses::Kept => None,
-        Addresses::Alike(key) => Some(key),
+        Addresses::Keyed(key) => Some(key),
         Addresses::Replaced => Some(AddressKey::random()),
     };
     let Some(key) = key else { return };
@@ -100,15 +98,20 @@ pub(super) fn scrub(routing: &mut HostRouting, addresses: Addresses, mut name: i
         selector.to = selector.to.map(|to| key.prefix(to));
         selector.input = selector.input.as_deref().map(&mut name);
         selector.output = selector.output.as_deref().map(&mut name);
-        selector.other.iter_mut().for_each(|words| *words = name(words));
-        if let RuleAction::Other(words) = &mut rule.action {
-            *words = name(words);
+        selector.other.iter_mut().for_each(|text| *text = name(text));
+        if let RuleAction::Other(text) = &mut rule.action {
+            *text = name(text);
         }
     }
     for mark in &mut routing.connection_marks {
         mark.interface = name(&mark.interface);
         mark.link_address = key.link_address(&mark.link_address);
         mark.gateway.clear();
+    }
+    for translation in routing.source_translations.iter_mut().flatten() {
+        translation.output = translation.output.as_deref().map(&mut name);
+        translation.from = translation.from.map(|from| key.prefix(from));
+        translation.to = translation.to.map(|to| key.address(to));
     }
 }
 
@@ -122,7 +125,7 @@ impl AddressKey {
         hash.finalize().into()
     }
 
-    /// A network, or a single address.
+    /// Replaces a network, or a single address.
     fn prefix(&self, prefix: Prefix) -> Prefix {
         Prefix { address: self.address(prefix.address), length: prefix.length }.network()
     }
@@ -145,7 +148,7 @@ impl AddressKey {
             (172, 16..=31) => ([first, second], 12),
             (100, 64..=127) => ([first, second], 10),
             (192, 168) | (169, 254) => ([first, second], 16),
-            // The rest of these goes around their special ranges.
+            // The other ranges exclude their special-purpose blocks.
             (172, _) => ([first, self.shuffled(second, |other| !(16..=31).contains(&other))], 16),
             (100, _) => ([first, self.shuffled(second, |other| !(64..=127).contains(&other))], 16),
             (192, _) => ([first, self.shuffled(second, |other| other != 168)], 16),
@@ -177,8 +180,7 @@ impl AddressKey {
         Ipv6Addr::from(self.flipped("6", u128::from(address), 128, kept))
     }
 
-    /// The value with each bit behind the first `kept` flipped or not, by what
-    /// stands before it.
+    /// Flips each bit after the first `kept`, depending on the bits before it.
     fn flipped(&self, salt: &str, value: u128, width: u32, kept: u32) -> u128 {
         let mut flipped = value;
         for at in kept..width {
@@ -190,7 +192,7 @@ impl AddressKey {
         flipped
     }
 
-    /// Another octet of those allowed, each for one.
+    /// A bijective replacement of an octet among those allowed.
     fn shuffled(&self, octet: u8, is_allowed: impl Fn(u8) -> bool) -> u8 {
         let allowed: Vec<u8> = (0..=u8::MAX).filter(|octet| is_allowed(*octet)).collect();
         let mut shuffled = allowed.clone();
@@ -233,13 +235,13 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// What was inside a network of 8 bits or more stays inside, what was
-        /// outside stays outside: addresses share as many bits as before.
+        /// Hosts inside a network of 8 bits or more stay inside, others stay outside: addresses share as many
+        /// leading bits as before.
         #[test]
         fn networks_keep_their_hosts(base: u32, other: u32, bits in 8_u32..32) {
             let key = AddressKey::of_phrase("one");
-            let near = base ^ (other >> bits);
-            let (left, right) = (IpAddr::from(base.to_be_bytes()), IpAddr::from(near.to_be_bytes()));
+            let neighbour = base ^ (other >> bits);
+            let (left, right) = (IpAddr::from(base.to_be_bytes()), IpAddr::from(neighbour.to_be_bytes()));
             let (new_left, new_right) = (key.address(left), key.address(right));
             let bits = common_bits(left, right);
             prop_assume!(bits >= 16);
@@ -247,17 +249,17 @@ mod tests {
         }
 
         #[test]
-        fn so_they_do_in_ipv6(base: u128, other: u128, bits in 4_u32..128) {
+        fn networks_keep_their_hosts_in_ipv6(base: u128, other: u128, bits in 4_u32..128) {
             let key = AddressKey::of_phrase("one");
             let base = (0x2 << 124) | (base >> 4);
-            let near = base ^ (other >> bits);
-            let (left, right) = (IpAddr::from(base.to_be_bytes()), IpAddr::from(near.to_be_bytes()));
+            let neighbour = base ^ (other >> bits);
+            let (left, right) = (IpAddr::from(base.to_be_bytes()), IpAddr::from(neighbour.to_be_bytes()));
             prop_assert_eq!(common_bits(key.address(left), key.address(right)), common_bits(left, right));
         }
 
-        /// Ranges keep what they mean.
+        /// Special-purpose ranges are preserved.
         #[test]
-        fn ranges_keep_their_meaning(address: u32) {
+        fn special_ranges_are_preserved(address: u32) {
             let key = AddressKey::random();
             let old = Ipv4Addr::from(address);
             let IpAddr::V4(new) = key.address(IpAddr::V4(old)) else { unreachable!() };
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn one_phrase_gives_one_replacement_and_another_gives_another() {
+    fn replacements_depend_on_the_phrase_alone() {
         let address: IpAddr = "10.10.0.11".parse().unwrap();
         let of = |phrase: &str| AddressKey::of_phrase(phrase).address(address);
         assert_eq!(of("a"), of("a"));
@@ -280,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_octets_become_one() {
+    fn octets_are_replaced_one_to_one() {
         let key = AddressKey::of_phrase("a");
         let mut heads: Vec<u8> = (1..224)
             .map(|first| match key.address(IpAddr::from([first, 0, 0, 1])) {

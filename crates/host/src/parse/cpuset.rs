@@ -4,10 +4,10 @@
 
 use super::ParseError;
 
-/// Larger than any kernel's NR_CPUS (8192); bounds what a garbled file can allocate.
+/// Above any kernel's NR_CPUS (8192); bounds the allocation for corrupt files.
 pub const LARGEST_CORE: u32 = 65_535;
 
-/// Reads `0-3,8`. Empty text is the empty set. Ascending, without repeats.
+/// Parses `0-3,8`. Empty text is the empty set. Ascending, without duplicates.
 pub fn list(text: &str) -> Result<Vec<u32>, ParseError> {
     let text = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
     let mut cores = Vec::new();
@@ -22,7 +22,7 @@ pub fn list(text: &str) -> Result<Vec<u32>, ParseError> {
         if last < first {
             return Err(fail());
         }
-        // Overlapping ranges of a garbled file must not add up.
+        // Overlapping ranges in a corrupt file must not add up.
         if cores.len() > LARGEST_CORE as usize {
             return Err(fail());
         }
@@ -42,16 +42,15 @@ fn core(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&core| core <= LARGEST_CORE)
 }
 
-/// Reads `ff,ffffffff`: the last word holds cores 0 to 31. A mask without
-/// commas may have any number of digits (`/proc/irq/default_smp_affinity` of
-/// small hosts). Ascending.
+/// Parses `ff,ffffffff`: the last word holds cores 0 to 31. A mask without commas may have any number of
+/// digits (`/proc/irq/default_smp_affinity` of small hosts). Ascending.
 pub fn mask(text: &str) -> Result<Vec<u32>, ParseError> {
     let text = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
     let fail = || ParseError::new("a mask of cores such as ff,ffffffff", text);
     let mut cores = Vec::new();
     let mut base: u32 = 0;
     for (index, word) in text.rsplit(',').enumerate() {
-        // All words but the first (the last seen here) are written with 8 digits.
+        // All words except the first (the last in this order) have 8 digits.
         let comma_follows = text.contains(',') && index > 0;
         if word.is_empty() || (text.contains(',') && word.len() > 8) {
             return Err(fail());
@@ -89,8 +88,8 @@ mod tests {
         }
     }
 
-    /// Forms from Documentation/core-api/irq/irq-affinity.rst and from hosts
-    /// of 48, 80 and more than 1024 cores.
+    /// Formats from Documentation/core-api/irq/irq-affinity.rst and from hosts of 48, 80 and more than 1024
+    /// cores.
     #[test]
     fn reads_masks() {
         assert_eq!(mask("f0\n").unwrap(), [4, 5, 6, 7]);
@@ -121,7 +120,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_forms_name_the_same_set(set in proptest::collection::btree_set(0u32..4096, 0..64)) {
+        fn both_formats_describe_the_same_set(set in proptest::collection::btree_set(0u32..4096, 0..64)) {
             let cores: Vec<u32> = set.into_iter().collect();
             prop_assert_eq!(list(&list_text(&cores)).unwrap(), cores.clone());
             prop_assert_eq!(mask(&mask_text(&cores)).unwrap(), cores);

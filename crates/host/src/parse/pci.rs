@@ -1,6 +1,5 @@
-//! PCI facts in bytes and words: configuration space (PCI Local Bus
-//! Specification 3.0 section 6.7, PCI Express Base Specification section 7.5.3)
-//! and the link attributes of sysfs.
+//! PCI data in bytes and words: configuration space (PCI Local Bus Specification 3.0 section 6.7, PCI Express
+//! Base Specification section 7.5.3) and the link attributes of sysfs.
 
 use super::ParseError;
 
@@ -14,10 +13,10 @@ const EXPRESS: u8 = 0x10;
 const DEVICE_CONTROL: usize = 8;
 /// The header; capabilities lie above it and within 256 bytes.
 const HEADER_BYTES: usize = 0x40;
-/// 192 bytes hold at most 48 capabilities of 4 bytes.
+/// At most 48 capabilities of 4 bytes fit into 192 bytes.
 const MOST_CAPABILITIES: usize = 48;
 
-/// Sizes set in the Device Control register.
+/// Sizes configured in the Device Control register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceControl {
     /// Largest payload of a packet, bits 7:5.
@@ -35,7 +34,7 @@ pub struct Capability {
     pub offset: usize,
 }
 
-/// Walks the capability list. Fails when it leaves what was read or loops.
+/// Walks the capability list. Fails when it points outside the bytes read or loops.
 pub fn capabilities(config: &[u8]) -> Result<Vec<Capability>, ParseError> {
     let Some(header) = config.get(..HEADER_BYTES) else {
         return Err(ParseError::new(
@@ -50,7 +49,7 @@ pub fn capabilities(config: &[u8]) -> Result<Vec<Capability>, ParseError> {
     let mut offset = usize::from(header[CAPABILITIES_POINTER] & !3);
     while offset != 0 {
         let Some(&[id, next]) = config.get(offset..offset + 2) else {
-            // The kernel gives the rest to a privileged reader only.
+            // The kernel returns the rest to privileged readers only.
             return Err(ParseError::new(
                 "the whole configuration space (root reads it)",
                 &format!("{} bytes", config.len()),
@@ -85,9 +84,8 @@ pub fn device_control(config: &[u8]) -> Result<Option<DeviceControl>, ParseError
     }
 }
 
-/// The configuration space with all but the header, the capability list and
-/// the PCI Express capability set to zero: vital product data and extended
-/// capabilities carry serial numbers.
+/// Zeroes the configuration space except for the header, the capability list and the PCI Express capability:
+/// vital product data and extended capabilities carry serial numbers.
 pub fn without_serials(config: &[u8]) -> Vec<u8> {
     let mut kept = vec![0; config.len().min(256)];
     let mut keep = |from: usize, count: usize| {
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_no_capability_from_no_permission() {
+    fn distinguishes_no_capability_from_no_permission() {
         let mut conventional = config(0x2810);
         conventional[0x06] = 0;
         assert_eq!(device_control(&conventional), Ok(None));
@@ -190,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn forgets_all_but_what_is_used() {
+    fn keeps_only_what_is_used() {
         let config = config(0x2810);
         let mut long = config.clone();
         long.extend([0xaa; 3840]);
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_an_address() {
+    fn recognises_an_address() {
         assert!(is_address("0000:3b:00.0") && is_address("10000:e1:00.0"));
         for text in ["pci0000:30", "virtio3", "eth0", "0000:3b:00.0.1", "0000:3b.00:0", "0000:3g:00.0", ""] {
             assert!(!is_address(text), "{text}");

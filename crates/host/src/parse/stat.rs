@@ -26,16 +26,16 @@ pub struct CoreTime {
     pub irq_ns: u64,
     /// Software interrupts.
     pub softirq_ns: u64,
-    /// Taken by the hypervisor.
+    /// Stolen by the hypervisor.
     pub steal_ns: u64,
 }
 
-/// Reads the `cpuN` lines; the sum line `cpu` and all other lines are passed over.
+/// Reads the `cpuN` lines; the sum line `cpu` and all other lines are skipped.
 pub fn core_times(text: &str) -> Result<Vec<CoreTime>, ParseError> {
     let mut times = Vec::new();
     for line in text.lines() {
         let Some(rest) = line.strip_prefix("cpu") else {
-            // The cpu lines come first; `intr` behind them is very long.
+            // The cpu lines come first; `intr` after them is very long.
             if times.is_empty() {
                 continue;
             }
@@ -54,12 +54,12 @@ pub fn core_times(text: &str) -> Result<Vec<CoreTime>, ParseError> {
 }
 
 fn core_time(line: &str) -> Option<CoreTime> {
-    let mut words = line.split_ascii_whitespace();
-    let core = words.next()?.parse().ok()?;
+    let mut fields = line.split_ascii_whitespace();
+    let core = fields.next()?.parse().ok()?;
     let mut ticks = [0u64; 8];
     let mut known = 0;
-    for (slot, word) in ticks.iter_mut().zip(words) {
-        *slot = word.parse().ok()?;
+    for (slot, field) in ticks.iter_mut().zip(fields) {
+        *slot = field.parse().ok()?;
         known += 1;
     }
     let [user, nice, system, idle, iowait, irq, softirq, steal] =
@@ -80,12 +80,12 @@ pub fn interfaces(text: &str) -> Result<Vec<InterfaceCounters>, ParseError> {
     let mut interfaces = Vec::new();
     for line in text.lines().skip(2) {
         let fail = || ParseError::new("an interface name, a colon and 16 numbers", line);
-        // A name may hold a colon (old aliases), the numbers never do.
+        // A name may contain a colon (old aliases), the numbers never do.
         let (name, numbers) = line.rsplit_once(':').ok_or_else(fail)?;
         let mut column = [0u64; 16];
-        let mut words = numbers.split_ascii_whitespace();
+        let mut fields = numbers.split_ascii_whitespace();
         for slot in &mut column {
-            *slot = words.next().and_then(|word| word.parse().ok()).ok_or_else(fail)?;
+            *slot = fields.next().and_then(|field| field.parse().ok()).ok_or_else(fail)?;
         }
         interfaces.push(InterfaceCounters {
             name: name.trim().to_owned(),
@@ -102,8 +102,7 @@ pub fn interfaces(text: &str) -> Result<Vec<InterfaceCounters>, ParseError> {
     Ok(interfaces)
 }
 
-/// Reads the `TcpExt` pair of lines of `/proc/net/netstat` (names, numbers);
-/// counters at zero are left out.
+/// Reads the `TcpExt` pair of lines of `/proc/net/netstat` (names, numbers); counters at zero are omitted.
 pub fn tcp_extended(text: &str) -> Result<BTreeMap<String, u64>, ParseError> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
     let fail = || ParseError::new("two lines TcpExt: of as many names and numbers", text);
@@ -125,30 +124,30 @@ pub fn tcp_extended(text: &str) -> Result<BTreeMap<String, u64>, ParseError> {
     }
 }
 
-/// Ticks in user mode of a thread: `/proc/PID/task/TID/stat`, field 14, in
-/// nanoseconds. The name in field 2 may hold blanks and brackets.
+/// Ticks in user mode of a thread: `/proc/PID/task/TID/stat`, field 14, in nanoseconds. The name in field 2
+/// may contain blanks and brackets.
 pub fn thread_user_ns(text: &str) -> Result<u64, ParseError> {
     let fail = || ParseError::new("52 fields with the name in brackets", text);
     let (_, rest) = text.rsplit_once(')').ok_or_else(fail)?;
-    let ticks = rest.split_ascii_whitespace().nth(11).and_then(|word| word.parse::<u64>().ok());
+    let ticks = rest.split_ascii_whitespace().nth(11).and_then(|field| field.parse::<u64>().ok());
     ticks.map(|ticks| ticks.saturating_mul(TICK_NS)).ok_or_else(fail)
 }
 
-/// What `/proc/PID/stat` says of a process's CPU time (proc_pid_stat(5)).
+/// CPU time and identity of a process from `/proc/PID/stat` (proc_pid_stat(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessStat {
     /// Field 2, without its brackets.
     pub name: String,
     /// Fields 14 and 15: user and system time of all its threads.
     pub run_ns: u64,
-    /// Field 22, which tells two processes of one number apart.
+    /// Field 22, which distinguishes processes with the same process id.
     pub start_ticks: u64,
-    /// Field 39: core that its first thread was last seen on.
+    /// Field 39: core on which its first thread last ran.
     pub core: u32,
     /// Field 9 has `PF_KTHREAD`.
     pub kernel_thread: bool,
-    /// Field 41 is `SCHED_IDLE`, or field 19 is 15 and more.
-    pub gives_way: bool,
+    /// Field 41 is `SCHED_IDLE`, or field 19 is 15 or more.
+    pub low_priority: bool,
 }
 
 /// Reads `/proc/PID/stat`.
@@ -169,15 +168,15 @@ pub fn process(text: &str) -> Result<ProcessStat, ParseError> {
         start_ticks: number(22)?,
         core: u32::try_from(number(39)?).map_err(|_| fail())?,
         kernel_thread: number(9)? & PF_KTHREAD != 0,
-        gives_way: number(41)? == SCHED_IDLE || field(19)?.parse::<i64>().map_err(|_| fail())? >= NICE,
+        low_priority: number(41)? == SCHED_IDLE || field(19)?.parse::<i64>().map_err(|_| fail())? >= NICE,
     })
 }
 
 /// Time on a core and time waiting for one, both in nanoseconds:
 /// `/proc/PID/task/TID/schedstat` (sched-stats.rst).
 pub fn thread_schedule(text: &str) -> Result<(u64, u64), ParseError> {
-    let mut words = text.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
-    match (words.next().flatten(), words.next().flatten()) {
+    let mut fields = text.split_ascii_whitespace().map(|field| field.parse::<u64>().ok());
+    match (fields.next().flatten(), fields.next().flatten()) {
         (Some(run_ns), Some(wait_ns)) => Ok((run_ns, wait_ns)),
         _ => Err(ParseError::new("three numbers", text)),
     }
@@ -189,7 +188,7 @@ mod tests {
 
     /// Field numbers of proc_pid_stat(5), each with its own number as value.
     #[test]
-    fn reads_a_process_by_the_numbers_of_the_manual() {
+    fn reads_a_process_by_the_field_numbers_of_the_manual() {
         let line = |policy: u64, nice: i64, flags: u64| {
             let mut fields: Vec<String> = (3..=52).map(|field: u64| field.to_string()).collect();
             fields[38] = policy.to_string();
@@ -200,9 +199,9 @@ mod tests {
         let hog = process(&line(0, 0, 4_194_304)).unwrap();
         assert_eq!(hog.name, "a) b (c)");
         assert_eq!((hog.run_ns, hog.start_ticks, hog.core), (29 * 10_000_000, 22, 39));
-        assert!(!hog.kernel_thread && !hog.gives_way);
-        assert!(process(&line(5, 0, 0)).unwrap().gives_way, "SCHED_IDLE");
-        assert!(process(&line(0, 19, 0)).unwrap().gives_way);
+        assert!(!hog.kernel_thread && !hog.low_priority);
+        assert!(process(&line(5, 0, 0)).unwrap().low_priority, "SCHED_IDLE");
+        assert!(process(&line(0, 19, 0)).unwrap().low_priority);
         assert!(process(&line(0, -5, 69_238_880)).unwrap().kernel_thread, "ksoftirqd's flags");
         assert!(process("77 (short) R 1 2").is_err() && process("").is_err());
     }
@@ -237,7 +236,7 @@ mod tests {
         assert!(super::interfaces("a\nb\neth0: 1 2 3").is_err());
     }
 
-    /// The samples of proc_pid_stat(5) and sched-stats.rst, in their form.
+    /// The samples of proc_pid_stat(5) and sched-stats.rst, in their format.
     #[test]
     fn reads_counters_of_tcp_and_times_of_threads() {
         let text =

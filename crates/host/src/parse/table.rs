@@ -8,8 +8,8 @@ use super::{ParseError, cpuset::LARGEST_CORE};
 fn head_cores(line: &str) -> Result<Vec<u32>, ParseError> {
     let fail = || ParseError::new("a head line CPU0 CPU1 ...", line);
     let mut cores = Vec::new();
-    for word in line.split_ascii_whitespace() {
-        let core = word.strip_prefix("CPU").and_then(|number| number.parse().ok()).ok_or_else(fail)?;
+    for token in line.split_ascii_whitespace() {
+        let core = token.strip_prefix("CPU").and_then(|number| number.parse().ok()).ok_or_else(fail)?;
         if core > LARGEST_CORE {
             return Err(fail());
         }
@@ -18,8 +18,8 @@ fn head_cores(line: &str) -> Result<Vec<u32>, ParseError> {
     if cores.is_empty() { Err(fail()) } else { Ok(cores) }
 }
 
-/// Takes the next number off the front of `rest`; `None` when the next word
-/// is not a number. Written out because a busy host's table has millions.
+/// Parses the next number from the front of `rest`; `None` when the next token is not a number. Hand-written
+/// because a busy host's table has millions.
 fn take_count(rest: &mut &str) -> Option<u64> {
     let bytes = rest.as_bytes();
     let start = bytes.iter().position(|&byte| byte != b' ' && byte != b'\t')?;
@@ -29,7 +29,7 @@ fn take_count(rest: &mut &str) -> Option<u64> {
         value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
         at += 1;
     }
-    // A word such as `8-edge` begins with digits but is not a count.
+    // A token such as `8-edge` begins with digits but is not a count.
     let ends = bytes.get(at).is_none_or(|byte| byte.is_ascii_whitespace());
     if at == start || !ends {
         return None;
@@ -43,7 +43,7 @@ fn take_count(rest: &mut &str) -> Option<u64> {
 pub struct InterruptRow {
     /// Interrupt number.
     pub interrupt: u32,
-    /// Deliveries, only cores with any.
+    /// Non-zero counts per core.
     pub counts: Vec<(u32, u64)>,
     /// Chip, hardware number and trigger: `PCI-MSI 49153-edge`.
     pub chip: String,
@@ -51,8 +51,8 @@ pub struct InterruptRow {
     pub action: String,
 }
 
-/// Reads the numbered rows of `/proc/interrupts`; `NMI:`, `LOC:` and the like
-/// are no device interrupts and are passed over.
+/// Parses the numbered rows of `/proc/interrupts`; `NMI:`, `LOC:` and the like are not device interrupts and
+/// are skipped.
 pub fn interrupts(text: &str) -> Result<Vec<InterruptRow>, ParseError> {
     let mut rows = Vec::new();
     let cores = each_numbered_row(text, |interrupt, _, _| {
@@ -74,24 +74,24 @@ pub fn interrupts(text: &str) -> Result<Vec<InterruptRow>, ParseError> {
     Ok(rows)
 }
 
-/// Splits `PCI-MSI 49153-edge      virtio2-requests, x`. Chip names may hold
-/// blanks, so the kernel's column padding before the action is what divides;
-/// old kernels pad with two blanks, rows of one action name with more.
+/// Splits `PCI-MSI 49153-edge      virtio2-requests, x`. Chip names may contain blanks, so the split is at
+/// the kernel's column padding before the action; old kernels pad with two blanks, rows of one action name
+/// with more.
 fn chip_and_action(rest: &str) -> (String, String) {
     let rest = rest.trim();
-    // `PCI-MSI-0000:31:00.0    0-edge      eth1`: the trigger word ends the chip.
+    // `PCI-MSI-0000:31:00.0    0-edge      eth1`: the trigger ends the chip.
     let mut end = 0;
-    for word in rest.split_ascii_whitespace() {
-        let at = word.as_ptr() as usize - rest.as_ptr() as usize;
-        if ["-edge", "-level", "-fasteoi"].iter().any(|trigger| word.ends_with(trigger))
-            || matches!(word, "Edge" | "Level")
+    for token in rest.split_ascii_whitespace() {
+        let at = token.as_ptr() as usize - rest.as_ptr() as usize;
+        if ["-edge", "-level", "-fasteoi"].iter().any(|trigger| token.ends_with(trigger))
+            || matches!(token, "Edge" | "Level")
         {
-            end = at + word.len();
+            end = at + token.len();
             break;
         }
     }
     if end == 0 {
-        // No trigger word: the last wide gap divides.
+        // No trigger: split at the last wide gap.
         end = rest.rfind("  ").unwrap_or(0);
     }
     let (chip, action) = rest.split_at(end);
@@ -105,7 +105,7 @@ fn numbered(line: &str) -> Option<(u32, &str)> {
     Some((label.trim_start().parse().ok()?, rest))
 }
 
-/// Calls `each` with interrupt number, rest of row, and the cores.
+/// Calls `each` with the interrupt number, rest of row, and the cores.
 fn each_numbered_row(text: &str, mut each: impl FnMut(u32, &str, &[u32])) -> Result<Vec<u32>, ParseError> {
     let mut lines = text.lines();
     let cores = head_cores(lines.next().unwrap_or_default())?;
@@ -168,18 +168,17 @@ pub struct SoftnetRow {
     pub squeezed_count: u64,
 }
 
-/// Reads `/proc/net/softnet_stat`: hexadecimal columns, one row per *online*
-/// core. Kernels before 5.10 do not print the core: the row's place among the
-/// online cores tells it.
+/// Parses `/proc/net/softnet_stat`: hexadecimal columns, one row per *online* core. Kernels before 5.10 do
+/// not print the core: it follows from the row's position among the online cores.
 pub fn softnet(text: &str) -> Result<Vec<SoftnetRow>, ParseError> {
     let mut rows = Vec::new();
     for line in text.lines() {
         let fail = || ParseError::new("hexadecimal columns", line);
         let mut columns = [0u32; 13];
         let mut known = 0;
-        let mut words = line.split_ascii_whitespace();
-        for (slot, word) in columns.iter_mut().zip(&mut words) {
-            *slot = u32::from_str_radix(word, 16).map_err(|_| fail())?;
+        let mut tokens = line.split_ascii_whitespace();
+        for (slot, token) in columns.iter_mut().zip(&mut tokens) {
+            *slot = u32::from_str_radix(token, 16).map_err(|_| fail())?;
             known += 1;
         }
         if known < 3 {
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn says_when_a_row_is_cut_short() {
+    fn reports_a_truncated_row() {
         let cut = &INTERRUPTS[..INTERRUPTS.find("12   PCI-MSI-0000").unwrap()];
         assert!(interrupts(cut).unwrap_err().to_string().contains("one count per core"));
         assert!(interrupt_sums(cut).is_err());

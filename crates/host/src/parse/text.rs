@@ -40,7 +40,7 @@ pub fn distances(text: &str) -> Result<Vec<u32>, ParseError> {
     }
 }
 
-/// What the first block of `/proc/cpuinfo` tells.
+/// Data of the first block of `/proc/cpuinfo`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CpuInfo {
     /// Model name, where the architecture has one.
@@ -51,7 +51,7 @@ pub struct CpuInfo {
     pub x86_64: bool,
 }
 
-/// Reads the first processor of `/proc/cpuinfo`, which may be cut behind it.
+/// Parses the first processor of `/proc/cpuinfo`, which may be truncated after it.
 pub fn cpu_info(text: &str) -> CpuInfo {
     let mut info = CpuInfo::default();
     for line in text.lines() {
@@ -87,7 +87,7 @@ pub fn soft_limit(text: &str, row: &'static str) -> Result<Option<u64>, ParseErr
         text.lines().find_map(|line| line.strip_prefix(row)).ok_or_else(|| ParseError::new(row, text))?;
     match rest.split_ascii_whitespace().next() {
         Some("unlimited") => Ok(None),
-        Some(word) => word.parse().map(Some).map_err(|_| ParseError::new("a limit", word)),
+        Some(value) => value.parse().map(Some).map_err(|_| ParseError::new("a limit", value)),
         None => Err(ParseError::new("a limit", rest)),
     }
 }
@@ -134,7 +134,7 @@ pub fn cpu_stat(text: &str) -> Result<CpuStat, ParseError> {
 }
 
 /// Quota over period in thousandths of a core: `Some(None)` for the kernel's
-/// -1 (unlimited), `None` when the two make no sense.
+/// -1 (unlimited), `None` when the two are invalid.
 pub fn quota_millicores(quota: i64, period: i64) -> Option<Option<u64>> {
     if quota == -1 {
         return Some(None);
@@ -146,8 +146,8 @@ pub fn quota_millicores(quota: i64, period: i64) -> Option<Option<u64>> {
     u64::try_from(millicores).ok().map(Some)
 }
 
-/// `memory.max` (a number or `max`) and `memory.limit_in_bytes` (a number near
-/// 2^63 when unlimited); `None` when unlimited.
+/// `memory.max` (a number or `max`) and `memory.limit_in_bytes` (a number close to 2^63 when unlimited);
+/// `None` when unlimited.
 pub fn memory_limit(text: &str) -> Result<Option<u64>, ParseError> {
     let text = text.trim();
     // Version 1 writes PAGE_COUNTER_MAX: LONG_MAX rounded down to pages.

@@ -20,7 +20,7 @@ pub(crate) struct Shape {
     pub cores_per_node: u32,
     pub threads_per_core: u32,
     pub offline: Vec<u32>,
-    /// Nodes with memory and no cores, behind the others.
+    /// Nodes with memory and without cores, numbered after the others.
     pub memory_only_nodes: u32,
     /// Nodes that have cores and no memory.
     pub memory_less: Vec<u32>,
@@ -41,8 +41,7 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Units are numbered as most firmware does: first threads of all cores,
-    /// then second threads.
+    /// Units are numbered as by most firmware: first threads of all cores, then second threads.
     fn core_count(&self) -> u32 {
         self.packages * self.nodes_per_package * self.cores_per_node
     }
@@ -67,12 +66,12 @@ impl Shape {
     }
 }
 
-/// The kernel's list form.
+/// The kernel's list format.
 pub(crate) fn list(cores: &[u32]) -> String {
     clearstream_schema::CoreList(cores.to_vec()).to_string()
 }
 
-/// The kernel's mask form for a host with `width` possible units.
+/// The kernel's mask format for a host with `width` possible units.
 pub(crate) fn mask(cores: &[u32], width: u32) -> String {
     let mut words = vec![0u32; width.div_ceil(32) as usize];
     for &core in cores {
@@ -146,15 +145,16 @@ impl Tree {
             self.file(&format!("{folder}/topology/core_id"), format!("{core}\n"));
             let siblings = list(&shape.siblings(unit));
             self.file(&format!("{folder}/topology/thread_siblings_list"), siblings + "\n");
-            for (index, level, kind, cores) in [
-                (0, 1, "Data", shape.siblings(unit)),
-                (1, 1, "Instruction", shape.siblings(unit)),
-                (3, 3, "Unified", shape.of_node(node)),
+            for (index, level, kind, size, cores) in [
+                (0, 1, "Data", "32K", shape.siblings(unit)),
+                (1, 1, "Instruction", "32K", shape.siblings(unit)),
+                (2, 2, "Unified", "1024K", shape.siblings(unit)),
+                (3, 3, "Unified", "32768K", shape.of_node(node)),
             ] {
                 let cache = format!("{folder}/cache/index{index}");
                 self.file(&format!("{cache}/level"), format!("{level}\n"));
                 self.file(&format!("{cache}/type"), format!("{kind}\n"));
-                self.file(&format!("{cache}/size"), "32768K\n");
+                self.file(&format!("{cache}/size"), format!("{size}\n"));
                 self.file(&format!("{cache}/shared_cpu_list"), list(&cores) + "\n");
             }
         }

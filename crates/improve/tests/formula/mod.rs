@@ -8,7 +8,7 @@ use std::{
 };
 
 use clearstream_control::PeerError;
-use clearstream_improve::{Bench, ImproveError};
+use clearstream_improve::{ImproveError, Testbed};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     diagnosis::{
@@ -25,7 +25,7 @@ pub const WMEM: &str = "net.ipv4.tcp_wmem";
 pub const RMEM: &str = "net.ipv4.tcp_rmem";
 
 /// 17 ms and 19 Gb/s; a reader on core 0 (the interrupt core) gets 12 Gb/s at
-/// most, a send buffer of B bytes gives 0.87 B / 17 ms, a receive buffer half of
+/// most, a send buffer of B bytes allows 0.87 B / 17 ms, a receive buffer half of
 /// it per 17 ms.
 pub struct Model {
     pub wmem: [u64; 3],
@@ -41,15 +41,15 @@ pub struct Model {
     /// Raised after so many flows.
     pub stops_after: Option<usize>,
     pub diagnoses: usize,
-    /// Every other run is a bad spell: the machine gives this share of the rate.
+    /// Every other run is a bad spell: the machine has this fraction of the rate.
     pub spell: Option<f64>,
     /// No diagnosis finds anything.
     pub unknown: bool,
-    /// The only change that a diagnosis names is a DSCP, which gives so much: 1 is nothing.
+    /// The only change that a diagnosis names is a DSCP, with this gain factor: 1 is none.
     pub only_dscp: Option<f64>,
     /// The rate walks at random by up to this share from run to run.
     pub drift: f64,
-    /// Where that walk is.
+    /// Position of that walk.
     pub speed: f64,
     /// The model's own clock: what diagnoses and runs take.
     pub begun: Instant,
@@ -160,7 +160,7 @@ fn refused(message: &str) -> ImproveError {
     ImproveError::Peer(PeerError::Refused { name: "alpha".to_owned(), failure })
 }
 
-impl Bench for Model {
+impl Testbed for Model {
     fn names(&self) -> (String, String) {
         ("alpha".to_owned(), "beta".to_owned())
     }

@@ -26,14 +26,14 @@ use crate::{
     wire::Cookie,
 };
 
-/// How long a connection may take to come about.
+/// Timeout of one connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a server may take to reply to a UDP stream.
+/// Maximum wait for a server's reply to a UDP stream.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// A cookie is taken at once, or not.
+/// Timeout of sending the cookie.
 const COOKIE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Opens the control connection to the first address that takes it.
+/// Opens the control connection to the first address that accepts it.
 pub(super) fn control(host: &str, addresses: &[SocketAddr], config: &FlowConfig) -> Result<Control, Failure> {
     let mut last = failure(FailureKind::Unreachable, format!("{host} has no address"));
     for address in addresses {
@@ -50,13 +50,13 @@ pub(super) fn control(host: &str, addresses: &[SocketAddr], config: &FlowConfig)
 }
 
 enum Refusal {
-    /// Something that this host does not take.
+    /// An option that this host rejects.
     Local(Failure),
     Remote(io::Error),
 }
 
 fn connect(address: SocketAddr, config: &FlowConfig) -> Result<TcpStream, Refusal> {
-    // Source ports are of the streams.
+    // Source ports apply to the streams.
     let control = FlowConfig {
         source_port: None,
         source_ports: None,
@@ -73,7 +73,7 @@ fn connect(address: SocketAddr, config: &FlowConfig) -> Result<TcpStream, Refusa
 fn unreachable(host: &str, address: SocketAddr, error: &io::Error) -> Failure {
     let advice = match error.kind() {
         ErrorKind::ConnectionRefused => {
-            "nothing listens there: start `iperf3 -s` on that host, or name its port as HOST:PORT".to_owned()
+            "nothing listens there: start `iperf3 -s` on that host, or give its port as HOST:PORT".to_owned()
         }
         ErrorKind::TimedOut => {
             format!(
@@ -96,7 +96,7 @@ pub(super) struct Streams<'a> {
 }
 
 impl Streams<'_> {
-    /// Connects every stream and starts its thread, which waits.
+    /// Connects every stream and starts its thread, which waits at the start barrier.
     pub(super) fn connect_all(
         &self,
         engine: &mut Engine,
@@ -139,15 +139,15 @@ impl Streams<'_> {
     ) -> Result<Stream, Failure> {
         let socket = engine::open_socket(self.config, self.server.ip(), role)?;
         engine::bind_client(&socket, self.server, self.config, number)?;
-        let lost = |error: io::Error| self.unanswered(number, &error);
+        let lost = |error: io::Error| self.no_reply(number, &error);
         socket.connect(&self.server.into()).map_err(lost)?;
-        udp::greet(&socket, Instant::now() + REPLY_TIMEOUT).map_err(lost)?;
+        udp::handshake(&socket, Instant::now() + REPLY_TIMEOUT).map_err(lost)?;
         let shape = shape(&socket, role, self.parameters, notices);
         let shape = Shape { limit: self.config.bytes.map(|bytes| bytes.0), ..shape };
         add_datagrams(engine, socket, role, shape)
     }
 
-    fn unanswered(&self, number: u32, error: &io::Error) -> Failure {
+    fn no_reply(&self, number: u32, error: &io::Error) -> Failure {
         let message = match error.kind() {
             ErrorKind::TimedOut | ErrorKind::WouldBlock => format!(
                 "flow {number}: {} does not reply over UDP within {} s: does a firewall drop it?",
@@ -160,7 +160,7 @@ impl Streams<'_> {
     }
 }
 
-/// How the datagrams of a connected socket look.
+/// Datagram parameters of a connected socket.
 pub(crate) fn shape(
     socket: &Socket,
     role: Role,
@@ -185,7 +185,7 @@ pub(crate) fn shape(
     Shape { size, wide: parameters.wide_counters, rate_bps, limit: None }
 }
 
-/// Starts the thread of a UDP stream, which waits.
+/// Starts the thread of a UDP stream, which waits at the start barrier.
 pub(crate) fn add_datagrams(
     engine: &mut Engine,
     socket: Socket,

@@ -1,5 +1,5 @@
-//! A client's side of the control connection, without input or output: bytes of
-//! the server go in, what they ask for comes out.
+//! Client side of the control connection as a state machine without I/O: bytes of the server go in, events
+//! come out.
 
 use crate::{
     error::ProtocolError,
@@ -7,14 +7,14 @@ use crate::{
     wire::{FrameReader, State, TooLong},
 };
 
-/// What the server asks for, or has said.
+/// Request or message of the server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ClientEvent {
     /// Send the parameters.
     ParametersWanted,
     /// Connect the streams.
     StreamsWanted,
-    /// All streams are there; data flows after [`ClientEvent::Running`].
+    /// All streams are connected; data flows after [`ClientEvent::Running`].
     Start,
     /// Data flows.
     Running,
@@ -22,7 +22,7 @@ pub enum ClientEvent {
     ResultsWanted,
     /// The server's own results.
     Results(Box<Results>),
-    /// All is said: close with [`State::IperfDone`].
+    /// The exchange is complete: close with [`State::IperfDone`].
     Finished,
 }
 
@@ -37,11 +37,11 @@ enum Phase {
     Results(FrameReader),
     Display,
     Finished,
-    /// The numbers of an error, 8 bytes.
+    /// The error numbers, 8 bytes.
     Refusal(Vec<u8>),
 }
 
-/// The client's state.
+/// State machine of the client.
 #[derive(Debug)]
 pub struct ClientMachine {
     phase: Phase,
@@ -54,7 +54,7 @@ impl Default for ClientMachine {
 }
 
 impl ClientMachine {
-    /// After the cookie was sent.
+    /// The state after the cookie was sent.
     pub fn new() -> Self {
         Self::default()
     }
@@ -64,10 +64,10 @@ impl ClientMachine {
         self.phase = Phase::Ending;
     }
 
-    /// Takes bytes of the server, in any pieces.
+    /// Feeds bytes of the server, in any pieces.
     ///
     /// # Errors
-    /// It refuses, ends, or says what cannot be said now. Nothing more is taken then.
+    /// The server refuses, ends, or violates the protocol. No further bytes are accepted then.
     pub fn take(&mut self, mut bytes: &[u8]) -> Result<Vec<ClientEvent>, ProtocolError> {
         let mut events = Vec::new();
         while !bytes.is_empty() {
@@ -91,7 +91,7 @@ impl ClientMachine {
                         self.phase = Phase::Display;
                     }
                 }
-                Phase::Finished => return Err(ProtocolError::Unasked),
+                Phase::Finished => return Err(ProtocolError::UnexpectedData),
                 _ => {
                     let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
                     bytes = rest;
@@ -103,7 +103,7 @@ impl ClientMachine {
         Ok(events)
     }
 
-    /// An error whose numbers did not come whole, when the connection has ended.
+    /// The error whose numbers were incomplete when the connection ended.
     pub fn closed(&self) -> Option<ProtocolError> {
         match &self.phase {
             Phase::Refusal(numbers) => {
@@ -166,14 +166,14 @@ mod tests {
     use super::*;
     use crate::wire::frame;
 
-    fn conversation() -> Vec<u8> {
+    fn session() -> Vec<u8> {
         let results = frame(&Results::default().to_json());
         [&[9, 10, 1, 2][..], &[13], &results, &[14]].concat()
     }
 
-    /// All events of a whole conversation, cut at any places.
+    /// All events of a whole session, split at any positions.
     fn events(cuts: &[usize]) -> Vec<ClientEvent> {
-        let whole = conversation();
+        let whole = session();
         let mut machine = ClientMachine::new();
         let mut events = Vec::new();
         let mut at = 0;
@@ -207,12 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_conversation_is_followed() {
+    fn a_whole_session_is_followed() {
         assert_eq!(events(&[]), expected());
     }
 
     #[test]
-    fn a_server_that_refuses_is_told_from_one_that_is_something_else() {
+    fn a_refusing_server_is_distinguished_from_another_service() {
         let take = |bytes: &[u8]| ClientMachine::new().take(bytes);
         assert_eq!(take(&[255]), Err(ProtocolError::Busy));
         assert_eq!(take(&[9, 11]), Err(ProtocolError::Terminated));
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(take(&refused), Err(ProtocolError::Refused { code: 134, errno: 2 }));
         assert_eq!(take(b"SSH-2.0-OpenSSH"), Err(ProtocolError::NoState(b'S')));
         let early = take(&[9, 10, 1, 2, 13]).unwrap_err();
-        assert_eq!(early.to_string(), "it sent EXCHANGE_RESULTS where nothing was to come");
+        assert_eq!(early.to_string(), "it sent EXCHANGE_RESULTS where nothing was expected");
         let mut half = ClientMachine::new();
         half.take(&refused[..6]).unwrap();
         assert_eq!(half.closed(), Some(ProtocolError::Refused { code: 134, errno: 0 }));

@@ -1,4 +1,4 @@
-//! A test towards an iperf3 server.
+//! A test with an iperf3 server.
 
 pub(crate) mod connect;
 pub(crate) mod machine;
@@ -29,42 +29,41 @@ use crate::{
     error::{Iperf3Error, failure},
     parameters::Parameters,
     results::Results,
-    summary::{Facts, own_results},
+    summary::{Inputs, own_results},
     tally::Tally,
     udp,
     wire::{Cookie, State},
 };
 
-/// How long a server may take for a step that it does at once.
+/// Maximum wait for an immediate step of a server.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it may take for its results: it may have much to read.
+/// Maximum wait for its results: it may have much to read.
 const RESULTS_TIMEOUT: Duration = Duration::from_secs(30);
-/// The first data of a server must come within this.
+/// Maximum wait for the first data of a server.
 const FIRST_DATA_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a sender's last transfer may take before it is cut.
+/// Maximum time for a sender's last transfer before it is aborted.
 const LAST_TRANSFER: Duration = Duration::from_millis(50);
 const END_TIMEOUT: Duration = Duration::from_millis(2500);
-/// How often a test for a time, and one for an amount of data, looks up.
+/// Poll intervals of a test limited by time, and of one limited by an amount of data.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const AMOUNT_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What happens while a test runs.
+/// Events of a test.
 #[derive(Debug)]
 pub enum Iperf3Event<'a> {
-    /// Everything is connected: what is in force at this end.
+    /// Everything is connected: effective settings of this end.
     Ready(&'a FlowSettings),
     /// An interval is over.
     Interval(&'a Iperf3Interval),
-    /// Something to know.
+    /// A notice.
     Notice(&'a Notice),
 }
 
-/// Runs a test towards the iperf3 server at the first of the addresses that
-/// answers. `host` is how people call it.
+/// Runs a test with the iperf3 server at the first address that responds. `host` is its name in messages.
 ///
 /// # Errors
-/// The configuration is not for an iperf3 server, nobody answers, the server
-/// refuses, or it is lost; then with what was measured until then.
+/// The configuration is not supported by iperf3 servers, nothing responds, the server refuses, or it is lost;
+/// in the last case with the results so far.
 pub fn run(
     host: &str,
     addresses: &[SocketAddr],
@@ -77,13 +76,13 @@ pub fn run(
     let mut session = Session::new(host, connect::control(host, addresses, config)?, stop);
     let ended = drive(&mut session, &cookie, config, events);
     if ended.is_err() {
-        // Refused where the server has gone, or ended the test itself.
+        // Fails where the server has gone, or ended the test itself.
         drop(session.send(&[State::ClientTerminate.byte()]));
     }
     ended
 }
 
-/// A test over its control connection, from the cookie to the results.
+/// Runs a test over its control connection, from the cookie to the results.
 fn drive(
     session: &mut Session<'_>,
     cookie: &Cookie,
@@ -124,15 +123,15 @@ fn drive(
     }
 }
 
-/// The test as the data threads have it. A server that has sent its amount of
-/// data sends no more: the last bytes must not wait for a receive low-water mark.
+/// Configuration of the data threads. A server that has sent its amount of data sends no more: the last bytes
+/// must not wait for a receive low-water mark.
 fn engine_config(config: &FlowConfig) -> FlowConfig {
     let limited = config.bytes.is_some() && config.protocol != Protocol::Udp;
     let low_water = config.receive_low_water.or(limited.then_some(ByteCount(1)));
     FlowConfig { receive_low_water: low_water, ..config.clone() }
 }
 
-/// The parameters; datagrams are as large as the path to the server takes.
+/// The test parameters; datagrams default to the path MTU.
 fn parameters(config: &FlowConfig, session: &Session<'_>) -> Result<Parameters, Failure> {
     let datagram = match config.datagram {
         Some(size) => size.0,
@@ -154,8 +153,7 @@ struct Test<'a> {
 }
 
 impl Test<'_> {
-    /// Connects the streams. A server that refuses one says why on the control
-    /// connection.
+    /// Connects the streams. A server that refuses one sends the reason on the control connection.
     fn connect(&mut self, session: &mut Session<'_>, cookie: &Cookie) -> Result<(), Failure> {
         let streams =
             Streams { config: self.config, parameters: self.parameters, server: session.server(), cookie };
@@ -167,7 +165,7 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// From the first data to the end of the time, or of the data.
+    /// Measures from the first data to the end of the test time, or of the data.
     fn measure(
         &mut self,
         session: &mut Session<'_>,
@@ -181,7 +179,7 @@ impl Test<'_> {
             if over {
                 break;
             }
-            // The last interval is read when the senders have ended.
+            // The last interval is read after the senders have ended.
             if schedule.end_of(self.index + 1).is_none() {
                 break;
             }
@@ -204,7 +202,7 @@ impl Test<'_> {
             }
             if Instant::now() >= until {
                 let message = format!(
-                    "{}: no data came within {} s after the start",
+                    "{}: no data arrived within {} s after the start",
                     session.name(),
                     FIRST_DATA_TIMEOUT.as_secs()
                 );
@@ -215,7 +213,7 @@ impl Test<'_> {
         }
     }
 
-    /// Waits for a moment; true when the test is over before it.
+    /// Waits until an instant; true when the test is over before it.
     fn wait_until(&mut self, session: &mut Session<'_>, until: Instant) -> Result<bool, Ended> {
         let limited = self.config.bytes.is_some();
         let poll = if limited { AMOUNT_POLL_INTERVAL } else { POLL_INTERVAL };
@@ -244,14 +242,14 @@ impl Test<'_> {
                 return Ok(false);
             }
             if ended {
-                // All is sent and on its way.
+                // Everything is sent and in flight.
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
             }
         }
     }
 
-    /// A test for an amount of data is over: everything was sent and, of TCP,
-    /// acknowledged; as much was received.
+    /// Whether a test limited by data is complete: everything was sent and, for TCP, acknowledged; or
+    /// received.
     fn is_all_moved(&self) -> bool {
         let wanted = self.parameters.bytes.unwrap_or(0);
         let (sends, receives) = request::roles(self.config.direction);
@@ -260,7 +258,7 @@ impl Test<'_> {
         sent && received
     }
 
-    /// Less was received than was to come.
+    /// Whether less was received than expected.
     fn is_short(&self) -> bool {
         let (_, receives) = request::roles(self.config.direction);
         receives && self.engine.moved_bytes(Role::Receive) < self.parameters.bytes.unwrap_or(0)
@@ -282,10 +280,10 @@ impl Test<'_> {
         self.index += 1;
     }
 
-    /// Ends this end's senders; the receivers go on, so that the server is not
-    /// blocked while it reads that the test is over.
+    /// Ends this end's senders; the receivers continue, so that the server is not blocked while it reads the
+    /// end of the test.
     fn end_senders(&self) {
-        self.engine.silence();
+        self.engine.expire();
         let ended = |until: Instant| {
             while !self.engine.has_ended(Role::Send) && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
@@ -298,14 +296,14 @@ impl Test<'_> {
         }
     }
 
-    /// This end's results for the server's.
+    /// Exchanges results with the server.
     fn exchange(&mut self, session: &mut Session<'_>) -> Result<Results, Ended> {
         session.expect(&ClientEvent::ResultsWanted, RESULTS_TIMEOUT).map_err(Ended)?;
         let congestion = self.settings.flows.iter().find_map(|flow| flow.congestion_control.clone());
         let own = own_results(&self.tally, self.config.protocol, congestion);
         session.send_json(&own.to_json()).map_err(Ended)?;
         let results = session.results(RESULTS_TIMEOUT).map_err(Ended)?;
-        // What is said after the results adds nothing to them.
+        // Messages after the results do not change them.
         if session.expect(&ClientEvent::Finished, STEP_TIMEOUT).is_ok() {
             drop(session.send(&[State::IperfDone.byte()]));
         }
@@ -314,7 +312,7 @@ impl Test<'_> {
 
     fn summary(&mut self, session: &Session<'_>, results: Option<&Results>) -> Iperf3Summary {
         self.engine.stop();
-        Facts {
+        Inputs {
             role: Iperf3Role::Client,
             protocol: self.config.protocol,
             direction: self.config.direction,
@@ -333,7 +331,7 @@ impl Test<'_> {
     }
 }
 
-/// Whether the operator wants the end.
-fn is_raised(stop: &AtomicBool) -> bool {
+/// Whether the stop flag is set.
+fn is_stop_requested(stop: &AtomicBool) -> bool {
     stop.load(Relaxed)
 }

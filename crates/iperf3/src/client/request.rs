@@ -1,5 +1,4 @@
-//! A flow test as an iperf3 server can be asked for it, and what it cannot be
-//! asked for.
+//! Mapping of a flow test to parameters of an iperf3 server, and its limits.
 
 use std::net::IpAddr;
 
@@ -16,11 +15,11 @@ use crate::{
     },
 };
 
-/// Segment size of a TCP socket that none was set for (`TCP_MSS_DEFAULT`).
+/// MSS of a TCP socket without a set value (`TCP_MSS_DEFAULT`).
 const MSS_UNSET: u32 = 536;
-/// Numbers of 32 bits suffice for so many datagrams.
+/// Maximum datagrams for 32-bit sequence numbers.
 const NARROW_COUNT_MAX: u128 = 1 << 31;
-/// Faster than any path of today, where no rate was requested.
+/// Upper bound of the rate, where none was requested.
 const RATE_MAX_BPS: u64 = 1_000_000_000_000;
 const NANOS: u64 = 1_000_000_000;
 
@@ -28,41 +27,39 @@ fn invalid(message: impl Into<String>) -> Failure {
     failure(FailureKind::Invalid, message)
 }
 
-/// Rejects what an iperf3 server cannot be asked for.
+/// Rejects configurations that an iperf3 server does not support.
 ///
 /// # Errors
-/// `Invalid`, with what to write instead.
+/// `Invalid`, with a suggested correction.
 pub(super) fn check(config: &FlowConfig) -> Result<(), Failure> {
     let (sends, receives) = roles(config.direction);
     engine::check(config, sends, receives)?;
     if config.protocol == Protocol::Mptcp {
-        return Err(invalid(
-            "an iperf3 server does not say whether it speaks MPTCP: use protocol tcp or udp",
-        ));
+        return Err(invalid("an iperf3 server does not report MPTCP support: use protocol tcp or udp"));
     }
     if config.flows > STREAMS_MAX {
         return Err(invalid(format!(
-            "an iperf3 server takes at most {STREAMS_MAX} flows, not {}",
+            "an iperf3 server supports at most {STREAMS_MAX} flows, not {}",
             config.flows
         )));
     }
     if config.transfer().0 > TRANSFER_MAX {
         return Err(invalid(format!(
-            "an iperf3 server takes transfers up to 1MiB, not {}",
+            "an iperf3 server supports transfers up to 1MiB, not {}",
             config.transfer()
         )));
     }
     if config.window.is_some_and(|window| window.0 > WINDOW_MAX) {
-        return Err(invalid("an iperf3 server takes windows up to 512MiB"));
+        return Err(invalid("an iperf3 server supports windows up to 512MiB"));
     }
     if config.bytes.is_none() {
         let (duration, warm_up) = (config.duration.0, config.warm_up.0);
         if duration > DURATION_MAX_S * NANOS {
-            return Err(invalid("an iperf3 server takes durations up to a day (86400s)"));
+            return Err(invalid("an iperf3 server supports durations up to a day (86400s)"));
         }
         if !warm_up.is_multiple_of(NANOS) || warm_up > WARM_UP_MAX_S * NANOS {
             return Err(invalid(format!(
-                "an iperf3 server takes a warm-up of whole seconds up to 600s, not {}: write --warm-up 0s or 1s",
+                "an iperf3 server supports a warm-up of whole seconds up to 600s, not {}: write --warm-up 0s or 1s",
                 config.warm_up
             )));
         }
@@ -77,7 +74,7 @@ pub(super) fn check(config: &FlowConfig) -> Result<(), Failure> {
     check_remote(config, sends, receives)
 }
 
-/// Rejects options that only an agent of ours follows at the other end.
+/// Rejects options of the peer that only a ClearStream agent supports.
 fn check_remote(config: &FlowConfig, sends: bool, receives: bool) -> Result<(), Failure> {
     let remote_cores = if sends { &config.receiver_cores } else { &config.sender_cores };
     if !(sends && receives) && remote_cores.as_ref().is_some_and(|cores| cores.0.len() != 1) {
@@ -95,14 +92,14 @@ fn check_remote(config: &FlowConfig, sends: bool, receives: bool) -> Result<(), 
         (!sends && config.method == SendMethod::Splice, "method splice"),
         (!sends && config.method == SendMethod::IoUring, "method io-uring"),
     ];
-    if let Some((_, option)) = refused.iter().find(|(is_asked, _)| *is_asked) {
+    if let Some((_, option)) = refused.iter().find(|(is_set, _)| *is_set) {
         return Err(invalid(format!(
-            "{option} is of the other end, where an iperf3 program runs that knows no such option: leave it out"
+            "{option} applies to the peer, an iperf3 program without such an option: leave it out"
         )));
     }
     if config.direction == Direction::Both && config.source_ports.is_some() {
         return Err(invalid(
-            "with both directions an iperf3 test has two connections per flow: write source-port, the first of them",
+            "with both directions an iperf3 test has two connections per flow: use source-port, the first of them",
         ));
     }
     Ok(())
@@ -113,11 +110,11 @@ pub(super) fn roles(direction: Direction) -> (bool, bool) {
     (direction != Direction::Reverse, direction != Direction::Forward)
 }
 
-/// The parameters for a server of the family of `server`. `datagram_bytes` is the
-/// size of UDP datagrams where none was requested.
+/// The parameters for a server of the family of `server`. `datagram_bytes` is the default size of UDP
+/// datagrams.
 ///
 /// # Errors
-/// A socket option that this host does not take.
+/// A socket option that this host rejects.
 pub(super) fn parameters(
     config: &FlowConfig,
     server: IpAddr,
@@ -125,7 +122,7 @@ pub(super) fn parameters(
 ) -> Result<Parameters, Failure> {
     let (sends, receives) = roles(config.direction);
     let udp = config.protocol == Protocol::Udp;
-    // What a socket has after everything was set says what the server's is to have.
+    // The effective values of a local socket are requested of the server.
     let socket = engine::open_socket(config, server, if sends { Role::Send } else { Role::Receive })?;
     let unreadable = |error| Failure::of_system("read a socket option", &error);
     let type_of_service = if server.is_ipv4() {
@@ -166,8 +163,8 @@ pub(super) fn parameters(
     })
 }
 
-/// Whether a stream may have more datagrams than numbers of 32 bits. Numbers of
-/// 64 bits are no default, since servers before version 3.1 do not know them.
+/// Whether a stream may exceed 32-bit sequence numbers. 64-bit numbers are no default, since servers before
+/// version 3.1 do not support them.
 fn needs_wide_counters(config: &FlowConfig, datagram_bytes: u64) -> bool {
     let bytes = match config.bytes {
         Some(bytes) => u128::from(bytes.0),
@@ -191,11 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn what_an_iperf3_server_cannot_do_is_named() {
+    fn unsupported_settings_of_an_iperf3_server_are_named() {
         check(&base()).unwrap();
         let reverse = || FlowConfig { direction: Direction::Reverse, ..base() };
         let both = || FlowConfig { direction: Direction::Both, ..base() };
-        let slips = [
+        let mistakes = [
             ("MPTCP", FlowConfig { protocol: Protocol::Mptcp, ..base() }),
             ("128 flows", FlowConfig { flows: 129, ..base() }),
             ("1MiB", FlowConfig { transfer: Some(ByteCount(2 << 20)), ..base() }),
@@ -208,10 +205,10 @@ mod tests {
             ("burst-flows", FlowConfig { burst_flows: 1, ..base() }),
             ("source-port,", FlowConfig { source_ports: Some(vec![40_000]), ..both() }),
         ];
-        for (word, config) in slips {
+        for (text, config) in mistakes {
             let failure = check(&config).unwrap_err();
             assert_eq!(failure.kind, FailureKind::Invalid);
-            assert!(failure.message.contains(word), "{word}: {failure}");
+            assert!(failure.message.contains(text), "{text}: {failure}");
         }
         check(&FlowConfig { receive: ReceiveMethod::Splice, ..reverse() }).unwrap();
         let bytes = FlowConfig { bytes: Some(ByteCount(1)), warm_up: TimeSpan::from_millis(500), ..base() };
@@ -228,15 +225,15 @@ mod tests {
             receiver_cores: Some(CoreList(vec![1])),
             ..base()
         };
-        let asked = parameters(&config, std::net::Ipv4Addr::LOCALHOST.into(), 1448).unwrap();
-        assert_eq!((asked.bytes, asked.duration_s, asked.omit_s), (Some(4000), 0, 0));
-        assert_eq!((asked.kernel_rate_bps, asked.rate_bps), (Some(8_000_000), None));
-        assert_eq!((asked.window_bytes, asked.server_core), (Some(65_536), Some(1)));
-        assert_eq!((asked.mss_bytes, asked.type_of_service), (None, None), "nothing was requested");
+        let sent = parameters(&config, std::net::Ipv4Addr::LOCALHOST.into(), 1448).unwrap();
+        assert_eq!((sent.bytes, sent.duration_s, sent.omit_s), (Some(4000), 0, 0));
+        assert_eq!((sent.kernel_rate_bps, sent.rate_bps), (Some(8_000_000), None));
+        assert_eq!((sent.window_bytes, sent.server_core), (Some(65_536), Some(1)));
+        assert_eq!((sent.mss_bytes, sent.type_of_service), (None, None), "nothing was requested");
         let udp = FlowConfig { protocol: Protocol::Udp, duration: TimeSpan::from_millis(1500), ..base() };
-        let asked = parameters(&udp, std::net::Ipv6Addr::LOCALHOST.into(), 1428).unwrap();
-        assert_eq!((asked.duration_s, asked.omit_s, asked.length_bytes), (2, 1, 1428));
-        assert!(!asked.wide_counters);
+        let sent = parameters(&udp, std::net::Ipv6Addr::LOCALHOST.into(), 1428).unwrap();
+        assert_eq!((sent.duration_s, sent.omit_s, sent.length_bytes), (2, 1, 1428));
+        assert!(!sent.wide_counters);
         let long = FlowConfig { duration: TimeSpan::from_seconds(3600), ..udp };
         assert!(needs_wide_counters(&long, 1428));
     }

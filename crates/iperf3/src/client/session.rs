@@ -1,5 +1,5 @@
-//! The control connection of a client: what the server asks for, with a deadline
-//! for each step, and its reasons when it refuses or goes.
+//! Control connection of a client: requests of the server with a deadline for each step, and its reasons for
+//! a refusal or an end.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,7 @@ use clearstream_schema::{
 use socket2::Socket;
 
 use super::{
-    is_raised,
+    is_stop_requested,
     machine::{ClientEvent, ClientMachine},
 };
 use crate::{
@@ -27,10 +27,10 @@ use crate::{
     wire::State,
 };
 
-/// How long the reason may take that a server gives for a stream it refused.
+/// Maximum wait for the server's reason of a refused stream.
 const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Why a running test ended before its time.
+/// Reason of a premature end of a running test.
 #[derive(Debug)]
 pub(super) struct Ended(pub(super) Failure);
 
@@ -42,7 +42,7 @@ pub(super) struct Session<'a> {
     machine: ClientMachine,
     pending: VecDeque<ClientEvent>,
     stop: &'a AtomicBool,
-    /// The test is over: its results are worth waiting for, also when it was stopped.
+    /// The test is over: its results are awaited, also after a stop.
     ending: bool,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Session<'a> {
         Self { name, control, machine: ClientMachine::new(), pending: VecDeque::new(), stop, ending: false }
     }
 
-    /// The server, for people.
+    /// The server's name in messages.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -62,11 +62,10 @@ impl<'a> Session<'a> {
     }
 
     pub(super) fn is_stopped(&self) -> bool {
-        is_raised(self.stop)
+        is_stop_requested(self.stop)
     }
 
-    /// A UDP socket that is connected to the server and sends nothing: its path
-    /// MTU is that of the streams.
+    /// A UDP socket connected to the server that sends nothing: its path MTU applies to the streams.
     pub(super) fn path_socket(&self) -> Result<Socket, Failure> {
         let config = FlowConfig { protocol: Protocol::Udp, ..FlowConfig::default() };
         let socket = engine::open_socket(&config, self.server().ip(), Role::Send)?;
@@ -77,7 +76,7 @@ impl<'a> Session<'a> {
     }
 
     fn lost(&self, error: &io::Error) -> Failure {
-        failure(FailureKind::Connection, format!("{}: the control connection broke: {error}", self.name))
+        failure(FailureKind::Connection, format!("{}: the control connection failed: {error}", self.name))
     }
 
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
@@ -88,14 +87,14 @@ impl<'a> Session<'a> {
         self.control.send_json(json).map_err(|error| self.lost(&error))
     }
 
-    /// Tells the server that the test is over.
+    /// Reports the end of the test to the server.
     pub(super) fn end(&mut self) -> Result<(), Failure> {
         self.machine.end();
         self.ending = true;
         self.send(&[State::TestEnd.byte()])
     }
 
-    /// Reads for a while; what came is pending then.
+    /// Reads until the timeout; received messages are then pending.
     fn read(&mut self, timeout: Duration) -> Result<(), Failure> {
         match self.control.receive(timeout) {
             Received::Nothing => Ok(()),
@@ -118,7 +117,7 @@ impl<'a> Session<'a> {
         error.failure(&self.name)
     }
 
-    /// The next thing that the server asks for or says.
+    /// The next request or message of the server.
     fn next(&mut self, timeout: Duration) -> Result<Option<ClientEvent>, Failure> {
         let until = Instant::now() + timeout;
         loop {
@@ -136,12 +135,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits until the server asks for this.
+    /// Waits until the server sends this event.
     pub(super) fn expect(&mut self, wanted: &ClientEvent, timeout: Duration) -> Result<(), Failure> {
         match self.next(timeout)? {
             Some(event) if event == *wanted => Ok(()),
-            // The machine lets nothing else come.
-            Some(_) => Err(failure(FailureKind::Internal, format!("{}: out of step", self.name))),
+            // The state machine permits no other event.
+            Some(_) => {
+                Err(failure(FailureKind::Internal, format!("{}: unexpected protocol state", self.name)))
+            }
             None => Err(self.silent(timeout)),
         }
     }
@@ -150,26 +151,28 @@ impl<'a> Session<'a> {
     pub(super) fn results(&mut self, timeout: Duration) -> Result<Results, Failure> {
         match self.next(timeout)? {
             Some(ClientEvent::Results(results)) => Ok(*results),
-            Some(_) => Err(failure(FailureKind::Internal, format!("{}: out of step", self.name))),
+            Some(_) => {
+                Err(failure(FailureKind::Internal, format!("{}: unexpected protocol state", self.name)))
+            }
             None => Err(self.silent(timeout)),
         }
     }
 
     fn silent(&self, timeout: Duration) -> Failure {
         let message = format!(
-            "{} took the connection and said nothing for {} s: is it an iperf3 server?",
+            "{} accepted the connection and sent nothing for {} s: is it an iperf3 server?",
             self.name,
             timeout.as_secs()
         );
         failure(FailureKind::Connection, message)
     }
 
-    /// Looks whether the server has ended the test.
+    /// Checks whether the server has ended the test.
     pub(super) fn poll(&mut self) -> Result<(), Ended> {
         self.read(Duration::from_millis(1)).map_err(Ended)
     }
 
-    /// What the server says to a stream that it has refused or closed.
+    /// The server's reason for refusing or closing a stream.
     pub(super) fn reason(&mut self) -> Option<Failure> {
         let until = Instant::now() + REASON_TIMEOUT;
         while Instant::now() < until {

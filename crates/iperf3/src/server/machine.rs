@@ -1,5 +1,5 @@
-//! A server's side of the control connection, without input or output: bytes of
-//! the client go in, what they mean comes out.
+//! Server side of the control connection as a state machine without I/O: bytes of the client go in, events
+//! come out.
 
 use crate::{
     error::ProtocolError,
@@ -8,16 +8,16 @@ use crate::{
     wire::{FrameReader, State, TooLong},
 };
 
-/// What the client has said.
+/// Message of the client.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ServerEvent {
-    /// The test that it asks for.
+    /// Parameters of the test.
     Parameters(Box<Parameters>),
-    /// The time, or the amount of data, is over.
+    /// The test time or the amount of data is over.
     End,
     /// Its results.
     Results(Box<Results>),
-    /// It has what it wanted.
+    /// The client is done.
     Done,
 }
 
@@ -33,7 +33,7 @@ enum Phase {
     Done,
 }
 
-/// The server's state.
+/// State machine of the server.
 #[derive(Debug)]
 pub struct ServerMachine {
     phase: Phase,
@@ -46,7 +46,7 @@ impl Default for ServerMachine {
 }
 
 impl ServerMachine {
-    /// After the cookie came and [`State::ParamExchange`] was sent.
+    /// The state after the cookie was received and [`State::ParamExchange`] sent.
     pub fn new() -> Self {
         Self::default()
     }
@@ -57,14 +57,14 @@ impl ServerMachine {
     }
 
     /// [`State::ExchangeResults`] was sent.
-    pub fn want_results(&mut self) {
+    pub fn expect_results(&mut self) {
         self.phase = Phase::Results(FrameReader::new(results::LIMIT));
     }
 
-    /// Takes bytes of the client, in any pieces.
+    /// Feeds bytes of the client, in any pieces.
     ///
     /// # Errors
-    /// It ends, or says what cannot be said now. Nothing more is taken then.
+    /// The client ends, or violates the protocol. No further bytes are accepted then.
     pub fn take(&mut self, mut bytes: &[u8]) -> Result<Vec<ServerEvent>, ProtocolError> {
         let mut events = Vec::new();
         while !bytes.is_empty() {
@@ -87,7 +87,7 @@ impl ServerMachine {
                         self.phase = Phase::Display;
                     }
                 }
-                Phase::Ending | Phase::Done => return Err(ProtocolError::Unasked),
+                Phase::Ending | Phase::Done => return Err(ProtocolError::UnexpectedData),
                 Phase::Streams | Phase::Running | Phase::Display => {
                     let (first, rest) = bytes.split_first().unwrap_or((&0, &[]));
                     bytes = rest;
@@ -126,43 +126,43 @@ mod tests {
     use crate::wire::frame;
 
     #[test]
-    fn a_whole_conversation_is_followed() {
+    fn a_whole_session_is_followed() {
         let mut machine = ServerMachine::new();
-        let asked = Parameters::default();
-        let said = frame(&asked.to_json());
-        for byte in &said[..said.len() - 1] {
+        let parameters = Parameters::default();
+        let message = frame(&parameters.to_json());
+        for byte in &message[..message.len() - 1] {
             assert_eq!(machine.take(&[*byte]), Ok(vec![]));
         }
-        let last = machine.take(&said[said.len() - 1..]).unwrap();
-        assert_eq!(last, [ServerEvent::Parameters(Box::new(asked))]);
+        let last = machine.take(&message[message.len() - 1..]).unwrap();
+        assert_eq!(last, [ServerEvent::Parameters(Box::new(parameters))]);
         machine.run();
         assert_eq!(machine.take(&[State::TestEnd.byte()]), Ok(vec![ServerEvent::End]));
-        machine.want_results();
+        machine.expect_results();
         let mut end = frame(&Results::default().to_json());
         end.push(State::IperfDone.byte());
         assert_eq!(machine.take(&end), Ok(vec![ServerEvent::Results(Box::default()), ServerEvent::Done]));
-        assert_eq!(machine.take(&[0]), Err(ProtocolError::Unasked));
+        assert_eq!(machine.take(&[0]), Err(ProtocolError::UnexpectedData));
     }
 
     #[test]
-    fn malformed_clients_are_told_apart() {
+    fn malformed_clients_are_distinguished() {
         let take = |bytes: &[u8]| ServerMachine::new().take(bytes);
         assert!(matches!(take(&[0, 1, 0, 1]), Err(ProtocolError::TooLong { length: 65_537, .. })));
         assert!(matches!(take(b"GET / HTTP/1.1"), Err(ProtocolError::TooLong { .. })));
         assert!(matches!(take(&[0, 0, 0, 0, 4]), Err(ProtocolError::Json { .. })));
         assert!(matches!(take(&[0, 0, 0, 2, b'[', b']']), Err(ProtocolError::Json { .. })));
-        // Deeper than the parser goes.
+        // Deeper than the parser's limit.
         let deep = [&500u32.to_be_bytes()[..], &[b'['; 500]].concat();
         assert!(matches!(take(&deep), Err(ProtocolError::Json { .. })));
         let mut early = ServerMachine::new();
         early.take(&frame(&Parameters::default().to_json())).unwrap();
-        assert_eq!(early.take(&[4]).unwrap_err().to_string(), "it sent TEST_END where nothing was to come");
+        assert_eq!(early.take(&[4]).unwrap_err().to_string(), "it sent TEST_END where nothing was expected");
         let mut gone = ServerMachine::new();
         gone.run();
         assert_eq!(gone.take(&[12]), Err(ProtocolError::Terminated));
         let mut ended = ServerMachine::new();
         ended.run();
-        assert_eq!(ended.take(&[4, 4]), Err(ProtocolError::Unasked));
+        assert_eq!(ended.take(&[4, 4]), Err(ProtocolError::UnexpectedData));
     }
 
     proptest! {
@@ -178,7 +178,7 @@ mod tests {
                     machine.run();
                 }
                 if index == results {
-                    machine.want_results();
+                    machine.expect_results();
                 }
                 if machine.take(&[*byte]).is_err() {
                     break;
@@ -187,7 +187,7 @@ mod tests {
         }
 
         #[test]
-        fn any_json_is_taken_or_refused(text in "\\PC{0,100}") {
+        fn any_json_is_accepted_or_rejected(text in "\\PC{0,100}") {
             let body = text.as_bytes();
             let length = u32::try_from(body.len()).unwrap();
             let _ = ServerMachine::new().take(&[&length.to_be_bytes()[..], body].concat());

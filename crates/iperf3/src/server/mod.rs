@@ -1,6 +1,6 @@
-//! A server for iperf3 clients: one test at a time, as iperf3's own.
+//! A server for iperf3 clients: one test at a time, like iperf3's own.
 
-mod door;
+mod listener;
 pub(crate) mod machine;
 mod output;
 mod streams;
@@ -18,41 +18,41 @@ use clearstream_schema::{
     iperf3::{Iperf3Interval, Iperf3Summary},
 };
 
-use self::door::Door;
+use self::listener::Listener;
 use crate::{
     error::{Iperf3Error, failure},
     parameters::Parameters,
 };
 
-/// How often an idle server looks whether it was stopped.
+/// Interval at which an idle server checks the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How a server behaves.
+/// Options of a server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ServerOptions {
     /// End after the first test.
     pub once: bool,
 }
 
-/// What happens at a server.
+/// Events of a server.
 #[derive(Debug)]
 pub enum ServerEvent<'a> {
     /// All streams of a test are connected.
     Started {
         /// The client's control connection.
         peer: SocketAddr,
-        /// What it asked for.
+        /// Its request.
         parameters: &'a Parameters,
     },
     /// An interval of the test is over.
     Interval(&'a Iperf3Interval),
     /// A test is over.
     Finished(&'a Iperf3Summary),
-    /// A test ended before its time, or never began.
+    /// A test ended prematurely, or never began.
     Failed {
         /// The client.
         peer: SocketAddr,
-        /// Why, and what was measured until then.
+        /// Reason, with the results so far.
         error: &'a Iperf3Error,
     },
 }
@@ -60,7 +60,7 @@ pub enum ServerEvent<'a> {
 /// A listening server.
 #[derive(Debug)]
 pub struct Server {
-    door: Door,
+    listener: Listener,
     options: ServerOptions,
 }
 
@@ -68,9 +68,9 @@ impl Server {
     /// Listens.
     ///
     /// # Errors
-    /// The address is in use, is none of this host's, or may not be used.
+    /// The address is in use, is not an address of this host, or is not permitted.
     pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<Self, Failure> {
-        let door = Door::open(address).map_err(|error| match error.kind() {
+        let listener = Listener::open(address).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => failure(
                 FailureKind::InUse,
                 format!(
@@ -87,28 +87,28 @@ impl Server {
             ),
             _ => Failure::of_system(&format!("listen on {address}"), &error),
         })?;
-        Ok(Self { door, options })
+        Ok(Self { listener, options })
     }
 
-    /// Where it listens.
+    /// Local address.
     pub fn local_address(&self) -> SocketAddr {
-        self.door.address
+        self.listener.address
     }
 
-    /// Serves one client after the other until it is stopped, or with
-    /// [`ServerOptions::once`] until the first test is over.
+    /// Serves clients sequentially until it is stopped, or with [`ServerOptions::once`] until the first test
+    /// is over.
     ///
     /// # Errors
-    /// The port cannot be listened on any more.
+    /// The listening socket failed.
     pub fn run(&self, stop: &AtomicBool, events: &mut dyn FnMut(ServerEvent<'_>)) -> Result<(), Failure> {
         while !stop.load(Relaxed) {
-            let Some(client) = self.door.client(POLL_INTERVAL) else { continue };
+            let Some(client) = self.listener.client(POLL_INTERVAL) else { continue };
             let Ok(peer) = client.stream.peer_addr() else {
-                self.door.admit_client();
+                self.listener.admit_client();
                 continue;
             };
-            let ended = test::serve(client, &self.door, stop, events);
-            self.door.admit_client();
+            let ended = test::serve(client, &self.listener, stop, events);
+            self.listener.admit_client();
             match &ended {
                 Ok(summary) => events(ServerEvent::Finished(summary)),
                 Err(error) => events(ServerEvent::Failed { peer, error }),

@@ -1,5 +1,4 @@
-//! What a client prints of a server with `--get-server-output`: this server's own
-//! figures, under its own name.
+//! Server output for clients with `--get-server-output`: this server's own results, under its own name.
 
 use clearstream_schema::{
     human::{bytes, rate},
@@ -8,7 +7,7 @@ use clearstream_schema::{
 
 use crate::tally::Tally;
 
-/// Longest output that is kept: a client reads it at once.
+/// Maximum length of the output: a client reads it in one message.
 const LIMIT_BYTES: usize = 256 << 10;
 
 /// Lines of one test.
@@ -24,7 +23,7 @@ impl Transcript {
         Self { text: format!("ClearStream {version}, serving the iperf3 client {peer}\n"), dropped: 0 }
     }
 
-    /// An interval, one line.
+    /// Appends an interval as one line.
     pub(super) fn interval(&mut self, interval: &Iperf3Interval) {
         if self.text.len() > LIMIT_BYTES {
             self.dropped += 1;
@@ -34,7 +33,7 @@ impl Transcript {
         self.text.push('\n');
     }
 
-    /// The whole text, with the totals of this end.
+    /// Returns the whole text, with the totals of this end.
     pub(super) fn end(mut self, tally: &Tally) -> String {
         if self.dropped > 0 {
             self.text.push_str(&format!("({} more intervals)\n", self.dropped));
@@ -50,29 +49,29 @@ impl Transcript {
     }
 }
 
-/// An interval of this end in words.
+/// An interval of this end as text.
 pub(super) fn line(interval: &Iperf3Interval) -> String {
-    let mut words = format!(
+    let mut line = format!(
         "{:>6.2} - {:>6.2} s",
         interval.local.start_ns as f64 / 1e9,
         interval.local.end_ns as f64 / 1e9
     );
     if let Some(bps) = interval.received_bps {
-        words.push_str(&format!("  received {}", rate(bps)));
+        line.push_str(&format!("  received {}", rate(bps)));
     }
     if let Some(bps) = interval.sent_bps {
-        words.push_str(&format!("  sent {}", rate(bps)));
+        line.push_str(&format!("  sent {}", rate(bps)));
     }
     if let Some(count) = interval.retransmit_count {
-        words.push_str(&format!("  {count} retransmits"));
+        line.push_str(&format!("  {count} retransmits"));
     }
     if let Some(datagrams) = &interval.datagrams {
-        words.push_str(&format!("  {}/{} datagrams lost", datagrams.lost_count, datagrams.expected_count));
+        line.push_str(&format!("  {}/{} datagrams lost", datagrams.lost_count, datagrams.expected_count));
     }
     if interval.warm_up {
-        words.push_str("  (warm-up)");
+        line.push_str("  (warm-up)");
     }
-    words
+    line
 }
 
 #[cfg(test)]
@@ -82,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_output_is_bounded_and_says_whose_it_is() {
+    fn the_output_is_bounded_and_names_its_server() {
         let interval = Iperf3Interval {
             index: 0,
             warm_up: true,

@@ -1,5 +1,4 @@
-//! The streams of a test at the server: taken in the order of their connections,
-//! with what the client asked for set on each.
+//! Streams of a test at the server: accepted in connection order, with the requested options set on each.
 
 use std::{
     collections::HashSet,
@@ -19,7 +18,7 @@ use clearstream_schema::{
 use clearstream_sys::socket as options;
 use socket2::{Socket, TcpKeepalive};
 
-use super::door::Visitor;
+use super::listener::Connection;
 use crate::{
     client::connect::{add_datagrams, shape},
     error::failure,
@@ -29,16 +28,16 @@ use crate::{
     wire::{UDP_HELLO, UDP_REPLY, is_udp_hello},
 };
 
-/// All streams must be there within this.
+/// Maximum wait for all streams.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How often a wait looks at the control connection.
+/// Interval at which a wait polls the control connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Data of a client that vanished is given up after this.
+/// Abort time for unacknowledged data of a vanished client.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 /// The server's own interval.
 const INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 
-/// The test as the engine has it. Its end is the client's matter.
+/// Configuration of the engine. The client decides when the test ends.
 pub(super) fn config(parameters: &Parameters) -> FlowConfig {
     let tcp = parameters.protocol != Protocol::Udp;
     let core = parameters.server_core.map(|core| CoreList(vec![core]));
@@ -55,7 +54,7 @@ pub(super) fn config(parameters: &Parameters) -> FlowConfig {
         receive: if tcp && parameters.discard { ReceiveMethod::Discard } else { ReceiveMethod::Copy },
         window: parameters.window_bytes.map(|bytes| ByteCount(bytes.into())),
         pacing: rate(parameters).map(BitRate),
-        // A slow client's bytes are counted when they come.
+        // A slow client's bytes are counted when they arrive.
         receive_low_water: tcp.then_some(ByteCount(1)),
         sender_cores: core.clone(),
         receiver_cores: core,
@@ -64,7 +63,7 @@ pub(super) fn config(parameters: &Parameters) -> FlowConfig {
 }
 
 fn rate(parameters: &Parameters) -> Option<u64> {
-    // The kernel paces in whole bytes per second.
+    // The kernel paces by whole bytes per second.
     parameters.kernel_rate_bps.or(parameters.rate_bps).map(|rate| rate.max(8))
 }
 
@@ -74,42 +73,43 @@ pub(super) fn count(parameters: &Parameters) -> usize {
     parameters.streams as usize * directions
 }
 
-/// Why streams are missing.
+/// Callback that fails when the client has gone.
 pub(super) type Watch<'a> = &'a mut dyn FnMut() -> Result<(), Failure>;
 
 fn missing(have: usize, want: usize) -> Failure {
     let message = format!(
-        "{have} of {want} streams came within {} s: does a firewall drop them?",
+        "{have} of {want} streams were connected within {} s: does a firewall drop them?",
         CONNECT_TIMEOUT.as_secs()
     );
     failure(FailureKind::Connection, message)
 }
 
-/// Takes the TCP connections of a test. `watch` fails when the client has gone.
+/// Accepts the TCP connections of a test. `watch` fails when the client has gone.
 pub(super) fn accept(
     parameters: &Parameters,
     config: &FlowConfig,
-    visitors: &Receiver<Visitor>,
+    connections: &Receiver<Connection>,
     engine: &mut Engine,
     notices: &mut Vec<Notice>,
     watch: Watch<'_>,
 ) -> Result<Vec<Stream>, Failure> {
     let (want, until) = (count(parameters), Instant::now() + CONNECT_TIMEOUT);
-    let mut came: Vec<Visitor> = Vec::new();
-    while came.len() < want {
+    let mut arrived: Vec<Connection> = Vec::new();
+    while arrived.len() < want {
         watch()?;
         if Instant::now() >= until {
-            return Err(missing(came.len(), want));
+            return Err(missing(arrived.len(), want));
         }
-        came.extend(visitors.recv_timeout(POLL_INTERVAL));
+        arrived.extend(connections.recv_timeout(POLL_INTERVAL));
     }
-    // Cookies may come in another order than connections.
-    came.sort_by_key(|visitor| visitor.number);
-    came.into_iter()
+    // Cookies may arrive in another order than connections.
+    arrived.sort_by_key(|connection| connection.number);
+    arrived
+        .into_iter()
         .enumerate()
-        .map(|(index, visitor)| {
+        .map(|(index, connection)| {
             let role = role_of(Iperf3Role::Server, parameters.direction, parameters.streams, index);
-            let socket = Socket::from(visitor.stream);
+            let socket = Socket::from(connection.stream);
             set_up(&socket, role, parameters, config, notices)
                 .map_err(|error| Failure::of_system("set up a stream", &error))?;
             engine.stream(socket, role)?;
@@ -146,7 +146,7 @@ fn set_up(
         notices.push(notice(
             "congestion-control-refused",
             format!(
-                "the client asked for the congestion control {name}, which is not loaded or not allowed here"
+                "the client requested the congestion control {name}, which is not loaded or not allowed here"
             ),
         ));
     }
@@ -158,12 +158,12 @@ fn set_type_of_service(socket: &Socket, byte: Option<u8>) -> std::io::Result<()>
     if socket.local_addr()?.is_ipv4() {
         return socket.set_tos_v4(byte);
     }
-    // An IPv6 socket may have an IPv4 peer, whose packets this one is for.
+    // An IPv6 socket may have an IPv4 peer, to whose packets this option applies.
     drop(socket.set_tos_v4(byte));
     socket.set_tclass_v6(byte)
 }
 
-/// A UDP port that waits for the hellos of a test's streams.
+/// A UDP port that receives the hellos of a test's streams.
 #[derive(Debug)]
 pub(super) struct Hellos {
     socket: UdpSocket,
@@ -172,7 +172,7 @@ pub(super) struct Hellos {
 }
 
 impl Hellos {
-    /// Opens it where the control connection is.
+    /// Opens it at the address of the control connection.
     pub(super) fn open(config: &FlowConfig, local: SocketAddr, client: SocketAddr) -> Result<Self, Failure> {
         let socket = engine::open_socket(config, local.ip(), Role::Receive)?;
         let step = |error: std::io::Error| match error.kind() {
@@ -187,8 +187,8 @@ impl Hellos {
         Ok(Self { socket, local, client })
     }
 
-    /// Takes the streams of a test. Only the client's own host is heard: UDP
-    /// streams carry no cookie.
+    /// Accepts the streams of a test. Only datagrams of the client's host are accepted: UDP streams carry no
+    /// cookie.
     pub(super) fn accept(
         self,
         parameters: &Parameters,
@@ -204,10 +204,10 @@ impl Hellos {
             if Instant::now() >= until {
                 return Err(missing(streams.len(), want));
             }
-            // One byte more, so that something longer is seen to be longer.
-            let mut said = [0; UDP_HELLO.len() + 1];
-            let Ok((length, from)) = self.socket.recv_from(&mut said) else { continue };
-            let is_stream = is_udp_hello(&said[..length]) && from.ip() == self.client.ip();
+            // One extra byte detects datagrams that are too long.
+            let mut hello = [0; UDP_HELLO.len() + 1];
+            let Ok((length, from)) = self.socket.recv_from(&mut hello) else { continue };
+            let is_stream = is_udp_hello(&hello[..length]) && from.ip() == self.client.ip();
             if !is_stream || !known.insert(from) {
                 continue;
             }
@@ -222,8 +222,8 @@ impl Hellos {
         Ok(streams)
     }
 
-    /// A socket for one stream, on the same port and connected to the client: the
-    /// kernel prefers it for what that port of the client sends.
+    /// A socket for one stream, on the same port and connected to the client: the kernel delivers datagrams
+    /// of that client port to it.
     fn reply(&self, config: &FlowConfig, client: SocketAddr, role: Role) -> Result<Socket, Failure> {
         let step = |error: std::io::Error| Failure::of_system("connect a UDP stream", &error);
         let socket = engine::open_socket(config, self.local.ip(), role)?;

@@ -16,7 +16,7 @@ use clearstream_schema::{
 
 use super::{
     ServerEvent,
-    door::{Door, ListenOptions, Visitor},
+    listener::{Connection, ListenOptions, Listener},
     machine::{self, ServerMachine},
     output::Transcript,
     streams::{self, Hellos},
@@ -26,28 +26,27 @@ use crate::{
     error::{Iperf3Error, ProtocolError, failure},
     parameters::Parameters,
     results::{Results, Retransmits},
-    summary::{Facts, notice, own_results},
+    summary::{Inputs, notice, own_results},
     tally::Tally,
     wire::{Cookie, State},
 };
 
-/// How long a client may take for a step that it does at once.
+/// Maximum wait for an immediate step of a client.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it may take for its results: it waits for its own threads.
+/// Maximum wait for its results: it waits for its own threads.
 const RESULTS_TIMEOUT: Duration = Duration::from_secs(30);
-/// A test may last so much longer than announced, as with iperf3's server.
+/// Maximum time beyond the announced duration, as with iperf3's server.
 const GRACE: Duration = Duration::from_secs(40);
-/// A test in which nothing moves for so long is over.
+/// Time without data after which a test is ended.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How often a running test looks at its threads.
+/// Interval at which a running test polls its threads.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a last transfer may take before it is cut.
+/// Maximum time for a last transfer before it is aborted.
 const LAST_TRANSFER: Duration = Duration::from_millis(20);
-/// How long threads may take to end then, before their sockets are closed under
-/// them, and again after that.
+/// Maximum time for threads to end then, before their sockets are closed, and once more after that.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// iperf3's numbers of the errors that a client is told.
+/// iperf3's error numbers that are reported to a client.
 mod code {
     pub(super) const PARAMETERS: u32 = 114;
     pub(super) const BUFFERS: u32 = 124;
@@ -59,33 +58,33 @@ mod code {
     pub(super) const ACCEPT: u32 = 204;
 }
 
-/// A failure, and iperf3's number for the client.
+/// A failure, with iperf3's error number for the client.
 struct Refusal(Failure, u32);
 
-/// Serves the client to its end.
+/// Serves a client until its end.
 pub(super) fn serve(
-    visitor: Visitor,
-    door: &Door,
+    connection: Connection,
+    listener: &Listener,
     stop: &AtomicBool,
     events: &mut dyn FnMut(ServerEvent<'_>),
 ) -> Result<Box<Iperf3Summary>, Iperf3Error> {
-    let control = Control::new(visitor.stream)
+    let control = Control::new(connection.stream)
         .map_err(|error| Failure::of_system("set up the control connection", &error))?;
     let mut client = Client { control, machine: ServerMachine::new(), pending: VecDeque::new(), stop };
     client.send_state(State::ParamExchange)?;
-    let asked = match client.expect(STEP_TIMEOUT) {
-        Ok(machine::ServerEvent::Parameters(asked)) => *asked,
+    let parameters = match client.expect(STEP_TIMEOUT) {
+        Ok(machine::ServerEvent::Parameters(parameters)) => *parameters,
         Ok(_) => return Err(client.out_of_step().into()),
         Err(failed) => return Err(client.refuse(Refusal(failed, code::PARAMETERS)).into()),
     };
-    let reopened = asked.window_bytes.is_some() || asked.mss_bytes.is_some();
-    let ended = Test::prepare(&asked, &client)
+    let reopened = parameters.window_bytes.is_some() || parameters.mss_bytes.is_some();
+    let ended = Test::prepare(&parameters, &client)
         .map_err(|refusal| client.refuse(refusal).into())
-        .and_then(|test| test.run(&mut client, door, &visitor.cookie, events));
-    door.close_to_streams();
+        .and_then(|test| test.run(&mut client, listener, &connection.cookie, events));
+    listener.close_to_streams();
     if reopened {
-        // As it was before the client's window.
-        door.reopen(ListenOptions::default()).map_err(|error| Failure::of_system("listen again", &error))?;
+        // Restores the default window.
+        listener.reopen(ListenOptions::default()).map_err(|error| Failure::of_system("listen", &error))?;
     }
     client.control.close(Duration::from_secs(1));
     ended
@@ -101,19 +100,19 @@ struct Client<'a> {
 
 impl Client<'_> {
     fn lost(&self, error: &std::io::Error) -> Failure {
-        let message = format!("{}: the control connection broke: {error}", self.control.peer);
+        let message = format!("{}: the control connection failed: {error}", self.control.peer);
         failure(FailureKind::Connection, message)
     }
 
     fn out_of_step(&self) -> Failure {
-        failure(FailureKind::Internal, format!("{}: out of step", self.control.peer))
+        failure(FailureKind::Internal, format!("{}: unexpected protocol state", self.control.peer))
     }
 
     fn send_state(&mut self, state: State) -> Result<(), Failure> {
         self.control.send_state(state).map_err(|error| self.lost(&error))
     }
 
-    /// Tells the client why there is no test, or none any more.
+    /// Reports to the client why the test was refused or ended.
     fn refuse(&mut self, Refusal(failed, code): Refusal) -> Failure {
         let mut message = vec![State::ServerError.byte()];
         message.extend_from_slice(&code.to_be_bytes());
@@ -123,7 +122,7 @@ impl Client<'_> {
         failed
     }
 
-    /// Reads for a while; what came is pending then.
+    /// Reads until the timeout; received messages are then pending.
     fn read(&mut self, timeout: Duration) -> Result<(), Failure> {
         if self.stop.load(Relaxed) {
             drop(self.control.send_state(State::ServerTerminate));
@@ -151,7 +150,7 @@ impl Client<'_> {
         }
     }
 
-    /// What the client says next.
+    /// Waits for the next message of the client.
     fn expect(&mut self, timeout: Duration) -> Result<machine::ServerEvent, Failure> {
         let until = Instant::now() + timeout;
         loop {
@@ -160,7 +159,7 @@ impl Client<'_> {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let message = format!("{} said nothing for {} s", self.control.peer, timeout.as_secs());
+                let message = format!("{} sent nothing for {} s", self.control.peer, timeout.as_secs());
                 return Err(failure(FailureKind::Connection, message));
             }
             self.read(left.min(POLL_INTERVAL))?;
@@ -169,7 +168,7 @@ impl Client<'_> {
 }
 
 struct Test<'a> {
-    asked: &'a Parameters,
+    parameters: &'a Parameters,
     config: FlowConfig,
     engine: Engine,
     tally: Tally,
@@ -180,21 +179,24 @@ struct Test<'a> {
 }
 
 impl<'a> Test<'a> {
-    fn prepare(asked: &'a Parameters, client: &Client<'_>) -> Result<Self, Refusal> {
-        let config = streams::config(asked);
+    fn prepare(parameters: &'a Parameters, client: &Client<'_>) -> Result<Self, Refusal> {
+        let config = streams::config(parameters);
         engine::check(&config, true, true).map_err(|failed| {
-            let code = if asked.server_core.is_some() { code::AFFINITY } else { code::PARAMETERS };
+            let code = if parameters.server_core.is_some() { code::AFFINITY } else { code::PARAMETERS };
             Refusal(failed, code)
         })?;
         let mut notices = Vec::new();
-        if !asked.ignored.is_empty() {
+        if !parameters.ignored.is_empty() {
             notices.push(notice(
                 "options-ignored",
-                format!("of the client's options these have no effect here: {}", asked.ignored.join(", ")),
+                format!(
+                    "of the client's options these have no effect here: {}",
+                    parameters.ignored.join(", ")
+                ),
             ));
         }
         Ok(Self {
-            asked,
+            parameters,
             engine: Engine::new(&config),
             config,
             tally: Tally::default(),
@@ -208,14 +210,14 @@ impl<'a> Test<'a> {
     fn run(
         mut self,
         client: &mut Client<'_>,
-        door: &Door,
+        listener: &Listener,
         cookie: &Cookie,
         events: &mut dyn FnMut(ServerEvent<'_>),
     ) -> Result<Box<Iperf3Summary>, Iperf3Error> {
-        if let Err(refusal) = self.connect(client, door, cookie) {
+        if let Err(refusal) = self.connect(client, listener, cookie) {
             return Err(client.refuse(refusal).into());
         }
-        events(ServerEvent::Started { peer: client.control.peer, parameters: self.asked });
+        events(ServerEvent::Started { peer: client.control.peer, parameters: self.parameters });
         client.send_state(State::TestStart)?;
         client.machine.run();
         client.send_state(State::TestRunning)?;
@@ -229,29 +231,35 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// Has the client connect its streams, and starts their threads, which wait.
-    fn connect(&mut self, client: &mut Client<'_>, door: &Door, cookie: &Cookie) -> Result<(), Refusal> {
+    /// Requests the client's streams, and starts their threads, which wait at the start barrier.
+    fn connect(
+        &mut self,
+        client: &mut Client<'_>,
+        listener: &Listener,
+        cookie: &Cookie,
+    ) -> Result<(), Refusal> {
         let (local, peer) = (client.control.local, client.control.peer);
-        let Self { asked, config, engine, notices, .. } = self;
-        let options = ListenOptions { window_bytes: asked.window_bytes, mss_bytes: asked.mss_bytes };
-        let hellos = if asked.protocol == Protocol::Udp {
+        let Self { parameters, config, engine, notices, .. } = self;
+        let options =
+            ListenOptions { window_bytes: parameters.window_bytes, mss_bytes: parameters.mss_bytes };
+        let hellos = if parameters.protocol == Protocol::Udp {
             Some(Hellos::open(config, local, peer).map_err(|failed| Refusal(failed, code::LISTEN))?)
         } else {
             if options != ListenOptions::default() {
-                door.reopen(options).map_err(|error| {
+                listener.reopen(options).map_err(|error| {
                     Refusal(Failure::of_system("listen with the client's window", &error), code::BUFFERS)
                 })?;
             }
             None
         };
-        let visitors = door.admit_streams(*cookie);
+        let connections = listener.admit_streams(*cookie);
         client.send_state(State::CreateStreams).map_err(|failed| Refusal(failed, code::STREAM))?;
         let mut watch = || client.read(Duration::from_millis(1));
         let connected = match hellos {
-            Some(hellos) => hellos.accept(asked, config, engine, notices, &mut watch),
-            None => streams::accept(asked, config, &visitors, engine, notices, &mut watch),
+            Some(hellos) => hellos.accept(parameters, config, engine, notices, &mut watch),
+            None => streams::accept(parameters, config, &connections, engine, notices, &mut watch),
         };
-        door.close_to_streams();
+        listener.close_to_streams();
         self.tally.streams = connected.map_err(|failed| Refusal(failed, code::ACCEPT))?;
         let (settings, found) = self.engine.ready().map_err(|failed| Refusal(failed, code::STREAM))?;
         self.settings = settings;
@@ -259,7 +267,7 @@ impl<'a> Test<'a> {
         Ok(())
     }
 
-    /// From the first data to the client's end.
+    /// Measures from the first data to the client's end.
     fn measure(
         &mut self,
         client: &mut Client<'_>,
@@ -284,14 +292,14 @@ impl<'a> Test<'a> {
             self.limits(client, started, &mut moved)?;
         }
         self.end_threads();
-        // A short test may be over before its first data was looked for.
+        // A short test may be over before its first data was checked.
         if begun.or_else(|| self.engine.begin(Instant::now())).is_some() {
             self.interval(schedule.is_warm_up(self.index), events);
         }
         Ok(())
     }
 
-    /// Waits until the client ends the test, at most to the end of the interval.
+    /// Waits until the client ends the test, at most until the end of the interval.
     fn is_ended(
         &mut self,
         client: &mut Client<'_>,
@@ -306,7 +314,7 @@ impl<'a> Test<'a> {
             Some(_) => return Err(client.out_of_step()),
             None => {}
         }
-        // Holds the windows at what the client asked for.
+        // Clamps the windows to the client's request.
         self.engine.wait_until(Instant::now());
         match self.engine.failure() {
             Some(failed) => Err(client.refuse(Refusal(failed, code::STREAM))),
@@ -314,7 +322,7 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// Ends a test that lasts longer than announced, or in which nothing moves.
+    /// Ends a test that exceeds the announced duration, or is idle.
     fn limits(
         &self,
         client: &mut Client<'_>,
@@ -325,8 +333,8 @@ impl<'a> Test<'a> {
         if now != moved.0 {
             *moved = (now, Instant::now());
         }
-        let announced = Duration::from_secs((self.asked.duration_s + self.asked.omit_s).into());
-        let (over, what) = if self.asked.duration_s > 0 && started.elapsed() > announced + GRACE {
+        let announced = Duration::from_secs((self.parameters.duration_s + self.parameters.omit_s).into());
+        let (over, what) = if self.parameters.duration_s > 0 && started.elapsed() > announced + GRACE {
             (code::EXPIRED, "the test lasts longer than the client announced")
         } else if moved.1.elapsed() > IDLE_TIMEOUT {
             (code::NO_DATA, "no data moved for 120 s")
@@ -346,10 +354,10 @@ impl<'a> Test<'a> {
         self.index += 1;
     }
 
-    /// Ends all threads; receivers first take what is queued, and a sender whose
-    /// client does not read any more is cut, since all this time counts.
+    /// Ends all threads; receivers first drain what is queued, and a sender whose client no longer reads is
+    /// aborted, since all this time counts.
     fn end_threads(&self) {
-        self.engine.silence();
+        self.engine.expire();
         if self.config.protocol != Protocol::Udp {
             self.engine.shut_down(Role::Receive, Shutdown::Read);
         }
@@ -364,9 +372,9 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// The client's results for this end's.
+    /// Exchanges results with the client.
     fn exchange(&mut self, client: &mut Client<'_>) -> Result<Results, Failure> {
-        client.machine.want_results();
+        client.machine.expect_results();
         client.send_state(State::ExchangeResults)?;
         let results = match client.expect(RESULTS_TIMEOUT)? {
             machine::ServerEvent::Results(results) => *results,
@@ -374,14 +382,14 @@ impl<'a> Test<'a> {
         };
         let congestion = self.settings.flows.iter().find_map(|flow| flow.congestion_control.clone());
         let mut own = own_results(&self.tally, self.config.protocol, congestion);
-        if self.asked.server_output {
+        if self.parameters.server_output {
             let peer = client.control.peer;
             let transcript = std::mem::replace(&mut self.transcript, Transcript::new(peer));
             own.server_output = Some(transcript.end(&self.tally));
         }
         client.control.send_json(&own.to_json()).map_err(|error| client.lost(&error))?;
         client.send_state(State::DisplayResults)?;
-        // A client that closes instead has its results too.
+        // A client that closes instead has its results, too.
         drop(client.expect(STEP_TIMEOUT));
         Ok(results)
     }
@@ -394,7 +402,7 @@ impl<'a> Test<'a> {
             self.notices
                 .push(notice("peer-retransmits-missing", "the client's system does not count retransmits"));
         }
-        Facts {
+        Inputs {
             role: Iperf3Role::Server,
             protocol: self.config.protocol,
             direction: self.config.direction,
@@ -402,10 +410,10 @@ impl<'a> Test<'a> {
             requested: None,
             settings: std::mem::take(&mut self.settings),
             peer: client.control.peer.to_string(),
-            version: self.asked.version.clone(),
+            version: self.parameters.version.clone(),
             tally: &self.tally,
             results,
-            warm_up: self.asked.omit_s > 0,
+            warm_up: self.parameters.omit_s > 0,
             notices: std::mem::take(&mut self.notices),
             complete: true,
         }

@@ -1,11 +1,11 @@
-//! What may be done with a tag.
+//! Access rights of a steering tag.
 
-/// Rights of a region or window. Reading locally is always allowed.
+/// Access rights of a region or window. Local read is always allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Access(u8);
 
 impl Access {
-    /// Nothing but reading locally.
+    /// Local read only.
     pub const NONE: Self = Self(0);
     /// Receives and Read responses may be placed there.
     pub const LOCAL_WRITE: Self = Self(1);
@@ -20,25 +20,25 @@ impl Access {
     /// Tagged offsets count from its first byte instead of being addresses.
     pub const ZERO_BASED: Self = Self(32);
 
-    /// Whether all of `wanted` is among these rights.
+    /// Whether these rights include all of `required`.
     #[must_use]
-    pub fn allows(self, wanted: Self) -> bool {
-        self.0 & wanted.0 == wanted.0
+    pub fn allows(self, required: Self) -> bool {
+        self.0 & required.0 == required.0
     }
 
-    /// Whether a peer may do anything.
+    /// Whether any remote access is granted.
     #[must_use]
     pub fn is_remote(self) -> bool {
         self.0 & (Self::REMOTE_READ.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) != 0
     }
 
-    /// The rights as bits, for a C caller.
+    /// Returns the rights as bits, for a C caller.
     #[must_use]
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Rights from bits; `None` when a bit has no meaning.
+    /// Converts bits to rights; `None` when an undefined bit is set.
     #[must_use]
     pub fn from_bits(bits: u8) -> Option<Self> {
         (bits < 64).then_some(Self(bits))

@@ -1,5 +1,5 @@
-//! Memory with one owner: a plain slice that is given away while it is in
-//! flight.
+//! Exclusively owned memory: a plain slice that is lent to requests while they
+//! are in flight.
 
 use std::{
     collections::BTreeMap,
@@ -15,29 +15,30 @@ use super::{
 };
 use crate::{stag::DomainId, work::Segment};
 
-/// An exclusive range of registered local memory: a slice. To be sent from or
-/// received into it is lent ([`Buffer::lend`]), and is no slice meanwhile.
-/// Buffers of one allocation never overlap and share one tag, which is given up
-/// with the last of them. A peer never reaches a buffer by its tag.
+/// An exclusive range of registered local memory: a slice. To send from it or
+/// receive into it, it is lent ([`Buffer::lend`]) and not accessible as a slice
+/// meanwhile. Buffers of one allocation never overlap and use one STag, which
+/// is deregistered with the last of them. A peer cannot access a buffer by its
+/// STag.
 pub struct Buffer {
-    /// Nobody else holds a clone.
+    /// Sole owner: no other clone of the `Arc` exists.
     extent: Arc<Extent>,
 }
 
 impl Buffer {
-    /// Zeroed memory of a protection domain; its first byte is aligned to 64
-    /// bytes.
+    /// Allocates zeroed memory in a protection domain, aligned to 64 bytes.
     ///
     /// # Errors
-    /// When there is not as much memory, no such domain or no tag left.
+    /// When memory or STags are exhausted, or the domain does not exist.
     pub fn new(table: &Arc<MemoryTable>, domain: DomainId, length: usize) -> Result<Self, MemoryError> {
         Self::register(table, domain, length, Ok)
     }
 
-    /// The same, with its pages kept in physical memory ([`Memory::pin`]).
+    /// Like [`Buffer::new`], with its pages locked in physical memory
+    /// ([`Memory::pin`]).
     ///
     /// # Errors
-    /// As for [`Buffer::new`], and when the system refuses to pin.
+    /// As for [`Buffer::new`], and when the pages cannot be locked.
     pub fn pinned(table: &Arc<MemoryTable>, domain: DomainId, length: usize) -> Result<Self, MemoryError> {
         Self::register(table, domain, length, Memory::pin)
     }
@@ -60,7 +61,7 @@ impl Buffer {
     /// Keeps the first `at` bytes and returns the rest.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// When the buffer is shorter.
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         let (start, length) = (self.extent.start(), self.extent.length());
@@ -74,16 +75,17 @@ impl Buffer {
         Self { extent: rest }
     }
 
-    /// Where it is, for a request, which finds it only while it is lent.
+    /// Returns its local segment for a work request. The lookup succeeds only
+    /// while the buffer is lent.
     ///
     /// # Panics
-    /// When it is longer than a request can say (4 GiB).
+    /// When it is longer than a segment can describe (4 GiB).
     #[must_use]
     pub fn segment(&self) -> Segment {
         segment(&self.extent)
     }
 
-    /// Gives it away to requests.
+    /// Lends it to work requests.
     #[must_use]
     pub fn lend(self) -> Loan {
         Loan::new(self.extent)
@@ -95,9 +97,9 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         // SAFETY: initialised when allocated, alive with the extent, and no
-        // other extent that spans are made of overlaps this one, of which there
-        // is no clone: a span needs one, and only a loan gives it out. (The
-        // table's extent of the whole allocation gives out none.)
+        // extent accessible through spans overlaps this one. The extent itself
+        // has no clone: a span needs one, and only a loan hands it out. (The
+        // table's extent of the whole allocation hands out none.)
         unsafe { slice::from_raw_parts(self.extent.base(), self.extent.length()) }
     }
 }
@@ -115,16 +117,16 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// A buffer in flight. When this is dropped, requests no longer find the
-/// memory; what already found it keeps it alive.
+/// A buffer in flight. When this is dropped, new requests fail to find the
+/// memory; spans that exist keep it alive.
 pub struct Loan {
-    /// `None` when it was taken back.
+    /// `None` after it was reclaimed.
     extent: Option<Arc<Extent>>,
 }
 
 impl Loan {
     fn new(extent: Arc<Extent>) -> Self {
-        // An empty buffer is at the same place as its neighbour, and needs no
+        // An empty buffer has the same address as its neighbour, and needs no
         // memory.
         if extent.length() > 0 {
             lent(&extent).insert(extent.start(), extent.clone());
@@ -132,48 +134,47 @@ impl Loan {
         Self { extent: Some(extent) }
     }
 
-    /// Where it is, for a request.
+    /// Returns its local segment for a work request.
     ///
     /// # Panics
-    /// When it is longer than a request can say (4 GiB).
+    /// When it is longer than a segment can describe (4 GiB).
     #[must_use]
     pub fn segment(&self) -> Segment {
         segment(self.extent())
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.extent().length()
     }
 
-    /// Whether it has no bytes.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of it, as the data path sees it.
+    /// Returns a span of all of it, for the data path.
     #[must_use]
     pub fn span(&self) -> Span {
         Span::new(self.extent().clone(), 0, self.len())
     }
 
-    /// Ends the loan.
+    /// Ends the loan and returns the buffer.
     ///
     /// # Errors
     /// The loan itself, still lent, while a [`Span`] of it is in use.
-    pub fn take_back(mut self) -> Result<Buffer, Self> {
+    pub fn reclaim(mut self) -> Result<Buffer, Self> {
         let Some(mut extent) = self.extent.take() else { unreachable!("taken in this function only") };
         end(&extent);
-        // Nobody can get a new clone now. That there is none left, and that
-        // whatever was done through those that were has happened, is what
-        // `get_mut` finds out.
+        // No new clone can be made now. `get_mut` checks that none is left and
+        // orders all accesses through former clones before this point.
         if Arc::get_mut(&mut extent).is_some() {
             return Ok(Buffer { extent });
         }
-        // No `Buffer` even for a moment: that would be a reference to bytes that
-        // somebody may be writing.
+        // Do not construct a `Buffer` even temporarily: that would create a
+        // reference to bytes that another thread may be writing.
         Err(Self::new(extent))
     }
 
@@ -196,7 +197,7 @@ impl fmt::Debug for Loan {
     }
 }
 
-/// The lent extent that has all of these bytes.
+/// Returns a span of the lent extent that contains all of these bytes.
 pub(super) fn find_lent(storage: &Storage, start: usize, length: usize) -> Option<Span> {
     let lent = storage.lent.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
     let (first, extent) = lent.range(..=start).next_back()?;

@@ -1,4 +1,4 @@
-//! What is behind one tag, and the checks of an access to it.
+//! Memory table entry of one STag, and the access checks.
 
 use std::sync::Arc;
 
@@ -12,23 +12,24 @@ pub(super) struct Entry {
     /// Tagged offset of the first byte.
     pub(super) base: u64,
     pub(super) length: u64,
-    /// What it shows; `None`: invalid, or a window that is bound to nothing.
-    pub(super) shown: Option<Shown>,
+    /// Visible range; `None`: invalid, or an unbound window.
+    pub(super) mapping: Option<Mapping>,
     pub(super) kind: Kind,
 }
 
 /// A range of an extent.
-pub(super) struct Shown {
+pub(super) struct Mapping {
     pub(super) extent: Arc<Extent>,
     pub(super) start: usize,
 }
 
 pub(super) enum Kind {
-    /// `given_up`: its owner is gone, and the last window takes it along.
+    /// `retired`: deregistered by its owner; removed when the last window is
+    /// unbound.
     Region {
         memory: Memory,
         windows: u32,
-        given_up: bool,
+        retired: bool,
     },
     Window {
         bound: Option<(u32, QueuePairId)>,
@@ -36,19 +37,21 @@ pub(super) enum Kind {
 }
 
 impl Entry {
-    /// The tag is valid and may be used in this domain and, if it is a bound
-    /// window, by this queue pair.
+    /// Checks that the tag is valid and may be used in this domain and, if it
+    /// is a bound window, by this queue pair.
     pub(super) fn check_tag(
         &self,
         stag: Stag,
         domain: DomainId,
         queue_pair: Option<QueuePairId>,
     ) -> Result<(), AccessError> {
-        if self.key != stag.key() || self.shown.is_none() {
+        if self.key != stag.key() || self.mapping.is_none() {
             return Err(AccessError::InvalidStag);
         }
         let other_pair = match &self.kind {
-            Kind::Window { bound: Some((_, bound)) } => queue_pair.is_some_and(|asking| asking != *bound),
+            Kind::Window { bound: Some((_, bound)) } => {
+                queue_pair.is_some_and(|requester| requester != *bound)
+            }
             _ => false,
         };
         if self.domain != domain || other_pair {
@@ -57,7 +60,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Where in its extent a range begins.
+    /// Returns the offset of a range in its extent.
     pub(super) fn offset(&self, address: u64, length: u32) -> Result<usize, AccessError> {
         let length = u64::from(length);
         if length > 0 && address.checked_add(length - 1).is_none() {
@@ -68,27 +71,28 @@ impl Entry {
         if end > self.length {
             return Err(AccessError::BaseOrBounds);
         }
-        let start = self.shown.as_ref().map_or(0, |shown| shown.start);
-        // Inside an extent, so it is a `usize`.
+        let start = self.mapping.as_ref().map_or(0, |mapping| mapping.start);
+        // Within an extent, so it fits a `usize`.
         Ok(start + inside as usize)
     }
 
-    pub(super) fn span(&self, address: u64, length: u32, wanted: Access) -> Result<Span, AccessError> {
-        if !self.access.allows(wanted) {
+    pub(super) fn span(&self, address: u64, length: u32, required: Access) -> Result<Span, AccessError> {
+        if !self.access.allows(required) {
             return Err(AccessError::AccessRights);
         }
         let start = self.offset(address, length)?;
-        let shown = self.shown.as_ref().ok_or(AccessError::InvalidStag)?;
-        let storage = shown.extent.storage();
+        let mapping = self.mapping.as_ref().ok_or(AccessError::InvalidStag)?;
+        let storage = mapping.extent.storage();
         if storage.lent.is_some() {
-            // Memory of a buffer that its owner holds is nobody else's.
+            // A buffer that is not lent is inaccessible to requests.
             return buffer::find_lent(storage, start, length as usize).ok_or(AccessError::AccessRights);
         }
-        Ok(Span::new(shown.extent.clone(), start, length as usize))
+        Ok(Span::new(mapping.extent.clone(), start, length as usize))
     }
 }
 
-/// Tagged offset of the first byte, if memory may have these rights.
+/// Returns the tagged offset of the first byte, if the memory may be registered
+/// with these rights.
 pub(super) fn checked_base(memory: &Memory, access: Access) -> Result<u64, MemoryError> {
     if memory.is_exclusive()
         && (access.is_remote() || access.allows(Access::BIND_WINDOW) || access.allows(Access::ZERO_BASED))

@@ -1,10 +1,10 @@
-//! The gate of memory that belongs to somebody else: counts who is inside, so
-//! that its owner can have it back.
+//! Access gate of foreign memory: counts accesses in progress, so that closing
+//! it can wait until the owner may free the memory.
 
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// One that is inside may enter again as long as the gate is open: that never
-/// waits. Only closing does.
+/// Access counter. While the gate is open, `enter` never blocks, also when
+/// nested; only `close` waits.
 pub(super) struct Gate {
     state: Mutex<State>,
     left: Condvar,
@@ -16,7 +16,7 @@ struct State {
 }
 
 impl Gate {
-    /// Open, with nobody inside.
+    /// Creates an open gate without users.
     pub(super) fn new() -> Self {
         Self { state: Mutex::new(State { inside: 0, closed: false }), left: Condvar::new() }
     }
@@ -25,17 +25,17 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Inside until the guard is gone; `None` when the gate is closed.
-    pub(super) fn enter(&self) -> Option<Inside<'_>> {
+    /// Enters until the guard is dropped; `None` when the gate is closed.
+    pub(super) fn enter(&self) -> Option<GateGuard<'_>> {
         let mut state = self.state();
         if state.closed {
             return None;
         }
         state.inside += 1;
-        Some(Inside(self))
+        Some(GateGuard(self))
     }
 
-    /// Closes it for good, and waits until everybody has left.
+    /// Closes the gate permanently and waits for all accesses in progress.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -45,10 +45,10 @@ impl Gate {
     }
 }
 
-/// Somebody is inside.
-pub(super) struct Inside<'a>(&'a Gate);
+/// Guard of an access in progress.
+pub(super) struct GateGuard<'a>(&'a Gate);
 
-impl Drop for Inside<'_> {
+impl Drop for GateGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.inside -= 1;

@@ -1,22 +1,22 @@
-//! Registered memory: regions, windows and their tags, and the only unsafe
+//! Registered memory: regions, windows and their STags, and the only unsafe
 //! code of this crate.
 //!
-//! What this module promises to safe code:
+//! Guarantees of this module to safe code:
 //!
-//! - A [`Span`] keeps its memory alive. Whatever happens to the tag it was
-//!   looked up by, it never points at memory that was given back.
-//! - Memory that a peer may reach ([`Region`]) has no references into it. It is
-//!   only ever touched through atomic words (`words`), so that a placement, a
-//!   reader and a writer at the same time are no data race; what a reader sees
-//!   then may be part old and part new, as on any RDMA device.
-//! - A [`Buffer`] is a plain slice because nobody else can reach it: lookups
-//!   find it only while it is lent ([`Loan`]), and it comes back from a loan
-//!   only when no [`Span`] of it is left.
-//! - Memory that others own is registered by [`raw`], which is unsafe and says
-//!   what the caller has to promise.
+//! - A [`Span`] keeps its memory alive. Whatever happens to the STag it was
+//!   looked up by, it never points to freed memory.
+//! - Memory that is registered for remote access ([`Region`]) is never borrowed
+//!   as a reference. It is accessed only through atomic words (`words`), so that
+//!   a concurrent placement, read and write are no data race; a reader may then
+//!   see partly old and partly new bytes, as with any RDMA device.
+//! - A [`Buffer`] is a plain slice because nothing else can access it: lookups
+//!   find it only while it is lent ([`Loan`]), and a loan ends only when no
+//!   [`Span`] of it is left.
+//! - Foreign memory is registered by [`raw`], which is unsafe and documents the
+//!   caller's obligations.
 //!
-//! The kernel takes part through two calls of a socket ([`send`] and
-//! [`receive`]). To the language it is one more thread that uses atomic
+//! The kernel accesses registered memory in two socket calls ([`send`] and
+//! [`receive`]). For the memory model it is one more thread that uses atomic
 //! accesses.
 #![allow(unsafe_code)]
 

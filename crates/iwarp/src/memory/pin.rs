@@ -1,4 +1,4 @@
-//! Pages kept in physical memory (mlock).
+//! Pages locked in physical memory (mlock).
 
 use std::{
     io,
@@ -7,9 +7,9 @@ use std::{
 
 use super::MemoryError;
 
-/// What is pinned now, by pages: `munlock` frees a page at once however often
-/// it was locked (mlock(2), "memory locks do not stack"), so pages that another
-/// registration still wants are left alone.
+/// Pinned ranges, by pages: `munlock` unlocks a page at once however often it
+/// was locked (mlock(2), "memory locks do not stack"), so pages that another
+/// registration still pins must stay locked.
 static PINNED: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 /// A pinned range; unpinned when dropped.
@@ -24,8 +24,8 @@ impl Pinned {
         let last = base.addr().saturating_add(length).next_multiple_of(page);
         let pages = (first, if length == 0 { first } else { last });
         let mut pinned = all();
-        // SAFETY: `mlock` neither reads nor writes; the kernel refuses what is
-        // not mapped.
+        // SAFETY: `mlock` neither reads nor writes; the kernel rejects unmapped
+        // addresses.
         if length > 0 && unsafe { libc::mlock(base.cast(), length) } != 0 {
             return Err(MemoryError::NotPinned { length_bytes: length, source: io::Error::last_os_error() });
         }
@@ -41,7 +41,7 @@ impl Drop for Pinned {
             pinned.swap_remove(place);
         }
         for (first, last) in without(self.pages, &pinned) {
-            // SAFETY: as for `mlock`; an address that is gone is refused.
+            // SAFETY: as for `mlock`; an unmapped address is rejected.
             unsafe { libc::munlock(std::ptr::without_provenance(first), last - first) };
         }
     }
@@ -51,7 +51,7 @@ fn all() -> MutexGuard<'static, Vec<(usize, usize)>> {
     PINNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The parts of a range that no other range covers.
+/// Returns the parts of a range that no other range covers.
 fn without(range: (usize, usize), others: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut parts = vec![range];
     for (first, last) in others {
@@ -75,7 +75,7 @@ mod tests {
     use super::without;
 
     #[test]
-    fn pages_of_others_stay() {
+    fn pages_of_other_ranges_stay_locked() {
         assert_eq!(without((0, 10), &[]), [(0, 10)]);
         assert_eq!(without((0, 10), &[(10, 12), (20, 30)]), [(0, 10)]);
         assert_eq!(without((0, 10), &[(2, 4), (6, 7)]), [(0, 2), (4, 6), (7, 10)]);

@@ -1,5 +1,5 @@
-//! Memory that belongs to somebody else: what a C program or a library over
-//! this one registers.
+//! Registration of foreign memory: memory owned by a C program or by a library
+//! on top of this one.
 
 use std::{any::Any, ptr::NonNull, sync::Arc};
 
@@ -9,25 +9,24 @@ use super::{
 };
 use crate::stag::{DomainId, Stag};
 
-/// Registers `length` bytes at `base`. Their tagged offsets count from `address`
-/// (usually the address of `base`), or from zero with [`Access::ZERO_BASED`].
-/// `owner` is dropped when the last use has ended.
+/// Registers `length` bytes at `base`. Their tagged offsets count from
+/// `address` (usually the address of `base`), or from zero with
+/// [`Access::ZERO_BASED`]. `owner` is dropped after the last use.
 ///
-/// [`MemoryTable::deregister`] waits for accesses that are under way, each at
-/// most one system call that does not block, and refuses all later ones, also
-/// those of requests that were posted before. When it has returned the memory
-/// may be freed.
+/// [`MemoryTable::deregister`] waits for accesses in progress, each at most one
+/// non-blocking system call, and rejects all later ones, including those of
+/// requests posted before. When it has returned the memory may be freed.
 ///
 /// # Safety
-/// From now until the tag was deregistered (or given other memory by
+/// From now until the STag is deregistered (or moved to other memory by
 /// [`MemoryTable::reregister`]), or, with an owner, until that is dropped:
 ///
-/// - the bytes are allocated and may be read, and written when `access` has
-///   any right to write;
-/// - Rust code reaches them by no reference, and by raw pointers only at times
-///   at which no request and no peer uses the same bytes. What a C program
-///   does beside it follows the rules of RDMA: bytes that are written by two
-///   at a time hold anything.
+/// - the bytes are allocated and readable, and writable when `access` includes
+///   any write right;
+/// - Rust code accesses them through no reference, and through raw pointers
+///   only while no request and no peer uses the same bytes. Concurrent accesses
+///   of a C program follow the rules of RDMA: bytes written by two writers at
+///   once have undefined contents.
 ///
 /// # Errors
 /// As for [`MemoryTable::register`].
@@ -42,20 +41,20 @@ pub unsafe fn register(
     key: u8,
     owner: Option<Box<dyn Any + Send + Sync>>,
 ) -> Result<Stag, MemoryError> {
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     let memory = unsafe { memory(base, length, address, owner)? };
     table.register(domain, memory, access, key)
 }
 
-/// Memory of somebody else, for [`MemoryTable::register`] or
-/// [`MemoryTable::reregister`], to be pinned first if wanted.
+/// Foreign memory, for [`MemoryTable::register`] or
+/// [`MemoryTable::reregister`]; pin it before registration if needed.
 ///
 /// # Safety
-/// As for [`register`], from now on; until this is dropped when it is never
-/// registered.
+/// As for [`register`], from this call on; if it is never registered, until it
+/// is dropped.
 ///
 /// # Errors
-/// When it is longer than anything in memory.
+/// When `length` exceeds the address space.
 pub unsafe fn memory(
     base: NonNull<u8>,
     length: usize,

@@ -1,4 +1,4 @@
-//! Memory that peers may reach.
+//! Memory for remote access.
 
 use std::{
     fmt,
@@ -11,69 +11,69 @@ use super::{
     words,
 };
 
-/// Memory that may be registered for remote access, as often as wanted. Bytes
-/// are copied in and out: a peer may write at any time, so there is no slice.
-/// A clone is the same memory.
+/// Memory that may be registered for remote access, any number of times. Bytes
+/// are copied in and out: a peer may write at any time, so there is no slice. A
+/// clone refers to the same memory.
 #[derive(Clone)]
 pub struct Region {
     extent: Arc<Extent>,
 }
 
 impl Region {
-    /// Zeroed memory; its first byte is aligned to 64 bytes.
+    /// Allocates zeroed memory, aligned to 64 bytes.
     ///
     /// # Errors
-    /// When there is not as much.
+    /// When memory is exhausted.
     pub fn new(length: usize) -> Result<Self, MemoryError> {
         Ok(Self { extent: Arc::new(Extent::whole(Storage::new(length, false)?)) })
     }
 
-    /// What is registered.
+    /// Returns the memory for registration.
     #[must_use]
     pub fn memory(&self) -> Memory {
         Memory::new(self.extent.clone(), self.address())
     }
 
-    /// The tagged offset of its first byte, unless it is registered zero-based:
-    /// its virtual address.
+    /// Returns the tagged offset of its first byte, unless it is registered
+    /// zero-based: its virtual address.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.extent.base().addr() as u64
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.extent.length()
     }
 
-    /// Whether it has no bytes.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies bytes in.
+    /// Copies `bytes` to offset `at`.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// When they exceed the region.
     pub fn write(&self, at: usize, bytes: &[u8]) {
-        // Its own memory, which nobody takes back.
+        // Own memory is never withdrawn.
         let _written = self.span().write(at, bytes);
     }
 
-    /// Copies bytes out.
+    /// Copies from offset `at` into a slice.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// When the range exceeds the region.
     pub fn read(&self, at: usize, into: &mut [u8]) {
         let _read = self.span().read(at, into);
     }
 
-    /// A copy of some bytes.
+    /// Returns a copy of `length` bytes at `at`.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// When the range exceeds the region.
     #[must_use]
     pub fn to_vec(&self, at: usize, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
@@ -81,17 +81,18 @@ impl Region {
         bytes
     }
 
-    /// The eight bytes at a multiple of eight, in native byte order. What a
-    /// peer, or a writer of this program, wrote in earlier calls is then seen.
+    /// Loads eight aligned bytes in native byte order (acquire): everything
+    /// that a peer or a writer of this program wrote in earlier calls is
+    /// visible.
     ///
     /// # Panics
-    /// When they are not inside, or not at a multiple of eight.
+    /// When they are out of bounds or misaligned.
     #[must_use]
     pub fn load(&self, at: usize) -> u64 {
         self.with_word(at, |word| word.load(Ordering::Acquire))
     }
 
-    /// Writes eight bytes at a multiple of eight in one step, after all that
+    /// Stores eight aligned bytes atomically (release), after everything that
     /// this thread wrote before.
     ///
     /// # Panics
@@ -100,14 +101,14 @@ impl Region {
         self.with_word(at, |word| word.store(value, Ordering::Release));
     }
 
-    /// All of it, as the data path sees it.
+    /// Returns a span of all of it, for the data path.
     #[must_use]
     pub fn span(&self) -> Span {
         Span::new(self.extent.clone(), 0, self.len())
     }
 
     fn with_word<T>(&self, at: usize, act: impl FnOnce(&std::sync::atomic::AtomicU64) -> T) -> T {
-        // SAFETY: the extent is alive as long as this is.
+        // SAFETY: the extent lives as long as `self`.
         let word = unsafe { words::word(self.extent.holder(), at) };
         act(word.unwrap_or_else(|| panic!("eight bytes at {at} of a region of {}", self.len())))
     }

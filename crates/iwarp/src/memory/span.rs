@@ -17,68 +17,67 @@ use super::{
 };
 use crate::mpa::Crc;
 
-/// How much is copied out at once for who needs plain bytes.
+/// Chunk size when bytes are copied out for a consumer of plain bytes.
 const CHUNK_BYTES: usize = 16384;
 
 /// A checked range of registered memory. It keeps the memory alive; a clone
 /// costs a reference count.
 ///
-/// Memory of somebody else ([`super::raw`]) may be taken back while a span is
-/// still there. Then every access fails, and [`super::send`] and
-/// [`super::receive`] with it.
+/// Foreign memory ([`super::raw`]) may be withdrawn while a span exists. Then
+/// every access fails, and [`super::send`] and [`super::receive`] with it.
 #[derive(Clone)]
 pub struct Span {
-    /// `None`: no bytes.
+    /// `None` when empty.
     extent: Option<Arc<Extent>>,
     start: usize,
     length: usize,
 }
 
 impl Span {
-    /// No bytes.
+    /// Returns an empty span.
     #[must_use]
     pub fn empty() -> Self {
         Self { extent: None, start: 0, length: 0 }
     }
 
-    /// Bytes of an extent.
+    /// Creates a span of an extent.
     pub(super) fn new(extent: Arc<Extent>, start: usize, length: usize) -> Self {
         assert!(start.checked_add(length).is_some_and(|end| end <= extent.length()));
         Self { extent: Some(extent), start, length }
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it has no bytes.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// A part of it.
+    /// Returns a part of it.
     ///
     /// # Panics
-    /// When the part is not inside.
+    /// When the part is out of bounds.
     #[must_use]
     pub fn slice(&self, from: usize, length: usize) -> Self {
         self.check(from, length);
         Self { extent: self.extent.clone(), start: self.start + from, length }
     }
 
-    /// Copies bytes in, from the first to the last. Whoever finds one of them
-    /// by an acquiring load (`Region::load`) also finds all that was written
-    /// before this call.
+    /// Copies bytes in, first to last. A thread that reads one of them with an
+    /// acquiring load (`Region::load`) also sees everything written before this
+    /// call.
     ///
     /// # Errors
-    /// [`AccessError::InvalidStag`] when the memory was taken back: nothing was
+    /// [`AccessError::InvalidStag`] when the memory was withdrawn: nothing was
     /// written.
     ///
     /// # Panics
-    /// When they do not fit.
+    /// When they exceed the span.
     pub fn write(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
         self.check(at, bytes.len());
         if bytes.is_empty() {
@@ -86,7 +85,8 @@ impl Span {
         }
         let (extent, _inside) = self.enter().ok_or(AccessError::InvalidStag)?;
         fence(Ordering::Release);
-        // SAFETY: the extent is alive and entered, and is touched by words.
+        // SAFETY: the extent is alive and entered, and accessed through atomic
+        // words.
         unsafe { words::store(extent.holder(), self.start + at, bytes) };
         Ok(())
     }
@@ -94,18 +94,18 @@ impl Span {
     /// Copies bytes out.
     ///
     /// # Errors
-    /// [`AccessError::InvalidStag`] when the memory was taken back: `into` is as
-    /// it was.
+    /// [`AccessError::InvalidStag`] when the memory was withdrawn: `into` is
+    /// unchanged.
     ///
     /// # Panics
-    /// When there are not as many.
+    /// When the range exceeds the span.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), AccessError> {
         // SAFETY: the same bytes, and `read_to` writes bytes only.
         let into = unsafe { &mut *(ptr::from_mut(into) as *mut [MaybeUninit<u8>]) };
         self.read_to(at, into).map(|_| ())
     }
 
-    /// The same into memory that is not initialised yet.
+    /// Like [`Span::read`], into uninitialised memory.
     fn read_to<'a>(&self, at: usize, into: &'a mut [MaybeUninit<u8>]) -> Result<&'a [u8], AccessError> {
         self.check(at, into.len());
         if !into.is_empty() {
@@ -114,27 +114,27 @@ impl Span {
             unsafe { words::load(extent.holder(), self.start + at, into) };
             fence(Ordering::Acquire);
         }
-        // SAFETY: all of it was written.
+        // SAFETY: all of it was initialised by `load`.
         Ok(unsafe { into.assume_init_ref() })
     }
 
-    /// Appends all of it.
+    /// Appends all of it to `bytes`.
     ///
     /// # Errors
     /// As for [`Span::read`]: nothing is appended.
     pub fn append_to(&self, bytes: &mut Vec<u8>) -> Result<(), AccessError> {
         bytes.reserve(self.length);
         let read = self.read_to(0, &mut bytes.spare_capacity_mut()[..self.length])?.len();
-        // SAFETY: as many were initialised behind the last.
+        // SAFETY: that many bytes past the end were initialised.
         unsafe { bytes.set_len(bytes.len() + read) };
         Ok(())
     }
 
-    /// Shows all of it as plain bytes, a few KiB at a time: there is no plain
-    /// reference into memory that others may write.
+    /// Passes all of it as plain bytes, in chunks of a few KiB: memory with
+    /// concurrent writers cannot be borrowed as a slice.
     ///
     /// # Errors
-    /// As for [`Span::read`]; some of it may have been shown.
+    /// As for [`Span::read`]; part of it may have been passed.
     pub fn each_chunk(&self, mut take: impl FnMut(&[u8])) -> Result<(), AccessError> {
         let mut chunk = [const { MaybeUninit::uninit() }; CHUNK_BYTES];
         let mut at = 0;
@@ -146,7 +146,7 @@ impl Span {
         Ok(())
     }
 
-    /// Takes all of it into a running CRC.
+    /// Adds all of it to a running CRC.
     ///
     /// # Errors
     /// As for [`Span::each_chunk`].
@@ -154,24 +154,25 @@ impl Span {
         self.each_chunk(|bytes| running.update(bytes))
     }
 
-    /// Whether its owner took the memory back.
-    pub(crate) fn is_taken_back(&self) -> bool {
+    /// Whether its owner withdrew the memory.
+    pub(crate) fn is_withdrawn(&self) -> bool {
         self.length > 0 && self.enter().is_none()
     }
 
-    /// Adds to its eight bytes and returns what was there, in one step to
-    /// everybody on this host. A bit of `mask` is the most significant of a
-    /// field: no carry leaves it (RFC 7306, section 5.1.1).
+    /// Adds to its eight bytes and returns the previous value, atomically for
+    /// all threads and processes of this host. A bit of `mask` marks the most
+    /// significant bit of a field: no carry leaves the field (RFC 7306, section
+    /// 5.1.1).
     ///
     /// # Errors
-    /// [`AccessError::Misaligned`] when these are not eight bytes at a multiple
-    /// of eight, [`AccessError::InvalidStag`] when the memory was taken back.
+    /// [`AccessError::Misaligned`] unless it is eight aligned bytes,
+    /// [`AccessError::InvalidStag`] when the memory was withdrawn.
     pub fn fetch_add(&self, add: u64, mask: u64) -> Result<u64, AccessError> {
         self.update(|old| Some(masked_add(old, add, mask)))
     }
 
     /// Compares its eight bytes under `compare_mask` and, when they are equal,
-    /// swaps those under `swap_mask`; returns what was there (RFC 7306,
+    /// swaps those under `swap_mask`; returns the previous value (RFC 7306,
     /// section 5.1.2).
     ///
     /// # Errors
@@ -200,20 +201,20 @@ impl Span {
         Ok(updated.unwrap_or_else(|unchanged| unchanged))
     }
 
-    /// Whether it is eight bytes that one step can change.
+    /// Whether it is eight aligned bytes, which can be updated atomically.
     pub(super) fn is_word(&self) -> bool {
         let place = self.extent.as_ref().map_or(0, |extent| extent.base().addr() + self.start);
         self.length == words::WORD && place.is_multiple_of(words::WORD)
     }
 
-    /// Its first byte, for the kernel, with what keeps it ours meanwhile.
-    /// `None` for no bytes.
+    /// Returns its first byte for the kernel, with the guard that keeps the
+    /// memory accessible. `None` when empty.
     pub(super) fn enter_place(&self) -> Option<Option<(*mut u8, Entered<'_>)>> {
         if self.length == 0 {
             return None;
         }
         Some(self.enter().map(|(extent, inside)| {
-            // SAFETY: checked to be inside when this was made.
+            // SAFETY: bounds were checked when this was created.
             (unsafe { extent.base().add(self.start) }, inside)
         }))
     }

@@ -1,4 +1,4 @@
-//! Where registered bytes live, and who keeps them alive.
+//! Allocation and lifetime of registered memory.
 
 use std::{
     alloc::{Layout, alloc_zeroed, dealloc},
@@ -11,21 +11,20 @@ use std::{
 
 use super::{
     MemoryError, MemoryTable,
-    gate::{Gate, Inside},
+    gate::{Gate, GateGuard},
     pin::Pinned,
     words::{Holder, WORD},
 };
 use crate::stag::Stag;
 
-/// From here on memory is mapped: whole pages, zeroed by the kernel when they
-/// are first touched.
+/// Threshold for mapped memory: whole pages, zeroed by the kernel on first
+/// touch.
 const MAPPED_FROM_BYTES: usize = 64 * 1024;
-/// From here on memory is mapped in huge pages where the system has them: a
-/// copy by the kernel looks up fewer addresses, which a virtual machine looks up
-/// twice.
+/// Threshold for huge pages where the system has them: copies by the kernel
+/// cause fewer TLB misses, which are twice as expensive in a virtual machine.
 const HUGE_FROM_BYTES: usize = 1 << 20;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-/// Small memory begins at a cache line of its own.
+/// Alignment of small allocations: a cache line.
 const LINE_BYTES: usize = 64;
 
 /// One allocation.
@@ -33,7 +32,8 @@ pub(super) struct Storage {
     base: NonNull<u8>,
     length: usize,
     origin: Origin,
-    /// Of exclusive memory: what is lent at the moment, by first byte.
+    /// Of exclusive memory: the extents that are lent at the moment, by first
+    /// byte.
     pub(super) lent: Option<Mutex<BTreeMap<usize, Arc<Extent>>>>,
 }
 
@@ -43,14 +43,14 @@ enum Origin {
     Foreign { gate: Gate, _owner: Option<Box<dyn Any + Send + Sync>> },
 }
 
-// SAFETY: the bytes are reached through `Holder`s (atomic accesses) or through
+// SAFETY: the bytes are accessed through `Holder`s (atomic accesses) or through
 // the one `Buffer` that owns its range; the pointer itself never changes.
 unsafe impl Send for Storage {}
 // SAFETY: as above.
 unsafe impl Sync for Storage {}
 
 impl Storage {
-    /// Zeroed memory. The allocation ends at a whole word.
+    /// Allocates zeroed memory. The size is rounded up to a whole word.
     pub(super) fn new(length: usize, exclusive: bool) -> Result<Arc<Self>, MemoryError> {
         let size = length.max(1).checked_next_multiple_of(WORD).ok_or(MemoryError::TooLong(length))?;
         let (base, origin) = if size >= MAPPED_FROM_BYTES { map(size)? } else { allocate(size)? };
@@ -58,7 +58,7 @@ impl Storage {
         Ok(Arc::new(Self { base, length, origin, lent }))
     }
 
-    /// Memory of somebody else.
+    /// Wraps foreign memory.
     pub(super) fn foreign(
         base: NonNull<u8>,
         length: usize,
@@ -67,8 +67,8 @@ impl Storage {
         Self { base, length, origin: Origin::Foreign { gate: Gate::new(), _owner: owner }, lent: None }
     }
 
-    /// Ends all use of memory that belongs to somebody else: waits for
-    /// accesses under way, refuses later ones. Own memory needs none of it.
+    /// Ends all use of foreign memory: waits for accesses in progress, rejects
+    /// later ones. No-op for own memory.
     pub(super) fn close(&self) {
         if let Origin::Foreign { gate, .. } = &self.origin {
             gate.close();
@@ -79,9 +79,9 @@ impl Storage {
 impl Drop for Storage {
     fn drop(&mut self) {
         match self.origin {
-            // SAFETY: allocated with this layout, and nobody is left.
+            // SAFETY: allocated with this layout, and no reference is left.
             Origin::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), layout) },
-            // SAFETY: mapped with this size, and nobody is left.
+            // SAFETY: mapped with this size, and no reference is left.
             Origin::Mapped(size) => unsafe {
                 libc::munmap(self.base.as_ptr().cast(), size);
             },
@@ -103,34 +103,34 @@ fn map(size: usize) -> Result<(NonNull<u8>, Origin), MemoryError> {
         return Err(MemoryError::TooLong(size));
     }
     let huge = size >= HUGE_FROM_BYTES;
-    // The kernel aligns a mapping of whole huge pages to one.
+    // The kernel aligns a mapping of whole huge pages to a huge page boundary.
     let size = if huge { size.next_multiple_of(HUGE_PAGE_BYTES) } else { size };
     let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping at a place of the kernel's choice.
+    // SAFETY: a new mapping at an address chosen by the kernel.
     let base = unsafe { libc::mmap(ptr::null_mut(), size, rights, kind, -1, 0) };
     if base == libc::MAP_FAILED {
         return Err(MemoryError::NoMemory { length_bytes: size, source: io::Error::last_os_error() });
     }
     if huge {
-        // SAFETY: advice about our own mapping. It may be refused, then pages
-        // stay small.
+        // SAFETY: advice about our own mapping. If it is rejected, pages stay
+        // small.
         unsafe { libc::madvise(base, size, libc::MADV_HUGEPAGE) };
     }
     let refused = || MemoryError::NoMemory { length_bytes: size, source: io::ErrorKind::OutOfMemory.into() };
     Ok((NonNull::new(base.cast()).ok_or_else(refused)?, Origin::Mapped(size)))
 }
 
-/// A range of one allocation that is used as a whole: all of a region, or one
-/// buffer. What [`super::Span`]s hold on to.
+/// A range of one allocation that is used as a unit: all of a region, or one
+/// buffer. [`super::Span`]s hold a reference to it.
 pub(super) struct Extent {
     storage: Arc<Storage>,
     start: usize,
     length: usize,
-    /// Of a buffer: ends when the last buffer of the allocation is gone.
+    /// Of a buffer: dropped with the last buffer of the allocation.
     tag: Option<Arc<Tag>>,
 }
 
-/// The registration that all buffers of an allocation share.
+/// The registration that all buffers of an allocation have in common.
 pub(super) struct Tag {
     pub(super) table: Arc<MemoryTable>,
     pub(super) stag: Stag,
@@ -138,7 +138,7 @@ pub(super) struct Tag {
 
 impl Drop for Tag {
     fn drop(&mut self) {
-        // Refused only if somebody else gave the tag up: then it is done.
+        // Fails only if the tag was already deregistered.
         let _ = self.table.deregister(self.stag);
     }
 }
@@ -149,7 +149,7 @@ impl Extent {
         Self { storage, start, length, tag: None }
     }
 
-    /// The same with the registration that it is found by.
+    /// Attaches the registration by which it is looked up.
     pub(super) fn tagged(self, tag: Arc<Tag>) -> Self {
         Self { tag: Some(tag), ..self }
     }
@@ -184,8 +184,8 @@ impl Extent {
         Holder { base: self.base(), length: self.length }
     }
 
-    /// Keeps foreign memory in use until the guard is gone; `None` when it is
-    /// no longer ours. Own memory is held by being referred to.
+    /// Keeps foreign memory accessible until the guard is dropped; `None` when
+    /// it was withdrawn. Own memory is kept alive by the reference.
     pub(super) fn enter(&self) -> Option<Entered<'_>> {
         match &self.storage.origin {
             Origin::Foreign { gate, .. } => gate.enter().map(|inside| Entered { _inside: Some(inside) }),
@@ -194,9 +194,9 @@ impl Extent {
     }
 }
 
-/// Memory to be registered: once, and gone with its registration.
+/// Memory to be registered: once, released with its registration.
 pub struct Memory {
-    // Unpinned before the memory itself goes.
+    // Unpinned before the memory itself is freed.
     pin: Option<Pinned>,
     extent: Arc<Extent>,
     address: u64,
@@ -207,12 +207,13 @@ impl Memory {
         Self { pin: None, extent, address }
     }
 
-    /// Keeps its pages in physical memory from now until it is deregistered.
-    /// Nothing needs it here, where the kernel places bytes by virtual address;
-    /// it keeps page faults out of the data path.
+    /// Locks its pages in physical memory from now until it is deregistered.
+    /// Not required for correctness, because the kernel places bytes by virtual
+    /// address; it avoids page faults in the data path.
     ///
     /// # Errors
-    /// [`MemoryError::NotPinned`] when the system refuses (`RLIMIT_MEMLOCK`).
+    /// [`MemoryError::NotPinned`] when the system call fails
+    /// (`RLIMIT_MEMLOCK`).
     pub fn pin(mut self) -> Result<Self, MemoryError> {
         if self.pin.is_none() {
             self.pin = Some(Pinned::new(self.extent.base(), self.extent.length())?);
@@ -220,25 +221,26 @@ impl Memory {
         Ok(self)
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.extent.length()
     }
 
-    /// Whether it has no bytes.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether its pages are kept in physical memory.
+    /// Whether its pages are locked in physical memory.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.pin.is_some()
     }
 
-    /// The tagged offset of its first byte, unless it is registered zero-based.
+    /// Returns the tagged offset of its first byte, unless it is registered
+    /// zero-based.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
@@ -261,7 +263,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Somebody is inside foreign memory, or own memory is referred to.
+/// Guard: foreign memory is entered, or own memory is referenced.
 pub(super) struct Entered<'a> {
-    _inside: Option<Inside<'a>>,
+    _inside: Option<GateGuard<'a>>,
 }

@@ -1,5 +1,5 @@
-//! The table of tags of one RNIC: what is registered, what windows show, and
-//! every check of an access.
+//! Memory table of one RNIC: registrations, window bindings and every access
+//! check.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Access, AccessError, Memory, MemoryError, Span,
-    entry::{Entry, Kind, Shown, checked_base},
+    entry::{Entry, Kind, Mapping, checked_base},
     tags::{INDICES, IndexHasher, Order},
 };
 use crate::{
@@ -18,115 +18,118 @@ use crate::{
     work::Segment,
 };
 
-/// Locks of the table: lookups of several threads seldom meet, and registering
-/// holds up few of them.
+/// Number of shards: reduces lock contention between lookups and with
+/// registration.
 const SHARDS: usize = 64;
 
-/// Steering tags of one RNIC with their memory. Every method may be called from
-/// every thread. A lookup takes a shared lock of one of 64 parts and a
-/// reference count.
+/// STags of one RNIC with their memory. Every method may be called from any
+/// thread. A lookup takes a read lock of one of 64 shards and a reference
+/// count.
 pub struct MemoryTable {
     shards: [RwLock<Shard>; SHARDS],
-    books: Mutex<Books>,
+    registry: Mutex<Registry>,
 }
 
 type Shard = HashMap<u32, Entry, BuildHasherDefault<IndexHasher>>;
 
-/// What changes seldom.
-struct Books {
+/// State that changes seldom.
+struct Registry {
     order: Order,
     tags: u32,
     next_domain: u32,
-    /// Users of each domain.
+    /// User count of each domain.
     domains: HashMap<DomainId, usize>,
 }
 
-/// Who asks for a tag to be made invalid.
+/// Origin of an invalidation request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidator {
-    /// The consumer, by a request of its send queue.
+    /// The consumer, by a work request of its send queue.
     Local,
     /// The peer, by a Send with Invalidate.
     Remote,
 }
 
-/// What a tag is at the moment.
+/// Current state of an STag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Its protection domain.
+    /// Protection domain.
     pub domain: DomainId,
-    /// Its rights.
+    /// Access rights.
     pub access: Access,
     /// Tagged offset of its first byte.
     pub address: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length_bytes: u64,
-    /// It can be used now: a region that was not made invalid, a window that
-    /// is bound.
+    /// Whether it is usable now: a region that was not invalidated, a window
+    /// that is bound.
     pub valid: bool,
-    /// Of a region: pages are kept in physical memory.
+    /// Of a region: pages are locked in physical memory.
     pub pinned: bool,
-    /// Of a window that is bound: for whom.
+    /// Of a bound window: the queue pair that may use it.
     pub queue_pair: Option<QueuePairId>,
 }
 
 impl MemoryTable {
-    /// An empty table.
+    /// Creates an empty table.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        let books = Books { order: Order::new(), tags: 0, next_domain: 1, domains: HashMap::new() };
-        Arc::new(Self { shards: std::array::from_fn(|_| RwLock::default()), books: Mutex::new(books) })
+        let registry = Registry { order: Order::new(), tags: 0, next_domain: 1, domains: HashMap::new() };
+        Arc::new(Self { shards: std::array::from_fn(|_| RwLock::default()), registry: Mutex::new(registry) })
     }
 
-    /// A new protection domain.
+    /// Allocates a protection domain.
     pub fn allocate_domain(&self) -> DomainId {
-        let mut books = self.books();
+        let mut registry = self.registry();
         loop {
-            let domain = DomainId(books.next_domain);
-            books.next_domain = books.next_domain.wrapping_add(1);
-            if let std::collections::hash_map::Entry::Vacant(place) = books.domains.entry(domain) {
+            let domain = DomainId(registry.next_domain);
+            registry.next_domain = registry.next_domain.wrapping_add(1);
+            if let std::collections::hash_map::Entry::Vacant(place) = registry.domains.entry(domain) {
                 place.insert(0);
                 return domain;
             }
         }
     }
 
-    /// Gives a protection domain up.
+    /// Deallocates a protection domain.
     ///
     /// # Errors
-    /// [`MemoryError::DomainInUse`] while memory, windows or others are in it.
+    /// [`MemoryError::DomainInUse`] while it has memory, windows or other
+    /// users.
     pub fn deallocate_domain(&self, domain: DomainId) -> Result<(), MemoryError> {
-        let mut books = self.books();
-        match *books.user_count(domain)? {
+        let mut registry = self.registry();
+        match *registry.user_count(domain)? {
             0 => {
-                books.domains.remove(&domain);
+                registry.domains.remove(&domain);
                 Ok(())
             }
             users => Err(MemoryError::DomainInUse(domain, users)),
         }
     }
 
-    /// Counts a queue pair or another user of a domain, so that it stays.
+    /// Counts a queue pair or another user of a domain, which keeps the domain
+    /// allocated.
     ///
     /// # Errors
     /// [`MemoryError::UnknownDomain`].
     pub fn enter_domain(&self, domain: DomainId) -> Result<(), MemoryError> {
-        *self.books().user_count(domain)? += 1;
+        *self.registry().user_count(domain)? += 1;
         Ok(())
     }
 
-    /// Ends what [`MemoryTable::enter_domain`] began.
+    /// Reverts [`MemoryTable::enter_domain`].
     pub fn leave_domain(&self, domain: DomainId) {
-        if let Ok(users) = self.books().user_count(domain) {
+        if let Ok(users) = self.registry().user_count(domain) {
             *users = users.saturating_sub(1);
         }
     }
 
-    /// Registers memory and returns its tag, whose lower eight bits are `key`.
+    /// Registers memory and returns its STag, whose lower eight bits are `key`.
     ///
     /// # Errors
-    /// When there is no such domain, no tag left, the memory would pass the end
-    /// of 64 bits, or memory of buffers is to be reached by a peer.
+    /// When the domain does not exist, no STag is left, the memory would exceed
+    /// the 64-bit address space, or exclusive memory is registered for remote
+    /// access.
     pub fn register(
         &self,
         domain: DomainId,
@@ -141,13 +144,13 @@ impl MemoryTable {
             access,
             base,
             length: memory.len() as u64,
-            shown: Some(Shown { extent: memory.extent().clone(), start: 0 }),
-            kind: Kind::Region { memory, windows: 0, given_up: false },
+            mapping: Some(Mapping { extent: memory.extent().clone(), start: 0 }),
+            kind: Kind::Region { memory, windows: 0, retired: false },
         })
     }
 
-    /// Changes what a region is: each that is given. Its tag gets the next key,
-    /// and an invalid one is valid again.
+    /// Changes the given attributes of a region. Its STag gets the next key,
+    /// and an invalidated one becomes valid.
     ///
     /// # Errors
     /// As for [`MemoryTable::register`], and while windows are bound to it;
@@ -159,11 +162,11 @@ impl MemoryTable {
         memory: Option<Memory>,
         access: Option<Access>,
     ) -> Result<Stag, MemoryError> {
-        let given_up;
+        let replaced;
         let (old, new);
         {
-            // Books first, then a shard: the one order of both locks.
-            let mut books = self.books();
+            // Lock order: registry first, then a shard.
+            let mut registry = self.registry();
             let mut shard = self.write(stag.index());
             let entry = find(&mut shard, stag)?;
             let Kind::Region { memory: current, windows, .. } = &mut entry.kind else {
@@ -175,25 +178,25 @@ impl MemoryTable {
             let access = access.unwrap_or(entry.access);
             let base = checked_base(memory.as_ref().unwrap_or(current), access)?;
             (old, new) = (entry.domain, domain.unwrap_or(entry.domain));
-            books.move_user(old, new)?;
-            given_up = memory.map(|memory| std::mem::replace(current, memory));
-            entry.shown = Some(Shown { extent: current.extent().clone(), start: 0 });
+            registry.move_user(old, new)?;
+            replaced = memory.map(|memory| std::mem::replace(current, memory));
+            entry.mapping = Some(Mapping { extent: current.extent().clone(), start: 0 });
             entry.length = current.len() as u64;
             (entry.domain, entry.access, entry.base) = (new, access, base);
             entry.key = entry.key.wrapping_add(1);
         }
-        if let Some(memory) = given_up {
+        if let Some(memory) = replaced {
             memory.extent().storage().close();
         }
         Ok(stag.next_key())
     }
 
-    /// Gives up a region or window. Spans that were looked up before keep
-    /// memory of [`super::Region`]s and [`super::Buffer`]s alive; for memory of
-    /// others see [`super::raw`].
+    /// Deregisters a region or window. Spans that were looked up before keep
+    /// memory of [`super::Region`]s and [`super::Buffer`]s alive; for foreign
+    /// memory see [`super::raw`].
     ///
     /// # Errors
-    /// When there is no such tag, or windows are bound to it.
+    /// When the STag is unknown, or windows are bound to it.
     pub fn deregister(&self, stag: Stag) -> Result<(), MemoryError> {
         let entry = {
             let mut shard = self.write(stag.index());
@@ -204,37 +207,38 @@ impl MemoryTable {
             shard.remove(&stag.index())
         };
         if let Some(entry) = entry {
-            self.forget(&entry);
+            self.unlink(&entry);
         }
         Ok(())
     }
 
-    /// Gives up a region whose owner is gone, in any case: its tag is invalid
-    /// at once. Windows that are bound to it show its memory until they end.
-    pub fn give_up(&self, stag: Stag) {
+    /// Retires a region whose owner was dropped, unconditionally: its STag is
+    /// invalid at once. Windows bound to it keep showing its memory until they
+    /// are unbound.
+    pub fn retire(&self, stag: Stag) {
         let gone = {
             let mut shard = self.write(stag.index());
             let Ok(entry) = find(&mut shard, stag) else { return };
             match &mut entry.kind {
-                Kind::Region { windows: 1.., given_up, .. } => {
-                    *given_up = true;
-                    entry.shown = None;
+                Kind::Region { windows: 1.., retired, .. } => {
+                    *retired = true;
+                    entry.mapping = None;
                     None
                 }
                 _ => shard.remove(&stag.index()),
             }
         };
         if let Some(entry) = gone {
-            self.forget(&entry);
+            self.unlink(&entry);
         }
     }
 
-    /// Makes a tag invalid: a region stays to be registered again or given up,
+    /// Invalidates an STag: a region stays, to be reregistered or deregistered,
     /// a window stays to be bound.
     ///
     /// # Errors
-    /// When the tag is invalid, of another domain or queue pair, has windows
-    /// bound to it, or is not reachable for a peer that asks.
+    /// When the STag is invalid, of another domain or queue pair, has windows
+    /// bound to it, or grants no remote access and the requester is a peer.
     pub fn invalidate(
         &self,
         domain: DomainId,
@@ -252,7 +256,7 @@ impl MemoryTable {
             if let Kind::Region { windows: 1.., .. } = entry.kind {
                 return Err(AccessError::CannotInvalidate);
             }
-            entry.shown = None;
+            entry.mapping = None;
             match &mut entry.kind {
                 Kind::Region { .. } => None,
                 Kind::Window { bound } => bound.take(),
@@ -262,31 +266,31 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// A range of local memory for a request of the consumer; to be written if
-    /// `write`. A segment without bytes needs no tag.
+    /// Looks up a range of local memory for a work request; for writing if
+    /// `write`. An empty segment needs no STag.
     ///
     /// # Errors
-    /// When the segment is not what its tag allows.
+    /// When the STag does not allow it.
     pub fn local(&self, domain: DomainId, segment: Segment, write: bool) -> Result<Span, AccessError> {
         if segment.length == 0 {
             return Ok(Span::empty());
         }
-        let wanted = if write { Access::LOCAL_WRITE } else { Access::NONE };
+        let required = if write { Access::LOCAL_WRITE } else { Access::NONE };
         let shard = self.read(segment.stag.index());
         let entry = shard.get(&segment.stag.index()).ok_or(AccessError::InvalidStag)?;
         if let Kind::Window { .. } = entry.kind {
-            // A window shows memory to peers only.
+            // A window grants access to peers only.
             return Err(AccessError::AccessRights);
         }
         entry.check_tag(segment.stag, domain, None)?;
-        entry.span(segment.address, segment.length, wanted)
+        entry.span(segment.address, segment.length, required)
     }
 
-    /// A range that a peer asked for, with one right. A range without bytes
-    /// needs no tag: nothing is reached.
+    /// Looks up a range for a request of the peer, with one right. An empty
+    /// range needs no STag: nothing is accessed.
     ///
     /// # Errors
-    /// Why the peer may not.
+    /// When the peer may not access it.
     pub fn remote(
         &self,
         domain: DomainId,
@@ -309,7 +313,7 @@ impl MemoryTable {
         Ok(span)
     }
 
-    /// What a tag is at the moment; `None` when there is none of that key.
+    /// Returns the current state of an STag; `None` when none has this key.
     #[must_use]
     pub fn registration(&self, stag: Stag) -> Option<Registration> {
         let shard = self.read(stag.index());
@@ -323,16 +327,16 @@ impl MemoryTable {
             access: entry.access,
             address: entry.base,
             length_bytes: entry.length,
-            valid: entry.shown.is_some(),
+            valid: entry.mapping.is_some(),
             pinned,
             queue_pair,
         })
     }
 
-    /// How many tags there are.
+    /// Returns the number of STags.
     #[must_use]
     pub fn tag_count(&self) -> u32 {
-        self.books().tags
+        self.registry().tags
     }
 
     pub(super) fn insert(
@@ -341,14 +345,14 @@ impl MemoryTable {
         key: u8,
         entry: impl FnOnce(DomainId) -> Entry,
     ) -> Result<Stag, MemoryError> {
-        let mut books = self.books();
-        if books.tags == INDICES - 1 {
+        let mut registry = self.registry();
+        if registry.tags == INDICES - 1 {
             return Err(MemoryError::NoTagLeft);
         }
-        *books.user_count(domain)? += 1;
-        books.tags += 1;
+        *registry.user_count(domain)? += 1;
+        registry.tags += 1;
         loop {
-            let index = books.order.next();
+            let index = registry.order.next();
             let mut shard = self.write(index);
             if let std::collections::hash_map::Entry::Vacant(place) = shard.entry(index) {
                 place.insert(entry(domain));
@@ -357,12 +361,12 @@ impl MemoryTable {
         }
     }
 
-    /// What follows once an entry has left the table.
-    pub(super) fn forget(&self, entry: &Entry) {
+    /// Updates counters and bindings after an entry was removed from the table.
+    pub(super) fn unlink(&self, entry: &Entry) {
         {
-            let mut books = self.books();
-            books.tags -= 1;
-            if let Ok(users) = books.user_count(entry.domain) {
+            let mut registry = self.registry();
+            registry.tags -= 1;
+            if let Ok(users) = registry.user_count(entry.domain) {
                 *users -= 1;
             }
         }
@@ -372,8 +376,8 @@ impl MemoryTable {
         }
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, index: u32) -> RwLockReadGuard<'_, Shard> {
@@ -391,7 +395,7 @@ impl fmt::Debug for MemoryTable {
     }
 }
 
-impl Books {
+impl Registry {
     fn user_count(&mut self, domain: DomainId) -> Result<&mut usize, MemoryError> {
         self.domains.get_mut(&domain).ok_or(MemoryError::UnknownDomain(domain))
     }

@@ -1,18 +1,18 @@
-//! Which index a new tag gets, and where it is found.
+//! Allocation order of STag indices, and their hash.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// One less is the highest index.
+/// Number of indices; the highest is one less.
 pub(super) const INDICES: u32 = 1 << 24;
 const HALF_BITS: u32 = 12;
 const HALF: u32 = (1 << HALF_BITS) - 1;
 const ROUNDS: usize = 4;
 
-/// All indices in an order of its own: an index comes back only after all
-/// others, so that a tag that was given up is refused for as long as possible,
-/// and one tag does not tell the next. (RFC 5042, section 6.1, counts guessed
-/// tags among the attacks.) Index 0 is never given: that is the tag a mistaken
-/// peer is most likely to send.
+/// Permutation of all indices: an index is reused only after all others, so
+/// that a deregistered STag stays invalid for as long as possible, and one STag
+/// does not reveal the next. (RFC 5042, section 6.1, lists guessed STags among
+/// the attacks.) Index 0 is never used: a faulty peer is most likely to send
+/// it.
 pub(super) struct Order {
     next: u32,
     keys: [u64; ROUNDS],
@@ -25,7 +25,7 @@ impl Order {
         Self { next: 0, keys: std::array::from_fn(|round| random.hash_one(round)) }
     }
 
-    /// The next index.
+    /// Returns the next index.
     pub(super) fn next(&mut self) -> u32 {
         loop {
             let index = self.permuted(self.next);
@@ -36,22 +36,22 @@ impl Order {
         }
     }
 
-    /// A Feistel network of 24 bits: one to one whatever its rounds do.
+    /// Feistel network of 24 bits: bijective whatever its rounds compute.
     fn permuted(&self, number: u32) -> u32 {
         let (mut left, mut right) = (number >> HALF_BITS, number & HALF);
         for key in self.keys {
-            (left, right) = (right, left ^ mixed(right, key));
+            (left, right) = (right, left ^ mix(right, key));
         }
         left << HALF_BITS | right
     }
 }
 
-fn mixed(half: u32, key: u64) -> u32 {
+fn mix(half: u32, key: u64) -> u32 {
     let product = (u64::from(half) ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     ((product ^ (product >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 52) as u32 & HALF
 }
 
-/// Indices come in an order without a pattern, so one multiplication spreads
+/// Hasher of indices, which are already random: one multiplication spreads
 /// them.
 #[derive(Default)]
 pub(super) struct IndexHasher(u64);

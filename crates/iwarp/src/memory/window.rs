@@ -1,9 +1,9 @@
-//! Memory windows: tags that are bound to a range of a region, for one queue
-//! pair at a time.
+//! Memory windows: STags bound to a range of a region, for one queue pair at a
+//! time.
 
 use super::{
     Access, AccessError, MemoryError, MemoryTable,
-    entry::{Entry, Kind, Shown},
+    entry::{Entry, Kind, Mapping},
     table::find,
 };
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
 };
 
 impl MemoryTable {
-    /// A new window, bound to nothing. Its first key is zero.
+    /// Allocates an unbound window. Its first key is zero.
     ///
     /// # Errors
-    /// When there is no such domain or no tag left.
+    /// When the domain does not exist or no STag is left.
     pub fn allocate_window(&self, domain: DomainId) -> Result<Stag, MemoryError> {
         self.insert(domain, 0, |domain| Entry {
             key: 0,
@@ -23,18 +23,18 @@ impl MemoryTable {
             access: Access::NONE,
             base: 0,
             length: 0,
-            shown: None,
+            mapping: None,
             kind: Kind::Window { bound: None },
         })
     }
 
-    /// Binds a window to a range of a region, for one queue pair; whatever it
-    /// was bound to before is released. A length of zero only releases. The
-    /// window's tag is [`Stag::next_key`] of the one before from then on.
+    /// Binds a window to a range of a region, for one queue pair; a previous
+    /// binding is released. A length of zero only unbinds. The window's STag
+    /// becomes [`Stag::next_key`] of the previous one.
     ///
     /// # Errors
-    /// When window or region is not what its tag says, not of this domain, or
-    /// does not allow it; nothing is changed then.
+    /// When window or region does not match its STag, belongs to another
+    /// domain, or does not allow it; nothing is changed then.
     pub fn bind_window(
         &self,
         queue_pair: QueuePairId,
@@ -61,8 +61,8 @@ impl MemoryTable {
         }
     }
 
-    /// Checks what a window is to show and counts the window.
-    fn reserve(&self, domain: DomainId, memory: Segment, access: Access) -> Result<Shown, MemoryError> {
+    /// Checks the range of a binding and counts the window.
+    fn reserve(&self, domain: DomainId, memory: Segment, access: Access) -> Result<Mapping, MemoryError> {
         let refused = |error| MemoryError::Access(memory.stag, error);
         let mut shard = self.write(memory.stag.index());
         let entry = shard.get_mut(&memory.stag.index()).ok_or_else(|| refused(AccessError::InvalidStag))?;
@@ -73,23 +73,23 @@ impl MemoryTable {
         {
             return Err(MemoryError::WindowRights);
         }
-        let shown = entry.shown.as_ref().ok_or_else(|| refused(AccessError::InvalidStag))?;
-        let shown = Shown { extent: shown.extent.clone(), start };
+        let mapping = entry.mapping.as_ref().ok_or_else(|| refused(AccessError::InvalidStag))?;
+        let mapping = Mapping { extent: mapping.extent.clone(), start };
         let Kind::Region { windows, .. } = &mut entry.kind else {
             return Err(MemoryError::WrongKind(memory.stag));
         };
         *windows += 1;
-        Ok(shown)
+        Ok(mapping)
     }
 
-    /// Changes a window and returns what it was bound to.
+    /// Changes a window and returns its previous binding.
     fn rebind(
         &self,
         domain: DomainId,
         window: Stag,
         memory: Segment,
         access: Access,
-        new: Option<(Shown, (u32, QueuePairId))>,
+        new: Option<(Mapping, (u32, QueuePairId))>,
     ) -> Result<Option<(u32, QueuePairId)>, MemoryError> {
         let mut shard = self.write(window.index());
         let entry = find(&mut shard, window)?;
@@ -99,9 +99,9 @@ impl MemoryTable {
         let Kind::Window { bound } = &mut entry.kind else {
             return Err(MemoryError::WrongKind(window));
         };
-        let (shown, now) = new.unzip();
+        let (mapping, now) = new.unzip();
         let old = std::mem::replace(bound, now);
-        entry.shown = shown;
+        entry.mapping = mapping;
         entry.base = if access.allows(Access::ZERO_BASED) { 0 } else { memory.address };
         entry.length = u64::from(memory.length);
         entry.access = access;
@@ -109,20 +109,20 @@ impl MemoryTable {
         Ok(old)
     }
 
-    /// Ends what a window held of its region.
+    /// Releases a window's reference to its region.
     pub(super) fn release(&self, bound: Option<(u32, QueuePairId)>) {
         let Some((region, _)) = bound else { return };
         let gone = {
             let mut shard = self.write(region);
-            let Some(Entry { kind: Kind::Region { windows, given_up, .. }, .. }) = shard.get_mut(&region)
+            let Some(Entry { kind: Kind::Region { windows, retired, .. }, .. }) = shard.get_mut(&region)
             else {
                 return;
             };
             *windows -= 1;
-            if *given_up && *windows == 0 { shard.remove(&region) } else { None }
+            if *retired && *windows == 0 { shard.remove(&region) } else { None }
         };
         if let Some(entry) = gone {
-            self.forget(&entry);
+            self.unlink(&entry);
         }
     }
 }

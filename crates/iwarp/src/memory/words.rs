@@ -1,12 +1,12 @@
-//! Copies into and out of memory that others may use at the same time.
+//! Copies into and out of memory with concurrent accesses.
 //!
 //! Every access to a byte of a holder (a region, a lent buffer) has one size,
-//! whoever makes it: a byte of an aligned word that lies wholly inside the
+//! in every thread: a byte of an aligned word that lies wholly inside the
 //! holder is accessed with its word as an `AtomicU64`; the few bytes before the
 //! first and after the last such word are accessed as `AtomicU8`. So there are
 //! neither data races nor racing atomic accesses of different sizes, which the
-//! memory model of the language does not define. Part of a word is changed by
-//! compare and swap, so that a neighbour's bytes survive.
+//! memory model of Rust does not define. Part of a word is changed by compare
+//! and swap, so that adjacent bytes are preserved.
 //!
 //! All accesses are relaxed; [`super::Span`] adds the fences.
 
@@ -15,14 +15,14 @@ use std::{
     sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
 };
 
-/// A word's bytes on their way out.
+/// Bytes of a word being loaded.
 type Word = [MaybeUninit<u8>; WORD];
 
 /// Bytes of a word.
 pub(super) const WORD: usize = size_of::<u64>();
 
-/// What is to be true of a holder: `length` bytes at `base`, one allocation,
-/// alive during the call and never borrowed as a plain reference meanwhile.
+/// A holder's range: `length` bytes at `base`, one allocation, alive during the
+/// call and never borrowed as a plain reference meanwhile.
 #[derive(Clone, Copy)]
 pub(super) struct Holder {
     pub(super) base: *mut u8,
@@ -30,19 +30,20 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// Where in its word the byte at `at` is.
+    /// Offset in its word of the byte at `at`.
     fn phase(self, at: usize) -> usize {
         self.base.addr().wrapping_add(at) % WORD
     }
 
-    /// The whole word around the byte at `at`, if the holder has all of it.
+    /// Returns the whole word around the byte at `at`, if the holder contains
+    /// all of it.
     fn whole(self, at: usize) -> Option<*mut u8> {
         let start = at.checked_sub(self.phase(at))?;
         // SAFETY: `start` is at most `at`, and the word ends inside.
         (start + WORD <= self.length).then(|| unsafe { self.base.add(start) })
     }
 
-    /// Whether these bytes are inside.
+    /// Whether the range is inside.
     fn contains(self, at: usize, length: usize) -> bool {
         at.checked_add(length).is_some_and(|end| end <= self.length)
     }
@@ -51,7 +52,7 @@ impl Holder {
 /// Copies `bytes` to `at`.
 ///
 /// # Safety
-/// `holder` is what its type says.
+/// `holder` fulfils the contract of its type.
 pub(super) unsafe fn store(holder: Holder, at: usize, bytes: &[u8]) {
     assert!(holder.contains(at, bytes.len()), "a range was checked when its span was made");
     let head = head_length(holder, at, bytes.len());
@@ -69,10 +70,10 @@ pub(super) unsafe fn store(holder: Holder, at: usize, bytes: &[u8]) {
     }
 }
 
-/// Copies what is at `at` into `into`: all of it is initialised then.
+/// Copies from `at` into `into`, which is then fully initialised.
 ///
 /// # Safety
-/// `holder` is what its type says.
+/// `holder` fulfils the contract of its type.
 pub(super) unsafe fn load(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>]) {
     assert!(holder.contains(at, into.len()), "a range was checked when its span was made");
     let length = into.len();
@@ -87,11 +88,11 @@ pub(super) unsafe fn load(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>
     }
 }
 
-/// The eight aligned bytes at `at`; `None` when the place is not a whole word
+/// Returns the eight aligned bytes at `at`; `None` unless they are a whole word
 /// of the holder.
 ///
 /// # Safety
-/// `holder` is what its type says, and stays it as long as the word is used.
+/// `holder` fulfils the contract of its type as long as the word is used.
 pub(super) unsafe fn word<'a>(holder: Holder, at: usize) -> Option<&'a AtomicU64> {
     if holder.phase(at) != 0 {
         return None;
@@ -101,21 +102,23 @@ pub(super) unsafe fn word<'a>(holder: Holder, at: usize) -> Option<&'a AtomicU64
     Some(unsafe { atomic_word(place.cast()) })
 }
 
-/// Whole words, one after another.
+/// Loads consecutive whole words.
 ///
 /// # Safety
-/// As many are at `first`, aligned, alive and accessed atomically by everybody.
+/// That many words at `first` are aligned, alive and accessed atomically by all
+/// threads.
 unsafe fn load_words(first: *mut u64, into: &mut [Word]) {
     let mut done = 0;
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if into.len() >= BLOCK && std::arch::is_x86_feature_detected!("avx") {
         let (blocks, _) = into.as_chunks_mut::<BLOCK>();
-        // SAFETY: the caller's, for the words of these blocks; there is AVX.
+        // SAFETY: upheld by the caller, for the words of these blocks; AVX is
+        // available.
         unsafe { load_blocks(first, blocks) };
         done = blocks.len() * BLOCK;
     }
     for word in &mut into[done..] {
-        // SAFETY: the caller's.
+        // SAFETY: upheld by the caller.
         *word = unsafe { atomic_word(first.add(done)) }.load(Relaxed).to_ne_bytes().map(MaybeUninit::new);
         done += 1;
     }
@@ -125,18 +128,19 @@ unsafe fn load_words(first: *mut u64, into: &mut [Word]) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BLOCK: usize = 8;
 
-/// The compiler does not join atomic loads, which costs half of the speed that
-/// a CRC wants. So this reads four words by one instruction. Each eight aligned
-/// bytes of it come as they were at one time (Intel SDM, volume 3, section
-/// 9.1.1; AMD APM, volume 2, section 7.3.2), as by four relaxed loads.
+/// Loads blocks of words with 32-byte AVX loads. The compiler does not merge
+/// atomic loads, which halves the speed of a CRC. One instruction reads four
+/// words; each eight aligned bytes of it are read atomically (Intel SDM, volume
+/// 3, section 9.1.1; AMD APM, volume 2, section 7.3.2), as by four relaxed
+/// loads.
 ///
 /// # Safety
 /// As for [`load_words`], and the processor has AVX.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
 unsafe fn load_blocks(first: *const u64, blocks: &mut [[Word; BLOCK]]) {
-    // SAFETY: reads the words, writes the blocks, of which there is one, and
-    // nothing else.
+    // SAFETY: reads the words, writes the blocks, at least one, and nothing
+    // else.
     unsafe {
         std::arch::asm!(
             "2:",
@@ -156,26 +160,26 @@ unsafe fn load_blocks(first: *const u64, blocks: &mut [[Word; BLOCK]]) {
             options(nostack),
         );
     }
-    // What follows may be code without AVX.
+    // The code that follows may use SSE without AVX.
     std::arch::x86_64::_mm256_zeroupper();
 }
 
-/// Bytes before the first word that begins in the range.
+/// Returns the number of bytes before the first word that begins in the range.
 fn head_length(holder: Holder, at: usize, length: usize) -> usize {
     ((WORD - holder.phase(at)) % WORD).min(length)
 }
 
 /// # Safety
-/// `place` is aligned, alive and accessed atomically by everybody.
+/// `place` is aligned, alive and accessed atomically by all threads.
 unsafe fn atomic_word<'a>(place: *mut u64) -> &'a AtomicU64 {
-    // SAFETY: the caller's.
+    // SAFETY: upheld by the caller.
     unsafe { AtomicU64::from_ptr(place) }
 }
 
-/// Less than a word, all in one word.
+/// Stores less than a word, all in one word.
 ///
 /// # Safety
-/// As for [`store`], the range being inside.
+/// As for [`store`], with the range inside.
 unsafe fn store_part(holder: Holder, at: usize, bytes: &[u8]) {
     if bytes.is_empty() {
         return;
@@ -195,15 +199,15 @@ unsafe fn store_part(holder: Holder, at: usize, bytes: &[u8]) {
         }
     }
     for (index, byte) in bytes.iter().enumerate() {
-        // SAFETY: inside the holder, and of no whole word.
+        // SAFETY: inside the holder, and not part of a whole word.
         unsafe { AtomicU8::from_ptr(holder.base.add(at + index)) }.store(*byte, Relaxed);
     }
 }
 
-/// Less than a word, all in one word.
+/// Loads less than a word, all in one word.
 ///
 /// # Safety
-/// As for [`load`], the range being inside.
+/// As for [`load`], with the range inside.
 unsafe fn load_part(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>]) {
     if into.is_empty() {
         return;
@@ -216,7 +220,7 @@ unsafe fn load_part(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>]) {
         return;
     }
     for (index, byte) in into.iter_mut().enumerate() {
-        // SAFETY: inside the holder, and of no whole word.
+        // SAFETY: inside the holder, and not part of a whole word.
         byte.write(unsafe { AtomicU8::from_ptr(holder.base.add(at + index)) }.load(Relaxed));
     }
 }

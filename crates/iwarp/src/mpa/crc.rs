@@ -1,5 +1,5 @@
-//! CRC32C, a running digest. `crc-fast` folds with carry-less multiplication
-//! where the processor has it, and with tables elsewhere.
+//! Running CRC32C digest. `crc-fast` folds with carry-less multiplication where
+//! the processor supports it, and uses tables elsewhere.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -11,31 +11,31 @@ pub struct Crc {
 }
 
 impl Crc {
-    /// Of nothing yet.
+    /// Creates the digest of no bytes.
     #[must_use]
     pub fn new() -> Self {
         Self { digest: Digest::new(CrcAlgorithm::Crc32Iscsi) }
     }
 
-    /// Of bytes that stand together.
+    /// Returns the CRC of contiguous bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> u32 {
         crc_fast::crc32_iscsi(bytes)
     }
 
-    /// Takes more bytes in.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.digest.update(bytes);
     }
 
-    /// The CRC of all bytes so far.
+    /// Returns the CRC of all bytes so far.
     #[must_use]
     pub fn finish(&self) -> u32 {
         (self.digest.finalize() & 0xffff_ffff) as u32
     }
 
-    /// Begins again with nothing: cheaper than a new one, which looks the
-    /// machine's instructions up.
+    /// Resets to no bytes: cheaper than a new digest, which detects the
+    /// processor's features again.
     pub fn restart(&mut self) {
         self.digest.reset();
     }

@@ -1,28 +1,28 @@
-//! FPDUs in the stream: length, markers, pad and CRC, as arithmetic on the
-//! stream's position.
+//! Framing of FPDUs in the stream: length, markers, pad and CRC, computed from
+//! the stream position.
 //!
-//! A marker is four bytes that stand at every multiple of 512 of the stream,
-//! counted from the first byte behind the set-up frames (RFC 5044, section
-//! 4.3). An FPDU is a multiple of four bytes long, so that a marker never cuts
-//! a length field or a CRC; but it cuts headers, payload and pad, or stands
-//! before the length (it then belongs to that FPDU) or before the CRC. Markers
-//! are part of what the CRC protects (section 4.4).
+//! A marker is four bytes at every multiple of 512 of the stream, counted from
+//! the first byte after the setup frames (RFC 5044, section 4.3). An FPDU is a
+//! multiple of four bytes long, so that a marker never splits a length field or
+//! a CRC; but it splits headers, payload and pad, or precedes the length (it
+//! then belongs to that FPDU) or the CRC. The CRC covers the markers (section
+//! 4.4).
 
 use super::crc::Crc;
 use super::mulpdu::{CRC_BYTES, LENGTH_BYTES, MARKER_BYTES};
-use super::{Agreed, MpaError};
+use super::{MpaError, Negotiated};
 
-/// Every so many bytes of the stream begins a marker (RFC 5044, section 4.3).
+/// Distance between markers in the stream (RFC 5044, section 4.3).
 pub const MARKER_SPACING: u64 = 512;
 
-/// Where a stream stands: its position, where the FPDU under way began, and
-/// the CRC over it so far. What both directions have in common.
+/// State common to both directions: the stream position, the start of the
+/// current FPDU and its CRC so far.
 #[derive(Clone, Debug)]
 struct Place {
     markers: bool,
-    /// Of the next byte.
+    /// Position of the next byte.
     position: u64,
-    /// Of the length field of the FPDU under way.
+    /// Position of the length field of the current FPDU.
     began: u64,
     crc: Option<Crc>,
 }
@@ -32,7 +32,7 @@ impl Place {
         Self { markers, position: 0, began: 0, crc: crc.then(Crc::new) }
     }
 
-    /// Bytes that can follow before the next marker: 0 when one is due.
+    /// Returns the number of bytes before the next marker: 0 when one is due.
     fn room(&self) -> usize {
         if !self.markers {
             return usize::MAX;
@@ -41,14 +41,14 @@ impl Place {
         usize::try_from(if into == 0 { 0 } else { MARKER_SPACING - into }).unwrap_or(0)
     }
 
-    fn take_in(&mut self, bytes: &[u8]) {
+    fn add_bytes(&mut self, bytes: &[u8]) {
         if let Some(crc) = &mut self.crc {
             crc.update(bytes);
         }
         self.position += bytes.len() as u64;
     }
 
-    /// Steps over the CRC; says what it must be.
+    /// Advances past the CRC; returns its expected value.
     fn close(&mut self) -> Option<u32> {
         self.position += CRC_BYTES as u64;
         let crc = self.crc.as_mut()?;
@@ -57,34 +57,34 @@ impl Place {
         Some(finished)
     }
 
-    /// How far back the FPDU began, as a marker here says it. An FPDU of more
+    /// Returns the FPDU pointer of a marker at this position. An FPDU of more
     /// than 64 KiB with its markers is legal; its last pointers wrap.
     fn pointer(&self) -> u16 {
         ((self.position - self.began) & 0xffff) as u16
     }
 }
 
-/// Frames what one side sends. An FPDU is `begin`, `bytes` (or, for payload
-/// that stays where it is, `room`, `crc` and `passed`), `finish`.
+/// Frames the outgoing stream. An FPDU is `begin`, `bytes` (or, for payload
+/// that is not copied, `room`, `crc` and `passed`), `finish`.
 #[derive(Clone, Debug)]
 pub struct Framer {
     place: Place,
-    /// ULPDU bytes of the FPDU under way.
+    /// ULPDU bytes of the current FPDU.
     ulpdu: usize,
 }
 
 impl Framer {
-    /// At the first byte behind the set-up frames.
+    /// Starts at the first byte after the setup frames.
     #[must_use]
-    pub fn new(agreed: &Agreed) -> Self {
-        Self { place: Place::new(agreed.crc, agreed.markers_out), ulpdu: 0 }
+    pub fn new(negotiated: &Negotiated) -> Self {
+        Self { place: Place::new(negotiated.crc, negotiated.markers_out), ulpdu: 0 }
     }
 
     /// Appends the beginning of an FPDU: a marker if one is due, and the length
     /// of its ULPDU.
     pub fn begin(&mut self, ulpdu: u16, out: &mut Vec<u8>) {
-        // A marker that falls between two FPDUs belongs to the second, and
-        // points to the length that follows it (RFC 5044, section 4.3).
+        // A marker between two FPDUs belongs to the second, and points to the
+        // length field that follows it (RFC 5044, section 4.3).
         self.place.began = self.place.position;
         if self.place.room() == 0 {
             self.marker(out);
@@ -94,7 +94,7 @@ impl Framer {
         self.raw(&ulpdu.to_be_bytes(), out);
     }
 
-    /// Appends bytes of the ULPDU, with the markers that fall into them.
+    /// Appends bytes of the ULPDU, with the markers that fall between them.
     pub fn bytes(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while !bytes.is_empty() {
             self.due(out);
@@ -104,33 +104,33 @@ impl Framer {
         }
     }
 
-    /// Appends a marker if one is due, and says how many bytes of the ULPDU can
-    /// follow before the next one (without markers: any number).
+    /// Appends a marker if one is due, and returns the number of ULPDU bytes
+    /// that can follow before the next one (without markers: unlimited).
     pub fn room(&mut self, out: &mut Vec<u8>) -> usize {
         self.due(out);
         self.place.room()
     }
 
-    /// The CRC of the FPDU, for payload that is not appended here; `None` when
-    /// there are no CRCs.
+    /// Returns the CRC of the FPDU, for payload that is not appended here;
+    /// `None` when CRCs are disabled.
     pub fn crc(&mut self) -> Option<&mut Crc> {
         self.place.crc.as_mut()
     }
 
-    /// So many bytes of payload go beside, at most [`Framer::room`]. The caller
-    /// has taken them into [`Framer::crc`].
+    /// Accounts for payload sent from elsewhere, at most [`Framer::room`]
+    /// bytes. The caller has added them to [`Framer::crc`].
     pub fn passed(&mut self, bytes: usize) {
         self.place.position += bytes as u64;
     }
 
-    /// These bytes of the ULPDU were appended by the caller, at most
+    /// Accounts for ULPDU bytes appended by the caller, at most
     /// [`Framer::room`].
     pub fn appended(&mut self, bytes: &[u8]) {
-        self.place.take_in(bytes);
+        self.place.add_bytes(bytes);
     }
 
-    /// Nothing of the FPDU under way will be sent.
-    pub fn forget(&mut self) {
+    /// Discards the current FPDU.
+    pub fn discard(&mut self) {
         self.place.position = self.place.began;
         if let Some(crc) = &mut self.place.crc {
             crc.restart();
@@ -144,24 +144,25 @@ impl Framer {
         self.finish_padded([0; 3], out);
     }
 
-    /// The same with a pad that was recorded ([`Deframer::pad`]), as much of it
-    /// as the length needs.
+    /// Like [`Framer::finish`] with a recorded pad ([`Deframer::pad`]),
+    /// truncated to the required length.
     pub fn finish_padded(&mut self, pad: [u8; 3], out: &mut Vec<u8>) {
         let length = LENGTH_BYTES + self.ulpdu;
         self.bytes(&pad[..length.next_multiple_of(4) - length], out);
         self.due(out);
-        // Least significant byte first, as RFC 3720 has it on the wire.
+        // Least significant byte first, as in RFC 3720.
         out.extend_from_slice(&self.place.close().unwrap_or(0).to_le_bytes());
     }
 
-    /// There are no markers: an FPDU can be written in one piece and sealed.
+    /// Whether there are no markers: an FPDU can be written in one piece and
+    /// sealed.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         !self.place.markers
     }
 
     /// Appends pad and CRC to an FPDU without markers whose length and ULPDU
-    /// stand in `out` from `from` on.
+    /// are in `out` at `from`.
     pub fn seal(&mut self, from: usize, out: &mut Vec<u8>) {
         let length = out.len() - from;
         out.extend_from_slice(&[0; 3][..length.next_multiple_of(4) - length]);
@@ -170,7 +171,7 @@ impl Framer {
         self.place.position += (out.len() - from) as u64;
     }
 
-    /// Position in the stream of the next byte.
+    /// Returns the stream position of the next byte.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.place.position
@@ -188,23 +189,23 @@ impl Framer {
     }
 
     fn raw(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
-        self.place.take_in(bytes);
+        self.place.add_bytes(bytes);
         out.extend_from_slice(bytes);
     }
 }
 
-/// What comes next out of a stream that is taken apart.
+/// Next element of a decoded stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framed<'a> {
-    /// An FPDU begins; its ULPDU has so many bytes.
+    /// Beginning of an FPDU, with the length of its ULPDU.
     Begin(u16),
-    /// The next bytes of the ULPDU.
+    /// Next bytes of the ULPDU.
     Bytes(&'a [u8]),
-    /// The FPDU is complete and its CRC matches.
+    /// End of the FPDU; its CRC matches.
     End,
 }
 
-/// The field in which the stream stands.
+/// Field at the current position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Length,
@@ -213,27 +214,27 @@ enum Field {
     Crc,
 }
 
-/// Takes apart what one side receives, however the stream is cut into pieces.
+/// Decodes the incoming stream, however it is split into pieces.
 #[derive(Clone, Debug)]
 pub struct Deframer {
     place: Place,
     field: Field,
-    /// Bytes of the field, or of a marker, that came so far.
+    /// Bytes of the current field or marker received so far.
     partial: [u8; 4],
     have: usize,
     in_marker: bool,
-    /// Bytes of the ULPDU or pad still to come.
+    /// Bytes of the ULPDU or pad still missing.
     left: usize,
     pad: usize,
     padded: [u8; 3],
 }
 
 impl Deframer {
-    /// At the first byte behind the set-up frames.
+    /// Starts at the first byte after the setup frames.
     #[must_use]
-    pub fn new(agreed: &Agreed) -> Self {
+    pub fn new(negotiated: &Negotiated) -> Self {
         Self {
-            place: Place::new(agreed.crc, agreed.markers_in),
+            place: Place::new(negotiated.crc, negotiated.markers_in),
             field: Field::Length,
             partial: [0; 4],
             have: 0,
@@ -244,12 +245,12 @@ impl Deframer {
         }
     }
 
-    /// The next piece of the stream, taken off the front of `stream`; `None`
-    /// when all of it is used up.
+    /// Returns the next element and removes it from the front of `stream`;
+    /// `None` when all of it is consumed.
     ///
     /// # Errors
     ///
-    /// A CRC or a marker is wrong. The stream can not be read any further.
+    /// A CRC or a marker is wrong. The stream cannot be decoded any further.
     pub fn next<'a>(&mut self, stream: &mut &'a [u8]) -> Result<Option<Framed<'a>>, MpaError> {
         loop {
             if self.in_marker || (self.have == 0 && self.place.room() == 0) {
@@ -284,9 +285,9 @@ impl Deframer {
         }
     }
 
-    /// The ULPDU of a complete FPDU at the front of `stream`, taken off there
-    /// in one step; `None` when it has to be taken apart with
-    /// [`Deframer::next`]: there are markers, or not all of it has come.
+    /// Returns the ULPDU of a complete FPDU at the front of `stream` in one
+    /// step and removes the FPDU; `None` when [`Deframer::next`] has to decode
+    /// it: markers are enabled, or it is incomplete.
     ///
     /// # Errors
     ///
@@ -312,8 +313,8 @@ impl Deframer {
         Ok(fpdu.get(ulpdu))
     }
 
-    /// Bytes of the ULPDU that follow next without anything between them: so
-    /// many can go from the socket to where they belong. 0 outside a ULPDU.
+    /// Returns the number of contiguous ULPDU bytes that follow next: they can
+    /// be received directly into their destination. 0 outside a ULPDU.
     #[must_use]
     pub fn straight(&self) -> usize {
         match self.field {
@@ -322,22 +323,21 @@ impl Deframer {
         }
     }
 
-    /// The CRC of the FPDU under way, for bytes that went straight; `None` when
-    /// there are no CRCs.
+    /// Returns the CRC of the current FPDU, for bytes placed directly; `None`
+    /// when CRCs are disabled.
     pub fn crc(&mut self) -> Option<&mut Crc> {
         self.place.crc.as_mut()
     }
 
-    /// So many bytes of the ULPDU went straight, at most
-    /// [`Deframer::straight`]. The caller has taken them into
-    /// [`Deframer::crc`].
+    /// Accounts for ULPDU bytes placed directly, at most
+    /// [`Deframer::straight`]. The caller has added them to [`Deframer::crc`].
     pub fn placed(&mut self, bytes: usize) {
         self.left -= bytes;
         self.place.position += bytes as u64;
     }
 
-    /// Bytes of the FPDU under way that are still to come, without markers; 0
-    /// between two FPDUs.
+    /// Returns the number of missing bytes of the current FPDU, without
+    /// markers; 0 between two FPDUs.
     #[must_use]
     pub fn missing(&self) -> usize {
         match self.field {
@@ -348,22 +348,24 @@ impl Deframer {
         }
     }
 
-    /// The pad of the FPDU that [`Deframer::next`] ended last. It is not
-    /// checked (RFC 5044, section 4.1); Linux' siw leaves there what was before.
+    /// Returns the pad of the FPDU that [`Deframer::next`] completed last. It
+    /// is not checked (RFC 5044, section 4.1); Linux' siw leaves old bytes
+    /// there.
     #[must_use]
     pub fn pad(&self) -> [u8; 3] {
         self.padded
     }
 
-    /// The stream stands between two FPDUs: it may end here.
+    /// Whether the position is between two FPDUs, where the stream may end.
     #[must_use]
     pub fn between(&self) -> bool {
         self.field == Field::Length && self.have == 0
     }
 
-    /// Takes a marker in; false when more of it must come.
+    /// Consumes a marker; false when it is incomplete.
     fn marker(&mut self, stream: &mut &[u8]) -> Result<bool, MpaError> {
-        // A marker between two FPDUs belongs to the second and points nowhere.
+        // A marker between two FPDUs belongs to the second; its pointer is
+        // zero.
         let actual = if self.field == Field::Length { 0 } else { self.place.pointer() };
         if !self.gather(stream, MARKER_BYTES) {
             return Ok(false);
@@ -371,30 +373,30 @@ impl Deframer {
         self.in_marker = false;
         let [_, _, high, low] = self.partial;
         let marker = u16::from_be_bytes([high, low]);
-        // RFC 5044, section 4.2: the reserved half is ignored, and the lowest two
-        // bits of the pointer are treated as zero; section 8, error 0x03.
+        // RFC 5044, section 4.2: the reserved half is ignored, and the lowest
+        // two bits of the pointer are treated as zero; section 8, error 0x03.
         if marker & !0b11 == actual { Ok(true) } else { Err(MpaError::Marker { marker, actual }) }
     }
 
-    /// Fills `partial` with a field or marker and takes it into the CRC; false
-    /// when more of it must come.
+    /// Collects a field or marker in `partial` and adds it to the CRC; false
+    /// when it is incomplete.
     fn gather(&mut self, stream: &mut &[u8], bytes: usize) -> bool {
-        let taken = take(stream, bytes - self.have);
-        self.partial[self.have..self.have + taken.len()].copy_from_slice(taken);
-        self.have += taken.len();
+        let chunk = take(stream, bytes - self.have);
+        self.partial[self.have..self.have + chunk.len()].copy_from_slice(chunk);
+        self.have += chunk.len();
         if self.have < bytes {
             return false;
         }
         self.have = 0;
         let partial = self.partial;
-        self.place.take_in(&partial[..bytes]);
+        self.place.add_bytes(&partial[..bytes]);
         true
     }
 
-    /// The next run of the ULPDU or pad, up to the next marker.
+    /// Returns the next run of the ULPDU or pad, up to the next marker.
     fn cut<'a>(&mut self, stream: &mut &'a [u8]) -> &'a [u8] {
         let bytes = take(stream, self.left.min(self.place.room()));
-        self.place.take_in(bytes);
+        self.place.add_bytes(bytes);
         self.left -= bytes.len();
         bytes
     }
@@ -411,9 +413,9 @@ impl Deframer {
     }
 
     fn trailer<'a>(&mut self, stream: &mut &'a [u8]) -> Result<Option<Framed<'a>>, MpaError> {
-        let taken = take(stream, CRC_BYTES - self.have);
-        self.partial[self.have..self.have + taken.len()].copy_from_slice(taken);
-        self.have += taken.len();
+        let chunk = take(stream, CRC_BYTES - self.have);
+        self.partial[self.have..self.have + chunk.len()].copy_from_slice(chunk);
+        self.have += chunk.len();
         if self.have < CRC_BYTES {
             return Ok(None);
         }

@@ -1,6 +1,6 @@
-//! Marker PDU aligned framing for TCP (RFC 5044, with the set-up of RFC 6581):
-//! the frames that open a connection and what they agree on, FPDUs with
-//! markers and CRC32C, and how large an FPDU may be.
+//! Marker PDU aligned framing for TCP (RFC 5044, with the connection setup of
+//! RFC 6581): setup frames and their negotiation, FPDUs with markers and
+//! CRC32C, and the maximum FPDU size.
 
 mod crc;
 mod frame;
@@ -11,94 +11,94 @@ mod setup;
 pub use crc::Crc;
 pub use frame::{Deframer, Framed, Framer, MARKER_SPACING};
 pub use mulpdu::{fpdu_length, mulpdu};
-pub use negotiate::{Agreed, Offer, Rtr, RtrKinds, conclude, initiate, refuse, respond};
+pub use negotiate::{Negotiated, Offer, Rtr, RtrKinds, conclude, initiate, reject, respond};
 pub use setup::{Enhanced, Kind, NOT_NEGOTIATED, PRIVATE_DATA_MAX, SetupFrame};
 
 use crate::rdmap::ErrorCode;
 
-/// What is wrong with the bytes of a set-up frame or of the stream of FPDUs.
+/// Errors in a setup frame or in the stream of FPDUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MpaError {
-    /// The first sixteen bytes are not the key that was expected.
-    #[error("the peer does not speak MPA: its first bytes are not \"{expected}\"")]
+    /// The first sixteen bytes are not the expected key.
+    #[error("the peer does not use MPA: its first bytes are not \"{expected}\"")]
     Key {
-        /// The text that should have been there.
+        /// Expected key.
         expected: &'static str,
     },
-    /// More private data than a frame may carry.
-    #[error("{length} bytes of private data: at most {most} fit in this frame")]
+    /// Private data longer than a frame can carry.
+    #[error("{length} bytes of private data: at most {max} fit in this frame")]
     PrivateData {
-        /// How many were claimed or given.
+        /// Length in the frame or of the argument.
         length: usize,
-        /// How many are allowed.
-        most: usize,
+        /// Maximum length.
+        max: usize,
     },
-    /// A revision that is not spoken here.
-    #[error("MPA revision {revision}: only 1 and 2 are spoken here")]
+    /// Unsupported revision.
+    #[error("MPA revision {revision}: only 1 and 2 are supported")]
     Revision {
-        /// The peer's.
+        /// The peer's revision.
         revision: u8,
     },
-    /// The reply speaks another revision than the request.
+    /// The Reply's revision differs from the Request's.
     #[error(
         "the reply has MPA revision {reply}, the request had {request}: connect again with revision {reply}"
     )]
     OtherRevision {
-        /// Ours.
+        /// Local revision.
         request: u8,
-        /// The peer's.
+        /// The peer's revision.
         reply: u8,
     },
-    /// The enhanced bit and the private data do not fit together, or the
-    /// reply's does not fit the request's.
-    #[error("the enhanced set-up words of the frame are missing or out of place")]
+    /// The enhanced bit and the private data are inconsistent, or the Reply's
+    /// differs from the Request's.
+    #[error("the enhanced setup fields of the frame are missing or unexpected")]
     Enhanced,
-    /// The responder said no.
+    /// The responder rejected the connection.
     #[error("the peer rejected the connection")]
     Rejected {
-        /// What it said beside.
+        /// Private data of the rejection.
         private_data: Vec<u8>,
     },
-    /// A request must not have the reject bit.
+    /// A Request with the reject bit set.
     #[error("a request with the reject bit set")]
     RejectInRequest,
-    /// Bytes behind a Request, which must wait for the Reply.
-    #[error("the peer sent {bytes} bytes behind its Request without waiting for the Reply")]
+    /// Data after a Request, before the Reply was sent.
+    #[error("the peer sent {bytes} bytes after its Request without waiting for the Reply")]
     EarlyData {
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// The peer can not serve as many Reads as this side must have.
-    #[error("the peer asks for {wanted} outstanding Reads, this side serves {have}")]
+    /// The peer's ORD exceeds this side's IRD.
+    #[error("the peer requests {requested} outstanding Reads, this side serves {available}")]
     InsufficientIrd {
-        /// What the peer asks for.
-        wanted: u16,
-        /// What there is.
-        have: u16,
+        /// ORD requested by the peer.
+        requested: u16,
+        /// Local IRD.
+        available: u16,
     },
-    /// No ready-to-receive message that both sides know.
-    #[error("no ready-to-receive message suits both sides: offer a zero-length Write or Read")]
+    /// No ready-to-receive message supported by both sides.
+    #[error("no common ready-to-receive message: offer a zero-length Write or Read")]
     NoMatchingRtr,
-    /// The CRC of an FPDU does not match its bytes.
-    #[error("the CRC of an FPDU is {received:#010x}, its bytes make {computed:#010x}")]
+    /// CRC mismatch of an FPDU.
+    #[error("the CRC of an FPDU is {received:#010x}, computed {computed:#010x}")]
     Crc {
-        /// As it stood in the stream.
+        /// CRC in the stream.
         received: u32,
-        /// As it should be.
+        /// Computed CRC.
         computed: u32,
     },
-    /// A marker does not point to the beginning of the FPDU it is in.
+    /// A marker that does not point to the beginning of its FPDU.
     #[error("a marker points back {marker} bytes, the FPDU began {actual} bytes before it")]
     Marker {
-        /// The marker's pointer.
+        /// Pointer in the marker.
         marker: u16,
-        /// What it should be.
+        /// Expected pointer.
         actual: u16,
     },
 }
 
 impl MpaError {
-    /// What a Terminate says of it (RFC 5044, section 8; RFC 6581, section 8).
+    /// Terminate code of this error (RFC 5044, section 8; RFC 6581, section 8).
     #[must_use]
     pub fn code(&self) -> ErrorCode {
         match self {

@@ -1,10 +1,10 @@
-//! What a Request and a Reply agree on, as functions of both.
+//! Negotiation of connection parameters, as functions of Request and Reply.
 
 use super::MpaError;
 use super::setup::{Enhanced, Kind, NOT_NEGOTIATED, SetupFrame};
 
-/// The ready-to-receive messages that a side is willing to use (RFC 6581,
-/// section 9.2).
+/// Ready-to-receive (RTR) messages that a side supports (RFC 6581, section
+/// 9.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RtrKinds {
     /// A zero-length Send.
@@ -15,7 +15,7 @@ pub struct RtrKinds {
     pub read: bool,
 }
 
-/// The message with which the initiator makes the responder ready to send.
+/// RTR message by which the initiator permits the responder to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rtr {
     /// A zero-length Send.
@@ -26,53 +26,53 @@ pub enum Rtr {
     Read,
 }
 
-/// What one side wants and can do.
+/// Parameters that one side offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Wants markers in what it receives.
+    /// Whether it requests markers in its incoming stream.
     pub markers: bool,
-    /// Wants CRCs.
+    /// Whether it requests CRCs.
     pub crc: bool,
-    /// Offers to take FPDUs larger than a TCP segment, in the bit that Linux'
-    /// siw uses for it; other peers ignore it.
+    /// Whether it accepts FPDUs larger than a TCP segment, signalled in the
+    /// reserved bit that Linux' siw uses; other peers ignore it.
     pub large_fpdus: bool,
-    /// The highest revision to speak, 1 or 2.
+    /// Highest revision to use, 1 or 2.
     pub revision: u8,
-    /// Reads of the peer's served at once.
+    /// Maximum number of the peer's outstanding Reads (IRD).
     pub ird: u16,
-    /// Reads outstanding at most.
+    /// Maximum number of own outstanding Reads (ORD).
     pub ord: u16,
-    /// Set up peer-to-peer, with these messages; revision 2 only.
+    /// Peer-to-peer setup with these RTR messages; revision 2 only.
     pub peer_to_peer: Option<RtrKinds>,
-    /// The consumer's.
+    /// Private data of the consumer.
     pub private_data: Vec<u8>,
 }
 
-/// What both sides keep to from the first FPDU on.
+/// Negotiated parameters, effective from the first FPDU on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreed {
-    /// CRCs are sent and checked.
+pub struct Negotiated {
+    /// Whether CRCs are sent and checked.
     pub crc: bool,
-    /// Markers in what this side sends.
+    /// Markers in the outgoing stream.
     pub markers_out: bool,
-    /// Markers in what it receives.
+    /// Markers in the incoming stream.
     pub markers_in: bool,
-    /// The peer takes FPDUs larger than a TCP segment.
+    /// Whether the peer accepts FPDUs larger than a TCP segment.
     pub large_fpdus: bool,
-    /// Of the set-up.
+    /// Revision of the setup frames.
     pub revision: u8,
-    /// Reads of the peer's that this side must serve at once.
+    /// Maximum number of the peer's outstanding Reads (IRD).
     pub ird: u16,
-    /// Reads that it may have outstanding.
+    /// Maximum number of own outstanding Reads (ORD).
     pub ord: u16,
-    /// The initiator's first message, if the set-up was peer-to-peer.
+    /// The initiator's RTR message, if the setup is peer-to-peer.
     pub rtr: Option<Rtr>,
-    /// This side sent the Request.
+    /// Whether this side sent the Request.
     pub initiator: bool,
 }
 
 impl RtrKinds {
-    /// All three.
+    /// All three messages.
     pub const ALL: Self = Self { send: true, write: true, read: true };
 
     fn and(self, other: Self) -> Self {
@@ -83,8 +83,9 @@ impl RtrKinds {
         }
     }
 
-    /// A Write costs least and changes nothing at the responder; a Read takes a
-    /// round trip; a Send takes a receive away from the responder's consumer.
+    /// Prefers a Write, which is cheapest and has no effect at the responder,
+    /// then a Read, which takes a round trip, then a Send, which consumes a
+    /// receive of the responder's consumer.
     fn best(self) -> Option<Rtr> {
         if self.write {
             Some(Rtr::Write)
@@ -116,7 +117,7 @@ impl Enhanced {
     }
 }
 
-/// The Request that makes an offer.
+/// Returns the Request for an offer.
 #[must_use]
 pub fn initiate(offer: &Offer) -> SetupFrame {
     SetupFrame {
@@ -131,29 +132,30 @@ pub fn initiate(offer: &Offer) -> SetupFrame {
     }
 }
 
-/// What the responder answers, and what then holds for it.
+/// Returns the responder's Reply and its negotiated parameters.
 ///
 /// # Errors
 ///
-/// The request can not be accepted; with the Reply that says so, or nothing
-/// where the standard wants the connection closed.
+/// The Request cannot be accepted; with the Reply to send, or none where the
+/// standard requires the connection to be closed.
 pub fn respond(
     offer: &Offer,
     request: &SetupFrame,
-) -> Result<(SetupFrame, Agreed), (Option<SetupFrame>, MpaError)> {
+) -> Result<(SetupFrame, Negotiated), (Option<SetupFrame>, MpaError)> {
     if request.reject {
         return Err((None, MpaError::RejectInRequest));
     }
-    // RFC 5044, section 7.1.1 (Rev): a receiver that can not interoperate with
+    // RFC 5044, section 7.1.1 (Rev): a receiver that cannot interoperate with
     // the revision closes the connection. Revision 0 is that of the RDMA
-    // Consortium, whose DDP and RDMAP have other versions too (appendix C).
+    // Consortium, whose DDP and RDMAP versions differ too (appendix C).
     if request.revision == 0 || request.revision > offer.revision.min(2) {
         return Err((None, MpaError::Revision { revision: request.revision }));
     }
-    let mut agreed = Agreed {
-        // Section 7.1.1 (C): CRCs are used if either side wants them.
+    let mut negotiated = Negotiated {
+        // Section 7.1.1 (C): CRCs are used if either side requests them.
         crc: offer.crc || request.crc,
-        // Section 7.1.1 (M): each side says what it wants to receive.
+        // Section 7.1.1 (M): each side requests markers for its incoming
+        // stream.
         markers_out: request.markers,
         markers_in: offer.markers,
         large_fpdus: offer.large_fpdus && request.large_fpdus,
@@ -163,56 +165,58 @@ pub fn respond(
         rtr: None,
         initiator: false,
     };
-    let enhanced = request.enhanced.map(|asked| answer(offer, &asked, &mut agreed));
+    let enhanced = request.enhanced.map(|requested| respond_enhanced(offer, &requested, &mut negotiated));
     let reply = SetupFrame {
         kind: Kind::Reply,
         markers: offer.markers,
-        // Linux' siw goes by the Reply alone, so the Reply tells the result.
-        crc: agreed.crc,
+        // Linux' siw evaluates only the Reply, so the Reply carries the result.
+        crc: negotiated.crc,
         reject: false,
-        large_fpdus: agreed.large_fpdus,
+        large_fpdus: negotiated.large_fpdus,
         revision: request.revision,
         enhanced,
         private_data: offer.private_data.clone(),
     };
-    Ok((reply, agreed))
+    Ok((reply, negotiated))
 }
 
 /// The responder's half of the enhanced negotiation (RFC 6581, sections 9.1
 /// and 9.2).
-fn answer(offer: &Offer, asked: &Enhanced, agreed: &mut Agreed) -> Enhanced {
-    // Each side's ORD ends no higher than the other's IRD. What the initiator
-    // does not negotiate is not answered with a number either.
-    agreed.ird = lower(offer.ird, asked.ord);
-    agreed.ord = lower(offer.ord, asked.ird);
-    let told = |asked: u16, agreed: u16| if asked == NOT_NEGOTIATED { NOT_NEGOTIATED } else { agreed };
-    let kinds = offer.peer_to_peer.filter(|_| asked.peer_to_peer).map(|ours| {
-        // With no kind in common the reply proposes what would do here; the
-        // initiator then ends with "no matching RTR option".
-        agreed.rtr = ours.and(asked.kinds()).best().or(ours.best());
+fn respond_enhanced(offer: &Offer, requested: &Enhanced, negotiated: &mut Negotiated) -> Enhanced {
+    // Each side's ORD is limited by the other's IRD. A value that the initiator
+    // does not negotiate is not negotiated in the Reply either.
+    negotiated.ird = lower(offer.ird, requested.ord);
+    negotiated.ord = lower(offer.ord, requested.ird);
+    let confirmed = |requested: u16, negotiated: u16| {
+        if requested == NOT_NEGOTIATED { NOT_NEGOTIATED } else { negotiated }
+    };
+    let kinds = offer.peer_to_peer.filter(|_| requested.peer_to_peer).map(|ours| {
+        // Without a common kind the Reply proposes one that this side supports;
+        // the initiator then terminates with "no matching RTR option".
+        negotiated.rtr = ours.and(requested.kinds()).best().or(ours.best());
         RtrKinds {
-            send: agreed.rtr == Some(Rtr::Send),
-            write: agreed.rtr == Some(Rtr::Write),
-            read: agreed.rtr == Some(Rtr::Read),
+            send: negotiated.rtr == Some(Rtr::Send),
+            write: negotiated.rtr == Some(Rtr::Write),
+            read: negotiated.rtr == Some(Rtr::Read),
         }
     });
-    Enhanced::new(told(asked.ord, agreed.ird), told(asked.ird, agreed.ord), kinds)
+    Enhanced::new(confirmed(requested.ord, negotiated.ird), confirmed(requested.ird, negotiated.ord), kinds)
 }
 
-/// What one side can do and the other asks for; 0x3fff asks for nothing.
-fn lower(can: u16, asked: u16) -> u16 {
-    if asked == NOT_NEGOTIATED { can } else { can.min(asked) }
+/// Limits a local value by the peer's; 0x3fff does not limit it.
+fn lower(can: u16, requested: u16) -> u16 {
+    if requested == NOT_NEGOTIATED { can } else { can.min(requested) }
 }
 
-/// What holds for the initiator once it has the Reply to its Request.
+/// Returns the initiator's negotiated parameters from the Reply to its Request.
 ///
 /// # Errors
 ///
-/// The responder rejected, or answers what was not asked. After
+/// The responder rejected the connection, or its Reply is invalid. After
 /// [`MpaError::InsufficientIrd`] and [`MpaError::NoMatchingRtr`] a Terminate
-/// says so to the responder, who believes in the connection (RFC 6581,
-/// sections 9.1 and 9.2).
-pub fn conclude(offer: &Offer, reply: &SetupFrame) -> Result<Agreed, MpaError> {
+/// reports the error to the responder, which considers the connection
+/// established (RFC 6581, sections 9.1 and 9.2).
+pub fn conclude(offer: &Offer, reply: &SetupFrame) -> Result<Negotiated, MpaError> {
     if reply.revision != offer.revision {
         return Err(MpaError::OtherRevision { request: offer.revision, reply: reply.revision });
     }
@@ -223,7 +227,7 @@ pub fn conclude(offer: &Offer, reply: &SetupFrame) -> Result<Agreed, MpaError> {
     if reply.enhanced.is_some() != (offer.revision >= 2) {
         return Err(MpaError::Enhanced);
     }
-    let mut agreed = Agreed {
+    let mut negotiated = Negotiated {
         crc: offer.crc || reply.crc,
         markers_out: reply.markers,
         markers_in: offer.markers,
@@ -234,23 +238,23 @@ pub fn conclude(offer: &Offer, reply: &SetupFrame) -> Result<Agreed, MpaError> {
         rtr: None,
         initiator: true,
     };
-    if let Some(told) = &reply.enhanced {
-        if told.ord != NOT_NEGOTIATED && told.ord > offer.ird {
-            return Err(MpaError::InsufficientIrd { wanted: told.ord, have: offer.ird });
+    if let Some(confirmed) = &reply.enhanced {
+        if confirmed.ord != NOT_NEGOTIATED && confirmed.ord > offer.ird {
+            return Err(MpaError::InsufficientIrd { requested: confirmed.ord, available: offer.ird });
         }
-        agreed.ird = lower(offer.ird, told.ord);
-        agreed.ord = lower(offer.ord, told.ird);
-        // Without bit A in the Reply the set-up is client and server after all.
-        if let Some(ours) = offer.peer_to_peer.filter(|_| told.peer_to_peer) {
-            agreed.rtr = Some(ours.and(told.kinds()).best().ok_or(MpaError::NoMatchingRtr)?);
+        negotiated.ird = lower(offer.ird, confirmed.ord);
+        negotiated.ord = lower(offer.ord, confirmed.ird);
+        // Without bit A in the Reply the setup is client/server.
+        if let Some(ours) = offer.peer_to_peer.filter(|_| confirmed.peer_to_peer) {
+            negotiated.rtr = Some(ours.and(confirmed.kinds()).best().ok_or(MpaError::NoMatchingRtr)?);
         }
     }
-    Ok(agreed)
+    Ok(negotiated)
 }
 
-/// The Reply that rejects a Request, with the consumer's private data.
+/// Returns the Reply that rejects a Request, with the consumer's private data.
 #[must_use]
-pub fn refuse(request: &SetupFrame, private_data: Vec<u8>) -> SetupFrame {
+pub fn reject(request: &SetupFrame, private_data: Vec<u8>) -> SetupFrame {
     SetupFrame {
         kind: Kind::Reply,
         markers: false,

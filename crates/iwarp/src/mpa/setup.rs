@@ -1,13 +1,13 @@
-//! The frames that open a connection: MPA Request and Reply.
+//! Setup frames: MPA Request and Reply.
 
 use super::MpaError;
 
-/// The most private data of a frame, the enhanced words included (RFC 5044,
+/// Maximum private data of a frame, including the enhanced fields (RFC 5044,
 /// section 7.1.1: PD_Length is at most 512).
 pub const PRIVATE_DATA_MAX: usize = 512;
 
-/// An IRD or ORD that is not negotiated (RFC 6581, section 9.1: all fourteen
-/// bits set).
+/// IRD or ORD value "not negotiated" (RFC 6581, section 9.1: all fourteen bits
+/// set).
 pub const NOT_NEGOTIATED: u16 = 0x3fff;
 
 const KEY_REQUEST: &str = "MPA ID Req Frame";
@@ -26,12 +26,12 @@ const RTR_SEND: u16 = 0x4000;
 const RTR_WRITE: u16 = 0x8000;
 const RTR_READ: u16 = 0x4000;
 
-/// Which of the two frames.
+/// Frame type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The initiator's.
+    /// Sent by the initiator.
     Request,
-    /// The responder's.
+    /// Sent by the responder.
     Reply,
 }
 
@@ -44,18 +44,19 @@ impl Kind {
     }
 }
 
-/// The two words before the private data of an enhanced frame (RFC 6581,
-/// section 9).
+/// The two 16-bit fields before the private data of an enhanced frame (RFC
+/// 6581, section 9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Enhanced {
-    /// How many Reads of the peer's the sender of the frame serves at once.
+    /// Maximum number of the peer's outstanding Reads that the sender of the
+    /// frame serves.
     pub ird: u16,
-    /// How many Reads it would have outstanding.
+    /// Maximum number of outstanding Reads that it requests.
     pub ord: u16,
     /// Bit A: peer-to-peer, either side may send first once the initiator has
-    /// sent its ready-to-receive message.
+    /// sent its ready-to-receive (RTR) message.
     pub peer_to_peer: bool,
-    /// Bit B: that message may be a zero-length Send.
+    /// Bit B: the RTR message may be a zero-length Send.
     pub rtr_send: bool,
     /// Bit C: a zero-length Write.
     pub rtr_write: bool,
@@ -66,36 +67,36 @@ pub struct Enhanced {
 /// An MPA Request or Reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupFrame {
-    /// Which of the two.
+    /// Frame type.
     pub kind: Kind,
-    /// Bit M: the sender wants markers in what it receives.
+    /// Bit M: the sender requests markers in its incoming stream.
     pub markers: bool,
-    /// Bit C: the sender wants CRCs, in both directions.
+    /// Bit C: the sender requests CRCs, in both directions.
     pub crc: bool,
-    /// Bit R: the responder rejects.
+    /// Bit R: the responder rejects the connection.
     pub reject: bool,
-    /// A reserved bit in which Linux' siw says that it takes FPDUs larger than
-    /// a segment.
+    /// A reserved bit by which Linux' siw signals that it accepts FPDUs larger
+    /// than a segment.
     pub large_fpdus: bool,
     /// 0, 1 or 2.
     pub revision: u8,
-    /// Bit S and what it announces; revision 2 only.
+    /// Bit S and the fields it announces; revision 2 only.
     pub enhanced: Option<Enhanced>,
-    /// The consumer's.
+    /// Private data of the consumer.
     pub private_data: Vec<u8>,
 }
 
 impl SetupFrame {
-    /// Its bytes.
+    /// Encodes the frame.
     ///
     /// # Errors
     ///
     /// [`MpaError::PrivateData`] when the private data does not fit.
     pub fn encode(&self) -> Result<Vec<u8>, MpaError> {
         let before = if self.enhanced.is_some() { ENHANCED_BYTES } else { 0 };
-        let (length, most) = (self.private_data.len(), PRIVATE_DATA_MAX - before);
-        if length > most {
-            return Err(MpaError::PrivateData { length, most });
+        let (length, max) = (self.private_data.len(), PRIVATE_DATA_MAX - before);
+        if length > max {
+            return Err(MpaError::PrivateData { length, max });
         }
         let mut bytes = Vec::with_capacity(HEADER_BYTES + before + length);
         bytes.extend_from_slice(self.kind.key().as_bytes());
@@ -121,13 +122,14 @@ impl SetupFrame {
         .fold(0, |flags, (set, bit)| if set { flags | bit } else { flags })
     }
 
-    /// The frame at the beginning of `bytes` and its length; `None` when more
-    /// bytes are needed. What is wrong is told as soon as it can be seen: a
-    /// stranger's first bytes are refused without waiting for a whole frame.
+    /// Decodes the frame at the beginning of `bytes` and returns it with its
+    /// length; `None` when more bytes are needed. Errors are reported as soon
+    /// as they are detected: a peer of another protocol is rejected without
+    /// waiting for a whole frame.
     ///
     /// # Errors
     ///
-    /// The key, the revision or the length of the private data is not MPA's.
+    /// The key, the revision or the length of the private data is invalid.
     pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Option<(Self, usize)>, MpaError> {
         let key = kind.key().as_bytes();
         let seen = bytes.len().min(key.len());
@@ -138,21 +140,21 @@ impl SetupFrame {
         let (flags, revision) = (header[16], header[17]);
         let length = usize::from(u16::from_be_bytes([header[18], header[19]]));
         if length > PRIVATE_DATA_MAX {
-            return Err(MpaError::PrivateData { length, most: PRIVATE_DATA_MAX });
+            return Err(MpaError::PrivateData { length, max: PRIVATE_DATA_MAX });
         }
         let Some(mut private_data) = bytes.get(HEADER_BYTES..HEADER_BYTES + length) else { return Ok(None) };
         // RFC 5044, section 7.1.2: the initiator sends nothing more before it
-        // has the Reply. Behind a Reply the stream of FPDUs may begin.
+        // has the Reply. After a Reply the stream of FPDUs may begin.
         let behind = bytes.len() - HEADER_BYTES - length;
         if kind == Kind::Request && behind > 0 {
             return Err(MpaError::EarlyData { bytes: behind });
         }
         let mut enhanced = None;
-        // RFC 6581, section 6: bit S has a meaning from revision 2 on; in
-        // revision 1 it is one of the reserved bits, which are not checked.
+        // RFC 6581, section 6: bit S is defined from revision 2 on; in revision
+        // 1 it is one of the reserved bits, which are not checked.
         if revision >= 2 && flags & FLAG_ENHANCED != 0 {
-            let (words, rest) = private_data.split_first_chunk().ok_or(MpaError::Enhanced)?;
-            enhanced = Some(Enhanced::decode(*words));
+            let (fields, rest) = private_data.split_first_chunk().ok_or(MpaError::Enhanced)?;
+            enhanced = Some(Enhanced::decode(*fields));
             private_data = rest;
         }
         let frame = Self {

@@ -1,5 +1,5 @@
-//! The bytes that go out next: headers and small payload in one arena, large
-//! payload where it lies in registered memory.
+//! Batch of outgoing bytes: headers and small payload in one arena, large
+//! payload by reference to registered memory.
 
 use std::cell::Cell;
 
@@ -7,33 +7,33 @@ use smallvec::SmallVec;
 
 use crate::memory::{Piece, Span};
 
-/// A batch is not made longer than this many bytes: what a socket buffer takes
-/// at once. The longer a call, the fewer acknowledgements does the socket take
-/// up one by one, and the more of its pages come back to the sending core.
-const LONGEST_BYTES: usize = 1 << 20;
-/// Nor is it made of more pieces than one call of a socket should gather.
-const MOST_PIECES: usize = 128;
-/// Nor does the arena grow beyond this, by more than one FPDU.
+/// Maximum length of a batch: what a socket buffer accepts at once. With longer
+/// calls the socket processes fewer acknowledgements one by one, and more of
+/// its pages return to the sending core.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of pieces that one socket call should gather.
+const PIECES_MAX: usize = 128;
+/// Size at which the arena is full; exceeded by at most one FPDU.
 const ARENA_BYTES: usize = 48 << 10;
-/// With CRCs it holds all payload, and the first byte waits for the last: so
-/// much in the beginning, twice as much after every batch that was full.
-const ARENA_CHECKED_FIRST_BYTES: usize = 128 << 10;
-const ARENA_CHECKED_BYTES: usize = 1 << 20;
+/// With CRCs the arena holds all payload, and the first byte waits for the
+/// last: initial limit, doubled after every full batch.
+const ARENA_CRC_INITIAL_BYTES: usize = 128 << 10;
+const ARENA_CRC_BYTES: usize = 1 << 20;
 
 thread_local! {
-    /// An arena that is used by none. Only a batch that waits for its socket
-    /// has one: a queue pair at rest costs none, and those that one thread
-    /// serves in turn share what is in its core's cache.
+    /// Unused arena of this thread. Only a batch that waits for its socket
+    /// holds one: an idle queue pair needs none, and the queue pairs of one
+    /// thread reuse an arena that is in its core's cache.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// No request ends with this FPDU.
+/// Serial of an FPDU that completes no request.
 pub(super) const NO_REQUEST: u64 = u64::MAX;
 
-/// A part of the batch.
+/// Contiguous part of the batch.
 #[derive(Debug)]
 enum Part {
-    /// Bytes of the arena.
+    /// Range of the arena.
     Bytes { from: usize, to: usize },
     /// Payload in registered memory.
     Memory(Span),
@@ -48,56 +48,56 @@ impl Part {
     }
 }
 
-/// Where an FPDU of the batch ends.
+/// End of an FPDU in the batch.
 #[derive(Clone, Copy, Debug)]
-struct Border {
+struct FpduEnd {
     end: usize,
-    /// The request that this FPDU is of, or [`NO_REQUEST`].
+    /// Serial of its request, or [`NO_REQUEST`].
     serial: u64,
-    /// It is the last one of its message.
+    /// Whether it is the last FPDU of its message.
     last: bool,
 }
 
-/// What can not be sent any more.
+/// Result of removing FPDUs whose memory was withdrawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Withdrawn {
-    /// The request that it is of, or [`NO_REQUEST`].
+    /// Serial of the request, or [`NO_REQUEST`].
     pub(super) serial: u64,
-    /// The socket has the beginning of the FPDU already: nothing can follow.
-    pub(super) amid: bool,
+    /// The FPDU was partly sent: nothing can follow.
+    pub(super) partly_sent: bool,
 }
 
-/// FPDUs that wait for the socket.
+/// FPDUs to be sent.
 #[derive(Debug, Default)]
 pub struct Batch {
     arena: Vec<u8>,
-    /// How often the bound of what is checked has doubled.
+    /// Number of times the limit with CRCs was doubled.
     doublings: u32,
-    /// Bytes of the arena from here on are in no part yet.
+    /// Offset in the arena of bytes that belong to no part yet.
     open: usize,
     parts: Vec<Part>,
     first_part: usize,
-    borders: Vec<Border>,
-    first_border: usize,
-    /// Bytes of parts, and how many of them the socket took.
+    fpdu_ends: Vec<FpduEnd>,
+    first_fpdu_end: usize,
+    /// Length of all parts, and number of bytes sent.
     length: usize,
-    gone: usize,
+    sent_bytes: usize,
 }
 
 impl Batch {
-    /// Nothing to send.
+    /// Whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that the socket has not taken yet.
+    /// Returns the number of bytes not sent yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.length - self.gone
+        self.length - self.sent_bytes
     }
 
-    /// What a socket is to send next, in order.
+    /// Appends the pieces to send next, in order.
     pub fn pieces<'a>(&'a self, into: &mut SmallVec<[Piece<'a>; 64]>) {
         into.clear();
         into.extend(self.parts[self.first_part..].iter().map(|part| match part {
@@ -106,37 +106,37 @@ impl Batch {
         }));
     }
 
-    /// Where an FPDU is appended.
+    /// Returns the arena to append an FPDU to.
     pub(super) fn arena(&mut self) -> &mut Vec<u8> {
         if self.arena.capacity() == 0 {
-            // A thread that ends has none any more.
+            // The thread-local value is gone when the thread exits.
             self.arena = SPARE.try_with(Cell::take).unwrap_or_default();
         }
         &mut self.arena
     }
 
-    /// Whether another FPDU should wait for the next batch.
+    /// Whether the next FPDU should go to the next batch.
     pub(super) fn is_full(&self, checked: bool) -> bool {
-        let arena = if checked { ARENA_CHECKED_FIRST_BYTES << self.doublings } else { ARENA_BYTES };
-        self.length + (self.arena.len() - self.open) >= LONGEST_BYTES
-            || self.parts.len() + 2 > MOST_PIECES
+        let arena = if checked { ARENA_CRC_INITIAL_BYTES << self.doublings } else { ARENA_BYTES };
+        self.length + (self.arena.len() - self.open) >= BATCH_BYTES_MAX
+            || self.parts.len() + 2 > PIECES_MAX
             || self.arena.len() >= arena
     }
 
-    /// Payload that stays where it is.
+    /// Appends payload by reference.
     pub(super) fn memory(&mut self, span: Span) {
         self.close_bytes();
         self.length += span.len();
         self.parts.push(Part::Memory(span));
     }
 
-    /// An FPDU is complete.
-    pub(super) fn border(&mut self, serial: u64, last: bool) {
+    /// Marks the end of an FPDU.
+    pub(super) fn end_fpdu(&mut self, serial: u64, last: bool) {
         let end = self.length + (self.arena.len() - self.open);
-        self.borders.push(Border { end, serial, last });
+        self.fpdu_ends.push(FpduEnd { end, serial, last });
     }
 
-    /// The batch is complete.
+    /// Ends the batch.
     pub(super) fn close_bytes(&mut self) {
         if self.open < self.arena.len() {
             self.length += self.arena.len() - self.open;
@@ -145,16 +145,16 @@ impl Batch {
         }
     }
 
-    /// The socket took so many bytes, at most [`Batch::len`].
+    /// Accounts for sent bytes, at most [`Batch::len`].
     pub(super) fn sent(&mut self, bytes: usize) {
         let mut left = bytes.min(self.len());
-        self.gone += left;
+        self.sent_bytes += left;
         while left > 0 {
             let part = &mut self.parts[self.first_part];
             let length = part.len();
             if left >= length {
                 left -= length;
-                // Lets go of the memory: its request may complete now.
+                // Releases the memory: its request may complete now.
                 *part = Part::Bytes { from: 0, to: 0 };
                 self.first_part += 1;
                 continue;
@@ -167,45 +167,45 @@ impl Batch {
         }
     }
 
-    /// The next request whose last byte the socket took.
-    pub(super) fn gone(&mut self) -> Option<u64> {
-        while let Some(border) = self.borders.get(self.first_border) {
-            if border.end > self.gone {
+    /// Returns the next request whose last byte was sent.
+    pub(super) fn next_sent(&mut self) -> Option<u64> {
+        while let Some(fpdu) = self.fpdu_ends.get(self.first_fpdu_end) {
+            if fpdu.end > self.sent_bytes {
                 return None;
             }
-            self.first_border += 1;
-            if border.last && border.serial != NO_REQUEST {
-                return Some(border.serial);
+            self.first_fpdu_end += 1;
+            if fpdu.last && fpdu.serial != NO_REQUEST {
+                return Some(fpdu.serial);
             }
         }
         None
     }
 
-    /// Takes away the first FPDU whose memory was taken back by its owner, and
-    /// all behind it.
+    /// Removes the first FPDU whose memory was withdrawn by its owner, and all
+    /// after it.
     pub(super) fn withdraw(&mut self) -> Option<Withdrawn> {
-        let mut at = self.gone;
+        let mut at = self.sent_bytes;
         let lost = self.parts[self.first_part..].iter().find_map(|part| match part {
-            Part::Memory(span) if span.is_taken_back() => Some(at),
+            Part::Memory(span) if span.is_withdrawn() => Some(at),
             _ => {
                 at += part.len();
                 None
             }
         })?;
-        let index = self.borders.iter().position(|border| border.end > lost)?;
-        let serial = self.borders[index].serial;
-        let from = index.checked_sub(1).map_or(0, |before| self.borders[before].end);
-        if from < self.gone {
-            return Some(Withdrawn { serial, amid: true });
+        let index = self.fpdu_ends.iter().position(|fpdu| fpdu.end > lost)?;
+        let serial = self.fpdu_ends[index].serial;
+        let from = index.checked_sub(1).map_or(0, |before| self.fpdu_ends[before].end);
+        if from < self.sent_bytes {
+            return Some(Withdrawn { serial, partly_sent: true });
         }
         self.truncate(from);
-        self.borders.truncate(index);
-        Some(Withdrawn { serial, amid: false })
+        self.fpdu_ends.truncate(index);
+        Some(Withdrawn { serial, partly_sent: false })
     }
 
-    /// Forgets everything from a byte of the batch on that was not sent yet.
+    /// Truncates unsent bytes from an offset on.
     fn truncate(&mut self, from: usize) {
-        let mut at = self.gone;
+        let mut at = self.sent_bytes;
         for index in self.first_part..self.parts.len() {
             let left = from - at;
             if left < self.parts[index].len() {
@@ -220,10 +220,10 @@ impl Batch {
         self.length = from;
     }
 
-    /// Forgets everything, and gives the arena to whoever sends next.
+    /// Clears the batch and returns the arena to the thread.
     pub(super) fn clear(&mut self) {
-        if self.arena.len() >= ARENA_CHECKED_FIRST_BYTES << self.doublings
-            && ARENA_CHECKED_FIRST_BYTES << self.doublings < ARENA_CHECKED_BYTES
+        if self.arena.len() >= ARENA_CRC_INITIAL_BYTES << self.doublings
+            && ARENA_CRC_INITIAL_BYTES << self.doublings < ARENA_CRC_BYTES
         {
             self.doublings += 1;
         }
@@ -234,12 +234,13 @@ impl Batch {
             spare.set(if other.capacity() > arena.capacity() { other } else { arena });
         });
         self.parts.clear();
-        self.borders.clear();
-        (self.open, self.first_part, self.first_border) = (0, 0, 0);
-        (self.length, self.gone) = (0, 0);
+        self.fpdu_ends.clear();
+        (self.open, self.first_part, self.first_fpdu_end) = (0, 0, 0);
+        (self.length, self.sent_bytes) = (0, 0);
     }
 
-    /// There was nothing to send: what comes next does not wait for much.
+    /// Resets the limit with CRCs when there was nothing to send: the next
+    /// message is sent with little delay.
     pub(super) fn rest(&mut self) {
         self.doublings = 0;
     }

@@ -1,11 +1,11 @@
-//! The end of a segment: messages that are complete reach the consumer, in
-//! the order of their queue (RFC 5040, section 5.5).
+//! Delivery at the end of a segment: complete messages are delivered to the
+//! consumer, in the order of their queue (RFC 5040, section 5.5).
 
 use super::machine::Machine;
 use super::place::Receiving;
 use super::send_queue::Awaited;
-use super::transmit::{Asked, next};
-use super::{Side, ending};
+use super::transmit::{PeerRequest, next};
+use super::{Side, teardown};
 use crate::ddp::Header;
 use crate::memory::{AccessError, Invalidator};
 use crate::rdmap::{AtomicRequest, AtomicResponse, ErrorCode, Opcode, RdmapError, ReadRequest, Terminate};
@@ -13,7 +13,7 @@ use crate::stag::Stag;
 use crate::work::{Completed, Completion, Status};
 
 impl Machine {
-    /// All of a segment is where it belongs.
+    /// Processes a segment whose payload was placed completely.
     pub(super) fn deliver(&mut self, header: &Header, opcode: Opcode) -> Result<(), ErrorCode> {
         match opcode {
             Opcode::Write => self.writing = !header.last(),
@@ -26,12 +26,12 @@ impl Machine {
             Opcode::ReadRequest => {
                 let request = ReadRequest::decode(self.body()).map_err(RdmapError::code)?;
                 let msn = next(&mut self.peer_request_msn);
-                self.asked.push_back(Asked::Read { msn, request });
+                self.peer_requests.push_back(PeerRequest::Read { msn, request });
             }
             Opcode::AtomicRequest => {
                 let request = AtomicRequest::decode(self.body()).map_err(RdmapError::code)?;
                 let msn = next(&mut self.peer_request_msn);
-                self.asked.push_back(Asked::Atomic { msn, request });
+                self.peer_requests.push_back(PeerRequest::Atomic { msn, request });
             }
             Opcode::AtomicResponse => self.deliver_original()?,
             Opcode::Terminate => {
@@ -46,12 +46,12 @@ impl Machine {
         &self.fpdu.body[..self.fpdu.body_have]
     }
 
-    /// A segment of a Send. The message is complete when its last segment and
-    /// as many bytes as it has came.
+    /// Processes a segment of a Send. The message is complete when its last
+    /// segment and all of its bytes were received.
     fn deliver_send(&mut self, header: &Header, opcode: Opcode) -> Result<(), ErrorCode> {
         let payload = self.fpdu.payload();
         let Some(receiving) = &mut self.receiving else {
-            // The message that made us ready.
+            // The ready-to-receive message.
             next(&mut self.peer_send_msn);
             return Ok(());
         };
@@ -70,7 +70,7 @@ impl Machine {
             let done = self.memory.invalidate(self.domain, self.id, stag, Invalidator::Remote);
             done.map_err(|error| match error {
                 AccessError::NotAssociated => ErrorCode::ProtectionInvalidate,
-                error => ending::protection(error),
+                error => teardown::protection(error),
             })?;
         }
         next(&mut self.peer_send_msn);
@@ -86,8 +86,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Immediate data takes a receive and leaves its memory alone (RFC 7306,
-    /// section 6).
+    /// Immediate data consumes a receive and does not write to its memory (RFC
+    /// 7306, section 6).
     fn deliver_immediate(&mut self, opcode: Opcode) {
         next(&mut self.peer_send_msn);
         let immediate = self.body().first_chunk().copied();
@@ -102,8 +102,8 @@ impl Machine {
         }
     }
 
-    /// A completion of the receive under way. Its memory is let go first: the
-    /// consumer may have it back as soon as it sees the completion.
+    /// Builds the completion of the current receive. Its memory is released
+    /// first: the consumer may reuse it as soon as it polls the completion.
     pub(super) fn received(&mut self, id: u64, completed: Completed, status: Status) -> Completion {
         self.lent.clear();
         self.receiving = None;
@@ -119,7 +119,7 @@ impl Machine {
         }
     }
 
-    /// A segment of a Read Response.
+    /// Processes a segment of a Read Response.
     fn deliver_response(&mut self, last: bool) -> Result<(), ErrorCode> {
         let payload = u32::try_from(self.fpdu.payload()).unwrap_or(u32::MAX);
         match self.awaited.front_mut() {
@@ -145,7 +145,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The value that an atomic operation found.
+    /// Stores the original value returned by an atomic operation.
     fn deliver_original(&mut self) -> Result<(), ErrorCode> {
         let response = AtomicResponse::decode(self.body()).map_err(RdmapError::code)?;
         next(&mut self.peer_response_msn);

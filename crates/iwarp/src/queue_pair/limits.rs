@@ -1,17 +1,17 @@
-//! How much a queue pair takes, and what it refuses when it is posted.
+//! Queue pair limits, and their check when a request is posted.
 
 use super::PostError;
-use super::send_queue::answered;
+use super::send_queue::expects_response;
 use crate::work::{Data, Operation, Segment, SendRequest};
 
-/// How much a queue pair takes.
+/// Capacity limits of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests in the send queue.
+    /// Maximum number of requests in the send queue.
     pub send_queue: usize,
-    /// Segments of one request.
+    /// Maximum number of segments of one request.
     pub segments: usize,
-    /// Inline bytes of one request.
+    /// Maximum inline bytes of one request.
     pub inline_bytes: usize,
 }
 
@@ -22,13 +22,14 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether a request can be taken at all, apart from room in the queue and
-    /// the state; `ord` is how many Reads and atomics may be outstanding.
+    /// Checks whether a request is valid, regardless of free space in the queue
+    /// and the state; `ord` is the maximum number of outstanding Reads and
+    /// atomics.
     ///
     /// # Errors
-    /// Too much of something.
+    /// The request exceeds a limit.
     pub fn check(&self, request: &SendRequest, ord: u16) -> Result<(), PostError> {
-        if ord == 0 && answered(&request.operation) {
+        if ord == 0 && expects_response(&request.operation) {
             return Err(PostError::NoReads);
         }
         match &request.operation {

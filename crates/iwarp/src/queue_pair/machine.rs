@@ -1,4 +1,4 @@
-//! The face of the protocol machine, and everything it remembers.
+//! The protocol state machine: its state and public interface.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use super::place::Receiving;
 use super::receive::Fpdu;
 use super::receives::Receives;
 use super::send_queue::{Awaited, SendQueue};
-use super::transmit::Asked;
+use super::transmit::PeerRequest;
 use super::{Event, Limits, PostError, Side, State};
 use crate::memory::MemoryTable;
-use crate::mpa::{Agreed, Deframer, Framer, Rtr};
+use crate::mpa::{Deframer, Framer, Negotiated, Rtr};
 use crate::rdmap::Terminate;
 use crate::stag::{DomainId, QueuePairId};
 use crate::work::{Completion, ReceiveRequest, SendRequest};
 
-/// The smallest MULPDU that holds every header with its body; MPA promises 128
-/// (RFC 5044, section 4.5).
+/// The smallest MULPDU that holds every header with its body; MPA guarantees
+/// 128 (RFC 5044, section 4.5).
 const SMALLEST_MULPDU: usize = 128;
 
-/// The protocol of one established connection.
+/// Protocol state machine of one established connection.
 ///
-/// Whoever drives it sends what [`Machine::outgoing`] lends and tells
-/// [`Machine::sent`]; hands what came to [`Machine::consume`], or receives it
-/// right where [`Machine::straight`] says; and takes completions and events
-/// away. When [`Machine::wants_close`] says so it shuts the socket down for
-/// writing, goes on reading to the end of the stream (or gives up after a
-/// while), and closes: a socket that is closed with bytes unread resets the
+/// The driver sends what [`Machine::outgoing`] returns and reports it by
+/// [`Machine::sent`]; passes received bytes to [`Machine::consume`], or
+/// receives them directly into the spans of [`Machine::straight`]; and takes
+/// completions and events. When [`Machine::wants_close`] returns true it shuts
+/// the socket down for writing, continues reading to the end of the stream (or
+/// until a timeout), and closes: closing a socket with unread bytes resets the
 /// connection, and the peer may lose the Terminate.
 #[derive(Debug)]
 pub struct Machine {
@@ -37,7 +37,7 @@ pub struct Machine {
     pub(super) memory: Arc<MemoryTable>,
     pub(super) limits: Limits,
     pub(super) state: State,
-    /// CRCs are in use.
+    /// Whether CRCs are enabled.
     pub(super) checked: bool,
 
     // Sending.
@@ -45,20 +45,19 @@ pub struct Machine {
     pub(super) framer: Framer,
     pub(super) batch: Batch,
     pub(super) queue: SendQueue,
-    /// Reads and atomics that may be outstanding.
+    /// Maximum number of own outstanding Reads and atomics.
     pub(super) ord: usize,
     pub(super) awaited: VecDeque<Awaited>,
-    /// The message that did not fit the last batch.
+    /// Message that did not fit into the last batch.
     pub(super) current: Option<Message>,
-    /// The Read whose response was begun last.
-    pub(super) answering: Option<Asked>,
-    pub(super) answers_first: bool,
-    /// The initiator's first message is still to be sent.
+    /// Read whose response was started last.
+    pub(super) responding: Option<PeerRequest>,
+    pub(super) responses_first: bool,
+    /// Ready-to-receive message that is still to be sent by the initiator.
     pub(super) ready_to_receive: Option<Rtr>,
     pub(super) terminate: Option<Terminate>,
     pub(super) terminate_built: bool,
-    /// Numbers of the next messages that go out: Sends, requests, atomic
-    /// responses.
+    /// Next outgoing sequence numbers: Sends, requests, atomic responses.
     pub(super) send_msn: u32,
     pub(super) request_msn: u32,
     pub(super) response_msn: u32,
@@ -68,19 +67,19 @@ pub struct Machine {
     pub(super) fpdu: Fpdu,
     pub(super) receives: Receives,
     pub(super) receiving: Option<Receiving>,
-    /// Where the socket was told to put payload.
+    /// Spans lent to the socket for payload.
     pub(super) lent: Spans,
-    /// A responder has not seen the initiator's first FPDU yet.
+    /// Whether a responder still waits for the initiator's first FPDU.
     pub(super) first_missing: bool,
-    /// The message that FPDU must be.
+    /// Required type of that FPDU.
     pub(super) expected_rtr: Option<Rtr>,
-    /// Reads and atomics of the peer's that are served at once.
+    /// Maximum number of the peer's outstanding Reads and atomics.
     pub(super) ird: usize,
-    pub(super) asked: VecDeque<Asked>,
-    /// The last segment of the peer's Write under way is missing.
+    pub(super) peer_requests: VecDeque<PeerRequest>,
+    /// Whether the last segment of the peer's current Write is missing.
     pub(super) writing: bool,
     pub(super) peer_closed: bool,
-    /// Numbers of the next messages that come in.
+    /// Next expected incoming sequence numbers.
     pub(super) peer_send_msn: u32,
     pub(super) peer_request_msn: u32,
     pub(super) peer_response_msn: u32,
@@ -90,51 +89,51 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A connection whose set-up frames are exchanged: the next byte each way
-    /// is of an FPDU. `mulpdu` is the most a ULPDU may have
-    /// ([`crate::mpa::mulpdu`]).
+    /// Creates the state machine of a connection after the setup: the next byte
+    /// in each direction is of an FPDU. `mulpdu` is the maximum length of a
+    /// ULPDU ([`crate::mpa::mulpdu`]).
     #[must_use]
     pub fn new(
         id: QueuePairId,
         domain: DomainId,
         memory: Arc<MemoryTable>,
-        agreed: &Agreed,
+        negotiated: &Negotiated,
         mulpdu: usize,
         limits: Limits,
         receives: Receives,
     ) -> Self {
-        let rtr = |wanted: bool| agreed.rtr.filter(|_| agreed.initiator == wanted);
+        let rtr = |initiator: bool| negotiated.rtr.filter(|_| negotiated.initiator == initiator);
         Self {
             id,
             domain,
             memory,
             limits,
             state: State::Rts,
-            checked: agreed.crc,
+            checked: negotiated.crc,
             mulpdu: mulpdu.clamp(SMALLEST_MULPDU, usize::from(u16::MAX)),
-            framer: Framer::new(agreed),
+            framer: Framer::new(negotiated),
             batch: Batch::default(),
             queue: SendQueue::new(limits.send_queue),
-            ord: usize::from(agreed.ord),
+            ord: usize::from(negotiated.ord),
             awaited: VecDeque::new(),
             current: None,
-            answering: None,
-            answers_first: false,
+            responding: None,
+            responses_first: false,
             ready_to_receive: rtr(true),
             terminate: None,
             terminate_built: false,
             send_msn: 1,
             request_msn: 1,
             response_msn: 1,
-            deframer: Deframer::new(agreed),
+            deframer: Deframer::new(negotiated),
             fpdu: Fpdu::default(),
             receives,
             receiving: None,
             lent: Spans::new(),
-            first_missing: !agreed.initiator,
+            first_missing: !negotiated.initiator,
             expected_rtr: rtr(false),
-            ird: usize::from(agreed.ird),
-            asked: VecDeque::new(),
+            ird: usize::from(negotiated.ird),
+            peer_requests: VecDeque::new(),
             writing: false,
             peer_closed: false,
             peer_send_msn: 1,
@@ -145,28 +144,28 @@ impl Machine {
         }
     }
 
-    /// The TCP segments of the connection hold `mss` bytes now: FPDUs may grow
-    /// with them (RFC 5044, section 5.1). They do not shrink: a receiver takes
-    /// FPDUs of any length, and their alignment is a matter of speed.
+    /// Adapts to a segment size of `mss` bytes: FPDUs may grow with the TCP
+    /// segments (RFC 5044, section 5.1). They do not shrink: a receiver accepts
+    /// FPDUs of any length, and alignment affects performance only.
     pub fn grow(&mut self, mss: usize) {
         let mulpdu = crate::mpa::mulpdu(mss, !self.framer.is_plain());
         self.mulpdu = self.mulpdu.max(mulpdu.min(usize::from(u16::MAX)));
     }
 
-    /// A responder that does not wait for the initiator's first FPDU: the
-    /// consumer's exchange has it begin.
-    pub fn speak_first(&mut self) {
+    /// Allows a responder to send before the initiator's first FPDU, for
+    /// applications in which the responder sends first.
+    pub fn send_first(&mut self) {
         if std::mem::replace(&mut self.first_missing, false) {
             self.events.push_back(Event::Established);
         }
     }
 
-    /// Takes a request for the send queue. Its memory is looked at when its
-    /// turn comes.
+    /// Posts a request to the send queue. Its memory is validated when it is
+    /// processed.
     ///
     /// # Errors
     /// The queue pair is not ready to send, the queue is full, or
-    /// [`Limits::check`] refuses the request.
+    /// [`Limits::check`] rejects the request.
     pub fn post_send(&mut self, request: SendRequest) -> Result<(), PostError> {
         if self.state != State::Rts || self.peer_closed {
             return Err(PostError::NotConnected);
@@ -175,11 +174,11 @@ impl Machine {
         self.queue.push(request)
     }
 
-    /// Takes a request for the queue pair's own receive queue.
+    /// Posts a request to the queue pair's own receive queue.
     ///
     /// # Errors
-    /// The connection is over, the queue is full, the request has too many
-    /// segments, or the receives are shared.
+    /// The connection has ended, the queue is full, the request has too many
+    /// segments, or the queue pair uses a shared receive queue.
     pub fn post_receive(&mut self, request: ReceiveRequest) -> Result<(), PostError> {
         if matches!(self.state, State::Idle | State::Error) {
             return Err(PostError::NotConnected);
@@ -187,23 +186,23 @@ impl Machine {
         self.receives.post(request)
     }
 
-    /// Takes away what completed, oldest first.
+    /// Drains the completions, oldest first.
     pub fn completions(&mut self) -> impl Iterator<Item = (Side, Completion)> + '_ {
         self.completions.drain(..)
     }
 
-    /// Takes away what happened beside the requests, oldest first.
+    /// Drains the events, oldest first.
     pub fn events(&mut self) -> impl Iterator<Item = Event> + '_ {
         self.events.drain(..)
     }
 
-    /// The state of the queue pair.
+    /// Returns the state of the queue pair.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Requests that take room in the send queue.
+    /// Returns the number of requests that occupy the send queue.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.queue.len()

@@ -1,4 +1,4 @@
-//! A message on its way out, cut into segments that fit the MULPDU.
+//! An outgoing message, segmented to the MULPDU.
 
 use smallvec::SmallVec;
 
@@ -10,45 +10,45 @@ use crate::rdmap::Opcode;
 use crate::stag::Stag;
 use crate::work::InlineData;
 
-/// Payload up to this length is copied behind its header, so that a small
-/// message is one contiguous piece: cheaper than gathering it. With a CRC all
-/// payload is: shared memory may change before the socket takes it, and the CRC
-/// is to be that of the bytes which leave.
+/// Payload up to this length is copied after its header, so that a small
+/// message is one contiguous piece: cheaper than gathering it. With CRCs all
+/// payload is copied: registered memory may change before the socket reads it,
+/// and the CRC must match the bytes sent.
 const COPIED_BYTES: usize = 2048;
-/// So much is copied at once and then taken into the CRC, both in the first
-/// cache of the core.
-const CHECKED_AT_ONCE_BYTES: usize = 8192;
+/// Bytes copied at once before they are added to the CRC, so that both passes
+/// hit the L1 cache.
+const CRC_BLOCK_BYTES: usize = 8192;
 
-/// Registered memory, piece after piece.
+/// Scatter/gather list of registered memory.
 pub(super) type Spans = SmallVec<[Span; 4]>;
 
-/// Which header the segments get.
+/// Header type of the segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Untagged { opcode: Opcode, queue: u32, msn: u32, invalidate: Stag },
     Tagged { opcode: Opcode, stag: Stag, address: u64 },
 }
 
-/// Where the payload comes from.
+/// Source of the payload.
 #[derive(Debug)]
 pub(super) enum Source {
     Bytes(InlineData),
     Memory {
         spans: Spans,
-        /// Where the next segment begins.
+        /// Index of the span where the next segment begins.
         span: usize,
         at: usize,
     },
 }
 
-/// A message and how much of it was cut off.
+/// A message and its segmentation progress.
 #[derive(Debug)]
 pub(super) struct Message {
     pub kind: Kind,
     pub source: Source,
     pub length: u32,
     pub done: u32,
-    /// The request that it carries out, or [`NO_REQUEST`].
+    /// Serial of its request, or [`NO_REQUEST`].
     pub serial: u64,
 }
 
@@ -57,18 +57,18 @@ impl Message {
         Self { kind, source, length, done: 0, serial }
     }
 
-    /// A message that answers or asks with a few bytes.
+    /// Creates a request or response message of a few bytes.
     pub(super) fn of_bytes(kind: Kind, bytes: &[u8], serial: u64) -> Self {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         Self::new(kind, Source::Bytes(InlineData::from_slice(bytes)), length, serial)
     }
 
     /// Appends the next segment as an FPDU of at most `mulpdu` bytes; true when
-    /// it was the last one (RFC 5041, section 5.1: the segments of a message
-    /// in increasing order).
+    /// it was the last one (RFC 5041, section 5.1: the segments of a message in
+    /// increasing order).
     ///
     /// # Errors
-    /// When its memory was taken back: the batch is as it was.
+    /// When its memory was withdrawn: the batch is unchanged.
     pub(super) fn segment(
         &mut self,
         mulpdu: usize,
@@ -80,8 +80,8 @@ impl Message {
             Kind::Tagged { .. } => TAGGED_BYTES,
             Kind::Untagged { .. } => UNTAGGED_BYTES,
         };
-        // All that fits, as Linux' siw cuts too; a multiple of four, so that an
-        // FPDU within a message has no pad and its memory stays aligned.
+        // As much as fits, like Linux' siw; a multiple of four, so that an FPDU
+        // within a message has no pad and its memory stays aligned.
         let most = (mulpdu - header_bytes) & !3;
         let (payload, last) = if left <= mulpdu - header_bytes { (left, true) } else { (most, false) };
         let (header, _) = self.header(last).encode();
@@ -100,7 +100,7 @@ impl Message {
         } else if framer.is_plain() && framer.crc().is_some() {
             self.append_checked(ulpdu, header, payload, framer, batch.arena())?;
         } else {
-            // Payload stays where it is. Between markers it is copied: pieces
+            // Payload is sent by reference. With markers it is copied: pieces
             // of 512 bytes are not worth gathering.
             let stays = framer.is_plain() && matches!(self.source, Source::Memory { .. });
             let mut copy = Vec::new();
@@ -121,7 +121,7 @@ impl Message {
             framer.finish(batch.arena());
         }
         self.done += u32::try_from(payload).unwrap_or(0);
-        batch.border(self.serial, last);
+        batch.end_fpdu(self.serial, last);
         Ok(last)
     }
 
@@ -142,10 +142,10 @@ impl Message {
         framer.bytes(header, arena);
         let mut copied = 0;
         while copied < payload {
-            let (at, now) = (arena.len(), CHECKED_AT_ONCE_BYTES.min(payload - copied));
+            let (at, now) = (arena.len(), CRC_BLOCK_BYTES.min(payload - copied));
             if let Err(error) = self.source.copy(self.done as usize + copied, now, arena) {
                 arena.truncate(from);
-                framer.forget();
+                framer.discard();
                 return Err(error);
             }
             framer.appended(&arena[at..]);
@@ -176,12 +176,12 @@ impl Message {
 }
 
 impl Source {
-    /// The given segments of memory, read from their beginning.
+    /// Creates a source from spans.
     pub(super) fn memory(spans: Spans) -> Self {
         Self::Memory { spans, span: 0, at: 0 }
     }
 
-    /// Appends the next bytes; inline bytes are counted from `done`.
+    /// Appends the next bytes; the offset into inline bytes is `done`.
     fn copy(&mut self, done: usize, length: usize, out: &mut Vec<u8>) -> Result<(), AccessError> {
         match self {
             Self::Bytes(bytes) => {
@@ -199,7 +199,7 @@ impl Source {
         }
     }
 
-    /// Hands out the next bytes of memory, piece by piece.
+    /// Passes the next bytes of memory, span by span.
     fn advance(&mut self, length: usize, mut each: impl FnMut(Span)) {
         let Self::Memory { spans, span, at } = self else { return };
         let mut left = length;

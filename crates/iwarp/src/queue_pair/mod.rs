@@ -1,15 +1,14 @@
-//! The protocol of one established connection as a state machine: requests
-//! and received bytes go in, bytes to send and completions come out. No
+//! Protocol of one established connection as a state machine: inputs are
+//! requests and received bytes, outputs are bytes to send and completions. No
 //! sockets, no clock, no threads.
 //!
-//! [`Machine`] is the face; behind it `transmit` chooses what is sent next,
-//! `message` cuts it into FPDUs for a [`Batch`], `receive` takes the stream
-//! apart, `place` puts payload into memory, `deliver` ends messages, and
-//! `ending` is how a connection ends.
+//! [`Machine`] is the interface; `transmit` selects the next message, `message`
+//! segments it into FPDUs of a [`Batch`], `receive` decodes the stream, `place`
+//! places payload into memory, `deliver` completes messages, and `teardown`
+//! ends the connection.
 
 mod batch;
 mod deliver;
-mod ending;
 mod limits;
 mod machine;
 mod message;
@@ -17,6 +16,7 @@ mod place;
 mod receive;
 mod receives;
 mod send_queue;
+mod teardown;
 mod transmit;
 
 pub use batch::Batch;
@@ -26,22 +26,23 @@ pub use receives::{ReceiveQueue, Receives};
 
 use crate::rdmap::Terminate;
 
-/// States of a queue pair, as the verbs name them (RFC 5040, section 6).
+/// Queue pair states, as in the verbs (RFC 5040, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The connection is over and was closed in order.
+    /// The connection was closed gracefully.
     Idle,
-    /// Ready to send: requests are carried out.
+    /// Ready to send: requests are processed.
     Rts,
-    /// Closing in order: what was posted is still sent, nothing new is taken.
+    /// Graceful close in progress: posted requests are still sent, new ones are
+    /// rejected.
     Closing,
-    /// A Terminate is on its way to the peer; nothing else happens.
+    /// A Terminate is being sent to the peer; nothing else is processed.
     Terminate,
-    /// The connection ended with an error; every request came back.
+    /// The connection ended with an error; every request was completed.
     Error,
 }
 
-/// Which of the two completion queues a completion is for.
+/// Completion queue that a completion is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The send queue's.
@@ -50,53 +51,53 @@ pub enum Side {
     Receive,
 }
 
-/// What happened beside the requests.
+/// Events that are no completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The peer's first FPDU came (RFC 5044, section 7.1; RFC 6581, section
-    /// 9.2): a responder may send from now on. A responder's connection is
-    /// established for its consumer only now if a ready-to-receive message
-    /// was agreed.
+    /// The peer's first FPDU was received (RFC 5044, section 7.1; RFC 6581,
+    /// section 9.2): a responder may send from now on. With a negotiated
+    /// ready-to-receive message the responder's connection is established for
+    /// its consumer only now.
     Established,
-    /// The peer found an error and ended the connection.
+    /// The peer detected an error and terminated the connection.
     TerminateReceived(Terminate),
-    /// We found an error and told the peer.
+    /// This side detected an error and sent a Terminate.
     TerminateSent(Terminate),
-    /// The peer sends nothing any more; it closed between two messages.
+    /// The peer closed the stream between two messages.
     PeerClosed,
-    /// The connection broke off.
+    /// The connection was lost.
     Failed(Failure),
     /// A shared receive queue has fewer requests than its limit.
     ReceivesLow,
 }
 
-/// Why a connection ended without a Terminate.
+/// Reasons for the end of a connection without a Terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// RST, or an error of the socket.
     #[error("the peer reset the connection; connect again")]
     Reset,
-    /// The peer closed in the middle of a message or with answers due.
-    #[error("the peer closed the connection in the middle of a message; see why it ended")]
+    /// The peer closed within a message or with responses outstanding.
+    #[error("the peer closed the connection within a message; check why it ended")]
     Truncated,
-    /// Whoever drives the connection gave it up.
-    #[error("the connection was given up after waiting too long; look for a stalled peer")]
+    /// The driver of the connection timed out.
+    #[error("the connection timed out; check for a stalled peer")]
     TimedOut,
     /// The consumer ended it.
     #[error("the queue pair was moved to the error state; connect a new one")]
     Ended,
-    /// Registered memory was taken back when half of an FPDU was sent from it.
-    #[error("memory was deregistered while it was sent; wait for completions before it is given up")]
-    TakenBack,
+    /// Registered memory was withdrawn after part of an FPDU was sent from it.
+    #[error("memory was deregistered while it was sent; wait for completions before deregistering it")]
+    MemoryWithdrawn,
 }
 
-/// A request is not taken.
+/// Reasons for which a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// As many requests are outstanding as the queue was made for.
-    #[error("the queue is full; poll completions first, or make a deeper queue")]
+    /// The queue is full.
+    #[error("the queue is full; poll completions first, or create a deeper queue")]
     Full,
-    /// Wrong state.
+    /// The queue pair is not in a state that accepts requests.
     #[error("the queue pair is not connected any more; connect a new one")]
     NotConnected,
     /// Too many segments.
@@ -109,9 +110,9 @@ pub enum PostError {
     #[error("the message is longer than 4 GiB - 1; split it")]
     Length,
     /// The sink of an atomic operation is not eight bytes long.
-    #[error("an atomic operation brings back 8 bytes; give a sink of 8 bytes")]
+    #[error("an atomic operation returns 8 bytes; use a sink of 8 bytes")]
     AtomicSink,
-    /// Reads and atomics were negotiated away.
+    /// No outstanding Reads and atomics were negotiated.
     #[error("the connection was set up for no outstanding Reads; connect with ORD of at least 1")]
     NoReads,
     /// Receives are posted to the shared queue.

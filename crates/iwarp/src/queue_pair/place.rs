@@ -1,12 +1,12 @@
-//! Where the payload of a segment goes: checked when its header is there, and
-//! again for every part that comes later, since a tag may become invalid in
-//! between.
+//! Data placement: the destination of a segment's payload is checked when its
+//! header is complete, and again for every part that arrives later, because an
+//! STag may be invalidated in between.
 
 use super::machine::Machine;
 use super::message::Spans;
 use super::receive::BODY_BYTES;
 use super::send_queue::Awaited;
-use super::{Event, ending};
+use super::{Event, teardown};
 use crate::ddp::Header;
 use crate::memory::{Access, AccessError, Span};
 use crate::mpa::Rtr;
@@ -16,40 +16,40 @@ use crate::rdmap::{
 use crate::stag::Stag;
 use crate::work::Status;
 
-/// Where payload goes.
+/// Destination of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Nowhere: there is none.
+    /// None: no payload.
     Nothing,
-    /// Registered memory that the peer named.
+    /// Registered memory addressed by the peer.
     Tagged { stag: Stag, address: u64 },
-    /// The sink of our oldest Read, from this byte on.
+    /// Sink of the oldest outstanding Read, from this byte on.
     Response { at: usize },
-    /// The receive under way, from this byte on.
+    /// Current receive, from this byte on.
     Receive { at: usize },
     /// The body of a request, a response or a Terminate.
     Body,
 }
 
-/// A receive that a message has taken.
+/// A receive consumed by a message.
 #[derive(Debug)]
 pub(super) struct Receiving {
     pub id: u64,
     pub spans: Spans,
-    /// Bytes of the spans.
+    /// Total length of the spans.
     pub capacity: usize,
-    /// Payload that came.
+    /// Payload received so far.
     pub received: usize,
-    /// Length of the message, once its last segment came.
+    /// Length of the message, once its last segment was received.
     pub end: Option<usize>,
     pub opcode: Opcode,
-    /// What was wrong with it.
+    /// Error of the receive.
     pub failure: Option<Status>,
 }
 
 impl Machine {
-    /// The operation of a segment. DDP looks at the queue first (RFC 5041,
-    /// section 7.1), RDMAP at the rest (RFC 5040, section 7.2).
+    /// Returns the operation of a segment. DDP checks the queue first (RFC
+    /// 5041, section 7.1), RDMAP the rest (RFC 5040, section 7.2).
     pub(super) fn operation(&self, header: &Header) -> Result<Opcode, ErrorCode> {
         if let Header::Untagged { queue, .. } = header
             && *queue > queue::ATOMIC_RESPONSE
@@ -59,7 +59,8 @@ impl Machine {
         Opcode::of(header).map_err(|error| error.code())
     }
 
-    /// Where the segment's payload goes, if it may go anywhere.
+    /// Returns the destination of the segment's payload, after the access
+    /// checks.
     pub(super) fn target(&mut self, header: &Header, opcode: Opcode) -> Result<Target, ErrorCode> {
         let payload = self.fpdu.payload();
         if self.first_missing && opcode != Opcode::Terminate {
@@ -77,20 +78,20 @@ impl Machine {
         }
     }
 
-    /// The first FPDU of a peer-to-peer set-up is the one that was agreed, and
-    /// has no payload (RFC 6581, section 9.2).
+    /// Checks that the first FPDU of a peer-to-peer setup is of the negotiated
+    /// type and has no payload (RFC 6581, section 9.2).
     fn check_ready(&self, opcode: Opcode, payload: usize) -> Result<(), ErrorCode> {
-        let wanted = match self.expected_rtr {
+        let expected = match self.expected_rtr {
             None => return Ok(()),
             Some(Rtr::Send) => (Opcode::Send, 0),
             Some(Rtr::Write) => (Opcode::Write, 0),
             Some(Rtr::Read) => (Opcode::ReadRequest, ReadRequest::BYTES),
         };
-        if (opcode, payload) == wanted { Ok(()) } else { Err(ErrorCode::MpaNoMatchingRtr) }
+        if (opcode, payload) == expected { Ok(()) } else { Err(ErrorCode::MpaNoMatchingRtr) }
     }
 
-    /// A Write. Without payload its tag is not looked at (RFC 5040, section
-    /// 5.1).
+    /// Checks a Write. Without payload its STag is not validated (RFC 5040,
+    /// section 5.1).
     fn write_target(&mut self, stag: Stag, address: u64, payload: usize) -> Result<Target, ErrorCode> {
         if payload == 0 {
             return Ok(Target::Nothing);
@@ -105,8 +106,8 @@ impl Machine {
         self.memory.remote(self.domain, self.id, stag, address, length, Access::REMOTE_WRITE)
     }
 
-    /// The response to our oldest Read: nothing else may be answered, and
-    /// nothing outside its sink is written.
+    /// Checks the response to the oldest outstanding Read: no other response is
+    /// allowed, and nothing outside its sink is written.
     fn response_target(
         &mut self,
         last: bool,
@@ -142,8 +143,9 @@ impl Machine {
         }
     }
 
-    /// A Send or immediate data: takes the next receive when it begins. The
-    /// segments of a message may come in any order (RFC 5041, section 5.3).
+    /// Checks a Send or immediate data, which consumes the next receive at its
+    /// beginning. The segments of a message may arrive in any order (RFC 5041,
+    /// section 5.3).
     fn send_target(
         &mut self,
         opcode: Opcode,
@@ -156,7 +158,7 @@ impl Machine {
             return Err(ErrorCode::UntaggedMsn);
         }
         if self.first_missing && self.expected_rtr.is_some() {
-            // Makes us ready and is not for the consumer.
+            // The ready-to-receive message is not delivered to the consumer.
             return Ok(Target::Nothing);
         }
         if self.receiving.is_none() {
@@ -186,7 +188,7 @@ impl Machine {
         Ok(Target::Receive { at: offset })
     }
 
-    /// Takes a receive for a message that begins.
+    /// Consumes a receive for a new message.
     fn take_receive(&mut self, opcode: Opcode) -> Result<(), ErrorCode> {
         let (request, low) = self.receives.take();
         if low {
@@ -204,7 +206,7 @@ impl Machine {
         });
         for segment in request.segments.iter().filter(|segment| segment.length > 0) {
             let Ok(span) = self.memory.local(self.domain, *segment, true) else {
-                // Our consumer's mistake, not the peer's.
+                // An error of the local consumer, not of the peer.
                 receiving.failure = Some(Status::LocalProtection);
                 return Err(ErrorCode::DdpCatastrophic);
             };
@@ -214,7 +216,8 @@ impl Machine {
         Ok(())
     }
 
-    /// A message that RDMAP reads itself: one segment of a known length.
+    /// Checks a message that RDMAP itself processes: one segment of a known
+    /// length.
     fn body_target(
         &mut self,
         queue: Option<u32>,
@@ -224,35 +227,35 @@ impl Machine {
         payload: usize,
         last: bool,
     ) -> Result<Target, ErrorCode> {
-        let (next, wanted) = match (queue, opcode) {
+        let (next, expected) = match (queue, opcode) {
             (Some(queue::REQUEST), Opcode::AtomicRequest) => (self.peer_request_msn, AtomicRequest::BYTES),
             (Some(queue::REQUEST), _) => (self.peer_request_msn, ReadRequest::BYTES),
             (Some(queue::ATOMIC_RESPONSE), _) => (self.peer_response_msn, AtomicResponse::BYTES),
-            // A stream has one.
+            // A stream has at most one Terminate.
             _ => (1, payload.min(TERMINATE_MAX)),
         };
         if msn != next {
             return Err(ErrorCode::UntaggedMsn);
         }
-        // The message that makes us ready needs no place among the outstanding
-        // Reads (RFC 6581, section 9.2).
+        // The ready-to-receive message does not count as an outstanding Read
+        // (RFC 6581, section 9.2).
         let ready = self.first_missing && self.expected_rtr.is_some();
-        if queue == Some(queue::REQUEST) && self.asked.len() >= self.ird && !ready {
+        if queue == Some(queue::REQUEST) && self.peer_requests.len() >= self.ird && !ready {
             return Err(ErrorCode::UntaggedNoBuffer);
         }
         if offset > 0 {
             return Err(ErrorCode::UntaggedOffset);
         }
-        if payload > wanted {
+        if payload > expected {
             return Err(ErrorCode::UntaggedTooLong);
         }
-        if payload < wanted || !last {
+        if payload < expected || !last {
             return Err(ErrorCode::OperationUnspecified);
         }
         Ok(Target::Body)
     }
 
-    /// Puts payload where it belongs.
+    /// Places payload.
     pub(super) fn place(&mut self, bytes: &[u8]) {
         let done = self.fpdu.done;
         let placed = match self.fpdu.target {
@@ -277,16 +280,16 @@ impl Machine {
             }
         };
         if let Err(error) = placed {
-            self.unplaceable(error);
+            self.placement_failed(error);
         }
         self.fpdu.done += bytes.len();
     }
 
-    /// Payload can not go where it belongs. Of memory that the peer named, it is
-    /// told why (RFC 5041, section 7.1). A receive or a sink of ours was taken
-    /// back by its owner: that request has failed, and DDP tells what it finds,
-    /// for a sink that its tag is invalid.
-    fn unplaceable(&mut self, error: AccessError) {
+    /// Handles payload that cannot be placed. For memory addressed by the peer
+    /// the Terminate has the access error (RFC 5041, section 7.1). If a local
+    /// receive or sink was withdrawn by its owner, that request fails and the
+    /// Terminate has DDP's error, for a sink an invalid STag.
+    fn placement_failed(&mut self, error: AccessError) {
         self.fpdu.fault = Some(tagged(error));
         match self.fpdu.target {
             Target::Response { .. } => {
@@ -304,16 +307,16 @@ impl Machine {
         }
     }
 
-    /// The socket refused the memory that [`Machine::straight`] lent: its owner
-    /// took it back. The payload is dropped, and the stream ends when the
-    /// segment's CRC proved right.
-    pub fn unreceivable(&mut self) {
+    /// Handles a socket error on memory lent by [`Machine::straight`]: its
+    /// owner withdrew it. The payload is discarded, and the stream ends after
+    /// the segment's CRC was verified.
+    pub fn receive_failed(&mut self) {
         self.lent.clear();
-        self.unplaceable(AccessError::InvalidStag);
+        self.placement_failed(AccessError::InvalidStag);
     }
 
-    /// The memory of a Write, looked up once in a call; and from which byte of
-    /// the payload on.
+    /// Returns the memory of a Write, looked up once per call, and the payload
+    /// offset at which it starts.
     fn found(&mut self, stag: Stag, address: u64) -> Result<(&Span, usize), AccessError> {
         if self.fpdu.found.is_none() {
             let done = self.fpdu.done;
@@ -327,8 +330,8 @@ impl Machine {
         }
     }
 
-    /// Where the next `length` bytes of payload go, into `lent`.
-    pub(super) fn places(&mut self, length: usize) -> Option<()> {
+    /// Adds the destination of the next `length` bytes of payload to `lent`.
+    pub(super) fn destinations(&mut self, length: usize) -> Option<()> {
         let done = self.fpdu.done;
         match self.fpdu.target {
             Target::Tagged { stag, address } => {
@@ -371,7 +374,7 @@ impl Receiving {
         written
     }
 
-    /// The parts of the spans that a range of the message falls into.
+    /// Passes the parts of the spans that a range of the message covers.
     fn each(&self, at: usize, length: usize, mut take: impl FnMut(&Span, usize, usize)) {
         let (mut skip, mut left) = (at, length);
         for span in &self.spans {
@@ -389,8 +392,8 @@ impl Receiving {
     }
 }
 
-/// What a Terminate says of a Write that may not be placed: DDP's codes for
-/// what DDP finds, RDMAP's for the access rights (RFC 5040, section 7.2).
+/// Maps the access error of a Write to the Terminate code: DDP's codes for
+/// errors found by DDP, RDMAP's for the access rights (RFC 5040, section 7.2).
 fn tagged(error: AccessError) -> ErrorCode {
     match error {
         AccessError::InvalidStag => ErrorCode::TaggedStag,
@@ -398,7 +401,7 @@ fn tagged(error: AccessError) -> ErrorCode {
         AccessError::NotAssociated => ErrorCode::TaggedNotAssociated,
         AccessError::AddressWrap => ErrorCode::TaggedWrap,
         AccessError::AccessRights | AccessError::CannotInvalidate | AccessError::Misaligned => {
-            ending::protection(error)
+            teardown::protection(error)
         }
     }
 }

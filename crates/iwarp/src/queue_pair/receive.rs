@@ -1,5 +1,5 @@
-//! The stream that comes in: FPDUs taken apart, headers gathered, payload
-//! passed on as it comes.
+//! Incoming stream: FPDUs are decoded, headers collected, payload placed as it
+//! arrives.
 
 use smallvec::SmallVec;
 
@@ -12,41 +12,42 @@ use crate::memory::Span;
 use crate::mpa::Framed;
 use crate::rdmap::{ErrorCode, Opcode, TERMINATE_MAX};
 
-/// Payload that is still to come goes straight from the socket into memory
-/// when there is at least this much of it; less is copied.
+/// Minimum remaining payload for receiving directly from the socket into
+/// memory; less is copied.
 const STRAIGHT_BYTES: usize = 4096;
-/// With CRCs, the end of a segment's payload comes through the staging bytes,
-/// so that a consumer that watches the last byte sees it only after the CRC
-/// over everything before it was taken: it may use the memory again at once.
+/// With CRCs, the end of a segment's payload goes through the staging buffer,
+/// so that a consumer that polls the last byte sees it only after the CRC over
+/// everything before it was computed: it may reuse the memory at once.
 const TAIL_BYTES: usize = 64;
-/// Staged behind an FPDU: the header of the next one, or all of a small one and
-/// the header behind that. A message of 64 KiB or 1 MiB has one at its end.
+/// Staging bytes after an FPDU: the header of the next one, or a whole small
+/// one and the header after it. A message of 64 KiB or 1 MiB ends with a small
+/// one.
 const AHEAD_BYTES: usize = 2048;
 
-/// Room for the body of a message that has no memory of its own.
+/// Buffer for the body of a message without registered memory.
 pub(super) const BODY_BYTES: usize = 80;
 const _: () = assert!(TERMINATE_MAX <= BODY_BYTES);
 
-/// The segment under way.
+/// The current segment.
 #[derive(Debug)]
 pub(super) struct Fpdu {
-    /// Bytes of its ULPDU.
+    /// Length of its ULPDU.
     pub ulpdu: usize,
-    /// Its header as it came.
+    /// Header bytes received so far.
     pub head: [u8; UNTAGGED_BYTES],
     pub have: usize,
-    /// What the header says, once it is complete and in order.
+    /// Decoded header, once it is complete and valid.
     pub header: Option<(Header, Opcode)>,
     pub target: Target,
-    /// Payload that came.
+    /// Payload bytes received so far.
     pub done: usize,
-    /// What is wrong with it. Told once its CRC proved right.
+    /// Error of the segment. Reported once its CRC was verified.
     pub fault: Option<ErrorCode>,
-    /// The body of a request, response or Terminate.
+    /// Body of a request, response or Terminate.
     pub body: [u8; BODY_BYTES],
     pub body_have: usize,
-    /// Memory that was looked up for payload from the given byte on, during
-    /// one call.
+    /// Memory looked up for payload from the given offset on, valid during one
+    /// call.
     pub found: Option<(Span, usize)>,
 }
 
@@ -79,25 +80,25 @@ impl Fpdu {
         self.found = None;
     }
 
-    /// Length of the header; at least the byte that says so must be there.
+    /// Returns the length of the header; its first byte must be present.
     pub(super) fn header_bytes(&self) -> usize {
         Header::length_of(self.head[0])
     }
 
-    /// Bytes of payload.
+    /// Returns the length of the payload.
     pub(super) fn payload(&self) -> usize {
         self.ulpdu.saturating_sub(self.header_bytes())
     }
 }
 
 impl Machine {
-    /// Takes all of what came. An incomplete header is kept; payload goes
-    /// where it belongs at once.
+    /// Consumes received bytes. An incomplete header is kept; payload is placed
+    /// immediately.
     pub fn consume(&mut self, staged: &[u8]) {
         self.lent.clear();
         let mut staged = staged;
-        while !staged.is_empty() && self.listens() {
-            let taken = match self.deframer.whole(&mut staged) {
+        while !staged.is_empty() && self.is_receiving() {
+            let whole = match self.deframer.whole(&mut staged) {
                 Ok(Some(ulpdu)) => {
                     self.fpdu.begin(ulpdu.len());
                     self.ulpdu_bytes(ulpdu);
@@ -107,12 +108,12 @@ impl Machine {
                 Ok(None) => self.deframer.next(&mut staged),
                 Err(error) => Err(error),
             };
-            match taken {
+            match whole {
                 Ok(Some(Framed::Begin(ulpdu))) => self.fpdu.begin(usize::from(ulpdu)),
                 Ok(Some(Framed::Bytes(bytes))) => self.ulpdu_bytes(bytes),
                 Ok(Some(Framed::End)) => self.end(),
                 Ok(None) => break,
-                // Nothing of the segment can be trusted: nothing is quoted.
+                // No field of the segment is trustworthy: nothing is quoted.
                 Err(error) => self.terminate_stream(error.code()),
             }
         }
@@ -120,24 +121,26 @@ impl Machine {
         self.queue.retire(self.id, &mut self.completions);
     }
 
-    /// Where payload may go straight from the socket, and how many staging
-    /// bytes behind it make sense: the end of the FPDU and the beginning of the
-    /// next. `None` while less than a few kilobytes of payload follow.
+    /// Returns the spans for receiving payload directly from the socket, and
+    /// the useful number of staging bytes after them: the end of the FPDU and
+    /// the beginning of the next. `None` while less than a few kilobytes of
+    /// payload follow.
     pub fn straight(&mut self) -> Option<(SmallVec<[Span; 4]>, usize)> {
         self.lent.clear();
         let run = self.deframer.straight();
         let tail = if self.checked { TAIL_BYTES } else { 0 };
-        if run < STRAIGHT_BYTES + tail || !self.listens() || self.fpdu.fault.is_some() {
+        if run < STRAIGHT_BYTES + tail || !self.is_receiving() || self.fpdu.fault.is_some() {
             return None;
         }
-        self.places(run - tail)?;
+        self.destinations(run - tail)?;
         let rest = self.deframer.missing() - run + tail;
         Some((self.lent.clone(), rest + AHEAD_BYTES))
     }
 
-    /// So many bytes came into the memory that [`Machine::straight`] lent. The
-    /// CRC is taken over them while they are still in the cache. Where they were
-    /// taken back meanwhile, there is none: the stream ends without it.
+    /// Accounts for bytes received into the memory lent by
+    /// [`Machine::straight`]. The CRC is computed while they are still in the
+    /// cache. If the memory was withdrawn meanwhile, the stream ends without
+    /// checking it.
     pub fn placed(&mut self, bytes: usize) {
         let lent: Spans = std::mem::take(&mut self.lent);
         let (mut left, mut there) = (bytes, Ok(()));
@@ -152,17 +155,17 @@ impl Machine {
         self.deframer.placed(bytes);
         self.fpdu.done += bytes;
         if there.is_err() {
-            self.unreceivable();
+            self.receive_failed();
             self.end();
         }
     }
 
-    /// The stream is still read.
-    fn listens(&self) -> bool {
+    /// Whether the stream is still read.
+    fn is_receiving(&self) -> bool {
         matches!(self.state, State::Rts | State::Closing) && !self.peer_closed
     }
 
-    /// Bytes of the ULPDU: its header first.
+    /// Consumes bytes of the ULPDU, its header first.
     fn ulpdu_bytes(&mut self, bytes: &[u8]) {
         let mut bytes = bytes;
         if self.fpdu.header.is_none() && self.fpdu.fault.is_none() {
@@ -173,20 +176,20 @@ impl Machine {
         }
     }
 
-    /// Gathers the header and judges it when it is complete; gives back what
-    /// follows it.
+    /// Collects the header and checks it when it is complete; returns the bytes
+    /// after it.
     fn head_bytes<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let fpdu = &mut self.fpdu;
         if fpdu.have == 0 {
             let Some(&control) = bytes.first() else { return bytes };
             fpdu.head[0] = control;
         }
-        let wanted = fpdu.header_bytes();
-        let (now, later) = bytes.split_at(bytes.len().min(wanted - fpdu.have));
+        let length = fpdu.header_bytes();
+        let (now, later) = bytes.split_at(bytes.len().min(length - fpdu.have));
         fpdu.head[fpdu.have..fpdu.have + now.len()].copy_from_slice(now);
         fpdu.have += now.len();
-        if fpdu.have == wanted {
-            match self.judged() {
+        if fpdu.have == length {
+            match self.checked_header() {
                 Ok((header, opcode, target)) => {
                     self.fpdu.header = Some((header, opcode));
                     self.fpdu.target = target;
@@ -197,11 +200,11 @@ impl Machine {
         later
     }
 
-    /// What the header is, and where the payload goes.
-    fn judged(&mut self) -> Result<(Header, Opcode, Target), ErrorCode> {
-        let wanted = self.fpdu.header_bytes();
+    /// Decodes the header and determines the destination of the payload.
+    fn checked_header(&mut self) -> Result<(Header, Opcode, Target), ErrorCode> {
+        let length = self.fpdu.header_bytes();
         let short = DdpError::Short { bytes: self.fpdu.ulpdu };
-        let header = match Header::decode(&self.fpdu.head[..wanted]) {
+        let header = match Header::decode(&self.fpdu.head[..length]) {
             Ok(Some((header, _))) => header,
             Ok(None) => return Err(short.code()),
             Err(error) => return Err(error.code()),
@@ -211,7 +214,7 @@ impl Machine {
         Ok((header, opcode, target))
     }
 
-    /// The FPDU is complete and its CRC right.
+    /// Processes a complete FPDU with a correct CRC.
     fn end(&mut self) {
         if self.fpdu.header.is_none() && self.fpdu.fault.is_none() {
             let short = DdpError::Short { bytes: self.fpdu.ulpdu };

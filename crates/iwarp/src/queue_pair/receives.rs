@@ -1,4 +1,4 @@
-//! Posted receives: a queue of one queue pair, or one that several share.
+//! Receive queues: of one queue pair, or shared.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::PostError;
 use crate::work::ReceiveRequest;
 
-/// Receives in the order in which messages take them.
+/// Posted receives in the order in which messages consume them.
 #[derive(Debug)]
 pub struct ReceiveQueue {
     requests: VecDeque<ReceiveRequest>,
@@ -15,18 +15,19 @@ pub struct ReceiveQueue {
     limit: Option<usize>,
 }
 
-/// Where a queue pair takes its receives from.
+/// Receive queue of a queue pair.
 #[derive(Debug)]
 pub enum Receives {
-    /// A queue of its own. Its consumer posts to it without waiting for the
-    /// machine, which may be busy with its socket.
+    /// Its own queue. The consumer posts without waiting for the state machine,
+    /// which may be in a socket call.
     Own(Arc<Mutex<ReceiveQueue>>),
-    /// A queue that other queue pairs use too.
+    /// Shared receive queue.
     Shared(Arc<Mutex<ReceiveQueue>>),
 }
 
 impl ReceiveQueue {
-    /// A queue for so many requests of so many segments each.
+    /// Creates a queue for `capacity` requests of at most `segments` segments
+    /// each.
     #[must_use]
     pub fn new(capacity: usize, segments: usize) -> Self {
         Self { requests: VecDeque::new(), capacity, segments, limit: None }
@@ -47,24 +48,25 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Asks for one event as soon as fewer than `limit` requests are left.
+    /// Requests one event as soon as fewer than `limit` requests are left.
     pub fn arm(&mut self, limit: usize) {
         self.limit = Some(limit);
     }
 
-    /// How many receives are posted.
+    /// Returns the number of posted receives.
     #[must_use]
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// No receive is posted.
+    /// Whether no receive is posted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// The oldest receive; the flag says that the limit was just passed.
+    /// Removes the oldest receive; the flag reports that the limit was just
+    /// crossed.
     pub fn take(&mut self) -> (Option<ReceiveRequest>, bool) {
         let request = self.requests.pop_front();
         let low = self.limit.is_some_and(|limit| self.requests.len() < limit);
@@ -76,14 +78,15 @@ impl ReceiveQueue {
 }
 
 impl Receives {
-    /// The oldest receive; the flag says that a limit was just passed.
+    /// Removes the oldest receive; the flag reports that a limit was just
+    /// crossed.
     pub(super) fn take(&mut self) -> (Option<ReceiveRequest>, bool) {
         match self {
             Self::Own(queue) | Self::Shared(queue) => locked(queue).take(),
         }
     }
 
-    /// Adds a receive to a queue of the queue pair's own.
+    /// Posts to the queue pair's own queue.
     pub(super) fn post(&mut self, request: ReceiveRequest) -> Result<(), PostError> {
         match self {
             Self::Own(queue) => locked(queue).post(request),
@@ -91,7 +94,8 @@ impl Receives {
         }
     }
 
-    /// What comes back when the queue pair ends: nothing of a shared queue.
+    /// Removes a receive to be flushed at the end of the queue pair; none of a
+    /// shared queue.
     pub(super) fn flushed(&mut self) -> Option<ReceiveRequest> {
         match self {
             Self::Own(queue) => locked(queue).take().0,

@@ -1,5 +1,4 @@
-//! The send queue: requests in the order in which they were posted, which is
-//! the order in which they complete.
+//! Send queue: requests in posting order, which is also the completion order.
 
 use std::collections::VecDeque;
 
@@ -8,20 +7,20 @@ use crate::memory::Span;
 use crate::stag::QueuePairId;
 use crate::work::{Completion, Operation, Segment, SendRequest, Status};
 
-/// How far a request is.
+/// Progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Not begun.
+    /// Not started.
     Waiting,
     /// Its message is being sent.
     Sending,
-    /// Its message was sent; the peer's answer is missing.
-    Answer,
-    /// Waits for the requests before it to complete.
+    /// Its message was sent; waiting for the peer's response.
+    AwaitingResponse,
+    /// Finished; waiting for earlier requests to complete.
     Done(Status),
 }
 
-/// A request and how far it is.
+/// A request and its progress.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub request: SendRequest,
@@ -29,29 +28,29 @@ pub(super) struct Entry {
     pub bytes: u32,
 }
 
-/// Requests, oldest first. Each has a serial number: how many were posted
-/// before it.
+/// Requests, oldest first. The serial of a request is the number of requests
+/// posted before it.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     entries: VecDeque<Entry>,
     capacity: usize,
-    /// Serial number of the oldest request.
+    /// Serial of the oldest request.
     oldest: u64,
-    /// Serial number of the first request that was not begun.
+    /// Serial of the first request not started.
     next: u64,
 }
 
-/// An answer that the peer owes, in the order in which the requests were
+/// Response expected from the peer, in the order in which the requests were
 /// sent (RFC 5040, section 5.5: responses come in the order of the requests;
 /// RFC 7306, section 5: atomic responses among them).
 #[derive(Debug)]
 pub(super) enum Awaited {
-    /// The response to the zero-length Read that made the peer ready.
+    /// Response to a zero-length Read used as ready-to-receive message.
     Ready,
     /// A Read Response.
     Read {
         serial: u64,
-        /// Where it goes; a Read of no bytes needs no memory.
+        /// Destination; a zero-length Read needs no memory.
         sink: Segment,
         span: Option<Span>,
         received: u32,
@@ -82,53 +81,53 @@ impl SendQueue {
         self.entries.is_empty()
     }
 
-    /// The first request that was not begun, and its serial number.
+    /// Returns the first request not started, and its serial.
     pub(super) fn waiting(&mut self) -> Option<(u64, &mut Entry)> {
         let index = usize::try_from(self.next - self.oldest).ok()?;
         self.entries.get_mut(index).map(|entry| (self.next, entry))
     }
 
-    /// The request that [`SendQueue::waiting`] gave is begun.
+    /// Marks the request returned by [`SendQueue::waiting`] as started.
     pub(super) fn begun(&mut self) {
         self.next += 1;
     }
 
-    /// Requests not begun yet, oldest first.
+    /// Iterates over requests not started, oldest first.
     pub(super) fn unsent(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().skip(usize::try_from(self.next - self.oldest).unwrap_or(usize::MAX))
     }
 
-    /// The last byte of a request's message was handed to the socket.
-    pub(super) fn gone(&mut self, serial: u64) {
+    /// Marks a request whose last byte was handed to the socket.
+    pub(super) fn mark_sent(&mut self, serial: u64) {
         if let Some(entry) = self.entry(serial)
             && entry.progress == Progress::Sending
         {
-            // A Send or Write completes when its memory is free again; the
-            // peer's part is TCP's promise (RFC 5040, section 5.5).
-            entry.progress = if answered(&entry.request.operation) {
-                Progress::Answer
+            // A Send or Write completes when its memory is reusable; delivery
+            // is left to TCP (RFC 5040, section 5.5).
+            entry.progress = if expects_response(&entry.request.operation) {
+                Progress::AwaitingResponse
             } else {
                 Progress::Done(Status::Success)
             };
         }
     }
 
-    /// How many bytes a request moves.
+    /// Sets the number of bytes that a request transfers.
     pub(super) fn length(&mut self, serial: u64, bytes: u32) {
         if let Some(entry) = self.entry(serial) {
             entry.bytes = bytes;
         }
     }
 
-    /// A request ended.
+    /// Marks a request as finished.
     pub(super) fn done(&mut self, serial: u64, status: Status) {
         if let Some(entry) = self.entry(serial) {
             entry.progress = Progress::Done(status);
         }
     }
 
-    /// Takes off the completed requests at the front. Requests that were not
-    /// to be signalled are silent unless they failed.
+    /// Retires finished requests at the front. Unsignaled requests generate a
+    /// completion only on error.
     pub(super) fn retire(&mut self, id: QueuePairId, into: &mut VecDeque<(Side, Completion)>) {
         while let Some(Entry { progress: Progress::Done(status), .. }) = self.entries.front() {
             let status = *status;
@@ -142,7 +141,7 @@ impl SendQueue {
         self.next = self.next.max(self.oldest);
     }
 
-    /// Ends every request that is not done.
+    /// Flushes every request that is not finished.
     pub(super) fn flush(&mut self, id: QueuePairId, into: &mut VecDeque<(Side, Completion)>) {
         for entry in &mut self.entries {
             if !matches!(entry.progress, Progress::Done(_)) {
@@ -158,8 +157,8 @@ impl SendQueue {
     }
 }
 
-/// Whether the peer answers.
-pub(super) fn answered(operation: &Operation) -> bool {
+/// Whether the operation has a response of the peer.
+pub(super) fn expects_response(operation: &Operation) -> bool {
     matches!(operation, Operation::Read { .. } | Operation::FetchAdd { .. } | Operation::CompareSwap { .. })
 }
 

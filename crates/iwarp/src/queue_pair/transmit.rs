@@ -1,11 +1,11 @@
-//! What is sent next: requests of the send queue in their order, and in turn
-//! with them the answers to the peer's Reads and atomics.
+//! Transmit scheduling: requests of the send queue in order, alternating with
+//! the responses to the peer's Reads and atomics.
 
 use super::batch::{Batch, NO_REQUEST, Withdrawn};
-use super::ending::protection;
 use super::machine::Machine;
 use super::message::{Kind, Message, Source, Spans};
 use super::send_queue::Awaited;
+use super::teardown::protection;
 use super::{Failure, State};
 use crate::ddp::Header;
 use crate::memory::{Access, AccessError, Invalidator, MemoryTable, Span};
@@ -14,25 +14,25 @@ use crate::rdmap::{AtomicOperation, AtomicRequest, AtomicResponse, Opcode, ReadR
 use crate::stag::{DomainId, Stag};
 use crate::work::{Data, Operation, Remote, Segment, Status};
 
-/// A Read or atomic request of the peer's that was not answered yet.
+/// A Read or atomic request of the peer without a response yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Asked {
+pub(super) enum PeerRequest {
     Read { msn: u32, request: ReadRequest },
     Atomic { msn: u32, request: AtomicRequest },
 }
 
-/// What came of looking for the next message.
+/// Result of selecting the next message.
 #[derive(PartialEq, Eq)]
 enum Next {
-    /// It is the current one now.
+    /// A message was made current.
     Message,
-    /// Something was done that needs no message.
+    /// An operation without a message was processed.
     Done,
     Nothing,
 }
 
 impl Machine {
-    /// Builds the next batch if the last one is gone, and lends it.
+    /// Returns the current batch; builds the next one if the last was sent.
     pub fn outgoing(&mut self) -> &Batch {
         if self.batch.is_empty() {
             self.fill();
@@ -40,12 +40,12 @@ impl Machine {
         &self.batch
     }
 
-    /// The socket took so many bytes of the batch. Sends and Writes whose last
-    /// byte went are complete.
+    /// Accounts for sent bytes of the batch. Sends and Writes whose last byte
+    /// was sent are complete.
     pub fn sent(&mut self, bytes: usize) {
         self.batch.sent(bytes);
-        while let Some(serial) = self.batch.gone() {
-            self.queue.gone(serial);
+        while let Some(serial) = self.batch.next_sent() {
+            self.queue.mark_sent(serial);
         }
         if self.batch.is_empty() {
             self.batch.clear();
@@ -58,8 +58,8 @@ impl Machine {
         if matches!(self.state, State::Idle | State::Error) {
             return;
         }
-        // A responder sends nothing before the initiator's first FPDU came
-        // (RFC 5044, section 7.1.2).
+        // A responder sends nothing before the initiator's first FPDU was
+        // received (RFC 5044, section 7.1.2).
         if self.first_missing && self.state != State::Terminate {
             return;
         }
@@ -67,14 +67,14 @@ impl Machine {
             self.send_ready(rtr);
         }
         while !self.batch.is_full(self.checked) && self.state != State::Terminate {
-            if self.current.is_none() && !self.next_message() || !self.still_readable() {
+            if self.current.is_none() && !self.next_message() || !self.is_still_readable() {
                 break;
             }
             if let Some(message) = &mut self.current {
                 match message.segment(self.mulpdu, &mut self.framer, &mut self.batch) {
                     Ok(true) => self.current = None,
                     Ok(false) => {}
-                    Err(error) => self.unreadable(error),
+                    Err(error) => self.read_failed(error),
                 }
             }
         }
@@ -88,14 +88,14 @@ impl Machine {
         self.queue.retire(self.id, &mut self.completions);
     }
 
-    /// Own requests and answers take turns, a message each, so that neither
-    /// waits for the other for ever. Messages are not interleaved (RFC 5041,
-    /// section 5.3: in the order in which they were handed down).
+    /// Requests and responses alternate, a message each, so that neither
+    /// starves. Messages are not interleaved (RFC 5041, section 5.3: in the
+    /// order in which they were handed down).
     fn next_message(&mut self) -> bool {
-        self.answers_first = !self.answers_first;
-        for answers in [self.answers_first, !self.answers_first] {
+        self.responses_first = !self.responses_first;
+        for respond in [self.responses_first, !self.responses_first] {
             loop {
-                match if answers { self.next_answer() } else { self.next_request() } {
+                match if respond { self.next_response() } else { self.next_request() } {
                     Next::Message => return true,
                     Next::Done => {}
                     Next::Nothing => break,
@@ -108,10 +108,10 @@ impl Machine {
         false
     }
 
-    /// The initiator's first message in a peer-to-peer set-up: no bytes
-    /// (RFC 6581, section 9.2).
+    /// Sends the initiator's ready-to-receive message of a peer-to-peer setup:
+    /// zero length (RFC 6581, section 9.2).
     fn send_ready(&mut self, rtr: Rtr) {
-        // A zero-length Write needs no valid tag; Linux' siw names this one.
+        // A zero-length Write needs no valid STag; Linux' siw uses this one.
         const ANY: Stag = Stag(1);
         let mut message = match rtr {
             Rtr::Write => Message::of_bytes(
@@ -135,7 +135,7 @@ impl Machine {
                 )
             }
         };
-        // Bytes of its own: nobody takes them back.
+        // Inline bytes cannot be withdrawn.
         let _built = message.segment(self.mulpdu, &mut self.framer, &mut self.batch);
     }
 
@@ -144,8 +144,8 @@ impl Machine {
         if entry.request.fence && !self.awaited.is_empty() {
             return Next::Nothing;
         }
-        let asks = super::send_queue::answered(&entry.request.operation);
-        if asks && self.awaited.len() >= self.ord {
+        let has_response = super::send_queue::expects_response(&entry.request.operation);
+        if has_response && self.awaited.len() >= self.ord {
             return Next::Nothing;
         }
         entry.progress = super::send_queue::Progress::Sending;
@@ -203,7 +203,7 @@ impl Machine {
         };
         match begun {
             Ok(message) => {
-                let bytes = if asks { self.answer_length(serial) } else { message.length };
+                let bytes = if has_response { self.response_length(serial) } else { message.length };
                 self.current = Some(message);
                 self.queue.length(serial, bytes);
                 self.queue.begun();
@@ -213,8 +213,8 @@ impl Machine {
         }
     }
 
-    /// What needs no message: it is carried out when its turn comes, after
-    /// everything before it was handed to the wire.
+    /// Processes an operation without a message: in order, after everything
+    /// before it was handed to the socket.
     fn local_operation(&mut self, serial: u64) -> Next {
         let Some((_, entry)) = self.queue.waiting() else { return Next::Nothing };
         let failed = match &entry.request.operation {
@@ -236,8 +236,8 @@ impl Machine {
         Next::Done
     }
 
-    /// A local error ends the stream; the peer hears that it is not its fault
-    /// (RFC 5040, section 7.2).
+    /// Handles a local error, which ends the stream; the Terminate reports that
+    /// the peer did not cause it (RFC 5040, section 7.2).
     fn local_failure(&mut self, serial: u64, status: Status) -> Next {
         self.queue.begun();
         self.queue.done(serial, status);
@@ -252,7 +252,7 @@ impl Machine {
         remote: Remote,
         invalidate: bool,
     ) -> Result<Message, AccessError> {
-        // A Read of no bytes touches no memory (RFC 5040, section 5.2).
+        // A zero-length Read accesses no memory (RFC 5040, section 5.2).
         let span = match sink.length {
             0 => None,
             _ => Some(self.memory.local(self.domain, sink, true)?),
@@ -285,32 +285,33 @@ impl Machine {
         Ok(Message::of_bytes(kind, &request.encode(), serial))
     }
 
-    /// Bytes that the answer to the request that was just begun brings.
-    fn answer_length(&self, serial: u64) -> u32 {
+    /// Returns the length of the response to the request that was just started.
+    fn response_length(&self, serial: u64) -> u32 {
         match self.awaited.back() {
             Some(Awaited::Read { serial: of, sink, .. }) if *of == serial => sink.length,
             _ => 8,
         }
     }
 
-    /// Answers in the order of the requests (RFC 5040, section 5.5).
-    fn next_answer(&mut self) -> Next {
-        let Some(asked) = self.asked.pop_front() else { return Next::Nothing };
-        match asked {
-            Asked::Read { request, .. } => match self.source_of(&request, 0) {
+    /// Starts the next response, in the order of the requests (RFC 5040,
+    /// section 5.5).
+    fn next_response(&mut self) -> Next {
+        let Some(peer_request) = self.peer_requests.pop_front() else { return Next::Nothing };
+        match peer_request {
+            PeerRequest::Read { request, .. } => match self.source_of(&request, 0) {
                 Ok(source) => {
                     let kind = Kind::Tagged {
                         opcode: Opcode::ReadResponse,
                         stag: request.sink,
                         address: request.sink_offset,
                     };
-                    self.answering = Some(asked);
+                    self.responding = Some(peer_request);
                     self.current = Some(Message::new(kind, source, request.length, NO_REQUEST));
                     Next::Message
                 }
-                Err(error) => self.refuse(asked, error, 0),
+                Err(error) => self.reject(peer_request, error, 0),
             },
-            Asked::Atomic { request, .. } => match self.carry_out(&request) {
+            PeerRequest::Atomic { request, .. } => match self.execute(&request) {
                 Ok(original) => {
                     let response = AtomicResponse { request: request.request, original };
                     let msn = next(&mut self.response_msn);
@@ -318,12 +319,12 @@ impl Machine {
                     self.current = Some(Message::of_bytes(kind, &response.encode(), NO_REQUEST));
                     Next::Message
                 }
-                Err(error) => self.refuse(asked, error, 0),
+                Err(error) => self.reject(peer_request, error, 0),
             },
         }
     }
 
-    /// The memory that a Read asks for, from an offset on.
+    /// Looks up the source of a Read, from an offset on.
     pub(super) fn source_of(&self, request: &ReadRequest, done: u32) -> Result<Source, AccessError> {
         if request.length == done {
             return Ok(Source::Bytes(crate::work::InlineData::new()));
@@ -335,7 +336,7 @@ impl Machine {
             .map(|span| Source::memory(std::iter::once(span).collect()))
     }
 
-    fn carry_out(&self, request: &AtomicRequest) -> Result<u64, AccessError> {
+    fn execute(&self, request: &AtomicRequest) -> Result<u64, AccessError> {
         let span: Span = self.memory.remote(
             self.domain,
             self.id,
@@ -352,10 +353,11 @@ impl Machine {
         }
     }
 
-    /// A long response goes out in many batches. Its tag is looked up again for
-    /// each: memory that was deregistered meanwhile is not sent.
-    fn still_readable(&mut self) -> bool {
-        let (Some(message), Some(Asked::Read { request, .. })) = (&self.current, self.answering) else {
+    /// Looks the STag of a long response up again for each batch: memory
+    /// deregistered meanwhile is not sent.
+    fn is_still_readable(&mut self) -> bool {
+        let (Some(message), Some(PeerRequest::Read { request, .. })) = (&self.current, self.responding)
+        else {
             return true;
         };
         if !self.batch.is_empty() || message.done == 0 || message.serial != NO_REQUEST {
@@ -369,19 +371,19 @@ impl Machine {
                 true
             }
             Err(error) => {
-                self.unreadable(error);
+                self.read_failed(error);
                 false
             }
         }
     }
 
-    /// The memory of the current message can not be read any more, all of it or
-    /// the rest.
-    fn unreadable(&mut self, error: AccessError) {
+    /// Handles the loss of access to the current message's memory, whole or in
+    /// part.
+    fn read_failed(&mut self, error: AccessError) {
         let Some(message) = self.current.take() else { return };
         if message.serial == NO_REQUEST {
-            if let Some(asked) = self.answering.take() {
-                self.refuse(asked, error, message.done);
+            if let Some(peer_request) = self.responding.take() {
+                self.reject(peer_request, error, message.done);
             }
         } else {
             self.queue.done(message.serial, Status::LocalProtection);
@@ -389,15 +391,15 @@ impl Machine {
         }
     }
 
-    /// The socket refused the batch: memory of it was taken back by its owner.
-    /// FPDUs before that one still go, then the Terminate.
-    pub fn unsendable(&mut self) {
-        let Some(Withdrawn { serial, amid }) = self.batch.withdraw() else { return };
+    /// Handles a socket error caused by withdrawn memory: FPDUs before it are
+    /// still sent, then the Terminate.
+    pub fn send_failed(&mut self) {
+        let Some(Withdrawn { serial, partly_sent }) = self.batch.withdraw() else { return };
         if serial != NO_REQUEST {
             self.queue.done(serial, Status::LocalProtection);
         }
-        if amid {
-            self.fail(Failure::TakenBack);
+        if partly_sent {
+            self.fail(Failure::MemoryWithdrawn);
         } else if serial == NO_REQUEST {
             // A response to one of several Reads, so none is quoted.
             self.terminate_stream(protection(AccessError::InvalidStag));
@@ -407,13 +409,15 @@ impl Machine {
         self.queue.retire(self.id, &mut self.completions);
     }
 
-    /// The peer may not have what it asked for: the stream ends, and the
-    /// Terminate quotes its request; of a Read that `done` bytes were sent of,
-    /// what is left (RFC 5040, section 4.8).
-    fn refuse(&mut self, asked: Asked, error: AccessError, done: u32) -> Next {
-        let (opcode, msn, body) = match &asked {
-            Asked::Read { msn, request } => (Opcode::ReadRequest, *msn, &request.behind(done).encode()[..]),
-            Asked::Atomic { msn, request } => (Opcode::AtomicRequest, *msn, &request.encode()[..]),
+    /// Rejects a request of the peer: the stream ends, and the Terminate quotes
+    /// the request; of a Read with `done` bytes sent, the remainder (RFC 5040,
+    /// section 4.8).
+    fn reject(&mut self, peer_request: PeerRequest, error: AccessError, done: u32) -> Next {
+        let (opcode, msn, body) = match &peer_request {
+            PeerRequest::Read { msn, request } => {
+                (Opcode::ReadRequest, *msn, &request.behind(done).encode()[..])
+            }
+            PeerRequest::Atomic { msn, request } => (Opcode::AtomicRequest, *msn, &request.encode()[..]),
         };
         let header = Header::Untagged {
             last: true,
@@ -428,7 +432,7 @@ impl Machine {
     }
 }
 
-/// Data of a request as it will be read, and its length.
+/// Looks up the data of a request; returns the source and its length.
 fn gathered(memory: &MemoryTable, domain: DomainId, data: &mut Data) -> Result<(Source, u32), AccessError> {
     match data {
         Data::Inline(bytes) => {
@@ -451,8 +455,8 @@ fn untagged(opcode: Opcode, queue: u32, msn: u32) -> Kind {
     Kind::Untagged { opcode, queue, msn, invalidate: Stag::default() }
 }
 
-/// The number of the next message of a queue (RFC 5041, section 4.3: counts
-/// from one, and on from 2^32 - 1 to zero).
+/// Returns the next sequence number of a queue (RFC 5041, section 4.3: starts
+/// at one, wraps from 2^32 - 1 to zero).
 pub(super) fn next(msn: &mut u32) -> u32 {
     let this = *msn;
     *msn = msn.wrapping_add(1);

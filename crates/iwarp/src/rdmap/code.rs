@@ -1,6 +1,6 @@
-//! Every layer, type and code of an error that the RFCs name.
+//! Terminate errors: every layer, type and code defined by the RFCs.
 
-/// What went wrong, as a Terminate names it.
+/// Error of a Terminate message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
     /// RDMAP: local catastrophic error.
@@ -59,7 +59,7 @@ pub enum ErrorCode {
     MpaConnectionLost,
     /// MPA: CRC does not match.
     MpaCrc,
-    /// MPA: markers and lengths do not agree where an FPDU begins.
+    /// MPA: markers and lengths disagree on the beginning of an FPDU.
     MpaMarker,
     /// MPA: invalid Request or Reply.
     MpaInvalidSetup,
@@ -67,21 +67,21 @@ pub enum ErrorCode {
     MpaCatastrophic,
     /// MPA: too few outstanding Reads.
     MpaInsufficientIrd,
-    /// MPA: no ready-to-receive message that both sides know.
+    /// MPA: no matching RTR option.
     MpaNoMatchingRtr,
-    /// One that is not known here.
+    /// Error that is not defined in the RFCs.
     Unknown {
-        /// Its layer.
+        /// Layer.
         layer: u8,
-        /// Its type.
+        /// Type.
         kind: u8,
-        /// Its code.
+        /// Code.
         code: u8,
     },
 }
 
-/// Layer, type and code of each. RDMAP's stand in RFC 5040, section 4.8; DDP's
-/// in RFC 5041, section 7.2; MPA's in RFC 5044, section 8 and RFC 6581, section
+/// Layer, type and code of each: RDMAP's from RFC 5040, section 4.8; DDP's from
+/// RFC 5041, section 7.2; MPA's from RFC 5044, section 8 and RFC 6581, section
 /// 8.
 const TABLE: [(ErrorCode, [u8; 3]); 33] = [
     (ErrorCode::RdmapCatastrophic, [0, 0, 0x00]),
@@ -120,29 +120,29 @@ const TABLE: [(ErrorCode, [u8; 3]); 33] = [
 ];
 
 impl ErrorCode {
-    /// Layer, type and code.
+    /// Returns layer, type and code.
     #[must_use]
     pub fn numbers(self) -> [u8; 3] {
         if let Self::Unknown { layer, kind, code } = self {
             return [layer, kind, code];
         }
-        // Every other one is in the table; a test goes through them.
+        // All other variants are in the table, as a test verifies.
         TABLE.iter().find(|(error, _)| *error == self).map_or([0, 0, 0], |(_, numbers)| *numbers)
     }
 
-    /// The error with these numbers.
+    /// Returns the error with these numbers.
     #[must_use]
     pub fn from_numbers(numbers: [u8; 3]) -> Self {
         let [layer, kind, code] = numbers;
         // RFC 5040, section 4.8: a local catastrophic error has no code.
-        let wanted = if layer < 2 && kind == 0 { [layer, 0, 0] } else { numbers };
+        let key = if layer < 2 && kind == 0 { [layer, 0, 0] } else { numbers };
         TABLE
             .iter()
-            .find(|(_, numbers)| *numbers == wanted)
+            .find(|(_, numbers)| *numbers == key)
             .map_or(Self::Unknown { layer, kind, code }, |(error, _)| *error)
     }
 
-    /// Every error that the RFCs name.
+    /// Iterates over every error that the RFCs define.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|(error, _)| *error)
     }

@@ -1,4 +1,4 @@
-//! Headers of requests and responses, behind the DDP header.
+//! RDMAP headers of requests and responses, after the DDP header.
 
 use super::RdmapError;
 use crate::stag::Stag;
@@ -6,26 +6,26 @@ use crate::stag::Stag;
 /// Bytes of an immediate data message (RFC 7306, section 6.2).
 pub const IMMEDIATE_BYTES: usize = 8;
 
-/// Asks for memory of the peer's (RFC 5040, section 4.4).
+/// Read Request (RFC 5040, section 4.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// Where the response goes: the requester's tag.
+    /// Data sink: the requester's STag.
     pub sink: Stag,
-    /// And its tagged offset.
+    /// Tagged offset of the data sink.
     pub sink_offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Where they come from: the responder's tag.
+    /// Data source: the responder's STag.
     pub source: Stag,
-    /// And its tagged offset.
+    /// Tagged offset of the data source.
     pub source_offset: u64,
 }
 
 impl ReadRequest {
-    /// Bytes of the header.
+    /// Length of the header.
     pub const BYTES: usize = 28;
 
-    /// Its bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -37,7 +37,8 @@ impl ReadRequest {
         bytes
     }
 
-    /// What is left of it when the first `done` bytes were answered.
+    /// Returns the remaining request after the first `done` bytes were
+    /// returned.
     #[must_use]
     pub fn behind(&self, done: u32) -> Self {
         Self {
@@ -48,7 +49,7 @@ impl ReadRequest {
         }
     }
 
-    /// Out of a message of exactly that length.
+    /// Decodes a message of exactly that length.
     ///
     /// # Errors
     ///
@@ -65,39 +66,39 @@ impl ReadRequest {
     }
 }
 
-/// What an atomic request does (RFC 7306, sections 5.1.1 and 5.1.2).
+/// Atomic operation (RFC 7306, sections 5.1.1 and 5.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomicOperation {
-    /// Adds.
+    /// Fetch and add.
     FetchAdd {
-        /// What is added.
+        /// Value to add.
         add: u64,
-        /// A set bit ends a field: no carry goes beyond it.
+        /// A set bit is the most significant of a field: no carry leaves it.
         mask: u64,
     },
-    /// Swaps if it compares equal.
+    /// Compare and swap.
     CompareSwap {
-        /// What comes in.
+        /// New value.
         swap: u64,
-        /// Which of its bits.
+        /// Bits to swap.
         swap_mask: u64,
-        /// What must be there.
+        /// Expected value.
         compare: u64,
-        /// Which bits of it.
+        /// Bits to compare.
         compare_mask: u64,
     },
 }
 
-/// Asks for an atomic operation (RFC 7306, section 5.2.1).
+/// Atomic Request (RFC 7306, section 5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicRequest {
-    /// What to do.
+    /// Operation.
     pub operation: AtomicOperation,
-    /// Comes back in the response.
+    /// Request identifier, returned in the response.
     pub request: u32,
-    /// The responder's tag.
+    /// The responder's STag.
     pub stag: Stag,
-    /// And the tagged offset, a multiple of eight.
+    /// Tagged offset, a multiple of eight.
     pub offset: u64,
 }
 
@@ -105,11 +106,12 @@ const FETCH_ADD: u32 = 0;
 const COMPARE_SWAP: u32 = 2;
 
 impl AtomicRequest {
-    /// Bytes of the header.
+    /// Length of the header.
     pub const BYTES: usize = 52;
 
-    /// Its bytes. A fetch and add has no compare fields: data of zeros and a
-    /// mask of ones, which nobody looks at (RFC 7306, section 5.2.1).
+    /// Encodes the header. A fetch and add has no compare fields: compare data
+    /// of zeros and a compare mask of ones, which are ignored (RFC 7306,
+    /// section 5.2.1).
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let (code, fields) = match self.operation {
@@ -129,11 +131,11 @@ impl AtomicRequest {
         bytes
     }
 
-    /// Out of a message of exactly that length.
+    /// Decodes a message of exactly that length.
     ///
     /// # Errors
     ///
-    /// [`RdmapError::Length`]; an atomic operation that nobody has defined is
+    /// [`RdmapError::Length`]; an undefined atomic operation is
     /// [`RdmapError::Opcode`].
     pub fn decode(bytes: &[u8]) -> Result<Self, RdmapError> {
         let bytes: &[u8; Self::BYTES] = exactly(bytes)?;
@@ -149,20 +151,20 @@ impl AtomicRequest {
     }
 }
 
-/// Brings what was there before an atomic operation (RFC 7306, section 5.2.2).
+/// Atomic Response: the original value (RFC 7306, section 5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicResponse {
-    /// The request's.
+    /// Identifier of the request.
     pub request: u32,
-    /// What was there.
+    /// Value before the operation.
     pub original: u64,
 }
 
 impl AtomicResponse {
-    /// Bytes of the header.
+    /// Length of the header.
     pub const BYTES: usize = 12;
 
-    /// Its bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -171,7 +173,7 @@ impl AtomicResponse {
         bytes
     }
 
-    /// Out of a message of exactly that length.
+    /// Decodes a message of exactly that length.
     ///
     /// # Errors
     ///
@@ -183,7 +185,7 @@ impl AtomicResponse {
 }
 
 fn exactly<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], RdmapError> {
-    bytes.try_into().map_err(|_| RdmapError::Length { bytes: bytes.len(), wanted: N })
+    bytes.try_into().map_err(|_| RdmapError::Length { bytes: bytes.len(), expected: N })
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {

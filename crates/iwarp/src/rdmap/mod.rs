@@ -1,5 +1,5 @@
 //! Remote direct memory access protocol (RFC 5040, with the extensions of RFC
-//! 7306): operations, the headers they carry, and how an error is told.
+//! 7306): operations, their headers, and error reporting.
 
 mod code;
 mod message;
@@ -11,7 +11,7 @@ pub use terminate::{Quoted, TERMINATE_MAX, Terminate};
 
 use crate::ddp::Header;
 
-/// The version of this protocol (RFC 5040, section 4.1: RV is 1).
+/// Protocol version (RFC 5040, section 4.1: RV is 1).
 const VERSION: u8 = 1;
 
 /// Queues of the untagged model (RFC 5040, section 4.2; RFC 7306, section 4.2).
@@ -20,70 +20,69 @@ pub mod queue {
     pub const SEND: u32 = 0;
     /// Read and atomic requests.
     pub const REQUEST: u32 = 1;
-    /// Terminate.
+    /// Terminate messages.
     pub const TERMINATE: u32 = 2;
     /// Atomic responses.
     pub const ATOMIC_RESPONSE: u32 = 3;
 }
 
-/// What a message does (RFC 5040, section 4.1; RFC 7306, section 4.1).
+/// RDMAP operation (RFC 5040, section 4.1; RFC 7306, section 4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
-    /// Into the peer's memory.
+    /// RDMA Write: places data in the peer's memory.
     Write = 0,
-    /// Asks for memory of the peer's.
+    /// RDMA Read Request: requests data from the peer's memory.
     ReadRequest = 1,
-    /// Brings it.
+    /// RDMA Read Response: carries the requested data.
     ReadResponse = 2,
-    /// Into the peer's next receive.
+    /// Send: delivers to the peer's next receive.
     Send = 3,
-    /// The same, and a tag of the peer's becomes invalid.
+    /// Send with Invalidate: also invalidates an STag of the peer.
     SendInvalidate = 4,
-    /// The same as Send, and the peer's consumer is woken.
+    /// Send with Solicited Event: also notifies the peer's consumer.
     SendSolicited = 5,
-    /// Both.
+    /// Send with Solicited Event and Invalidate.
     SendSolicitedInvalidate = 6,
-    /// The last message of a stream: what went wrong.
+    /// Terminate: the last message of a stream, reports an error.
     Terminate = 7,
-    /// Eight bytes for the peer's consumer.
+    /// Immediate Data: eight bytes for the peer's consumer.
     Immediate = 8,
-    /// The same, and it is woken.
+    /// Immediate Data with Solicited Event.
     ImmediateSolicited = 9,
-    /// Asks for a fetch and add or a compare and swap.
+    /// Atomic Request: fetch and add or compare and swap.
     AtomicRequest = 10,
-    /// Brings what was there before.
+    /// Atomic Response: the original value.
     AtomicResponse = 11,
 }
 
-/// What is wrong with RDMAP's part of a header.
+/// Errors in the RDMAP part of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RdmapError {
-    /// Another version of the protocol.
-    #[error("RDMAP version {version}: only version 1 is spoken here")]
+    /// Unsupported protocol version.
+    #[error("RDMAP version {version}: only version 1 is supported")]
     Version {
-        /// The peer's.
+        /// Version in the peer's header.
         version: u8,
     },
-    /// An operation that nobody has defined, or one in the wrong kind of
-    /// segment or queue.
-    #[error("RDMAP operation {opcode:#x} is not expected in this place")]
+    /// Undefined operation, or one in the wrong kind of segment or queue.
+    #[error("unexpected RDMAP operation {opcode:#x}")]
     Opcode {
-        /// The peer's.
+        /// Opcode in the peer's header.
         opcode: u8,
     },
-    /// A request or Terminate that ends within its header, or goes on behind.
-    #[error("an RDMAP header of {bytes} bytes, {wanted} were due")]
+    /// Request or Terminate of the wrong length.
+    #[error("an RDMAP header of {bytes} bytes instead of {expected}")]
     Length {
-        /// What came.
+        /// Received length.
         bytes: usize,
-        /// What the operation has.
-        wanted: usize,
+        /// Length required by the operation.
+        expected: usize,
     },
 }
 
 impl RdmapError {
-    /// What a Terminate says of it (RFC 5040, section 7.2).
+    /// Terminate code of this error (RFC 5040, section 7.2).
     #[must_use]
     pub fn code(self) -> ErrorCode {
         match self {
@@ -110,18 +109,19 @@ impl Opcode {
         Self::AtomicResponse,
     ];
 
-    /// RDMAP's control byte for it (RFC 5040, section 4.1): version, two
+    /// Returns RDMAP's control byte (RFC 5040, section 4.1): version, two
     /// reserved bits, opcode.
     #[must_use]
     pub fn control(self) -> u8 {
         VERSION << 6 | self as u8
     }
 
-    /// The operation of a control byte. The reserved bits are not checked.
+    /// Decodes the operation of a control byte. The reserved bits are not
+    /// checked.
     ///
     /// # Errors
     ///
-    /// Another version, or an opcode that nobody has defined.
+    /// Unsupported version or undefined opcode.
     pub fn decode(control: u8) -> Result<Self, RdmapError> {
         let (version, opcode) = (control >> 6, control & 0x0f);
         if version != VERSION {
@@ -130,13 +130,13 @@ impl Opcode {
         Self::ALL.get(usize::from(opcode)).copied().ok_or(RdmapError::Opcode { opcode })
     }
 
-    /// The operation of a segment, which must also be of the right kind and in
-    /// the right queue (RFC 5040, section 4.2; RFC 7306, section 4.2).
+    /// Decodes the operation of a segment and checks its kind and queue (RFC
+    /// 5040, section 4.2; RFC 7306, section 4.2).
     ///
     /// # Errors
     ///
-    /// As [`Opcode::decode`]; an operation in the wrong kind of segment is
-    /// unexpected.
+    /// As [`Opcode::decode`]; an operation in the wrong kind of segment is an
+    /// unexpected opcode.
     pub fn of(header: &Header) -> Result<Self, RdmapError> {
         let opcode = Self::decode(header.ulp())?;
         let queue = match header {
@@ -146,7 +146,7 @@ impl Opcode {
         if opcode.queue() == queue { Ok(opcode) } else { Err(RdmapError::Opcode { opcode: opcode as u8 }) }
     }
 
-    /// The queue of its messages; `None` for the tagged ones.
+    /// Returns the queue of its messages; `None` for tagged messages.
     #[must_use]
     pub fn queue(self) -> Option<u32> {
         match self {
@@ -163,13 +163,15 @@ impl Opcode {
         }
     }
 
-    /// The peer's consumer is woken (RFC 5040, section 5.3; RFC 7306, section 6.3).
+    /// Whether it notifies the peer's consumer (RFC 5040, section 5.3; RFC
+    /// 7306, section 6.3).
     #[must_use]
     pub fn solicited(self) -> bool {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate | Self::ImmediateSolicited)
     }
 
-    /// The four reserved bytes of the header name a tag to invalidate.
+    /// Whether the four reserved bytes of the header carry an STag to
+    /// invalidate.
     #[must_use]
     pub fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)

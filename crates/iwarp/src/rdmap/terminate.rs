@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::{AtomicRequest, ErrorCode, Opcode, RdmapError, ReadRequest};
 use crate::ddp::{Header, UNTAGGED_BYTES};
 
-/// Bytes of the longest Terminate: control, segment length, DDP header and the
+/// Length of the longest Terminate: control, segment length, DDP header and the
 /// header of an atomic request.
 pub const TERMINATE_MAX: usize = CONTROL_BYTES + LENGTH_BYTES + UNTAGGED_BYTES + AtomicRequest::BYTES;
 
@@ -16,35 +16,35 @@ const LENGTH_VALID: u8 = 0x80;
 const DDP_INCLUDED: u8 = 0x40;
 const RDMAP_INCLUDED: u8 = 0x20;
 
-/// What a Terminate quotes of the segment that was wrong.
+/// Headers of the faulty segment quoted by a Terminate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quoted {
     /// Length of the segment with its DDP header (bit M).
     pub segment_length: Option<u16>,
-    /// Its DDP header, 14 or 18 bytes; none: empty (bit D).
+    /// DDP header, 14 or 18 bytes; empty if absent (bit D).
     pub ddp: SmallVec<[u8; UNTAGGED_BYTES]>,
-    /// The header of the Read Request that it was, or, of a peer that quotes
-    /// these, of the atomic request; none: empty (bit R).
+    /// Header of the Read Request or, from a peer that quotes these, of the
+    /// Atomic Request; empty if absent (bit R).
     pub rdmap: SmallVec<[u8; AtomicRequest::BYTES]>,
 }
 
-/// Says why a stream ends.
+/// Terminate message: the error that ends a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// What went wrong.
+    /// Error.
     pub error: ErrorCode,
-    /// In which segment.
+    /// Quoted headers of the faulty segment.
     pub quoted: Quoted,
 }
 
 impl Terminate {
-    /// For an error in a received segment, given as it came: the length of its
-    /// ULPDU, its DDP header, and the header of the Read Request that it is
-    /// (else empty). What of it is quoted goes by the error (RFC 5040, figure
-    /// 10): errors of the transport below and local catastrophic ones quote
-    /// nothing, remote protection errors the Read Request too, all others the
-    /// length and the DDP header. An atomic request is quoted by its DDP header
-    /// alone (RFC 7306, section 8.1).
+    /// Creates a Terminate for an error in a received segment, from the length
+    /// of its ULPDU, its DDP header, and the header of its Read Request (else
+    /// empty). The error determines what is quoted (RFC 5040, figure 10):
+    /// nothing for errors of the lower layer protocol and local catastrophic
+    /// ones, everything with the Read Request for remote protection errors,
+    /// length and DDP header for all others. Of an Atomic Request only the DDP
+    /// header is quoted (RFC 7306, section 8.1).
     #[must_use]
     pub fn about(error: ErrorCode, ulpdu: u16, ddp: &[u8], request: &[u8]) -> Self {
         let mut quoted = Quoted::default();
@@ -59,13 +59,13 @@ impl Terminate {
         Self { error, quoted }
     }
 
-    /// For an error that lies in no received segment.
+    /// Creates a Terminate for an error without a faulty segment.
     #[must_use]
     pub fn alone(error: ErrorCode) -> Self {
         Self { error, quoted: Quoted::default() }
     }
 
-    /// Its bytes, behind the DDP header.
+    /// Encodes the message, without the DDP header.
     #[must_use]
     pub fn encode(&self) -> SmallVec<[u8; TERMINATE_MAX]> {
         let [layer, kind, code] = self.error.numbers();
@@ -78,7 +78,8 @@ impl Terminate {
         let bits = included.into_iter().fold(0, |bits, (set, bit)| if set { bits | bit } else { bits });
         let mut bytes = SmallVec::new();
         bytes.extend_from_slice(&[layer << 4 | kind & 0x0f, code, bits, 0]);
-        // The field is there when anything follows; bit M says that it counts.
+        // The length field is present when anything follows; bit M marks it as
+        // valid.
         if bits != 0 {
             bytes.extend_from_slice(&segment_length.unwrap_or(0).to_be_bytes());
         }
@@ -87,26 +88,26 @@ impl Terminate {
         bytes
     }
 
-    /// Out of a message. A peer's quotes are taken as far as they go; its error
-    /// counts also when they are cut short.
+    /// Decodes a message. Quoted headers are taken as far as present; the error
+    /// is valid also when they are truncated.
     ///
     /// # Errors
     ///
-    /// [`RdmapError::Length`] when not even the control field is there.
+    /// [`RdmapError::Length`] when the control field is incomplete.
     pub fn decode(bytes: &[u8]) -> Result<Self, RdmapError> {
-        let short = RdmapError::Length { bytes: bytes.len(), wanted: CONTROL_BYTES };
+        let short = RdmapError::Length { bytes: bytes.len(), expected: CONTROL_BYTES };
         let (&[first, code, bits, _], rest) = bytes.split_first_chunk::<CONTROL_BYTES>().ok_or(short)?;
         let (error, bits) = control([first, code, bits]);
         Ok(Self { error, quoted: Quoted::decode(bits, rest).unwrap_or_default() })
     }
 }
 
-/// The error and the bits of a control field. Linux' siw fills it in as its
-/// compiler lays out bits, which on little-endian machines is the type before
-/// the layer, and bits M, D and R at the wrong end of their byte. The standard
-/// has zeros there (RFC 5040, section 4.8), so a Terminate that quotes anything
-/// tells which of the two it is; one that quotes nothing and names no error is
-/// read the other way if that is one.
+/// Decodes the error and the bits of a control field. Linux' siw uses C bit
+/// fields, which on little-endian machines swaps layer and type, and puts bits
+/// M, D and R at the other end of their byte. The standard requires zeros there
+/// (RFC 5040, section 4.8), so a Terminate that quotes any header reveals its
+/// layout; one that quotes none and has an undefined error is decoded in siw's
+/// layout if that gives a defined one.
 fn control([first, code, bits]: [u8; 3]) -> (ErrorCode, u8) {
     const INCLUDED: u8 = LENGTH_VALID | DDP_INCLUDED | RDMAP_INCLUDED;
     let [high, low] = [first >> 4, first & 0x0f];
@@ -139,7 +140,8 @@ impl Quoted {
         Some(quoted)
     }
 
-    /// Which request the quoted DDP header announces.
+    /// Returns the header length of the request that the quoted DDP header
+    /// announces.
     fn request_bytes(&self) -> usize {
         match self.ddp.get(1).map(|control| Opcode::decode(*control)) {
             Some(Ok(Opcode::AtomicRequest)) => AtomicRequest::BYTES,

@@ -1,4 +1,4 @@
-//! Event channels: queues with a descriptor that `poll` can wait for.
+//! Event channels: queues with a pollable file descriptor.
 
 use std::{
     collections::VecDeque,
@@ -17,10 +17,10 @@ use smallvec::SmallVec;
 
 use crate::rnic::{VerbsError, after, completion_queue::Shared, locked};
 
-/// Descriptors that one look at an epoll brings.
+/// Maximum number of events per epoll_wait.
 const EVENTS: usize = 64;
 
-/// A queue whose descriptor is readable while something is in it.
+/// A queue whose descriptor is readable while it is not empty.
 #[derive(Debug)]
 pub(crate) struct Signalled<T> {
     queue: Mutex<VecDeque<T>>,
@@ -34,7 +34,7 @@ impl<T> Signalled<T> {
         Ok(Self { queue: Mutex::default(), descriptor })
     }
 
-    /// Adds at the end; beyond `most` the oldest gives way.
+    /// Appends an item; beyond `most` items the oldest is dropped.
     pub(crate) fn push(&self, item: T, most: usize) {
         let mut queue = locked(&self.queue);
         if queue.len() >= most {
@@ -42,8 +42,7 @@ impl<T> Signalled<T> {
         }
         queue.push_back(item);
         if queue.len() == 1 {
-            // The counter is far from its end: it is cleared when the queue
-            // is empty.
+            // The counter cannot overflow: it is reset when the queue is empty.
             let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
         }
     }
@@ -76,7 +75,7 @@ impl<T> AsFd for Signalled<T> {
     }
 }
 
-/// Waits until a descriptor is readable; false when the time was over before.
+/// Waits until a descriptor is readable; false on timeout.
 pub(crate) fn readable(descriptor: BorrowedFd<'_>, end: Option<Instant>) -> bool {
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -90,22 +89,22 @@ pub(crate) fn readable(descriptor: BorrowedFd<'_>, end: Option<Instant>) -> bool
     }
 }
 
-/// What an epoll has ready now, by the numbers it was given.
+/// Returns the identifiers of the ready descriptors of an epoll.
 pub(super) fn ready(epoll: BorrowedFd<'_>, into: &mut Vec<u64>) -> io::Result<()> {
     let mut events = [MaybeUninit::uninit(); EVENTS];
     match epoll::wait(epoll, &mut events, Some(&Timespec::default())) {
         Ok((events, _)) => into.extend(events.iter().map(|event| event.data.u64())),
-        // Whoever asks will ask again.
+        // Interrupted: the caller polls again.
         Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }
     Ok(())
 }
 
-/// A completion event channel: tells which armed completion queue got a
+/// A completion event channel: reports which armed completion queue got a
 /// completion. With inline progress its descriptor is also readable while a
-/// socket of its queues has something to do, and [`CompletionChannel::next`]
-/// does it. Clones name the same one.
+/// socket of its queues is ready, and [`CompletionChannel::next`] processes it.
+/// Clones refer to the same channel.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
     inside: Arc<Inside>,
@@ -114,16 +113,17 @@ pub struct CompletionChannel {
 #[derive(Debug)]
 struct Inside {
     events: Signalled<u64>,
-    /// Of the events and of the sockets of all queues with inline progress.
+    /// Watches the event queue and the sockets of all queues with inline
+    /// progress.
     epoll: OwnedFd,
     queues: Mutex<Vec<Weak<Shared>>>,
 }
 
 impl CompletionChannel {
-    /// A channel; queues come to it when they are created.
+    /// Creates a channel; completion queues are attached when they are created.
     ///
     /// # Errors
-    /// There is no descriptor left.
+    /// No descriptor is left.
     pub fn new() -> Result<Self, VerbsError> {
         let events = Signalled::new()?;
         let failed = |error: Errno| VerbsError::System { step: "completion channel", source: error.into() };
@@ -132,8 +132,8 @@ impl CompletionChannel {
         Ok(Self { inside: Arc::new(Inside { events, epoll, queues: Mutex::default() }) })
     }
 
-    /// The number of the next queue that has an event (the queue is disarmed
-    /// then); waits up to `timeout` (`None`: for ever).
+    /// Returns the token of the next queue with an event and disarms that
+    /// queue; waits up to `timeout` (`None`: without limit).
     #[must_use]
     pub fn next(&self, timeout: Option<Duration>) -> Option<u64> {
         let inside = &*self.inside;
@@ -164,7 +164,7 @@ impl CompletionChannel {
     }
 
     pub(super) fn raise(&self, token: u64) {
-        // One per queue and arming: as many as there are queues.
+        // Bounded: one per queue and arming.
         self.inside.events.push(token, usize::MAX);
     }
 }

@@ -18,22 +18,22 @@ use crate::{
     work::Completion,
 };
 
-/// How long [`CompletionQueue::wait`] polls before it sleeps.
+/// Time that [`CompletionQueue::wait`] polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The queue got more completions than it holds and is lost.
+/// The queue overran its capacity and is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("completion queue overran: create it with room for all requests outstanding")]
 pub struct Overrun;
 
-/// A completion queue. Clones name the same one.
+/// A completion queue (CQ). Clones refer to the same queue.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     shared: Arc<Shared>,
 }
 
-/// Of so many polls that find the ring filled one looks at the sockets too.
-const FILLED_LOOKS: usize = 8;
+/// Of this many polls of a non-empty ring one polls the sockets too.
+const POLLS_PER_SOCKET_POLL: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -43,18 +43,18 @@ pub(super) struct Shared {
     ring: Ring,
     overrun: AtomicBool,
     channel: Option<CompletionChannel>,
-    /// Inline: what polling turns.
+    /// Inline progress: driver that a poll runs.
     driver: Option<Driver>,
-    /// Polls that found the ring filled.
-    filled_looks: AtomicUsize,
+    /// Number of polls of a non-empty ring.
+    filled_polls: AtomicUsize,
 }
 
 impl CompletionQueue {
-    /// A queue for `capacity` completions. `token` names it in the events of
-    /// the channel and in asynchronous events.
+    /// Creates a queue for `capacity` completions. `token` identifies it in
+    /// events of the channel and in asynchronous events.
     ///
     /// # Errors
-    /// The capacity is out of range, or there is no descriptor left.
+    /// The capacity is out of range, or no descriptor is left.
     pub fn new(
         rnic: &Rnic,
         capacity: u32,
@@ -71,7 +71,7 @@ impl CompletionQueue {
             overrun: AtomicBool::new(false),
             channel: channel.cloned(),
             driver: inline.then(Driver::inline),
-            filled_looks: AtomicUsize::new(0),
+            filled_polls: AtomicUsize::new(0),
         });
         if let (Some(channel), Some(driver)) = (channel, &shared.driver) {
             channel.add(driver.epoll()?, Arc::downgrade(&shared))?;
@@ -79,40 +79,40 @@ impl CompletionQueue {
         Ok(Self { shared })
     }
 
-    /// Takes completions into `into`, oldest first; how many there were. With
-    /// inline progress an empty queue first looks at its sockets.
+    /// Polls completions into `into`, oldest first, and returns their number.
+    /// With inline progress an empty queue first polls its sockets.
     ///
     /// # Errors
-    /// [`Overrun`], after what had room was taken.
+    /// [`Overrun`], after the completions that fit were returned.
     pub fn poll(&self, into: &mut [Completion]) -> Result<usize, Overrun> {
         let shared = &*self.shared;
-        if !shared.look() {
-            return shared.sound().map(|()| 0);
+        if !shared.has_completions() {
+            return shared.check_overrun().map(|()| 0);
         }
         Ok(shared.ring.take(into))
     }
 
-    /// Inline: looks at the sockets and moves what can be moved, as an empty
-    /// poll does, and takes no completion; whether something moved. For a
-    /// program that waits for a peer's Write in its memory.
+    /// Inline progress: polls the sockets and makes progress, as an empty poll
+    /// does, without taking a completion; returns whether there was progress.
+    /// For a program that waits for a peer's Write in its memory.
     pub fn progress(&self) -> bool {
         self.shared.turn()
     }
 
-    /// Takes the oldest completion.
+    /// Polls the oldest completion.
     ///
     /// # Errors
     /// As for [`CompletionQueue::poll`].
     pub fn poll_one(&self) -> Result<Option<Completion>, Overrun> {
         let shared = &*self.shared;
-        if !shared.look() {
-            return shared.sound().map(|()| None);
+        if !shared.has_completions() {
+            return shared.check_overrun().map(|()| None);
         }
         Ok(shared.ring.pop())
     }
 
     /// Polls for a short while, then sleeps, until there is a completion or
-    /// `timeout` is over.
+    /// `timeout` expires.
     ///
     /// # Errors
     /// As for [`CompletionQueue::poll`].
@@ -132,24 +132,24 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks for one event on the channel. Completions that are in the queue
-    /// already raise none: poll again after arming.
+    /// Requests one event on the channel. Completions already in the queue
+    /// generate none: poll again after arming.
     ///
     /// # Errors
     /// As for [`CompletionQueue::poll`].
     pub fn arm(&self, notify: Notify) -> Result<(), Overrun> {
-        self.shared.sound()?;
+        self.shared.check_overrun()?;
         self.shared.ring.arm(notify);
         Ok(())
     }
 
-    /// How many completions it holds at most.
+    /// Returns the capacity.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         u32::try_from(self.shared.capacity).unwrap_or(u32::MAX)
     }
 
-    /// Adds a completion; true when there was no room for it.
+    /// Adds a completion; true on overrun.
     pub(super) fn push(&self, completion: Completion) -> bool {
         self.shared.push(completion)
     }
@@ -168,14 +168,15 @@ impl CompletionQueue {
 }
 
 impl Shared {
-    /// Whether something is in the ring, after a look at the sockets if not, and
-    /// now and then all the same: a program whose own requests keep the ring
-    /// filled would never read what its peer sends.
-    fn look(&self) -> bool {
+    /// Whether the ring has completions, after polling the sockets if it is
+    /// empty, and periodically otherwise: a program whose own requests keep the
+    /// ring filled would never receive.
+    fn has_completions(&self) -> bool {
         let Some(driver) = &self.driver else { return self.ring.is_filled() };
         if self.ring.is_filled()
             && !driver.is_behind()
-            && self.filled_looks.fetch_add(1, Ordering::Relaxed) % FILLED_LOOKS < FILLED_LOOKS - 1
+            && self.filled_polls.fetch_add(1, Ordering::Relaxed) % POLLS_PER_SOCKET_POLL
+                < POLLS_PER_SOCKET_POLL - 1
         {
             return true;
         }
@@ -183,7 +184,7 @@ impl Shared {
         self.ring.is_filled()
     }
 
-    /// Looks at the sockets; whether something moved.
+    /// Runs the driver once; returns whether there was progress.
     pub(super) fn turn(&self) -> bool {
         self.driver.as_ref().is_some_and(|driver| {
             let turned = driver.turn();
@@ -191,12 +192,12 @@ impl Shared {
         })
     }
 
-    /// Inline: when a connection is to be looked at at the latest.
+    /// Inline progress: earliest deadline of the connections.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.driver.as_ref()?.deadline()
     }
 
-    fn sound(&self) -> Result<(), Overrun> {
+    fn check_overrun(&self) -> Result<(), Overrun> {
         if self.overrun.load(Ordering::Acquire) { Err(Overrun) } else { Ok(()) }
     }
 
@@ -219,7 +220,7 @@ impl Shared {
     fn sleep(&self, end: Instant) {
         if let Some(driver) = &self.driver {
             let end = driver.deadline().map_or(end, |due| due.min(end));
-            // Without a descriptor for it there is no sleep.
+            // Without a doorbell descriptor it cannot sleep.
             let _ = driver.sleep(Some(end), || !self.ring.is_empty());
             return;
         }

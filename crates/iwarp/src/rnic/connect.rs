@@ -1,5 +1,4 @@
-//! Connection set-up: the initiator's side, the responder's answer, and what
-//! both sides agree on.
+//! Connection setup: initiator and responder, and the negotiated parameters.
 
 use std::{
     io,
@@ -17,21 +16,21 @@ use socket2::Socket;
 
 use crate::{
     ddp,
-    mpa::{Agreed, Framer, Kind, MpaError, Offer, RtrKinds, SetupFrame, conclude, initiate, respond},
+    mpa::{Framer, Kind, MpaError, Negotiated, Offer, RtrKinds, SetupFrame, conclude, initiate, respond},
     queue_pair::{Machine, State},
     rdmap::{Opcode, Terminate, queue},
     rnic::{
         AcceptOptions, ConnectError, ConnectOptions, Established, Incoming, after,
         device::Attributes,
-        link::{Age, Link},
+        link::{Link, Phase},
         queue_pair::Handle,
         setup::{FrameReader, Prepared, await_socket, connected, send_all, socket},
     },
 };
 
-/// A connection that is being set up. Its descriptor is readable when
-/// [`Connecting::advance`] has something to do, a time limit included.
-/// Dropped, the attempt ends and the queue pair is idle again.
+/// A connection setup in progress. Its descriptor is readable when
+/// [`Connecting::advance`] can make progress, including timeouts. Dropping it
+/// aborts the setup; the queue pair is idle again.
 #[derive(Debug)]
 pub struct Connecting {
     attempt: Attempt,
@@ -42,7 +41,7 @@ pub struct Connecting {
 impl Connecting {
     pub(super) fn new(attempt: Attempt) -> Result<Self, ConnectError> {
         let failed =
-            |error: rustix::io::Errno| ConnectError::System { step: "watch a set-up", source: error.into() };
+            |error: rustix::io::Errno| ConnectError::System { step: "watch a setup", source: error.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
             .map_err(failed)?;
@@ -55,7 +54,8 @@ impl Connecting {
         Ok(connecting)
     }
 
-    /// Goes on without waiting: the agreement once there is one.
+    /// Advances without blocking; returns the connection once it is
+    /// established.
     ///
     /// # Errors
     /// [`ConnectError`]; the queue pair is idle again.
@@ -67,13 +67,13 @@ impl Connecting {
             && now != before
         {
             let data = epoll::EventData::new_u64(1);
-            // The second attempt has a socket of its own; the first one's is
-            // closed, and so not watched any more (epoll(7)).
+            // The second attempt has a new socket; the first one is closed,
+            // which removes it from the epoll (epoll(7)).
             let watched = match now.0 == before.0 {
                 true => epoll::modify(&self.epoll, socket, data, now.1),
                 false => epoll::add(&self.epoll, socket, data, now.1),
             };
-            watched.map_err(|error| ConnectError::System { step: "watch a set-up", source: error.into() })?;
+            watched.map_err(|error| ConnectError::System { step: "watch a setup", source: error.into() })?;
             self.set_timer();
         }
         Ok(established)
@@ -83,7 +83,7 @@ impl Connecting {
         let left = self.attempt.end.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         if let Ok(it_value) = Timespec::try_from(left) {
             let once = Itimerspec { it_interval: Timespec::default(), it_value };
-            // Setting a timer that exists to a time that is valid can not fail.
+            // Setting an existing timer to a valid time cannot fail.
             let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
         }
     }
@@ -95,20 +95,20 @@ impl AsFd for Connecting {
     }
 }
 
-/// What a Reply brought.
+/// A received Reply.
 #[derive(Debug)]
 struct Replied {
-    agreed: Agreed,
+    negotiated: Negotiated,
     private_data: Vec<u8>,
-    /// What came behind it.
+    /// Bytes received after it.
     early: Vec<u8>,
 }
 
-/// The initiator's side, one step after the other.
+/// State machine of the initiator.
 #[derive(Debug)]
 pub(super) struct Attempt {
     handle: Arc<Handle>,
-    /// Gone when it belongs to the connection.
+    /// `None` once it was passed to the connection.
     socket: Option<Socket>,
     peer: SocketAddr,
     local: Option<SocketAddr>,
@@ -116,18 +116,18 @@ pub(super) struct Attempt {
     request: Vec<u8>,
     /// See [`ConnectOptions::fall_back`].
     fall_back: bool,
-    /// What came of revision 2, when this is the second attempt.
+    /// Error of revision 2, when this is the second attempt.
     first: Option<ConnectError>,
     reply_timeout: Duration,
     settle: Duration,
-    /// What is waited for: TCP's handshake, or the Reply.
+    /// `None` during the TCP handshake, then the reader of the Reply.
     reply: Option<FrameReader>,
-    /// What came of the Reply, while the peer settles.
+    /// Received Reply, during the settle time.
     replied: Option<Replied>,
     began: Instant,
-    /// When all of it ends at the latest.
+    /// Deadline of the whole setup.
     last: Instant,
-    /// When what is waited for now ends.
+    /// Deadline of the current step.
     end: Instant,
 }
 
@@ -167,7 +167,7 @@ impl Attempt {
             fall_back: options.fall_back,
             first: None,
             reply_timeout: options.reply_timeout,
-            settle: options.settle_towards(peer),
+            settle: options.settle_delay(peer),
             reply: None,
             replied: None,
             began: now,
@@ -193,12 +193,12 @@ impl Attempt {
         Ok(())
     }
 
-    /// Goes on until it would have to wait.
+    /// Advances until it would block.
     pub(super) fn advance(&mut self) -> Result<Option<Established>, ConnectError> {
         let outcome = self.step();
         match (outcome, self.first.take()) {
-            // Nobody is there for revision 1: what the peer did upon revision
-            // 2 tells more.
+            // The host does not accept connections for revision 1: the error of
+            // revision 2 is more specific.
             (Err(ConnectError::Tcp { .. }), Some(first)) => Err(first),
             (Err(error), None) => self.try_revision_1(error),
             (outcome, first) => {
@@ -208,10 +208,10 @@ impl Attempt {
         }
     }
 
-    /// After a request of revision 2 that the peer did not take, as one does
-    /// that knows only revision 1: it closes (RFC 5044, section 7.1.1, Rev) or
-    /// replies with its own. Then the initiator may try that (RFC 6581,
-    /// section 10).
+    /// Falls back to revision 1 after a peer rejected a Request of revision 2
+    /// as one does that supports only revision 1: it closes (RFC 5044, section
+    /// 7.1.1, Rev) or replies with its own revision. Then the initiator may use
+    /// that (RFC 6581, section 10).
     fn try_revision_1(&mut self, error: ConnectError) -> Result<Option<Established>, ConnectError> {
         let peer = self.peer;
         let other = match &error {
@@ -228,7 +228,7 @@ impl Attempt {
         self.offer.revision = 1;
         self.request = initiate(&self.offer).encode().map_err(ConnectError::Option)?;
         (self.reply, self.end) = (None, self.last);
-        // First of all the old one, whose local port may be wanted.
+        // Close the old socket first: the local port may be reused.
         self.socket = None;
         match self.connect() {
             Ok(()) => {
@@ -254,10 +254,11 @@ impl Attempt {
         }
         if self.replied.is_none() {
             let (Some(socket), Some(reply)) = (&self.socket, &mut self.reply) else { return Ok(None) };
-            let read = reply.read(socket).map_err(|trouble| trouble.of(self.peer, "reply"))?;
+            let read = reply.read(socket).map_err(|error| error.of(self.peer, "reply"))?;
             let Some((frame, early)) = read else { return self.in_time(Self::no_reply) };
-            let agreed = conclude(&self.offer, &frame).map_err(|error| self.refuse(&frame, error))?;
-            self.replied = Some(Replied { agreed, private_data: frame.private_data, early });
+            let negotiated =
+                conclude(&self.offer, &frame).map_err(|error| self.terminate_setup(&frame, error))?;
+            self.replied = Some(Replied { negotiated, private_data: frame.private_data, early });
             self.end = after(self.settle);
         }
         if Instant::now() < self.end {
@@ -274,7 +275,7 @@ impl Attempt {
             Ok(None) => connected(socket, &self.handle.link.domain.device.options),
         };
         sound.map_err(|source| ConnectError::Tcp { step, peer, source })?;
-        send_all(socket, &self.request).map_err(|trouble| trouble.of(peer, "reply"))?;
+        send_all(socket, &self.request).map_err(|error| error.of(peer, "reply"))?;
         self.reply = Some(FrameReader::new(Kind::Reply));
         self.began = Instant::now();
         self.end = self.end.min(after(self.reply_timeout));
@@ -285,18 +286,19 @@ impl Attempt {
         let (Some(socket), Some(replied)) = (self.socket.take(), self.replied.take()) else {
             return Err(ConnectError::State(State::Error));
         };
-        let Replied { agreed, private_data, early } = replied;
-        let prepared = Prepared { socket, agreed, private_data, peer: self.peer };
+        let Replied { negotiated, private_data, early } = replied;
+        let prepared = Prepared { socket, negotiated, private_data, peer: self.peer };
         establish(&self.handle.link, prepared, &early, None)
     }
 
-    /// The responder believes in a connection whose Reply does not do here: a
-    /// Terminate tells it why there is none (RFC 6581, sections 4.3 and 4.4).
-    fn refuse(&self, reply: &SetupFrame, error: MpaError) -> ConnectError {
+    /// Reports an unacceptable Reply to the responder, which considers the
+    /// connection established: a Terminate carries the error (RFC 6581,
+    /// sections 4.3 and 4.4).
+    fn terminate_setup(&self, reply: &SetupFrame, error: MpaError) -> ConnectError {
         let peer = self.peer;
-        let told = matches!(error, MpaError::InsufficientIrd { .. } | MpaError::NoMatchingRtr);
-        if let (true, Some(socket)) = (told, &self.socket) {
-            let agreed = Agreed {
+        let report = matches!(error, MpaError::InsufficientIrd { .. } | MpaError::NoMatchingRtr);
+        if let (true, Some(socket)) = (report, &self.socket) {
+            let negotiated = Negotiated {
                 crc: self.offer.crc || reply.crc,
                 markers_out: reply.markers,
                 markers_in: self.offer.markers,
@@ -308,7 +310,7 @@ impl Attempt {
                 initiator: true,
             };
             // Best effort: the connection is closed next.
-            let _ = send_all(socket, &terminate(&agreed, &Terminate::alone(error.code())));
+            let _ = send_all(socket, &terminate(&negotiated, &Terminate::alone(error.code())));
         }
         match error {
             MpaError::Rejected { private_data } => ConnectError::Rejected { peer, private_data },
@@ -316,7 +318,7 @@ impl Attempt {
         }
     }
 
-    /// Waits until it is established.
+    /// Waits until the connection is established.
     pub(super) fn wait(mut self) -> Result<Established, ConnectError> {
         loop {
             if let Some(established) = self.advance()? {
@@ -342,7 +344,7 @@ impl Attempt {
         match (&self.reply, &self.replied) {
             (None, _) => epoll::EventFlags::OUT,
             (Some(_), None) => epoll::EventFlags::IN,
-            // Only the timer.
+            // Timer only.
             (Some(_), Some(_)) => epoll::EventFlags::empty(),
         }
     }
@@ -350,29 +352,25 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        self.handle.link.turn_age(Age::SettingUp, Age::Fresh);
+        self.handle.link.advance_phase(Phase::Connecting, Phase::New);
     }
 }
 
-/// The responder's answer.
+/// Accepts a connection request as responder.
 pub(super) fn accept(
     link: &Arc<Link>,
     incoming: Incoming,
     options: &AcceptOptions,
 ) -> Result<Established, ConnectError> {
     begin(link, options.ird.max(options.ord))?;
-    let outcome = answer(link, incoming, options);
+    let outcome = reply(link, incoming, options);
     if outcome.is_err() {
-        link.turn_age(Age::SettingUp, Age::Fresh);
+        link.advance_phase(Phase::Connecting, Phase::New);
     }
     outcome
 }
 
-fn answer(
-    link: &Arc<Link>,
-    incoming: Incoming,
-    options: &AcceptOptions,
-) -> Result<Established, ConnectError> {
+fn reply(link: &Arc<Link>, incoming: Incoming, options: &AcceptOptions) -> Result<Established, ConnectError> {
     let peer = incoming.peer;
     let offer = Offer {
         markers: options.markers,
@@ -385,7 +383,7 @@ fn answer(
         private_data: options.private_data.clone(),
     };
     let (socket, request) = incoming.into_parts();
-    let (reply, agreed) = respond(&offer, &request).map_err(|(reply, source)| {
+    let (reply, negotiated) = respond(&offer, &request).map_err(|(reply, source)| {
         if let Some(bytes) = reply.and_then(|reply| reply.encode().ok()) {
             // Best effort: the connection is closed next.
             let _ = send_all(&socket, &bytes);
@@ -393,16 +391,16 @@ fn answer(
         ConnectError::Setup { peer, source }
     })?;
     let bytes = reply.encode().map_err(ConnectError::Option)?;
-    send_all(&socket, &bytes).map_err(|trouble| trouble.of(peer, "first message"))?;
-    let deadline = agreed.rtr.map(|_| after(link.domain.device.options.request_timeout));
+    send_all(&socket, &bytes).map_err(|error| error.of(peer, "first message"))?;
+    let deadline = negotiated.rtr.map(|_| after(link.domain.device.options.request_timeout));
     let established = establish(
         link,
-        Prepared { socket, agreed, private_data: request.private_data, peer },
+        Prepared { socket, negotiated, private_data: request.private_data, peer },
         &[],
         deadline,
     )?;
-    if options.speak_first && agreed.rtr.is_none() {
-        link.with_machine(Machine::speak_first);
+    if options.send_first && negotiated.rtr.is_none() {
+        link.with_machine(Machine::send_first);
     }
     Ok(established)
 }
@@ -415,26 +413,30 @@ fn establish(
 ) -> Result<Established, ConnectError> {
     let peer = prepared.peer;
     let (machine, established) = prepared.machine(link).map_err(|source| ConnectError::Tcp {
-        step: "ask the socket of",
+        step: "query the socket of",
         peer,
         source,
     })?;
-    // Only one set-up of a queue pair gets here.
+    // Only one setup of a queue pair reaches this point.
     let established = link.established.get_or_init(|| established).clone();
     link.establish(machine, prepared.socket, early, deadline);
     Ok(established)
 }
 
 fn begin(link: &Link, reads: u16) -> Result<(), ConnectError> {
-    let most = Attributes::NOW.max_reads;
-    if reads > most {
-        return Err(ConnectError::Reads { asked: reads, most });
+    let max = Attributes::NOW.max_reads;
+    if reads > max {
+        return Err(ConnectError::Reads { requested: reads, max });
     }
-    if link.turn_age(Age::Fresh, Age::SettingUp) { Ok(()) } else { Err(ConnectError::State(link.state())) }
+    if link.advance_phase(Phase::New, Phase::Connecting) {
+        Ok(())
+    } else {
+        Err(ConnectError::State(link.state()))
+    }
 }
 
-/// One FPDU with a Terminate, the first of its stream.
-fn terminate(agreed: &Agreed, terminate: &Terminate) -> Vec<u8> {
+/// Encodes a Terminate as the first FPDU of the stream.
+fn terminate(negotiated: &Negotiated, terminate: &Terminate) -> Vec<u8> {
     let header = ddp::Header::Untagged {
         last: true,
         queue: queue::TERMINATE,
@@ -446,7 +448,7 @@ fn terminate(agreed: &Agreed, terminate: &Terminate) -> Vec<u8> {
     let (header, length) = header.encode();
     let body = terminate.encode();
     let mut bytes = Vec::new();
-    let mut framer = Framer::new(agreed);
+    let mut framer = Framer::new(negotiated);
     framer.begin(u16::try_from(length + body.len()).unwrap_or(u16::MAX), &mut bytes);
     framer.bytes(&header[..length], &mut bytes);
     framer.bytes(&body, &mut bytes);

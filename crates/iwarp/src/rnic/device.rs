@@ -1,4 +1,4 @@
-//! The RNIC itself: how it progresses, what it can do, what it has open.
+//! RNIC: progress mode, attributes, and the resources it holds.
 
 use std::{
     sync::{
@@ -15,38 +15,38 @@ use crate::{
     stag::QueuePairId,
 };
 
-/// Who moves the bytes.
+/// Progress mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// The calls of the program: posting sends, polling receives. Lowest
-    /// latency; nothing moves between calls.
+    /// Calls of the program make progress: posting sends, polling receives.
+    /// Lowest latency; no progress between calls.
     #[default]
     Inline,
-    /// Engine threads: communication goes on while the program computes.
+    /// Engine threads make progress while the program computes.
     Offloaded {
-        /// One engine is pinned to each; queue pairs are dealt out in turn.
-        /// Empty: one engine that is not pinned.
+        /// Each core gets one pinned engine; queue pairs are assigned
+        /// round-robin. Empty: one engine that is not pinned.
         cores: Vec<u32>,
     },
 }
 
-/// How an RNIC is opened.
+/// Options for opening an RNIC.
 #[derive(Clone, Debug)]
 pub struct RnicOptions {
-    /// Who moves the bytes.
+    /// Progress mode.
     pub progress: Progress,
     /// Send buffer of each socket in bytes; `None` leaves it to the kernel.
     pub send_buffer_bytes: Option<usize>,
     /// Receive buffer of each socket in bytes; `None` leaves it to the kernel.
     pub receive_buffer_bytes: Option<usize>,
-    /// How long a peer may take for its MPA Request after it connected, and
+    /// Timeout for a peer's MPA Request after its connection was accepted, and
     /// for its ready-to-receive message after the Reply.
     pub request_timeout: Duration,
-    /// A peer that shows no sign of life for so long is given up, also on an
-    /// idle connection (TCP keepalive); `None` waits for ever.
+    /// Idle time after which an unresponsive peer is disconnected (TCP
+    /// keepalive); `None` disables it.
     pub keepalive: Option<Duration>,
-    /// How long an idle engine spins before it sleeps in the kernel. A longer
-    /// spin answers sooner and costs a core.
+    /// Time that an idle engine spins before it sleeps in the kernel. A longer
+    /// time reduces latency and costs a core.
     pub engine_spin: Duration,
 }
 
@@ -63,29 +63,31 @@ impl Default for RnicOptions {
     }
 }
 
-/// What an RNIC can do.
+/// Capabilities of an RNIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attributes {
-    /// Requests outstanding on a send or receive queue, at most.
+    /// Maximum number of outstanding requests of a send or receive queue.
     pub max_depth: u32,
-    /// Completions that a queue holds, at most.
+    /// Maximum number of completion queue entries.
     pub max_completions: u32,
-    /// Segments of one Send, Write or Receive, at most. A Read has one.
+    /// Maximum number of segments of one Send, Write or Receive. A Read has
+    /// one.
     pub max_segments: u32,
-    /// Bytes of inline data, at most.
+    /// Maximum bytes of inline data.
     pub max_inline_bytes: u32,
-    /// Bytes of one message, at most.
+    /// Maximum bytes of one message.
     pub max_message_bytes: u32,
-    /// Reads and atomics that a peer may have outstanding here, at most (IRD),
-    /// and that may be outstanding towards it (ORD).
+    /// Maximum number of a peer's outstanding Reads and atomics (IRD), and of
+    /// own ones (ORD).
     pub max_reads: u16,
-    /// Bytes of private data of a set-up frame, at most (RFC 5044, section
+    /// Maximum bytes of private data of a setup frame (RFC 5044, section
     /// 7.1.1).
     pub max_private_data_bytes: u32,
 }
 
-/// An RNIC. Clones name the same one; it closes with its last object.
+/// A software RNIC. Clones refer to the same RNIC; it closes with its last
+/// object.
 #[derive(Clone, Debug)]
 pub struct Rnic {
     pub(crate) device: Arc<Device>,
@@ -95,8 +97,8 @@ impl Rnic {
     /// Opens an RNIC and starts its engines.
     ///
     /// # Errors
-    /// An engine cannot be pinned to its core, or there is no descriptor or
-    /// thread left.
+    /// An engine cannot be pinned to its core, or no descriptor or thread is
+    /// left.
     pub fn open(options: RnicOptions) -> Result<Self, VerbsError> {
         let engines = match &options.progress {
             Progress::Inline => Vec::new(),
@@ -119,26 +121,26 @@ impl Rnic {
         Ok(Self { device: Arc::new(device) })
     }
 
-    /// What it can do.
+    /// Returns its capabilities.
     #[must_use]
     pub fn attributes(&self) -> Attributes {
         Attributes::NOW
     }
 
-    /// How it was opened.
+    /// Returns its options.
     #[must_use]
     pub fn options(&self) -> &RnicOptions {
         &self.device.options
     }
 
-    /// Events that belong to no completion.
+    /// Returns the queue of asynchronous events.
     #[must_use]
     pub fn events(&self) -> &AsyncEvents {
         &self.device.events
     }
 
-    /// Its table of registered memory: registration by tag (`memory::raw`),
-    /// bind, invalidate.
+    /// Returns its memory table: registration by STag (`memory::raw`), bind,
+    /// invalidate.
     #[must_use]
     pub fn memory(&self) -> &Arc<MemoryTable> {
         &self.device.memory
@@ -146,7 +148,7 @@ impl Rnic {
 }
 
 impl Attributes {
-    /// Of every RNIC of this version.
+    /// Capabilities of this version.
     pub(super) const NOW: Self = Self {
         max_depth: 1 << 16,
         max_completions: 1 << 22,
@@ -157,15 +159,15 @@ impl Attributes {
         max_private_data_bytes: PRIVATE_DATA_MAX as u32,
     };
 
-    pub(super) fn check(what: &'static str, asked: u32, most: u32) -> Result<(), VerbsError> {
-        if (1..=most).contains(&asked) {
+    pub(super) fn check(what: &'static str, requested: u32, max: u32) -> Result<(), VerbsError> {
+        if (1..=max).contains(&requested) {
             return Ok(());
         }
-        Err(VerbsError::Range { what, asked: asked.into(), least: 1, most: most.into() })
+        Err(VerbsError::Range { what, requested: requested.into(), min: 1, max: max.into() })
     }
 }
 
-/// What all objects of an RNIC share.
+/// State common to all objects of an RNIC.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) options: RnicOptions,
@@ -177,12 +179,12 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// A number that no other queue pair has.
+    /// Allocates a unique identifier.
     pub(super) fn queue_pair_id(&self) -> QueuePairId {
         QueuePairId(self.next_queue_pair.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The engine of the next queue pair; none inline.
+    /// Returns the engine for the next queue pair; `None` with inline progress.
     pub(super) fn engine(&self) -> Option<Arc<Driver>> {
         let turn = self.next_engine.fetch_add(1, Ordering::Relaxed);
         let engine = self.engines.get(turn.checked_rem(self.engines.len())?)?;

@@ -7,8 +7,9 @@ use crate::{
     stag::DomainId,
 };
 
-/// A protection domain: queue pairs reach only memory and windows of their
-/// own. Clones name the same one; it ends with its last object.
+/// A protection domain (PD): queue pairs access only memory and windows of
+/// their own. Clones refer to the same domain; it is deallocated with its last
+/// object.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     pub(crate) shared: Arc<Domain>,
@@ -21,20 +22,20 @@ pub(crate) struct Domain {
 }
 
 impl ProtectionDomain {
-    /// A new domain.
+    /// Allocates a domain.
     #[must_use]
     pub fn new(rnic: &Rnic) -> Self {
         let id = rnic.device.memory.allocate_domain();
         Self { shared: Arc::new(Domain { id, device: rnic.device.clone() }) }
     }
 
-    /// Its number in the memory table.
+    /// Returns its identifier in the memory table.
     #[must_use]
     pub fn id(&self) -> DomainId {
         self.shared.id
     }
 
-    /// The RNIC that it belongs to.
+    /// Returns its RNIC.
     #[must_use]
     pub fn rnic(&self) -> Rnic {
         Rnic { device: self.shared.device.clone() }
@@ -43,8 +44,8 @@ impl ProtectionDomain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // Tags that were registered by number and never given back keep the
-        // number of the domain in use; nobody can reach them any more.
+        // STags registered through the raw interface and never deregistered
+        // keep the domain allocated; no queue pair can use them any more.
         let _ = self.device.memory.deallocate_domain(self.id);
     }
 }

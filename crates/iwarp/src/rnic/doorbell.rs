@@ -1,18 +1,18 @@
-//! How whoever drives connections learns of work that others leave for it,
-//! awake or asleep. Awake it looks at a flag; only when it sleeps does the one
-//! who leaves something ring a descriptor, which is a system call.
+//! Notification of connection drivers, running or asleep. A running driver
+//! polls a flag; only when it sleeps is its descriptor written, which is a
+//! system call.
 
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
 
-/// What others leave for a driver.
+/// Queue of work items for a driver.
 #[derive(Debug)]
-pub(super) struct Left<T> {
+pub(super) struct WorkQueue<T> {
     entries: Mutex<Vec<T>>,
-    /// There are entries, for a look without the mutex.
+    /// Whether there are entries, readable without the mutex.
     any: AtomicBool,
 }
 
-impl<T> Left<T> {
+impl<T> WorkQueue<T> {
     pub(super) fn new() -> Self {
         Self { entries: Mutex::new(Vec::new()), any: AtomicBool::new(false) }
     }
@@ -21,60 +21,61 @@ impl<T> Left<T> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves an entry. A driver that sleeps is to be woken then
-    /// ([`Sleepers::are_there`]).
-    pub(super) fn leave(&self, entry: T) {
+    /// Appends an entry. A sleeping driver must be woken afterwards
+    /// ([`Sleepers::any`]).
+    pub(super) fn push(&self, entry: T) {
         let mut entries = self.entries();
         entries.push(entry);
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether there are entries, at a glance: one that is left now is found at
-    /// the next one.
+    /// Whether there are entries, by a relaxed check: an entry pushed
+    /// concurrently is seen by the next call.
     pub(super) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether there are none, for a sleeper: whoever leaves one afterwards
-    /// finds that it sleeps.
+    /// Whether there are none, before going to sleep: whoever pushes one
+    /// afterwards sees the sleeper.
     pub(super) fn is_empty(&self) -> bool {
         self.entries().is_empty()
     }
 
-    /// Takes all of them into `into`, which is empty.
+    /// Moves all entries into `into`, which is empty.
     pub(super) fn take(&self, into: &mut Vec<T>) {
         let mut entries = self.entries();
         self.any.store(false, Ordering::Release);
-        // The room that the emptied list has goes round.
+        // The buffers are swapped, so that their capacity is reused.
         std::mem::swap(&mut *entries, into);
     }
 }
 
-/// A connection's bell: it is left for its driver once, however often it rings.
+/// Doorbell of a connection: the connection is queued for its driver once,
+/// however often it is rung.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct Doorbell {
     rung: AtomicBool,
 }
 
-impl Bell {
-    /// Whether this is the first ring since the bell was answered: then it is to
-    /// be left for the driver.
+impl Doorbell {
+    /// Rings; returns whether it was not rung before: then the connection must
+    /// be queued for the driver.
     pub(super) fn ring(&self) -> bool {
         !self.rung.swap(true, Ordering::AcqRel)
     }
 
-    /// From here on another ring is the first. What those that rang before left
-    /// is found by who answers, hence a swap and no store.
-    pub(super) fn answer(&self) {
+    /// Clears the doorbell; the next ring queues the connection again. A swap
+    /// and not a store: the caller must see the requests of all earlier rings.
+    pub(super) fn clear(&self) {
         self.rung.swap(false, Ordering::AcqRel);
     }
 }
 
-/// Threads that sleep at a descriptor which others ring.
+/// Threads that sleep on a descriptor.
 #[derive(Debug)]
 pub(super) struct Sleepers {
     count: Mutex<usize>,
-    /// The same, as seen without the mutex.
+    /// Number of sleepers, readable without the mutex.
     asleep: AtomicUsize,
 }
 
@@ -83,26 +84,27 @@ impl Sleepers {
         Self { count: Mutex::new(0), asleep: AtomicUsize::new(0) }
     }
 
-    /// Whether somebody sleeps or is about to: then the descriptor is to be rung
-    /// by who has just left something.
-    pub(super) fn are_there(&self) -> bool {
+    /// Whether a thread sleeps or is about to: then a thread that has just
+    /// queued work must write the descriptor.
+    pub(super) fn any(&self) -> bool {
         self.asleep.load(Ordering::SeqCst) > 0
     }
 
-    /// Sleeps by `wait`, at the descriptor; not at all if `busy`, which looks
-    /// under a mutex at what others change under it before they ask whether
-    /// somebody sleeps: either it finds what they changed, or they find that it
-    /// sleeps. The last one that wakes has the descriptor be quiet again.
-    pub(super) fn sleep(&self, busy: impl FnOnce() -> bool, wait: impl FnOnce(), quiet: impl FnOnce()) {
+    /// Sleeps by `wait`, on the descriptor, unless `busy`. `busy` checks, under
+    /// a mutex, state that others change under the same mutex before they check
+    /// for sleepers: either it sees their change, or they see the sleeper. The
+    /// last thread to wake resets the descriptor by `reset`.
+    pub(super) fn sleep(&self, busy: impl FnOnce() -> bool, wait: impl FnOnce(), reset: impl FnOnce()) {
         self.change(|count| *count += 1);
         if !busy() {
             wait();
         }
         self.change(|count| {
             *count -= 1;
-            // The others are to hear it too. Who comes later counts itself first.
+            // The descriptor stays readable until all have woken. Later
+            // sleepers count themselves first.
             if *count == 0 {
-                quiet();
+                reset();
             }
         });
     }

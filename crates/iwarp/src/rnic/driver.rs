@@ -1,8 +1,8 @@
-//! A driver looks at the sockets of a set of connections: the one of a
-//! completion queue when progress is inline, the one of an engine otherwise.
+//! A driver polls the sockets of a set of connections: of a completion queue
+//! with inline progress, of an engine otherwise.
 //!
-//! With one or two connections it reads their sockets straight away, which is
-//! one system call per look. With more it asks an epoll first.
+//! With one or two connections it reads their sockets directly, one system call
+//! per poll. With more it uses an epoll first.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,43 +19,44 @@ use socket2::Socket;
 
 use crate::{
     rnic::{
-        Apart, VerbsError, channel,
-        doorbell::{Left, Sleepers},
+        CachePadded, VerbsError, channel,
+        doorbell::{Sleepers, WorkQueue},
         link::{Link, Workspace},
         locked,
-        wire::{STAGING_BYTES, Visit},
+        transport::{STAGING_BYTES, Visit},
     },
     stag::QueuePairId,
 };
 
-/// So many connections are looked at one by one.
-const FEW: usize = 2;
-/// More connections than this share what the processor's caches hold: each may
-/// have little in the kernel that is not sent yet.
-const CROWD: usize = 16;
-/// Connections out of budget that have their turn before the epoll is asked.
-const AGAIN: usize = 64;
-/// What the epoll says when the doorbell rang.
+/// Up to this many connections are polled one by one.
+const DIRECT_POLL_MAX: usize = 2;
+/// Above this many connections, which then compete for the processor's caches,
+/// the unsent data of each in the kernel is limited.
+const CROWD_MIN: usize = 16;
+/// Maximum number of connections with exhausted budget that are resumed before
+/// the epoll is polled.
+const RESUMED_MAX: usize = 64;
+/// Epoll identifier of the doorbell.
 const DOORBELL: u64 = u64::MAX;
 
-/// Moves the bytes of its connections.
+/// Drives a set of connections.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    turn: Apart<Mutex<Turn>>,
-    changes: Left<Change>,
+    turn: CachePadded<Mutex<Turn>>,
+    changes: WorkQueue<Change>,
     epoll: OnceLock<OwnedFd>,
-    /// Connections that somebody posted to, for an engine.
-    bells: Left<Arc<Link>>,
+    /// Connections with posted requests, for an engine.
+    rung: WorkQueue<Arc<Link>>,
     sleepers: Sleepers,
-    /// Wakes them; part of the epoll.
+    /// Wakes sleeping threads; part of the epoll.
     doorbell: OnceLock<OwnedFd>,
-    /// Held by who makes it: two threads make no two.
+    /// Serialises the creation of doorbell and epoll.
     making: Mutex<()>,
-    /// Of an engine, which alone looks at its sockets.
+    /// Whether it belongs to an engine, the only thread that polls its sockets.
     offloaded: bool,
-    /// How many connections there are, for a look without the turn.
+    /// Number of connections, readable without the turn lock.
     count: AtomicUsize,
-    /// A connection sends no more before its socket is read.
+    /// Whether a connection stopped sending until its socket is read.
     behind: AtomicBool,
 }
 
@@ -63,47 +64,47 @@ pub(crate) struct Driver {
 enum Change {
     Join(Arc<Link>),
     Leave(QueuePairId),
-    /// When to look at a connection at the latest.
+    /// Deadline of a connection.
     Due(QueuePairId, Option<Instant>),
 }
 
-/// What one turn needs; whoever takes the turn has it.
+/// State of a turn, owned by the thread that holds the lock.
 #[derive(Debug, Default)]
 struct Turn {
     workspace: Workspace,
     links: Vec<Arc<Link>>,
-    /// Places in `links`, by the number that the epoll knows.
+    /// Indices into `links`, by epoll identifier.
     places: HashMap<u64, usize>,
-    /// Bells taken off the list.
-    answered: Vec<Arc<Link>>,
-    /// Those whose budget was spent.
-    again: VecDeque<Arc<Link>>,
-    /// When to look at a connection at the latest.
+    /// Buffer for connections whose doorbell was rung.
+    rung: Vec<Arc<Link>>,
+    /// Connections with exhausted budget.
+    backlog: VecDeque<Arc<Link>>,
+    /// Deadline of each connection.
     deadlines: HashMap<QueuePairId, Instant>,
     ready: Vec<u64>,
-    /// The connections were told that they are many.
+    /// Whether the limit for many connections is set.
     crowded: bool,
 }
 
-/// What a turn brought.
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Turned {
-    /// Something moved.
+pub(crate) struct TurnOutcome {
+    /// Whether there was progress.
     pub(crate) progress: bool,
-    /// There is more to do without waiting.
+    /// Whether more can be done without waiting.
     pub(crate) more: bool,
-    /// When to come again at the latest.
+    /// Latest time of the next turn.
     pub(crate) deadline: Option<Instant>,
 }
 
 impl Driver {
-    /// For a completion queue.
+    /// Creates a driver for a completion queue.
     pub(crate) fn inline() -> Self {
         Self {
-            turn: Apart::default(),
-            changes: Left::new(),
+            turn: CachePadded::default(),
+            changes: WorkQueue::new(),
             epoll: OnceLock::new(),
-            bells: Left::new(),
+            rung: WorkQueue::new(),
             sleepers: Sleepers::new(),
             doorbell: OnceLock::new(),
             making: Mutex::default(),
@@ -113,14 +114,16 @@ impl Driver {
         }
     }
 
-    /// For an engine: with an epoll and a doorbell that wakes it.
+    /// Creates a driver for an engine, with an epoll and a doorbell that wakes
+    /// it.
     pub(super) fn of_engine() -> Result<Self, VerbsError> {
         let driver = Self { offloaded: true, ..Self::inline() };
         driver.doorbell()?;
         Ok(driver)
     }
 
-    /// The doorbell, made now if there is none yet, and in the epoll.
+    /// Returns the doorbell descriptor; creates it and adds it to the epoll on
+    /// first use.
     fn doorbell(&self) -> Result<BorrowedFd<'_>, VerbsError> {
         let failed = |error: rustix::io::Errno| VerbsError::System { step: "doorbell", source: error.into() };
         let epoll = self.epoll()?;
@@ -134,8 +137,8 @@ impl Driver {
         Ok(self.doorbell.get_or_init(|| made).as_fd())
     }
 
-    /// The epoll, made now if there is none yet; its descriptor is readable
-    /// while a socket has something to do.
+    /// Returns the epoll, created on first use; its descriptor is readable
+    /// while a socket is ready.
     pub(super) fn epoll(&self) -> Result<BorrowedFd<'_>, VerbsError> {
         match self.epoll.get() {
             Some(epoll) => Ok(epoll.as_fd()),
@@ -147,7 +150,8 @@ impl Driver {
         let made = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| VerbsError::System { step: "epoll", source: error.into() })?;
         let epoll = self.epoll.get_or_init(|| made);
-        // Those that joined before; later ones are registered as they join.
+        // Connections added before; later ones are registered when they are
+        // added.
         turn.links.iter().for_each(|link| self.watch(link));
         Ok(epoll.as_fd())
     }
@@ -156,51 +160,51 @@ impl Driver {
         self.change(Change::Join(link));
     }
 
-    pub(super) fn leave(&self, id: QueuePairId) {
+    pub(super) fn remove(&self, id: QueuePairId) {
         self.change(Change::Leave(id));
-        // Nobody may come by for long: what is gone is freed now if possible.
+        // There may be no further turn for long: free removed connections now
+        // if possible.
         if let Ok(mut turn) = self.turn.0.try_lock() {
             self.apply(&mut turn);
         }
     }
 
     fn change(&self, change: Change) {
-        self.changes.leave(change);
+        self.changes.push(change);
         self.wake();
     }
 
-    /// Tells the engine that there are requests in the inbox of a connection.
+    /// Notifies the engine of requests in a connection's inbox.
     pub(super) fn ring(&self, link: &Arc<Link>) {
-        if !link.inbox.bell().ring() {
+        if !link.inbox.doorbell().ring() {
             return;
         }
-        self.bells.leave(link.clone());
+        self.rung.push(link.clone());
         self.wake();
     }
 
-    /// A connection is to be looked at by then at the latest; `None`: not for
-    /// the sake of the time.
+    /// Sets the deadline of a connection; `None` removes it.
     pub(super) fn due(&self, id: QueuePairId, when: Option<Instant>) {
         self.change(Change::Due(id, when));
     }
 
-    /// Wakes those that sleep, if there are any.
+    /// Wakes sleeping threads, if any.
     pub(super) fn wake(&self) {
-        if self.sleepers.are_there() {
+        if self.sleepers.any() {
             self.interrupt();
         }
     }
 
-    /// What the epoll should look out for has changed.
+    /// Updates the epoll interest of a connection.
     pub(super) fn rewatch(&self, id: QueuePairId, socket: &Socket, read: bool, write: bool) {
         if let Some(epoll) = self.epoll.get() {
-            // Not there yet: it is added with what holds then.
+            // Not registered yet: it is added with the interest of that time.
             let _ = epoll::modify(epoll, socket, data(id), interest(read, write));
         }
     }
 
-    /// A connection sends no more before its socket is read: a turn is due.
-    pub(super) fn fall_behind(&self) {
+    /// Requests a turn: a connection stopped sending until its socket is read.
+    pub(super) fn request_turn(&self) {
         self.behind.store(true, Ordering::Release);
     }
 
@@ -208,26 +212,26 @@ impl Driver {
         self.behind.load(Ordering::Acquire)
     }
 
-    /// Whether the epoll must know at once what to look out for. An engine that
-    /// looks at a few sockets itself tells it before it sleeps.
+    /// Whether the epoll interest must be updated at once. An engine that polls
+    /// a few sockets directly updates it before it sleeps.
     pub(super) fn is_eager(&self) -> bool {
-        !self.offloaded || self.count.load(Ordering::Acquire) > FEW
+        !self.offloaded || self.count.load(Ordering::Acquire) > DIRECT_POLL_MAX
     }
 
     fn watch(&self, link: &Link) {
         let Some(epoll) = self.epoll.get() else { return };
         link.watch(|socket, read, write| {
-            // It can be there already when the epoll was made just now.
+            // May exist already when the epoll was created just now.
             let _ = epoll::add(epoll, socket, data(link.id), interest(read, write));
         });
     }
 
-    /// Looks at the connections once. Does nothing while another thread does.
-    pub(crate) fn turn(&self) -> Turned {
+    /// Polls the connections once. No-op while another thread does.
+    pub(crate) fn turn(&self) -> TurnOutcome {
         let mut turn = match self.turn.0.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Turned::default(),
+            Err(TryLockError::WouldBlock) => return TurnOutcome::default(),
         };
         if self.is_behind() {
             self.behind.store(false, Ordering::Release);
@@ -235,88 +239,88 @@ impl Driver {
         if self.changes.any() {
             self.apply(&mut turn);
         }
-        let mut turned = Turned::default();
-        if self.bells.any() {
-            self.answer(&mut turn, &mut turned);
+        let mut turned = TurnOutcome::default();
+        if self.rung.any() {
+            self.process_rung(&mut turn, &mut turned);
         }
-        if turn.links.len() <= FEW {
+        if turn.links.len() <= DIRECT_POLL_MAX {
             let turn = &mut *turn;
-            stage(turn);
-            // All have their turn, those that waited for another among them.
-            turn.again.clear();
-            // From the last on: one that is over gives its place to the last.
+            allocate_staging(turn);
+            // All connections are polled, including those of the backlog.
+            turn.backlog.clear();
+            // In reverse order: a removed connection is replaced by the last.
             for place in (0..turn.links.len()).rev() {
                 let link = &turn.links[place];
                 let (id, visit) = (link.id, link.drive(&mut turn.workspace, true));
-                note(turn, id, visit, &mut turned);
+                record_visit(turn, id, visit, &mut turned);
             }
         } else {
-            self.look(&mut turn, &mut turned);
+            self.poll(&mut turn, &mut turned);
         }
         if !turn.deadlines.is_empty() {
-            self.overdue(&mut turn, &mut turned);
+            self.poll_overdue(&mut turn, &mut turned);
         }
-        turned.more |= !turn.again.is_empty();
+        turned.more |= !turn.backlog.is_empty();
         if self.count.load(Ordering::Relaxed) != turn.links.len() {
             self.count.store(turn.links.len(), Ordering::Release);
         }
         turned
     }
 
-    /// Sleeps until a socket has something to do, a doorbell rings or `end`;
-    /// not at all if `busy`, which looks at something that others change before
-    /// they call [`Driver::wake`], under one mutex.
+    /// Sleeps until a socket is ready, a doorbell rings or `end`; not at all if
+    /// `busy`, which checks state that others change before they call
+    /// [`Driver::wake`], under one mutex.
     pub(super) fn sleep(&self, end: Option<Instant>, busy: impl FnOnce() -> bool) -> Result<(), VerbsError> {
         let (epoll, doorbell) = (self.epoll()?, self.doorbell()?);
         if !self.is_eager() {
             locked(&self.turn.0).links.iter().for_each(|link| link.rewatch());
         }
         self.sleepers.sleep(
-            || !self.bells.is_empty() || !self.changes.is_empty() || busy(),
+            || !self.rung.is_empty() || !self.changes.is_empty() || busy(),
             || _ = channel::readable(epoll, end),
             || _ = rustix::io::read(doorbell, &mut [0u8; 8]),
         );
         Ok(())
     }
 
-    /// When a connection is to be looked at at the latest.
+    /// Returns the earliest deadline.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let mut turn = locked(&self.turn.0);
         self.apply(&mut turn);
         turn.deadlines.values().min().copied()
     }
 
-    /// Rings the doorbell, whatever for.
+    /// Rings the doorbell unconditionally.
     pub(super) fn interrupt(&self) {
         if let Some(doorbell) = self.doorbell.get() {
             let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
         }
     }
 
-    fn answer(&self, turn: &mut Turn, turned: &mut Turned) {
-        let mut answered = std::mem::take(&mut turn.answered);
-        self.bells.take(&mut answered);
-        for link in &answered {
+    fn process_rung(&self, turn: &mut Turn, turned: &mut TurnOutcome) {
+        let mut rung = std::mem::take(&mut turn.rung);
+        self.rung.take(&mut rung);
+        for link in &rung {
             // From here on another request rings again.
-            link.inbox.bell().answer();
+            link.inbox.doorbell().clear();
             self.visit(turn, link, false, turned);
         }
-        answered.clear();
-        turn.answered = answered;
+        rung.clear();
+        turn.rung = rung;
     }
 
-    /// Those whose budget was spent last time, then those that the epoll
-    /// names.
-    fn look(&self, turn: &mut Turn, turned: &mut Turned) {
-        for _ in 0..turn.again.len().min(AGAIN) {
-            if let Some(link) = turn.again.pop_front() {
+    /// Resumes connections with exhausted budget, then polls those that the
+    /// epoll reports.
+    fn poll(&self, turn: &mut Turn, turned: &mut TurnOutcome) {
+        for _ in 0..turn.backlog.len().min(RESUMED_MAX) {
+            if let Some(link) = turn.backlog.pop_front() {
                 self.visit(turn, &link, true, turned);
             }
         }
         let mut ready = std::mem::take(&mut turn.ready);
         let epoll = self.epoll.get().map_or_else(|| self.make_epoll(turn), |epoll| Ok(epoll.as_fd()));
         if let Ok(epoll) = epoll {
-            // It is there and its own: asking can not fail.
+            // The epoll exists and is valid: polling cannot fail.
             let _ = channel::ready(epoll, &mut ready);
         }
         for id in &ready {
@@ -328,13 +332,13 @@ impl Driver {
         turn.ready = ready;
     }
 
-    fn overdue(&self, turn: &mut Turn, turned: &mut Turned) {
+    fn poll_overdue(&self, turn: &mut Turn, turned: &mut TurnOutcome) {
         let now = Instant::now();
         let due: Vec<_> =
             turn.deadlines.iter().filter(|(_, when)| **when <= now).map(|(id, _)| *id).collect();
         for id in due {
-            // Stays until it is over or has another time: somebody else may
-            // have its wire just now.
+            // Kept until the connection is closed or has another deadline:
+            // another thread may hold its transport.
             if let Some(link) = turn.places.get(&u64::from(id.0)).map(|place| turn.links[*place].clone()) {
                 self.visit(turn, &link, true, turned);
             }
@@ -342,17 +346,17 @@ impl Driver {
         turned.deadline = turn.deadlines.values().min().copied();
     }
 
-    fn visit(&self, turn: &mut Turn, link: &Arc<Link>, read: bool, turned: &mut Turned) {
-        stage(turn);
+    fn visit(&self, turn: &mut Turn, link: &Arc<Link>, read: bool, turned: &mut TurnOutcome) {
+        allocate_staging(turn);
         let visit = link.drive(&mut turn.workspace, read);
         if visit.more
             && !visit.over
-            && turn.links.len() > FEW
-            && !turn.again.iter().any(|waiting| waiting.id == link.id)
+            && turn.links.len() > DIRECT_POLL_MAX
+            && !turn.backlog.iter().any(|waiting| waiting.id == link.id)
         {
-            turn.again.push_back(link.clone());
+            turn.backlog.push_back(link.clone());
         }
-        note(turn, link.id, visit, turned);
+        record_visit(turn, link.id, visit, turned);
     }
 
     fn apply(&self, turn: &mut Turn) {
@@ -375,27 +379,26 @@ impl Driver {
                 },
             }
         }
-        let crowded = turn.links.len() > CROWD;
+        let crowded = turn.links.len() > CROWD_MIN;
         if std::mem::replace(&mut turn.crowded, crowded) != crowded {
             turn.links.iter().for_each(|link| link.crowd(crowded));
         }
-        let few_before = self.count.swap(turn.links.len(), Ordering::AcqRel) <= FEW;
-        if few_before && turn.links.len() > FEW {
+        let few_before = self.count.swap(turn.links.len(), Ordering::AcqRel) <= DIRECT_POLL_MAX;
+        if few_before && turn.links.len() > DIRECT_POLL_MAX {
             turn.links.iter().for_each(|link| link.rewatch());
         }
     }
 }
 
-/// The staging buffer is of the driver, not of a connection; one that drives
-/// nothing has none.
-fn stage(turn: &mut Turn) {
+/// Allocates the staging buffer, one per driver that has connections.
+fn allocate_staging(turn: &mut Turn) {
     if turn.workspace.staging.is_empty() && !turn.links.is_empty() {
         turn.workspace.staging.resize(STAGING_BYTES, 0);
     }
 }
 
-/// What a visit brought.
-fn note(turn: &mut Turn, id: QueuePairId, visit: Visit, turned: &mut Turned) {
+/// Records the result of a visit.
+fn record_visit(turn: &mut Turn, id: QueuePairId, visit: Visit, turned: &mut TurnOutcome) {
     turned.progress |= visit.progress;
     turned.more |= visit.more;
     if visit.over {
@@ -405,7 +408,7 @@ fn note(turn: &mut Turn, id: QueuePairId, visit: Visit, turned: &mut Turned) {
 
 fn remove(turn: &mut Turn, id: QueuePairId) {
     turn.deadlines.remove(&id);
-    turn.again.retain(|link| link.id != id);
+    turn.backlog.retain(|link| link.id != id);
     let Some(place) = turn.places.remove(&u64::from(id.0)) else { return };
     turn.links.swap_remove(place);
     if let Some(moved) = turn.links.get(place) {

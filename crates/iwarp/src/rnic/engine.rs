@@ -15,13 +15,13 @@ use clearstream_sys::affinity;
 
 use crate::rnic::{VerbsError, driver::Driver};
 
-/// Empty turns between two looks at the clock.
+/// Empty turns between two clock reads.
 const TURNS_PER_CLOCK: u32 = 64;
-/// Empty turns after which another thread of the core may run: whoever this
-/// engine waits for may be on the same core.
+/// Empty turns before the thread yields: the thread that this engine waits for
+/// may be on the same core.
 const TURNS_PER_YIELD: u32 = 8;
 
-/// A thread and the driver that it turns.
+/// A thread and its driver.
 #[derive(Debug)]
 pub(super) struct Engine {
     pub(super) driver: Arc<Driver>,
@@ -30,7 +30,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Starts one, pinned to `core` if there is one.
+    /// Starts an engine, pinned to `core` if given.
     pub(super) fn start(core: Option<u32>, spin: Duration) -> Result<Self, VerbsError> {
         let driver = Arc::new(Driver::of_engine()?);
         let stop = Arc::new(AtomicBool::new(false));
@@ -40,7 +40,7 @@ impl Engine {
             move || {
                 let result = core.map_or(Ok(()), affinity::pin_to);
                 let failed = result.is_err();
-                // The other end waits for it.
+                // The receiver waits for the result.
                 let _ = pinned.send(result);
                 if !failed {
                     run(&driver, &stop, spin);
@@ -63,15 +63,16 @@ impl Drop for Engine {
         self.stop.store(true, Ordering::SeqCst);
         self.driver.interrupt();
         let Some(thread) = self.thread.take() else { return };
-        // The last object of an RNIC can go in the engine's own hands.
+        // The last object of an RNIC may be dropped by the engine thread
+        // itself.
         if thread.thread().id() != thread::current().id() {
             let _ = thread.join();
         }
     }
 }
 
-/// Turns the driver until it is told to stop: spins while there is work and
-/// for a while after, then sleeps.
+/// Runs the driver until stopped: spins while there is work and for a while
+/// after, then sleeps.
 fn run(driver: &Driver, stop: &AtomicBool, spin: Duration) {
     let mut empty = 0u32;
     let mut idle_since = None;
@@ -95,7 +96,7 @@ fn run(driver: &Driver, stop: &AtomicBool, spin: Duration) {
             continue;
         }
         if driver.sleep(turned.deadline, || false).is_err() {
-            // No epoll is not to be had here: it was made at the start.
+            // The epoll cannot be missing: it was created at the start.
             thread::sleep(spin);
         }
         (empty, idle_since) = (0, None);

@@ -1,136 +1,136 @@
-//! What can go wrong at the verbs, beside completions in error.
+//! Errors of the verbs, other than completions in error.
 
 use std::{io, net::SocketAddr, time::Duration};
 
 use crate::{mpa::MpaError, queue_pair::State};
 
-/// A verb was refused.
+/// Error of a verb.
 #[derive(Debug, thiserror::Error)]
 pub enum VerbsError {
-    /// The system refused a descriptor, a thread or a socket.
+    /// A system call for a descriptor, a thread or a socket failed.
     #[error("{step}: {source}")]
     System {
-        /// What was being done.
+        /// Failed step.
         step: &'static str,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A core that no engine can be pinned to.
+    /// An engine cannot be pinned to this core.
     #[error("engine cannot be pinned to core {core}: {source}; choose one of the cores this process may use")]
     Core {
-        /// Its number.
+        /// Core number.
         core: u32,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A number outside of what [`Attributes`](crate::rnic::Attributes) allow.
-    #[error("{what} of {asked} is out of range: choose {least} to {most}")]
+    /// A value outside the range of [`Attributes`](crate::rnic::Attributes).
+    #[error("{what} of {requested} is out of range: choose {min} to {max}")]
     Range {
-        /// Of what.
+        /// Name of the value.
         what: &'static str,
-        /// What was asked for.
-        asked: u64,
-        /// The least.
-        least: u64,
-        /// The most.
-        most: u64,
+        /// Requested value.
+        requested: u64,
+        /// Minimum.
+        min: u64,
+        /// Maximum.
+        max: u64,
     },
-    /// Objects of two RNICs, or of two domains where one is needed.
+    /// An object of another RNIC or domain.
     #[error("{what} belongs to another RNIC or protection domain: create it from the same one")]
     Foreign {
-        /// Which object.
+        /// Name of the object.
         what: &'static str,
     },
-    /// A change of state that the verbs do not have.
+    /// A state transition that the verbs do not define.
     #[error("queue pair is {from:?} and cannot become {to:?}")]
     Transition {
-        /// The state it is in.
+        /// Current state.
         from: State,
-        /// The state that was asked for.
+        /// Requested state.
         to: State,
     },
 }
 
-/// A connection did not come about. The queue pair stays idle and may try
+/// Error of a connection setup. The queue pair stays idle and may connect
 /// again.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The queue pair is or was connected.
     #[error("queue pair is {0:?}: only an idle one connects or accepts")]
     State(State),
-    /// What the set-up frames cannot carry.
+    /// Options that the setup frames cannot carry.
     #[error("{0}")]
     Option(#[source] MpaError),
-    /// More Reads than an RNIC has outstanding.
-    #[error("ird and ord of {asked} is out of range: choose at most {most}")]
+    /// More outstanding Reads than an RNIC supports.
+    #[error("ird and ord of {requested} is out of range: choose at most {max}")]
     Reads {
-        /// What was asked for.
-        asked: u16,
-        /// The most.
-        most: u16,
+        /// Requested number.
+        requested: u16,
+        /// Maximum.
+        max: u16,
     },
-    /// TCP failed.
+    /// TCP error.
     #[error("{step} {peer}: {source}")]
     Tcp {
-        /// What was being done.
+        /// Failed step.
         step: &'static str,
-        /// The other end.
+        /// The peer.
         peer: SocketAddr,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The peer did not answer in time.
+    /// The peer did not respond in time.
     #[error("{peer} sent no {awaited} within {} ms", after.as_millis())]
     TimedOut {
-        /// The other end.
+        /// The peer.
         peer: SocketAddr,
-        /// What was waited for.
+        /// Expected message.
         awaited: &'static str,
-        /// For how long.
+        /// Timeout.
         after: Duration,
     },
-    /// The peer closed the stream before the set-up was complete.
+    /// The peer closed the stream before the setup was complete.
     #[error("{peer} closed the connection before its {awaited} was complete")]
     Closed {
-        /// The other end.
+        /// The peer.
         peer: SocketAddr,
-        /// What was waited for.
+        /// Expected message.
         awaited: &'static str,
     },
-    /// The peer's program refused the connection (RFC 5044, section 7.1.1,
+    /// The peer's application rejected the connection (RFC 5044, section 7.1.1,
     /// bit R).
     #[error("{peer} rejected the connection")]
     Rejected {
-        /// The other end.
+        /// The peer.
         peer: SocketAddr,
-        /// What it had to say.
+        /// Private data of the rejection.
         private_data: Vec<u8>,
     },
-    /// The peer does not keep to the rules of the set-up, or wants what this
-    /// side does not have.
-    #[error("set-up with {peer}: {source}")]
+    /// The peer violated the setup protocol, or requires what this side does
+    /// not support.
+    #[error("setup with {peer}: {source}")]
     Setup {
-        /// The other end.
+        /// The peer.
         peer: SocketAddr,
-        /// What is wrong.
+        /// Protocol error.
         source: MpaError,
     },
-    /// The peer did not take a request of revision 2, and revision 1 does not
-    /// have what was asked for.
+    /// The peer does not accept revision 2, and revision 1 does not support
+    /// what was requested.
     #[error(
-        "{peer} does not take MPA revision 2, and a peer-to-peer set-up needs it: connect without, and let the \
+        "{peer} does not support MPA revision 2, which a peer-to-peer setup needs: connect without, and let the \
          initiator send first"
     )]
     NeedsRevision2 {
-        /// The other end.
+        /// The peer.
         peer: SocketAddr,
     },
-    /// The system refused a descriptor.
+    /// A system call for a descriptor failed.
     #[error("{step}: {source}")]
     System {
-        /// What was being done.
+        /// Failed step.
         step: &'static str,
-        /// The system's answer.
+        /// Error of the system call.
         source: io::Error,
     },
 }

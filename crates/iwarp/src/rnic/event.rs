@@ -1,4 +1,4 @@
-//! Asynchronous events: what happens to an object and completes no request.
+//! Asynchronous events: changes of an object that complete no request.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
@@ -13,56 +13,56 @@ use crate::{
     stag::QueuePairId,
 };
 
-/// Events that wait for a program that does not look.
-const MOST_EVENTS: usize = 1024;
+/// Maximum number of queued events.
+const EVENTS_MAX: usize = 1024;
 
-/// What happened. Queues are named by the number that their creator chose.
+/// Asynchronous event. Queues are identified by the token of their creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AsyncEvent {
-    /// A responder's peer sent its first FPDU: this side may send from now on
+    /// A responder received the initiator's first FPDU: it may send from now on
     /// (RFC 5044, section 7.1.2). Requests posted earlier have waited.
     Established {
-        /// Whose connection.
+        /// Queue pair of the connection.
         queue_pair: QueuePairId,
     },
-    /// The peer closed the connection, or it is lost.
+    /// The peer closed the connection, or it was lost.
     Disconnected {
-        /// Whose connection.
+        /// Queue pair of the connection.
         queue_pair: QueuePairId,
-        /// Why; `None` when the peer closed between two messages.
+        /// Reason; `None` when the peer closed between two messages.
         failure: Option<Failure>,
     },
-    /// The peer sent a Terminate: it found an error in what we sent.
+    /// The peer sent a Terminate: it detected an error of this side.
     TerminateReceived {
-        /// Whose connection.
+        /// Queue pair of the connection.
         queue_pair: QueuePairId,
-        /// Layer, type and code, and what it was about.
+        /// Error and quoted headers.
         terminate: Terminate,
     },
-    /// We sent a Terminate: the peer broke a rule, or reached for memory that
-    /// it may not have.
+    /// This side sent a Terminate: the peer violated the protocol, or accessed
+    /// memory without permission.
     TerminateSent {
-        /// Whose connection.
+        /// Queue pair of the connection.
         queue_pair: QueuePairId,
-        /// Layer, type and code, and what it was about.
+        /// Error and quoted headers.
         terminate: Terminate,
     },
-    /// More completions than a queue holds. It is lost, and so are the queue
-    /// pairs that complete there.
+    /// A completion queue overran. It is unusable, and its queue pairs have
+    /// failed.
     CompletionQueueOverrun {
-        /// The number it was created with.
+        /// Token of the queue.
         token: u64,
     },
-    /// A shared receive queue fell below its limit, which is now off.
+    /// A shared receive queue fell below its limit, which is now disarmed.
     SharedReceiveQueueLimit {
-        /// The number it was created with.
+        /// Token of the queue.
         token: u64,
     },
 }
 
 /// The queue of asynchronous events of an RNIC. Its descriptor is readable
-/// while an event waits. It holds the latest 1024.
+/// while it is not empty. It holds the latest 1024 events.
 #[derive(Clone, Debug)]
 pub struct AsyncEvents {
     queue: Arc<Signalled<AsyncEvent>>,
@@ -74,11 +74,11 @@ impl AsyncEvents {
     }
 
     pub(crate) fn push(&self, event: AsyncEvent) {
-        self.queue.push(event, MOST_EVENTS);
+        self.queue.push(event, EVENTS_MAX);
     }
 
-    /// The oldest event; waits for one up to `timeout` (`None`: for ever).
-    /// With inline progress nothing happens while a program only waits here.
+    /// Returns the oldest event; waits up to `timeout` (`None`: without limit).
+    /// With inline progress a program that only waits here makes no progress.
     pub fn next(&self, timeout: Option<Duration>) -> Option<AsyncEvent> {
         self.queue.next(timeout)
     }

@@ -1,41 +1,41 @@
-//! Requests on their way from their posters to the engine of a connection.
+//! Inbox of a connection: requests posted for its engine.
 //!
-//! A poster and an engine meet here and nowhere else: what an engine writes
-//! while it looks for work is on other cache lines, and it takes all requests
-//! at once, so that nobody waits while they go to the machine.
+//! The only state that posters and the engine have in common: what an engine
+//! writes while it polls is on other cache lines, and it takes all requests at
+//! once, so that no poster waits while they are processed.
 
 use std::collections::VecDeque;
 
 use crate::{
     queue_pair::PostError,
-    rnic::{Apart, ListError, doorbell::Bell, shared_receive_queue::post_each},
+    rnic::{CachePadded, ListError, doorbell::Doorbell, shared_receive_queue::post_each},
     sync::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError},
     work::SendRequest,
 };
 
-/// What posters leave for an engine.
+/// Posted requests for an engine.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    posted: Apart<Posted>,
-    /// Sends with the machine, as of its last visit; written under the mutex
-    /// of the requests when they move over.
-    outstanding: Apart<AtomicUsize>,
+    posted: CachePadded<Posted>,
+    /// Sends in the state machine at its last visit; written under the mutex of
+    /// the requests when they are moved.
+    outstanding: CachePadded<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
 struct Posted {
     queue: Mutex<Queue>,
-    /// How many are in the queue, for a look without its mutex.
+    /// Number of queued requests, readable without the mutex.
     waiting: AtomicUsize,
-    /// Left for the engine with the connection.
-    bell: Bell,
+    /// Rung when the connection has new requests.
+    doorbell: Doorbell,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     requests: VecDeque<SendRequest>,
-    /// So many can be posted before what is outstanding is looked at again:
-    /// meanwhile that can only have become less.
+    /// Number of requests that can be posted before `outstanding` is read
+    /// again: it can only have decreased meanwhile.
     room: usize,
 }
 
@@ -46,7 +46,7 @@ impl Posted {
 }
 
 impl Inbox {
-    /// Adds requests at the end; at most `depth` may be here and with the
+    /// Appends requests; at most `depth` may be queued here and in the state
     /// machine.
     pub(super) fn post(
         &self,
@@ -58,8 +58,8 @@ impl Inbox {
         let mut queue = posted.queue();
         let outcome = post_each(requests, |request| {
             if queue.room == 0 {
-                let taken = queue.requests.len() + self.outstanding.0.load(Ordering::Acquire);
-                queue.room = depth.saturating_sub(taken);
+                let used = queue.requests.len() + self.outstanding.0.load(Ordering::Acquire);
+                queue.room = depth.saturating_sub(used);
             }
             if queue.room == 0 {
                 return Err(PostError::Full);
@@ -73,9 +73,9 @@ impl Inbox {
         outcome
     }
 
-    /// Takes all requests into `into`, which is empty; whether there were any.
-    /// From here on they count as outstanding, with the `outstanding` ones that
-    /// the machine has.
+    /// Moves all requests into `into`, which is empty; returns whether there
+    /// were any. From here on they count as outstanding, in addition to the
+    /// `outstanding` ones of the state machine.
     pub(super) fn take(&self, into: &mut VecDeque<SendRequest>, outstanding: usize) -> bool {
         let posted = &self.posted.0;
         if posted.waiting.load(Ordering::Acquire) == 0 {
@@ -84,13 +84,13 @@ impl Inbox {
         let mut queue = posted.queue();
         posted.waiting.store(0, Ordering::Release);
         self.outstanding.0.store(outstanding + queue.requests.len(), Ordering::Release);
-        // The room that the emptied one has goes round.
+        // The buffers are swapped, so that their capacity is reused.
         std::mem::swap(&mut queue.requests, into);
         true
     }
 
-    /// Takes requests that no machine will have, in their order, whoever else
-    /// does so too.
+    /// Drains requests that no state machine will process, in order, also with
+    /// concurrent callers.
     pub(super) fn empty(&self, mut each: impl FnMut(SendRequest)) {
         let mut queue = self.posted.0.queue();
         self.posted.0.waiting.store(0, Ordering::Release);
@@ -99,15 +99,15 @@ impl Inbox {
         }
     }
 
-    /// How many sends the machine has now.
+    /// Sets the number of sends in the state machine.
     pub(super) fn settle(&self, outstanding: usize) {
         if self.outstanding.0.load(Ordering::Relaxed) != outstanding {
             self.outstanding.0.store(outstanding, Ordering::Release);
         }
     }
 
-    /// For who has posted.
-    pub(super) fn bell(&self) -> &Bell {
-        &self.posted.0.bell
+    /// Returns the doorbell to ring after posting.
+    pub(super) fn doorbell(&self) -> &Doorbell {
+        &self.posted.0.doorbell
     }
 }

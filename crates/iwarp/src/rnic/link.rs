@@ -1,10 +1,10 @@
-//! One connection of the RNIC: a protocol machine and its socket, and how
-//! requests get to it.
+//! One connection of the RNIC: a protocol state machine and its socket, and the
+//! path of requests to it.
 //!
-//! Who may do what at a time: the machine and the socket are behind one mutex,
-//! which is held over system calls. With an engine posters leave their requests
-//! in the inbox and ring; inline they post to the machine themselves. Receives
-//! are posted to a queue with a mutex of its own.
+//! Locking: state machine and socket are behind one mutex, which is held during
+//! system calls. With an engine, posters append their requests to the inbox and
+//! ring the doorbell; with inline progress they post to the state machine
+//! themselves. Receives are posted to a queue with its own mutex.
 
 use std::{
     collections::VecDeque,
@@ -23,68 +23,68 @@ use socket2::Socket;
 use crate::{
     queue_pair::{Event, Failure, Limits, Machine, PostError, ReceiveQueue, Side, State},
     rnic::{
-        Apart, AsyncEvent, CompletionQueue, Established, ListError,
+        AsyncEvent, CachePadded, CompletionQueue, Established, ListError,
         domain::Domain,
         driver::Driver,
         inbox::Inbox,
         locked,
         shared_receive_queue::{post_all, post_each},
-        wire::{Visit, Wire},
+        transport::{Transport, Visit},
     },
     stag::QueuePairId,
     work::{Completed, Completion, ReceiveRequest, SendRequest, Status},
 };
 
-/// How long a connection that this side has ended may wait for the peer's end.
+/// Time that a closed connection waits for the peer's end of stream.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Bytes that one connection of many leaves with the kernel unsent.
+/// Limit of unsent bytes in the kernel per connection, with many connections.
 const UNSENT_BYTES: u32 = 128 << 10;
 
-/// How often a poster looks for the wire before it lets others run.
+/// Attempts of a poster to lock the transport before it yields.
 const TRIES_PER_YIELD: u32 = 64;
 
-/// The ages of a queue pair, as its posters see them without the machine.
+/// Lifecycle of a queue pair, as posters see it without locking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Age {
+pub(super) enum Phase {
     /// Never connected.
-    Fresh,
-    /// Being connected.
-    SettingUp,
-    /// Has a machine.
-    Live,
-    /// Had one.
-    Over,
+    New,
+    /// Connection setup in progress.
+    Connecting,
+    /// Connected: has a state machine.
+    Connected,
+    /// Closed.
+    Closed,
 }
 
-/// What a queue pair and whoever drives it share.
+/// State common to a queue pair and its driver.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(super) id: QueuePairId,
     pub(super) domain: Arc<Domain>,
     pub(super) sends: CompletionQueue,
     pub(super) receives: CompletionQueue,
-    /// Posted receives, its own or shared ones.
+    /// Receive queue, its own or shared.
     pub(super) queue: Arc<Mutex<ReceiveQueue>>,
-    /// The number of the shared receive queue.
+    /// Token of the shared receive queue.
     pub(super) shared: Option<u64>,
     pub(super) limits: Limits,
-    /// The engine that drives it; inline its completion queues do.
+    /// Engine that drives it; with inline progress its completion queues do.
     pub(super) engine: Option<Arc<Driver>>,
     pub(super) established: OnceLock<Established>,
-    age: AtomicU8,
+    phase: AtomicU8,
     state: AtomicU8,
     pub(super) inbox: Inbox,
-    wire: Apart<Mutex<Option<Wire>>>,
+    transport: CachePadded<Mutex<Option<Transport>>>,
 }
 
-/// What whoever drives connections has once for all of them.
+/// Buffers of a driver, one set for all its connections.
 #[derive(Debug, Default)]
 pub(super) struct Workspace {
-    /// Where bytes come that have no other place yet.
+    /// Buffer for received bytes that have no other destination yet.
     pub(super) staging: Vec<u8>,
-    /// Requests between an inbox and the machine.
+    /// Requests taken from an inbox.
     requests: VecDeque<SendRequest>,
 }
 
@@ -110,25 +110,25 @@ impl Link {
             limits,
             engine,
             established: OnceLock::new(),
-            age: AtomicU8::new(Age::Fresh as u8),
+            phase: AtomicU8::new(Phase::New as u8),
             state: AtomicU8::new(State::Idle as u8),
             inbox: Inbox::default(),
-            wire: Apart::default(),
+            transport: CachePadded::default(),
         }
     }
 
-    pub(super) fn age(&self) -> Age {
-        match self.age.load(Ordering::Acquire) {
-            0 => Age::Fresh,
-            1 => Age::SettingUp,
-            2 => Age::Live,
-            _ => Age::Over,
+    pub(super) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::New,
+            1 => Phase::Connecting,
+            2 => Phase::Connected,
+            _ => Phase::Closed,
         }
     }
 
-    /// Moves from one age to another, if it is that old.
-    pub(super) fn turn_age(&self, from: Age, to: Age) -> bool {
-        self.age.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    /// Changes from one phase to another, if it is in the first.
+    pub(super) fn advance_phase(&self, from: Phase, to: Phase) -> bool {
+        self.phase.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     pub(super) fn state(&self) -> State {
@@ -141,8 +141,9 @@ impl Link {
         }
     }
 
-    /// Gets its machine and socket. `early` are bytes that came behind the
-    /// set-up; `deadline` is when the peer must have sent its first FPDU.
+    /// Starts the connection with its state machine and socket. `early` are
+    /// bytes received after the setup frames; `deadline` is the deadline of the
+    /// peer's first FPDU.
     pub(super) fn establish(
         self: &Arc<Self>,
         machine: Machine,
@@ -150,19 +151,19 @@ impl Link {
         early: &[u8],
         deadline: Option<Instant>,
     ) {
-        let mut wire = Wire::new(machine, socket, deadline);
+        let mut transport = Transport::new(machine, socket, deadline);
         if !early.is_empty() {
-            wire.machine.consume(early);
+            transport.machine.consume(early);
         }
-        self.state.store(wire.machine.state() as u8, Ordering::Release);
-        *locked(&self.wire.0) = Some(wire);
-        self.age.store(Age::Live as u8, Ordering::Release);
+        self.state.store(transport.machine.state() as u8, Ordering::Release);
+        *locked(&self.transport.0) = Some(transport);
+        self.phase.store(Phase::Connected as u8, Ordering::Release);
         self.for_drivers(|driver| driver.join(self.clone()));
-        // What came early is told, and the ready-to-receive message sent.
+        // Process early bytes, and send the ready-to-receive message.
         self.with_machine(|_| ());
     }
 
-    /// Those that look at its socket.
+    /// Calls `act` for each driver that polls its socket.
     pub(super) fn for_drivers(&self, mut act: impl FnMut(&Driver)) {
         if let Some(engine) = &self.engine {
             return act(engine);
@@ -177,25 +178,25 @@ impl Link {
         }
     }
 
-    /// Posts sends: into the inbox of an engine, or to the machine itself when
-    /// the caller moves the bytes.
+    /// Posts sends: to the inbox of an engine, or directly to the state machine
+    /// with inline progress.
     pub(super) fn post_sends(
         self: &Arc<Self>,
         requests: impl IntoIterator<Item = SendRequest>,
     ) -> Result<(), ListError> {
-        if self.age() != Age::Live || self.state() != State::Rts {
+        if self.phase() != Phase::Connected || self.state() != State::Rts {
             return Err(ListError { posted: 0, error: PostError::NotConnected });
         }
         let Some(engine) = &self.engine else {
-            let mut slot = self.wire_soon();
-            let Some(wire) = slot.as_mut() else {
+            let mut slot = self.lock_transport();
+            let Some(transport) = slot.as_mut() else {
                 return Err(ListError { posted: 0, error: PostError::NotConnected });
             };
-            let outcome = post_each(requests, |request| wire.machine.post_send(request));
-            let visit = self.move_bytes(wire, true, &mut []);
-            self.leave(slot, visit);
+            let outcome = post_each(requests, |request| transport.machine.post_send(request));
+            let visit = self.move_bytes(transport, true, &mut []);
+            self.release(slot, visit);
             if visit.more {
-                self.for_drivers(Driver::fall_behind);
+                self.for_drivers(Driver::request_turn);
             }
             return outcome;
         };
@@ -206,7 +207,7 @@ impl Link {
         outcome
     }
 
-    /// Posts receives, before it is connected too.
+    /// Posts receives, also before the connection is established.
     pub(super) fn post_receives(
         &self,
         requests: impl IntoIterator<Item = ReceiveRequest>,
@@ -214,100 +215,101 @@ impl Link {
         if self.shared.is_some() {
             return Err(ListError { posted: 0, error: PostError::SharedReceives });
         }
-        if self.age() == Age::Over {
+        if self.phase() == Phase::Closed {
             return Err(ListError { posted: 0, error: PostError::NotConnected });
         }
         post_all(&self.queue, requests)?;
-        // It may have ended in between: then nobody else flushes them.
-        if self.age() == Age::Over {
+        // It may have closed in between: then these must be flushed here.
+        if self.phase() == Phase::Closed {
             self.flush_receives();
         }
         Ok(())
     }
 
-    /// Moves what can be moved without waiting, unless another thread does;
-    /// receives only to `read`.
+    /// Makes progress without blocking, unless another thread does; receives
+    /// only if `read`.
     pub(super) fn drive(&self, workspace: &mut Workspace, read: bool) -> Visit {
-        let Some(mut slot) = self.try_wire() else { return Visit::default() };
-        let Some(wire) = slot.as_mut() else {
+        let Some(mut slot) = self.try_transport() else { return Visit::default() };
+        let Some(transport) = slot.as_mut() else {
             drop(slot);
             self.flush_inbox();
             return Visit { over: true, ..Visit::default() };
         };
-        let acted = self.take_in(wire, &mut workspace.requests);
+        let acted = self.take_requests(transport, &mut workspace.requests);
         let staging = if read { &mut workspace.staging[..] } else { &mut [] };
-        let visit = self.move_bytes(wire, acted, staging);
-        self.leave(slot, visit);
+        let visit = self.move_bytes(transport, acted, staging);
+        self.release(slot, visit);
         visit
     }
 
-    /// Does something with the machine, and what follows from it.
+    /// Applies `act` to the state machine and processes its effects.
     pub(super) fn with_machine(self: &Arc<Self>, act: impl FnOnce(&mut Machine)) {
-        let mut slot = locked(&self.wire.0);
-        let Some(wire) = slot.as_mut() else { return };
-        self.take_in(wire, &mut VecDeque::new());
-        act(&mut wire.machine);
-        let visit = self.move_bytes(wire, true, &mut []);
-        self.leave(slot, visit);
+        let mut slot = locked(&self.transport.0);
+        let Some(transport) = slot.as_mut() else { return };
+        self.take_requests(transport, &mut VecDeque::new());
+        act(&mut transport.machine);
+        let visit = self.move_bytes(transport, true, &mut []);
+        self.release(slot, visit);
         if let Some(engine) = &self.engine {
             engine.ring(self);
         }
     }
 
-    /// Ends it at once and without a word to its completion queues.
+    /// Destroys the connection without flushing to its completion queues.
     pub(super) fn destroy(&self) {
-        self.age.store(Age::Over as u8, Ordering::Release);
-        let wire = locked(&self.wire.0).take();
-        drop(wire);
+        self.phase.store(Phase::Closed as u8, Ordering::Release);
+        let transport = locked(&self.transport.0).take();
+        drop(transport);
         self.inbox.empty(drop);
-        self.for_drivers(|driver| driver.leave(self.id));
+        self.for_drivers(|driver| driver.remove(self.id));
     }
 
-    /// Tells its epolls what they have not been told yet.
+    /// Updates its epolls.
     pub(super) fn rewatch(&self) {
-        if let Some(wire) = locked(&self.wire.0).as_mut() {
-            self.tell_epolls(wire);
+        if let Some(transport) = locked(&self.transport.0).as_mut() {
+            self.update_epolls(transport);
         }
     }
 
-    /// What an epoll should look out for: the peer's bytes, room for ours.
+    /// Passes the epoll interest: readable, writable.
     pub(super) fn watch(&self, act: impl FnOnce(&Socket, bool, bool)) {
-        if let Some(wire) = locked(&self.wire.0).as_mut() {
-            // An engine's only epoll knows all from here on; of two epolls each
-            // was told what changed.
+        if let Some(transport) = locked(&self.transport.0).as_mut() {
+            // The only epoll of an engine is now up to date; with two epolls
+            // each was updated separately.
             if self.engine.is_some() {
-                wire.watched = (wire.ended, wire.blocked);
+                transport.watched = (transport.ended, transport.blocked);
             }
-            act(&wire.socket, !wire.ended, wire.blocked);
+            act(&transport.socket, !transport.ended, transport.blocked);
         }
     }
 
-    /// Whether it is one of many. What a crowd hands to the kernel faster than it
-    /// is sent and read would leave the caches before, all the time.
+    /// Limits the unsent bytes if it is one of many connections. Data handed to
+    /// the kernel faster than it is sent and read would be evicted from the
+    /// caches.
     pub(super) fn crowd(&self, crowded: bool) {
-        if let Some(wire) = locked(&self.wire.0).as_mut() {
-            // What is on its way is not bound by this, so that long paths stay
-            // full (tcp(7), TCP_NOTSENT_LOWAT; 0: as the system has it). An old
-            // kernel does without.
-            let _ = wire.socket.set_tcp_notsent_lowat(if crowded { UNSENT_BYTES } else { 0 });
+        if let Some(transport) = locked(&self.transport.0).as_mut() {
+            // Data in flight is not limited, so that long paths stay full
+            // (tcp(7), TCP_NOTSENT_LOWAT; 0: system default). An old kernel
+            // ignores it.
+            let _ = transport.socket.set_tcp_notsent_lowat(if crowded { UNSENT_BYTES } else { 0 });
         }
     }
 
-    fn try_wire(&self) -> Option<MutexGuard<'_, Option<Wire>>> {
-        match self.wire.0.try_lock() {
+    fn try_transport(&self) -> Option<MutexGuard<'_, Option<Transport>>> {
+        match self.transport.0.try_lock() {
             Ok(slot) => Some(slot),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         }
     }
 
-    /// The wire, which another thread has for one system call at most. A queue
-    /// of waiting threads would be unfair: one that polls all the time hardly
-    /// ever lets a woken one have it.
-    fn wire_soon(&self) -> MutexGuard<'_, Option<Wire>> {
+    /// Locks the transport, which another thread holds for one system call at
+    /// most. Waiting in the mutex would be unfair: a thread that polls all the
+    /// time hardly ever lets a woken one acquire it.
+    fn lock_transport(&self) -> MutexGuard<'_, Option<Transport>> {
         let mut tries = 0u32;
         loop {
-            if let Some(slot) = self.try_wire() {
+            if let Some(slot) = self.try_transport() {
                 return slot;
             }
             tries += 1;
@@ -315,8 +317,8 @@ impl Link {
         }
     }
 
-    /// Lets go of the wire, for good if it is over.
-    fn leave(&self, mut slot: MutexGuard<'_, Option<Wire>>, visit: Visit) {
+    /// Releases the transport; drops it if the connection is closed.
+    fn release(&self, mut slot: MutexGuard<'_, Option<Transport>>, visit: Visit) {
         let gone = if visit.over { slot.take() } else { None };
         drop(slot);
         if gone.is_some() {
@@ -325,49 +327,52 @@ impl Link {
         }
     }
 
-    /// Requests of the inbox go to the machine; whether there were any.
-    fn take_in(&self, wire: &mut Wire, requests: &mut VecDeque<SendRequest>) -> bool {
-        if !self.inbox.take(requests, wire.machine.outstanding()) {
+    /// Moves requests from the inbox to the state machine; returns whether
+    /// there were any.
+    fn take_requests(&self, transport: &mut Transport, requests: &mut VecDeque<SendRequest>) -> bool {
+        if !self.inbox.take(requests, transport.machine.outstanding()) {
             return false;
         }
         for request in requests.drain(..) {
             let (id, completed) = (request.id, request.operation.completed());
-            if wire.machine.post_send(request).is_err() {
+            if transport.machine.post_send(request).is_err() {
                 self.sends.push(flushed(self.id, id, completed));
             }
         }
         true
     }
 
-    /// Moves bytes both ways; `acted` says that the machine was told something
+    /// Sends and receives; `acted` reports that the state machine had new input
     /// since it was settled last.
-    fn move_bytes(&self, wire: &mut Wire, acted: bool, staging: &mut [u8]) -> Visit {
+    fn move_bytes(&self, transport: &mut Transport, acted: bool, staging: &mut [u8]) -> Visit {
         let mut visit = Visit::default();
-        wire.transmit(&mut visit);
+        transport.transmit(&mut visit);
         if !staging.is_empty() {
             let (sent, spent) = (std::mem::take(&mut visit.progress), visit.more);
-            wire.receive(staging, &mut visit);
+            transport.receive(staging, &mut visit);
             if visit.progress && !spent {
-                wire.transmit(&mut visit);
+                transport.transmit(&mut visit);
             }
             visit.progress |= sent;
         }
-        // The look that finds nothing is the most frequent of all.
-        let settled = wire.deadline.is_none() && wire.watched == (wire.ended, wire.blocked);
+        // Fast path: a poll without progress is the most frequent case.
+        let settled =
+            transport.deadline.is_none() && transport.watched == (transport.ended, transport.blocked);
         if acted || visit.progress || !settled {
-            self.settle(wire, &mut visit);
+            self.settle(transport, &mut visit);
         }
         visit
     }
 
-    /// Hands out what the machine has to tell; ends the stream when it is time.
-    fn settle(&self, wire: &mut Wire, visit: &mut Visit) {
-        if wire.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            wire.machine.fail(Failure::TimedOut);
+    /// Delivers completions and events of the state machine; closes the stream
+    /// when it has ended.
+    fn settle(&self, transport: &mut Transport, visit: &mut Visit) {
+        if transport.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            transport.machine.fail(Failure::TimedOut);
         }
-        self.inbox.settle(wire.machine.outstanding());
+        self.inbox.settle(transport.machine.outstanding());
         let mut lost = false;
-        for (side, completion) in wire.machine.completions() {
+        for (side, completion) in transport.machine.completions() {
             visit.progress = true;
             lost |= match side {
                 Side::Send => self.sends.push(completion),
@@ -375,67 +380,70 @@ impl Link {
             };
         }
         if lost {
-            // A completion was lost for good, and with it the queue pair.
-            wire.machine.fail(Failure::Ended);
-            for (side, completion) in wire.machine.completions() {
+            // A completion was lost, and with it the queue pair.
+            transport.machine.fail(Failure::Ended);
+            for (side, completion) in transport.machine.completions() {
                 match side {
                     Side::Send => self.sends.push(completion),
                     Side::Receive => self.receives.push(completion),
                 };
             }
         }
-        self.tell(wire);
-        let state = wire.machine.state() as u8;
-        // Posters read it all the time.
+        self.emit_events(transport);
+        let state = transport.machine.state() as u8;
+        // Posters read it frequently; write only on change.
         if self.state.load(Ordering::Relaxed) != state {
             self.state.store(state, Ordering::Release);
         }
-        if wire.machine.wants_close() {
-            self.end(wire, visit);
-        } else if wire.machine.state() == State::Terminate && wire.deadline.is_none() {
-            // A peer that reads nothing keeps it from leaving.
-            wire.deadline = Some(Instant::now() + LINGER);
+        if transport.machine.wants_close() {
+            self.end(transport, visit);
+        } else if transport.machine.state() == State::Terminate && transport.deadline.is_none() {
+            // A peer that does not read keeps the Terminate from being sent.
+            transport.deadline = Some(Instant::now() + LINGER);
         }
-        if wire.announced != wire.deadline && !visit.over {
-            wire.announced = wire.deadline;
-            self.for_drivers(|driver| driver.due(self.id, wire.deadline));
+        if transport.announced != transport.deadline && !visit.over {
+            transport.announced = transport.deadline;
+            self.for_drivers(|driver| driver.due(self.id, transport.deadline));
         }
         if !visit.over && self.engine.as_ref().is_none_or(|engine| engine.is_eager()) {
-            self.tell_epolls(wire);
+            self.update_epolls(transport);
         }
     }
 
-    /// What an epoll is to look out for may have changed.
-    fn tell_epolls(&self, wire: &mut Wire) {
-        let wanted = (wire.ended, wire.blocked);
-        if wire.watched != wanted {
-            wire.watched = wanted;
-            self.for_drivers(|driver| driver.rewatch(self.id, &wire.socket, !wire.ended, wire.blocked));
+    /// Updates the epolls if the interest changed.
+    fn update_epolls(&self, transport: &mut Transport) {
+        let interest = (transport.ended, transport.blocked);
+        if transport.watched != interest {
+            transport.watched = interest;
+            self.for_drivers(|driver| {
+                driver.rewatch(self.id, &transport.socket, !transport.ended, transport.blocked)
+            });
         }
     }
 
-    /// Nothing more will be sent. What is not over yet is read to the peer's
-    /// end: a socket that is closed with bytes unread resets the connection,
-    /// and the peer may lose our last words.
-    fn end(&self, wire: &mut Wire, visit: &mut Visit) {
-        if matches!(wire.machine.state(), State::Error | State::Idle) {
-            self.age.store(Age::Over as u8, Ordering::Release);
+    /// Shuts down for writing, then reads to the peer's end of stream: closing
+    /// a socket with unread bytes resets the connection, and the peer may lose
+    /// the last message.
+    fn end(&self, transport: &mut Transport, visit: &mut Visit) {
+        if matches!(transport.machine.state(), State::Error | State::Idle) {
+            self.phase.store(Phase::Closed as u8, Ordering::Release);
             self.flush_receives();
-            let late = wire.deadline.is_some_and(|deadline| wire.shut && Instant::now() >= deadline);
-            visit.over = wire.ended || wire.aborted || late;
+            let late =
+                transport.deadline.is_some_and(|deadline| transport.shut && Instant::now() >= deadline);
+            visit.over = transport.ended || transport.aborted || late;
         }
-        if !wire.shut && !visit.over {
-            wire.shut = true;
-            // The peer may be gone already; reading tells.
-            let _ = wire.socket.shutdown(Shutdown::Write);
-            wire.deadline = Some(Instant::now() + LINGER);
+        if !transport.shut && !visit.over {
+            transport.shut = true;
+            // The peer may have closed already; reading reports it.
+            let _ = transport.socket.shutdown(Shutdown::Write);
+            transport.deadline = Some(Instant::now() + LINGER);
         }
     }
 
-    fn tell(&self, wire: &mut Wire) {
+    fn emit_events(&self, transport: &mut Transport) {
         let events = &self.domain.device.events;
         let queue_pair = self.id;
-        let Wire { machine, deadline, aborted, .. } = wire;
+        let Transport { machine, deadline, aborted, .. } = transport;
         for event in machine.events() {
             events.push(match event {
                 Event::Established => {

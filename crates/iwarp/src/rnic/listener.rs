@@ -1,4 +1,5 @@
-//! Listening: peers' requests in the order in which they are complete.
+//! Listening endpoint: connection requests in the order in which they are
+//! complete.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -13,35 +14,36 @@ use rustix::event::epoll;
 use socket2::Socket;
 
 use crate::{
-    mpa::{Kind, SetupFrame, refuse},
+    mpa::{Kind, SetupFrame, reject},
     rnic::{
         ConnectError, Rnic, VerbsError, after,
         channel::{self, readable},
         device::Device,
         locked,
-        setup::{FrameReader, Trouble, connected, send_all, socket},
+        setup::{FrameReader, SetupError, connected, send_all, socket},
     },
 };
 
-/// Connections that the kernel keeps until they are taken.
+/// Backlog of the listening socket.
 const BACKLOG: i32 = 1024;
-/// Peers whose request is awaited at a time; the oldest gives way.
-const MOST_PENDING: usize = 1024;
-/// Failures that are remembered.
-const MOST_FAILURES: usize = 64;
-/// What the epoll calls the listening socket; peers count up from 1.
+/// Maximum number of incomplete requests; the oldest is dropped.
+const PENDING_MAX: usize = 1024;
+/// Maximum number of recorded failures.
+const FAILURES_MAX: usize = 64;
+/// Epoll identifier of the listening socket; peers count up from 1.
 const LISTENING: u64 = 0;
 
-/// A listening endpoint. A peer that is silent, garbles its request or leaves
-/// is dropped and holds up no other ([`Listener::failures`] tells). Its
-/// descriptor is readable when [`Listener::accept`] has something to do.
+/// A listening endpoint. A peer that sends nothing, sends an invalid request or
+/// disconnects is dropped and does not block others ([`Listener::failures`]
+/// reports it). Its descriptor is readable when [`Listener::accept`] can make
+/// progress.
 #[derive(Debug)]
 pub struct Listener {
     device: Arc<Device>,
     socket: Socket,
     address: SocketAddr,
     epoll: OwnedFd,
-    /// Peers of other addresses are dropped when the kernel has them.
+    /// Connections from other addresses are dropped when accepted.
     only: Option<IpAddr>,
     state: Mutex<Peers>,
 }
@@ -49,15 +51,15 @@ pub struct Listener {
 #[derive(Debug, Default)]
 struct Peers {
     last: u64,
-    /// By number, which is the order of their time limits too.
+    /// By identifier, which is also the order of their deadlines.
     pending: BTreeMap<u64, Pending>,
-    /// At most one: what is not taken keeps the descriptor readable for others.
+    /// At most one: requests not accepted keep the descriptor readable.
     complete: Option<Incoming>,
     failures: VecDeque<ConnectError>,
     ready: Vec<u64>,
 }
 
-/// A peer whose request is not complete.
+/// A peer with an incomplete request.
 #[derive(Debug)]
 struct Pending {
     socket: Socket,
@@ -67,10 +69,10 @@ struct Pending {
 }
 
 impl Listener {
-    /// Binds and listens; port 0 takes a free one.
+    /// Binds and listens; port 0 selects a free port.
     ///
     /// # Errors
-    /// The system's.
+    /// Error of the system call.
     pub fn bind(rnic: &Rnic, address: SocketAddr) -> Result<Self, VerbsError> {
         let failed = |source| VerbsError::System { step: "listen", source };
         let listen = || -> io::Result<_> {
@@ -87,33 +89,33 @@ impl Listener {
         Ok(Self { device: rnic.device.clone(), socket, address, epoll, only: None, state: Mutex::default() })
     }
 
-    /// Admits peers of one address from now on: those of others are closed before
-    /// a byte of theirs is read.
+    /// Admits only peers of one address from now on: other connections are
+    /// closed before a byte is read.
     pub fn admit_only(&mut self, peer: IpAddr) {
         self.only = Some(peer.to_canonical());
     }
 
-    /// Where it listens.
+    /// Returns its local address.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next complete request; waits up to `timeout` (`None`: for ever).
-    /// The time limits of silent peers are looked at here too.
+    /// Returns the next complete request; waits up to `timeout` (`None`:
+    /// without limit). Timeouts of pending peers are also checked here.
     ///
     /// # Errors
-    /// The system's, as when there are no descriptors left.
+    /// Error of a system call, such as when no descriptors are left.
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<Incoming>, VerbsError> {
         let end = timeout.map(after);
         loop {
             let next = {
                 let mut peers = locked(&self.state);
-                let looked = self.look(&mut peers);
+                let polled = self.poll(&mut peers);
                 if let Some(incoming) = peers.complete.take() {
                     return Ok(Some(incoming));
                 }
-                looked.map_err(|source| VerbsError::System { step: "accept", source })?;
+                polled.map_err(|source| VerbsError::System { step: "accept", source })?;
                 peers.pending.values().next().map(|pending| pending.end)
             };
             if end.is_some_and(|end| Instant::now() >= end) {
@@ -123,13 +125,13 @@ impl Listener {
         }
     }
 
-    /// What became of peers that never had a complete request since the last
+    /// Returns the errors of peers without a complete request since the last
     /// call, the latest 64.
     pub fn failures(&self) -> Vec<ConnectError> {
         locked(&self.state).failures.drain(..).collect()
     }
 
-    fn look(&self, peers: &mut Peers) -> io::Result<()> {
+    fn poll(&self, peers: &mut Peers) -> io::Result<()> {
         let mut ready = std::mem::take(&mut peers.ready);
         ready.clear();
         channel::ready(self.epoll.as_fd(), &mut ready)?;
@@ -157,15 +159,14 @@ impl Listener {
         outcome
     }
 
-    /// Takes the connections that the kernel has, up to the first whose request
-    /// is complete.
+    /// Accepts pending connections, up to the first with a complete request.
     fn take(&self, peers: &mut Peers) -> io::Result<()> {
         while peers.complete.is_none() {
             let (socket, peer) = match self.socket.accept() {
                 Ok((socket, peer)) => (socket, peer),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return Ok(()),
-                    // Gone before it was taken (accept(2)).
+                    // Closed before it was accepted (accept(2)).
                     io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
                     _ => return Err(error),
                 },
@@ -192,7 +193,7 @@ impl Listener {
         match pending.request.read(&pending.socket) {
             Ok(Some((request, _))) => {
                 if watched {
-                    // Known to be there.
+                    // Known to be registered.
                     let _ = epoll::delete(&self.epoll, &pending.socket);
                 }
                 let local = pending.socket.local_addr().ok().and_then(|local| local.as_socket());
@@ -204,10 +205,10 @@ impl Listener {
                 if !watched
                     && let Err(error) = epoll::add(&self.epoll, &pending.socket, data, epoll::EventFlags::IN)
                 {
-                    return peers.fail(Trouble::System(error.into()).of(peer, "request"));
+                    return peers.fail(SetupError::System(error.into()).of(peer, "request"));
                 }
                 peers.pending.insert(number, pending);
-                if peers.pending.len() > MOST_PENDING
+                if peers.pending.len() > PENDING_MAX
                     && let Some((_, Pending { peer, end, .. })) = peers.pending.pop_first()
                 {
                     let left = end.saturating_duration_since(Instant::now());
@@ -215,14 +216,14 @@ impl Listener {
                     peers.fail(ConnectError::TimedOut { peer, awaited: "request", after });
                 }
             }
-            Err(trouble) => peers.fail(trouble.of(peer, "request")),
+            Err(error) => peers.fail(error.of(peer, "request")),
         }
     }
 }
 
 impl Peers {
     fn fail(&mut self, error: ConnectError) {
-        if self.failures.len() == MOST_FAILURES {
+        if self.failures.len() == FAILURES_MAX {
             self.failures.pop_front();
         }
         self.failures.push_back(error);
@@ -235,27 +236,28 @@ impl AsFd for Listener {
     }
 }
 
-/// A peer's request. Give it to `accept` of a queue pair, or reject it;
-/// dropped, the connection is closed without a reply.
+/// A connection request. Pass it to `accept` of a queue pair, or reject it;
+/// dropping it closes the connection without a Reply.
 #[derive(Debug)]
 pub struct Incoming {
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// What the peer's program had to say.
+    /// Private data of the peer's application.
     pub private_data: Vec<u8>,
     /// MPA revision.
     pub revision: u8,
-    /// The peer wants CRC32C.
+    /// Whether the peer requests CRC32C.
     pub crc: bool,
-    /// The peer wants markers in what it receives.
+    /// Whether the peer requests markers in its incoming stream.
     pub markers: bool,
-    /// How many Reads the peer takes at a time, if it says (RFC 6581).
+    /// The peer's IRD, if negotiated (RFC 6581).
     pub ird: Option<u16>,
-    /// How many Reads the peer wants outstanding, if it says.
+    /// The peer's ORD, if negotiated.
     pub ord: Option<u16>,
-    /// The peer wants a connection on which either side may send first.
+    /// Whether the peer requests a connection on which either side may send
+    /// first.
     pub peer_to_peer: bool,
     socket: Socket,
     request: SetupFrame,
@@ -278,14 +280,14 @@ impl Incoming {
         }
     }
 
-    /// Refuses, with a word of why: up to 512 bytes, 4 of which revision 2
-    /// needs.
+    /// Rejects the connection with private data: up to 512 bytes, 4 of which
+    /// revision 2 uses.
     ///
     /// # Errors
-    /// The word is too long, or the peer is gone.
+    /// The private data is too long, or the connection was lost.
     pub fn reject(self, private_data: &[u8]) -> Result<(), ConnectError> {
-        let reply = refuse(&self.request, private_data.to_vec()).encode().map_err(ConnectError::Option)?;
-        send_all(&self.socket, &reply).map_err(|trouble| trouble.of(self.peer, "connection"))
+        let reply = reject(&self.request, private_data.to_vec()).encode().map_err(ConnectError::Option)?;
+        send_all(&self.socket, &reply).map_err(|error| error.of(self.peer, "connection"))
     }
 
     pub(super) fn into_parts(self) -> (Socket, SetupFrame) {

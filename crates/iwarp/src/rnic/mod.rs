@@ -1,10 +1,9 @@
-//! The software RNIC: sockets, connection set-up and progress below queue
-//! pairs.
+//! Software RNIC: sockets, connection setup and progress of queue pairs.
 //!
-//! Two ways of progress. *Inline*: `post_send` itself sends, and polling a
-//! completion queue reads the sockets of the queue pairs that complete there;
-//! nothing moves while the program does not call. *Offloaded*: engine threads,
-//! each pinned to a core, drive all queue pairs.
+//! Two progress modes. *Inline*: `post_send` itself sends, and polling a
+//! completion queue reads the sockets of its queue pairs; there is no progress
+//! between calls. *Offloaded*: engine threads, each pinned to a core, drive all
+//! queue pairs.
 
 mod channel;
 mod completion_queue;
@@ -24,7 +23,7 @@ mod queue_pair;
 mod ring;
 mod setup;
 mod shared_receive_queue;
-mod wire;
+mod transport;
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -45,21 +44,21 @@ pub use queue_pair::{ListError, QueuePair, QueuePairAttributes, QueuePairOptions
 pub use ring::Notify;
 pub use shared_receive_queue::SharedReceiveQueue;
 
-/// A mutex whose contents are whole at every step: one that a panic left locked
-/// is used on.
+/// Locks a mutex and ignores poisoning: its contents are consistent at every
+/// step.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A value on cache lines of its own (two: processors fetch them in pairs), so
-/// that whoever writes it is in nobody's way.
+/// Aligns a value to cache lines of its own (two: processors prefetch them in
+/// pairs), to avoid false sharing.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Apart<T>(T);
+struct CachePadded<T>(T);
 
-/// When so much time will be over. What is longer than a clock can say is for
-/// ever.
+/// Returns the deadline after `time`. A time beyond the range of the clock is
+/// without limit.
 fn after(time: Duration) -> Instant {
-    const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
-    Instant::now() + time.min(FOR_EVER)
+    const MAX_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    Instant::now() + time.min(MAX_WAIT)
 }

@@ -1,45 +1,45 @@
-//! What a set-up is asked for, and what both sides agreed on.
+//! Options and result of a connection setup.
 
 use std::{net::SocketAddr, time::Duration};
 
-/// How to connect.
+/// Options for connecting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectOptions {
-    /// For the peer's program: up to 512 bytes, 4 of which revision 2 needs.
+    /// Private data for the peer's application: up to 512 bytes, 4 of which
+    /// revision 2 uses.
     pub private_data: Vec<u8>,
-    /// Reads and atomics that the peer may have outstanding here.
+    /// Maximum number of the peer's outstanding Reads and atomics (IRD).
     pub ird: u16,
-    /// Reads and atomics that may be outstanding towards the peer.
+    /// Maximum number of own outstanding Reads and atomics (ORD).
     pub ord: u16,
-    /// Ask for CRC32C over each FPDU.
+    /// Request CRC32C over each FPDU.
     pub crc: bool,
-    /// Ask the peer to put markers into what it sends.
+    /// Request markers in the incoming stream.
     pub markers: bool,
     /// MPA revision, 1 or 2; 2 negotiates `ird` and `ord` (RFC 6581).
     pub revision: u8,
-    /// Connect again with revision 1 when the peer closes upon a request of
+    /// Connect again with revision 1 when the peer closes after a request of
     /// revision 2, or replies with revision 1 (RFC 6581, section 10). `ird` and
-    /// `ord` are not negotiated then: both programs must know them. Not done
-    /// where revision 2 is needed, for `peer_to_peer`.
+    /// `ord` are not negotiated then: both programs must agree on them.
+    /// Disabled where revision 2 is needed, for `peer_to_peer`.
     pub fall_back: bool,
-    /// Either side may send first: a ready-to-receive message opens the
-    /// connection. Needs revision 2.
+    /// Either side may send first, after a ready-to-receive message of the
+    /// initiator. Needs revision 2.
     pub peer_to_peer: bool,
-    /// Tell the peer that FPDUs may be larger than a TCP segment. Both sides
-    /// send such FPDUs if it says the same: less work where segments are small.
-    /// Told in a reserved bit of the request that Linux' siw has for it; other
-    /// peers do not look at it.
+    /// Offer FPDUs larger than a TCP segment, used if both sides offer them:
+    /// less overhead where segments are small. Signalled in a reserved bit of
+    /// the request that Linux' siw defines for it; other peers ignore it.
     pub large_fpdus: bool,
-    /// From where; `None` leaves it to the kernel.
+    /// Local address; `None` leaves it to the kernel.
     pub local: Option<SocketAddr>,
-    /// For all of it: TCP, request, reply.
+    /// Timeout of the whole setup: TCP, request, reply.
     pub timeout: Duration,
-    /// For the reply once the request is sent.
+    /// Timeout of the reply once the request is sent.
     pub reply_timeout: Duration,
-    /// How long after the reply the first message may leave; `None`: 10 ms, and
-    /// at once to this host's loopback. Linux' siw does not look at what comes
-    /// while it takes over the socket, right after its reply, before more
-    /// comes: a first message that nothing follows would be lost on it.
+    /// Delay of the first message after the reply; `None`: 10 ms, and none to
+    /// this host's loopback. Linux' siw misses data that arrives right after
+    /// its reply, while it takes over the socket, until more arrives: a single
+    /// first message would be lost.
     pub settle: Option<Duration>,
 }
 
@@ -63,36 +63,37 @@ impl Default for ConnectOptions {
     }
 }
 
-/// See [`ConnectOptions::settle`].
+/// Default of [`ConnectOptions::settle`].
 const SETTLE: Duration = Duration::from_millis(10);
 
 impl ConnectOptions {
-    /// How long this peer is given.
-    pub(super) fn settle_towards(&self, peer: SocketAddr) -> Duration {
+    /// Returns the delay for this peer.
+    pub(super) fn settle_delay(&self, peer: SocketAddr) -> Duration {
         self.settle.unwrap_or(if peer.ip().is_loopback() { Duration::ZERO } else { SETTLE })
     }
 }
 
-/// How to accept.
+/// Options for accepting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcceptOptions {
-    /// For the peer's program: up to 512 bytes, 4 of which revision 2 needs.
+    /// Private data for the peer's application: up to 512 bytes, 4 of which
+    /// revision 2 uses.
     pub private_data: Vec<u8>,
-    /// Reads and atomics that the peer may have outstanding here, at most.
+    /// Maximum number of the peer's outstanding Reads and atomics (IRD).
     pub ird: u16,
-    /// Reads and atomics that may be outstanding towards the peer, at most.
+    /// Maximum number of own outstanding Reads and atomics (ORD).
     pub ord: u16,
-    /// Want CRC32C also if the peer does not.
+    /// Request CRC32C also if the peer does not.
     pub crc: bool,
-    /// Ask the peer to put markers into what it sends.
+    /// Request markers in the incoming stream.
     pub markers: bool,
-    /// Agree to FPDUs larger than a TCP segment if the peer asks for them.
+    /// Accept FPDUs larger than a TCP segment if the peer offers them.
     pub large_fpdus: bool,
     /// Send before the peer's first message, which the standard forbids (RFC
-    /// 5044, section 7.1.2): for exchanges of the consumer's in which the
-    /// responder begins and the initiator is known to be ready for it, without
-    /// a peer-to-peer set-up. perftest's `ib_write_lat` is one.
-    pub speak_first: bool,
+    /// 5044, section 7.1.2): for applications in which the responder sends
+    /// first and the initiator is known to be ready for it, without a
+    /// peer-to-peer setup. perftest's `ib_write_lat` is one.
+    pub send_first: bool,
 }
 
 impl Default for AcceptOptions {
@@ -104,38 +105,37 @@ impl Default for AcceptOptions {
             crc: false,
             markers: false,
             large_fpdus: true,
-            speak_first: false,
+            send_first: false,
         }
     }
 }
 
-/// What both sides agreed on.
+/// Parameters of an established connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Established {
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// What the peer's program had to say.
+    /// Private data of the peer's application.
     pub private_data: Vec<u8>,
-    /// CRC32C is on, both ways.
+    /// CRC32C is enabled, in both directions.
     pub crc: bool,
-    /// Markers in what is sent.
+    /// Markers in the outgoing stream.
     pub markers_out: bool,
-    /// Markers in what is received.
+    /// Markers in the incoming stream.
     pub markers_in: bool,
     /// MPA revision.
     pub revision: u8,
-    /// Reads and atomics that the peer may have outstanding here.
+    /// Maximum number of the peer's outstanding Reads and atomics (IRD).
     pub ird: u16,
-    /// Reads and atomics that may be outstanding towards the peer.
+    /// Maximum number of own outstanding Reads and atomics (ORD).
     pub ord: u16,
-    /// A ready-to-receive message opens the connection.
+    /// The setup is peer-to-peer, with a ready-to-receive message.
     pub peer_to_peer: bool,
-    /// This side connected.
+    /// This side is the initiator.
     pub initiator: bool,
-    /// Bytes of an FPDU's upper-layer data unit, at most (RFC 5044, section
-    /// 4.5).
+    /// Maximum length of a ULPDU (RFC 5044, section 4.5).
     pub mulpdu_bytes: usize,
 }

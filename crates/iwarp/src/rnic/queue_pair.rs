@@ -1,4 +1,4 @@
-//! Queue pairs by tags: create, connect, post, modify, query, destroy.
+//! Raw queue pairs: create, connect, post, modify, query, destroy.
 
 use std::{
     net::SocketAddr,
@@ -18,18 +18,18 @@ use crate::{
     work::{ReceiveRequest, SendRequest},
 };
 
-/// What a queue pair is made of: queues of this tier, or of the safe one.
+/// Options of a queue pair, with queues of this tier or of the safe one.
 #[derive(Debug)]
 pub struct QueuePairOptions<'a, Completions = CompletionQueue, Receives = SharedReceiveQueue> {
-    /// Where sends complete.
+    /// Completion queue of sends.
     pub send_completions: &'a Completions,
-    /// Where receives complete.
+    /// Completion queue of receives.
     pub receive_completions: &'a Completions,
-    /// Takes receives from there instead of a queue of its own.
+    /// Shared receive queue, instead of its own.
     pub shared_receives: Option<&'a Receives>,
-    /// Sends outstanding, at most.
+    /// Maximum number of outstanding sends.
     pub send_depth: u32,
-    /// Receives posted, at most; not used with shared receives.
+    /// Maximum number of posted receives; unused with a shared receive queue.
     pub receive_depth: u32,
 }
 
@@ -39,11 +39,11 @@ impl<Completions, Receives> Clone for QueuePairOptions<'_, Completions, Receives
     }
 }
 
-// Derived, it would ask the same of the queues.
+// A derived implementation would require `Copy` of the queues.
 impl<Completions, Receives> Copy for QueuePairOptions<'_, Completions, Receives> {}
 
 impl<'a, Completions, Receives> QueuePairOptions<'a, Completions, Receives> {
-    /// 128 requests each way, all completing in one queue.
+    /// 128 requests per queue, with one completion queue.
     #[must_use]
     pub fn new(completions: &'a Completions) -> Self {
         Self {
@@ -56,36 +56,37 @@ impl<'a, Completions, Receives> QueuePairOptions<'a, Completions, Receives> {
     }
 }
 
-/// What a queue pair is and was agreed on.
+/// Attributes and negotiated parameters of a queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuePairAttributes {
-    /// Its number.
+    /// Identifier.
     pub id: QueuePairId,
-    /// Its state.
+    /// State.
     pub state: State,
-    /// Both ends and the agreement, once connected.
+    /// Addresses and negotiated parameters, once connected.
     pub established: Option<Established>,
 }
 
-/// Why a list of requests was not posted completely.
+/// Error of posting a list of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("request {posted} of the list was refused: {error}")]
+#[error("request {posted} of the list was rejected: {error}")]
 pub struct ListError {
-    /// How many were posted before it.
+    /// Number of requests posted before it.
     pub posted: usize,
-    /// Why it was refused.
+    /// Reason of the rejection.
     pub error: PostError,
 }
 
-/// A queue pair. Clones name the same one; it is destroyed with the last of
-/// them: its connection is closed, and what is outstanding is forgotten.
+/// A queue pair (QP). Clones refer to the same one; it is destroyed with the
+/// last of them: its connection is closed, and outstanding requests are
+/// discarded.
 #[derive(Clone, Debug)]
 pub struct QueuePair {
     handle: Arc<Handle>,
 }
 
-/// Destroys the queue pair with its last clone, whoever drives it.
+/// Destroys the queue pair with its last clone, whichever thread drives it.
 #[derive(Debug)]
 pub(super) struct Handle {
     pub(super) link: Arc<Link>,
@@ -98,7 +99,7 @@ impl Drop for Handle {
 }
 
 impl QueuePair {
-    /// An idle queue pair.
+    /// Creates an idle queue pair.
     ///
     /// # Errors
     /// A depth is out of range, or a queue belongs to another RNIC or domain.
@@ -139,13 +140,13 @@ impl QueuePair {
         Ok(Self { handle: Arc::new(Handle { link: Arc::new(link) }) })
     }
 
-    /// Its number, as completions and events name it.
+    /// Returns its identifier in completions and events.
     #[must_use]
     pub fn id(&self) -> QueuePairId {
         self.link().id
     }
 
-    /// Connects as the initiator and waits until the peer has agreed.
+    /// Connects as the initiator and waits until the connection is established.
     ///
     /// # Errors
     /// [`ConnectError`]; the queue pair is idle again.
@@ -153,7 +154,7 @@ impl QueuePair {
         Attempt::start(self.handle.clone(), peer, options)?.wait()
     }
 
-    /// Starts to connect; see [`Connecting`].
+    /// Starts a connection setup; see [`Connecting`].
     ///
     /// # Errors
     /// As for [`QueuePair::connect`].
@@ -165,10 +166,10 @@ impl QueuePair {
         Connecting::new(Attempt::start(self.handle.clone(), peer, options)?)
     }
 
-    /// Accepts a peer's request: sends the Reply. A responder sends only after
-    /// the peer's first message (RFC 5044, section 7.1), which is then told by
-    /// [`AsyncEvent::Established`](crate::rnic::AsyncEvent); requests that are
-    /// posted before wait for it.
+    /// Accepts a connection request: sends the Reply. A responder sends only
+    /// after the peer's first message (RFC 5044, section 7.1), which is
+    /// reported by [`AsyncEvent::Established`](crate::rnic::AsyncEvent);
+    /// requests posted before wait for it.
     ///
     /// # Errors
     /// [`ConnectError`]; the queue pair is idle again, the peer's connection is
@@ -188,12 +189,13 @@ impl QueuePair {
     /// Posts requests in order, and sends them together.
     ///
     /// # Errors
-    /// The first that was refused; those before it are posted.
+    /// The first rejected request; those before it are posted.
     pub fn post_sends(&self, requests: impl IntoIterator<Item = SendRequest>) -> Result<(), ListError> {
         self.link().post_sends(requests)
     }
 
-    /// Posts a request to the receive queue, also before it is connected.
+    /// Posts a request to the receive queue, also before the connection is
+    /// established.
     ///
     /// # Errors
     /// [`PostError`]; nothing was posted.
@@ -204,23 +206,23 @@ impl QueuePair {
     /// Posts receives in order.
     ///
     /// # Errors
-    /// The first that was refused; those before it are posted.
+    /// The first rejected request; those before it are posted.
     pub fn post_receives(&self, requests: impl IntoIterator<Item = ReceiveRequest>) -> Result<(), ListError> {
         self.link().post_receives(requests)
     }
 
-    /// Its state now.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> State {
         self.link().state()
     }
 
-    /// Moves it on: `Closing` ends the connection in order once all sends are
-    /// out (disconnect), `Error` at once.
+    /// Changes the state: `Closing` closes the connection gracefully once all
+    /// sends are out (disconnect), `Error` closes it immediately.
     ///
     /// # Errors
-    /// [`VerbsError::Transition`]: the others are reached by `connect`,
-    /// `accept` and the peer only.
+    /// [`VerbsError::Transition`]: other states are entered only by `connect`,
+    /// `accept` and the peer.
     pub fn modify(&self, to: State) -> Result<(), VerbsError> {
         let from = self.state();
         match (from, to) {
@@ -233,7 +235,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// What it is.
+    /// Returns its attributes.
     #[must_use]
     pub fn query(&self) -> QueuePairAttributes {
         let established = self.link().established.get().cloned();

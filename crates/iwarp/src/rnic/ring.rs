@@ -1,5 +1,5 @@
-//! The completions of a queue, and how somebody who waits learns of them: a
-//! poll looks at a number, a sleeper is woken, an armed channel is told.
+//! Completion ring and its notifications: polling reads a counter, sleeping
+//! threads are woken, an armed channel gets an event.
 
 use std::{collections::VecDeque, time::Instant};
 
@@ -8,26 +8,26 @@ use crate::{
     work::{Completion, Status},
 };
 
-/// Which completion raises an event.
+/// Which completion generates an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notify {
     /// The next one.
     Next,
-    /// The next that the peer solicited, or that is in error.
+    /// The next one that is solicited or in error.
     Solicited,
 }
 
 impl Notify {
-    fn wants(self, completion: &Completion) -> bool {
+    fn matches(self, completion: &Completion) -> bool {
         self == Self::Next || completion.solicited || completion.status != Status::Success
     }
 }
 
-/// Completions, oldest first.
+/// Ring of completions, oldest first.
 #[derive(Debug)]
 pub(super) struct Ring {
     entries: Mutex<Entries>,
-    /// How many there are, for a look without the mutex.
+    /// Number of completions, readable without the mutex.
     filled: AtomicUsize,
     /// Threads asleep in [`Ring::sleep`].
     sleepers: AtomicUsize,
@@ -40,7 +40,7 @@ struct Entries {
     armed: Option<Notify>,
 }
 
-/// There was no room for a completion.
+/// The ring is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -59,19 +59,19 @@ impl Ring {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are completions, at a glance: one that somebody adds now
-    /// is found at the next one.
+    /// Whether there are completions, by a relaxed check: one pushed
+    /// concurrently is seen by the next call.
     pub(super) fn is_filled(&self) -> bool {
         self.filled.load(Ordering::Acquire) > 0
     }
 
-    /// Whether there are none, for a sleeper: whoever adds one afterwards finds
-    /// that it sleeps.
+    /// Whether it is empty, before going to sleep: a thread that pushes
+    /// afterwards sees the sleeper.
     pub(super) fn is_empty(&self) -> bool {
         self.entries().completions.is_empty()
     }
 
-    /// Takes the oldest completions; how many it were.
+    /// Takes the oldest completions; returns their number.
     pub(super) fn take(&self, into: &mut [Completion]) -> usize {
         let mut entries = self.entries();
         let count = into.len().min(entries.completions.len());
@@ -82,7 +82,7 @@ impl Ring {
         count
     }
 
-    /// Takes the oldest one.
+    /// Takes the oldest completion.
     pub(super) fn pop(&self) -> Option<Completion> {
         let mut entries = self.entries();
         let completion = entries.completions.pop_front();
@@ -90,16 +90,16 @@ impl Ring {
         completion
     }
 
-    /// The next completion that is wanted raises an event, once.
+    /// Arms the ring: the next matching completion generates an event, once.
     pub(super) fn arm(&self, notify: Notify) {
         let mut entries = self.entries();
-        // The wider one stays.
+        // The less restrictive mode is kept.
         if entries.armed != Some(Notify::Next) {
             entries.armed = Some(notify);
         }
     }
 
-    /// Adds a completion; whether it raises an event.
+    /// Adds a completion; returns whether it generates an event.
     pub(super) fn push(&self, completion: Completion, capacity: usize) -> Result<bool, Full> {
         let raised = {
             let mut entries = self.entries();
@@ -108,11 +108,11 @@ impl Ring {
             }
             entries.completions.push_back(completion);
             self.filled.store(entries.completions.len(), Ordering::Release);
-            entries.armed.take_if(|armed| armed.wants(&completion)).is_some()
+            entries.armed.take_if(|armed| armed.matches(&completion)).is_some()
         };
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // It counted itself and looked at the ring under the ring's mutex,
-            // and lets go of that only by sleeping.
+            // The sleeper counted itself and checked the ring under the ring's
+            // mutex, which it releases only by sleeping.
             self.arrival.notify_all();
         }
         Ok(raised)

@@ -1,4 +1,4 @@
-//! Receive queues that several queue pairs share; lists of requests.
+//! Shared receive queues, and posting of request lists.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use crate::{
     work::ReceiveRequest,
 };
 
-/// A shared receive queue. Clones name the same one.
+/// A shared receive queue (SRQ). Clones refer to the same queue.
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueue {
     pub(super) domain: Arc<Domain>,
@@ -17,7 +17,7 @@ pub struct SharedReceiveQueue {
 }
 
 impl SharedReceiveQueue {
-    /// A queue for `depth` receives; `token` names it in events.
+    /// Creates a queue for `depth` receives; `token` identifies it in events.
     ///
     /// # Errors
     /// The depth is out of range.
@@ -31,31 +31,31 @@ impl SharedReceiveQueue {
     /// Posts receives in order.
     ///
     /// # Errors
-    /// The first that was refused; those before it are posted.
+    /// The first rejected request; those before it are posted.
     pub fn post(&self, requests: impl IntoIterator<Item = ReceiveRequest>) -> Result<(), ListError> {
         post_all(&self.queue, requests)
     }
 
-    /// Asks for one [`SharedReceiveQueueLimit`](crate::rnic::AsyncEvent) as soon
-    /// as fewer than `limit` receives are left; 0 asks for none.
+    /// Requests one [`SharedReceiveQueueLimit`](crate::rnic::AsyncEvent) as soon
+    /// as fewer than `limit` receives are left; 0 requests none.
     pub fn set_limit(&self, limit: u32) {
         locked(&self.queue).arm(limit as usize);
     }
 
-    /// How many receives are posted.
+    /// Returns the number of posted receives.
     #[must_use]
     pub fn len(&self) -> usize {
         locked(&self.queue).len()
     }
 
-    /// No receive is posted.
+    /// Whether no receive is posted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Posts requests in order, up to the first that is refused.
+/// Posts requests in order, up to the first that is rejected.
 pub(super) fn post_each<T>(
     requests: impl IntoIterator<Item = T>,
     mut post: impl FnMut(T) -> Result<(), PostError>,

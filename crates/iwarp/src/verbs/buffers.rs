@@ -1,4 +1,4 @@
-//! What requests carry, and the books of what is in flight.
+//! Payload of requests, and tracking of buffers in flight.
 
 use std::{
     collections::VecDeque,
@@ -18,23 +18,23 @@ pub type Buffers = SmallVec<[Buffer; 1]>;
 
 pub(super) type Loans = SmallVec<[Loan; 1]>;
 
-/// What a Send or Write carries.
+/// Payload of a Send or Write.
 #[derive(Debug)]
 pub enum Source {
-    /// Copied while it is posted.
+    /// Copied when posted.
     Inline(InlineData),
     /// Moved in, gathered in order, and returned with the completion.
     Buffers(Buffers),
-    /// Ranges of a [`Region`](super::Region), which stays in reach and may
+    /// Ranges of a [`Region`](super::Region), which remains accessible and may
     /// change while it is sent.
     Region(Segments),
 }
 
-/// Where a Receive, Read or atomic puts what comes.
+/// Destination of a Receive, Read or atomic.
 #[derive(Debug)]
 pub enum Sink {
-    /// Moved in, filled in order, and returned with the completion. A Read
-    /// and an atomic take one buffer.
+    /// Moved in, filled in order, and returned with the completion. A Read or
+    /// atomic takes one buffer.
     Buffers(Buffers),
     /// Ranges of a [`Region`](super::Region).
     Region(Segments),
@@ -82,20 +82,20 @@ impl From<Segment> for Sink {
     }
 }
 
-/// Lends buffers; their places in order.
+/// Lends buffers; returns the loans and their segments in order.
 pub(super) fn lend(buffers: Buffers) -> (Loans, Segments) {
     let loans: Loans = buffers.into_iter().map(Buffer::lend).collect();
     let segments = loans.iter().map(Loan::segment).collect();
     (loans, segments)
 }
 
-/// Takes loans back whose request is over.
-pub(super) fn take_back(loans: Loans, into: &mut Buffers) {
+/// Reclaims the loans of a completed request.
+pub(super) fn reclaim(loans: Loans, into: &mut Buffers) {
     for mut loan in loans {
-        // Whoever drives the connection lets go of the memory before the
-        // completion; a request that was refused was never looked at.
+        // The driver of the connection releases the memory before the
+        // completion; a rejected request was never processed.
         loop {
-            match loan.take_back() {
+            match loan.reclaim() {
                 Ok(buffer) => break into.push(buffer),
                 Err(lent) => loan = lent,
             }
@@ -104,8 +104,8 @@ pub(super) fn take_back(loans: Loans, into: &mut Buffers) {
     }
 }
 
-/// What is in flight on the send queue of a queue pair: completions come in
-/// the order of posting, and speak for the requests before them.
+/// Requests in flight on a send queue: completions are in posting order, and
+/// cover earlier unsignaled requests.
 #[derive(Debug, Default)]
 pub(super) struct Sends {
     entries: VecDeque<Entry>,
@@ -120,30 +120,30 @@ struct Entry {
 }
 
 impl Sends {
-    /// The number under which the next request is posted.
+    /// Returns the serial of the next request.
     pub(super) fn serial(&self) -> u64 {
         self.next
     }
 
-    /// It was posted.
+    /// Records a posted request.
     pub(super) fn push(&mut self, id: u64, loans: Loans) {
         self.entries.push_back(Entry { serial: self.next, id, loans });
         self.next += 1;
     }
 
-    /// All requests up to `serial` are over: gives their buffers back, and the
-    /// consumer's number of the last.
+    /// Completes all requests up to `serial`: returns their buffers, and the
+    /// consumer's identifier of the last.
     pub(super) fn finish(&mut self, serial: u64, into: &mut Buffers) -> Option<u64> {
         let mut id = None;
         while let Some(entry) = self.entries.pop_front_if(|entry| entry.serial <= serial) {
-            take_back(entry.loans, into);
+            reclaim(entry.loans, into);
             id = Some(entry.id);
         }
         id
     }
 }
 
-/// What is posted to a receive queue, by place; places are used again.
+/// Requests posted to a receive queue, by slot; slots are reused.
 #[derive(Debug, Default)]
 pub(super) struct Posted {
     slots: Vec<Option<(u64, Loans)>>,
@@ -151,7 +151,7 @@ pub(super) struct Posted {
 }
 
 impl Posted {
-    /// Keeps a request; the number under which it is posted.
+    /// Stores a request; returns the number under which it is posted.
     pub(super) fn insert(&mut self, id: u64, loans: Loans) -> u64 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -161,16 +161,16 @@ impl Posted {
         slot as u64
     }
 
-    /// Lets go of a request that is over: the consumer's number and the loans.
+    /// Removes a completed request: the consumer's identifier and the loans.
     pub(super) fn remove(&mut self, number: u64) -> Option<(u64, Loans)> {
         let slot = usize::try_from(number).ok()?;
-        let taken = self.slots.get_mut(slot)?.take()?;
+        let removed = self.slots.get_mut(slot)?.take()?;
         self.free.push(slot);
-        Some(taken)
+        Some(removed)
     }
 }
 
-/// The books of one queue pair.
+/// Requests in flight of one queue pair.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) sends: Mutex<Sends>,

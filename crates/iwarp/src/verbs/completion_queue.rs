@@ -1,4 +1,4 @@
-//! Completion queues that give buffers back.
+//! Completion queues that return buffers.
 
 use std::{
     collections::HashMap,
@@ -9,21 +9,20 @@ use std::{
 use crate::{
     rnic::{self, CompletionChannel, Notify, Overrun, Rnic, VerbsError},
     stag::QueuePairId,
-    verbs::buffers::{Buffers, Flight, locked, take_back},
+    verbs::buffers::{Buffers, Flight, locked, reclaim},
     work::{Completed, Completion},
 };
 
-/// A completion with the buffers that it gives back.
+/// A completion with the buffers of its requests.
 #[derive(Debug)]
 pub struct Finished {
-    /// What ended, and how.
+    /// The completion.
     pub completion: Completion,
-    /// The request's buffers, after those of earlier requests without a
-    /// completion of their own.
+    /// The request's buffers, after those of earlier unsignaled requests.
     pub buffers: Buffers,
 }
 
-/// A completion queue. Clones name the same one.
+/// A completion queue. Clones refer to the same queue.
 #[derive(Clone, Debug)]
 pub struct CompletionQueue {
     pub(super) raw: rnic::CompletionQueue,
@@ -31,7 +30,7 @@ pub struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// A queue for `capacity` completions.
+    /// Creates a queue for `capacity` completions.
     ///
     /// # Errors
     /// The capacity is out of range.
@@ -39,7 +38,8 @@ impl CompletionQueue {
         Ok(Self { raw: rnic::CompletionQueue::new(rnic, capacity, 0, None)?, flights: Arc::default() })
     }
 
-    /// A queue whose events come out of `channel` with the number `token`.
+    /// Creates a queue whose events are reported by `channel` with the number
+    /// `token`.
     ///
     /// # Errors
     /// The capacity is out of range, or there is no descriptor left.
@@ -53,11 +53,11 @@ impl CompletionQueue {
         Ok(Self { raw, flights: Arc::default() })
     }
 
-    /// The oldest completion, if there is one. With inline progress an empty
-    /// queue first looks at its sockets.
+    /// Polls the oldest completion. With inline progress an empty queue first
+    /// polls its sockets.
     ///
     /// # Errors
-    /// [`Overrun`], after what had room was taken.
+    /// [`Overrun`], after the completions that fit were returned.
     pub fn poll(&self) -> Result<Option<Finished>, Overrun> {
         while let Some(completion) = self.raw.poll_one()? {
             if let Some(finished) = self.finish(completion) {
@@ -67,7 +67,7 @@ impl CompletionQueue {
         Ok(None)
     }
 
-    /// Appends up to `most` completions to `into`; how many.
+    /// Appends up to `most` completions to `into` and returns their number.
     ///
     /// # Errors
     /// As for [`CompletionQueue::poll`], when there were none.
@@ -85,7 +85,7 @@ impl CompletionQueue {
     }
 
     /// Polls for a short while, then sleeps, until there is a completion or
-    /// `timeout` is over.
+    /// `timeout` expires.
     ///
     /// # Errors
     /// As for [`CompletionQueue::poll`].
@@ -98,15 +98,15 @@ impl CompletionQueue {
         Ok(None)
     }
 
-    /// Inline: looks at the sockets and moves what can be moved, as an empty
-    /// poll does, and takes no completion; whether something moved. For a
-    /// program that waits for a peer's Write in its memory.
+    /// Inline progress: polls the sockets and makes progress, as an empty poll
+    /// does, without taking a completion; returns whether there was progress.
+    /// For a program that waits for a peer's Write in its memory.
     pub fn progress(&self) -> bool {
         self.raw.progress()
     }
 
-    /// Asks for one event on the channel. Completions that are in the queue
-    /// already raise none: poll again after arming.
+    /// Requests one event on the channel. Completions already in the queue
+    /// generate none: poll again after arming.
     ///
     /// # Errors
     /// As for [`CompletionQueue::poll`].
@@ -122,15 +122,15 @@ impl CompletionQueue {
         locked(&self.flights).remove(&id);
     }
 
-    /// With the consumer's number and buffers; `None` when the queue pair was
-    /// destroyed meanwhile.
+    /// Adds the consumer's identifier and buffers; `None` when the queue pair
+    /// was destroyed meanwhile.
     fn finish(&self, mut completion: Completion) -> Option<Finished> {
         let flight = locked(&self.flights).get(&completion.queue_pair)?.upgrade()?;
         let mut buffers = Buffers::new();
         completion.id = match completion.completed {
             Completed::Receive | Completed::ReceiveImmediate => {
                 let (id, loans) = locked(&flight.receives).remove(completion.id)?;
-                take_back(loans, &mut buffers);
+                reclaim(loans, &mut buffers);
                 id
             }
             _ => locked(&flight.sends).finish(completion.id, &mut buffers)?,

@@ -1,19 +1,19 @@
-//! The verbs: what a program uses.
+//! Verbs: the programming interface.
 //!
 //! Two tiers over one RNIC:
 //!
 //! - **Safe** (this module): [`QueuePair`], [`CompletionQueue`] and
-//!   [`SharedReceiveQueue`]. A [`Buffer`] moves into a request and comes back
+//!   [`SharedReceiveQueue`]. A [`Buffer`] moves into a request and is returned
 //!   with its completion ([`Finished`]), so that memory in flight can be neither
-//!   freed nor read nor written. A [`Region`] is what peers reach: bytes are
+//!   freed nor read nor written. A [`Region`] is accessible to peers: bytes are
 //!   copied in and out of it.
-//! - **Raw** ([`raw`]): the same queues by steering tags ([`raw::Segment`]) and
-//!   the consumer's own numbers, for a C interface or a fabric provider.
-//!   Posting is safe there too, because the RNIC checks every tag; unsafe is
-//!   only to register memory that the RNIC does not own
+//! - **Raw** ([`raw`]): the same queues with STags ([`raw::Segment`]) and the
+//!   consumer's own identifiers, for a C interface or a fabric provider. Posting
+//!   is safe there too, because the RNIC checks every STag; only registering
+//!   memory that the RNIC does not own is unsafe
 //!   ([`memory::raw`](crate::memory::raw)).
 //!
-//! Set-up is common to both: [`Rnic`], [`ProtectionDomain`],
+//! Connection setup is common to both: [`Rnic`], [`ProtectionDomain`],
 //! [`CompletionChannel`], [`Listener`], [`ConnectOptions`], [`AsyncEvents`].
 //!
 //! A queue pair is created, gets its first receives posted, and is then
@@ -39,7 +39,7 @@ pub use completion_queue::{CompletionQueue, Finished};
 pub use queue_pair::{QueuePair, QueuePairOptions, Refused, SendOptions, SharedReceiveQueue};
 pub use region::{Region, Window};
 
-/// Queues by steering tags and the consumer's own numbers.
+/// Queues with STags and the consumer's own identifiers.
 pub mod raw {
     pub use crate::{
         rnic::{CompletionQueue, ListError, QueuePair, QueuePairOptions, SharedReceiveQueue},

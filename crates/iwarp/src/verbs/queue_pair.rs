@@ -14,24 +14,25 @@ use crate::{
     },
     stag::{QueuePairId, Stag},
     verbs::{
-        buffers::{Buffers, Flight, Loans, Posted, Sends, Sink, Source, lend, locked, take_back},
+        buffers::{Buffers, Flight, Loans, Posted, Sends, Sink, Source, lend, locked, reclaim},
         completion_queue::CompletionQueue,
         region::Window,
     },
     work::{Data, Operation, ReceiveRequest, Remote, Segment, Segments, SendRequest},
 };
 
-/// How a request of the send queue is carried out.
+/// Options of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendOptions {
-    /// A completion is wanted also when it succeeds. The buffers of a request
-    /// without one come back with the next completion of the send queue.
+    /// Generates a completion also on success. The buffers of an unsignaled
+    /// request are returned with the next completion of the send queue.
     pub signaled: bool,
-    /// Waits until all earlier Reads and atomics are complete.
+    /// Starts after all earlier Reads and atomics are complete.
     pub fence: bool,
-    /// Send and Immediate: wakes a peer that asked for solicited completions.
+    /// Send and Immediate: notifies a peer that waits for solicited
+    /// completions.
     pub solicited: bool,
-    /// Send: a tag of the peer's that its RNIC invalidates on delivery.
+    /// Send: an STag of the peer, invalidated by its RNIC on delivery.
     pub invalidate: Option<Stag>,
 }
 
@@ -41,26 +42,26 @@ impl Default for SendOptions {
     }
 }
 
-/// A request was not posted; its buffers are here.
+/// A rejected request, with its buffers.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct Refused {
-    /// Why.
+    /// Cause.
     #[source]
     pub error: PostError,
-    /// What would have moved in.
+    /// Buffers of the request.
     pub buffers: Buffers,
 }
 
 impl Refused {
     fn new(error: PostError, loans: Loans) -> Self {
         let mut buffers = Buffers::new();
-        take_back(loans, &mut buffers);
+        reclaim(loans, &mut buffers);
         Self { error, buffers }
     }
 }
 
-/// A receive queue that several queue pairs share. Clones name the same one.
+/// A shared receive queue (SRQ). Clones refer to the same queue.
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueue {
     raw: rnic::SharedReceiveQueue,
@@ -68,7 +69,7 @@ pub struct SharedReceiveQueue {
 }
 
 impl SharedReceiveQueue {
-    /// A queue for `depth` receives; `token` names it in events.
+    /// Creates a queue for `depth` receives; `token` identifies it in events.
     ///
     /// # Errors
     /// The depth is out of range.
@@ -77,7 +78,7 @@ impl SharedReceiveQueue {
         Ok(Self { raw, posted: Arc::default() })
     }
 
-    /// Posts a receive; `id` comes back with its completion.
+    /// Posts a receive; `id` is returned with its completion.
     ///
     /// # Errors
     /// [`Refused`], with the buffers.
@@ -85,20 +86,20 @@ impl SharedReceiveQueue {
         receive(&self.posted, id, into.into(), |request| self.raw.post([request]).map_err(|list| list.error))
     }
 
-    /// Asks for one [`SharedReceiveQueueLimit`](crate::rnic::AsyncEvent) as soon
-    /// as fewer than `limit` receives are left; 0 asks for none.
+    /// Requests one [`SharedReceiveQueueLimit`](crate::rnic::AsyncEvent) as
+    /// soon as fewer than `limit` receives are left; 0 requests none.
     pub fn set_limit(&self, limit: u32) {
         self.raw.set_limit(limit);
     }
 }
 
-/// What a queue pair is made of.
+/// Options of a queue pair.
 pub type QueuePairOptions<'a> = rnic::QueuePairOptions<'a, CompletionQueue, SharedReceiveQueue>;
 
-/// A queue pair. Dropped, it is destroyed: its connection is closed, what is
-/// outstanding is forgotten and its buffers are freed.
+/// A queue pair. Dropping it destroys it: its connection is closed, outstanding
+/// requests are discarded and their buffers freed.
 ///
-/// What is in flight is out of reach:
+/// Buffers in flight are inaccessible:
 ///
 /// ```compile_fail,E0382
 /// # use clearstream_iwarp::{memory::Buffer, verbs::QueuePair};
@@ -131,7 +132,7 @@ pub struct QueuePair {
 }
 
 impl QueuePair {
-    /// An idle queue pair.
+    /// Creates an idle queue pair.
     ///
     /// # Errors
     /// A depth is out of range, or a queue belongs to another RNIC or domain.
@@ -153,13 +154,13 @@ impl QueuePair {
         Ok(Self { raw, flight, completions })
     }
 
-    /// Its number, as completions and events name it.
+    /// Returns its identifier in completions and events.
     #[must_use]
     pub fn id(&self) -> QueuePairId {
         self.raw.id()
     }
 
-    /// Connects as the initiator and waits until the peer has agreed.
+    /// Connects as the initiator and waits until the connection is established.
     ///
     /// # Errors
     /// [`ConnectError`]; the queue pair is idle again.
@@ -167,7 +168,7 @@ impl QueuePair {
         self.raw.connect(peer, options)
     }
 
-    /// Starts to connect; see [`Connecting`].
+    /// Starts a connection setup; see [`Connecting`].
     ///
     /// # Errors
     /// As for [`QueuePair::connect`].
@@ -179,10 +180,10 @@ impl QueuePair {
         self.raw.start_connect(peer, options)
     }
 
-    /// Accepts a peer's request: sends the Reply. A responder sends only after
-    /// the peer's first message (RFC 5044, section 7.1), which is then told by
-    /// [`AsyncEvent::Established`](crate::rnic::AsyncEvent); requests that are
-    /// posted before wait for it.
+    /// Accepts a connection request: sends the Reply. A responder sends only
+    /// after the peer's first message (RFC 5044, section 7.1), which is
+    /// reported by [`AsyncEvent::Established`](crate::rnic::AsyncEvent);
+    /// requests posted before wait for it.
     ///
     /// # Errors
     /// [`ConnectError`]; the queue pair is idle again, the peer's connection is
@@ -216,7 +217,7 @@ impl QueuePair {
         self.post_with(id, loans, Operation::Write { data, remote: to }, options)
     }
 
-    /// Posts a Read out of the peer's memory, as long as the sink.
+    /// Posts a Read from the peer's memory, of the length of the sink.
     ///
     /// # Errors
     /// [`Refused`], with the buffers.
@@ -240,8 +241,8 @@ impl QueuePair {
         self.post_with(id, Loans::new(), operation, options)
     }
 
-    /// Posts an addition to eight bytes of the peer's memory; what was there
-    /// comes into `into` (8 bytes, native byte order).
+    /// Posts a fetch and add on eight bytes of the peer's memory; the original
+    /// value is stored in `into` (8 bytes, native byte order).
     ///
     /// # Errors
     /// [`Refused`], with the buffers.
@@ -257,9 +258,9 @@ impl QueuePair {
         self.post_with(id, loans, Operation::FetchAdd { sink, remote: at, add, mask: 0 }, options)
     }
 
-    /// Posts: if eight bytes of the peer's memory equal `compare`, `swap` comes
-    /// in their place; what was there comes into `into` (8 bytes, native byte
-    /// order).
+    /// Posts a compare and swap: if eight bytes of the peer's memory equal
+    /// `compare`, they are replaced by `swap`; the original value is stored in
+    /// `into` (8 bytes, native byte order).
     ///
     /// # Errors
     /// [`Refused`], with the buffers.
@@ -279,7 +280,7 @@ impl QueuePair {
     }
 
     /// Posts the binding of a window to a range of a region (none: unbinds it).
-    /// Requests posted later and the peer use the tag that it has then.
+    /// Later requests and the peer use the window's new STag.
     ///
     /// # Errors
     /// [`Refused`].
@@ -297,7 +298,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts a request that moves no buffer: invalidating a local tag, masked
+    /// Posts a request without buffers: local invalidation of an STag, masked
     /// atomics into a region.
     ///
     /// # Errors
@@ -311,8 +312,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Posts a receive, also before it is connected; `id` comes back with its
-    /// completion.
+    /// Posts a receive, also before the connection is established; `id` is
+    /// returned with its completion.
     ///
     /// # Errors
     /// [`Refused`], with the buffers.
@@ -320,23 +321,23 @@ impl QueuePair {
         receive(&self.flight.receives, id, into.into(), |request| self.raw.post_receive(request))
     }
 
-    /// Its state now.
+    /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> State {
         self.raw.state()
     }
 
-    /// Moves it on: `Closing` ends the connection in order once all sends are
-    /// out (disconnect), `Error` at once.
+    /// Changes the state: `Closing` closes the connection gracefully once all
+    /// sends are out (disconnect), `Error` closes it immediately.
     ///
     /// # Errors
-    /// [`VerbsError::Transition`]: the others are reached by `connect`,
-    /// `accept` and the peer only.
+    /// [`VerbsError::Transition`]: other states are entered only by `connect`,
+    /// `accept` and the peer.
     pub fn modify(&self, to: State) -> Result<(), VerbsError> {
         self.raw.modify(to)
     }
 
-    /// What it is.
+    /// Returns its attributes.
     #[must_use]
     pub fn query(&self) -> QueuePairAttributes {
         self.raw.query()
@@ -349,7 +350,8 @@ impl QueuePair {
         operation: Operation,
         SendOptions { signaled, fence, .. }: SendOptions,
     ) -> Result<(), Refused> {
-        // Held while it is posted: the books have the order of the queue.
+        // Locked while posting, so that the tracking has the order of the
+        // queue.
         let mut sends = locked(&self.flight.sends);
         let request = SendRequest { id: sends.serial(), operation, signaled, fence };
         match self.raw.post_send(request) {
@@ -386,7 +388,7 @@ fn places(sink: Sink) -> (Loans, Segments) {
     }
 }
 
-/// A sink of one piece.
+/// Converts a sink of one segment.
 fn one(sink: Sink) -> Result<(Loans, Segment), Refused> {
     let (loans, segments) = places(sink);
     match segments[..] {

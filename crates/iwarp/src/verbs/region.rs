@@ -1,5 +1,5 @@
-//! Memory of a protection domain: regions and windows that end with their
-//! owners, and buffers.
+//! Memory of a protection domain: regions and windows deregistered on drop, and
+//! buffers.
 
 use std::{ops::Deref, sync::Arc};
 
@@ -10,10 +10,10 @@ use crate::{
     work::{Remote, Segment},
 };
 
-/// Registered memory that peers may reach, with the rights that it was made
-/// with. Bytes are copied in and out ([`memory::Region`]). Dropped, its tag is
-/// given up: requests and peers no longer find it. Windows that are bound to it
-/// show its memory until they are bound again or dropped.
+/// Registered memory accessible to peers, with the rights of its registration.
+/// Bytes are copied in and out ([`memory::Region`]). Dropping it deregisters
+/// its STag: requests and peers can no longer access it. Windows bound to it
+/// keep showing its memory until they are rebound or dropped.
 #[derive(Debug)]
 pub struct Region {
     memory: memory::Region,
@@ -23,18 +23,18 @@ pub struct Region {
 }
 
 impl Region {
-    /// Zeroed memory, registered.
+    /// Allocates and registers zeroed memory.
     ///
     /// # Errors
-    /// When there is not as much memory, or no tag left.
+    /// When memory or STags are exhausted.
     pub fn new(domain: &ProtectionDomain, length: usize, access: Access) -> Result<Self, MemoryError> {
         Self::register(domain, memory::Region::new(length)?, access)
     }
 
-    /// Registers memory, which may have other tags too.
+    /// Registers memory, which may have other STags too.
     ///
     /// # Errors
-    /// When there is no tag left.
+    /// When no STag is left.
     pub fn register(
         domain: &ProtectionDomain,
         memory: memory::Region,
@@ -44,10 +44,10 @@ impl Region {
         Self::with(domain, memory, registered, access)
     }
 
-    /// The same, with its pages kept in physical memory.
+    /// Like [`Region::new`], with its pages locked in physical memory.
     ///
     /// # Errors
-    /// As before, and when the system refuses to pin.
+    /// As for [`Region::new`], and when the pages cannot be locked.
     pub fn pinned(domain: &ProtectionDomain, length: usize, access: Access) -> Result<Self, MemoryError> {
         let memory = memory::Region::new(length)?;
         let registered = memory.memory().pin()?;
@@ -65,8 +65,8 @@ impl Region {
         Ok(Self { memory, stag, base, domain: domain.shared.clone() })
     }
 
-    /// Gives it other rights. The tag gets its next key: the peer must hear of
-    /// it anew.
+    /// Changes its access rights. The STag gets its next key and must be
+    /// advertised to the peer again.
     ///
     /// # Errors
     /// Windows are bound to it.
@@ -76,19 +76,19 @@ impl Region {
         Ok(())
     }
 
-    /// Its steering tag.
+    /// Returns its steering tag.
     #[must_use]
     pub fn stag(&self) -> Stag {
         self.stag
     }
 
-    /// A range of it, for a request of this side.
+    /// Returns a range of it as a local segment.
     #[must_use]
     pub fn segment(&self, at: usize, length: u32) -> Segment {
         Segment { stag: self.stag, address: self.base + at as u64, length }
     }
 
-    /// A place in it, as the peer is to name it.
+    /// Returns a location in it, to be advertised to the peer.
     #[must_use]
     pub fn remote(&self, at: usize) -> Remote {
         Remote { stag: self.stag, address: self.base + at as u64 }
@@ -105,14 +105,14 @@ impl Deref for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // Windows that are still bound to it keep its memory, not its tag.
-        self.domain.device.memory.give_up(self.stag);
+        // Windows that are still bound to it keep its memory, not its STag.
+        self.domain.device.memory.retire(self.stag);
     }
 }
 
-/// A memory window: a tag that is bound to ranges of regions by
+/// A memory window: an STag bound to ranges of regions by
 /// [`QueuePair::bind`](super::QueuePair::bind), for one queue pair at a time.
-/// Dropped, its tag is given up.
+/// Dropping it deregisters its STag.
 #[derive(Debug)]
 pub struct Window {
     pub(super) stag: Stag,
@@ -120,16 +120,16 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window that is bound to nothing.
+    /// Allocates an unbound window.
     ///
     /// # Errors
-    /// There is no tag left.
+    /// No STag is left.
     pub fn new(domain: &ProtectionDomain) -> Result<Self, MemoryError> {
         let stag = domain.rnic().memory().allocate_window(domain.id())?;
         Ok(Self { stag, domain: domain.shared.clone() })
     }
 
-    /// Its tag: the one of the last bind that was posted.
+    /// Returns its STag: the one of the last posted bind.
     #[must_use]
     pub fn stag(&self) -> Stag {
         self.stag
@@ -138,7 +138,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // Binds that were posted and never carried out did not change its key.
+        // Binds that were posted but never processed did not change its key.
         for back in 0..=u8::MAX {
             let stag = Stag::new(self.stag.index(), self.stag.key().wrapping_sub(back));
             if self.domain.device.memory.deregister(stag).is_ok() {
@@ -149,18 +149,18 @@ impl Drop for Window {
 }
 
 impl ProtectionDomain {
-    /// A buffer for local use.
+    /// Allocates a buffer for local use.
     ///
     /// # Errors
-    /// When there is not as much memory, or no tag left.
+    /// When memory or STags are exhausted.
     pub fn buffer(&self, length: usize) -> Result<Buffer, MemoryError> {
         Buffer::new(self.rnic().memory(), self.id(), length)
     }
 
-    /// Buffers of equal length out of one registration.
+    /// Allocates buffers of equal length in one registration.
     ///
     /// # Errors
-    /// When there is not as much memory, or no tag left.
+    /// When memory or STags are exhausted.
     pub fn buffers(&self, count: usize, length: usize) -> Result<Vec<Buffer>, MemoryError> {
         let whole = count.checked_mul(length).ok_or(MemoryError::TooLong(usize::MAX))?;
         let mut rest = self.buffer(whole)?;

@@ -1,4 +1,4 @@
-//! Memory with one owner.
+//! Exclusively owned memory.
 
 use clearstream_iwarp::{
     memory::{Access, AccessError, Buffer, MemoryError},
@@ -23,11 +23,11 @@ fn a_buffer_is_found_only_while_it_is_lent() {
     let beyond = Segment { length: 101, ..segment };
     assert_eq!(table.local(domain, beyond, true).unwrap_err(), AccessError::BaseOrBounds);
 
-    // In use, it does not come back.
-    let loan = loan.take_back().unwrap_err();
+    // In use, it cannot be reclaimed.
+    let loan = loan.reclaim().unwrap_err();
     assert!(table.local(domain, segment, false).is_ok(), "still lent");
     drop(span);
-    let buffer = loan.take_back().unwrap();
+    let buffer = loan.reclaim().unwrap();
     assert_eq!(&buffer[..14], b"mine and yours");
     assert_eq!(table.local(domain, segment, false).unwrap_err(), AccessError::AccessRights);
 }
@@ -56,14 +56,14 @@ fn buffers_of_one_allocation_are_lent_one_by_one() {
     ] {
         assert_eq!(table.local(domain, refused, true).unwrap_err(), AccessError::AccessRights);
     }
-    // Both lent, they are still two.
+    // Both lent, they are still separate.
     let other = third.lend();
     let both = Segment { length: 17, ..at_second };
     assert_eq!(table.local(domain, both, true).unwrap_err(), AccessError::AccessRights);
     drop(span);
-    let (second, third) = (loan.take_back().unwrap(), other.take_back().unwrap());
+    let (second, third) = (loan.reclaim().unwrap(), other.reclaim().unwrap());
     assert_eq!((&first[..], &second[..], &third[..]), (&[1; 13][..], &b"2222"[..], &[3; 13][..]));
-    let empty = empty.lend().take_back().unwrap();
+    let empty = empty.lend().reclaim().unwrap();
     assert!(empty.is_empty());
 }
 

@@ -1,12 +1,12 @@
-//! Registered memory as the protocol and consumers use it: tags and their
-//! errors, windows, spans, buffers, memory of others, the calls of a socket.
+//! Registered memory as used by the protocol and by consumers: STags and their
+//! errors, windows, spans, buffers, foreign memory, socket calls.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
-#![allow(unsafe_code, reason = "memory of others is registered by unsafe functions")]
+#![allow(unsafe_code, reason = "foreign memory is registered by unsafe functions")]
 
+mod access_checks;
 mod buffers;
 mod pinning;
 mod raw;
-mod refusals;
 mod sockets;
 mod spans;
 mod threads;

@@ -1,4 +1,4 @@
-//! Pages kept in physical memory.
+//! Pages locked in physical memory.
 #![cfg(not(miri))]
 
 use std::{
@@ -17,8 +17,8 @@ fn locked_kib() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Whether the test is in the process of its own that it starts here: nothing
-/// else is locked there, and a limit of 64 KiB also counts for root.
+/// Whether the test runs in the process of its own that it starts here: nothing
+/// else is locked there, and a limit of 64 KiB applies to root too.
 fn alone(test: &str) -> bool {
     const MARK: &str = "CLEARSTREAM_TEST_ALONE";
     if std::env::var_os(MARK).is_some() {
@@ -40,8 +40,8 @@ fn alone(test: &str) -> bool {
 }
 
 #[test]
-fn pinned_pages_are_counted_by_the_kernel_until_they_are_given_up() {
-    if !alone("pinning::pinned_pages_are_counted_by_the_kernel_until_they_are_given_up") {
+fn pinned_pages_are_counted_by_the_kernel_until_deregistered() {
+    if !alone("pinning::pinned_pages_are_counted_by_the_kernel_until_deregistered") {
         return;
     }
     let (table, domain) = table();
@@ -54,7 +54,8 @@ fn pinned_pages_are_counted_by_the_kernel_until_they_are_given_up() {
     let stag = table.register(domain, memory, all(), 0).unwrap();
     assert!(table.registration(stag).unwrap().pinned);
 
-    // The same pages for a second tag: they stay until both are given up.
+    // The same pages for a second tag: they stay locked until both are
+    // deregistered.
     let second = table.register(domain, region.memory().pin().unwrap(), Access::REMOTE_READ, 0).unwrap();
     assert_eq!(locked_kib(), pages);
     table.deregister(stag).unwrap();
@@ -72,8 +73,8 @@ fn pinned_pages_are_counted_by_the_kernel_until_they_are_given_up() {
 }
 
 #[test]
-fn a_system_that_refuses_to_pin_is_quoted() {
-    if !alone("pinning::a_system_that_refuses_to_pin_is_quoted") {
+fn a_pinning_error_is_reported() {
+    if !alone("pinning::a_pinning_error_is_reported") {
         return;
     }
     let (table, domain) = table();

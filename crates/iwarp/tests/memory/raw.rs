@@ -1,4 +1,4 @@
-//! Memory that belongs to others.
+//! Foreign memory.
 
 use std::{
     io,
@@ -19,7 +19,7 @@ use clearstream_iwarp::{
 use crate::{PAIR, all, table};
 
 #[test]
-fn the_owner_has_it_back_when_it_is_deregistered() {
+fn foreign_memory_belongs_to_its_owner_after_deregistration() {
     let (table, domain) = table();
     let memory = Box::leak(Box::new([0_u64; 8]));
     let base = NonNull::from(&mut *memory).cast();
@@ -38,7 +38,7 @@ fn the_owner_has_it_back_when_it_is_deregistered() {
     assert_eq!(&memory[1].to_ne_bytes(), b"from afa");
     drop(memory);
 
-    // Whatever a request still tries reaches nothing, and is told so.
+    // Later accesses of a request do not reach the memory, and fail.
     assert_eq!(span.write(0, b"too late"), Err(AccessError::InvalidStag));
     let mut bytes = [1; 8];
     assert_eq!(span.read(0, &mut bytes), Err(AccessError::InvalidStag));
@@ -47,7 +47,7 @@ fn the_owner_has_it_back_when_it_is_deregistered() {
     assert_eq!(span.append_to(&mut appended), Err(AccessError::InvalidStag));
     assert_eq!(appended, [3]);
     assert_eq!(span.crc32c(&mut Crc::new()), Err(AccessError::InvalidStag));
-    // Of no bytes nothing was taken back.
+    // Empty spans cannot be withdrawn.
     assert_eq!(span.slice(8, 0).write(0, b""), Ok(()));
     assert_eq!(word.fetch_add(1, 0), Err(AccessError::InvalidStag));
     assert_eq!(word.compare_swap(0, 0, 0, 0), Err(AccessError::InvalidStag));
@@ -55,7 +55,7 @@ fn the_owner_has_it_back_when_it_is_deregistered() {
 
 #[test]
 #[cfg_attr(miri, ignore = "sockets")]
-fn a_socket_does_not_reach_what_was_taken_back() {
+fn a_socket_does_not_access_withdrawn_memory() {
     let (table, domain) = table();
     let mut memory = vec![7_u8; 64];
     let base = NonNull::new(memory.as_mut_ptr()).unwrap();
@@ -77,7 +77,7 @@ fn a_socket_does_not_reach_what_was_taken_back() {
 }
 
 #[test]
-fn an_owner_is_let_go_after_the_last_use() {
+fn an_owner_is_dropped_after_the_last_use() {
     struct Owner(Arc<AtomicBool>, Box<[u8; 32]>);
     impl Drop for Owner {
         fn drop(&mut self) {
@@ -99,7 +99,7 @@ fn an_owner_is_let_go_after_the_last_use() {
 }
 
 #[test]
-fn other_memory_in_its_place_ends_the_use_of_the_first() {
+fn reregistering_other_memory_ends_the_use_of_the_first() {
     let (table, domain) = table();
     let mut first = vec![1_u64; 4];
     let mut second = vec![2_u64; 4];

@@ -1,4 +1,4 @@
-//! Memory and the two calls of a socket.
+//! Socket calls on registered memory.
 #![cfg(not(miri))]
 
 use std::{
@@ -58,7 +58,7 @@ fn spans_are_filled_in_order_and_the_rest_goes_to_staging() {
     assert_eq!(receive(there.as_fd(), &spans, &mut staging).unwrap(), 3);
     assert_eq!(&region.to_vec(3, 5), b"xyz45");
 
-    // Nothing there, then the peer closed.
+    // Nothing to read, then the peer closed.
     for straight in [&spans[..], &[]] {
         let empty = receive(there.as_fd(), straight, &mut staging).unwrap_err();
         assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
@@ -69,7 +69,7 @@ fn spans_are_filled_in_order_and_the_rest_goes_to_staging() {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_an_error_and_no_signal() {
+fn a_closed_connection_is_an_error_and_no_signal() {
     let (here, there) = UnixStream::pair().unwrap();
     drop(there);
     let region = Region::new(8).unwrap();
@@ -78,8 +78,8 @@ fn a_peer_that_is_gone_is_an_error_and_no_signal() {
     }
 }
 
-/// More pieces than a call takes, through a TCP connection that takes them in
-/// parts of its own choice, into spans at odd places.
+/// More pieces than a call accepts, through a TCP connection that splits them
+/// arbitrarily, into spans at odd addresses.
 #[test]
 fn many_pieces_pass_a_full_connection() {
     let (here, there) = tcp();
@@ -97,19 +97,19 @@ fn many_pieces_pass_a_full_connection() {
             let mut pieces = vec![Piece::Memory(&head)];
             pieces.extend(spans[sent / 500 + 1..].iter().map(Piece::Memory));
             match send(here.as_fd(), &pieces, false) {
-                Ok(taken) => {
-                    assert!(taken > 0 && taken <= 500 * libc_limit());
-                    sent += taken;
+                Ok(transferred) => {
+                    assert!(transferred > 0 && transferred <= 500 * libc_limit());
+                    sent += transferred;
                 }
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
         }
         let straight = [sink.span().slice(received, (bytes.len() - received).min(7001))];
         match receive(there.as_fd(), &straight, &mut staging) {
-            Ok(taken) => {
-                let inside = straight[0].len().min(taken);
-                sink.write(received + inside, &staging[..taken - inside]);
-                received += taken;
+            Ok(transferred) => {
+                let inside = straight[0].len().min(transferred);
+                sink.write(received + inside, &staging[..transferred - inside]);
+                received += transferred;
             }
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
         }

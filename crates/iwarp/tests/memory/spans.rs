@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::{PAIR, all, table};
 
-/// Memory that begins and ends anywhere: bytes around it must stay.
+/// Memory with arbitrary alignment: the bytes around it must not change.
 struct Odd {
     bytes: Vec<u8>,
     start: usize,
@@ -23,11 +23,12 @@ impl Odd {
         Self { bytes: vec![0xee; start + length + 8], start, length }
     }
 
-    /// Lets `act` use the memory as a span, then looks at it.
+    /// Passes the memory to `act` as a span, then returns its bytes.
     fn with(&mut self, act: impl FnOnce(Span)) -> &[u8] {
         let (table, domain) = table();
         let base = NonNull::new(self.bytes.as_mut_ptr()).unwrap();
-        // SAFETY: inside the vector, which nobody touches until it is given up.
+        // SAFETY: inside the vector, which is not accessed until it is
+        // deregistered.
         let stag = unsafe {
             let base = base.add(self.start);
             raw::register(&table, domain, base, self.length, 0x1000, all(), 0, None)
@@ -47,7 +48,7 @@ proptest! {
 
     /// Any pieces into any part of memory at any alignment.
     #[test]
-    fn what_is_written_is_read(
+    fn written_data_is_read_back(
         start in 0_usize..16,
         length in 1_usize..200,
         writes in prop::collection::vec((0_usize..200, prop::collection::vec(any::<u8>(), 0..200)), 1..6),
@@ -117,8 +118,8 @@ fn the_crc_of_a_span_is_that_of_its_bytes() {
     }
 }
 
-/// RFC 7306, section 5.1.1, bit by bit: a carry goes to the next bit unless
-/// the mask says that a field ends here.
+/// Reference for RFC 7306, section 5.1.1, bit by bit: a carry goes to the next
+/// bit unless the mask marks the end of a field.
 fn add_by_fields(old: u64, add: u64, mask: u64) -> u64 {
     let (mut sum, mut carry) = (0, 0);
     for bit in 0..64 {
@@ -187,13 +188,13 @@ fn spans_outlive_their_tag_and_their_region() {
 
 #[test]
 #[should_panic(expected = "bytes 60..+5 of a span of 64")]
-fn a_span_is_never_left() {
+fn accesses_outside_a_span_panic() {
     Region::new(64).unwrap().write(60, b"12345");
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "the interpreter gives up where the system refuses")]
-fn more_memory_than_there_is_is_refused() {
+#[cfg_attr(miri, ignore = "the interpreter aborts where the system call fails")]
+fn exhausted_memory_is_an_error() {
     for length in [usize::MAX, usize::MAX - 7, isize::MAX as usize, 1 << 60] {
         assert!(Region::new(length).is_err(), "{length:#x}");
     }

@@ -1,5 +1,5 @@
-//! Several threads: tags come and go while others look them up and use what
-//! they found.
+//! Concurrency: STags are registered and deregistered while other threads look
+//! them up and use the spans.
 
 use std::{
     ptr::NonNull,
@@ -20,7 +20,7 @@ use crate::{PAIR, all, region, table};
 
 const ROUNDS: usize = if cfg!(miri) { 30 } else { 20_000 };
 
-/// Placements race with deregistration; each is either refused or whole.
+/// Placements race with deregistration; each is either rejected or complete.
 #[test]
 fn placements_and_deregistration() {
     let (table, domain) = table();
@@ -58,7 +58,7 @@ fn placements_and_deregistration() {
             table.deregister(stag).unwrap();
             assert!(region.to_vec(0, 100).iter().all(|byte| *byte <= 2));
         }
-        // Given up for good: from now on all are.
+        // Deregistered for good: from now on all fail.
         while refused.load(Ordering::Relaxed) == 0 {
             thread::yield_now();
         }
@@ -68,9 +68,9 @@ fn placements_and_deregistration() {
 }
 
 /// The owner frees memory as soon as it was deregistered, while others write
-/// through spans that they found before.
+/// through spans looked up before.
 #[test]
-fn memory_of_others_is_freed_at_once() {
+fn foreign_memory_is_freed_at_once() {
     let (table, domain) = table();
     let spans = Mutex::new(Vec::new());
     let done = AtomicBool::new(false);
@@ -100,16 +100,16 @@ fn memory_of_others_is_freed_at_once() {
             *spans.lock().unwrap() = vec![span];
             thread::yield_now();
             table.deregister(stag).unwrap();
-            // Nobody writes any longer: a plain read, then it is freed.
+            // There are no writers any more: a plain read, then it is freed.
             assert!(memory.iter().all(|byte| *byte == 5) || memory.iter().all(|byte| *byte == 0));
         }
         done.store(true, Ordering::Relaxed);
     });
 }
 
-/// A buffer goes to another thread and back; whoever has it may use it.
+/// A buffer moves to another thread and back; its current owner may use it.
 #[test]
-fn a_buffer_travels() {
+fn a_buffer_moves_between_threads() {
     let (table, domain) = table();
     let mut next = Some(Buffer::new(&table, domain, 64).unwrap());
     for round in 0..ROUNDS / 20 {
@@ -120,7 +120,7 @@ fn a_buffer_travels() {
         let mut loan = buffer.lend();
         thread::scope(|scope| {
             scope.spawn(|| {
-                // It may be back for a moment: then it is refused.
+                // It may be reclaimed for a moment: then the lookup fails.
                 let span = loop {
                     match table.local(domain, segment, true) {
                         Ok(span) => break span,
@@ -133,9 +133,9 @@ fn a_buffer_travels() {
                 assert_eq!(bytes, [number; 64]);
                 span.write(10, &[number.wrapping_add(1); 11]).unwrap();
             });
-            // Comes back when the other has let it go, never before.
+            // Reclaimed when the other thread has released it, never before.
             next = Some(loop {
-                match loan.take_back() {
+                match loan.reclaim() {
                     Ok(early) if early[10] == number => loan = early.lend(),
                     Ok(buffer) => break buffer,
                     Err(still) => loan = still,
@@ -151,8 +151,8 @@ fn a_buffer_travels() {
     }
 }
 
-/// Atomic additions of several threads are all there; a word written by one
-/// step is never seen half.
+/// Atomic additions of several threads are all counted; a word written
+/// atomically is never read torn.
 #[test]
 fn atomics_and_words_are_whole() {
     let region = Region::new(64).unwrap();
@@ -168,7 +168,7 @@ fn atomics_and_words_are_whole() {
         scope.spawn(|| {
             for round in 0..ROUNDS {
                 region.write(16, &[(round % 2 * 255) as u8; 8]);
-                // A neighbour in the same word as nobody's.
+                // Neighbouring bytes of the same word, not atomic.
                 region.write(30, b"xy");
             }
         });
@@ -199,9 +199,10 @@ fn neighbours_in_a_word_do_not_disturb_each_other() {
     });
 }
 
-/// Windows are bound and invalidated by two queue pairs while a peer looks.
+/// Windows are bound and invalidated by two queue pairs while a peer looks them
+/// up.
 #[test]
-fn windows_under_way() {
+fn windows_change_during_lookups() {
     let (table, domain) = table();
     let (region, stag) = region(&table, domain, 64, all());
     let part = Segment { stag, address: region.address(), length: 64 };
@@ -219,7 +220,7 @@ fn windows_under_way() {
                 }
             })
         });
-        let looker = scope.spawn(|| {
+        let reader = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 for index in windows.map(Stag::index) {
                     for key in 0..4 {
@@ -233,7 +234,7 @@ fn windows_under_way() {
             binder.join().unwrap();
         }
         done.store(true, Ordering::Relaxed);
-        looker.join().unwrap();
+        reader.join().unwrap();
     });
     table.deregister(stag).unwrap();
 }

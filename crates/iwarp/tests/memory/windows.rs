@@ -18,10 +18,11 @@ fn a_window_is_bound_bound_again_and_released() {
     let at = region.address();
     let remote = |window, address, length, right| table.remote(domain, PAIR, window, address, length, right);
 
-    // Bound to nothing.
+    // Unbound.
     assert_eq!(remote(window, at, 1, Access::REMOTE_READ).unwrap_err(), AccessError::InvalidStag);
 
-    // Bound for reading: only so, only there, only with the new key.
+    // Bound for reading: only this access, only this range, only with the new
+    // key.
     let part = Segment { stag, address: at + 64, length: 64 };
     let bound = table.bind_window(PAIR, domain, window, part, Access::REMOTE_READ).unwrap();
     assert_eq!(bound, window.next_key());
@@ -35,27 +36,27 @@ fn a_window_is_bound_bound_again_and_released() {
         let refused = remote(bound, address, length, Access::REMOTE_READ).unwrap_err();
         assert_eq!(refused, AccessError::BaseOrBounds);
     }
-    // The region itself shows nothing to peers.
+    // The region itself grants nothing to peers.
     assert_eq!(remote(stag, at + 64, 1, Access::REMOTE_READ).unwrap_err(), AccessError::AccessRights);
 
-    // Bound again: elsewhere, zero-based, for writing.
+    // Rebound: another range, zero-based, for writing.
     let part = Segment { stag, address: at + 200, length: 8 };
-    let again =
+    let rebound =
         table.bind_window(PAIR, domain, bound, part, Access::REMOTE_WRITE | Access::ZERO_BASED).unwrap();
     assert_eq!(remote(bound, at + 64, 1, Access::REMOTE_READ).unwrap_err(), AccessError::InvalidStag);
-    remote(again, 0, 8, Access::REMOTE_WRITE).unwrap().write(0, b"placed!!").unwrap();
+    remote(rebound, 0, 8, Access::REMOTE_WRITE).unwrap().write(0, b"placed!!").unwrap();
     assert_eq!(region.to_vec(200, 8), b"placed!!");
-    assert_eq!(remote(again, 1, 8, Access::REMOTE_WRITE).unwrap_err(), AccessError::BaseOrBounds);
+    assert_eq!(remote(rebound, 1, 8, Access::REMOTE_WRITE).unwrap_err(), AccessError::BaseOrBounds);
 
-    // The region stays while a window shows it.
+    // The region cannot be deregistered while a window shows it.
     assert!(matches!(table.deregister(stag).unwrap_err(), MemoryError::WindowsBound(_, 1)));
     assert!(matches!(table.reregister(stag, None, None, None).unwrap_err(), MemoryError::WindowsBound(_, 1)));
     let refused = table.invalidate(domain, PAIR, stag, Invalidator::Local).unwrap_err();
     assert_eq!(refused, AccessError::CannotInvalidate);
 
-    // A bind of no length releases.
+    // A bind of length zero releases.
     let nothing = Segment { stag: Stag(0), address: 0, length: 0 };
-    let released = table.bind_window(PAIR, domain, again, nothing, Access::NONE).unwrap();
+    let released = table.bind_window(PAIR, domain, rebound, nothing, Access::NONE).unwrap();
     assert_eq!(remote(released, 0, 1, Access::REMOTE_WRITE).unwrap_err(), AccessError::InvalidStag);
     table.deregister(stag).unwrap();
     table.deregister(released).unwrap();
@@ -79,7 +80,7 @@ fn a_window_is_for_its_queue_pair_and_domain_only() {
         let refused = table.invalidate(domain, OTHER_PAIR, window, by).unwrap_err();
         assert_eq!(refused, AccessError::NotAssociated);
     }
-    // A window is no local memory.
+    // A window cannot be used as local memory.
     let segment = Segment { stag: window, address: part.address, length: 1 };
     assert_eq!(table.local(domain, segment, false).unwrap_err(), AccessError::AccessRights);
 }
@@ -102,7 +103,7 @@ fn invalidating_a_window_releases_its_region() {
 }
 
 #[test]
-fn giving_a_bound_window_up_releases_its_region() {
+fn deregistering_a_bound_window_releases_its_region() {
     let (table, domain) = table();
     let (region, stag) = region(&table, domain, 64, all());
     let part = Segment { stag, address: region.address(), length: 64 };
@@ -113,7 +114,7 @@ fn giving_a_bound_window_up_releases_its_region() {
 }
 
 #[test]
-fn a_bind_that_is_refused_changes_nothing() {
+fn a_failed_bind_changes_nothing() {
     let (table, domain) = table();
     let (plain, closed) = region(&table, domain, 64, Access::LOCAL_WRITE);
     let (shown, open) = region(&table, domain, 64, Access::BIND_WINDOW);
@@ -123,7 +124,7 @@ fn a_bind_that_is_refused_changes_nothing() {
     let window = table.bind_window(PAIR, domain, window, part, Access::REMOTE_READ).unwrap();
     let bind = |domain, window, part, access| table.bind_window(PAIR, domain, window, part, access);
 
-    // The region does not allow windows, or not such.
+    // The region does not allow windows, or not with these rights.
     let no_right = Segment { stag: closed, address: plain.address(), length: 64 };
     assert!(matches!(
         bind(domain, window, no_right, Access::REMOTE_READ).unwrap_err(),
@@ -132,7 +133,7 @@ fn a_bind_that_is_refused_changes_nothing() {
     for writes in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
         assert!(matches!(bind(domain, window, part, writes).unwrap_err(), MemoryError::WindowRights));
     }
-    // More than the region has, or none at all.
+    // Longer than the region, or no region at all.
     let long = Segment { length: 65, ..part };
     let stale = Segment { stag: open.next_key(), ..part };
     for (part, expected) in [(long, AccessError::BaseOrBounds), (stale, AccessError::InvalidStag)] {
@@ -153,7 +154,7 @@ fn a_bind_that_is_refused_changes_nothing() {
     ));
     assert!(matches!(table.reregister(window, None, None, None).unwrap_err(), MemoryError::WrongKind(_)));
 
-    // The first bind still stands, and is all that holds the region.
+    // The first bind remains valid, and is the only reference to the region.
     assert!(table.remote(domain, PAIR, window, part.address, 64, Access::REMOTE_READ).is_ok());
     table.deregister(window).unwrap();
     table.deregister(open).unwrap();
@@ -161,14 +162,14 @@ fn a_bind_that_is_refused_changes_nothing() {
 }
 
 #[test]
-fn a_region_that_is_given_up_leaves_with_its_last_window() {
+fn a_retired_region_is_removed_with_its_last_window() {
     let (table, domain) = table();
     let (region, stag) = region(&table, domain, 64, all());
     let part = Segment { stag, address: region.address(), length: 64 };
     let window = table.allocate_window(domain).unwrap();
     let bound = table.bind_window(PAIR, domain, window, part, Access::REMOTE_READ).unwrap();
-    table.give_up(stag);
-    // Its own tag is dead for everybody at once, the window still shows it.
+    table.retire(stag);
+    // Its own tag is invalid at once, the window still shows it.
     let read = |tag| table.remote(domain, PAIR, tag, region.address(), 8, Access::REMOTE_READ);
     assert_eq!(read(stag).unwrap_err(), AccessError::InvalidStag);
     assert_eq!(table.local(domain, part, false).unwrap_err(), AccessError::InvalidStag);
@@ -179,6 +180,6 @@ fn a_region_that_is_given_up_leaves_with_its_last_window() {
     table.deregister(bound).unwrap();
     assert_eq!(table.tag_count(), 1);
     table.deregister(other).unwrap();
-    // Nothing of it keeps the domain.
+    // Nothing of it keeps the domain allocated.
     table.deallocate_domain(domain).unwrap();
 }

@@ -1,5 +1,5 @@
-//! Engines: a request that was posted is found, whether its engine is awake,
-//! asleep or about to be.
+//! Engines: a posted request is processed, whether its engine is running,
+//! asleep or about to sleep.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,14 +11,14 @@ use loom::{sync::Arc, thread};
 
 use crate::{
     Descriptor,
-    doorbell::{Left, Sleepers},
-    in_every_order,
+    doorbell::{Sleepers, WorkQueue},
+    explore,
     inbox::Inbox,
 };
 
-/// An engine with two connections, as their posters see it.
+/// An engine with two connections, as its posters see it.
 struct Engine {
-    bells: Left<usize>,
+    rung: WorkQueue<usize>,
     sleepers: Sleepers,
     doorbell: Descriptor,
     inboxes: [Inbox; 2],
@@ -32,42 +32,42 @@ fn request(id: u64) -> SendRequest {
 impl Engine {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            bells: Left::new(),
+            rung: WorkQueue::new(),
             sleepers: Sleepers::new(),
             doorbell: Descriptor::new(),
             inboxes: [Inbox::default(), Inbox::default()],
         })
     }
 
-    /// A post: into the inbox, then the bell.
+    /// Posts a request: to the inbox, then the doorbell.
     fn post(&self, connection: usize, id: u64) {
         self.inboxes[connection].post([request(id)], 8, |_| Ok(())).unwrap();
-        if self.inboxes[connection].bell().ring() {
-            self.bells.leave(connection);
-            if self.sleepers.are_there() {
+        if self.inboxes[connection].doorbell().ring() {
+            self.rung.push(connection);
+            if self.sleepers.any() {
                 self.doorbell.ring();
             }
         }
     }
 
-    /// Turns until it has so many requests.
-    fn run(&self, wanted: usize) -> Vec<u64> {
-        let (mut found, mut answered) = (Vec::new(), Vec::new());
-        while found.len() < wanted {
-            // Because its socket has something.
+    /// Runs until it has this many requests.
+    fn run(&self, count: usize) -> Vec<u64> {
+        let (mut found, mut found_rung) = (Vec::new(), Vec::new());
+        while found.len() < count {
+            // As if its socket were ready.
             self.visit(0, &mut found);
-            if self.bells.any() {
-                self.bells.take(&mut answered);
-                let once: BTreeSet<_> = answered.iter().collect();
-                assert_eq!(once.len(), answered.len(), "a bell is there once");
-                for connection in answered.drain(..) {
-                    self.inboxes[connection].bell().answer();
+            if self.rung.any() {
+                self.rung.take(&mut found_rung);
+                let once: BTreeSet<_> = found_rung.iter().collect();
+                assert_eq!(once.len(), found_rung.len(), "a connection is queued once");
+                for connection in found_rung.drain(..) {
+                    self.inboxes[connection].doorbell().clear();
                     self.visit(connection, &mut found);
                 }
                 continue;
             }
-            let busy = || !self.bells.is_empty();
-            if found.len() == wanted {
+            let busy = || !self.rung.is_empty();
+            if found.len() == count {
                 break;
             }
             self.sleepers.sleep(busy, || self.doorbell.poll(), || self.doorbell.read());
@@ -85,7 +85,7 @@ impl Engine {
 
 #[test]
 fn an_engine_finds_every_request_of_a_connection_in_order() {
-    in_every_order(3, || {
+    explore(3, || {
         let engine = Engine::new();
         let poster = thread::spawn({
             let engine = engine.clone();
@@ -99,7 +99,7 @@ fn an_engine_finds_every_request_of_a_connection_in_order() {
 #[test]
 fn an_engine_finds_the_requests_of_two_posters() {
     for connection in [0, 1] {
-        in_every_order(2, move || {
+        explore(2, move || {
             let engine = Engine::new();
             let posters = [(0, 1), (connection, 2)].map(|(connection, id)| {
                 let engine = engine.clone();
@@ -115,11 +115,11 @@ fn an_engine_finds_the_requests_of_two_posters() {
     }
 }
 
-/// A connection ends while its engine looks: each request goes to the machine or
-/// comes back, and none does both.
+/// A connection is closed during a visit of the engine: each request is
+/// processed or flushed, never both.
 #[test]
-fn a_request_is_taken_or_comes_back() {
-    in_every_order(3, || {
+fn a_request_is_processed_or_flushed() {
+    explore(3, || {
         let inbox = Arc::new(Inbox::default());
         let poster = thread::spawn({
             let inbox = inbox.clone();
@@ -144,11 +144,11 @@ fn a_request_is_taken_or_comes_back() {
     });
 }
 
-/// The depth counts what is in the inbox and what the machine has, at whatever
-/// time it is looked at.
+/// The depth counts the requests in the inbox and in the state machine, at any
+/// time.
 #[test]
-fn no_more_are_taken_than_the_depth_of_the_queue() {
-    in_every_order(3, || {
+fn at_most_the_queue_depth_is_accepted() {
+    explore(3, || {
         let inbox = Arc::new(Inbox::default());
         let poster = thread::spawn({
             let inbox = inbox.clone();
@@ -158,7 +158,7 @@ fn no_more_are_taken_than_the_depth_of_the_queue() {
             }
         });
         let mut requests = VecDeque::new();
-        // The machine keeps what it takes: nothing is settled.
+        // The state machine keeps its requests: none completes.
         inbox.take(&mut requests, 0);
         assert_eq!(poster.join().unwrap(), (Ok(()), Err(PostError::Full)));
     });

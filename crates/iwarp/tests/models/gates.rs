@@ -1,10 +1,10 @@
-//! Memory of others: nobody is inside any more when its owner has it back.
+//! Gate of foreign memory: no access is in progress after it was closed.
 
 use loom::{cell::UnsafeCell, sync::Arc, thread};
 
-use crate::{gate::Gate, in_every_order};
+use crate::{explore, gate::Gate};
 
-/// Memory behind a gate. loom reports an access that the owner's overlaps.
+/// Memory behind a gate. loom reports an access that overlaps the owner's.
 struct Foreign {
     gate: Gate,
     memory: UnsafeCell<bool>,
@@ -15,31 +15,31 @@ impl Foreign {
         Arc::new(Self { gate: Gate::new(), memory: UnsafeCell::new(true) })
     }
 
-    /// Uses the memory if it may, and while it does so once more, as a call with
-    /// two pieces of one region does.
+    /// Accesses the memory if the gate is open, and nested a second time, like
+    /// a call with two pieces of one region.
     fn used(&self) -> bool {
         let Some(_inside) = self.gate.enter() else { return false };
         self.memory.with(|_| ());
-        if let Some(_again) = self.gate.enter() {
+        if let Some(_nested) = self.gate.enter() {
             self.memory.with(|_| ());
         }
         self.memory.with(|_| ());
         true
     }
 
-    /// Deregisters it, and then frees it.
-    fn taken_back(&self) {
+    /// Closes the gate, and then frees the memory.
+    fn withdraw(&self) {
         self.gate.close();
         self.memory.with_mut(|_| ());
     }
 }
 
 #[test]
-fn memory_is_freed_when_everybody_has_left() {
-    in_every_order(4, || {
+fn memory_is_freed_after_the_last_access() {
+    explore(4, || {
         let foreign = Foreign::new();
         let users = [foreign.clone(), foreign.clone()].map(|foreign| thread::spawn(move || foreign.used()));
-        foreign.taken_back();
+        foreign.withdraw();
         assert!(!foreign.used(), "it is closed for good");
         for user in users {
             user.join().unwrap();
@@ -48,8 +48,8 @@ fn memory_is_freed_when_everybody_has_left() {
 }
 
 #[test]
-fn two_may_close_it() {
-    in_every_order(4, || {
+fn two_threads_may_close_it() {
+    explore(4, || {
         let foreign = Foreign::new();
         let user = thread::spawn({
             let foreign = foreign.clone();

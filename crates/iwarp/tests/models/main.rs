@@ -1,14 +1,14 @@
-//! What threads of the RNIC tell each other without a mutex that both hold: the
-//! sources themselves, over loom's threads, mutexes and atomics, in every order
-//! in which threads can run and every value that a load may see. A wake-up that
-//! is lost is a deadlock, which loom reports.
+//! Lock-free synchronisation between threads of the RNIC: the original sources
+//! over loom's threads, mutexes and atomics, in every interleaving and with
+//! every value that a load may return. A lost wake-up is a deadlock, which loom
+//! reports.
 //!
-//! Atomics of the RNIC that are not here, and why they need not be: a queue
-//! pair's age and state, and a driver's number of connections, are written under
-//! a mutex and are hints to who reads them without it; that a queue overran and
-//! that an engine is to stop are said once and for all; numbers of engines, queue
-//! pairs and looks are only counted. Words of registered memory are no flags:
-//! `tests/memory` has threads at them, also under Miri.
+//! Atomics of the RNIC that are not covered, with the reason: a queue pair's
+//! phase and state, and a driver's number of connections, are written under a
+//! mutex and are hints to lock-free readers; the overrun flag of a queue and
+//! the stop flag of an engine are set once; numbers of engines, queue pairs and
+//! polls are counters only. Words of registered memory synchronise nothing:
+//! `tests/memory` accesses them from several threads, also under Miri.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use clearstream_iwarp::{queue_pair, work};
@@ -27,7 +27,7 @@ mod inbox;
 #[allow(unreachable_pub, reason = "public in the library")]
 mod ring;
 
-/// Stands for the module of that name.
+/// Replaces the module of that name.
 mod sync {
     pub(crate) use std::sync::PoisonError;
 
@@ -37,14 +37,14 @@ mod sync {
     };
 }
 
-/// Stands for the module of that name.
+/// Replaces the module of that name.
 mod rnic {
     pub(crate) use clearstream_iwarp::verbs::raw::ListError;
 
     pub(crate) use crate::doorbell;
 
     #[derive(Debug, Default)]
-    pub(crate) struct Apart<T>(pub(crate) T);
+    pub(crate) struct CachePadded<T>(pub(crate) T);
 
     pub(crate) mod shared_receive_queue {
         use clearstream_iwarp::verbs::{PostError, raw::ListError};
@@ -61,7 +61,7 @@ mod rnic {
     }
 }
 
-/// A descriptor that is readable from when it was rung until it is read.
+/// Model of a descriptor: readable from a write until it is read.
 struct Descriptor {
     readable: sync::Mutex<bool>,
     rung: sync::Condvar,
@@ -81,7 +81,7 @@ impl Descriptor {
         *self.readable.lock().unwrap() = false;
     }
 
-    /// As poll(2) with no time limit.
+    /// Like poll(2) without a timeout.
     fn poll(&self) {
         let mut readable = self.readable.lock().unwrap();
         while !*readable {
@@ -90,10 +90,9 @@ impl Descriptor {
     }
 }
 
-/// Goes through every order with at most so many switches of threads that have
-/// not ended by themselves to wait: more find nothing more in practice, and cost
-/// minutes.
-fn in_every_order(switches: usize, model: impl Fn() + Sync + Send + 'static) {
+/// Explores every interleaving with at most this many preemptions: more find
+/// nothing more in practice, and take minutes.
+fn explore(switches: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(switches);
     builder.check(model);

@@ -1,5 +1,5 @@
-//! Completion queues: who sleeps is woken, who armed is told, and nothing is
-//! lost or comes twice.
+//! Completion queues: sleepers are woken, armed queues generate events, and no
+//! completion is lost or delivered twice.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use loom::{sync::Arc, thread};
 use crate::{
     Descriptor,
     doorbell::Sleepers,
-    in_every_order,
+    explore,
     ring::{Full, Notify, Ring},
 };
 
@@ -36,12 +36,12 @@ fn pushing(ring: &Arc<Ring>, ids: std::ops::Range<u64>) -> thread::JoinHandle<()
 
 #[test]
 fn a_sleeper_gets_every_completion_in_order() {
-    in_every_order(3, || {
+    explore(3, || {
         let ring = Arc::new(Ring::new());
         let pusher = pushing(&ring, 0..2);
         for id in 0..2 {
             let found = loop {
-                // As a poll does: a glance first.
+                // Like a poll: the lock-free check first.
                 match if ring.is_filled() { ring.pop() } else { None } {
                     Some(found) => break found,
                     // loom's clock does not run: only a wake-up ends this.
@@ -57,7 +57,7 @@ fn a_sleeper_gets_every_completion_in_order() {
 
 #[test]
 fn two_sleepers_get_one_each() {
-    in_every_order(2, || {
+    explore(2, || {
         let ring = Arc::new(Ring::new());
         let pusher = pushing(&ring, 0..2);
         let wait = |ring: &Ring| {
@@ -79,11 +79,11 @@ fn two_sleepers_get_one_each() {
     });
 }
 
-/// The loop that the manual of the verbs has: arm, poll once more, wait for the
-/// event of the channel.
+/// The loop of the verbs manual: arm, poll once more, wait for the event of the
+/// channel.
 #[test]
-fn who_arms_and_polls_again_misses_nothing() {
-    in_every_order(3, || {
+fn arming_and_polling_again_misses_nothing() {
+    explore(3, || {
         let (ring, channel) = (Arc::new(Ring::new()), Arc::new(Descriptor::new()));
         let pusher = thread::spawn({
             let (ring, channel) = (ring.clone(), channel.clone());
@@ -95,21 +95,21 @@ fn who_arms_and_polls_again_misses_nothing() {
                 }
             }
         });
-        let mut taken = 0;
+        let mut polled = 0;
         let mut batch = [completion(9); 2];
         loop {
             ring.arm(Notify::Next);
             loop {
                 let count = ring.take(&mut batch);
                 for found in &batch[..count] {
-                    assert_eq!(found.id, taken);
-                    taken += 1;
+                    assert_eq!(found.id, polled);
+                    polled += 1;
                 }
                 if count == 0 {
                     break;
                 }
             }
-            if taken == 2 {
+            if polled == 2 {
                 break;
             }
             channel.poll();
@@ -120,8 +120,8 @@ fn who_arms_and_polls_again_misses_nothing() {
 }
 
 #[test]
-fn only_what_is_wanted_raises_an_event_and_once() {
-    in_every_order(3, || {
+fn only_a_matching_completion_generates_an_event_once() {
+    explore(3, || {
         let ring = Ring::new();
         ring.arm(Notify::Solicited);
         assert_eq!(ring.push(completion(0), 3), Ok(false));
@@ -132,10 +132,10 @@ fn only_what_is_wanted_raises_an_event_and_once() {
     });
 }
 
-/// Inline: sleepers sleep at the driver's descriptor instead.
+/// Inline progress: sleepers sleep on the driver's descriptor instead.
 #[test]
 fn sleepers_of_a_driver_are_woken_by_a_completion() {
-    in_every_order(2, || {
+    explore(2, || {
         let all = Arc::new((Ring::new(), Sleepers::new(), Descriptor::new()));
         let wait = |all: &(Ring, Sleepers, Descriptor)| {
             let (ring, sleepers, descriptor) = all;
@@ -148,7 +148,7 @@ fn sleepers_of_a_driver_are_woken_by_a_completion() {
             move || {
                 for id in 0..2 {
                     all.0.push(completion(id), 4).unwrap();
-                    if all.1.are_there() {
+                    if all.1.any() {
                         all.2.ring();
                     }
                 }
@@ -160,11 +160,11 @@ fn sleepers_of_a_driver_are_woken_by_a_completion() {
     });
 }
 
-/// Two sleep at one descriptor: the first that wakes leaves it readable for the
-/// other one.
+/// Two threads sleep on one descriptor: the first to wake leaves it readable
+/// for the other.
 #[test]
 fn both_sleepers_of_a_driver_are_woken() {
-    in_every_order(2, || {
+    explore(2, || {
         let all = Arc::new((Ring::new(), Sleepers::new(), Descriptor::new()));
         let over = |all: &(Ring, Sleepers, Descriptor)| {
             let (ring, sleepers, descriptor) = all;
@@ -180,7 +180,7 @@ fn both_sleepers_of_a_driver_are_woken() {
             let all = all.clone();
             move || {
                 all.0.push(completion(0), 4).unwrap();
-                if all.1.are_there() {
+                if all.1.any() {
                     all.2.ring();
                 }
             }

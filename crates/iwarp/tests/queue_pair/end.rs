@@ -1,10 +1,10 @@
-//! One end of a connection whose bytes a test carries.
+//! Endpoint of a connection whose bytes are carried by the test.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use clearstream_iwarp::memory::{Access, MemoryTable, Piece, Region};
-use clearstream_iwarp::mpa::Agreed;
+use clearstream_iwarp::mpa::Negotiated;
 use clearstream_iwarp::queue_pair::{Event, Limits, Machine, ReceiveQueue, Receives, Side};
 use clearstream_iwarp::stag::{DomainId, QueuePairId, Stag};
 use clearstream_iwarp::work::{
@@ -12,7 +12,7 @@ use clearstream_iwarp::work::{
 };
 use smallvec::SmallVec;
 
-/// Everything that a peer can be allowed.
+/// All access rights.
 pub(crate) fn everything() -> Access {
     Access::LOCAL_WRITE
         | Access::REMOTE_READ
@@ -21,9 +21,9 @@ pub(crate) fn everything() -> Access {
         | Access::BIND_WINDOW
 }
 
-/// What a set-up would have agreed on.
-pub(crate) fn agreed(initiator: bool) -> Agreed {
-    Agreed {
+/// Negotiated parameters.
+pub(crate) fn negotiated(initiator: bool) -> Negotiated {
+    Negotiated {
         crc: true,
         markers_out: false,
         markers_in: false,
@@ -36,12 +36,12 @@ pub(crate) fn agreed(initiator: bool) -> Agreed {
     }
 }
 
-/// A machine with its memory.
+/// A state machine with its memory.
 pub(crate) struct End {
     pub table: Arc<MemoryTable>,
     pub domain: DomainId,
     pub region: Region,
-    /// The region's tag, with every right.
+    /// STag of the region, with every right.
     pub stag: Stag,
     pub machine: Machine,
     pub receives: Arc<Mutex<ReceiveQueue>>,
@@ -51,11 +51,17 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn new(agreed: &Agreed, mulpdu: usize, bytes: usize) -> Self {
-        Self::with(agreed, mulpdu, bytes, Limits::default(), false)
+    pub(crate) fn new(negotiated: &Negotiated, mulpdu: usize, bytes: usize) -> Self {
+        Self::with(negotiated, mulpdu, bytes, Limits::default(), false)
     }
 
-    pub(crate) fn with(agreed: &Agreed, mulpdu: usize, bytes: usize, limits: Limits, shared: bool) -> Self {
+    pub(crate) fn with(
+        negotiated: &Negotiated,
+        mulpdu: usize,
+        bytes: usize,
+        limits: Limits,
+        shared: bool,
+    ) -> Self {
         let table = MemoryTable::new();
         let domain = table.allocate_domain();
         let region = Region::new(bytes).unwrap();
@@ -63,12 +69,13 @@ impl End {
         let receives = Arc::new(Mutex::new(ReceiveQueue::new(1000, 16)));
         let of_machine =
             if shared { Receives::Shared(receives.clone()) } else { Receives::Own(receives.clone()) };
-        let machine = Machine::new(QueuePairId(7), domain, table.clone(), agreed, mulpdu, limits, of_machine);
+        let machine =
+            Machine::new(QueuePairId(7), domain, table.clone(), negotiated, mulpdu, limits, of_machine);
         let (sends, received, events) = (Vec::new(), Vec::new(), Vec::new());
         Self { table, domain, region, stag, machine, receives, sends, received, events }
     }
 
-    /// Tagged offset of a byte of the region.
+    /// Returns the tagged offset of a byte of the region.
     pub(crate) fn address(&self, at: usize) -> u64 {
         self.region.address() + at as u64
     }
@@ -90,7 +97,7 @@ impl End {
         self.receives.lock().unwrap().post(request).unwrap();
     }
 
-    /// Takes away what the machine has to say.
+    /// Collects completions and events of the state machine.
     pub(crate) fn collect(&mut self) {
         for (side, completion) in self.machine.completions() {
             match side {
@@ -101,7 +108,7 @@ impl End {
         self.events.extend(self.machine.events());
     }
 
-    /// Sends at most so many bytes; says how many it were.
+    /// Sends at most `most` bytes; returns their number.
     pub(crate) fn transmit(&mut self, stream: &mut VecDeque<u8>, most: usize) -> usize {
         let batch = self.machine.outgoing();
         let mut pieces = SmallVec::new();
@@ -121,8 +128,8 @@ impl End {
         bytes.len()
     }
 
-    /// Receives at most so many bytes, as a socket would: into memory first if
-    /// the machine says where, the rest through staging bytes.
+    /// Receives at most `most` bytes, as a socket would: directly into memory
+    /// where the state machine allows it, the rest through staging bytes.
     pub(crate) fn arrive(&mut self, stream: &mut VecDeque<u8>, most: usize, straight: bool) -> usize {
         let places = if straight { self.machine.straight() } else { None };
         let room = places
@@ -146,21 +153,21 @@ impl End {
         count
     }
 
-    /// Everything that goes out now.
+    /// Returns everything that is sent now.
     pub(crate) fn output(&mut self) -> Vec<u8> {
         let mut stream = VecDeque::new();
         while self.transmit(&mut stream, usize::MAX) > 0 {}
         stream.into()
     }
 
-    /// Takes all of the bytes.
+    /// Consumes all of the bytes.
     pub(crate) fn input(&mut self, bytes: &[u8]) {
         self.machine.consume(bytes);
         self.collect();
     }
 }
 
-/// A request that is signalled.
+/// Creates a signaled request.
 pub(crate) fn request(id: u64, operation: Operation) -> SendRequest {
     SendRequest { id, operation, signaled: true, fence: false }
 }
@@ -169,7 +176,7 @@ pub(crate) fn inline(bytes: &[u8]) -> Data {
     Data::Inline(InlineData::from_slice(bytes))
 }
 
-/// Carries everything between two ends until both are quiet.
+/// Transfers everything between two endpoints until both are idle.
 pub(crate) fn carry(one: &mut End, other: &mut End) {
     let (mut there, mut back) = (VecDeque::new(), VecDeque::new());
     loop {
@@ -181,7 +188,7 @@ pub(crate) fn carry(one: &mut End, other: &mut End) {
     }
 }
 
-/// Carries everything, then the ends of both streams, as sockets would.
+/// Transfers everything, then the end of both streams, as sockets would.
 pub(crate) fn carry_to_the_end(one: &mut End, other: &mut End) {
     for _ in 0..2 {
         carry(one, other);

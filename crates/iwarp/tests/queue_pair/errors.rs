@@ -1,33 +1,33 @@
-//! Every error that a peer can make: the right Terminate, once, with the right
-//! headers quoted; memory untouched; all requests back.
+//! Every protocol error of a peer: the right Terminate, once, with the right
+//! headers quoted; memory unchanged; all requests flushed.
 
 use clearstream_iwarp::memory::Access;
-use clearstream_iwarp::mpa::Agreed;
+use clearstream_iwarp::mpa::Negotiated;
 use clearstream_iwarp::queue_pair::{Event, PostError, State};
 use clearstream_iwarp::stag::{QueuePairId, Stag};
 use clearstream_iwarp::work::{Operation, Remote, Status};
 
-use crate::end::{End, agreed, everything, inline, request};
+use crate::end::{End, everything, inline, negotiated, request};
 use crate::frames::{
     LAST, RDMAP, TAGGED, UNTAGGED, atomic, fetch_add_body, fpdu, read, read_body, send, tagged, terminate,
     ulpdus, untagged, write,
 };
 
 const REGION: usize = 16 << 10;
-/// What the window shows.
+/// Range of the window.
 const WINDOW: std::ops::Range<usize> = 1024..2048;
 /// The only receive.
 const RECEIVE: std::ops::Range<usize> = 4096..4196;
 /// Sink of the only Read.
 const SINK: std::ops::Range<usize> = 8192..8292;
 
-/// A machine that errors are made at: one receive of 100 bytes, one Read of
-/// 100 bytes under way, IRD 2.
+/// Endpoint under test: one receive of 100 bytes, one outstanding Read of 100
+/// bytes, IRD 2.
 struct Victim {
     end: End,
-    /// A window of its own.
+    /// Window of its own.
     window: Stag,
-    /// A window of another queue pair.
+    /// Window of another queue pair.
     window_of_another: Stag,
     /// A region without any remote right.
     local_only: Stag,
@@ -35,8 +35,8 @@ struct Victim {
     foreign: Stag,
 }
 
-fn victim_with(agreed: &Agreed) -> Victim {
-    let mut end = End::new(agreed, 1400, REGION);
+fn victim_with(negotiated: &Negotiated) -> Victim {
+    let mut end = End::new(negotiated, 1400, REGION);
     end.region.write(0, &[0xc5; REGION]);
     let table = end.table.clone();
     let window = bound(&end, QueuePairId(7));
@@ -52,7 +52,7 @@ fn victim_with(agreed: &Agreed) -> Victim {
 }
 
 fn victim() -> Victim {
-    victim_with(&Agreed { ird: 2, ..agreed(true) })
+    victim_with(&Negotiated { ird: 2, ..negotiated(true) })
 }
 
 fn bound(end: &End, queue_pair: QueuePairId) -> Stag {
@@ -62,7 +62,7 @@ fn bound(end: &End, queue_pair: QueuePairId) -> Stag {
     end.table.bind_window(queue_pair, end.domain, window, memory, access).unwrap()
 }
 
-/// What a Terminate must quote of the wrong ULPDU.
+/// Expected quote of the faulty ULPDU.
 enum Quote {
     Nothing,
     Header,
@@ -70,8 +70,8 @@ enum Quote {
 }
 
 impl Victim {
-    /// Feeds what is wrong in two cuts, and looks at everything that must come
-    /// of it. `statuses`: of the Read and of the receive.
+    /// Feeds the faulty stream in two pieces, and checks all effects.
+    /// `statuses`: of the Read and of the receive.
     fn errs(mut self, name: &str, stream: &[u8], error: [u8; 3], quote: &Quote, last: &[u8]) -> End {
         let before = self.end.all();
         let (first, rest) = stream.split_at(stream.len() / 2);
@@ -96,8 +96,8 @@ impl Victim {
                 0xe0
             }
         };
-        assert_eq!(bits, bits_expected, "{name}: what the Terminate says it quotes");
-        assert_eq!(quoted, expected, "{name}: what the Terminate quotes");
+        assert_eq!(bits, bits_expected, "{name}: quote bits of the Terminate");
+        assert_eq!(quoted, expected, "{name}: quoted headers of the Terminate");
         self.over(name, &before)
     }
 
@@ -107,11 +107,11 @@ impl Victim {
         assert_eq!(end.machine.state(), State::Error, "{name}");
         assert!(matches!(end.events[..], [Event::TerminateSent(_)]), "{name}: {:?}", end.events);
         let wrong = end.all().iter().zip(before).position(|(is, was)| is != was);
-        assert_eq!(wrong, None, "{name}: memory was touched");
-        assert_eq!(end.sends.len(), 1, "{name}: the Read came back");
-        assert_eq!(end.received.last().unwrap().id, 50, "{name}: the receive came back");
+        assert_eq!(wrong, None, "{name}: memory was changed");
+        assert_eq!(end.sends.len(), 1, "{name}: the Read was completed");
+        assert_eq!(end.received.last().unwrap().id, 50, "{name}: the receive was completed");
         assert_ne!(end.received.last().unwrap().status, Status::Success, "{name}");
-        // Nothing is read or said any more.
+        // Nothing is received or sent any more.
         end.input(&fpdu(&write(self.window.0, end.address(WINDOW.start), &[1; 8])));
         assert!(end.output().is_empty(), "{name}: a second message after the Terminate");
         assert_eq!(end.all(), before, "{name}: a Write after the Terminate");
@@ -122,7 +122,7 @@ impl Victim {
     }
 }
 
-/// One wrong ULPDU in a good FPDU.
+/// One faulty ULPDU in a correct FPDU.
 fn wrong(name: &str, ulpdu: &[u8], error: [u8; 3], quote: &Quote) -> End {
     victim().errs(name, &fpdu(ulpdu), error, quote, ulpdu)
 }
@@ -151,7 +151,7 @@ fn a_write_that_may_not_be_placed_ends_the_stream() {
 }
 
 #[test]
-fn a_long_write_past_the_end_leaves_what_is_behind_alone() {
+fn a_long_write_past_the_end_does_not_overwrite_what_follows() {
     let victim = victim();
     let ulpdu = write(victim.window.0, victim.end.address(WINDOW.start), &[0xee; 1025]);
     victim.errs("too long", &fpdu(&ulpdu), [1, 1, 1], &Quote::Header, &ulpdu);
@@ -193,7 +193,7 @@ fn operations_in_the_wrong_place_end_the_stream() {
         let ulpdu = untagged(UNTAGGED | LAST, RDMAP | opcode, 0, [queue, 1, 0], &body);
         wrong("queue", &ulpdu, [0, 2, 6], &Quote::Header);
     }
-    // Nobody asked for it.
+    // Without a request.
     let ulpdu = untagged(UNTAGGED | LAST, RDMAP | 11, 0, [3, 1, 0], &[0; 12]);
     wrong("atomic response", &ulpdu, [0, 2, 6], &Quote::Header);
 }
@@ -248,7 +248,7 @@ fn a_message_longer_than_the_receive_fills_it_and_no_more() {
 #[test]
 fn a_message_without_a_receive_ends_the_stream() {
     for ulpdu in [send(2, &[1; 8]), untagged(UNTAGGED | LAST, RDMAP | 8, 0, [0, 1, 0], &[7; 8])] {
-        let mut end = End::new(&agreed(true), 1400, REGION);
+        let mut end = End::new(&negotiated(true), 1400, REGION);
         let mut number = 1;
         if ulpdu[13] == 2 {
             end.post_receive(1, 0, 8);
@@ -302,7 +302,7 @@ fn targets_of_atomics_are_checked() {
     let victim = victim();
     let ulpdu = atomic(1, &fetch_add_body(77, victim.window.0, victim.end.address(WINDOW.start + 4)));
     victim.errs("misaligned", &fpdu(&ulpdu), [0, 2, 7], &Quote::Header, &ulpdu);
-    // RFC 7306, section 5.2.1, rule 4: one that is none.
+    // RFC 7306, section 5.2.1, rule 4: an undefined operation.
     let victim = self::victim();
     let mut body = fetch_add_body(77, victim.window.0, victim.end.address(WINDOW.start));
     body[3] = 1;
@@ -311,7 +311,7 @@ fn targets_of_atomics_are_checked() {
 }
 
 #[test]
-fn more_requests_than_agreed_end_the_stream() {
+fn more_requests_than_negotiated_end_the_stream() {
     let victim = victim();
     let body = read_body((9, 9), 8, (victim.window.0, victim.end.address(WINDOW.start)));
     let last = read(3, &body);
@@ -320,7 +320,7 @@ fn more_requests_than_agreed_end_the_stream() {
 }
 
 #[test]
-fn tags_that_may_not_be_made_invalid_stay_valid() {
+fn tags_that_may_not_be_invalidated_stay_valid() {
     type Make = fn(&Victim) -> Stag;
     let cases: [(&str, Make, u8); 4] = [
         ("unknown", |_| Stag(0x00ff_ff00), 0),
@@ -343,7 +343,7 @@ fn tags_that_may_not_be_made_invalid_stay_valid() {
 }
 
 #[test]
-fn responses_go_into_the_sink_and_nowhere_else() {
+fn responses_are_placed_only_into_the_sink() {
     let response = |ddp: u8, stag: Stag, offset: u64, length: usize| {
         tagged(ddp, RDMAP | 2, stag.0, offset, &vec![0xee; length])
     };
@@ -362,7 +362,7 @@ fn responses_go_into_the_sink_and_nowhere_else() {
         let ulpdu = response(ddp, stag, offset, length);
         victim.errs(name, &fpdu(&ulpdu), error, &Quote::Header, &ulpdu);
     }
-    // The right one is taken, a second one was not asked for.
+    // The right one is accepted, a second one was not requested.
     let mut victim = victim();
     let ulpdu = response(TAGGED | LAST, victim.end.stag, victim.end.address(SINK.start), 100);
     victim.end.input(&fpdu(&ulpdu));
@@ -372,7 +372,7 @@ fn responses_go_into_the_sink_and_nowhere_else() {
 }
 
 #[test]
-fn a_broken_crc_is_told_without_a_quote() {
+fn a_wrong_crc_is_reported_without_a_quote() {
     let victim = victim();
     let ulpdu = send(1, &[1; 8]);
     for bit in [0, 20, 150, 200, 230] {
@@ -385,7 +385,7 @@ fn a_broken_crc_is_told_without_a_quote() {
         assert_eq!((error, bits), ([2, 0, 2], 0), "bit {bit}");
         assert_eq!(end.received[0].status, Status::Flushed);
     }
-    // Also when the header that came before was wrong: the CRC tells why.
+    // Also when the preceding header was wrong: the CRC error takes precedence.
     let wrong = write(0, 0, &[1; 8]);
     let mut stream = fpdu(&wrong);
     *stream.last_mut().unwrap() ^= 1;
@@ -393,8 +393,8 @@ fn a_broken_crc_is_told_without_a_quote() {
 }
 
 #[test]
-fn without_crcs_the_field_is_not_looked_at() {
-    let mut end = End::new(&Agreed { crc: false, ..agreed(true) }, 1400, REGION);
+fn without_crcs_the_field_is_not_checked() {
+    let mut end = End::new(&Negotiated { crc: false, ..negotiated(true) }, 1400, REGION);
     end.post_receive(1, 0, 8);
     let mut stream = fpdu(&send(1, &[9; 8]));
     *stream.last_mut().unwrap() ^= 1;
@@ -419,15 +419,15 @@ fn a_ulpdu_shorter_than_its_header_ends_the_stream() {
 
 #[test]
 fn a_marker_that_points_elsewhere_ends_the_stream() {
-    let victim = victim_with(&Agreed { markers_in: true, ird: 2, ..agreed(true) });
-    // The stream begins with a marker; it points at the FPDU behind it.
+    let victim = victim_with(&Negotiated { markers_in: true, ird: 2, ..negotiated(true) });
+    // The stream begins with a marker; it points to the FPDU after it.
     let mut stream = vec![0, 0, 0, 4];
     stream.extend_from_slice(&fpdu(&send(1, &[1; 8])));
     victim.errs("marker", &stream, [2, 0, 3], &Quote::Nothing, &[]);
 
     // RFC 5044, section 4.2: "receivers MUST always treat these as zero", the
     // lowest two bits; and the reserved half is ignored.
-    let mut end = End::new(&Agreed { markers_in: true, crc: false, ..agreed(true) }, 1400, REGION);
+    let mut end = End::new(&Negotiated { markers_in: true, crc: false, ..negotiated(true) }, 1400, REGION);
     end.post_receive(1, 0, 8);
     let mut stream = vec![0xff, 0xff, 0, 3];
     stream.extend_from_slice(&fpdu(&send(1, &[1; 8])));

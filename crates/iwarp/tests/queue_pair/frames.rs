@@ -1,4 +1,4 @@
-//! FPDUs made by hand, from the figures of the RFCs.
+//! FPDUs encoded by hand, from the figures of the RFCs.
 
 /// CRC32C bit by bit (RFC 3720, appendix B.4: reflected polynomial 0x82f63b78).
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
@@ -29,7 +29,7 @@ pub(crate) const LAST: u8 = 0x40;
 /// The RDMAP control byte of an opcode: version 1.
 pub(crate) const RDMAP: u8 = 0x40;
 
-/// RFC 5041, figure 3 behind RFC 5040, figure 3.
+/// RFC 5041, figure 3 followed by RFC 5040, figure 3.
 pub(crate) fn tagged(ddp: u8, rdmap: u8, stag: u32, offset: u64, payload: &[u8]) -> Vec<u8> {
     let mut ulpdu = vec![ddp, rdmap];
     ulpdu.extend_from_slice(&stag.to_be_bytes());
@@ -90,7 +90,7 @@ pub(crate) fn atomic(msn: u32, body: &[u8]) -> Vec<u8> {
     untagged(UNTAGGED | LAST, RDMAP | 10, 0, [1, msn, 0], body)
 }
 
-/// The ULPDUs of a stream; the CRC of each is right.
+/// Returns the ULPDUs of a stream and checks their CRCs.
 pub(crate) fn ulpdus(mut stream: &[u8]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while !stream.is_empty() {
@@ -104,8 +104,8 @@ pub(crate) fn ulpdus(mut stream: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// Layer, type, code and what follows the Terminate control word (RFC 5040,
-/// figure 9); the ULPDU must be the only one of its queue.
+/// Returns layer, type, code and what follows the Terminate control field (RFC
+/// 5040, figure 9); the ULPDU must be the only one of its queue.
 pub(crate) fn terminate(ulpdu: &[u8]) -> ([u8; 3], u8, Vec<u8>) {
     assert_eq!(ulpdu[..2], [UNTAGGED | LAST, RDMAP | 7], "a Terminate");
     assert_eq!(ulpdu[6..18], [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0], "queue 2, number 1, offset 0");

@@ -1,5 +1,5 @@
 //! Hostile bytes, as a property test; the fuzz target `iwarp_queue_pair` runs
-//! the same.
+//! the same code.
 
 use proptest::prelude::*;
 

@@ -1,32 +1,32 @@
-//! A queue pair at the mercy of hostile bytes: what drives it, for the
-//! property test here and for the fuzz target.
+//! A queue pair that receives hostile bytes: harness of the property test here
+//! and of the fuzz target.
 //!
-//! The bytes choose how the connection was set up, and then what the peer
-//! sends: noise, or FPDUs with the right CRC whose fields are mostly near the
-//! interesting values. Whatever they are, nothing outside the memory that was
-//! registered for the peer or lent to a request may change, nothing may panic,
-//! and what the machine keeps is bounded by what was posted.
+//! The input selects the connection parameters, and then what the peer sends:
+//! noise, or FPDUs with a correct CRC whose fields are mostly near boundary
+//! values. In all cases nothing outside the memory that was registered for the
+//! peer or lent to a request may change, nothing may panic, and the state of
+//! the machine is bounded by what was posted.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use clearstream_iwarp::memory::{Access, MemoryTable, Piece, Region};
-use clearstream_iwarp::mpa::{Agreed, Crc, Framer, Rtr};
+use clearstream_iwarp::mpa::{Crc, Framer, Negotiated, Rtr};
 use clearstream_iwarp::queue_pair::{Limits, Machine, ReceiveQueue, Receives, Side, State};
 use clearstream_iwarp::stag::{QueuePairId, Stag};
 use clearstream_iwarp::work::{Operation, ReceiveRequest, Remote, Segment, SendRequest};
 use smallvec::SmallVec;
 
 const REGION: usize = 8192;
-/// What the peer may read and write.
+/// Range that the peer may read and write.
 const WINDOW: std::ops::Range<usize> = 1024..2048;
-/// What the receives lie in.
+/// Range of the receives.
 const RECEIVES: std::ops::Range<usize> = 3072..4096;
-/// What the Reads and atomics bring.
+/// Range of the sinks of Reads and atomics.
 const SINKS: std::ops::Range<usize> = 5120..6144;
 const FILL: u8 = 0xc5;
 
-/// Takes numbers off the front of the input; zeros when it is used up.
+/// Takes numbers from the front of the input; zeros at its end.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -46,7 +46,7 @@ impl<'a> Input<'a> {
         u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    /// A number near one of those that matter, or any.
+    /// Returns a number near a boundary value, or any.
     fn near(&mut self, interesting: &[u64]) -> u64 {
         let choice = usize::from(self.byte());
         match interesting.get(choice % (interesting.len() + 1)) {
@@ -55,7 +55,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// One of those that matter, or any.
+    /// Returns one of the interesting values, or any.
     fn exact(&mut self, interesting: &[u32]) -> u32 {
         let choice = usize::from(self.byte());
         match interesting.get(choice % (interesting.len() + 1)) {
@@ -65,19 +65,19 @@ impl<'a> Input<'a> {
     }
 }
 
-/// What the bytes are fed to.
+/// State machine under test, with its memory.
 struct Target {
     machine: Machine,
     region: Region,
     window: Stag,
     all: Stag,
-    agreed: Agreed,
+    negotiated: Negotiated,
 }
 
 fn target(input: &mut Input<'_>) -> Target {
     let flags = input.byte();
     let rtr = [None, Some(Rtr::Send), Some(Rtr::Write), Some(Rtr::Read)][usize::from(input.byte() % 4)];
-    let agreed = Agreed {
+    let negotiated = Negotiated {
         crc: flags & 1 != 0,
         markers_out: flags & 2 != 0,
         markers_in: flags & 4 != 0,
@@ -108,8 +108,15 @@ fn target(input: &mut Input<'_>) -> Target {
         let segments = SmallVec::from_slice(&[first, of(&(at + 60..at + 100))]);
         receives.lock().unwrap().post(ReceiveRequest { id, segments }).unwrap();
     }
-    let mut machine =
-        Machine::new(QueuePairId(7), domain, table, &agreed, 256, Limits::default(), Receives::Own(receives));
+    let mut machine = Machine::new(
+        QueuePairId(7),
+        domain,
+        table,
+        &negotiated,
+        256,
+        Limits::default(),
+        Receives::Own(receives),
+    );
     let remote = Remote { stag: Stag(5), address: 8 };
     let read = |range| Operation::Read { sink: of(&range), remote, invalidate: false };
     let operations = [
@@ -121,10 +128,10 @@ fn target(input: &mut Input<'_>) -> Target {
     for (id, operation) in (0..).zip(operations) {
         machine.post_send(SendRequest { id, operation, signaled: true, fence: false }).unwrap();
     }
-    Target { machine, region, window, all, agreed }
+    Target { machine, region, window, all, negotiated }
 }
 
-/// A ULPDU whose fields are mostly sensible.
+/// Builds a ULPDU whose fields are mostly valid.
 fn ulpdu(input: &mut Input<'_>, target: &Target) -> Vec<u8> {
     let base = target.region.address();
     let edges = [WINDOW.start, WINDOW.end, SINKS.start, SINKS.end, RECEIVES.start].map(|at| base + at as u64);
@@ -178,7 +185,7 @@ fn ulpdu(input: &mut Input<'_>, target: &Target) -> Vec<u8> {
     bytes
 }
 
-/// Feeds the bytes as a socket would, partly straight into memory.
+/// Feeds the bytes as a socket would, partly directly into memory.
 fn feed(target: &mut Target, input: &mut Input<'_>, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let most = match input.byte() {
@@ -205,7 +212,7 @@ fn feed(target: &mut Target, input: &mut Input<'_>, mut bytes: &[u8]) {
     }
 }
 
-/// Sends what there is, at most so many bytes.
+/// Sends at most `most` bytes.
 fn transmit(target: &mut Target, most: usize) -> usize {
     let batch = target.machine.outgoing();
     let mut pieces = SmallVec::new();
@@ -230,11 +237,11 @@ fn crc_of(bytes: &[u8]) -> u32 {
     crc.finish()
 }
 
-/// Runs one input; panics when the machine does what it must not.
+/// Runs one input; panics when an invariant is violated.
 pub(crate) fn run(data: &[u8]) {
     let mut input = Input(data);
     let mut target = target(&mut input);
-    let peer = Agreed { markers_out: target.agreed.markers_in, ..target.agreed };
+    let peer = Negotiated { markers_out: target.negotiated.markers_in, ..target.negotiated };
     let mut framer = Framer::new(&peer);
     let (mut back, mut events, mut sent) = (BTreeSet::new(), 0, 0);
     while !input.0.is_empty() {
@@ -280,18 +287,20 @@ pub(crate) fn run(data: &[u8]) {
     collect(&mut target, &mut back, &mut events);
     assert!(events <= 8, "{events} events");
     check_memory(&target.region);
-    // What is over gave every request back; a Terminate has left, or can.
+    // After the end every request was completed; a Terminate was sent, or can
+    // be.
     let state = target.machine.state();
     if matches!(state, State::Error | State::Idle) {
-        assert_eq!(back.len(), 8 + 4, "{state:?}: not all requests came back");
+        assert_eq!(back.len(), 8 + 4, "{state:?}: not all requests were completed");
     }
     assert!(state != State::Terminate || sent >= 1 << 20, "a Terminate stays");
 }
 
-/// Takes away what the machine has to say: each request comes back once.
+/// Collects completions and events of the state machine: each request completes
+/// once.
 fn collect(target: &mut Target, back: &mut BTreeSet<(bool, u64)>, events: &mut usize) {
     for (side, completion) in target.machine.completions() {
-        assert!(back.insert((side == Side::Send, completion.id)), "it came back twice: {completion:?}");
+        assert!(back.insert((side == Side::Send, completion.id)), "completed twice: {completion:?}");
     }
     *events += target.machine.events().count();
 }

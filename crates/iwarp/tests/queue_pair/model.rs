@@ -1,5 +1,5 @@
-//! Two machines over streams that a schedule cuts and interleaves as it likes,
-//! against the reference model.
+//! Two state machines over streams that a random schedule splits and
+//! interleaves, against the reference model.
 
 use std::collections::VecDeque;
 
@@ -8,14 +8,14 @@ use clearstream_iwarp::queue_pair::{Event, Limits, PostError, State};
 use clearstream_iwarp::work::SendRequest;
 use proptest::prelude::*;
 
-use crate::end::{End, agreed, carry_to_the_end};
+use crate::end::{End, carry_to_the_end, negotiated};
 use crate::plan::{Expected, Planner, REGION, Step, is_message, program, random};
 
-/// How a connection is set up.
+/// Connection parameters.
 #[derive(Clone, Debug)]
 struct Setup {
     crc: bool,
-    /// In what the first and what the second side receives.
+    /// Markers in the incoming stream of the first and of the second side.
     markers: [bool; 2],
     mulpdu: [usize; 2],
     /// Reads outstanding of each side.
@@ -24,7 +24,7 @@ struct Setup {
     shared: bool,
     rtr: Option<Rtr>,
     straight: bool,
-    /// Of the schedule.
+    /// Seed of the schedule.
     seed: u64,
 }
 
@@ -53,17 +53,17 @@ fn setup() -> impl Strategy<Value = Setup> {
 }
 
 fn side(setup: &Setup, index: usize) -> End {
-    let agreed = clearstream_iwarp::mpa::Agreed {
+    let negotiated = clearstream_iwarp::mpa::Negotiated {
         crc: setup.crc,
         markers_in: setup.markers[index],
         markers_out: setup.markers[1 - index],
         ord: setup.ord[index],
         ird: setup.ord[1 - index],
         rtr: setup.rtr,
-        ..agreed(index == 0)
+        ..negotiated(index == 0)
     };
     let limits = Limits { send_queue: setup.depth[index], ..Limits::default() };
-    End::with(&agreed, setup.mulpdu[index], REGION, limits, setup.shared)
+    End::with(&negotiated, setup.mulpdu[index], REGION, limits, setup.shared)
 }
 
 /// Posts the next request if there is room.
@@ -80,7 +80,7 @@ fn post(end: &mut End, requests: &mut VecDeque<SendRequest>) {
 fn run(setup: &Setup, ends: &mut [End; 2], mut requests: [VecDeque<SendRequest>; 2]) {
     let mut state = setup.seed | 1;
     let mut streams = [VecDeque::new(), VecDeque::new()];
-    // Pieces are small most of the time, and everything at once sometimes.
+    // Pieces are mostly small, and sometimes everything at once.
     let size = |state: &mut u64| match random(state) % 4 {
         0 => 1 + random(state) % 7,
         1 => 1 + random(state) % 100,
@@ -126,7 +126,7 @@ fn check(end: &End, expected: &Expected, name: &str) {
 fn two_sides(setup: &Setup, programs: &[Vec<Step>; 2]) {
     let mut setup = setup.clone();
     if setup.rtr.is_none() && !programs[0].iter().any(is_message) {
-        // Nobody would ever make the responder ready.
+        // Otherwise nothing would permit the responder to send.
         setup.rtr = Some(Rtr::Write);
     }
     let mut ends = [side(&setup, 0), side(&setup, 1)];
@@ -156,8 +156,8 @@ fn two_sides(setup: &Setup, programs: &[Vec<Step>; 2]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
-    /// Memory, completions and their order, values of atomics, tags made
-    /// invalid: as the model has them, however the streams are cut.
+    /// Memory, completions and their order, values of atomics, invalidated
+    /// STags: as in the model, however the streams are split.
     #[test]
     fn two_machines_do_what_the_model_does(setup in setup(), one in program(), other in program()) {
         two_sides(&setup, &[one, other]);

@@ -1,5 +1,5 @@
-//! Programs of requests for one direction, and what they must do to both
-//! memories and queues: the reference model. It knows nothing of the wire.
+//! Reference model: programs of requests for one direction, and their expected
+//! effects on both memories and queues, independent of the protocol.
 
 use clearstream_iwarp::memory::Access;
 use clearstream_iwarp::stag::{QueuePairId, Stag};
@@ -12,19 +12,19 @@ use smallvec::SmallVec;
 
 use crate::end::{End, everything};
 
-/// Bytes that nobody changes, read by both sides' sends and the peer's Reads.
+/// Range that is never written, read by both sides' sends and the peer's Reads.
 pub(crate) const SOURCE: usize = 64 << 10;
-/// Bytes that the peer's Writes change.
+/// Range that the peer's Writes change.
 const LANDING: usize = SOURCE;
 /// Words for the peer's atomics.
 const WORDS: usize = 2 * SOURCE;
 const WORD_COUNT: usize = 8;
-/// Receives and sinks of Reads, one after the other with gaps.
+/// Receives and sinks of Reads, in sequence with gaps.
 const PLACES: usize = WORDS + WORD_COUNT * 8 + 64;
 /// Size of a side's region.
 pub(crate) const REGION: usize = 3 << 20;
 
-/// What a request does, in small numbers that proptest can shrink.
+/// Request described by small numbers that proptest can shrink.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Send {
@@ -112,24 +112,24 @@ pub(crate) fn program() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step.prop_map(|(op, signaled, fence)| Step { op, signaled, fence }), 0..24)
 }
 
-/// Whether a step puts anything on the wire.
+/// Whether a step sends a message.
 pub(crate) fn is_message(step: &Step) -> bool {
     !matches!(step.op, Op::LocalInvalidate | Op::BindWindow { .. })
 }
 
-/// What one side must look like when everything is done.
+/// Expected state of a side at the end.
 pub(crate) struct Expected {
     pub memory: Vec<u8>,
     pub sends: Vec<Completion>,
     pub received: Vec<Completion>,
     pub invalid: Vec<Stag>,
     pub valid: Vec<Stag>,
-    /// Where the next receive or sink may be.
+    /// Start of the next receive or sink.
     free: usize,
 }
 
 impl Expected {
-    /// A side before anything happened; its source is random.
+    /// Creates a side in its initial state; its source is random.
     pub(crate) fn of(end: &End, seed: u64) -> Self {
         let mut state = seed | 1;
         let source: Vec<u8> = (0..SOURCE / 8).flat_map(|_| random(&mut state).to_le_bytes()).collect();
@@ -138,7 +138,7 @@ impl Expected {
         Self { memory: end.all(), sends, received, invalid, valid, free: PLACES }
     }
 
-    /// Room that is used by nothing else, with untouched bytes before it.
+    /// Allocates a range with unused bytes before it.
     fn place(&mut self, length: usize) -> usize {
         let at = (self.free + 8).next_multiple_of(8);
         self.free = at + length;
@@ -164,15 +164,15 @@ pub(crate) fn random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Plans the requests of one side: posts the peer's receives, and changes what
-/// both sides must look like at the end.
+/// Plans the requests of one side: posts the peer's receives, and updates the
+/// expected state of both sides.
 pub(crate) struct Planner<'a> {
     pub end: &'a End,
     pub peer: &'a End,
     pub mine: &'a mut Expected,
     pub theirs: &'a mut Expected,
-    /// A Read of what Writes change is under way: they must be fenced, or the
-    /// model does not know which of both the Read sees.
+    /// A Read of a range that Writes change is outstanding: these Writes must
+    /// be fenced, because the result of the Read would be undefined.
     pub reads_landing: bool,
 }
 
@@ -269,7 +269,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Bytes of the source: copied, or gathered in pieces.
+    /// Bytes of the source: inline, or gathered in pieces.
     fn data(&self, from: usize, length: usize, pieces: usize, inline: bool) -> (Data, Vec<u8>) {
         let length = length.min(SOURCE - from);
         let bytes = self.mine.memory[from..from + length].to_vec();
@@ -306,7 +306,7 @@ impl Planner<'_> {
         self.peer.receives.lock().unwrap().post(ReceiveRequest { id, segments }).unwrap();
     }
 
-    /// The original value comes to a sink of its own, the new one is there.
+    /// Allocates a sink for the original value, and stores the new one.
     fn atomic(&mut self, word: usize, new: u64) -> Segment {
         let at = self.mine.place(8);
         let old = self.theirs.word(word);

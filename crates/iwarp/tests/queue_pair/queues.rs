@@ -1,9 +1,9 @@
-//! Queues: limits, fences, orders, shared receives, windows.
+//! Queues: limits, fences, ordering, shared receives, windows.
 
 use std::sync::{Arc, Mutex};
 
 use clearstream_iwarp::memory::Access;
-use clearstream_iwarp::mpa::Agreed;
+use clearstream_iwarp::mpa::Negotiated;
 use clearstream_iwarp::queue_pair::{Event, Failure, Limits, PostError, ReceiveQueue};
 use clearstream_iwarp::rdmap::ErrorCode;
 use clearstream_iwarp::stag::{QueuePairId, Stag};
@@ -12,31 +12,31 @@ use clearstream_iwarp::work::{
 };
 use smallvec::SmallVec;
 
-use crate::end::{End, agreed, carry, inline, request};
+use crate::end::{End, carry, inline, negotiated, request};
 use crate::frames::{RDMAP, UNTAGGED, fpdu, send, terminate, ulpdus, untagged};
 
-use crate::ends::{REGION, pair, post, post_read, read, say, statuses};
+use crate::lifecycle::{REGION, pair, post, post_read, read, send_bytes, statuses};
 
 #[test]
-fn no_more_reads_are_outstanding_than_agreed() {
-    let of = |initiator| Agreed { ord: 2, ird: 2, ..agreed(initiator) };
+fn outstanding_reads_are_limited_to_the_negotiated_number() {
+    let of = |initiator| Negotiated { ord: 2, ird: 2, ..negotiated(initiator) };
     let (mut one, mut other) = (End::new(&of(true), 1400, REGION), End::new(&of(false), 1400, REGION));
     for id in 0..5 {
         post_read(&mut one, &other, id, 100);
     }
     other.post_receive(1, 0, 8);
-    post(&mut one, 9, say(b"behind"));
+    post(&mut one, 9, send_bytes(b"behind"));
     for left in [2, 2] {
         let requests = one.output();
         assert_eq!(ulpdus(&requests).len(), left);
         other.input(&requests);
-        let answers = other.output();
-        one.input(&answers);
+        let responses = other.output();
+        one.input(&responses);
     }
     assert_eq!(ulpdus(&one.output()).len(), 2, "the fifth Read and the Send");
     assert_eq!(one.machine.outstanding(), 2);
-    // None at all: it would wait for ever.
-    let mut one = End::new(&Agreed { ord: 0, ..agreed(true) }, 1400, REGION);
+    // ORD 0: it would wait without limit.
+    let mut one = End::new(&Negotiated { ord: 0, ..negotiated(true) }, 1400, REGION);
     let refused = one.machine.post_send(request(1, read(&one, &other, 8)));
     assert_eq!(refused, Err(PostError::NoReads));
 }
@@ -46,12 +46,12 @@ fn a_fence_waits_for_reads() {
     let [mut one, mut other] = pair();
     other.post_receive(1, 0, 8);
     post_read(&mut one, &other, 1, 100);
-    one.machine.post_send(SendRequest { fence: true, ..request(2, say(b"behind")) }).unwrap();
+    one.machine.post_send(SendRequest { fence: true, ..request(2, send_bytes(b"behind")) }).unwrap();
     let requests = one.output();
     assert_eq!(ulpdus(&requests).len(), 1);
     other.input(&requests);
-    let answer = other.output();
-    one.input(&answer);
+    let response = other.output();
+    one.input(&response);
     assert_eq!(ulpdus(&one.output()).len(), 1);
 }
 
@@ -60,23 +60,23 @@ fn sends_behind_a_read_complete_after_it() {
     let [mut one, mut other] = pair();
     other.post_receive(1, 0, 8);
     post_read(&mut one, &other, 1, 100);
-    post(&mut one, 2, say(b"behind"));
+    post(&mut one, 2, send_bytes(b"behind"));
     let stream = one.output();
     assert_eq!(ulpdus(&stream).len(), 2);
     assert!(one.sends.is_empty(), "the Send is out but not complete");
     other.input(&stream);
-    let answer = other.output();
-    one.input(&answer);
+    let response = other.output();
+    one.input(&response);
     assert_eq!(statuses(&one.sends), [(1, Status::Success), (2, Status::Success)]);
 }
 
 #[test]
 fn posting_has_limits() {
     let limits = Limits { send_queue: 2, segments: 1, inline_bytes: 4 };
-    let mut end = End::with(&agreed(true), 1400, REGION, limits, false);
+    let mut end = End::with(&negotiated(true), 1400, REGION, limits, false);
     let segment = end.segment(0, 8);
     let mut refused = |operation| end.machine.post_send(request(1, operation));
-    assert_eq!(refused(say(b"five!")), Err(PostError::Inline));
+    assert_eq!(refused(send_bytes(b"five!")), Err(PostError::Inline));
     let two = Data::Gather(SmallVec::from_slice(&[segment, segment]));
     assert_eq!(
         refused(Operation::Send { data: two, solicited: false, invalidate: None }),
@@ -85,11 +85,11 @@ fn posting_has_limits() {
     let remote = Remote { stag: Stag(1), address: 0 };
     let sink = Segment { length: 4, ..segment };
     assert_eq!(refused(Operation::FetchAdd { sink, remote, add: 1, mask: 0 }), Err(PostError::AtomicSink));
-    assert_eq!(refused(say(b"1")), Ok(()));
-    assert_eq!(refused(say(b"2")), Ok(()));
-    assert_eq!(refused(say(b"3")), Err(PostError::Full));
+    assert_eq!(refused(send_bytes(b"1")), Ok(()));
+    assert_eq!(refused(send_bytes(b"2")), Ok(()));
+    assert_eq!(refused(send_bytes(b"3")), Err(PostError::Full));
     end.output();
-    end.machine.post_send(request(3, say(b"3"))).unwrap();
+    end.machine.post_send(request(3, send_bytes(b"3"))).unwrap();
     let wide = Limits { segments: 2, ..limits };
     let most = Segment { length: u32::MAX, ..segment };
     let data = Data::Gather(SmallVec::from_slice(&[most, segment]));
@@ -98,12 +98,12 @@ fn posting_has_limits() {
 }
 
 #[test]
-fn answers_and_requests_take_turns() {
+fn responses_and_requests_alternate() {
     let [mut one, mut other] = pair();
     carry(&mut one, &mut other);
-    // A hundred Sends of ours and a Read of the peer's at the same time.
+    // A hundred Sends of this side and a Read of the peer's at the same time.
     for id in 0..100 {
-        post(&mut one, id, say(b"again and again"));
+        post(&mut one, id, send_bytes(b"again and again"));
         other.post_receive(id, 0, 100);
     }
     one.input(&fpdu(&crate::frames::read(
@@ -111,14 +111,14 @@ fn answers_and_requests_take_turns() {
         &crate::frames::read_body((9, 9), 3000, (one.stag.0, one.address(0))),
     )));
     let opcodes: Vec<u8> = ulpdus(&one.output()).iter().map(|ulpdu| ulpdu[1] & 0x0f).collect();
-    let last_of_answer = opcodes.iter().rposition(|opcode| *opcode == 2).unwrap();
-    assert!(last_of_answer < 5, "{opcodes:?}");
+    let last_of_response = opcodes.iter().rposition(|opcode| *opcode == 2).unwrap();
+    assert!(last_of_response < 5, "{opcodes:?}");
     assert_eq!(opcodes.len(), 103);
 }
 
 #[test]
-fn a_shared_queue_keeps_its_receives_and_tells_when_few_are_left() {
-    let mut end = End::with(&agreed(true), 1400, REGION, Limits::default(), true);
+fn a_shared_queue_keeps_its_receives_and_reports_its_limit() {
+    let mut end = End::with(&negotiated(true), 1400, REGION, Limits::default(), true);
     for id in 0..4 {
         end.post_receive(id, 0, 100);
     }
@@ -133,7 +133,7 @@ fn a_shared_queue_keeps_its_receives_and_tells_when_few_are_left() {
     assert_eq!(end.machine.post_receive(receive), Err(PostError::SharedReceives));
     end.machine.fail(Failure::Ended);
     end.collect();
-    assert_eq!(statuses(&end.received).len(), 3, "the fourth belongs to the others");
+    assert_eq!(statuses(&end.received).len(), 3, "the fourth stays in the shared queue");
     assert_eq!(end.receives.lock().unwrap().len(), 1);
     let small: Arc<Mutex<ReceiveQueue>> = Arc::new(Mutex::new(ReceiveQueue::new(1, 0)));
     let too_many = ReceiveRequest { id: 1, segments: SmallVec::from_slice(&[end.segment(0, 1)]) };
@@ -141,9 +141,9 @@ fn a_shared_queue_keeps_its_receives_and_tells_when_few_are_left() {
 }
 
 #[test]
-fn a_window_opens_and_closes_with_the_requests_around_it() {
+fn a_window_is_bound_and_invalidated_in_request_order() {
     let [mut one, mut other] = pair();
-    // The responder shows a part of its memory and says so.
+    // The responder binds a window and advertises it.
     post(&mut one, 1, Operation::Write { data: inline(&[]), remote: Remote { stag: Stag(1), address: 0 } });
     carry(&mut one, &mut other);
     let window = other.table.allocate_window(other.domain).unwrap();
@@ -152,7 +152,7 @@ fn a_window_opens_and_closes_with_the_requests_around_it() {
     post(&mut other, 1, Operation::BindWindow { window, memory, access });
     let stag = window.next_key();
     one.post_receive(1, 0, 8);
-    post(&mut other, 2, say(&stag.0.to_be_bytes()));
+    post(&mut other, 2, send_bytes(&stag.0.to_be_bytes()));
     carry(&mut one, &mut other);
     assert_eq!(one.region.to_vec(0, 4), stag.0.to_be_bytes());
     let remote = Remote { stag, address: other.address(120) };
@@ -162,7 +162,7 @@ fn a_window_opens_and_closes_with_the_requests_around_it() {
     carry(&mut one, &mut other);
     assert_eq!(other.region.to_vec(120, 10), b"through it");
     assert_eq!((other.received[0].invalidated, other.received[0].solicited), (Some(stag), true));
-    // It is closed now.
+    // It is invalidated now.
     post(&mut one, 4, Operation::Write { data: inline(b"too late"), remote });
     carry(&mut one, &mut other);
     let Some(Event::TerminateReceived(terminate)) = one.events.last() else { panic!("{:?}", one.events) };
@@ -171,8 +171,8 @@ fn a_window_opens_and_closes_with_the_requests_around_it() {
 }
 
 #[test]
-fn segments_of_a_message_may_come_in_any_order() {
-    let mut end = End::new(&agreed(true), 1400, REGION);
+fn segments_of_a_message_may_arrive_in_any_order() {
+    let mut end = End::new(&negotiated(true), 1400, REGION);
     end.post_receive(1, 0, 100);
     end.post_receive(2, 200, 100);
     let part =
@@ -184,7 +184,7 @@ fn segments_of_a_message_may_come_in_any_order() {
     assert_eq!(statuses(&end.received), [(1, Status::Success)]);
     assert_eq!(end.received[0].bytes, 13);
     assert_eq!(end.region.to_vec(0, 14), b"beginmidstend\0");
-    // Behind the last segment nothing belongs to the message.
+    // Nothing after the last segment belongs to the message.
     end.input(&fpdu(&untagged(UNTAGGED | 0x40, RDMAP | 3, 0, [0, 2, 5], b"end")));
     end.input(&fpdu(&untagged(UNTAGGED, RDMAP | 3, 0, [0, 2, 8], b"more")));
     let (error, ..) = terminate(&ulpdus(&end.output())[0]);
@@ -192,25 +192,25 @@ fn segments_of_a_message_may_come_in_any_order() {
 }
 
 #[test]
-fn numbers_of_messages_go_on_behind_the_last() {
+fn sequence_numbers_continue_over_many_messages() {
     let [mut one, mut other] = pair();
     for round in 0..600_u64 {
         other.post_receive(round, 0, 8);
-        one.machine.post_send(SendRequest { signaled: false, ..request(round, say(b"x")) }).unwrap();
+        one.machine.post_send(SendRequest { signaled: false, ..request(round, send_bytes(b"x")) }).unwrap();
         if round % 100 == 99 {
             carry(&mut one, &mut other);
         }
     }
     assert_eq!(other.received.len(), 600);
     assert!(one.sends.is_empty(), "unsignalled");
-    assert_eq!(one.machine.outstanding(), 0, "and yet room is there again");
+    assert_eq!(one.machine.outstanding(), 0, "the queue has room again");
 }
 
 #[test]
 fn completions_name_their_queue_pair() {
     let [mut one, mut other] = pair();
     other.post_receive(3, 0, 8);
-    post(&mut one, 1, say(b"x"));
+    post(&mut one, 1, send_bytes(b"x"));
     carry(&mut one, &mut other);
     assert_eq!(one.sends[0].queue_pair, QueuePairId(7));
     assert_eq!((other.received[0].queue_pair, other.received[0].bytes), (QueuePairId(7), 1));

@@ -1,4 +1,4 @@
-//! Every operation on the wire, as tshark takes it apart.
+//! Every operation on the wire, decoded by tshark.
 
 use std::{
     collections::BTreeSet,
@@ -18,7 +18,7 @@ use crate::{
     sides::{Side, inline, pair, until},
 };
 
-/// In the private data of the last connection.
+/// Private data of the last connection.
 const LAST: &[u8] = b"this is the last connection of the capture";
 
 #[test]
@@ -38,11 +38,12 @@ pub(crate) fn captured() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut words = BufReader::new(dumpcap.stderr.take().unwrap()).lines();
-    assert!(words.any(|line| line.unwrap().starts_with("File:")), "the capture begins");
+    let mut lines = BufReader::new(dumpcap.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("File:")), "the capture begins");
 
-    // Without markers: among those tshark loses its way as soon as a packet
-    // does not end with an FPDU. They are compared packet by packet elsewhere.
+    // Without markers: with them tshark loses synchronisation as soon as a
+    // packet does not end with an FPDU. They are compared packet by packet
+    // elsewhere.
     for (revision, peer_to_peer) in [(1, false), (2, false), (2, true)] {
         let connect = ConnectOptions { revision, peer_to_peer, ..ConnectOptions::default() };
         let (left, right) = pair(&inline(), &connect, &AcceptOptions::default());
@@ -67,12 +68,12 @@ pub(crate) fn captured() {
     let opcodes = tshark(&file, &["-T", "fields", "-e", "iwarp_rdma.opcode", "-Y", "iwarp_rdma"]);
     let opcodes: BTreeSet<_> =
         opcodes.split([',', '\n']).map(str::trim).filter(|word| !word.is_empty()).collect();
-    let wanted: Vec<_> = (0..12).map(|opcode| format!("{opcode:#04x}")).collect();
-    let missing: Vec<_> = wanted.iter().filter(|opcode| !opcodes.contains(opcode.as_str())).collect();
+    let expected: Vec<_> = (0..12).map(|opcode| format!("{opcode:#04x}")).collect();
+    let missing: Vec<_> = expected.iter().filter(|opcode| !opcodes.contains(opcode.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?} of {opcodes:?}");
 }
 
-/// A message for which nothing was posted.
+/// Sends a message for which no receive was posted.
 fn terminate(left: &Side, right: &Side) {
     left.queue_pair.send(1, &b"nobody waits"[..], SendOptions::default()).unwrap();
     until("the stream is terminated", || {

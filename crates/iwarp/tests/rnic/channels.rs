@@ -8,9 +8,9 @@ use clearstream_iwarp::verbs::{
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::sides::{PATIENCE, Side, both_ways, done, join, plain_pair};
+use crate::sides::{Side, TIMEOUT, both_modes, done, join, plain_pair};
 
-/// A side whose completions raise events with number 9.
+/// Creates a side whose completions generate events with token 9.
 fn with_channel(options: &RnicOptions) -> (Side, CompletionChannel) {
     let rnic = Rnic::open(options.clone()).unwrap();
     let channel = CompletionChannel::new().unwrap();
@@ -27,7 +27,7 @@ fn readable(channel: &CompletionChannel, timeout: Duration) -> bool {
 
 #[test]
 fn an_armed_queue_wakes_a_sleeper_once() {
-    for options in both_ways() {
+    for options in both_modes() {
         let (right, channel) = with_channel(&options);
         let left = Side::new(options);
         for id in 0..3 {
@@ -43,22 +43,22 @@ fn an_armed_queue_wakes_a_sleeper_once() {
         right.completions.arm(Notify::Next).unwrap();
         assert_eq!(channel.next(Some(Duration::ZERO)), None);
         thread::scope(|scope| {
-            let sleeper = scope.spawn(|| channel.next(Some(PATIENCE)));
+            let sleeper = scope.spawn(|| channel.next(Some(TIMEOUT)));
             left.queue_pair.send(1, &b"wake"[..], SendOptions::default()).unwrap();
             assert_eq!(sleeper.join().unwrap(), Some(9));
         });
         assert_eq!(done(&right, &[&left]).completion.id, 0);
-        // Not armed again: no event, but the completion is there.
+        // Not rearmed: no event, but the completion is there.
         left.queue_pair.send(2, &b"none"[..], SendOptions::default()).unwrap();
         assert_eq!(done(&right, &[&left]).completion.id, 1);
         assert_eq!(channel.next(Some(Duration::ZERO)), None);
-        // The descriptor does for a program with a loop of its own.
+        // A program with its own event loop polls the descriptor.
         right.completions.arm(Notify::Next).unwrap();
         assert!(!readable(&channel, Duration::ZERO));
         left.queue_pair.send(3, &b"poll"[..], SendOptions::default()).unwrap();
         let mut token = None;
         while token.is_none() {
-            assert!(readable(&channel, PATIENCE));
+            assert!(readable(&channel, TIMEOUT));
             token = channel.next(Some(Duration::ZERO));
         }
         assert_eq!(done(&right, &[&left]).completion.id, 2);
@@ -68,7 +68,7 @@ fn an_armed_queue_wakes_a_sleeper_once() {
 
 #[test]
 fn a_queue_armed_for_solicited_completions_sleeps_through_others() {
-    for options in both_ways() {
+    for options in both_modes() {
         let (right, channel) = with_channel(&options);
         let left = Side::new(options);
         for id in 0..2 {
@@ -88,20 +88,20 @@ fn a_queue_armed_for_solicited_completions_sleeps_through_others() {
         left.queue_pair
             .send(2, &b"loud"[..], SendOptions { solicited: true, ..SendOptions::default() })
             .unwrap();
-        assert_eq!(channel.next(Some(PATIENCE)), Some(9));
+        assert_eq!(channel.next(Some(TIMEOUT)), Some(9));
         assert_eq!(done(&right, &[]).completion.id, 1);
     }
 }
 
 #[test]
 fn waiting_sleeps_until_there_is_a_completion() {
-    for options in both_ways() {
+    for options in both_modes() {
         let (left, right) = plain_pair(&options);
         right.queue_pair.receive(1, right.domain.buffer(4).unwrap()).unwrap();
         assert!(right.completions.wait(Duration::from_millis(1)).unwrap().is_none());
         thread::scope(|scope| {
-            let sleeper = scope.spawn(|| right.completions.wait(PATIENCE).unwrap());
-            // Longer than it polls.
+            let sleeper = scope.spawn(|| right.completions.wait(TIMEOUT).unwrap());
+            // Longer than its polling time.
             thread::sleep(Duration::from_millis(2));
             left.queue_pair.send(1, &b"wake"[..], SendOptions::default()).unwrap();
             assert_eq!(sleeper.join().unwrap().unwrap().completion.id, 1);
@@ -110,8 +110,8 @@ fn waiting_sleeps_until_there_is_a_completion() {
 }
 
 #[test]
-fn a_shared_receive_queue_serves_several_queue_pairs_and_tells_its_limit() {
-    for options in both_ways() {
+fn a_shared_receive_queue_serves_several_queue_pairs_and_reports_its_limit() {
+    for options in both_modes() {
         let rnic = Rnic::open(options.clone()).unwrap();
         let domain = ProtectionDomain::new(&rnic);
         let completions = CompletionQueue::new(&rnic, 64).unwrap();
@@ -137,18 +137,18 @@ fn a_shared_receive_queue_serves_several_queue_pairs_and_tells_its_limit() {
         (0..3).for_each(|id| shared.receive(id, domain.buffer(4).unwrap()).unwrap());
         for (place, peer) in peers.iter().enumerate() {
             peer.queue_pair.send(9, &[place as u8; 4][..], SendOptions::default()).unwrap();
-            let received = completions.wait(PATIENCE).unwrap().expect("it arrives");
+            let received = completions.wait(TIMEOUT).unwrap().expect("it arrives");
             assert_eq!(received.completion.id, place as u64);
             assert_eq!(received.completion.queue_pair, queue_pairs[place].id());
             assert_eq!(&received.buffers[0][..], &[place as u8; 4]);
-            // Once, as one is left.
-            let told = AsyncEvent::SharedReceiveQueueLimit { token: 5 };
+            // Once, when one is left.
+            let event_of_limit = AsyncEvent::SharedReceiveQueueLimit { token: 5 };
             if place == 1 {
-                while rnic.events().next(Some(PATIENCE)).expect("the limit is told") != told {}
+                while rnic.events().next(Some(TIMEOUT)).expect("the limit is reported") != event_of_limit {}
             } else {
                 assert!(
                     std::iter::from_fn(|| rnic.events().next(Some(Duration::ZERO)))
-                        .all(|event| event != told)
+                        .all(|event| event != event_of_limit)
                 );
             }
         }

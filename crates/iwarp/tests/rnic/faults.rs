@@ -1,4 +1,4 @@
-//! What goes wrong after the set-up.
+//! Faults after the connection setup.
 
 use std::{
     io::{Read, Write},
@@ -18,20 +18,20 @@ use clearstream_iwarp::{
 
 use crate::processes::{in_a_namespace, ip, second_process};
 use crate::sides::{
-    PATIENCE, Side, any_port, both_ways, done, finished, inline, join, pattern, plain_pair, until,
+    Side, TIMEOUT, any_port, both_modes, done, finished, inline, join, pattern, plain_pair, until,
 };
 
 /// Revision 1, no CRC, no private data.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x00\x01\x00\x00";
 
-fn event(side: &Side, others: &[&Side], wanted: impl Fn(&AsyncEvent) -> bool) -> AsyncEvent {
+fn event(side: &Side, others: &[&Side], matches: impl Fn(&AsyncEvent) -> bool) -> AsyncEvent {
     let mut found = None;
     let mut seen = Vec::new();
-    until("the event is told", || {
+    until("the event is reported", || {
         _ = side.completions.progress();
         others.iter().for_each(|other| _ = other.completions.progress());
         while let Some(event) = side.rnic.events().next(Some(Duration::ZERO)) {
-            if wanted(&event) {
+            if matches(&event) {
                 found = Some(event);
                 return true;
             }
@@ -42,15 +42,15 @@ fn event(side: &Side, others: &[&Side], wanted: impl Fn(&AsyncEvent) -> bool) ->
     found.unwrap_or_else(|| panic!("only {seen:?}"))
 }
 
-/// A side whose peer is a plain socket that has just been accepted.
+/// Creates a side whose peer is a plain socket that has just been accepted.
 fn against_a_socket(options: RnicOptions) -> (Side, TcpStream) {
     let side = Side::new(options);
     let listener = Listener::bind(&side.rnic, any_port()).unwrap();
     let mut peer = TcpStream::connect(listener.local_address()).unwrap();
     peer.set_nodelay(true).unwrap();
-    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.set_read_timeout(Some(TIMEOUT)).unwrap();
     peer.write_all(REQUEST).unwrap();
-    let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+    let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
     side.queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
     peer.read_exact(&mut [0; REQUEST.len()]).unwrap();
     (side, peer)
@@ -75,7 +75,7 @@ fn send_fpdu(msn: u32, payload: &[u8]) -> Vec<u8> {
 
 fn all_flushed(side: &Side, ids: &[u64]) {
     let mut back = Vec::new();
-    until("all requests come back", || {
+    until("all requests are completed", || {
         if let Some(finished) = side.poll() {
             assert_eq!(finished.completion.status, Status::Flushed, "{finished:?}");
             back.push(finished.completion.id);
@@ -87,14 +87,14 @@ fn all_flushed(side: &Side, ids: &[u64]) {
 #[test]
 fn a_reset_at_any_byte_of_a_message_flushes_everything() {
     let fpdu = send_fpdu(1, b"half of this");
-    for options in both_ways() {
+    for options in both_modes() {
         for length in 0..fpdu.len() {
             let (side, mut peer) = against_a_socket(options.clone());
             side.queue_pair.receive(1, side.domain.buffer(64).unwrap()).unwrap();
             side.queue_pair.receive(2, side.domain.buffer(64).unwrap()).unwrap();
             side.queue_pair.send(3, &b"waits for the first message"[..], SendOptions::default()).unwrap();
             peer.write_all(&fpdu[..length]).unwrap();
-            // Read or not, by chance: both are to be fine.
+            // With or without reading, at random: both must work.
             side.completions.progress();
             reset(peer);
             all_flushed(&side, &[1, 2, 3]);
@@ -104,7 +104,7 @@ fn a_reset_at_any_byte_of_a_message_flushes_everything() {
 
 #[test]
 fn a_reset_in_each_state_ends_the_queue_pair() {
-    for options in both_ways() {
+    for options in both_modes() {
         // With Reads outstanding.
         let (side, mut peer) = against_a_socket(options.clone());
         side.queue_pair.receive(1, side.domain.buffer(64).unwrap()).unwrap();
@@ -124,7 +124,7 @@ fn a_reset_in_each_state_ends_the_queue_pair() {
         reset(peer);
         all_flushed(&side, &[1]);
 
-        // With a Terminate under way: an FPDU of an unknown DDP version.
+        // While a Terminate is sent: an FPDU of an unknown DDP version.
         let (side, mut peer) = against_a_socket(options);
         side.queue_pair.receive(1, side.domain.buffer(64).unwrap()).unwrap();
         let mut wrong = send_fpdu(1, b"");
@@ -137,12 +137,12 @@ fn a_reset_in_each_state_ends_the_queue_pair() {
 
 #[test]
 fn a_message_without_a_receive_terminates_the_stream() {
-    for options in both_ways() {
+    for options in both_modes() {
         let (left, right) = plain_pair(&options);
         left.queue_pair.receive(1, left.domain.buffer(1).unwrap()).unwrap();
         left.queue_pair.send(2, &b"nobody waits"[..], SendOptions::default()).unwrap();
-        let heard = event(&left, &[&right], |event| matches!(event, AsyncEvent::TerminateReceived { .. }));
-        let AsyncEvent::TerminateReceived { terminate, .. } = heard else { unreachable!() };
+        let received = event(&left, &[&right], |event| matches!(event, AsyncEvent::TerminateReceived { .. }));
+        let AsyncEvent::TerminateReceived { terminate, .. } = received else { unreachable!() };
         // RFC 5041, section 8: untagged buffer error, no buffer available.
         assert_eq!(terminate.error, ErrorCode::UntaggedNoBuffer);
         event(&right, &[&left], |event| matches!(event, AsyncEvent::TerminateSent { .. }));
@@ -155,7 +155,7 @@ fn a_message_without_a_receive_terminates_the_stream() {
 
 #[test]
 fn a_completion_queue_that_overruns_is_lost_with_its_queue_pairs() {
-    for options in both_ways() {
+    for options in both_modes() {
         let left = Side::new(options.clone());
         let rnic = Rnic::open(options).unwrap();
         let domain = ProtectionDomain::new(&rnic);
@@ -165,18 +165,18 @@ fn a_completion_queue_that_overruns_is_lost_with_its_queue_pairs() {
             queue_pair.receive(id, domain.buffer(1).unwrap()).unwrap();
         }
         join(&left.queue_pair, &ConnectOptions::default(), (&rnic, &queue_pair), &AcceptOptions::default());
-        // The fifth is one too many; a sixth may find the connection gone.
+        // The fifth is one too many; a sixth may find the connection closed.
         for id in 0..5 {
             left.queue_pair.send(id, &b"x"[..], SendOptions::default()).unwrap();
         }
         let mut overran = false;
-        until("the overrun is told", || {
+        until("the overrun is reported", || {
             _ = completions.progress() | left.completions.progress();
             let event = rnic.events().next(Some(Duration::ZERO));
             overran |= event == Some(AsyncEvent::CompletionQueueOverrun { token: 0 });
             overran && queue_pair.state() == State::Error
         });
-        // What had room is still there.
+        // The completions that fit are still there.
         for id in 0..4 {
             assert_eq!(completions.poll().unwrap().unwrap().completion.id, id);
         }
@@ -186,7 +186,7 @@ fn a_completion_queue_that_overruns_is_lost_with_its_queue_pairs() {
 
 #[test]
 fn a_stalled_reader_holds_up_only_its_own_connection() {
-    for options in both_ways() {
+    for options in both_modes() {
         let (side, mut stalled) = against_a_socket(options.clone());
         side.queue_pair.receive(1, side.domain.buffer(8).unwrap()).unwrap();
         stalled.write_all(&send_fpdu(1, b"go")).unwrap();
@@ -208,11 +208,11 @@ fn a_stalled_reader_holds_up_only_its_own_connection() {
         second.send(77, &b"ok"[..], SendOptions::default()).unwrap();
         assert_eq!(&done(&other, &[&side]).buffers[0][..], b"ok");
         assert_eq!(side.queue_pair.state(), State::Rts);
-        // Given up, all come back; those that the kernel took were done.
+        // After the abort all complete; those handed to the kernel succeeded.
         side.queue_pair.modify(State::Error).unwrap();
         let mut flushed = 0;
         let mut seen = 0;
-        until("every request comes back", || {
+        until("every request is completed", || {
             if let Some(finished) = side.poll() {
                 seen += 1;
                 flushed += usize::from(finished.completion.status == Status::Flushed);
@@ -225,7 +225,7 @@ fn a_stalled_reader_holds_up_only_its_own_connection() {
 
 #[test]
 fn a_slow_reader_gets_everything() {
-    for options in both_ways() {
+    for options in both_modes() {
         let (left, right) = plain_pair(&options);
         let bytes = pattern(12 << 20, 11);
         let mut buffer = left.domain.buffer(bytes.len()).unwrap();
@@ -243,9 +243,9 @@ fn a_slow_reader_gets_everything() {
 }
 
 #[test]
-fn memory_that_is_deregistered_in_flight_is_not_reached_any_more() {
-    for options in both_ways() {
-        // The peer's: its tag is gone when the Read arrives.
+fn memory_deregistered_in_flight_is_not_accessed_any_more() {
+    for options in both_modes() {
+        // The peer's: its tag is invalid when the Read arrives.
         let (left, right) = plain_pair(&options);
         let region = Region::new(&right.domain, 1 << 20, Access::REMOTE_READ).unwrap();
         let place = region.remote(0);
@@ -257,7 +257,7 @@ fn memory_that_is_deregistered_in_flight_is_not_reached_any_more() {
         assert_eq!((failed.completion.id, failed.completion.status), (2, Status::RemoteAccess));
         assert_eq!(failed.buffers[0].len(), 1 << 20);
 
-        // Our own, with requests that wait behind a full socket.
+        // Local memory, with requests that wait for a full socket.
         let (side, mut stalled) = against_a_socket(options);
         side.queue_pair.receive(1, side.domain.buffer(8).unwrap()).unwrap();
         stalled.write_all(&send_fpdu(1, b"go")).unwrap();
@@ -295,14 +295,14 @@ pub(crate) fn to_be_killed() {
 
 #[test]
 fn a_peer_that_is_killed_ends_the_connection() {
-    for options in both_ways() {
+    for options in both_modes() {
         let side = Side::new(options);
         let listener = Listener::bind(&side.rnic, any_port()).unwrap();
         side.queue_pair.receive(1, side.domain.buffer(16).unwrap()).unwrap();
         side.queue_pair.receive(2, side.domain.buffer(8 << 20).unwrap()).unwrap();
         let mut child = second_process("to be killed").stdout(Stdio::null()).spawn().unwrap();
         writeln!(child.stdin.as_mut().unwrap(), "{}", listener.local_address()).unwrap();
-        let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+        let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
         side.queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
         assert_eq!(&done(&side, &[]).buffers[0][..4], b"here");
         child.kill().unwrap();
@@ -314,12 +314,12 @@ fn a_peer_that_is_killed_ends_the_connection() {
     }
 }
 
-/// In a network namespace of its own: both ends stay, the way between them
-/// goes.
+/// In a network namespace of its own: both ends stay up, the path between them
+/// goes down.
 pub(crate) fn half_open() {
     ip("link set lo up");
     let keepalive = Some(Duration::from_secs(4));
-    let pairs = both_ways().map(|options| plain_pair(&RnicOptions { keepalive, ..options }));
+    let pairs = both_modes().map(|options| plain_pair(&RnicOptions { keepalive, ..options }));
     for (left, _) in &pairs {
         left.queue_pair.receive(1, left.domain.buffer(1).unwrap()).unwrap();
     }
@@ -336,7 +336,7 @@ pub(crate) fn half_open() {
 }
 
 #[test]
-fn root_a_connection_that_is_half_open_is_given_up() {
+fn root_a_half_open_connection_times_out() {
     let status = in_a_namespace("half open").status().unwrap();
     assert!(status.success());
 }

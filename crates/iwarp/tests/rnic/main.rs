@@ -1,6 +1,6 @@
-//! The software RNIC over loopback: every operation end to end in both ways of
-//! progress, set-up with well-behaved and other peers, faults, many queue
-//! pairs, and what the safe tier promises of buffers.
+//! Software RNIC over loopback: every operation end to end in both progress
+//! modes, connection setup with correct and faulty peers, faults, many queue
+//! pairs, and the guarantees of the safe tier for buffers.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod capture;
@@ -14,6 +14,6 @@ mod processes;
 mod settling;
 mod setup;
 mod sides;
-mod taken_back;
 mod threads;
 mod waiting;
+mod withdrawn;

@@ -9,13 +9,13 @@ use clearstream_iwarp::{
     work::Completed,
 };
 
-use crate::sides::{Side, both_ways, join, pattern, until};
+use crate::sides::{Side, both_modes, join, pattern, until};
 
 #[test]
 fn a_bulk_sender_does_not_starve_its_neighbours() {
-    for options in both_ways() {
-        // An engine can be done with the bulk before this thread has posted the
-        // rest: then it is no race, and another one is run.
+    for options in both_modes() {
+        // An engine can finish the bulk before this thread has posted the rest:
+        // then there was no competition, and the test is retried.
         let mut ahead = Vec::new();
         while ahead.len() < 5 && ahead.last().is_none_or(|large| *large > 4) {
             ahead.push(large_before_the_last_small(&options));
@@ -24,8 +24,8 @@ fn a_bulk_sender_does_not_starve_its_neighbours() {
     }
 }
 
-/// One connection brings eight large messages, seven others a small one each,
-/// posted later: how many large ones came before the last small one.
+/// One connection sends eight large messages, seven others a small one each,
+/// posted later: returns how many large ones arrived before the last small one.
 fn large_before_the_last_small(options: &RnicOptions) -> usize {
     let rnic = Rnic::open(options.clone()).unwrap();
     let domain = ProtectionDomain::new(&rnic);

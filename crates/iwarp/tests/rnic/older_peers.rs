@@ -1,5 +1,5 @@
-//! Responders that know only revision 1: they close upon a request of revision
-//! 2 (RFC 5044, section 7.1.1), or reply with their own.
+//! Responders that support only revision 1: they close after a request of
+//! revision 2 (RFC 5044, section 7.1.1), or reply with their own.
 
 use std::{
     io::{Read, Write},
@@ -14,15 +14,15 @@ use clearstream_iwarp::{
     verbs::{ConnectError, ConnectOptions, Established, State},
 };
 
-use crate::sides::{PATIENCE, Side, any_port, both_ways, inline};
+use crate::sides::{Side, TIMEOUT, any_port, both_modes, inline};
 
 /// As two Linux siw peers put it on the wire: revision 1 with CRC.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\x00\x00";
 const REPLY: &[u8] = b"MPA ID Rep Frame\x40\x01\x00\x00";
-/// Ours of revision 2: CRC, enhanced, IRD and ORD 16.
+/// Local request of revision 2: CRC, enhanced, IRD and ORD 16.
 const ENHANCED_REQUEST: &[u8] = b"MPA ID Req Frame\x50\x02\x00\x04\x00\x10\x00\x10";
 
-/// How it does not take revision 2.
+/// Rejection of revision 2 by the peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Refusal {
     Close,
@@ -42,8 +42,8 @@ fn refuse(listener: &TcpListener, request: &[u8], refusal: Refusal) {
         Refusal::Reset => socket2::SockRef::from(&peer).set_linger(Some(Duration::ZERO)).unwrap(),
         Refusal::Reply => {
             peer.write_all(REPLY).unwrap();
-            peer.set_read_timeout(Some(PATIENCE)).unwrap();
-            assert!(!matches!(peer.read(&mut [0; 1]), Ok(1)), "closed without another word");
+            peer.set_read_timeout(Some(TIMEOUT)).unwrap();
+            assert!(!matches!(peer.read(&mut [0; 1]), Ok(1)), "closed without further data");
         }
     }
 }
@@ -57,7 +57,7 @@ fn take(listener: &TcpListener) -> TcpStream {
     peer
 }
 
-/// By descriptors, or by waiting.
+/// Connects, non-blocking or blocking.
 fn connect(
     side: &Side,
     peer: SocketAddr,
@@ -74,16 +74,16 @@ fn connect(
         }
         let mut descriptors =
             [rustix::event::PollFd::from_borrowed_fd(connecting.as_fd(), rustix::event::PollFlags::IN)];
-        let patience = rustix::event::Timespec::try_from(PATIENCE).unwrap();
-        assert_eq!(rustix::event::poll(&mut descriptors, Some(&patience)).unwrap(), 1);
+        let timeout = rustix::event::Timespec::try_from(TIMEOUT).unwrap();
+        assert_eq!(rustix::event::poll(&mut descriptors, Some(&timeout)).unwrap(), 1);
     }
 }
 
 #[test]
-fn are_asked_again_with_revision_1() {
+fn are_retried_with_revision_1() {
     let listener = TcpListener::bind(any_port()).unwrap();
     let address = listener.local_addr().unwrap();
-    for progress in both_ways() {
+    for progress in both_modes() {
         for refusal in REFUSALS {
             for watched in [false, true] {
                 let side = Side::new(progress.clone());
@@ -92,10 +92,14 @@ fn are_asked_again_with_revision_1() {
                         refuse(&listener, ENHANCED_REQUEST, refusal);
                         take(&listener)
                     });
-                    let agreed = connect(&side, address, &ConnectOptions::default(), watched).unwrap();
-                    assert_eq!((agreed.revision, agreed.crc, agreed.peer), (1, true, address), "{refusal:?}");
-                    // Not negotiated: as the program asked.
-                    assert_eq!((agreed.ird, agreed.ord), (16, 16));
+                    let negotiated = connect(&side, address, &ConnectOptions::default(), watched).unwrap();
+                    assert_eq!(
+                        (negotiated.revision, negotiated.crc, negotiated.peer),
+                        (1, true, address),
+                        "{refusal:?}"
+                    );
+                    // Not negotiated: as requested by the program.
+                    assert_eq!((negotiated.ird, negotiated.ord), (16, 16));
                     assert_eq!(side.queue_pair.state(), State::Rts);
                     drop(peer.join().unwrap());
                 });
@@ -105,7 +109,7 @@ fn are_asked_again_with_revision_1() {
 }
 
 #[test]
-fn are_not_asked_again_when_revision_2_is_needed_or_wanted() {
+fn are_not_retried_when_revision_2_is_required() {
     let listener = TcpListener::bind(any_port()).unwrap();
     let address = listener.local_addr().unwrap();
     let peer_to_peer = ConnectOptions { peer_to_peer: true, ..ConnectOptions::default() };
@@ -136,15 +140,15 @@ fn are_not_asked_again_when_revision_2_is_needed_or_wanted() {
                 (ConnectError::Closed { awaited: "reply", .. }, Refusal::Close | Refusal::Reset) => {}
                 _ => panic!("{refusal:?} {error:?}"),
             }
-            assert_eq!(side.queue_pair.state(), State::Idle, "may try again");
+            assert_eq!(side.queue_pair.state(), State::Idle, "may connect again");
         }
     }
     listener.set_nonblocking(true).unwrap();
-    assert!(listener.accept().is_err(), "nobody came again");
+    assert!(listener.accept().is_err(), "no retry");
 }
 
 #[test]
-fn that_close_again_or_are_gone_cost_the_error_that_tells_most() {
+fn that_close_again_or_disappear_yield_the_most_specific_error() {
     let side = Side::new(inline());
     for gone in [false, true] {
         let listener = TcpListener::bind(any_port()).unwrap();
@@ -152,7 +156,8 @@ fn that_close_again_or_are_gone_cost_the_error_that_tells_most() {
         let error = thread::scope(|scope| {
             scope.spawn(move || {
                 if gone {
-                    // Nobody listens before the first connection ends.
+                    // There is no listener any more when the first connection
+                    // ends.
                     let (mut peer, _) = listener.accept().unwrap();
                     drop(listener);
                     peer.read_exact(&mut [0; ENHANCED_REQUEST.len()]).unwrap();

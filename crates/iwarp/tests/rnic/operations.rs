@@ -1,4 +1,4 @@
-//! Every operation over every kind of connection, in both ways of progress.
+//! Every operation with all connection parameters, in both progress modes.
 
 use clearstream_iwarp::{
     verbs::{
@@ -8,7 +8,7 @@ use clearstream_iwarp::{
     work::{Completed, Operation, SendRequest, Status},
 };
 
-use crate::sides::{Side, both_ways, done, inline, join, offloaded, pair, pattern};
+use crate::sides::{Side, both_modes, done, inline, join, offloaded, pair, pattern};
 
 const ALL: Access = Access::LOCAL_WRITE;
 
@@ -55,7 +55,7 @@ fn opened(left: &Side, right: &Side) {
     done(left, &[right]);
 }
 
-/// Every operation, both ways.
+/// Every operation, in both directions.
 pub(crate) fn all(left: &Side, right: &Side) {
     opened(left, right);
     for (from, to) in [(left, right), (right, left)] {
@@ -117,10 +117,10 @@ fn gathered_and_inline(from: &Side, to: &Side) {
 }
 
 fn unsignaled(from: &Side, to: &Side) {
-    let quiet = SendOptions { signaled: false, ..SendOptions::default() };
+    let unsignaled = SendOptions { signaled: false, ..SendOptions::default() };
     for id in 0..3 {
         to.queue_pair.receive(id, to.domain.buffer(8).unwrap()).unwrap();
-        let options = if id == 2 { SendOptions::default() } else { quiet };
+        let options = if id == 2 { SendOptions::default() } else { unsignaled };
         from.queue_pair.send(id, buffer_of(from, &[id as u8; 8]), options).unwrap();
     }
     for id in 0..3 {
@@ -130,7 +130,7 @@ fn unsignaled(from: &Side, to: &Side) {
     let sent = done(from, &[to]);
     assert_eq!(sent.completion.id, 2);
     let order: Vec<_> = sent.buffers.iter().map(|buffer| buffer[0]).collect();
-    assert_eq!(order, [0, 1, 2], "buffers of requests without a completion come back in order");
+    assert_eq!(order, [0, 1, 2], "buffers of requests without a completion are returned in order");
 }
 
 fn writes_and_reads(from: &Side, to: &Side) {
@@ -149,7 +149,7 @@ fn writes_and_reads(from: &Side, to: &Side) {
         assert_eq!(region.to_vec(32, length), bytes);
         assert_eq!(region.to_vec(32 + length, 32), [0; 32]);
     }
-    // Out of one region into another, at an offset that is zero-based.
+    // From one region to another, at a zero-based offset.
     let source = Region::new(&to.domain, 256, remote_access() | Access::ZERO_BASED).unwrap();
     source.write(0, &pattern(256, 9));
     let sink = Region::new(&from.domain, 128, ALL).unwrap();
@@ -193,8 +193,8 @@ fn windows_and_invalidation(from: &Side, to: &Side) {
     let place = clearstream_iwarp::work::Remote { stag: window.stag(), address: shown.address };
     from.queue_pair.write(2, &b"through the window"[..], place, SendOptions::default()).unwrap();
     done(from, &[to]);
-    // The Send that follows a Write is delivered behind it (RFC 5040, section
-    // 5.5), and takes the window's tag away.
+    // The Send that follows a Write is delivered after it (RFC 5040, section
+    // 5.5), and invalidates the window's tag.
     to.queue_pair.receive(3, to.domain.buffer(1).unwrap()).unwrap();
     let invalidate = SendOptions { invalidate: Some(window.stag()), ..SendOptions::default() };
     from.queue_pair.send(4, &b"!"[..], invalidate).unwrap();
@@ -204,7 +204,7 @@ fn windows_and_invalidation(from: &Side, to: &Side) {
     assert_eq!(region.to_vec(64, 18), b"through the window");
     assert!(!to.rnic.memory().registration(window.stag()).is_some_and(|registration| registration.valid));
 
-    // The same of a whole region, with an event.
+    // The same for a whole region, with a solicited event.
     to.queue_pair.receive(6, to.domain.buffer(1).unwrap()).unwrap();
     let both = SendOptions { solicited: true, invalidate: Some(region.stag()), ..SendOptions::default() };
     from.queue_pair.send(7, &b"!"[..], both).unwrap();
@@ -230,7 +230,7 @@ fn sends_of_all_sizes_offloaded() {
 
 #[test]
 fn buffers_are_gathered_scattered_and_returned_in_order() {
-    for options in both_ways() {
+    for options in both_modes() {
         each_connection(&options, gathered_and_inline);
         each_connection(&options, unsignaled);
     }
@@ -238,35 +238,35 @@ fn buffers_are_gathered_scattered_and_returned_in_order() {
 
 #[test]
 fn writes_and_reads_of_all_sizes() {
-    for options in both_ways() {
+    for options in both_modes() {
         each_connection(&options, writes_and_reads);
     }
 }
 
 #[test]
 fn immediate_data_and_atomics() {
-    for options in both_ways() {
+    for options in both_modes() {
         each_connection(&options, immediates_and_atomics);
     }
 }
 
 #[test]
 fn windows_are_bound_and_invalidated() {
-    for options in both_ways() {
+    for options in both_modes() {
         each_connection(&options, windows_and_invalidation);
     }
 }
 
 #[test]
 fn many_outstanding_requests_complete_in_order() {
-    for options in both_ways() {
+    for options in both_modes() {
         let (left, right) = pair(&options, &ConnectOptions::default(), &AcceptOptions::default());
         let region = Region::new(&right.domain, 1 << 20, remote_access()).unwrap();
         region.write(0, &pattern(1 << 20, 1));
         for id in 0..128 {
-            let quiet = SendOptions { signaled: id % 8 == 7, ..SendOptions::default() };
+            let unsignaled = SendOptions { signaled: id % 8 == 7, ..SendOptions::default() };
             let place = region.remote(id as usize * 8192);
-            left.queue_pair.read(id, left.domain.buffer(8192).unwrap(), place, quiet).unwrap();
+            left.queue_pair.read(id, left.domain.buffer(8192).unwrap(), place, unsignaled).unwrap();
         }
         let refused = left.queue_pair.read(
             999,
@@ -274,7 +274,8 @@ fn many_outstanding_requests_complete_in_order() {
             region.remote(0),
             SendOptions::default(),
         );
-        // Engines may have made room meanwhile; inline nothing moves between calls.
+        // Engines may have processed some meanwhile; inline there is no
+        // progress between calls.
         let full = refused.is_err_and(|refused| refused.buffers.len() == 1);
         assert!(full || options.progress != Progress::Inline, "the queue is full");
         let mut at = 0;
@@ -291,15 +292,15 @@ fn many_outstanding_requests_complete_in_order() {
 }
 
 #[test]
-fn fpdus_are_larger_than_a_segment_only_if_both_sides_say_so() {
+fn fpdus_are_larger_than_a_segment_only_if_both_sides_offer_it() {
     for (ours, theirs) in [(false, false), (false, true), (true, false), (true, true)] {
         let (left, right) = (Side::new(inline()), Side::new(inline()));
         let connect = ConnectOptions { large_fpdus: ours, ..ConnectOptions::default() };
         let accept = AcceptOptions { large_fpdus: theirs, ..AcceptOptions::default() };
-        let told = join(&left.queue_pair, &connect, (&right.rnic, &right.queue_pair), &accept);
-        for told in [told.0, told.1] {
-            // A segment has room for less than 64 KiB beside the headers below.
-            assert_eq!(told.mulpdu_bytes > 65_495, ours && theirs);
+        let established = join(&left.queue_pair, &connect, (&right.rnic, &right.queue_pair), &accept);
+        for established in [established.0, established.1] {
+            // A segment has room for less than 64 KiB after the lower headers.
+            assert_eq!(established.mulpdu_bytes > 65_495, ours && theirs);
         }
         sends(&left, &right);
     }

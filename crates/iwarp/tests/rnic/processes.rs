@@ -1,5 +1,5 @@
-//! Tests that need a second process, or a network namespace: this program
-//! again, in a role.
+//! Tests that need a second process, or a network namespace: this program is
+//! started again with a role.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use crate::{capture, faults};
 
 const ROLE: &str = "RNIC_TEST_ROLE";
 
-/// What the second process runs; on its own it does nothing.
+/// Entry point of the second process; without a role it does nothing.
 #[test]
 fn role() {
     match std::env::var(ROLE).as_deref() {
@@ -29,8 +29,8 @@ pub(crate) fn in_a_namespace(role: &str) -> Command {
     in_role(command, role)
 }
 
-pub(crate) fn ip(words: &str) {
-    assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "ip {words}");
+pub(crate) fn ip(arguments: &str) {
+    assert!(Command::new("ip").args(arguments.split(' ')).status().unwrap().success(), "ip {arguments}");
 }
 
 fn in_role(mut command: Command, role: &str) -> Command {

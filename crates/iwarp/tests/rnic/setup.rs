@@ -1,5 +1,5 @@
-//! Set-up: what is agreed, private data, rejection, time limits, and peers that
-//! stop, leave or say something else at any byte of it.
+//! Connection setup: negotiated parameters, private data, rejection, timeouts,
+//! and peers that stop, disconnect or send something else at any byte of it.
 
 use std::{
     io::{Read, Write},
@@ -17,10 +17,10 @@ use clearstream_iwarp::{
     },
 };
 
-use crate::sides::{PATIENCE, Side, any_port, both_ways, done, inline, join, until};
+use crate::sides::{Side, TIMEOUT, any_port, both_modes, done, inline, join, until};
 
-/// As two Linux siw peers put it on the wire: revision 1 with CRC, and revision
-/// 2 with the enhanced words, IRD 4 and ORD 4.
+/// Frames of two Linux siw peers: revision 1 with CRC, and revision 2 with the
+/// enhanced fields, IRD 4 and ORD 4.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\x00\x00";
 const REPLY: &[u8] = b"MPA ID Rep Frame\x40\x01\x00\x00";
 const ENHANCED_REQUEST: &[u8] = b"MPA ID Req Frame\x50\x02\x00\x04\x00\x04\x00\x04";
@@ -31,8 +31,8 @@ fn plain() -> ConnectOptions {
 }
 
 #[test]
-fn both_sides_hear_of_the_same_agreement() {
-    for options in both_ways() {
+fn both_sides_report_the_same_parameters() {
+    for options in both_modes() {
         let (left, right) = (Side::new(options.clone()), Side::new(options));
         let connect = ConnectOptions {
             private_data: b"from the initiator".to_vec(),
@@ -43,25 +43,42 @@ fn both_sides_hear_of_the_same_agreement() {
             ..ConnectOptions::default()
         };
         let accept = AcceptOptions { private_data: vec![7; 508], ird: 4, ord: 1, ..AcceptOptions::default() };
-        let (told, heard) = join(&left.queue_pair, &connect, (&right.rnic, &right.queue_pair), &accept);
-        assert_eq!((told.private_data.len(), &heard.private_data[..]), (508, &b"from the initiator"[..]));
-        assert_eq!((told.local, told.peer), (heard.peer, heard.local));
+        let (initiator_view, responder_view) =
+            join(&left.queue_pair, &connect, (&right.rnic, &right.queue_pair), &accept);
         assert_eq!(
-            (told.crc, told.markers_in, told.markers_out, told.peer_to_peer),
+            (initiator_view.private_data.len(), &responder_view.private_data[..]),
+            (508, &b"from the initiator"[..])
+        );
+        assert_eq!((initiator_view.local, initiator_view.peer), (responder_view.peer, responder_view.local));
+        assert_eq!(
+            (
+                initiator_view.crc,
+                initiator_view.markers_in,
+                initiator_view.markers_out,
+                initiator_view.peer_to_peer
+            ),
             (true, true, false, true)
         );
         assert_eq!(
-            (heard.crc, heard.markers_in, heard.markers_out, heard.peer_to_peer),
+            (
+                responder_view.crc,
+                responder_view.markers_in,
+                responder_view.markers_out,
+                responder_view.peer_to_peer
+            ),
             (true, false, true, true)
         );
-        // Each side's ORD ends no higher than the other's IRD (RFC 6581,
-        // section 4.2).
-        assert_eq!((told.ord, heard.ird, told.ird, heard.ord), (4, 4, 1, 1));
+        // Each side's ORD is limited by the other's IRD (RFC 6581, section
+        // 4.2).
+        assert_eq!(
+            (initiator_view.ord, responder_view.ird, initiator_view.ird, responder_view.ord),
+            (4, 4, 1, 1)
+        );
         assert_eq!(left.queue_pair.state(), State::Rts);
-        assert_eq!(left.queue_pair.query().established.unwrap(), told);
-        // The ready-to-receive message went out by itself, and its arrival
+        assert_eq!(left.queue_pair.query().established.unwrap(), initiator_view);
+        // The ready-to-receive message is sent automatically, and its arrival
         // is an event.
-        until("a responder is told of the first message", || {
+        until("a responder reports the first message", || {
             _ = right.completions.progress();
             let id = right.queue_pair.id();
             right.rnic.events().next(Some(Duration::ZERO)) == Some(AsyncEvent::Established { queue_pair: id })
@@ -71,7 +88,7 @@ fn both_sides_hear_of_the_same_agreement() {
 
 #[test]
 fn a_peer_to_peer_responder_sends_first() {
-    for options in both_ways() {
+    for options in both_modes() {
         let (left, right) = (Side::new(options.clone()), Side::new(options));
         left.queue_pair.receive(1, left.domain.buffer(5).unwrap()).unwrap();
         let connect = ConnectOptions { peer_to_peer: true, ..ConnectOptions::default() };
@@ -89,7 +106,7 @@ fn a_rejection_brings_private_data_and_leaves_the_queue_pair_idle() {
     let address = listener.local_address();
     for revision in [1, 2] {
         thread::scope(|scope| {
-            scope.spawn(|| listener.accept(Some(PATIENCE)).unwrap().unwrap().reject(b"no room").unwrap());
+            scope.spawn(|| listener.accept(Some(TIMEOUT)).unwrap().unwrap().reject(b"no room").unwrap());
             let options = ConnectOptions { revision, ..ConnectOptions::default() };
             let error = left.queue_pair.connect(address, &options).unwrap_err();
             assert!(
@@ -99,11 +116,11 @@ fn a_rejection_brings_private_data_and_leaves_the_queue_pair_idle() {
         });
         assert_eq!(left.queue_pair.state(), State::Idle);
     }
-    // It may try again.
+    // It may connect again.
     join(&left.queue_pair, &plain(), (&right.rnic, &right.queue_pair), &AcceptOptions::default());
     assert_eq!(left.queue_pair.state(), State::Rts);
-    let again = left.queue_pair.connect(address, &plain()).unwrap_err();
-    assert!(matches!(again, ConnectError::State(State::Rts)), "{again:?}");
+    let second = left.queue_pair.connect(address, &plain()).unwrap_err();
+    assert!(matches!(second, ConnectError::State(State::Rts)), "{second:?}");
 }
 
 #[test]
@@ -112,14 +129,14 @@ fn too_much_private_data_and_wrong_options_are_refused_before_anything_is_sent()
     let nobody = "127.0.0.1:1".parse().unwrap();
     let refused = |options: ConnectOptions| side.queue_pair.connect(nobody, &options).unwrap_err();
     let long = ConnectOptions { private_data: vec![0; 509], ..ConnectOptions::default() };
-    assert!(matches!(refused(long), ConnectError::Option(MpaError::PrivateData { most: 508, .. })));
+    assert!(matches!(refused(long), ConnectError::Option(MpaError::PrivateData { max: 508, .. })));
     let long = ConnectOptions { private_data: vec![0; 513], ..plain() };
-    assert!(matches!(refused(long), ConnectError::Option(MpaError::PrivateData { most: 512, .. })));
+    assert!(matches!(refused(long), ConnectError::Option(MpaError::PrivateData { max: 512, .. })));
     assert!(matches!(refused(ConnectOptions { revision: 3, ..plain() }), ConnectError::Option(_)));
     assert!(matches!(refused(ConnectOptions { peer_to_peer: true, ..plain() }), ConnectError::Option(_)));
     for (ird, ord) in [(129, 1), (1, 0x3fff)] {
         let many = ConnectOptions { ird, ord, ..ConnectOptions::default() };
-        assert!(matches!(refused(many), ConnectError::Reads { most: 128, .. }));
+        assert!(matches!(refused(many), ConnectError::Reads { max: 128, .. }));
     }
     let error = refused(plain());
     assert!(matches!(&error, ConnectError::Tcp { .. }), "{error:?}");
@@ -127,15 +144,15 @@ fn too_much_private_data_and_wrong_options_are_refused_before_anything_is_sent()
 }
 
 #[test]
-fn a_silent_responder_costs_the_reply_timeout() {
+fn a_silent_responder_causes_a_reply_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let side = Side::new(inline());
     let options = ConnectOptions { reply_timeout: Duration::from_millis(50), ..ConnectOptions::default() };
     let error = side.queue_pair.connect(silent.local_addr().unwrap(), &options).unwrap_err();
     assert!(matches!(error, ConnectError::TimedOut { awaited: "reply", .. }), "{error:?}");
-    // The same without blocking: the descriptor tells of the time limit too.
+    // The same without blocking: the descriptor reports the timeout too.
     let mut connecting = side.queue_pair.start_connect(silent.local_addr().unwrap(), &options).unwrap();
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let error = loop {
         assert!(Instant::now() < end);
         readable(&connecting);
@@ -150,18 +167,18 @@ fn a_silent_responder_costs_the_reply_timeout() {
 
 fn readable(descriptor: &impl AsFd) {
     let mut descriptors = [rustix::event::PollFd::new(descriptor, rustix::event::PollFlags::IN)];
-    let patience = PATIENCE.try_into().unwrap();
-    assert_eq!(rustix::event::poll(&mut descriptors, Some(&patience)).unwrap(), 1);
+    let timeout = TIMEOUT.try_into().unwrap();
+    assert_eq!(rustix::event::poll(&mut descriptors, Some(&timeout)).unwrap(), 1);
 }
 
 #[test]
-fn connecting_and_accepting_go_by_descriptors() {
+fn connecting_and_accepting_work_by_descriptors() {
     let (left, right) = (Side::new(inline()), Side::new(inline()));
     let listener = Listener::bind(&right.rnic, any_port()).unwrap();
     assert!(listener.accept(Some(Duration::ZERO)).unwrap().is_none());
     let mut connecting = left.queue_pair.start_connect(listener.local_address(), &plain()).unwrap();
     let mut accepted = false;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let established = loop {
         assert!(Instant::now() < end);
         readable(&connecting);
@@ -191,10 +208,10 @@ fn a_connection_attempt_that_is_dropped_leaves_the_queue_pair_idle() {
     join(&left.queue_pair, &plain(), (&right.rnic, &right.queue_pair), &AcceptOptions::default());
 }
 
-/// Every prefix of a request, after which the peer leaves: orderly, or with a
-/// reset.
+/// Every prefix of a request, after which the peer disconnects: gracefully, or
+/// with a reset.
 #[test]
-fn a_peer_that_leaves_at_any_byte_of_its_request_costs_one_error() {
+fn a_peer_that_closes_at_any_byte_of_its_request_causes_one_error() {
     let side = Side::new(inline());
     let listener = Listener::bind(&side.rnic, any_port()).unwrap();
     for request in [REQUEST, ENHANCED_REQUEST] {
@@ -204,7 +221,7 @@ fn a_peer_that_leaves_at_any_byte_of_its_request_costs_one_error() {
                 peer.write_all(&request[..length]).unwrap();
                 leave(peer, reset);
                 let mut failures = Vec::new();
-                until("the failure is told", || {
+                until("the failure is reported", || {
                     assert!(listener.accept(Some(Duration::from_millis(1))).unwrap().is_none());
                     failures.extend(listener.failures());
                     !failures.is_empty()
@@ -226,12 +243,12 @@ fn leave(peer: TcpStream, reset: bool) {
     drop(peer);
 }
 
-/// The listener still works.
+/// Checks that the listener still works.
 fn listens(listener: &Listener, responder: &Side) {
     let initiator = Side::new(inline());
     thread::scope(|scope| {
         scope.spawn(|| {
-            let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+            let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
             responder.queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
         });
         initiator.queue_pair.connect(listener.local_address(), &plain()).unwrap();
@@ -239,7 +256,7 @@ fn listens(listener: &Listener, responder: &Side) {
 }
 
 #[test]
-fn a_peer_that_says_something_else_costs_one_error() {
+fn a_peer_of_another_protocol_causes_one_error() {
     let side = Side::new(inline());
     let listener = Listener::bind(&side.rnic, any_port()).unwrap();
     let mut long = REQUEST.to_vec();
@@ -252,7 +269,7 @@ fn a_peer_that_says_something_else_costs_one_error() {
         let error = one_failure(&listener);
         assert!(matches!(error, ConnectError::Setup { .. }), "{error:?}");
         // The connection is closed.
-        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert!(!matches!(peer.read(&mut [0; 1]), Ok(1)));
     }
     let mut peer = TcpStream::connect(listener.local_address()).unwrap();
@@ -267,7 +284,7 @@ fn a_peer_that_says_something_else_costs_one_error() {
 
 fn one_failure(listener: &Listener) -> ConnectError {
     let mut failures = Vec::new();
-    until("the failure is told", || {
+    until("the failure is reported", || {
         assert!(listener.accept(Some(Duration::from_millis(1))).unwrap().is_none());
         failures.extend(listener.failures());
         !failures.is_empty()
@@ -277,7 +294,7 @@ fn one_failure(listener: &Listener) -> ConnectError {
 }
 
 #[test]
-fn a_silent_peer_holds_up_no_other_and_is_dropped_in_time() {
+fn a_silent_peer_blocks_no_other_and_times_out() {
     let request_timeout = Duration::from_millis(50);
     let rnic = Rnic::open(RnicOptions { request_timeout, ..inline() }).unwrap();
     let side = Side::of(&rnic);
@@ -296,13 +313,13 @@ fn a_silent_peer_holds_up_no_other_and_is_dropped_in_time() {
         assert!(matches!(failure, ConnectError::TimedOut { awaited: "request", .. }), "{failure:?}");
     }
     for peer in [&mut silent, &mut slow] {
-        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert!(!matches!(peer.read(&mut [0; 1]), Ok(1)));
     }
 }
 
 #[test]
-fn a_request_that_comes_byte_by_byte_is_taken() {
+fn a_request_that_arrives_byte_by_byte_is_accepted() {
     let side = Side::new(inline());
     let listener = Listener::bind(&side.rnic, any_port()).unwrap();
     let mut peer = TcpStream::connect(listener.local_address()).unwrap();
@@ -311,7 +328,7 @@ fn a_request_that_comes_byte_by_byte_is_taken() {
         assert!(listener.accept(Some(Duration::ZERO)).unwrap().is_none());
         peer.write_all(&[*byte]).unwrap();
     }
-    let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+    let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
     assert_eq!((incoming.revision, incoming.crc, incoming.markers), (2, true, false));
     assert_eq!((incoming.ird, incoming.ord, incoming.peer_to_peer), (Some(4), Some(4), false));
     side.queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
@@ -320,9 +337,9 @@ fn a_request_that_comes_byte_by_byte_is_taken() {
     assert_eq!(reply, ENHANCED_REPLY);
 }
 
-/// Every prefix of a reply, after which the responder leaves.
+/// Every prefix of a reply, after which the responder disconnects.
 #[test]
-fn a_responder_that_leaves_at_any_byte_of_its_reply_costs_one_error() {
+fn a_responder_that_closes_at_any_byte_of_its_reply_causes_one_error() {
     let responder = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = responder.local_addr().unwrap();
     let side = Side::new(inline());
@@ -347,7 +364,7 @@ fn a_responder_that_leaves_at_any_byte_of_its_reply_costs_one_error() {
 }
 
 #[test]
-fn a_reply_that_is_none_costs_one_error() {
+fn an_invalid_reply_causes_one_error() {
     let responder = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = responder.local_addr().unwrap();
     let side = Side::new(inline());
@@ -360,8 +377,8 @@ fn a_reply_that_is_none_costs_one_error() {
                 let (mut peer, _) = responder.accept().unwrap();
                 peer.read_exact(&mut [0; REQUEST.len()]).unwrap();
                 peer.write_all(bytes).unwrap();
-                peer.set_read_timeout(Some(PATIENCE)).unwrap();
-                assert!(!matches!(peer.read(&mut [0; 1]), Ok(1)), "closed without another word");
+                peer.set_read_timeout(Some(TIMEOUT)).unwrap();
+                assert!(!matches!(peer.read(&mut [0; 1]), Ok(1)), "closed without further data");
             });
             let error = side.queue_pair.connect(address, &plain()).unwrap_err();
             assert!(matches!(error, ConnectError::Setup { .. }), "{error:?}");
@@ -369,17 +386,17 @@ fn a_reply_that_is_none_costs_one_error() {
     }
 }
 
-/// Linux' siw brings its kernel down when a peer asks for peer-to-peer and
-/// leaves; here it is an ordinary end.
+/// A kernel with Linux' siw crashes when a peer requests peer-to-peer and
+/// disconnects; here the connection just ends.
 #[test]
-fn a_peer_that_asks_for_peer_to_peer_and_leaves_costs_one_error() {
-    for options in both_ways() {
+fn a_peer_that_requests_peer_to_peer_and_closes_causes_one_error() {
+    for options in both_modes() {
         for reset in [false, true] {
             let side = Side::new(options.clone());
             let listener = Listener::bind(&side.rnic, any_port()).unwrap();
             let mut peer = TcpStream::connect(listener.local_address()).unwrap();
             peer.write_all(b"MPA ID Req Frame\x50\x02\x00\x04\x80\x04\xc0\x04").unwrap();
-            let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+            let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
             assert!(incoming.peer_to_peer);
             side.queue_pair.receive(1, side.domain.buffer(8).unwrap()).unwrap();
             side.queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
@@ -391,7 +408,7 @@ fn a_peer_that_asks_for_peer_to_peer_and_leaves_costs_one_error() {
     }
 }
 
-/// The queue pair ends, and gives back all that was posted.
+/// Checks that the queue pair ends and completes all posted requests.
 fn ends(side: &Side) {
     until("the queue pair ends", || {
         _ = side.completions.progress();
@@ -407,36 +424,36 @@ fn ends(side: &Side) {
 }
 
 #[test]
-fn a_peer_that_asks_for_peer_to_peer_and_is_silent_is_given_up() {
-    for options in both_ways() {
+fn a_peer_that_requests_peer_to_peer_and_is_silent_times_out() {
+    for options in both_modes() {
         let rnic = Rnic::open(RnicOptions { request_timeout: Duration::from_millis(50), ..options }).unwrap();
         let side = Side::of(&rnic);
         let listener = Listener::bind(&rnic, any_port()).unwrap();
         let mut peer = TcpStream::connect(listener.local_address()).unwrap();
         peer.write_all(b"MPA ID Req Frame\x50\x02\x00\x04\x80\x04\xc0\x04").unwrap();
-        let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+        let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
         side.queue_pair.receive(1, side.domain.buffer(8).unwrap()).unwrap();
         side.queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
         side.queue_pair.send(2, &b"waits"[..], SendOptions::default()).unwrap();
         ends(&side);
         peer.read_exact(&mut [0; 24]).unwrap();
-        peer.set_read_timeout(Some(PATIENCE)).unwrap();
+        peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert!(!matches!(peer.read(&mut [0; 1]), Ok(1)));
     }
 }
 
-/// A peer that leaves between its request and our reply.
+/// A peer that disconnects between its request and the reply.
 #[test]
-fn a_peer_that_leaves_before_it_is_accepted_costs_one_error_at_most() {
+fn a_peer_that_closes_before_it_is_accepted_causes_one_error_at_most() {
     for reset in [false, true] {
         let side = Side::new(inline());
         let listener = Listener::bind(&side.rnic, any_port()).unwrap();
         let mut peer = TcpStream::connect(listener.local_address()).unwrap();
         peer.write_all(REQUEST).unwrap();
-        let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+        let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
         peer.shutdown(Shutdown::Write).unwrap();
         leave(peer, reset);
-        // A reset may be seen at once; a close is an ordinary end later.
+        // A reset may be detected at once; a close is a graceful end later.
         match side.queue_pair.accept(incoming, &AcceptOptions::default()) {
             Err(error) => {
                 assert!(matches!(error, ConnectError::Closed { .. } | ConnectError::Tcp { .. }), "{error:?}");
@@ -450,13 +467,13 @@ fn a_peer_that_leaves_before_it_is_accepted_costs_one_error_at_most() {
     }
 }
 
-/// A responder that asks for more than there is, or proposes a
-/// ready-to-receive message that is not known here, is told why by a Terminate
-/// (RFC 6581, section 6).
+/// A responder that requests more Reads than supported, or proposes an
+/// unsupported ready-to-receive message, gets a Terminate with the error (RFC
+/// 6581, section 6).
 #[test]
-fn a_reply_that_does_not_fit_is_answered_by_a_terminate() {
-    // IRD and ORD words; layer LLP and MPA's error code in the Terminate.
-    for (words, code) in [([0u8, 4, 0x3f, 0xf0], 0x06u8), ([0xc0, 4, 0, 4], 0x07)] {
+fn an_unacceptable_reply_gets_a_terminate() {
+    // IRD and ORD fields; layer LLP and MPA's error code in the Terminate.
+    for (fields, code) in [([0u8, 4, 0x3f, 0xf0], 0x06u8), ([0xc0, 4, 0, 4], 0x07)] {
         let responder = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = responder.local_addr().unwrap();
         let side = Side::new(inline());
@@ -464,9 +481,9 @@ fn a_reply_that_does_not_fit_is_answered_by_a_terminate() {
             scope.spawn(|| {
                 let (mut peer, _) = responder.accept().unwrap();
                 peer.read_exact(&mut [0; 24]).unwrap();
-                peer.write_all(&[b"MPA ID Rep Frame\x10\x02\x00\x04", &words[..]].concat()).unwrap();
+                peer.write_all(&[b"MPA ID Rep Frame\x10\x02\x00\x04", &fields[..]].concat()).unwrap();
                 let mut rest = Vec::new();
-                peer.set_read_timeout(Some(PATIENCE)).unwrap();
+                peer.set_read_timeout(Some(TIMEOUT)).unwrap();
                 peer.read_to_end(&mut rest).unwrap();
                 // Length, DDP (untagged, last, version 1), RDMAP Terminate, queue
                 // 2, MSN 1, MO 0, then layer and type 0x20 and the code.

@@ -1,4 +1,4 @@
-//! Two ends of a connection in one process.
+//! Two sides of a connection in one process.
 
 use std::{
     net::SocketAddr,
@@ -14,20 +14,20 @@ use clearstream_iwarp::{
     work::Status,
 };
 
-/// Long enough for a machine that does many things at once.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+/// Timeout, long enough for a loaded machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) fn inline() -> RnicOptions {
     RnicOptions::default()
 }
 
 pub(crate) fn offloaded() -> RnicOptions {
-    // Spinning engines of many tests at a time would only be in their way.
+    // Spinning engines of many concurrent tests would compete for the cores.
     let engine_spin = Duration::from_micros(20);
     RnicOptions { progress: Progress::Offloaded { cores: Vec::new() }, engine_spin, ..RnicOptions::default() }
 }
 
-pub(crate) fn both_ways() -> [RnicOptions; 2] {
+pub(crate) fn both_modes() -> [RnicOptions; 2] {
     [inline(), offloaded()]
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn any_port() -> SocketAddr {
     "127.0.0.1:0".parse().unwrap()
 }
 
-/// One end, before it is connected.
+/// One side, before it is connected.
 pub(crate) struct Side {
     pub(crate) domain: ProtectionDomain,
     pub(crate) completions: CompletionQueue,
@@ -61,7 +61,7 @@ impl Side {
     }
 }
 
-/// Connects two sides; what each was told.
+/// Connects two sides; returns the parameters that each reports.
 pub(crate) fn join(
     initiator: &QueuePair,
     connect: &ConnectOptions,
@@ -72,7 +72,7 @@ pub(crate) fn join(
     let address = listener.local_address();
     thread::scope(|scope| {
         let accepted = scope.spawn(|| {
-            let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+            let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
             responder.1.accept(incoming, accept).unwrap()
         });
         let connected = initiator.connect(address, connect).unwrap();
@@ -91,38 +91,38 @@ pub(crate) fn plain_pair(options: &RnicOptions) -> (Side, Side) {
     pair(options, &ConnectOptions::default(), &AcceptOptions::default())
 }
 
-/// Polls all sides until `wanted` has a completion.
-pub(crate) fn finished(wanted: &Side, others: &[&Side]) -> Finished {
-    let end = Instant::now() + PATIENCE;
+/// Polls all sides until `side` has a completion.
+pub(crate) fn finished(side: &Side, others: &[&Side]) -> Finished {
+    let end = Instant::now() + TIMEOUT;
     loop {
-        if let Some(finished) = wanted.poll() {
+        if let Some(finished) = side.poll() {
             return finished;
         }
-        // They have to move too when progress is inline; what completes there
-        // is not taken.
+        // The others must make progress too with inline progress; their
+        // completions are not taken.
         others.iter().for_each(|other| _ = other.completions.progress());
         assert!(Instant::now() < end, "no completion");
         thread::yield_now();
     }
 }
 
-/// The same, of a request that was carried out.
-pub(crate) fn done(wanted: &Side, others: &[&Side]) -> Finished {
-    let finished = finished(wanted, others);
+/// Like [`finished`], for a request that succeeded.
+pub(crate) fn done(side: &Side, others: &[&Side]) -> Finished {
+    let finished = finished(side, others);
     assert_eq!(finished.completion.status, Status::Success, "{finished:?}");
     finished
 }
 
-/// Calls `step` until it says that it is done.
+/// Calls `step` until it returns true.
 pub(crate) fn until(what: &str, mut step: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !step() {
         assert!(Instant::now() < end, "{what}");
         thread::yield_now();
     }
 }
 
-/// Bytes that are all different for a while.
+/// Returns bytes of a long period.
 pub(crate) fn pattern(length: usize, seed: u32) -> Vec<u8> {
     let byte = |at: u32| (at.wrapping_mul(2_654_435_761).wrapping_add(seed) >> 13) as u8;
     (0..length as u32).map(byte).collect()

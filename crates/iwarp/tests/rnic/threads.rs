@@ -1,10 +1,10 @@
-//! Several threads at one queue pair: nothing is lost, doubled or left lying.
+//! Several threads on one queue pair: no request is lost, duplicated or stuck.
 //!
-//! What has no lock of its own is: whether the inbox has mail, whether a bell
-//! was rung, whether an engine sleeps. `tests/models` goes through these parts
-//! in every order; here they are together, with sockets. A mistake shows as a
-//! request that nobody carries out, and then one of these tests comes to its end
-//! of patience.
+//! State without a lock of its own: whether the inbox has requests, whether a
+//! doorbell was rung, whether an engine sleeps. `tests/models` explores every
+//! interleaving of these parts; here they run together, with sockets. A bug
+//! shows as a request that is never processed, and then one of these tests
+//! times out.
 
 use std::{
     collections::HashSet,
@@ -18,7 +18,7 @@ use clearstream_iwarp::{
     work::{Completed, Status},
 };
 
-use crate::sides::{PATIENCE, both_ways, inline, offloaded, plain_pair};
+use crate::sides::{TIMEOUT, both_modes, inline, offloaded, plain_pair};
 
 const PER_THREAD: u64 = 2000;
 
@@ -30,7 +30,7 @@ fn hammer(options: &RnicOptions, posters: u64) {
         right.queue_pair.receive(id, right.domain.buffer(8).unwrap()).unwrap();
     }
     let stop = AtomicBool::new(false);
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let (mut sent, mut received) = (HashSet::new(), HashSet::new());
     thread::scope(|scope| {
         for poster in 0..posters {
@@ -77,7 +77,7 @@ fn hammer(options: &RnicOptions, posters: u64) {
 
 #[test]
 fn one_thread_posts_and_another_polls() {
-    for options in both_ways() {
+    for options in both_modes() {
         hammer(&options, 1);
     }
 }
@@ -99,8 +99,8 @@ fn a_sleeping_engine_is_woken_by_every_post() {
     for id in 0..500 {
         right.queue_pair.receive(id, right.domain.buffer(8).unwrap()).unwrap();
         left.queue_pair.send(id, &id.to_ne_bytes()[..], SendOptions::default()).unwrap();
-        let received = right.completions.wait(PATIENCE).unwrap().expect("the engine was woken");
+        let received = right.completions.wait(TIMEOUT).unwrap().expect("the engine was woken");
         assert_eq!(&received.buffers[0][..], id.to_ne_bytes());
-        left.completions.wait(PATIENCE).unwrap().expect("completed");
+        left.completions.wait(TIMEOUT).unwrap().expect("completed");
     }
 }

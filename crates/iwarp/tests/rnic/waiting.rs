@@ -1,5 +1,5 @@
-//! Waiting: who sleeps is woken by what it waits for, whoever brings it about,
-//! and by time limits.
+//! Blocking waits: a sleeper is woken by its event, whatever causes it, and by
+//! timeouts.
 
 use std::{
     io::{Read, Write},
@@ -21,7 +21,7 @@ use clearstream_iwarp::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::sides::{
-    PATIENCE, Side, any_port, both_ways, done, finished, inline, join, offloaded, pattern, plain_pair, until,
+    Side, TIMEOUT, any_port, both_modes, done, finished, inline, join, offloaded, pattern, plain_pair, until,
 };
 
 /// Revision 1, no CRC, no private data.
@@ -31,7 +31,7 @@ const REPLY: &[u8] = b"MPA ID Rep Frame\x00\x01\x00\x00";
 /// section 9).
 const PEER_TO_PEER: &[u8] = b"MPA ID Req Frame\x10\x02\x00\x04\x80\x04\x80\x04";
 
-fn asks(address: SocketAddr, request: &[u8]) -> TcpStream {
+fn connect_with(address: SocketAddr, request: &[u8]) -> TcpStream {
     let mut peer = TcpStream::connect(address).unwrap();
     peer.set_nodelay(true).unwrap();
     peer.write_all(request).unwrap();
@@ -62,19 +62,19 @@ fn a_sleeper_sends_all_of_a_long_message() {
     let mut buffer = left.domain.buffer(bytes.len()).unwrap();
     buffer.copy_from_slice(&bytes);
     left.queue_pair.send(2, buffer, SendOptions::default()).unwrap();
-    let sent = left.completions.wait(PATIENCE).unwrap().expect("all of it is sent");
+    let sent = left.completions.wait(TIMEOUT).unwrap().expect("all of it is sent");
     assert_eq!((sent.completion.id, sent.completion.status), (2, Status::Success));
     assert!(done(&right, &[&left]).buffers[0][..] == bytes[..]);
 }
 
 #[test]
 fn a_completion_that_another_thread_brings_wakes_a_sleeper() {
-    for options in both_ways() {
+    for options in both_modes() {
         let (left, right) = plain_pair(&options);
         right.queue_pair.receive(1, right.domain.buffer(4).unwrap()).unwrap();
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| left.completions.wait(PATIENCE).unwrap());
-            // Long enough to fall asleep; it is right without too.
+            let waiter = scope.spawn(|| left.completions.wait(TIMEOUT).unwrap());
+            // Long enough to fall asleep; correct without, too.
             thread::sleep(Duration::from_millis(20));
             left.queue_pair.send(2, &b"wake"[..], SendOptions::default()).unwrap();
             let sent = waiter.join().unwrap().expect("it is woken");
@@ -84,13 +84,13 @@ fn a_completion_that_another_thread_brings_wakes_a_sleeper() {
 }
 
 #[test]
-fn a_request_that_is_not_taken_keeps_the_descriptor_readable() {
+fn a_request_that_is_not_accepted_keeps_the_descriptor_readable() {
     let rnic = Rnic::open(inline()).unwrap();
     let listener = Listener::bind(&rnic, any_port()).unwrap();
-    let _peers = [(); 3].map(|()| asks(listener.local_address(), REQUEST));
+    let _peers = [(); 3].map(|()| connect_with(listener.local_address(), REQUEST));
     for _ in 0..3 {
         let mut readable = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
-        let limit = Timespec::try_from(PATIENCE).unwrap();
+        let limit = Timespec::try_from(TIMEOUT).unwrap();
         assert_eq!(poll(&mut readable, Some(&limit)), Ok(1), "a request waits");
         assert!(listener.accept(Some(Duration::MAX)).unwrap().is_some());
     }
@@ -98,7 +98,7 @@ fn a_request_that_is_not_taken_keeps_the_descriptor_readable() {
 }
 
 #[test]
-fn a_sleeper_notices_that_first_messages_do_not_come() {
+fn a_sleeper_notices_that_the_first_message_times_out() {
     let limit = Duration::from_millis(200);
     for count in [1, 3] {
         let rnic = Rnic::open(RnicOptions { request_timeout: limit, ..inline() }).unwrap();
@@ -107,28 +107,28 @@ fn a_sleeper_notices_that_first_messages_do_not_come() {
         let listener = Listener::bind(&rnic, any_port()).unwrap();
         let ends: Vec<_> = (0..count)
             .map(|id| {
-                let peer = asks(listener.local_address(), PEER_TO_PEER);
+                let peer = connect_with(listener.local_address(), PEER_TO_PEER);
                 let queue_pair = QueuePair::new(&domain, &QueuePairOptions::new(&completions)).unwrap();
                 queue_pair.receive(id, domain.buffer(4).unwrap()).unwrap();
-                let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+                let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
                 queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
                 (queue_pair, peer)
             })
             .collect();
         for (queue_pair, _) in &ends {
-            let flushed = completions.wait(PATIENCE).unwrap().expect("the time limit");
+            let flushed = completions.wait(TIMEOUT).unwrap().expect("the time limit");
             assert_eq!(flushed.completion.status, Status::Flushed);
-            until("it is given up", || queue_pair.state() == State::Error);
+            until("it times out", || queue_pair.state() == State::Error);
         }
     }
 }
 
 #[test]
-fn a_terminate_right_behind_the_reply_is_told() {
+fn a_terminate_right_after_the_reply_is_reported() {
     // Layer 2 (MPA), type 0, code 5: local catastrophic error (RFC 6581,
     // section 8).
     let terminate = fpdu(0x47, 2, &[0x20, 0x05, 0, 0]);
-    for options in both_ways() {
+    for options in both_modes() {
         let side = Side::new(options);
         side.queue_pair.receive(1, side.domain.buffer(4).unwrap()).unwrap();
         let listener = TcpListener::bind(any_port()).unwrap();
@@ -140,7 +140,7 @@ fn a_terminate_right_behind_the_reply_is_told() {
             reply_timeout: Duration::MAX,
             ..ConnectOptions::default()
         };
-        // It stays: no end of the stream tells anything.
+        // It stays connected: there is no end of stream to detect.
         let _peer = thread::scope(|scope| {
             let peer = scope.spawn(|| {
                 let (mut peer, _) = listener.accept().unwrap();
@@ -152,7 +152,7 @@ fn a_terminate_right_behind_the_reply_is_told() {
             peer.join().unwrap()
         });
         assert_eq!(finished(&side, &[]).completion.status, Status::Flushed);
-        until("the Terminate is told", || {
+        until("the Terminate is reported", || {
             matches!(
                 side.rnic.events().next(Some(Duration::ZERO)),
                 Some(AsyncEvent::TerminateReceived { terminate, .. })
@@ -163,26 +163,26 @@ fn a_terminate_right_behind_the_reply_is_told() {
 }
 
 #[test]
-fn a_terminate_that_a_peer_does_not_read_holds_up_nothing_for_ever() {
+fn an_unread_terminate_times_out() {
     let side = Side::new(inline());
     let listener = Listener::bind(&side.rnic, any_port()).unwrap();
-    let mut peer = asks(listener.local_address(), REQUEST);
+    let mut peer = connect_with(listener.local_address(), REQUEST);
     side.queue_pair.receive(1, side.domain.buffer(4).unwrap()).unwrap();
     side.queue_pair.receive(2, side.domain.buffer(4).unwrap()).unwrap();
-    let incoming = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+    let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
     side.queue_pair.accept(incoming, &AcceptOptions::default()).unwrap();
     peer.write_all(&fpdu(0x43, 0, b"this")).unwrap();
     assert_eq!(done(&side, &[]).completion.id, 1);
     let memory = Region::new(&side.domain, 64 << 20, Access::NONE).unwrap();
     side.queue_pair.send(3, memory.segment(0, 64 << 20), SendOptions::default()).unwrap();
-    // An operation that nobody has defined, while the socket is full.
+    // An undefined operation, while the socket is full.
     peer.write_all(&fpdu(0x4f, 0, b"what")).unwrap();
-    until("it finds the error", || {
+    until("it detects the error", || {
         _ = side.completions.progress();
         side.queue_pair.state() == State::Terminate
     });
     let mut back = [(); 2].map(|()| {
-        let flushed = side.completions.wait(PATIENCE).unwrap().expect("the time limit").completion;
+        let flushed = side.completions.wait(TIMEOUT).unwrap().expect("the time limit").completion;
         assert_eq!(flushed.status, Status::Flushed);
         flushed.id
     });

@@ -1,11 +1,11 @@
-//! Conversations of two Linux siw peers, which nobody here wrote: they decode
-//! completely and re-encode byte for byte.
+//! Captured connections of two Linux siw peers, an independent implementation:
+//! they decode completely and re-encode byte for byte.
 
 use std::path::PathBuf;
 
 use clearstream_iwarp::ddp::Header;
 use clearstream_iwarp::mpa::{
-    Agreed, Deframer, Framed, Framer, Kind, Offer, SetupFrame, conclude, initiate, respond,
+    Deframer, Framed, Framer, Kind, Negotiated, Offer, SetupFrame, conclude, initiate, respond,
 };
 use clearstream_iwarp::rdmap::{Opcode, ReadRequest};
 use clearstream_testkit::pcap::{Stream, streams};
@@ -21,9 +21,10 @@ pub(crate) fn conversations(name: &str) -> Vec<Stream> {
     all
 }
 
-/// Both set-up frames and where the FPDUs begin.
+/// Returns both setup frames and the beginning of the FPDUs.
 pub(crate) fn setup_frames(stream: &Stream) -> ([SetupFrame; 2], [usize; 2]) {
-    // A Request is followed by nothing until the Reply is there: as it came.
+    // A Request is followed by nothing until the Reply was received: as
+    // captured.
     let first = stream.turns[0];
     assert_eq!(first.0, 0);
     let (request, request_bytes) =
@@ -32,7 +33,7 @@ pub(crate) fn setup_frames(stream: &Stream) -> ([SetupFrame; 2], [usize; 2]) {
     ([request, reply], [request_bytes, reply_bytes])
 }
 
-/// What siw brings to a set-up, as far as its frames show it.
+/// Returns siw's offer, as far as its frames show it.
 pub(crate) fn offer(frame: &SetupFrame) -> Offer {
     let enhanced = frame.enhanced.unwrap();
     Offer {
@@ -47,15 +48,15 @@ pub(crate) fn offer(frame: &SetupFrame) -> Offer {
     }
 }
 
-/// The agreement as either side (0: the client) has it.
-pub(crate) fn agreement(stream: &Stream) -> [Agreed; 2] {
+/// Returns the negotiated parameters of either side (0: the client).
+pub(crate) fn agreement(stream: &Stream) -> [Negotiated; 2] {
     let ([request, reply], _) = setup_frames(stream);
     let client = conclude(&offer(&request), &reply).unwrap();
     let (_, server) = respond(&offer(&reply), &request).unwrap();
     [client, server]
 }
 
-/// The ULPDUs that one side sent, with the pads behind them.
+/// Returns the ULPDUs that one side sent, with their pads.
 pub(crate) fn ulpdus(stream: &Stream, side: usize) -> Vec<(Vec<u8>, [u8; 3])> {
     let (_, begin) = setup_frames(stream);
     let mut deframer = Deframer::new(&agreement(stream)[1 - side]);
@@ -72,8 +73,8 @@ pub(crate) fn ulpdus(stream: &Stream, side: usize) -> Vec<(Vec<u8>, [u8; 3])> {
     ulpdus
 }
 
-/// Each side's stream made again, from nothing but what was decoded.
-pub(crate) fn encode_again(stream: &Stream, side: usize) -> (Vec<u8>, Vec<Opcode>) {
+/// Re-encodes each side's stream from the decoded messages.
+pub(crate) fn reencode(stream: &Stream, side: usize) -> (Vec<u8>, Vec<Opcode>) {
     let (frames, _) = setup_frames(stream);
     let mut framer = Framer::new(&agreement(stream)[side]);
     let mut bytes = frames[side].encode().unwrap();
@@ -98,10 +99,10 @@ fn siw_conversations_decode_and_encode_byte_for_byte() {
         assert_eq!(conversations.len(), 7, "{name}");
         let mut operations = std::collections::BTreeMap::new();
         for stream in &conversations {
-            // With `crc`, every one of them was also checked on the way.
-            assert_eq!(agreement(stream).map(|agreed| agreed.crc), [crc; 2], "{name}");
+            // With `crc`, the CRC of each was also checked.
+            assert_eq!(agreement(stream).map(|negotiated| negotiated.crc), [crc; 2], "{name}");
             for side in [0, 1] {
-                let (bytes, opcodes) = encode_again(stream, side);
+                let (bytes, opcodes) = reencode(stream, side);
                 assert!(bytes == stream.sent[side], "{name} {:?} side {side}", stream.client);
                 for opcode in opcodes {
                     *operations.entry(opcode as u8).or_insert(0) += 1;
@@ -112,25 +113,26 @@ fn siw_conversations_decode_and_encode_byte_for_byte() {
     }
 }
 
-/// siw as initiator and as responder came to the same agreement as we do from
-/// its frames, and our answer to its Request is its own.
+/// siw as initiator and as responder negotiates the same parameters as this
+/// implementation does from its frames, and our Reply to its Request is
+/// identical.
 #[test]
 fn siw_negotiates_as_we_do() {
     for name in ["siw.pcap", "siw-crc.pcap"] {
         for stream in conversations(name) {
             let ([request, reply], _) = setup_frames(&stream);
             assert_eq!(initiate(&offer(&request)), request);
-            // siw serves and asks for up to 128 Reads.
+            // siw serves and requests up to 128 Reads.
             let siw = Offer { ird: 128, ord: 128, ..offer(&reply) };
-            let (answer, _) = respond(&siw, &request).unwrap();
-            assert_eq!(answer, reply);
+            let (own_reply, _) = respond(&siw, &request).unwrap();
+            assert_eq!(own_reply, reply);
             let [client, server] = agreement(&stream);
             assert_eq!((client.ird, client.ord), (server.ord, server.ird));
         }
     }
 }
 
-/// Any cut of the stream gives the same FPDUs.
+/// Any segmentation of the stream gives the same FPDUs.
 #[test]
 fn siw_streams_may_come_in_any_pieces() {
     for stream in conversations("siw-crc.pcap") {

@@ -1,19 +1,20 @@
-//! What several tests need: hexadecimal, agreements, whole messages as FPDUs.
+//! Helpers of several tests: hexadecimal, negotiated parameters, messages as
+//! FPDUs.
 
 use clearstream_iwarp::ddp::Header;
-use clearstream_iwarp::mpa::{Agreed, Framer};
+use clearstream_iwarp::mpa::{Framer, Negotiated};
 use clearstream_iwarp::rdmap::Opcode;
 use clearstream_iwarp::stag::Stag;
 
-/// Bytes out of hexadecimal digits; spaces and line ends do not count.
+/// Decodes hexadecimal digits; white space is ignored.
 pub(crate) fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// An agreement of revision 2, the same in both directions.
-pub(crate) fn agreed(crc: bool, markers: bool) -> Agreed {
-    Agreed {
+/// Negotiated parameters of revision 2, the same in both directions.
+pub(crate) fn negotiated(crc: bool, markers: bool) -> Negotiated {
+    Negotiated {
         crc,
         markers_out: markers,
         markers_in: markers,
@@ -31,7 +32,7 @@ pub(crate) fn fpdu(framer: &mut Framer, header: Header, payload: &[u8]) -> Vec<u
     fpdu_padded(framer, header, payload, [0; 3])
 }
 
-/// The same with a recorded pad.
+/// Like [`fpdu`], with a recorded pad.
 pub(crate) fn fpdu_padded(framer: &mut Framer, header: Header, payload: &[u8], pad: [u8; 3]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let (head, length) = header.encode();

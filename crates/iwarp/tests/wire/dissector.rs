@@ -1,10 +1,10 @@
-//! Conversations of every operation, as tshark takes them apart.
+//! Connections with every operation, as dissected by tshark.
 
 use std::path::Path;
 use std::process::Command;
 
 use clearstream_iwarp::ddp::Header;
-use clearstream_iwarp::mpa::{Agreed, Framer, Offer, RtrKinds, conclude, initiate, respond};
+use clearstream_iwarp::mpa::{Framer, Negotiated, Offer, RtrKinds, conclude, initiate, respond};
 use clearstream_iwarp::rdmap::{
     AtomicOperation, AtomicRequest, AtomicResponse, ErrorCode, Opcode, ReadRequest, Terminate,
 };
@@ -13,20 +13,21 @@ use clearstream_testkit::pcap;
 
 use crate::conversation::{fpdu, tagged, untagged};
 
-/// A message of either side (0: the client), and what tshark must say of it.
-struct Said {
+/// A message of either side (0: the client), and the fields expected from
+/// tshark.
+struct Message {
     side: usize,
     header: Header,
     payload: Vec<u8>,
     fields: Vec<(&'static str, String)>,
 }
 
-fn said(side: usize, header: Header, payload: &[u8], fields: &[(&'static str, &str)]) -> Said {
+fn message(side: usize, header: Header, payload: &[u8], fields: &[(&'static str, &str)]) -> Message {
     let fields = fields.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-    Said { side, header, payload: payload.to_vec(), fields }
+    Message { side, header, payload: payload.to_vec(), fields }
 }
 
-/// The fields that are asked for; each message names those that it must have.
+/// Fields requested from tshark; each message lists those that it must have.
 const FIELDS: [&str; 40] = [
     "iwarp_mpa.req",
     "iwarp_mpa.rep",
@@ -71,7 +72,7 @@ const FIELDS: [&str; 40] = [
 ];
 
 /// A message of each operation, requests with their responses.
-fn operations() -> Vec<Said> {
+fn operations() -> Vec<Message> {
     let text = b"eighteen bytes...!".as_slice();
     let large = vec![0x5a; 1500];
     let read = ReadRequest {
@@ -98,7 +99,7 @@ fn operations() -> Vec<Said> {
         ..add
     };
     let original = AtomicResponse { request: 1, original: 1234 };
-    let original_again = AtomicResponse { request: 2, original: 1241 };
+    let second_original = AtomicResponse { request: 2, original: 1241 };
     let invalidating = |opcode: Opcode, msn| Header::Untagged {
         last: true,
         queue: 0,
@@ -110,32 +111,37 @@ fn operations() -> Vec<Said> {
     let sends = |opcode, msn: u32, expected| {
         let msn_text = ["", "1", "2", "3", "4", "5", "6", "7", "8"][msn as usize];
         let fields = [("iwarp_rdma.opcode", expected), ("iwarp_ddp.qn", "0"), ("iwarp_ddp.msn", msn_text)];
-        said(0, untagged(opcode, msn, 0, true), text, &fields)
+        message(0, untagged(opcode, msn, 0, true), text, &fields)
     };
     let mut all = vec![
         sends(Opcode::Send, 1, "0x03"),
-        said(
+        message(
             0,
             invalidating(Opcode::SendInvalidate, 2),
             text,
             &[("iwarp_rdma.opcode", "0x04"), ("iwarp_rdma.inval_stag", "3075")],
         ),
         sends(Opcode::SendSolicited, 3, "0x05"),
-        said(
+        message(
             0,
             invalidating(Opcode::SendSolicitedInvalidate, 4),
             text,
             &[("iwarp_rdma.opcode", "0x06"), ("iwarp_rdma.inval_stag", "3075")],
         ),
-        said(
+        message(
             0,
             untagged(Opcode::Immediate, 5, 0, true),
             &[1; 8],
             &[("iwarp_rdma.opcode", "0x08"), ("iwarp_mpa.ulpdulength", "26")],
         ),
-        said(0, untagged(Opcode::ImmediateSolicited, 6, 0, true), &[2; 8], &[("iwarp_rdma.opcode", "0x09")]),
+        message(
+            0,
+            untagged(Opcode::ImmediateSolicited, 6, 0, true),
+            &[2; 8],
+            &[("iwarp_rdma.opcode", "0x09")],
+        ),
         // A message of two segments, and one of no bytes.
-        said(
+        message(
             0,
             tagged(Opcode::Write, 0xa1b2_c3d4, 0x1000, false),
             &large,
@@ -148,14 +154,14 @@ fn operations() -> Vec<Said> {
                 ("iwarp_mpa.ulpdulength", "1514"),
             ],
         ),
-        said(
+        message(
             0,
             tagged(Opcode::Write, 0xa1b2_c3d4, 0x1000 + 1500, true),
             &large[..101],
             &[("iwarp_ddp.last_flag", "1"), ("iwarp_ddp.tagged_offset", "0x00000000000015dc")],
         ),
-        said(0, tagged(Opcode::Write, 1, 0, true), &[], &[("iwarp_mpa.ulpdulength", "14")]),
-        said(
+        message(0, tagged(Opcode::Write, 1, 0, true), &[], &[("iwarp_mpa.ulpdulength", "14")]),
+        message(
             0,
             untagged(Opcode::ReadRequest, 1, 0, true),
             &read.encode(),
@@ -169,13 +175,13 @@ fn operations() -> Vec<Said> {
                 ("iwarp_rdma.srcto", "0x0000000000009000"),
             ],
         ),
-        said(
+        message(
             1,
             tagged(Opcode::ReadResponse, 0x0a01, 0x7000, true),
             &large[..1000],
             &[("iwarp_rdma.opcode", "0x02"), ("iwarp_ddp.stag", "0x00000a01")],
         ),
-        said(
+        message(
             0,
             untagged(Opcode::AtomicRequest, 2, 0, true),
             &add.encode(),
@@ -186,7 +192,7 @@ fn operations() -> Vec<Said> {
                 ("iwarp_rdma.atomic.add_data", "7"),
             ],
         ),
-        said(
+        message(
             1,
             untagged(Opcode::AtomicResponse, 1, 0, true),
             &original.encode(),
@@ -196,38 +202,38 @@ fn operations() -> Vec<Said> {
                 ("iwarp_rdma.atomic.original_remote_data_value", "1234"),
             ],
         ),
-        said(
+        message(
             0,
             untagged(Opcode::AtomicRequest, 3, 0, true),
             &swap.encode(),
             &[("iwarp_rdma.atomic.opcode", "2"), ("iwarp_rdma.atomic.swap_data", "9")],
         ),
-        said(
+        message(
             1,
             untagged(Opcode::AtomicResponse, 2, 0, true),
-            &original_again.encode(),
+            &second_original.encode(),
             &[("iwarp_rdma.atomic.original_remote_data_value", "1241")],
         ),
     ];
-    all.iter_mut().for_each(|said| {
-        said.fields.push(("iwarp_ddp.dv", "1".to_owned()));
-        said.fields.push(("iwarp_rdma.version", "1".to_owned()));
+    all.iter_mut().for_each(|message| {
+        message.fields.push(("iwarp_ddp.dv", "1".to_owned()));
+        message.fields.push(("iwarp_rdma.version", "1".to_owned()));
     });
     all
 }
 
-/// The Terminate of each error, with what it quotes.
-fn terminates() -> Vec<Said> {
+/// The Terminate of each error, with its quoted headers.
+fn terminates() -> Vec<Message> {
     ErrorCode::all().map(terminate).collect()
 }
 
-fn terminate(error: ErrorCode) -> Said {
+fn terminate(error: ErrorCode) -> Message {
     let [layer, kind, code] = error.numbers();
     let (tagged_header, untagged_header) =
         (tagged(Opcode::Write, 0x0b02, 0x9000, true), untagged(Opcode::ReadRequest, 1, 0, true));
     let header = if [layer, kind] == [1, 1] { tagged_header } else { untagged_header };
     let (ddp, length) = header.encode();
-    // tshark takes type 1 for a tagged segment in every layer: what it shows of
+    // tshark assumes a tagged segment for type 1 in every layer: its output for
     // the quoted headers is then four bytes off, so that is not compared.
     let request = if [layer, kind] == [0, 1] { vec![0xee; 28] } else { vec![] };
     let terminate = Terminate::about(error, 0x0102, &ddp[..length], &request);
@@ -250,7 +256,7 @@ fn terminate(error: ErrorCode) -> Said {
         fields.push(("iwarp_rdma.term_ddp_seg_len", "0102".to_owned()));
         fields.push(("iwarp_rdma.term_ddp_h", digits(&ddp[..length])));
     }
-    Said {
+    Message {
         side: 1,
         header: untagged(Opcode::Terminate, 1, 0, true),
         payload: terminate.encode().to_vec(),
@@ -258,38 +264,38 @@ fn terminate(error: ErrorCode) -> Said {
     }
 }
 
-/// How a conversation is set up.
+/// Connection parameters.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct Parameters {
     crc: bool,
     markers: bool,
     revision: u8,
 }
 
-fn offer(way: Way, private_data: &[u8]) -> Offer {
+fn offer(parameters: Parameters, private_data: &[u8]) -> Offer {
     Offer {
-        markers: way.markers,
-        crc: way.crc,
+        markers: parameters.markers,
+        crc: parameters.crc,
         large_fpdus: false,
-        revision: way.revision,
+        revision: parameters.revision,
         ird: 4,
         ord: 4,
-        peer_to_peer: (way.revision == 2).then_some(RtrKinds::ALL),
+        peer_to_peer: (parameters.revision == 2).then_some(RtrKinds::ALL),
         private_data: private_data.to_vec(),
     }
 }
 
-/// Writes a conversation and has tshark take it apart; what it shows of each
+/// Writes a capture and dissects it with tshark; returns its output for each
 /// message.
-fn dissect(way: Way, messages: &[Said]) -> Vec<String> {
-    let client = offer(way, b"hello");
+fn dissect(parameters: Parameters, messages: &[Message]) -> Vec<String> {
+    let client = offer(parameters, b"hello");
     let request = initiate(&client);
-    let (reply, server_agreed) = respond(&offer(way, &[]), &request).unwrap();
-    let client_agreed: Agreed = conclude(&client, &reply).unwrap();
+    let (reply, server_agreed) = respond(&offer(parameters, &[]), &request).unwrap();
+    let client_agreed: Negotiated = conclude(&client, &reply).unwrap();
     let mut framers = [Framer::new(&client_agreed), Framer::new(&server_agreed)];
     let mut packets = vec![(0, request.encode().unwrap()), (1, reply.encode().unwrap())];
-    for said in messages {
-        packets.push((said.side, fpdu(&mut framers[said.side], said.header, &said.payload)));
+    for message in messages {
+        packets.push((message.side, fpdu(&mut framers[message.side], message.header, &message.payload)));
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("conversation.pcap");
@@ -297,50 +303,54 @@ fn dissect(way: Way, messages: &[Said]) -> Vec<String> {
 
     let shown = tshark(&file, &["-V"]);
     for wrong in ["Malformed", "Bad CRC32", "Unreassembled"] {
-        assert!(!shown.contains(wrong), "{way:?}: {wrong}\n{shown}");
+        assert!(!shown.contains(wrong), "{parameters:?}: {wrong}\n{shown}");
     }
-    // RFC 5044 knows no revision 2, nor does tshark.
+    // RFC 5044 and tshark do not support revision 2.
     let warnings = shown.matches("[Expert Info").count();
     let revision = shown.matches("[Expert Info (Warning/Request): Rev field is NOT set to one").count();
     let flags = shown.matches("[Expert Info (Warning/Request): Res field is NOT set to zero").count();
     let handshake = shown.matches("[Expert Info (Chat/Sequence): Connection establish").count();
-    assert_eq!(warnings, revision + flags + handshake, "{way:?}\n{shown}");
-    assert_eq!(shown.matches("(Good CRC32)").count(), if way.crc { messages.len() } else { 0 }, "{way:?}");
-    let markers = if way.markers { markers_of(&framers) } else { 0 };
-    assert_eq!(shown.matches("FPDU back pointer").count(), markers, "{way:?}");
+    assert_eq!(warnings, revision + flags + handshake, "{parameters:?}\n{shown}");
+    assert_eq!(
+        shown.matches("(Good CRC32)").count(),
+        if parameters.crc { messages.len() } else { 0 },
+        "{parameters:?}"
+    );
+    let markers = if parameters.markers { markers_of(&framers) } else { 0 };
+    assert_eq!(shown.matches("FPDU back pointer").count(), markers, "{parameters:?}");
 
     let rows = rows(&file);
     let flag = |set: bool| if set { "1" } else { "0" }.to_owned();
     let setup = |private: &str| {
         vec![
-            ("iwarp_mpa.rev", way.revision.to_string()),
-            ("iwarp_mpa.marker_flag", flag(way.markers)),
-            ("iwarp_mpa.crc_flag", flag(way.crc)),
+            ("iwarp_mpa.rev", parameters.revision.to_string()),
+            ("iwarp_mpa.marker_flag", flag(parameters.markers)),
+            ("iwarp_mpa.crc_flag", flag(parameters.crc)),
             ("iwarp_mpa.rej_flag", flag(false)),
             ("iwarp_mpa.privatedata", private.to_owned()),
         ]
     };
-    let (asked, answered) =
-        if way.revision == 2 { ("c004c00468656c6c6f", "80048004") } else { ("68656c6c6f", "") };
-    compare(way, &rows[0], &setup(asked));
-    compare(way, &rows[1], &setup(answered));
-    assert_eq!(rows.len(), 2 + messages.len(), "{way:?}");
-    for (row, said) in rows[2..].iter().zip(messages) {
-        compare(way, row, &said.fields);
+    let (request_data, reply_data) =
+        if parameters.revision == 2 { ("c004c00468656c6c6f", "80048004") } else { ("68656c6c6f", "") };
+    compare(parameters, &rows[0], &setup(request_data));
+    compare(parameters, &rows[1], &setup(reply_data));
+    assert_eq!(rows.len(), 2 + messages.len(), "{parameters:?}");
+    for (row, message) in rows[2..].iter().zip(messages) {
+        compare(parameters, row, &message.fields);
     }
     let frames: Vec<_> = shown.split("\nFrame ").map(str::to_owned).collect();
     frames[frames.len() - messages.len()..].to_vec()
 }
 
-/// Markers in what both sides sent: one at each multiple of 512.
+/// Number of markers sent by both sides: one at each multiple of 512.
 fn markers_of(framers: &[Framer; 2]) -> usize {
     framers.iter().map(|framer| framer.position().div_ceil(512) as usize).sum()
 }
 
-fn compare(way: Way, row: &[String], expected: &[(&str, String)]) {
+fn compare(parameters: Parameters, row: &[String], expected: &[(&str, String)]) {
     for (name, value) in expected {
         let column = FIELDS.iter().position(|field| field == name).unwrap();
-        assert_eq!(&row[column], value, "{way:?} {name} in {row:?}");
+        assert_eq!(&row[column], value, "{parameters:?} {name} in {row:?}");
     }
 }
 
@@ -355,7 +365,7 @@ fn tshark(file: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A row of [`FIELDS`] for each packet of MPA.
+/// Returns a row of [`FIELDS`] for each MPA packet.
 fn rows(file: &Path) -> Vec<Vec<String>> {
     let mut arguments = vec!["-Y", "iwarp_mpa", "-T", "fields", "-E", "separator=;"];
     for field in FIELDS {
@@ -364,23 +374,23 @@ fn rows(file: &Path) -> Vec<Vec<String>> {
     tshark(file, &arguments).lines().map(|line| line.split(';').map(str::to_owned).collect()).collect()
 }
 
-const WAYS: [Way; 5] = [
-    Way { crc: false, markers: false, revision: 1 },
-    Way { crc: true, markers: false, revision: 1 },
-    Way { crc: true, markers: false, revision: 2 },
-    Way { crc: false, markers: true, revision: 2 },
-    Way { crc: true, markers: true, revision: 1 },
+const PARAMETERS: [Parameters; 5] = [
+    Parameters { crc: false, markers: false, revision: 1 },
+    Parameters { crc: true, markers: false, revision: 1 },
+    Parameters { crc: true, markers: false, revision: 2 },
+    Parameters { crc: false, markers: true, revision: 2 },
+    Parameters { crc: true, markers: true, revision: 1 },
 ];
 
 #[test]
 fn tshark_reads_every_operation() {
-    for way in WAYS {
-        dissect(way, &operations());
+    for parameters in PARAMETERS {
+        dissect(parameters, &operations());
     }
 }
 
-/// The names of RFC 5040, figure 9; RFC 5041, section 7.2; RFC 5044, section 8,
-/// as tshark has them where it words them otherwise. It knows none of RFC 6581.
+/// Names of RFC 5040, figure 9; RFC 5041, section 7.2; RFC 5044, section 8, in
+/// tshark's wording where it differs. tshark has none of RFC 6581.
 const NAMES: [(ErrorCode, &str); 30] = [
     (ErrorCode::RdmapCatastrophic, "Local Catastrophic Error"),
     (ErrorCode::ProtectionStag, "Invalid STag"),
@@ -416,7 +426,7 @@ const NAMES: [(ErrorCode, &str); 30] = [
 
 #[test]
 fn tshark_reads_and_names_every_terminate() {
-    let shown = dissect(WAYS[1], &terminates());
+    let shown = dissect(PARAMETERS[1], &terminates());
     let mut named = 0;
     for (error, shown) in ErrorCode::all().zip(&shown) {
         let [layer, kind, _] = error.numbers();
@@ -430,8 +440,8 @@ fn tshark_reads_and_names_every_terminate() {
             _ => "MPA Error",
         };
         let name = NAMES.iter().find(|(of, _)| *of == error).map(|(_, name)| *name);
-        for wanted in [Some(layer_name), Some(kind_name), name].into_iter().flatten() {
-            assert!(shown.contains(&format!(": {wanted} (")), "{error:?}: no {wanted} in\n{shown}");
+        for expected in [Some(layer_name), Some(kind_name), name].into_iter().flatten() {
+            assert!(shown.contains(&format!(": {expected} (")), "{error:?}: no {expected} in\n{shown}");
         }
         named += usize::from(name.is_some());
     }

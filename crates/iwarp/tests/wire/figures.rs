@@ -1,4 +1,4 @@
-//! Figures and test vectors that stand in the RFCs.
+//! Figures and test vectors from the RFCs.
 
 use clearstream_iwarp::ddp::{DdpError, Header};
 use clearstream_iwarp::mpa::{Crc, Deframer, Framed, Framer, fpdu_length, mulpdu};
@@ -7,9 +7,9 @@ use clearstream_iwarp::rdmap::{
 };
 use clearstream_iwarp::stag::Stag;
 
-use crate::conversation::{agreed, hex};
+use crate::conversation::{hex, negotiated};
 
-/// RFC 3720, appendix B.4: bytes, and the CRC in the order of the wire.
+/// RFC 3720, appendix B.4: bytes, and the CRC in wire order.
 #[test]
 fn crc32c_vectors_of_rfc_3720() {
     let scsi_read = hex("01c00000000000000000000000000000140000000000040000000014000000182800000000000000\
@@ -21,46 +21,46 @@ fn crc32c_vectors_of_rfc_3720() {
         (&std::array::from_fn::<u8, 32, _>(|at| 31 - at as u8), "5cdb3f11"),
         (&scsi_read, "563a96d9"),
     ];
-    for (bytes, wire) in vectors {
-        let wire = hex(wire);
-        assert_eq!(Crc::of(bytes).to_le_bytes().as_slice(), wire);
+    for (bytes, encoded) in vectors {
+        let encoded = hex(encoded);
+        assert_eq!(Crc::of(bytes).to_le_bytes().as_slice(), encoded);
         for cut in 0..=bytes.len() {
             let mut crc = Crc::new();
             crc.update(&bytes[..cut]);
             crc.update(&bytes[cut..]);
-            assert_eq!(crc.finish().to_le_bytes().as_slice(), wire, "cut at {cut}");
+            assert_eq!(crc.finish().to_le_bytes().as_slice(), encoded, "cut at {cut}");
         }
     }
 }
 
-/// A Send of 24 zero bytes with the last flag, as both dumps of RFC 5044,
-/// section 4.4 carry it.
+/// A Send of 24 zero bytes with the last flag, as in both dumps of RFC 5044,
+/// section 4.4.
 fn dumped(msn: u32) -> Header {
     Header::Untagged { last: true, queue: 0, msn, offset: 0, ulp: 0x43, ulp_reserved: 0 }
 }
 
-/// The first dump begins with a marker, for it begins the stream; the second
-/// has one in its middle, at the next multiple of 512.
+/// The first dump begins with a marker, because it begins the stream; the
+/// second contains one, at the next multiple of 512.
 #[test]
 fn fpdus_of_rfc_5044_with_their_markers_and_crcs() {
     let first = hex("00000000 002a 4143 00000000 00000000 00000001 00000000
                      000000000000000000000000000000000000000000000000 52239983");
     let second = hex("002a 4143 00000000 00000000 00000002 00000000 00000014
                       000000000000000000000000000000000000000000000000 84925898");
-    let agreed = agreed(true, true);
-    let mut framer = Framer::new(&agreed);
+    let negotiated = negotiated(true, true);
+    let mut framer = Framer::new(&negotiated);
     let mut stream = Vec::new();
     frame(&mut framer, dumped(1), &[0; 24], &mut stream);
     assert_eq!(stream, first);
-    // What fills the stream until the second dump: its marker stands 20 bytes
-    // into it, at position 512.
+    // Filler of the stream before the second dump: its marker is 20 bytes into
+    // it, at position 512.
     let filler = 512 - 20 - stream.len();
     frame(&mut framer, dumped(1), &vec![7; filler - 2 - 18 - 4], &mut stream);
     assert_eq!(framer.position(), 492);
     frame(&mut framer, dumped(2), &[0; 24], &mut stream);
     assert_eq!(&stream[492..], second);
 
-    let mut deframer = Deframer::new(&agreed);
+    let mut deframer = Deframer::new(&negotiated);
     let mut rest = stream.as_slice();
     let mut ulpdus = vec![];
     while let Some(framed) = deframer.next(&mut rest).unwrap() {
@@ -86,8 +86,8 @@ fn frame(framer: &mut Framer, header: Header, payload: &[u8], stream: &mut Vec<u
 
 /// RFC 5044, section 4.5, with the segment sizes of Ethernet and of loopback.
 #[test]
-fn an_fpdu_that_was_forgotten_halfway_leaves_the_next_as_it_would_be() {
-    let mut framer = Framer::new(&agreed(true, false));
+fn discarding_a_partial_fpdu_does_not_change_the_next() {
+    let mut framer = Framer::new(&negotiated(true, false));
     let mut whole = Vec::new();
     frame(&mut framer, dumped(2), &[0; 24], &mut whole);
     let position = framer.position();
@@ -96,13 +96,13 @@ fn an_fpdu_that_was_forgotten_halfway_leaves_the_next_as_it_would_be() {
     framer.begin(4000, &mut left);
     framer.bytes(&[0x41, 0x43], &mut left);
     framer.appended(&[9; 3000]);
-    framer.forget();
+    framer.discard();
     assert_eq!(framer.position(), position);
-    let mut again = Vec::new();
-    frame(&mut framer, dumped(2), &[0; 24], &mut again);
-    assert_eq!(again, whole);
-    let sum = crc_fast::crc32_iscsi(&again[..again.len() - 4]);
-    assert_eq!(again[again.len() - 4..], sum.to_le_bytes());
+    let mut next = Vec::new();
+    frame(&mut framer, dumped(2), &[0; 24], &mut next);
+    assert_eq!(next, whole);
+    let sum = crc_fast::crc32_iscsi(&next[..next.len() - 4]);
+    assert_eq!(next[next.len() - 4..], sum.to_le_bytes());
 }
 
 #[test]
@@ -115,13 +115,14 @@ fn an_fpdu_of_the_largest_ulpdu_fits_in_a_segment() {
     assert_eq!(mulpdu(9, true), 128);
     for mss in 200..=65_535 {
         assert!(fpdu_length(mulpdu(mss, false)) <= mss, "{mss}");
-        // However the FPDU lies to the markers, one begins in every 512 bytes.
+        // At any position relative to the markers, one begins in every 512
+        // bytes.
         assert!(fpdu_length(mulpdu(mss, true)) + 4 * mss.div_ceil(512) <= mss, "{mss}");
     }
 }
 
 /// RFC 5041, figures of sections 4.2 and 4.3, with RDMAP's fields of RFC 5040,
-/// section 4: written down by hand, bit by bit.
+/// section 4: encoded by hand, bit by bit.
 #[test]
 fn headers_byte_for_byte() {
     let tagged =
@@ -162,13 +163,13 @@ fn headers_byte_for_byte() {
         assert_eq!(Opcode::of(&header), Ok(opcode));
         assert_eq!(opcode.control(), header.ulp());
     }
-    // Reserved bits, of either layer, are not looked at.
+    // Reserved bits of either layer are not checked.
     assert_eq!(Header::decode(&hex("fd40112233440102030405060708")), Ok(Some((tagged, 14))));
     assert_eq!(Opcode::decode(0x73), Ok(Opcode::Send));
 }
 
-/// DV and RV are 1; other operations than the twelve are unexpected, and so is
-/// an operation in a queue or model that is not its own.
+/// DV and RV are 1; operations other than the twelve are unexpected, and so is
+/// an operation in the wrong queue or model.
 #[test]
 fn versions_and_operations_are_checked() {
     for version in [0, 2, 3] {
@@ -206,7 +207,7 @@ fn requests_and_responses_byte_for_byte() {
     let figure = hex("01020304 1112131415161718 21222324 31323334 4142434445464748");
     assert_eq!(read.encode().as_slice(), figure);
     assert_eq!(ReadRequest::decode(&figure), Ok(read));
-    assert_eq!(ReadRequest::decode(&figure[1..]), Err(RdmapError::Length { bytes: 27, wanted: 28 }));
+    assert_eq!(ReadRequest::decode(&figure[1..]), Err(RdmapError::Length { bytes: 27, expected: 28 }));
 
     let (stag, offset, request) = (Stag(0x3132_3334), 0x4142_4344_4546_4748, 0x2122_2324);
     let add = AtomicRequest {
@@ -266,8 +267,8 @@ fn every_error_that_the_rfcs_name() {
     assert_eq!(unknown.numbers(), [1, 2, 0x77]);
 }
 
-/// RFC 5040, section 4.8: control field, then length and headers as bits M, D
-/// and R say.
+/// RFC 5040, section 4.8: control field, then length and headers as indicated
+/// by bits M, D and R.
 #[test]
 fn terminate_byte_for_byte() {
     let request_header = hex("41 41 00000000 00000001 00000001 00000000");
@@ -286,7 +287,7 @@ fn terminate_byte_for_byte() {
     assert_eq!(bounds.encode().as_slice(), figure);
     assert_eq!(Terminate::decode(&figure), Ok(bounds));
 
-    // An error of DDP quotes no request, one of MPA nothing at all.
+    // A DDP error quotes no request, an MPA error nothing at all.
     let queue = Terminate::about(ErrorCode::UntaggedNoBuffer, 46, &request_header, &request);
     assert_eq!(queue.encode()[..6], *hex("12 02 c000 002e"));
     assert_eq!(queue.encode().len(), 6 + 18);
@@ -306,16 +307,16 @@ fn terminate_byte_for_byte() {
     let rights = Terminate::about(ErrorCode::ProtectionAccess, 70, &atomic_header, &[9; 52]);
     assert_eq!(rights.encode().as_slice(), [hex("01 02 c000 0046"), atomic_header].concat());
 
-    // What a peer cut short still says what went wrong.
+    // A truncated Terminate still has its error.
     assert_eq!(Terminate::decode(&hex("11 01 c000 05")).unwrap().error, ErrorCode::TaggedBounds);
-    assert_eq!(Terminate::decode(&hex("11 01 c0")), Err(RdmapError::Length { bytes: 3, wanted: 4 }));
+    assert_eq!(Terminate::decode(&hex("11 01 c0")), Err(RdmapError::Length { bytes: 3, expected: 4 }));
 }
 
 /// Linux' siw on a little-endian machine (`struct iwarp_terminate`): the layer
 /// in the lower half of the first byte, the type in the upper, bits M, D and R
 /// from the lowest bit on.
 #[test]
-fn a_terminate_of_siw_is_understood() {
+fn a_terminate_of_siw_is_decoded() {
     let request_header = hex("41 41 00000000 00000001 00000001 00000000");
     let request = hex("01020304 1112131415161718 21222324 31323334 4142434445464748");
     let siw = [hex("10 02 0700 002e"), request_header.clone(), request.clone()].concat();
@@ -330,9 +331,10 @@ fn a_terminate_of_siw_is_understood() {
     );
     let siw = [hex("21 02 0300 0514"), request_header.clone()].concat();
     assert_eq!(Terminate::decode(&siw).unwrap().error, ErrorCode::UntaggedNoBuffer);
-    // Of the transport: nothing is quoted, and read plainly it names nothing.
+    // Of the transport: nothing is quoted, and it is undefined in the standard
+    // layout.
     assert_eq!(Terminate::decode(&hex("02 02 0000")), Ok(Terminate::alone(ErrorCode::MpaCrc)));
-    // What names an error is that error, quoted or not.
+    // A defined error is decoded as such, quoted or not.
     assert_eq!(Terminate::decode(&hex("02 06 0000")).unwrap().error, ErrorCode::UnexpectedOpcode);
     assert_eq!(Terminate::decode(&hex("20 06 0000")).unwrap().error, ErrorCode::MpaInsufficientIrd);
 }

@@ -1,13 +1,13 @@
-//! Properties: everything comes back as it was, whatever the cuts; framing is
-//! that of a second implementation, byte by byte as the RFC's text has it; and
-//! what was damaged is not delivered.
+//! Properties: everything round-trips, whatever the segmentation; framing
+//! matches a second implementation, written byte by byte after the RFC's text;
+//! and damaged FPDUs are not delivered.
 
 use std::sync::LazyLock;
 
 use clearstream_iwarp::ddp::Header;
 use clearstream_iwarp::mpa::{
-    Agreed, Deframer, Enhanced, Framed, Framer, Kind, MpaError, NOT_NEGOTIATED, Offer, RtrKinds, SetupFrame,
-    conclude, fpdu_length, initiate, mulpdu, respond,
+    Deframer, Enhanced, Framed, Framer, Kind, MpaError, NOT_NEGOTIATED, Negotiated, Offer, RtrKinds,
+    SetupFrame, conclude, fpdu_length, initiate, mulpdu, respond,
 };
 use clearstream_iwarp::rdmap::{
     AtomicOperation, AtomicRequest, AtomicResponse, ErrorCode, Opcode, ReadRequest, Terminate,
@@ -16,10 +16,10 @@ use clearstream_iwarp::stag::Stag;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::conversation::agreed;
+use crate::conversation::negotiated;
 
-/// CRC32C by a table that was made a bit at a time (RFC 3720, section 12.1:
-/// polynomial 0x11EDC6F41, reflected; begins with ones; complemented).
+/// CRC32C with a table computed bit by bit (RFC 3720, section 12.1: polynomial
+/// 0x11EDC6F41, reflected; initial value all ones; complemented).
 fn crc32c(bytes: &[u8]) -> u32 {
     static TABLE: LazyLock<[u32; 256]> = LazyLock::new(|| {
         let bit = |crc: u32, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
@@ -28,9 +28,9 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| crc >> 8 ^ TABLE[(crc as u8 ^ byte) as usize])
 }
 
-/// Frames ULPDUs the plain way: bytes go out one by one, and before each the
-/// position says whether a marker is due.
-fn plainly(ulpdus: &[Vec<u8>], crc: bool, markers: bool) -> Vec<u8> {
+/// Reference framing: byte by byte, checking before each whether a marker is
+/// due.
+fn reference_framing(ulpdus: &[Vec<u8>], crc: bool, markers: bool) -> Vec<u8> {
     let mut stream: Vec<u8> = vec![];
     for ulpdu in ulpdus {
         let mut content = (ulpdu.len() as u16).to_be_bytes().to_vec();
@@ -57,10 +57,14 @@ fn plainly(ulpdus: &[Vec<u8>], crc: bool, markers: bool) -> Vec<u8> {
     stream
 }
 
-/// Takes a stream apart in the given pieces; the ULPDUs that were complete, and
-/// what ended it early.
-fn taken_apart(stream: &[u8], agreed: &Agreed, pieces: &[usize]) -> (Vec<Vec<u8>>, Result<bool, MpaError>) {
-    let mut deframer = Deframer::new(agreed);
+/// Deframes a stream in the given pieces; returns the complete ULPDUs, and the
+/// error that ended it early.
+fn deframe(
+    stream: &[u8],
+    negotiated: &Negotiated,
+    pieces: &[usize],
+) -> (Vec<Vec<u8>>, Result<bool, MpaError>) {
+    let mut deframer = Deframer::new(negotiated);
     let (mut done, mut ulpdu) = (vec![], vec![]);
     let mut rest = stream;
     for &piece in pieces.iter().chain([&stream.len()]) {
@@ -87,30 +91,29 @@ fn ulpdus() -> impl Strategy<Value = Vec<Vec<u8>>> {
 
 proptest! {
     #[test]
-    fn framing_is_the_plain_one_and_comes_apart_in_any_pieces(
+    fn framing_matches_the_reference_and_decodes_in_any_pieces(
         ulpdus in ulpdus(), crc: bool, markers: bool, pieces in vec(1_usize..700, 0..40),
     ) {
-        let agreed = agreed(crc, markers);
-        let mut framer = Framer::new(&agreed);
+        let negotiated = negotiated(crc, markers);
+        let mut framer = Framer::new(&negotiated);
         let mut stream = vec![];
         for ulpdu in &ulpdus {
             framer.begin(ulpdu.len() as u16, &mut stream);
             framer.bytes(ulpdu, &mut stream);
             framer.finish(&mut stream);
         }
-        prop_assert_eq!(&stream, &plainly(&ulpdus, crc, markers));
+        prop_assert_eq!(&stream, &reference_framing(&ulpdus, crc, markers));
         prop_assert_eq!(framer.position(), stream.len() as u64);
-        prop_assert_eq!(taken_apart(&stream, &agreed, &pieces), (ulpdus, Ok(true)));
+        prop_assert_eq!(deframe(&stream, &negotiated, &pieces), (ulpdus, Ok(true)));
     }
 
-    /// Payload that stays where it is, or goes straight where it belongs, makes
-    /// no difference to the stream.
+    /// Payload by reference, or placed directly, does not change the stream.
     #[test]
-    fn payload_beside_the_stream(
+    fn payload_by_reference(
         ulpdus in ulpdus(), crc: bool, markers: bool, pieces in vec(1_usize..700, 1..40),
     ) {
-        let agreed = agreed(crc, markers);
-        let mut framer = Framer::new(&agreed);
+        let negotiated = negotiated(crc, markers);
+        let mut framer = Framer::new(&negotiated);
         let mut stream = vec![];
         for ulpdu in &ulpdus {
             framer.begin(ulpdu.len() as u16, &mut stream);
@@ -127,9 +130,9 @@ proptest! {
             }
             framer.finish(&mut stream);
         }
-        prop_assert_eq!(&stream, &plainly(&ulpdus, crc, markers));
+        prop_assert_eq!(&stream, &reference_framing(&ulpdus, crc, markers));
 
-        let mut deframer = Deframer::new(&agreed);
+        let mut deframer = Deframer::new(&negotiated);
         let (mut done, mut ulpdu) = (vec![], vec![]);
         let mut rest = stream.as_slice();
         for &piece in pieces.iter().cycle() {
@@ -165,8 +168,8 @@ proptest! {
     /// Without markers an FPDU can be written and read in one step.
     #[test]
     fn an_fpdu_in_one_step(ulpdus in ulpdus(), crc: bool, cut in 0_usize..2000) {
-        let agreed = agreed(crc, false);
-        let mut framer = Framer::new(&agreed);
+        let negotiated = negotiated(crc, false);
+        let mut framer = Framer::new(&negotiated);
         prop_assert!(framer.is_plain());
         let mut stream = vec![];
         for ulpdu in &ulpdus {
@@ -175,11 +178,11 @@ proptest! {
             stream.extend_from_slice(ulpdu);
             framer.seal(from, &mut stream);
         }
-        prop_assert_eq!(&stream, &plainly(&ulpdus, crc, false));
+        prop_assert_eq!(&stream, &reference_framing(&ulpdus, crc, false));
         prop_assert_eq!(framer.position(), stream.len() as u64);
 
-        // Steps and pieces may be mixed.
-        let mut deframer = Deframer::new(&agreed);
+        // Both methods may be mixed.
+        let mut deframer = Deframer::new(&negotiated);
         let (mut done, mut ulpdu) = (vec![], vec![]);
         let (mut first, mut second) = stream.split_at(cut.min(stream.len()));
         for part in [&mut first, &mut second] {
@@ -199,19 +202,19 @@ proptest! {
         prop_assert_eq!(done, ulpdus);
     }
 
-    /// A flipped bit never changes what is delivered: CRC or marker tell, or the
-    /// length makes the stream wait for bytes that do not come.
+    /// A flipped bit never changes what is delivered: CRC or marker detect it,
+    /// or the length makes the stream wait for bytes that never arrive.
     #[test]
     fn damage_is_not_delivered(ulpdus in ulpdus(), markers: bool, at: prop::sample::Index, bit in 0_u8..8) {
-        let agreed = agreed(true, markers);
-        let mut stream = plainly(&ulpdus, true, markers);
+        let negotiated = negotiated(true, markers);
+        let mut stream = reference_framing(&ulpdus, true, markers);
         let at = at.index(stream.len());
         stream[at] ^= 1 << bit;
-        let (done, end) = taken_apart(&stream, &agreed, &[]);
+        let (done, end) = deframe(&stream, &negotiated, &[]);
         prop_assert!(done.len() < ulpdus.len());
         prop_assert_eq!(&done[..], &ulpdus[..done.len()]);
         prop_assert!(end != Ok(true));
-        let mut deframer = Deframer::new(&agreed);
+        let mut deframer = Deframer::new(&negotiated);
         let mut rest = stream.as_slice();
         let mut whole = 0;
         while let Ok(Some(ulpdu)) = deframer.whole(&mut rest) {
@@ -221,17 +224,18 @@ proptest! {
         prop_assert!(whole < ulpdus.len());
     }
 
-    /// Whatever comes: no panic, everything used up or refused.
+    /// Arbitrary input: no panic, everything consumed or rejected.
     #[test]
-    fn strangers_bytes(bytes in vec(any::<u8>(), 0..3000), crc: bool, markers: bool, pieces in vec(1_usize..99, 0..9)) {
-        let _ = taken_apart(&bytes, &agreed(crc, markers), &pieces);
+    fn arbitrary_bytes(bytes in vec(any::<u8>(), 0..3000), crc: bool, markers: bool, pieces in vec(1_usize..99, 0..9)) {
+        let _ = deframe(&bytes, &negotiated(crc, markers), &pieces);
         let _ = Header::decode(&bytes);
         let _ = Terminate::decode(&bytes);
         for kind in [Kind::Request, Kind::Reply] {
             let mut frame = if kind == Kind::Request { b"MPA ID Req Frame" } else { b"MPA ID Rep Frame" }.to_vec();
             frame.extend_from_slice(&bytes);
             if let Ok(Some((decoded, length))) = SetupFrame::decode(kind, &frame) {
-                // The reserved bits, and in revision 0 and 1 bit S, are lost.
+                // The reserved bits, and in revision 0 and 1 bit S, are not
+                // preserved.
                 let flags = if decoded.revision >= 2 { 0xf8 } else { 0xe8 };
                 frame.truncate(length);
                 frame[16] &= flags;
@@ -241,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn setup_frames_come_back(frame in setup_frame(), behind in vec(any::<u8>(), 0..9)) {
+    fn setup_frames_round_trip(frame in setup_frame(), behind in vec(any::<u8>(), 0..9)) {
         let mut bytes = frame.encode().unwrap();
         let length = bytes.len();
         for cut in 0..length {
@@ -253,9 +257,9 @@ proptest! {
         prop_assert_eq!(SetupFrame::decode(frame.kind, &bytes), Ok(Some((frame, length))));
     }
 
-    /// Whatever two sides bring, they end with the same.
+    /// Whatever two sides offer, they negotiate the same parameters.
     #[test]
-    fn both_sides_agree(ours in offer(1..=2), theirs in offer(2..=2)) {
+    fn both_sides_negotiate_the_same(ours in offer(1..=2), theirs in offer(2..=2)) {
         let (reply, server) = respond(&theirs, &initiate(&ours)).unwrap();
         let client = match conclude(&ours, &reply) {
             Ok(client) => client,
@@ -279,20 +283,20 @@ proptest! {
     }
 
     #[test]
-    fn ddp_and_rdmap_headers_come_back(
-        last: bool, words: [u32; 4], long: [u64; 5], ulp: u8, tagged: bool, swap: bool,
+    fn ddp_and_rdmap_headers_round_trip(
+        last: bool, fields: [u32; 4], long: [u64; 5], ulp: u8, tagged: bool, swap: bool,
     ) {
         let header = if tagged {
-            Header::Tagged { last, stag: Stag(words[0]), offset: long[0], ulp }
+            Header::Tagged { last, stag: Stag(fields[0]), offset: long[0], ulp }
         } else {
-            let [queue, msn, offset, ulp_reserved] = words;
+            let [queue, msn, offset, ulp_reserved] = fields;
             Header::Untagged { last, queue, msn, offset, ulp, ulp_reserved }
         };
         let (bytes, length) = header.encode();
         prop_assert_eq!(Header::decode(&bytes[..length]), Ok(Some((header, length))));
 
         let [sink_offset, source_offset, ..] = long;
-        let (sink, source, length) = (Stag(words[0]), Stag(words[1]), words[2]);
+        let (sink, source, length) = (Stag(fields[0]), Stag(fields[1]), fields[2]);
         let read = ReadRequest { sink, sink_offset, length, source, source_offset };
         prop_assert_eq!(ReadRequest::decode(&read.encode()), Ok(read));
         let [offset, a, b, c, d] = long;
@@ -301,14 +305,14 @@ proptest! {
         } else {
             AtomicOperation::FetchAdd { add: a, mask: b }
         };
-        let atomic = AtomicRequest { operation, request: words[3], stag: source, offset };
+        let atomic = AtomicRequest { operation, request: fields[3], stag: source, offset };
         prop_assert_eq!(AtomicRequest::decode(&atomic.encode()), Ok(atomic));
-        let response = AtomicResponse { request: words[3], original: a };
+        let response = AtomicResponse { request: fields[3], original: a };
         prop_assert_eq!(AtomicResponse::decode(&response.encode()), Ok(response));
     }
 
     #[test]
-    fn terminates_come_back(error in error(), ulpdu: u16, tagged: bool, quoted in vec(any::<u8>(), 52)) {
+    fn terminates_round_trip(error in error(), ulpdu: u16, tagged: bool, quoted in vec(any::<u8>(), 52)) {
         let (header, request) = if tagged {
             (Header::Tagged { last: true, stag: Stag(1), offset: 2, ulp: Opcode::Write.control() }, vec![])
         } else {
@@ -321,23 +325,23 @@ proptest! {
         prop_assert_eq!(Terminate::decode(&terminate.encode()), Ok(terminate));
     }
 
-    /// RFC 5044, section 4.5: an FPDU of that size fits in a segment wherever in
-    /// the stream it lies, and four bytes more would not always.
+    /// RFC 5044, section 4.5: an FPDU of that size fits in a segment at any
+    /// stream position, and four bytes more would not always.
     #[test]
     fn mulpdu_is_the_largest_that_always_fits(mss in 300_usize..9000, quarter in 0_usize..128) {
         for markers in [false, true] {
             let ulpdu = vec![0; mulpdu(mss, markers)];
             let before = vec![0; quarter * 4];
             let both = [before, ulpdu];
-            let alone = plainly(&both[..1], false, markers).len();
-            prop_assert!(plainly(&both, false, markers).len() - alone <= mss);
+            let alone = reference_framing(&both[..1], false, markers).len();
+            prop_assert!(reference_framing(&both, false, markers).len() - alone <= mss);
         }
         prop_assert!(fpdu_length(mulpdu(mss, false) + 4) > mss);
     }
 }
 
-/// One that has a name, or one that quotes. (What has no name and quotes
-/// nothing may be read as what siw would write for another.)
+/// A defined error, or one with quoted headers. (An undefined one without
+/// quoted headers may be decoded in siw's layout.)
 fn error() -> impl Strategy<Value = ErrorCode> {
     let numbers = (0_u8..2, 1_u8..16, any::<u8>());
     let numbered = numbers.prop_map(|(layer, kind, code)| ErrorCode::from_numbers([layer, kind, code]));
@@ -355,11 +359,11 @@ fn setup_frame() -> impl Strategy<Value = SetupFrame> {
             rtr_read,
         },
     );
-    let words = prop_oneof![
+    let fields = prop_oneof![
         (0_u8..=1).prop_map(|revision| (revision, None)),
-        enhanced.prop_map(|words| (2, Some(words)))
+        enhanced.prop_map(|fields| (2, Some(fields)))
     ];
-    (any::<[bool; 5]>(), words, vec(any::<u8>(), 0..=508)).prop_map(
+    (any::<[bool; 5]>(), fields, vec(any::<u8>(), 0..=508)).prop_map(
         |([request, markers, crc, reject, large_fpdus], (revision, enhanced), private_data)| SetupFrame {
             kind: if request { Kind::Request } else { Kind::Reply },
             markers,

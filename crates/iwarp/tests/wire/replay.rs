@@ -1,10 +1,10 @@
-//! A replayed half of each captured conversation is answered as the other half
-//! answered: a machine gets what one siw peer sent, its consumer posts what the
-//! other siw's consumer posted, and its stream is that siw's, byte for byte.
+//! Replays one half of each captured connection: a state machine receives what
+//! one siw peer sent, its consumer posts what the other siw's consumer posted,
+//! and its stream must equal that siw's, byte for byte.
 //!
-//! Three things of a stream are each host's own and are put in place of the
-//! other's: tags and addresses of its memory, and what siw leaves in the pads,
-//! which the standard wants to be zero.
+//! Three things of a stream are specific to each host and are substituted:
+//! STags and addresses of its memory, and siw's pads, which the standard
+//! requires to be zero.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -23,12 +23,12 @@ use smallvec::{SmallVec, smallvec};
 use crate::captures::{agreement, conversations, setup_frames, ulpdus};
 use crate::conversation::fpdu;
 
-/// The captured hosts: Ethernet with TCP timestamps.
+/// MSS of the captured hosts: Ethernet with TCP timestamps.
 const MSS: usize = 1448;
 /// Receives are posted before the peer's first Send.
 const RECEIVE_BYTES: u32 = 4096;
 
-/// A captured segment, with its place in the stream.
+/// A captured segment, with its stream position.
 struct Captured {
     header: Header,
     opcode: Opcode,
@@ -52,15 +52,15 @@ fn captured(stream: &Stream, side: usize) -> Vec<Captured> {
     ulpdus(stream, side).into_iter().map(each).collect()
 }
 
-/// Memory of the replayed host, standing for a buffer of the captured one.
+/// Memory of the replayed host, in place of a buffer of the captured one.
 struct Buffer {
     region: Region,
     stag: Stag,
-    /// Tagged offset that its first byte had.
+    /// Captured tagged offset of its first byte.
     began: u64,
 }
 
-/// Every buffer of the captured host that a segment of either side names.
+/// Every buffer of the captured host that a segment of either side refers to.
 struct Buffers(BTreeMap<Stag, Buffer>);
 
 impl Buffers {
@@ -94,13 +94,13 @@ impl Buffers {
         Self(ranges.into_iter().map(register).collect())
     }
 
-    /// Ours in the place of a captured tag and offset.
+    /// Maps a captured tag and offset to ours.
     fn ours(&self, stag: Stag, offset: u64) -> (Stag, u64) {
         let buffer = &self.0[&stag];
         (buffer.stag, buffer.region.address() + (offset - buffer.began))
     }
 
-    /// And back.
+    /// Maps our tag and offset back.
     fn theirs(&self, stag: Stag, offset: u64) -> (Stag, u64) {
         let (name, buffer) = self.0.iter().find(|(_, buffer)| buffer.stag == stag).unwrap();
         (*name, offset - buffer.region.address() + buffer.began)
@@ -112,7 +112,7 @@ impl Buffers {
     }
 }
 
-/// The host that takes the place of one captured host.
+/// The host that replaces one captured host.
 struct Host {
     machine: Machine,
     buffers: Buffers,
@@ -120,9 +120,9 @@ struct Host {
     domain: DomainId,
     inbox: Region,
     inbox_stag: Stag,
-    /// Frames what the peer sends, once it names our memory.
+    /// Framer of the peer's stream, after substitution.
     peer: Framer,
-    /// What the machine sent.
+    /// Bytes sent by the state machine.
     sent: Vec<u8>,
     /// Sends of the peer's that completed, in order.
     received: Vec<Vec<u8>>,
@@ -169,8 +169,8 @@ impl Host {
         }
     }
 
-    /// What the captured host's consumer posted: all but the responses, which a
-    /// queue pair makes itself.
+    /// Posts what the captured host's consumer posted: all but the responses,
+    /// which a queue pair generates itself.
     fn post(&mut self, message: &[&Captured]) {
         let data: Vec<u8> = message.iter().flat_map(|segment| segment.body.iter().copied()).collect();
         let operation = match (message[0].opcode, message[0].header) {
@@ -197,7 +197,7 @@ impl Host {
         self.machine.post_send(request).unwrap();
     }
 
-    /// Registered memory with these bytes.
+    /// Registers memory with these bytes.
     fn gather(&self, data: &[u8]) -> Data {
         let region = Region::new(data.len().max(1)).unwrap();
         region.write(0, data);
@@ -206,7 +206,7 @@ impl Host {
         Data::Gather(smallvec![Segment { stag, address: region.address(), length }])
     }
 
-    /// A segment of the peer's arrives, with our memory named in it.
+    /// Feeds a segment of the peer, with our memory substituted.
     fn feed(&mut self, segment: &Captured) {
         let (mut header, mut body) = (segment.header, segment.body.clone());
         if let Header::Tagged { stag, offset, .. } = &mut header {
@@ -218,13 +218,13 @@ impl Host {
             body = request.encode().to_vec();
         }
         let bytes = fpdu(&mut self.peer, header, &body);
-        // In two pieces, as TCP may cut it.
+        // In two pieces, as TCP may split it.
         let (first, second) = bytes.split_at(bytes.len() / 3);
         self.machine.consume(first);
         self.machine.consume(second);
     }
 
-    /// Sends what there is, and hears what completed.
+    /// Sends pending bytes, and collects completions.
     fn pump(&mut self) {
         loop {
             let mut pieces: SmallVec<[Piece<'_>; 64]> = SmallVec::new();
@@ -254,7 +254,7 @@ impl Host {
     }
 }
 
-/// Segments from each first one to its last.
+/// Groups segments into messages.
 fn messages(segments: &[Captured]) -> Vec<Vec<&Captured>> {
     segments
         .split_inclusive(|segment| segment.header.last())
@@ -262,13 +262,13 @@ fn messages(segments: &[Captured]) -> Vec<Vec<&Captured>> {
         .collect()
 }
 
-/// The captured stream of FPDUs with zeros in the pads.
+/// Returns the captured stream of FPDUs with zero pads.
 fn expected(stream: &Stream, side: usize, own: &[Captured]) -> Vec<u8> {
     let mut framer = Framer::new(&agreement(stream)[side]);
     own.iter().flat_map(|segment| fpdu(&mut framer, segment.header, &segment.body)).collect()
 }
 
-/// What the machine sent, with the captured names of its memory.
+/// Returns the sent stream, with the captured tags and offsets substituted.
 fn renamed(stream: &Stream, side: usize, host: &Host) -> Vec<u8> {
     let mut deframer = clearstream_iwarp::mpa::Deframer::new(&agreement(stream)[1 - side]);
     let mut framer = Framer::new(&agreement(stream)[side]);
@@ -293,7 +293,7 @@ fn replay(stream: &Stream, side: usize) -> usize {
     let mut host = Host::new(stream, side, &own, &peers);
     let own_messages = messages(&own);
     let (mut next, mut fed) = (0, 0);
-    let mut answers = own_messages.iter().filter(|message| message[0].opcode == Opcode::ReadResponse);
+    let mut responses = own_messages.iter().filter(|message| message[0].opcode == Opcode::ReadResponse);
     for &(who, up_to) in &stream.turns {
         if who == side {
             while next < own_messages.len() && own_messages[next][0].at.start < up_to {
@@ -305,10 +305,10 @@ fn replay(stream: &Stream, side: usize) -> usize {
         }
         while fed < peers.len() && peers[fed].at.end <= up_to {
             if peers[fed].opcode == Opcode::ReadRequest {
-                // What the captured host had there when it answered.
+                // What the captured host had there when it responded.
                 let request = ReadRequest::decode(&peers[fed].body).unwrap();
                 let (region, mut at) = host.buffers.at(request.source, request.source_offset);
-                for segment in answers.next().unwrap() {
+                for segment in responses.next().unwrap() {
                     region.write(at, &segment.body);
                     at += segment.body.len();
                 }
@@ -331,7 +331,7 @@ fn replay(stream: &Stream, side: usize) -> usize {
     own.len()
 }
 
-/// What the peer sent and wrote, and what was read of it, is where it belongs.
+/// Checks that what the peer sent, wrote and read was transferred correctly.
 fn arrived(host: &Host, peers: &[Captured]) {
     let sends: Vec<Vec<u8>> = messages(peers)
         .into_iter()
@@ -339,7 +339,8 @@ fn arrived(host: &Host, peers: &[Captured]) {
         .map(|message| message.iter().flat_map(|segment| segment.body.iter().copied()).collect())
         .collect();
     assert_eq!(host.received, sends);
-    // Later segments may overwrite earlier ones: the last of each place counts.
+    // Later segments may overwrite earlier ones: the last of each location
+    // counts.
     let mut places = BTreeMap::new();
     for segment in peers {
         if let Header::Tagged { stag, offset, .. } = segment.header {
@@ -354,7 +355,7 @@ fn arrived(host: &Host, peers: &[Captured]) {
 }
 
 #[test]
-fn a_replayed_half_is_answered_as_siw_answered() {
+fn a_replayed_half_gets_the_responses_of_siw() {
     for name in ["siw.pcap", "siw-crc.pcap"] {
         for stream in conversations(name) {
             let segments = replay(&stream, 0) + replay(&stream, 1);

@@ -1,4 +1,4 @@
-//! The list of rules names what exists.
+//! Checks that the list of rules refers to existing files and tests.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! Set-up frames and what they agree on.
+//! Setup frames and their negotiation.
 
 use clearstream_iwarp::mpa::{
-    Agreed, Enhanced, Kind, MpaError, NOT_NEGOTIATED, Offer, Rtr, RtrKinds, SetupFrame, conclude, initiate,
-    refuse, respond,
+    Enhanced, Kind, MpaError, NOT_NEGOTIATED, Negotiated, Offer, Rtr, RtrKinds, SetupFrame, conclude,
+    initiate, reject, respond,
 };
 
 use crate::conversation::hex;
@@ -37,8 +37,8 @@ fn frame(kind: Kind, revision: u8) -> SetupFrame {
     }
 }
 
-/// Both sides' agreement, over the bytes of both frames.
-fn set_up(initiator: &Offer, responder: &Offer) -> Result<[Agreed; 2], MpaError> {
+/// Returns both sides' negotiated parameters, from the encoded frames.
+fn set_up(initiator: &Offer, responder: &Offer) -> Result<[Negotiated; 2], MpaError> {
     let request =
         SetupFrame::decode(Kind::Request, &initiate(initiator).encode().unwrap()).unwrap().unwrap().0;
     let (reply, theirs) = respond(responder, &request).map_err(|(_, error)| error)?;
@@ -94,55 +94,55 @@ fn private_data_up_to_512_bytes() {
     assert_eq!(bytes[18..20], [2, 0]);
     assert_eq!(SetupFrame::decode(Kind::Reply, &bytes), Ok(Some((frame.clone(), 532))));
     frame.private_data.push(0);
-    assert_eq!(frame.encode(), Err(MpaError::PrivateData { length: 513, most: 512 }));
-    // The enhanced words count (RFC 6581, section 6).
+    assert_eq!(frame.encode(), Err(MpaError::PrivateData { length: 513, max: 512 }));
+    // The enhanced fields count (RFC 6581, section 6).
     frame.enhanced = Some(Enhanced::default());
     frame.revision = 2;
     frame.private_data.truncate(509);
-    assert_eq!(frame.encode(), Err(MpaError::PrivateData { length: 509, most: 508 }));
+    assert_eq!(frame.encode(), Err(MpaError::PrivateData { length: 509, max: 508 }));
     frame.private_data.truncate(508);
     assert_eq!(frame.encode().unwrap().len(), 532);
     let claims_more = hex(&format!("{REPLY} 00 01 0201"));
     assert_eq!(
         SetupFrame::decode(Kind::Reply, &claims_more),
-        Err(MpaError::PrivateData { length: 513, most: 512 })
+        Err(MpaError::PrivateData { length: 513, max: 512 })
     );
 }
 
 #[test]
-fn strangers_and_haste_are_refused_at_once() {
+fn other_protocols_and_early_data_are_rejected_at_once() {
     let key = |expected| Err(MpaError::Key { expected });
     assert_eq!(SetupFrame::decode(Kind::Request, b"GET / HTTP"), key("MPA ID Req Frame"));
     assert_eq!(SetupFrame::decode(Kind::Reply, &hex(REQUEST)), key("MPA ID Rep Frame"));
     assert_eq!(SetupFrame::decode(Kind::Request, b""), Ok(None));
-    // RFC 5044, section 7.1.2: nothing behind the Request before the Reply.
-    let hasty = hex(&format!("{REQUEST} 00 01 0000 0012"));
-    assert_eq!(SetupFrame::decode(Kind::Request, &hasty), Err(MpaError::EarlyData { bytes: 2 }));
+    // RFC 5044, section 7.1.2: nothing after the Request before the Reply.
+    let early = hex(&format!("{REQUEST} 00 01 0000 0012"));
+    assert_eq!(SetupFrame::decode(Kind::Request, &early), Err(MpaError::EarlyData { bytes: 2 }));
     let followed = hex(&format!("{REPLY} 00 01 0000 0012"));
     assert_eq!(SetupFrame::decode(Kind::Reply, &followed).unwrap().unwrap().1, 20);
-    // Bit S without its words.
+    // Bit S without its fields.
     let empty = hex(&format!("{REQUEST} 10 02 0003 000000"));
     assert_eq!(SetupFrame::decode(Kind::Request, &empty), Err(MpaError::Enhanced));
-    // Reserved bits are not looked at; in revision 1 bit S is one of them.
+    // Reserved bits are not checked; in revision 1 bit S is one of them.
     let reserved = hex(&format!("{REQUEST} 17 01 0000"));
     assert_eq!(SetupFrame::decode(Kind::Request, &reserved), Ok(Some((frame(Kind::Request, 1), 20))));
 }
 
 #[test]
-fn crc_is_used_if_either_side_wants_it() {
+fn crc_is_used_if_either_side_requests_it() {
     for (initiator, responder, used) in
         [(false, false, false), (true, false, true), (false, true, true), (true, true, true)]
     {
         for revision in [1, 2] {
             let ours = Offer { crc: initiator, ..offer(revision) };
             let theirs = Offer { crc: responder, ..offer(2) };
-            assert_eq!(set_up(&ours, &theirs).unwrap().map(|agreed| agreed.crc), [used; 2]);
+            assert_eq!(set_up(&ours, &theirs).unwrap().map(|negotiated| negotiated.crc), [used; 2]);
         }
     }
 }
 
 #[test]
-fn each_side_says_whether_it_receives_markers() {
+fn each_side_requests_markers_for_itself() {
     for initiator in [false, true] {
         for responder in [false, true] {
             let ours = Offer { markers: initiator, ..offer(1) };
@@ -154,8 +154,8 @@ fn each_side_says_whether_it_receives_markers() {
     }
 }
 
-/// (IRD, ORD) of initiator and responder, and what each ends with: nobody's ORD
-/// is above the other's IRD, nor above its own (RFC 6581, section 9.1).
+/// (IRD, ORD) of initiator and responder, and the negotiated values: no side's
+/// ORD exceeds the other's IRD, nor its own (RFC 6581, section 9.1).
 #[test]
 fn outstanding_reads_are_negotiated() {
     const FREE: u16 = NOT_NEGOTIATED;
@@ -166,7 +166,7 @@ fn outstanding_reads_are_negotiated() {
         ((0, 16), (16, 16), (0, 16), (16, 0)),
         ((16, 0), (2, 3), (3, 0), (0, 3)),
         ((0, 0), (128, 128), (0, 0), (0, 0)),
-        // Not negotiated: each side keeps what it has.
+        // Not negotiated: each side keeps its own values.
         ((FREE, FREE), (7, 9), (FREE, FREE), (7, 9)),
         ((FREE, 5), (7, 9), (FREE, 5), (5, 9)),
         ((5, 6), (FREE, FREE), (5, 6), (6, 5)),
@@ -174,33 +174,37 @@ fn outstanding_reads_are_negotiated() {
     for (ours, theirs, client, server) in table {
         let initiator = Offer { ird: ours.0, ord: ours.1, ..offer(2) };
         let responder = Offer { ird: theirs.0, ord: theirs.1, ..offer(2) };
-        let agreed = set_up(&initiator, &responder).unwrap();
-        assert_eq!(agreed.map(|agreed| (agreed.ird, agreed.ord)), [client, server], "{ours:?} {theirs:?}");
+        let negotiated = set_up(&initiator, &responder).unwrap();
+        assert_eq!(
+            negotiated.map(|negotiated| (negotiated.ird, negotiated.ord)),
+            [client, server],
+            "{ours:?} {theirs:?}"
+        );
     }
-    // Revision 1 says nothing of it.
-    let agreed = set_up(&offer(1), &Offer { ird: 3, ord: 2, ..offer(2) }).unwrap();
-    assert_eq!(agreed.map(|agreed| (agreed.ird, agreed.ord)), [(8, 4), (3, 2)]);
+    // Revision 1 does not negotiate it.
+    let negotiated = set_up(&offer(1), &Offer { ird: 3, ord: 2, ..offer(2) }).unwrap();
+    assert_eq!(negotiated.map(|negotiated| (negotiated.ird, negotiated.ord)), [(8, 4), (3, 2)]);
 }
 
 #[test]
-fn a_responder_that_wants_more_reads_than_we_serve_is_refused() {
+fn a_responder_that_requests_too_many_reads_is_rejected() {
     let reply = SetupFrame {
         enhanced: Some(Enhanced { ird: 8, ord: 9, ..Enhanced::default() }),
         ..frame(Kind::Reply, 2)
     };
     let error = conclude(&offer(2), &reply).unwrap_err();
-    assert_eq!(error, MpaError::InsufficientIrd { wanted: 9, have: 8 });
+    assert_eq!(error, MpaError::InsufficientIrd { requested: 9, available: 8 });
     assert_eq!(error.code().numbers(), [2, 0, 6]);
 }
 
-/// The kinds of either side, and the ready-to-receive message of the result.
+/// Supported RTR messages of either side, and the negotiated one.
 #[test]
-fn peer_to_peer_agrees_on_a_ready_to_receive_message() {
+fn peer_to_peer_negotiates_a_ready_to_receive_message() {
     let kinds = |send, write, read| Some(RtrKinds { send, write, read });
     let table = [
         (None, None, Ok(None)),
         (None, Some(RtrKinds::ALL), Ok(None)),
-        // The responder sets up client and server only.
+        // The responder supports client/server only.
         (Some(RtrKinds::ALL), None, Ok(None)),
         // Writes before Reads, as Linux' siw; Sends last.
         (Some(RtrKinds::ALL), Some(RtrKinds::ALL), Ok(Some(Rtr::Write))),
@@ -215,14 +219,16 @@ fn peer_to_peer_agrees_on_a_ready_to_receive_message() {
         let initiator = Offer { peer_to_peer: ours, ..offer(2) };
         let responder = Offer { peer_to_peer: theirs, ..offer(2) };
         match set_up(&initiator, &responder) {
-            Ok(agreed) => assert_eq!(Ok(agreed.map(|agreed| agreed.rtr)), expected.map(|rtr| [rtr; 2])),
+            Ok(negotiated) => {
+                assert_eq!(Ok(negotiated.map(|negotiated| negotiated.rtr)), expected.map(|rtr| [rtr; 2]))
+            }
             Err(error) => assert_eq!(Err(error), expected),
         }
     }
     assert_eq!(MpaError::NoMatchingRtr.code().numbers(), [2, 0, 7]);
 }
 
-/// siw proposes a Write when the initiator offered no kind that it knows.
+/// siw proposes a Write when the initiator offered no supported kind.
 #[test]
 fn the_reply_to_peer_to_peer_is_siws() {
     let request = |second: &str| {
@@ -235,24 +241,26 @@ fn the_reply_to_peer_to_peer_is_siws() {
         peer_to_peer: Some(RtrKinds { send: false, write: true, read: true }),
         ..offer(2)
     };
-    for (asked, answered) in [("c001", "8001"), ("8001", "8001"), ("4001", "4001"), ("0001", "8001")] {
-        let (reply, _) = respond(&siw, &request(asked)).unwrap();
-        assert_eq!(reply.encode().unwrap(), hex(&format!("{REPLY} 10 02 0004 8001 {answered}")), "{asked}");
+    for (offered, replied) in [("c001", "8001"), ("8001", "8001"), ("4001", "4001"), ("0001", "8001")] {
+        let (reply, _) = respond(&siw, &request(offered)).unwrap();
+        assert_eq!(reply.encode().unwrap(), hex(&format!("{REPLY} 10 02 0004 8001 {replied}")), "{offered}");
     }
 }
 
 #[test]
 fn revisions() {
-    // RFC 5044, section 7.1.1: what can not be spoken is closed without a Reply.
+    // RFC 5044, section 7.1.1: an unsupported revision is closed without a
+    // Reply.
     for (revision, highest) in [(0, 2), (3, 2), (2, 1), (129, 2)] {
         let error = respond(&offer(highest), &frame(Kind::Request, revision)).unwrap_err();
         assert_eq!(error, (None, MpaError::Revision { revision }));
         assert_eq!(error.1.code().numbers(), [2, 0, 4]);
     }
-    // Revision 2 without the enhanced words is a set-up like that of revision 1.
-    let (reply, agreed) = respond(&offer(2), &frame(Kind::Request, 2)).unwrap();
-    assert_eq!((reply.revision, reply.enhanced, agreed.revision), (2, None, 2));
-    // A responder that knows revision 1 only, and one that forgets the words.
+    // Revision 2 without the enhanced fields is a setup like that of revision
+    // 1.
+    let (reply, negotiated) = respond(&offer(2), &frame(Kind::Request, 2)).unwrap();
+    assert_eq!((reply.revision, reply.enhanced, negotiated.revision), (2, None, 2));
+    // A responder that supports revision 1 only, and one that omits the fields.
     assert_eq!(
         conclude(&offer(2), &frame(Kind::Reply, 1)),
         Err(MpaError::OtherRevision { request: 2, reply: 1 })
@@ -266,14 +274,14 @@ fn revisions() {
 fn a_rejection_brings_private_data() {
     for revision in [1, 2] {
         let request = initiate(&offer(revision));
-        let reply = refuse(&request, b"busy".to_vec());
+        let reply = reject(&request, b"busy".to_vec());
         let bytes = reply.encode().unwrap();
         assert_eq!(bytes[16] & 0x20, 0x20);
         let (reply, _) = SetupFrame::decode(Kind::Reply, &bytes).unwrap().unwrap();
         let rejected = MpaError::Rejected { private_data: b"busy".to_vec() };
         assert_eq!(conclude(&offer(revision), &reply), Err(rejected));
     }
-    // siw's answer to a Request that asks for markers.
+    // siw's Reply to a Request that requests markers.
     let bytes = hex(&format!("{REPLY} 60 01 0000"));
     let (reply, _) = SetupFrame::decode(Kind::Reply, &bytes).unwrap().unwrap();
     assert_eq!(conclude(&offer(1), &reply), Err(MpaError::Rejected { private_data: vec![] }));
@@ -281,15 +289,15 @@ fn a_rejection_brings_private_data() {
     assert_eq!(respond(&offer(1), &nonsense).unwrap_err(), (None, MpaError::RejectInRequest));
 }
 
-/// siw's private bit is answered in kind and used only if both have it.
+/// siw's private bit is returned and used only if both sides set it.
 #[test]
-fn large_fpdus_only_when_both_say_so() {
+fn large_fpdus_only_if_both_sides_offer_them() {
     for ours in [false, true] {
         for theirs in [false, true] {
             let initiator = Offer { large_fpdus: ours, ..offer(2) };
             let responder = Offer { large_fpdus: theirs, ..offer(2) };
-            let agreed = set_up(&initiator, &responder).unwrap();
-            assert_eq!(agreed.map(|agreed| agreed.large_fpdus), [ours && theirs; 2]);
+            let negotiated = set_up(&initiator, &responder).unwrap();
+            assert_eq!(negotiated.map(|negotiated| negotiated.large_fpdus), [ours && theirs; 2]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a lab file may say beyond its types.
+//! Validation of a lab file beyond its types.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_netlink::Prefix;
 use clearstream_schema::lab::{LabFile, LabHost, LabLink, LinkBackend, LinkEnd};
 
-/// The first fault of a lab.
+/// Returns the first error of a lab file.
 pub(super) fn check(file: &LabFile) -> Result<(), Fault> {
     // The name is part of a socket's path, which has 107 bytes (unix(7)).
     check_name("name", &file.name, 32)?;
@@ -49,9 +49,10 @@ fn check_name(key: &str, name: &str, longest: usize) -> Result<(), Fault> {
     fault(key, format!("\"{name}\" is no name: write 1 to {longest} letters, digits and `-`"))
 }
 
-/// Links and switches: what each says of itself, and what no two ends may share.
+/// Checks links and switches: each by itself, and that names and addresses are
+/// unique.
 fn check_segments(file: &LabFile, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
-    let mut taken = Taken::default();
+    let mut in_use = InUse::default();
     for (index, link) in file.links.iter().enumerate() {
         let key = format!("link[{index}]");
         check_link(&key, link)?;
@@ -59,12 +60,12 @@ fn check_segments(file: &LabFile, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
         for (number, end) in link.ends.iter().enumerate() {
             let key = format!("{key}.ends[{number}]");
             check_end(&key, end, is_tun, hosts)?;
-            taken.take(&key, end, link.mtu)?;
+            in_use.take(&key, end, link.mtu)?;
         }
     }
     for (index, switch) in file.switches.iter().enumerate() {
         let key = format!("switch[{index}]");
-        // The most that a veth takes (drivers/net/veth.c, ETH_MAX_MTU).
+        // Maximum MTU of a veth (drivers/net/veth.c, ETH_MAX_MTU).
         if !(68..=65_535).contains(&switch.mtu) {
             let problem = format!("{} is no MTU for a switch: write 68 to 65535 bytes", switch.mtu);
             return fault(format!("{key}.mtu"), problem);
@@ -76,20 +77,20 @@ fn check_segments(file: &LabFile, hosts: &BTreeSet<&str>) -> Result<(), Fault> {
         for (number, end) in switch.ends.iter().enumerate() {
             let key = format!("{key}.ends[{number}]");
             check_end(&key, end, false, hosts)?;
-            taken.take(&key, end, switch.mtu)?;
+            in_use.take(&key, end, switch.mtu)?;
         }
     }
     Ok(())
 }
 
-/// What ends have, of which no two may have the same.
+/// Interfaces and addresses in use, which must be unique.
 #[derive(Debug, Default)]
-struct Taken<'a> {
+struct InUse<'a> {
     interfaces: BTreeSet<(&'a str, &'a str)>,
     addresses: BTreeMap<IpAddr, &'a str>,
 }
 
-impl<'a> Taken<'a> {
+impl<'a> InUse<'a> {
     fn take(&mut self, key: &str, end: &'a LinkEnd, mtu: u32) -> Result<(), Fault> {
         if !self.interfaces.insert((end.host.as_str(), end.interface.as_str())) {
             let problem = format!("{} has another interface \"{}\"", end.host, end.interface);
@@ -124,19 +125,16 @@ fn check_link(key: &str, link: &LabLink) -> Result<(), Fault> {
         );
     }
     if link.rate.is_some_and(|rate| rate.0 == 0) {
-        return fault(
-            at("rate"),
-            "nothing passes at this rate: write one above zero, or leave it out for no limit",
-        );
+        return fault(at("rate"), "rate must be above zero: write a positive rate, or omit it for no limit");
     }
     if link.queue.is_some() && link.rate.is_none() {
-        return fault(at("queue"), "there is no queue without a rate: write one, or leave the queue out");
+        return fault(at("queue"), "there is no queue without a rate: write one, or omit the queue");
     }
     if let Some(longest) = link.black_hole_above {
         if link.effective_backend() != LinkBackend::DelayLine {
             return fault(
                 at("black-hole-above"),
-                "only a delay line makes a black hole: write backend = \"delay-line\", or leave it out",
+                "only a delay line supports a black hole: write backend = \"delay-line\", or leave it out",
             );
         }
         if !(68..link.mtu).contains(&longest) {
@@ -146,7 +144,8 @@ fn check_link(key: &str, link: &LabLink) -> Result<(), Fault> {
             );
         }
     }
-    // The longest IP packet, less the Ethernet header that the kernel keeps room for.
+    // Maximum length of an IP packet, less the Ethernet header for which the
+    // kernel reserves room.
     let most = if link.effective_backend() == LinkBackend::DelayLine { 65_521 } else { 65_535 };
     if !(68..=most).contains(&link.mtu) {
         return fault(at("mtu"), format!("{} is no MTU for this link: write 68 to {most} bytes", link.mtu));
@@ -158,7 +157,10 @@ fn check_link(key: &str, link: &LabLink) -> Result<(), Fault> {
         );
     }
     if link.ends[0].host == link.ends[1].host {
-        return fault(format!("{key}.ends[1].host"), "both ends are on the same host: a link joins two");
+        return fault(
+            format!("{key}.ends[1].host"),
+            "both ends are on the same host: a link connects two hosts",
+        );
     }
     Ok(())
 }
@@ -177,7 +179,7 @@ fn check_end(key: &str, end: &LinkEnd, is_tun: bool, hosts: &BTreeSet<&str>) -> 
         return fault(format!("{key}.interface"), problem);
     }
     if !is_tun && matches!(name, "all" | "default") {
-        return fault(format!("{key}.interface"), "the kernel keeps this name for itself");
+        return fault(format!("{key}.interface"), "the kernel reserves this name");
     }
     Ok(())
 }

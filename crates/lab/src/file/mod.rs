@@ -1,5 +1,5 @@
-//! Lab files: the built-in ones, those of the user, and what is wrong with one
-//! (file, line, key, what was meant).
+//! Lab files: built-in and user-defined, with errors that report file, line,
+//! key and a suggested correction.
 
 mod check;
 
@@ -25,7 +25,7 @@ const LABS: FileKind = FileKind {
     ],
 };
 
-/// Names of the built-in labs.
+/// Iterates over the names of the built-in labs.
 pub fn built_in_names() -> impl Iterator<Item = &'static str> {
     LABS.names()
 }
@@ -52,7 +52,7 @@ fn read(source: &Source) -> Result<LabFile, LabError> {
     Ok(file)
 }
 
-/// Checks a lab that was not read from a file, or was changed since.
+/// Validates a lab that was not read from a file, or was changed since.
 pub fn validate(file: &LabFile) -> Result<(), LabError> {
     check::check(file).map_err(|fault| {
         let path = format!("lab {}", file.name).into();

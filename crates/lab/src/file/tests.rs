@@ -42,28 +42,28 @@ fn message(text: &str) -> String {
 }
 
 #[test]
-fn built_in_labs_are_good_and_named_as_they_are_called() {
+fn built_in_labs_are_valid_and_have_their_names() {
     for name in built_in_names() {
         assert_eq!(load(name).unwrap().name, name);
     }
 }
 
 #[test]
-fn good_file_is_read() {
+fn valid_file_is_read() {
     let file = parse(Path::new("my.toml"), GOOD).unwrap();
     assert_eq!(file.links[0].delay.0, 8_500_000);
     assert!(file.hosts[1].router);
     assert_eq!(file.links[1].effective_backend(), clearstream_schema::lab::LinkBackend::Veth);
 }
 
-/// What is changed in the good file, and file, line, key and hint of the message.
+/// Changes of the valid file, and file, line, key and hint of the error.
 #[test]
-fn faults_are_told_with_file_line_key_and_what_was_meant() {
+fn errors_have_file_line_key_and_a_correction() {
     let table = [
         ("delay = \"8.5ms\"", "dely = \"8.5ms\"", "my.toml:22: link[0].dely", "did you mean `delay`?"),
         ("delay = \"8.5ms\"", "delay = \"8.5 furlongs\"", "my.toml:22: link[0].delay", "17ms"),
         ("jitter = \"0.2ms\"", "jitter = \"9ms\"", "my.toml:23: link[0].jitter", "more than the delay"),
-        ("rate = \"19Gb/s\"", "rate = 0", "my.toml:24: link[0].rate", "leave it out"),
+        ("rate = \"19Gb/s\"", "rate = 0", "my.toml:24: link[0].rate", "omit it"),
         ("rate = \"19Gb/s\"\n", "", "my.toml:24: link[0].queue", "without a rate"),
         ("queue = \"20ms\"", "loss-ratio = 1.5", "my.toml:25: link[0].loss-ratio", "0.01"),
         ("queue = \"20ms\"", "mtu = 70000", "my.toml:25: link[0].mtu", "65521"),
@@ -113,7 +113,7 @@ fn faults_are_told_with_file_line_key_and_what_was_meant() {
             "net.",
         ),
         ("clearstream.lab", "clearstream.study", "my.toml:1: schema", "clearstream.lab"),
-        ("version = 1", "version = 2", "my.toml:2: version", "write 1"),
+        ("version = 1", "version = 2", "my.toml:2: version", "use 1"),
         ("version = 1", "version = ", "my.toml:2: ", ""),
     ];
     for (from, to, place, hint) in table {
@@ -136,9 +136,9 @@ fn unknown_name_lists_the_built_in_ones() {
 }
 
 proptest::proptest! {
-    /// Whatever is cut off or damaged: an error or a lab, never a panic.
+    /// Whatever is truncated or damaged: an error or a lab, never a panic.
     #[test]
-    fn damaged_files_are_refused_in_words(from in 0usize..900, length in 0usize..60, byte in 0u8..128) {
+    fn damaged_files_are_rejected_with_a_message(from in 0usize..900, length in 0usize..60, byte in 0u8..128) {
         let mut text = GOOD.as_bytes().to_vec();
         let from = from.min(text.len());
         let end = (from + length).min(text.len());
@@ -174,7 +174,7 @@ ends = [
 "#;
 
 #[test]
-fn switches_are_read_and_their_faults_told() {
+fn switches_are_read_and_their_faults_reported() {
     let file = parse(Path::new("my.toml"), SWITCHED).unwrap();
     assert_eq!((file.links.len(), file.switches[0].ends.len(), file.ends().count()), (0, 3, 3));
     for (from, to, place, hint) in [

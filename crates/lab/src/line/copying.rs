@@ -1,5 +1,5 @@
-//! A lane that copies packets from one host's TUN device into memory, and from
-//! there to the other host's device.
+//! Forwarder that copies packets from one host's TUN device into memory, and
+//! from there to the other host's device.
 
 use std::{
     io,
@@ -11,52 +11,53 @@ use std::{
 use clearstream_sys::tun::{PACKET_HEADER_BYTES, PACKET_MAX_BYTES, Tun};
 
 use super::{
-    lane::{LEAST_STALL_NS, Lane, Lateness, Pace, lock, nanoseconds},
+    counters::Counters,
+    forwarder::{Forwarder, Lateness, MIN_STALL_NS, Pace, lock, nanoseconds},
     model::{Direction, LinkModel, Verdict},
     segment::Shape,
     store::Store,
-    tally::Tally,
 };
 
-/// What is read of a packet that is dropped anyway: its headers.
+/// Bytes read of a packet that is dropped anyway: its headers.
 const START_BYTES: usize = 256;
 
-/// Memory for packets on their way: this many times what the link can hold.
+/// Size of the packet store: this many times what the link can hold.
 const ROOM_FACTOR: u64 = 2;
-/// An unlimited link is given room for this rate.
+/// Rate assumed for the store of an unlimited link.
 const UNLIMITED_RATE_BPS: u64 = 100_000_000_000;
-const LEAST_ROOM_BYTES: u64 = 16 << 20;
-const MOST_ROOM_BYTES: u64 = 2 << 30;
+const MIN_ROOM_BYTES: u64 = 16 << 20;
+const MAX_ROOM_BYTES: u64 = 2 << 30;
 
 /// One direction between two TUN devices.
 #[derive(Debug)]
-pub(super) struct CopyingLane {
+pub(super) struct CopyingForwarder {
     from: Arc<Tun>,
     to: Arc<Tun>,
     direction: Direction,
     store: Store,
-    /// A packet that finds no room, and parts of one that lost segments.
+    /// Buffer for a packet without room in the store, and for the remaining
+    /// parts of one that lost segments.
     aside: Vec<u8>,
     part: Vec<u8>,
-    tally: Arc<Mutex<Tally>>,
-    /// When the device was last seen empty: what is read now came later.
+    counters: Arc<Mutex<Counters>>,
+    /// Time at which the device was last empty: what is read now arrived later.
     empty_ns: u64,
     stall_ns: u64,
     lateness: Lateness,
     pace: Pace,
 }
 
-impl CopyingLane {
+impl CopyingForwarder {
     pub(super) fn new(
         [from, to]: [Arc<Tun>; 2],
         direction: Direction,
         model: &LinkModel,
-        tally: Arc<Mutex<Tally>>,
+        counters: Arc<Mutex<Counters>>,
     ) -> io::Result<Self> {
         let rate = u128::from(model.rate_bps.unwrap_or(UNLIMITED_RATE_BPS));
         let time = u128::from(model.delay_ns) + u128::from(model.jitter_ns) + u128::from(model.queue_ns);
-        let holds = u64::try_from(rate * time / 8_000_000_000).unwrap_or(MOST_ROOM_BYTES);
-        let room = holds.saturating_mul(ROOM_FACTOR).clamp(LEAST_ROOM_BYTES, MOST_ROOM_BYTES);
+        let holds = u64::try_from(rate * time / 8_000_000_000).unwrap_or(MAX_ROOM_BYTES);
+        let room = holds.saturating_mul(ROOM_FACTOR).clamp(MIN_ROOM_BYTES, MAX_ROOM_BYTES);
         Ok(Self {
             from,
             to,
@@ -64,46 +65,51 @@ impl CopyingLane {
             store: Store::with_room_for(room)?,
             aside: vec![0; PACKET_MAX_BYTES],
             part: Vec::with_capacity(PACKET_MAX_BYTES),
-            tally,
+            counters,
             empty_ns: 0,
-            stall_ns: model.queue_ns.max(LEAST_STALL_NS),
+            stall_ns: model.queue_ns.max(MIN_STALL_NS),
             lateness: Lateness::default(),
             pace: Pace::default(),
         })
     }
 
-    /// Takes one packet; false when there is none.
-    fn take_one(&mut self, now_ns: u64) -> bool {
-        let (late_ns, waited_ns) = (self.lateness.lasting_ns(), now_ns - self.empty_ns);
-        if waited_ns > self.stall_ns || self.direction.takes_nothing(now_ns, late_ns) {
-            return self.drop_one(now_ns);
+    /// Reads one packet; false when there is none.
+    fn take_one(&mut self, clock: &Instant) -> bool {
+        let before_ns = nanoseconds(clock);
+        let (late_ns, waited_ns) = (self.lateness.lasting_ns(), before_ns - self.empty_ns);
+        if waited_ns > self.stall_ns || self.direction.takes_nothing(before_ns, late_ns) {
+            return self.drop_one(before_ns);
         }
         let (room, kept) = match self.store.room() {
             Some(room) => (room, true),
             None => (self.aside.as_mut_slice(), false),
         };
         let Ok(bytes) = self.from.receive(room) else {
-            // Empty, or the device is going: either way nothing to take.
-            self.empty_ns = now_ns;
+            // Empty, or the device is being removed: nothing to read either
+            // way.
+            self.empty_ns = before_ns;
             return false;
         };
+        // It may have arrived after `before_ns`: its delay counts from now, so
+        // that it is never released early.
+        let now_ns = nanoseconds(clock);
         let shape = Shape::of(&room[..bytes]);
-        let mut tally = lock(&self.tally);
-        tally.arrived(waited_ns);
-        if self.direction.swallows(shape.longest_bytes()) {
-            tally.lost(shape.segment_count);
+        let mut counters = lock(&self.counters);
+        counters.arrived(waited_ns);
+        if self.direction.is_black_holed(shape.longest_bytes()) {
+            counters.lost(shape.segment_count);
         } else if !kept {
-            tally.relay_dropped(shape.segment_count);
+            counters.relay_dropped(shape.segment_count);
         } else if self.direction.passes(shape.segment_count) {
             self.direction.pass(shape.segment_count);
             let verdict = self.direction.accept_behind(now_ns, late_ns, shape.wire_bytes);
-            tally.judged(verdict, shape.segment_count);
+            counters.record(verdict, shape.segment_count);
             if let Verdict::Leaves { at_ns } = verdict {
                 self.store.keep(bytes, at_ns);
             }
         } else {
-            drop(tally);
-            // The same room as before: nothing was kept since.
+            drop(counters);
+            // The same slot as before: nothing was stored since.
             if let Some(room) = self.store.room() {
                 self.aside[..bytes].copy_from_slice(&room[..bytes]);
             }
@@ -112,31 +118,31 @@ impl CopyingLane {
         true
     }
 
-    /// Reads the start of a packet and forgets it.
+    /// Reads the start of a packet and drops it.
     fn drop_one(&mut self, now_ns: u64) -> bool {
         let Ok(bytes) = self.from.receive(&mut self.aside[..START_BYTES]) else {
             self.empty_ns = now_ns;
             return false;
         };
         let shape = Shape::of_start(&self.aside[..bytes]);
-        let mut tally = lock(&self.tally);
-        if self.direction.swallows(shape.longest_bytes()) {
-            tally.lost(shape.segment_count);
+        let mut counters = lock(&self.counters);
+        if self.direction.is_black_holed(shape.longest_bytes()) {
+            counters.lost(shape.segment_count);
         } else {
-            tally.relay_dropped(shape.segment_count);
+            counters.relay_dropped(shape.segment_count);
         }
         true
     }
 
-    /// A packet of which at least one segment is lost: the runs between lost
-    /// segments go on as packets of their own.
+    /// Forwards a packet with at least one lost segment: the runs between lost
+    /// segments are forwarded as separate packets.
     fn take_with_losses(&mut self, now_ns: u64, late_ns: u64, bytes: usize, shape: &Shape) {
         let mut run_start = 0;
         for segment in 0..=shape.segment_count {
             let ends = segment == shape.segment_count;
             let lost = !ends && self.direction.loses_next();
             if lost {
-                lock(&self.tally).lost(1);
+                lock(&self.counters).lost(1);
             }
             if lost || ends {
                 if run_start < segment
@@ -151,9 +157,9 @@ impl CopyingLane {
 
     fn take_part(&mut self, now_ns: u64, late_ns: u64, segments: u32) {
         let wire_bytes = Shape::of(&self.part).wire_bytes;
-        let Some(room) = self.store.room() else { return lock(&self.tally).relay_dropped(segments) };
+        let Some(room) = self.store.room() else { return lock(&self.counters).relay_dropped(segments) };
         let verdict = self.direction.accept_behind(now_ns, late_ns, wire_bytes);
-        lock(&self.tally).judged(verdict, segments);
+        lock(&self.counters).record(verdict, segments);
         if let Verdict::Leaves { at_ns } = verdict {
             room[..self.part.len()].copy_from_slice(&self.part);
             self.store.keep(self.part.len(), at_ns);
@@ -161,16 +167,16 @@ impl CopyingLane {
     }
 }
 
-impl Lane for CopyingLane {
-    /// More than are released: the device is emptied first, so that nothing waits
-    /// where the line does not see it, and a line that cannot keep up is late,
-    /// which it knows.
+impl Forwarder for CopyingForwarder {
+    /// More than are released: the device is emptied first, so that no packet
+    /// waits unobserved, and a line that cannot keep up measures its own
+    /// lateness.
     const TAKE_COUNT: usize = 32;
-    /// One of 64 KiB takes several microseconds to copy.
+    /// A packet of 64 KiB takes several microseconds to copy.
     const RELEASE_COUNT: usize = 8;
 
     fn take(&mut self, clock: &Instant) -> usize {
-        (0..Self::TAKE_COUNT).take_while(|_| self.take_one(nanoseconds(clock))).count()
+        (0..Self::TAKE_COUNT).take_while(|_| self.take_one(clock)).count()
     }
 
     fn release(&mut self, clock: &Instant) -> usize {
@@ -184,8 +190,8 @@ impl Lane for CopyingLane {
             let sent = self.to.send(packet);
             let bytes = (packet.len() - PACKET_HEADER_BYTES) as u64;
             match sent {
-                Ok(()) => lock(&self.tally).passed(bytes, now_ns - leaves_ns),
-                Err(_) => lock(&self.tally).refused(),
+                Ok(()) => lock(&self.counters).passed(bytes, now_ns - leaves_ns),
+                Err(_) => lock(&self.counters).refused(),
             }
             self.store.remove_oldest();
             self.pace.count(now_ns);

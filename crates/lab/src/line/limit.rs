@@ -1,4 +1,5 @@
-//! What to say where a delay line, not the path it models, limited a measurement.
+//! Notice for a measurement that was limited by a delay line, not by the path
+//! that it models.
 
 use clearstream_schema::{
     flow::Notice,
@@ -7,7 +8,7 @@ use clearstream_schema::{
     },
 };
 
-/// The notice that belongs to a measurement in which delay lines did this;
+/// Returns the notice for a measurement with these statistics of delay lines;
 /// `None` where none of them was the limit.
 pub fn notice(lines: &[DelayLineStats]) -> Option<Notice> {
     let limited: Vec<&DelayLineStats> = lines.iter().filter(|line| line.relay_limited).collect();
@@ -30,7 +31,7 @@ fn reasons(line: &DelayLineStats) -> String {
     let dropped_count = line.relay_dropped_count + line.front_dropped_count;
     let mut parts = Vec::new();
     if dropped_count > 0 {
-        parts.push(format!("dropped {dropped_count} packets that it could not take in time"));
+        parts.push(format!("dropped {dropped_count} packets that it could not process in time"));
     }
     if line.late_p50_ns > LATENESS_LIMIT_NS {
         parts.push(format!("was {:.1} ms late in the median", line.late_p50_ns as f64 / 1e6));
@@ -39,7 +40,7 @@ fn reasons(line: &DelayLineStats) -> String {
         parts.push(format!("was {:.1} ms late for one packet in a hundred", line.late_p99_ns as f64 / 1e6));
     }
     if let Some(ratio) = line.busy_ratio.filter(|ratio| *ratio >= BUSY_LIMIT_RATIO) {
-        parts.push(format!("worked {:.0} % of the time", ratio * 100.0));
+        parts.push(format!("was busy {:.0} % of the time", ratio * 100.0));
     }
     format!("{} to {} {}", line.from, line.to, parts.join(" and "))
 }

@@ -2,11 +2,11 @@
 //! kernels without netem (containers, cloud kernels).
 
 mod copying;
+pub mod counters;
+mod forwarder;
 mod held;
-mod lane;
 pub mod limit;
 pub mod model;
 pub mod relay;
 pub mod segment;
 pub mod store;
-pub mod tally;

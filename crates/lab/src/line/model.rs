@@ -1,29 +1,30 @@
-//! What a link does to a packet: when it leaves, or that it is lost. Pure: the
-//! time is given, random numbers come from a seed.
+//! Link model: when a packet leaves, or whether it is lost. Pure functions: the
+//! time is an argument, random numbers come from a seed.
 
 use clearstream_schema::lab::LabLink;
 
 /// One direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkModel {
-    /// Time on the way.
+    /// Propagation delay.
     pub delay_ns: u64,
-    /// Each packet's delay varies uniformly by up to this much either way; a
-    /// packet never overtakes the one before it.
+    /// Maximum deviation of each packet's delay, uniform in both directions;
+    /// packets are not reordered.
     pub jitter_ns: u64,
-    /// Share of packets lost, each by itself, 0 to 1.
+    /// Loss probability of each packet, independent, 0 to 1.
     pub loss_ratio: f64,
-    /// Rate at which packets are put on the wire; unlimited when absent.
+    /// Link rate; unlimited when absent.
     pub rate_bps: Option<u64>,
-    /// Longest wait for the wire; a packet that would wait longer is dropped.
+    /// Maximum queueing delay; a packet that would wait longer is dropped.
     pub queue_ns: u64,
-    /// Longer packets vanish, counted from the IP header; none when absent.
+    /// Longer packets are dropped silently, counted from the IP header; none
+    /// when absent.
     pub longest_bytes: Option<u32>,
 }
 
-/// Queue in front of a rate limit when the file does not say: 50 ms, what a
-/// deep-buffered router has for a 40 Gb/s port, and several times the
-/// round-trip time that the built-in labs ask for.
+/// Default queue in front of a rate limit: 50 ms, as a deep-buffered router has
+/// for a 40 Gb/s port, and several times the round-trip time of the built-in
+/// labs.
 pub const DEFAULT_QUEUE_NS: u64 = 50_000_000;
 
 impl From<&LabLink> for LinkModel {
@@ -39,7 +40,7 @@ impl From<&LabLink> for LinkModel {
     }
 }
 
-/// What happens to a packet that was not lost.
+/// Result for a packet that was not lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It leaves at this time.
@@ -49,37 +50,37 @@ pub enum Verdict {
     },
     /// The queue was full.
     Overflow,
-    /// The line is behind by so much that waiting for it would exceed the queue.
+    /// The line is so late that waiting for it would exceed the queue.
     Behind,
 }
 
-/// A line that is late by less than this is not behind: its thread shares the
-/// machine with others.
+/// Lateness below which a line is not behind: its thread competes for cores.
 pub const BEHIND_TOLERANCE_NS: u64 = 2_000_000;
 
-/// One direction at work.
+/// State of one direction.
 #[derive(Debug, Clone)]
 pub struct Direction {
     model: LinkModel,
     losses: Random,
     jitter: Random,
-    /// Packets that still pass before the next one is lost.
+    /// Number of packets before the next loss.
     passes_until_loss: u64,
-    /// When the wire has sent all that was accepted.
+    /// Time at which all accepted packets have been transmitted.
     wire_free_ns: u64,
-    /// Part of a nanosecond beyond that, in `1/rate` of one.
+    /// Fraction of a nanosecond beyond that, in `1/rate` of one.
     wire_rest: u64,
     last_leaves_ns: u64,
 }
 
 impl Direction {
-    /// A direction with nothing on its way. The same seed loses the same
-    /// packets and delays them by the same jitter.
+    /// Creates an idle direction. The same seed gives the same losses and the
+    /// same jitter.
     pub fn new(model: LinkModel, seed: u64) -> Self {
         let mut direction = Self {
             model,
             losses: Random::new(seed),
-            // Its own sequence, so that losses stay the same with and without jitter.
+            // A separate sequence, so that losses are the same with and without
+            // jitter.
             jitter: Random::new(seed ^ 0x6a09_e667_f3bc_c909),
             passes_until_loss: 0,
             wire_free_ns: 0,
@@ -90,40 +91,43 @@ impl Direction {
         direction
     }
 
-    /// Whether packets of this length vanish on the way.
-    pub fn swallows(&self, packet_bytes: u64) -> bool {
+    /// Whether packets of this length are dropped silently (path MTU black
+    /// hole).
+    pub fn is_black_holed(&self, packet_bytes: u64) -> bool {
         self.model.longest_bytes.is_some_and(|longest| packet_bytes > u64::from(longest))
     }
 
-    /// Whether the next packet on the wire is lost. Losses come before the
-    /// queue and take no time on the wire, as in netem.
+    /// Whether the next packet is lost. Losses occur before the queue and take
+    /// no transmission time, as in netem.
     pub fn loses_next(&mut self) -> bool {
         if self.passes_until_loss == 0 {
             self.passes_until_loss = self.next_gap();
             return true;
         }
-        // With no loss the gap is without end.
+        // Without loss the gap is unlimited.
         if self.passes_until_loss != u64::MAX {
             self.passes_until_loss -= 1;
         }
         false
     }
 
-    /// How many of the next `count` packets pass before one is lost: all of
-    /// them nearly always, which makes a joined packet one question.
+    /// Whether the next `count` packets all pass: nearly always, which makes
+    /// one check sufficient for a GSO packet.
     pub fn passes(&self, count: u32) -> bool {
         self.passes_until_loss >= u64::from(count)
     }
 
-    /// Notes that `count` packets have passed, where [`Self::passes`] said so.
+    /// Accounts for `count` packets that have passed, after [`Self::passes`]
+    /// returned true.
     pub fn pass(&mut self, count: u32) {
         if self.passes_until_loss != u64::MAX {
             self.passes_until_loss = self.passes_until_loss.saturating_sub(u64::from(count));
         }
     }
 
-    /// Number of packets between two losses: geometric, by inversion,
-    /// `floor(ln U / ln (1 - p))` (Devroye 1986, chapter X.2).
+    /// Returns the number of packets between two losses: geometric
+    /// distribution, by inversion, `floor(ln U / ln (1 - p))` (Devroye 1986,
+    /// chapter X.2).
     fn next_gap(&mut self) -> u64 {
         let loss = self.model.loss_ratio;
         if loss <= 0.0 {
@@ -136,28 +140,28 @@ impl Direction {
         gap as u64
     }
 
-    /// Whether the wait for the line, on top of that for the wire, exceeds the queue.
+    /// Whether the wait for the line plus the queueing delay exceeds the queue.
     fn is_behind(&self, late_ns: u64, waits_ns: u64) -> bool {
         late_ns > BEHIND_TOLERANCE_NS && waits_ns.saturating_add(late_ns) > self.model.queue_ns
     }
 
-    /// Whether a line whose oldest packet is overdue by `late_ns` takes nothing
-    /// now, whatever arrives.
+    /// Whether a line whose oldest packet is overdue by `late_ns` drops all
+    /// arriving packets.
     pub fn takes_nothing(&self, now_ns: u64, late_ns: u64) -> bool {
         let waits_ns = self.model.rate_bps.map_or(0, |_| self.wire_free_ns.saturating_sub(now_ns));
         self.is_behind(late_ns, waits_ns)
     }
 
-    /// A packet of `wire_bytes` arrives at `now_ns`: when does it leave?
-    /// Arrivals must not go back in time.
+    /// Returns the departure time of a packet of `wire_bytes` that arrives at
+    /// `now_ns`. Arrival times must be monotonic.
     pub fn accept(&mut self, now_ns: u64, wire_bytes: u64) -> Verdict {
         self.accept_behind(now_ns, 0, wire_bytes)
     }
 
-    /// As [`Self::accept`], by a line whose oldest packet is overdue by
-    /// `late_ns`. The queue bounds the wait for the wire and for the line
-    /// together, so that a line that cannot carry the rate drops the excess and
-    /// adds no delay without end.
+    /// Like [`Self::accept`], for a line whose oldest packet is overdue by
+    /// `late_ns`. The queue bounds the sum of queueing delay and lateness, so
+    /// that a line that cannot carry the rate drops the excess and does not add
+    /// unbounded delay.
     pub fn accept_behind(&mut self, now_ns: u64, late_ns: u64, wire_bytes: u64) -> Verdict {
         let waits_ns = self.model.rate_bps.map_or(0, |_| self.wire_free_ns.saturating_sub(now_ns));
         if waits_ns > self.model.queue_ns {
@@ -171,7 +175,8 @@ impl Direction {
             Some(rate_bps) => {
                 let idle = self.wire_free_ns < now_ns;
                 let start_ns = if idle { now_ns } else { self.wire_free_ns };
-                // Exact: what a division leaves over is carried to the next packet.
+                // Exact: the remainder of a division is carried over to the
+                // next packet.
                 let rest = if idle { 0 } else { self.wire_rest };
                 let work = u128::from(wire_bytes) * 8 * 1_000_000_000 + u128::from(rest);
                 let rate = u128::from(rate_bps.max(1));
@@ -190,8 +195,8 @@ impl Direction {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same for ever, which
-/// the generators of a library do not promise.
+/// SplitMix64 (Steele, Lea, Flood 2014): small, and stable over versions, which
+/// library generators do not guarantee.
 #[derive(Debug, Clone)]
 struct Random(u64);
 

@@ -17,7 +17,8 @@ fn leaves(at_ns: u64) -> Verdict {
     Verdict::Leaves { at_ns }
 }
 
-/// Link, packets as (arrival, bytes), and when each leaves: computed by hand.
+/// Link, packets as (arrival, bytes), and their departure times, computed by
+/// hand.
 #[test]
 fn table_of_links() {
     let wan = LinkModel { delay_ns: 8_500_000, ..model() };
@@ -33,7 +34,8 @@ fn table_of_links() {
             &[(0, 1250), (0, 1250), (100_000, 1250)],
             &[leaves(8_510_000), leaves(8_520_000), leaves(8_610_000)],
         ),
-        // 8 bits at 3 Gb/s are 2 2/3 ns: three bytes take 8 ns, not 6 and not 9.
+        // 8 bits at 3 Gb/s are 2 2/3 ns: three bytes take 8 ns, not 6 and not
+        // 9.
         (
             "thirds of a nanosecond",
             LinkModel { rate_bps: Some(3_000_000_000), ..model() },
@@ -117,7 +119,7 @@ fn jitter_stays_within_bounds_and_in_order() {
 }
 
 #[test]
-fn losses_are_the_share_asked_for_and_repeat_with_the_seed() {
+fn losses_have_the_requested_ratio_and_repeat_with_the_seed() {
     for loss_ratio in [0.0001, 0.01, 0.3, 0.9] {
         let lossy = LinkModel { loss_ratio, ..model() };
         let count = 400_000;
@@ -144,7 +146,7 @@ fn certain_and_impossible_loss() {
     assert!(direction.passes(u32::MAX));
 }
 
-/// Asking for many packets at once gives the same losses as one by one.
+/// Checking many packets at once gives the same losses as one by one.
 #[test]
 fn joined_packets_lose_what_single_ones_would() {
     let lossy = LinkModel { loss_ratio: 0.05, ..model() };
@@ -186,17 +188,17 @@ fn a_line_that_is_behind_drops_what_would_wait_longer_than_the_queue() {
     let slow = LinkModel { rate_bps: Some(8_000), queue_ns: 3_000_000_000, ..model() };
     let mut direction = Direction::new(slow, 1);
     assert!(matches!(direction.accept_behind(0, 2_900_000_000, 1000), Verdict::Leaves { .. }));
-    // One second of wire and 2.1 of the line are more than three.
+    // One second of transmission and 2.1 of lateness are more than three.
     assert_eq!(direction.accept_behind(0, 2_100_000_000, 1000), Verdict::Behind);
     assert!(direction.takes_nothing(0, 2_100_000_000) && !direction.takes_nothing(0, 1_900_000_000));
     assert!(matches!(direction.accept_behind(0, 1_900_000_000, 1000), Verdict::Leaves { .. }));
-    // The wire's own queue comes first.
+    // The modelled queue comes first.
     for _ in 0..2 {
         direction.accept(0, 1000);
     }
     assert_eq!(direction.accept_behind(0, 9_000_000_000, 1000), Verdict::Overflow);
-    // Without a rate the queue bounds the line's lateness alone, and a shared
-    // machine's lateness is no reason to drop.
+    // Without a rate the queue bounds the line's lateness alone, and the
+    // lateness of a loaded machine is no reason to drop.
     let mut unlimited = Direction::new(LinkModel { rate_bps: None, queue_ns: 0, ..model() }, 1);
     assert!(matches!(unlimited.accept_behind(5, BEHIND_TOLERANCE_NS, 1000), Verdict::Leaves { .. }));
     assert_eq!(unlimited.accept_behind(5, BEHIND_TOLERANCE_NS + 1, 1000), Verdict::Behind);

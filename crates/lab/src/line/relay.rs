@@ -1,5 +1,5 @@
-//! The delay line at work: a thread that takes packets from one host, keeps
-//! them, and hands them to the other host when it is time.
+//! Relay thread of a delay line: takes packets from one host, holds them, and
+//! releases them to the other host when they are due.
 
 use std::{
     io,
@@ -19,94 +19,94 @@ use clearstream_sys::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
-    copying::CopyingLane,
-    held::HeldLane,
-    lane::{Lane, RunDelay, lock, nanoseconds},
+    copying::CopyingForwarder,
+    counters::{Counters, Load},
+    forwarder::{Forwarder, RunDelay, lock, nanoseconds},
+    held::QueueForwarder,
     model::{Direction, LinkModel},
-    tally::{Load, Tally},
 };
 
-/// The thread waits actively for this long before a packet leaves: a core that
-/// slept needs tens of microseconds to wake up, and a kernel that does not
-/// preempt itself may finish something else first.
+/// Time before a departure for which the thread busy-waits: an idle core needs
+/// tens of microseconds to wake up, and a kernel without preemption may finish
+/// other work first.
 const SPIN_NS: u64 = 300_000;
-/// The longest sleep of a busy line.
+/// Maximum sleep of a busy line.
 const BUSY_SLEEP_NS: u64 = 40_000;
-/// Without a pause for this long, the thread takes one. A real-time thread that
-/// takes all of a core is stopped by the kernel for 50 ms of each second
+/// Maximum work without a pause. A real-time thread that uses all of a core is
+/// throttled by the kernel for 50 ms of each second
 /// (`kernel.sched_rt_runtime_us`, and the fair server since Linux 6.12); many
-/// short pauses that add up to as much are better.
+/// short pauses of the same total are better.
 const WORK_NS: u64 = 1_000_000;
 const PAUSE_NS: u64 = 60_000;
-/// How often an idle thread looks whether it is to stop.
+/// Interval at which an idle thread polls the stop flag.
 const STOP_CHECK_NS: u64 = 100_000_000;
 
-/// Both directions of a link at work. Dropping it stops them.
+/// Relay of both directions of a link. Dropping it stops them.
 #[derive(Debug)]
 pub struct Relay {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    tallies: [Arc<Mutex<Tally>>; 2],
+    counters: [Arc<Mutex<Counters>>; 2],
     load: Arc<Mutex<Load>>,
 }
 
 impl Relay {
-    /// Starts to carry packets between two devices, both ways alike. The
-    /// directions have random sequences of their own.
+    /// Starts to relay packets between two devices, with the same model in both
+    /// directions. The directions have separate random sequences.
     pub fn start([one, two]: [Tun; 2], model: LinkModel, seed: u64) -> io::Result<Self> {
         let (one, two) = (Arc::new(one), Arc::new(two));
-        Self::start_with(model, seed, |index, direction, tally| {
+        Self::start_with(model, seed, |index, direction, counters| {
             let (one, two) = (Arc::clone(&one), Arc::clone(&two));
             let ends = if index == 0 { [one, two] } else { [two, one] };
-            CopyingLane::new(ends, direction, &model, tally)
+            CopyingForwarder::new(ends, direction, &model, counters)
         })
     }
 
-    /// Starts to release what the kernel holds in two queues, one for each
-    /// direction. Losses within joined packets cannot be made that way: the
-    /// model must have none.
+    /// Starts to release packets of two netfilter queues, one for each
+    /// direction. Losses within GSO packets are not possible with it: the model
+    /// must have none.
     pub fn start_held(queues: [PacketQueue; 2], model: LinkModel, seed: u64) -> io::Result<Self> {
         let mut queues = queues.map(Some);
-        Self::start_with(model, seed, |index, direction, tally| {
+        Self::start_with(model, seed, |index, direction, counters| {
             let queue = queues[index].take().ok_or(io::ErrorKind::NotFound)?;
-            Ok(HeldLane::new(queue, direction, &model, tally))
+            Ok(QueueForwarder::new(queue, direction, &model, counters))
         })
     }
 
-    fn start_with<L: Lane + 'static>(
+    fn start_with<L: Forwarder + 'static>(
         model: LinkModel,
         seed: u64,
-        mut make: impl FnMut(usize, Direction, Arc<Mutex<Tally>>) -> io::Result<L>,
+        mut make: impl FnMut(usize, Direction, Arc<Mutex<Counters>>) -> io::Result<L>,
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let load = Arc::new(Mutex::new(Load::default()));
-        let tallies = [(); 2].map(|()| Arc::new(Mutex::new(Tally::new())));
-        let mut lane = |index: usize| {
+        let counters = [(); 2].map(|()| Arc::new(Mutex::new(Counters::new())));
+        let mut forwarder = |index: usize| {
             let direction = Direction::new(model, seed.wrapping_mul(2).wrapping_add(index as u64));
-            make(index, direction, Arc::clone(&tallies[index]))
+            make(index, direction, Arc::clone(&counters[index]))
         };
-        let mut lanes = [lane(0)?, lane(1)?];
+        let mut forwarders = [forwarder(0)?, forwarder(1)?];
         let (stopping, working) = (Arc::clone(&stop), Arc::clone(&load));
         let thread = std::thread::Builder::new()
             .name("delay-line".to_owned())
-            .spawn(move || run(&mut lanes, &stopping, &working))?;
-        Ok(Self { stop, thread: Some(thread), tallies, load })
+            .spawn(move || run(&mut forwarders, &stopping, &working))?;
+        Ok(Self { stop, thread: Some(thread), counters, load })
     }
 
-    /// What has happened from the first end to the second, and back.
-    pub fn tallies(&self) -> [Tally; 2] {
-        [0, 1].map(|index: usize| lock(&self.tallies[index]).clone())
+    /// Returns the counters from the first end to the second, and back.
+    pub fn counters(&self) -> [Counters; 2] {
+        [0, 1].map(|index: usize| lock(&self.counters[index]).clone())
     }
 
-    /// Work of the thread, which both directions share.
+    /// Returns the load of the thread, which serves both directions.
     pub fn load(&self) -> Load {
         *lock(&self.load)
     }
 
-    /// Starts counting anew.
+    /// Resets the counters.
     pub fn reset(&self) {
-        for tally in &self.tallies {
-            *lock(tally) = Tally::new();
+        for counters in &self.counters {
+            *lock(counters) = Counters::new();
         }
         lock(&self.load).reset();
     }
@@ -116,25 +116,26 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic in it has been printed; there is nothing left to undo.
+            // The panic hook has reported a panic; there is nothing left to
+            // clean up.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread: turns of taking and releasing until it is stopped.
-fn run<L: Lane>(lanes: &mut [L; 2], stop: &AtomicBool, load: &Mutex<Load>) {
-    favour_this_thread();
+/// Runs the thread: turns of taking and releasing until it is stopped.
+fn run<L: Forwarder>(forwarders: &mut [L; 2], stop: &AtomicBool, load: &Mutex<Load>) {
+    raise_priority();
     let run_delay = RunDelay::of_this_thread();
     let clock = Instant::now();
     let mut rested_ns = 0;
     while !stop.load(Ordering::Relaxed) {
         let start_ns = nanoseconds(&clock);
-        let turn = turn(lanes, &clock);
+        let turn = turn(forwarders, &clock);
         let now_ns = nanoseconds(&clock);
         let busy_ns = if turn.count > 0 { now_ns - start_ns } else { 0 };
         lock(load).worked(now_ns, busy_ns);
-        let rested = !turn.more && wait(lanes, &clock, &run_delay);
+        let rested = !turn.more && wait(forwarders, &clock, &run_delay);
         if rested {
             rested_ns = nanoseconds(&clock);
         } else if now_ns - rested_ns > WORK_NS {
@@ -144,50 +145,51 @@ fn run<L: Lane>(lanes: &mut [L; 2], stop: &AtomicBool, load: &Mutex<Load>) {
     }
 }
 
-/// What one turn did.
+/// Result of one turn.
 #[derive(Debug, Default)]
 struct Turn {
     /// Packets taken and released.
     count: usize,
-    /// There may be more to do at once.
+    /// Whether there may be more to do at once.
     more: bool,
 }
 
-fn turn<L: Lane>(lanes: &mut [L; 2], clock: &Instant) -> Turn {
+fn turn<L: Forwarder>(forwarders: &mut [L; 2], clock: &Instant) -> Turn {
     let mut turn = Turn::default();
-    for lane in lanes.iter_mut() {
-        let taken = lane.take(clock);
+    for forwarder in forwarders.iter_mut() {
+        let taken = forwarder.take(clock);
         turn.count += taken;
         turn.more |= taken >= L::TAKE_COUNT;
     }
-    for lane in lanes {
-        let released = lane.release(clock);
+    for forwarder in forwarders {
+        let released = forwarder.release(clock);
         turn.count += released;
         turn.more |= released >= L::RELEASE_COUNT;
     }
     turn
 }
 
-/// Wakes up on the nanosecond, and before others. A keeper is root and may;
-/// where it may not, the line is later, and its tally says so.
-fn favour_this_thread() {
+/// Sets timer slack and priority of the thread. A keeper is root and permitted;
+/// otherwise the line is later, and its counters show it.
+fn raise_priority() {
     let _ = make_timers_exact();
     if make_real_time().is_err() {
         // A session is a scheduling group of its own (sched(7), autogroup):
-        // without its share raised, niceness counts among our threads only.
+        // without raising its weight, niceness counts among our threads only.
         let _ = rustix::process::setpriority_process(None, -20);
         let _ = std::fs::write("/proc/self/autogroup", "-20");
     }
 }
 
-/// Sleeps until something arrives or a packet is about to leave; false when it
-/// is about to, and the thread goes on at once.
-fn wait<L: Lane>(lanes: &mut [L; 2], clock: &Instant, run_delay: &RunDelay) -> bool {
+/// Sleeps until a packet arrives or is about to leave; false without sleep when
+/// one is about to leave.
+fn wait<L: Forwarder>(forwarders: &mut [L; 2], clock: &Instant, run_delay: &RunDelay) -> bool {
     let now_ns = nanoseconds(clock);
-    let next_ns = lanes.iter().filter_map(Lane::next_leaves_ns).min();
+    let next_ns = forwarders.iter().filter_map(Forwarder::next_leaves_ns).min();
     let left_ns = next_ns.map_or(STOP_CHECK_NS, |next| next.saturating_sub(now_ns));
-    if lanes.iter().any(Lane::busy) {
-        // What arrives meanwhile waits in the device; it is read in one go.
+    if forwarders.iter().any(Forwarder::busy) {
+        // Packets that arrive meanwhile wait in the device; they are read
+        // together.
         let sleep_ns = left_ns.clamp(1, BUSY_SLEEP_NS);
         std::thread::sleep(Duration::from_nanos(sleep_ns));
         return true;
@@ -198,16 +200,17 @@ fn wait<L: Lane>(lanes: &mut [L; 2], clock: &Instant, run_delay: &RunDelay) -> b
         return false;
     }
     let delayed_ns = run_delay.total_ns();
-    let [one, two] = &*lanes;
-    let mut polled = [one, two].map(|lane| PollFd::from_borrowed_fd(lane.arrivals(), PollFlags::IN));
+    let [one, two] = &*forwarders;
+    let mut polled =
+        [one, two].map(|forwarder| PollFd::from_borrowed_fd(forwarder.arrivals(), PollFlags::IN));
     let timeout = Timespec { tv_sec: 0, tv_nsec: sleep_ns.min(999_999_999) as i64 };
-    // Interrupted or not: the loop looks again. An arrival ends the sleep, so
-    // nothing had come before; but the thread may have waited for a core since.
+    // Interrupted or not: the loop polls again. An arrival ends the sleep, so
+    // none had arrived before; but the thread may have waited for a core since.
     let _ = poll(&mut polled, Some(&timeout));
     let delayed_ns = run_delay.total_ns().saturating_sub(delayed_ns);
     let empty_ns = nanoseconds(clock).saturating_sub(delayed_ns);
-    for lane in lanes {
-        lane.seen_empty(empty_ns);
+    for forwarder in forwarders {
+        forwarder.seen_empty(empty_ns);
     }
     true
 }

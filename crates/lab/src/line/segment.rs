@@ -1,6 +1,6 @@
-//! Joined packets. With segmentation offload one packet of up to 64 KiB
-//! crosses the TUN device and stands for many on the wire; this module says
-//! how many, how many bytes they would be, and cuts lost ones out.
+//! GSO packets. With segmentation offload one packet of up to 64 KiB crosses
+//! the TUN device and stands for many on the wire; this module computes their
+//! number and bytes, and removes lost ones.
 //!
 //! Layout: `struct virtio_net_hdr` (virtio 1.2, section 5.1.6; in host order on
 //! a TUN device) and then the IP packet.
@@ -19,21 +19,21 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// What a packet is on the wire.
+/// A packet as transmitted on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Packets on the wire.
+    /// Number of packets on the wire.
     pub segment_count: u32,
-    /// Bytes of all of them, from the IP header on.
+    /// Total bytes, from the IP header on.
     pub wire_bytes: u64,
-    joined: Option<Joined>,
+    gso: Option<Gso>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Joined {
-    /// Start of the transport header in the IP packet.
+struct Gso {
+    /// Offset of the transport header in the IP packet.
     transport: usize,
-    /// Bytes of IP and transport headers.
+    /// Length of IP and transport headers.
     headers: usize,
     /// Payload of each segment but the last.
     size: usize,
@@ -45,14 +45,14 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 impl Shape {
-    /// Reads a packet with its virtio header. What is not understood counts as
+    /// Parses a packet with its virtio header. An unknown protocol counts as
     /// one packet.
     pub fn of(packet: &[u8]) -> Self {
         Self::of_length(packet, packet.len().saturating_sub(PACKET_HEADER_BYTES))
     }
 
-    /// As [`Self::of`], from the start of a packet alone: its length is what the
-    /// IP header says (RFC 791, section 3.1; RFC 8200, section 3).
+    /// Like [`Self::of`], from the start of a packet alone: its length is taken
+    /// from the IP header (RFC 791, section 3.1; RFC 8200, section 3).
     pub fn of_start(start: &[u8]) -> Self {
         let ip = start.get(PACKET_HEADER_BYTES..).unwrap_or_default();
         let field = |at: usize| Some(usize::from(u16::from_be_bytes([*ip.get(at)?, *ip.get(at + 1)?])));
@@ -64,8 +64,8 @@ impl Shape {
         Self::of_length(start, ip_bytes.unwrap_or(ip.len()))
     }
 
-    /// Of a packet without a virtio header: its start from the IP header, its
-    /// length, and the payload of each segment (0: not joined).
+    /// Parses a packet without a virtio header: its start from the IP header,
+    /// its length, and the payload of each segment (0: no GSO).
     pub fn of_ip(start: &[u8], ip_bytes: usize, size: usize) -> Self {
         let byte = |at: usize| start.get(at).copied().map_or(0, usize::from);
         // RFC 791: header length in words of four bytes, protocol at 9. RFC 8200: 40, at 6.
@@ -77,60 +77,61 @@ impl Shape {
             6 => transport + (byte(transport + 12) >> 4) * 4,
             _ => transport + 8,
         };
-        let joined = (size > 0).then_some(Joined { transport, headers, size, tcp: protocol == 6 });
-        Self::counted(joined, ip_bytes)
+        let gso = (size > 0).then_some(Gso { transport, headers, size, tcp: protocol == 6 });
+        Self::counted(gso, ip_bytes)
     }
 
     fn of_length(packet: &[u8], ip_bytes: usize) -> Self {
-        Self::counted(joined(packet), ip_bytes)
+        Self::counted(gso(packet), ip_bytes)
     }
 
-    fn counted(joined: Option<Joined>, ip_bytes: usize) -> Self {
-        match joined {
-            Some(joined) if ip_bytes > joined.headers + joined.size => {
-                let count = (ip_bytes - joined.headers).div_ceil(joined.size);
+    fn counted(gso: Option<Gso>, ip_bytes: usize) -> Self {
+        match gso {
+            Some(gso) if ip_bytes > gso.headers + gso.size => {
+                let count = (ip_bytes - gso.headers).div_ceil(gso.size);
                 Self {
                     segment_count: u32::try_from(count).unwrap_or(u32::MAX),
-                    wire_bytes: (ip_bytes + (count - 1) * joined.headers) as u64,
-                    joined: Some(joined),
+                    wire_bytes: (ip_bytes + (count - 1) * gso.headers) as u64,
+                    gso: Some(gso),
                 }
             }
-            _ => Self { segment_count: 1, wire_bytes: ip_bytes as u64, joined: None },
+            _ => Self { segment_count: 1, wire_bytes: ip_bytes as u64, gso: None },
         }
     }
 
-    /// Length of the longest packet on the wire, from the IP header on.
+    /// Returns the length of the longest packet on the wire, from the IP header
+    /// on.
     pub fn longest_bytes(&self) -> u64 {
-        match self.joined {
-            Some(joined) => (joined.headers + joined.size) as u64,
+        match self.gso {
+            Some(gso) => (gso.headers + gso.size) as u64,
             None => self.wire_bytes,
         }
     }
 
-    /// The segments `first..end` of a joined packet as one packet of their
-    /// own, written to `out`. `None` when the packet is not a joined one.
+    /// Writes the segments `first..end` of a GSO packet to `out` as a separate
+    /// packet. `None` when it is no GSO packet.
     pub fn cut(&self, packet: &[u8], first: u32, end: u32, out: &mut Vec<u8>) -> Option<()> {
-        let joined = self.joined?;
+        let gso = self.gso?;
         let (first, last) = (first as usize, end == self.segment_count);
-        let body = PACKET_HEADER_BYTES + joined.headers;
-        let from = body + first * joined.size;
-        let to = if last { packet.len() } else { body + end as usize * joined.size };
+        let body = PACKET_HEADER_BYTES + gso.headers;
+        let from = body + first * gso.size;
+        let to = if last { packet.len() } else { body + end as usize * gso.size };
         out.clear();
         out.extend_from_slice(packet.get(..body)?);
         out.extend_from_slice(packet.get(from..to)?);
-        if to - from <= joined.size {
-            // flags stay: the checksum is still to be completed.
+        if to - from <= gso.size {
+            // flags stay: the checksum must still be completed.
             out[1] = GSO_NONE;
             out[4..6].fill(0);
         }
         let (old, new) = (packet.len() - PACKET_HEADER_BYTES, out.len() - PACKET_HEADER_BYTES);
         let ip = &mut out[PACKET_HEADER_BYTES..];
         fix_ip(ip, new, first)?;
-        let transport = joined.transport;
-        let check = transport + if joined.tcp { 16 } else { 6 };
-        if joined.tcp {
+        let transport = gso.transport;
+        let check = transport + if gso.tcp { 16 } else { 6 };
+        if gso.tcp {
             let sequence = u32::from_be_bytes(ip.get(transport + 4..transport + 8)?.try_into().ok()?);
-            let offset = u32::try_from(first * joined.size).ok()?;
+            let offset = u32::try_from(first * gso.size).ok()?;
             ip[transport + 4..transport + 8].copy_from_slice(&sequence.wrapping_add(offset).to_be_bytes());
             if !last {
                 ip[transport + 13] &= !(FIN | PSH);
@@ -142,7 +143,8 @@ impl Shape {
             let length = u16::try_from(new - transport).ok()?;
             ip[transport + 4..transport + 6].copy_from_slice(&length.to_be_bytes());
         }
-        // The field holds the sum of the pseudo header, which has the length in it.
+        // The field contains the sum of the pseudo header, which includes the
+        // length.
         let sum = u16::from_be_bytes([ip[check], ip[check + 1]]);
         let sum = replace_in_sum(sum, old - transport, new - transport);
         ip[check..check + 2].copy_from_slice(&sum.to_be_bytes());
@@ -150,7 +152,7 @@ impl Shape {
     }
 }
 
-fn joined(packet: &[u8]) -> Option<Joined> {
+fn gso(packet: &[u8]) -> Option<Gso> {
     let kind = packet.get(1)? & !GSO_ECN;
     let (size, transport) = (usize::from(half(packet, 4)?), usize::from(half(packet, 6)?));
     let transport_header = match kind {
@@ -163,16 +165,18 @@ fn joined(packet: &[u8]) -> Option<Joined> {
     if size == 0 || transport < 20 || transport_header < if tcp { 20 } else { 8 } {
         return None;
     }
-    Some(Joined { transport, headers: transport + transport_header, size, tcp })
+    Some(Gso { transport, headers: transport + transport_header, size, tcp })
 }
 
-/// Lengths, identification and checksum of the IP header (RFC 791, RFC 8200).
+/// Updates lengths, identification and checksum of the IP header (RFC 791, RFC
+/// 8200).
 fn fix_ip(ip: &mut [u8], length: usize, first: usize) -> Option<()> {
     match ip.first()? >> 4 {
         4 => {
             let header = usize::from(ip[0] & 0x0f) * 4;
             ip[2..4].copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
-            // The kernel counts the identification up over the segments (inet_gso_segment).
+            // The kernel increments the identification per segment
+            // (inet_gso_segment).
             let identification = u16::from_be_bytes([ip[4], ip[5]]).wrapping_add(first as u16);
             ip[4..6].copy_from_slice(&identification.to_be_bytes());
             ip[10..12].fill(0);
@@ -187,12 +191,12 @@ fn fix_ip(ip: &mut [u8], length: usize, first: usize) -> Option<()> {
 
 /// RFC 1071: sum in ones' complement of 16-bit words.
 fn ones_sum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|pair| match *pair {
+    let parts = bytes.chunks(2).map(|pair| match *pair {
         [high, low] => u32::from(u16::from_be_bytes([high, low])),
         [high] => u32::from(high) << 8,
         _ => 0,
     });
-    fold(words.sum())
+    fold(parts.sum())
 }
 
 fn fold(mut sum: u32) -> u16 {
@@ -202,7 +206,7 @@ fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// RFC 1624, equation 3, for one word of a sum that is not complemented.
+/// Updates one word of a sum that is not complemented (RFC 1624, equation 3).
 fn replace_in_sum(sum: u16, old: usize, new: usize) -> u16 {
     fold(u32::from(sum) + u32::from(!(old as u16)) + u32::from(new as u16))
 }
@@ -211,8 +215,8 @@ fn replace_in_sum(sum: u16, old: usize, new: usize) -> u16 {
 mod tests {
     use super::*;
 
-    /// A joined TCP packet over IPv4: headers of 20 + 20, payload counting up,
-    /// checksum field with the pseudo header's sum, as the kernel hands it over.
+    /// A GSO TCP packet over IPv4: headers of 20 + 20, payload counting up,
+    /// checksum field with the pseudo header's sum, as the kernel passes it.
     fn packet(payload: usize, size: u16) -> Vec<u8> {
         let mut out = vec![0u8; PACKET_HEADER_BYTES];
         out[0] = 1; // VIRTIO_NET_HDR_F_NEEDS_CSUM
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_of_a_packet_tells_its_shape() {
+    fn the_start_of_a_packet_determines_its_shape() {
         for payload in [900, 2500, 3000, 60_000] {
             let whole = packet(payload, 1000);
             assert_eq!(Shape::of_start(&whole[..128]), Shape::of(&whole), "{payload}");
@@ -289,8 +293,8 @@ mod tests {
             assert_eq!(sum, pseudo(ip, ip.len() - 20), "{first}..{end}");
             assert_eq!(ip[33] & (FIN | PSH) != 0, end == 3, "end of data only at the end");
             assert_eq!(ip[33] & CWR != 0, first == 0, "RFC 3168: CWR on the first only");
-            let again = Shape::of(&out);
-            assert_eq!(again.segment_count, end - first);
+            let parsed = Shape::of(&out);
+            assert_eq!(parsed.segment_count, end - first);
         }
     }
 

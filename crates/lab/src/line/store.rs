@@ -1,18 +1,19 @@
-//! Packets on their way, in order, in memory that is allocated once.
+//! Packets in flight, in order, in memory that is allocated once.
 
 use std::{collections::VecDeque, io};
 
 use clearstream_sys::{memory::Buffer, tun::PACKET_MAX_BYTES};
 
-/// Memory is taken in pieces of this size, one huge page, as traffic asks for it.
+/// Chunk size, one huge page; chunks are allocated as traffic requires.
 const CHUNK_BYTES: usize = 2 << 20;
 
-/// First in, first out; a packet is written by the kernel straight into its
-/// place here and read by the kernel straight from it.
+/// FIFO of packets; the kernel writes a packet directly into its place here and
+/// reads it directly from it.
 #[derive(Debug)]
 pub struct Store {
     chunks: Vec<Chunk>,
-    /// Chunks without packets, the one used last on top: its memory is still in the cache.
+    /// Unused chunks, the most recently used last: its memory is still in the
+    /// cache.
     free: Vec<usize>,
     writing: usize,
     written_bytes: usize,
@@ -35,7 +36,7 @@ struct Slot {
 }
 
 impl Store {
-    /// A store for at least `bytes` bytes of packets.
+    /// Creates a store for at least `bytes` bytes of packets.
     pub fn with_room_for(bytes: u64) -> io::Result<Self> {
         let limit = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(CHUNK_BYTES - PACKET_MAX_BYTES);
         Ok(Self {
@@ -48,7 +49,7 @@ impl Store {
         })
     }
 
-    /// Room for one packet of any size; `None` when the store is full.
+    /// Returns room for one packet of any size; `None` when the store is full.
     pub fn room(&mut self) -> Option<&mut [u8]> {
         if CHUNK_BYTES - self.written_bytes < PACKET_MAX_BYTES && !self.next_chunk() {
             return None;
@@ -59,7 +60,7 @@ impl Store {
 
     fn next_chunk(&mut self) -> bool {
         if self.chunks[self.writing].packets == 0 {
-            // Everything in it has left already.
+            // All its packets have left.
         } else if let Some(free) = self.free.pop() {
             self.writing = free;
         } else if self.chunks.len() < self.chunk_limit
@@ -74,7 +75,8 @@ impl Store {
         true
     }
 
-    /// Keeps the first `bytes` of what [`Self::room`] gave until `leaves_ns`.
+    /// Stores the first `bytes` of the buffer from [`Self::room`] until
+    /// `leaves_ns`.
     pub fn keep(&mut self, bytes: usize, leaves_ns: u64) {
         self.queue.push_back(Slot { leaves_ns, chunk: self.writing, offset: self.written_bytes, bytes });
         self.chunks[self.writing].packets += 1;
@@ -82,18 +84,18 @@ impl Store {
         self.written_bytes += bytes.next_multiple_of(64);
     }
 
-    /// When the oldest packet leaves.
+    /// Returns the departure time of the oldest packet.
     pub fn next_leaves_ns(&self) -> Option<u64> {
         self.queue.front().map(|slot| slot.leaves_ns)
     }
 
-    /// The oldest packet.
+    /// Returns the oldest packet.
     pub fn oldest(&self) -> Option<&[u8]> {
         let slot = self.queue.front()?;
         Some(&self.chunks[slot.chunk].memory[slot.offset..slot.offset + slot.bytes])
     }
 
-    /// Forgets the oldest packet.
+    /// Removes the oldest packet.
     pub fn remove_oldest(&mut self) {
         let Some(slot) = self.queue.pop_front() else { return };
         let chunk = &mut self.chunks[slot.chunk];
@@ -102,7 +104,8 @@ impl Store {
             return;
         }
         if slot.chunk == self.writing {
-            // Nothing is on its way: start over in memory that is still in the cache.
+            // The store is empty: start over in memory that is still in the
+            // cache.
             self.written_bytes = 0;
         } else {
             self.free.push(slot.chunk);
@@ -131,8 +134,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of arrivals and departures: first in, first out,
-        /// nothing overwritten, and memory within its limit.
+        /// For any order of arrivals and departures: FIFO, nothing overwritten,
+        /// and memory within its limit.
         #[test]
         fn is_a_queue(steps in prop::collection::vec((any::<bool>(), 1..PACKET_MAX_BYTES), 1..400)) {
             let mut store = Store::with_room_for(4 << 20).unwrap();
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn says_when_it_is_full_and_goes_on_when_it_is_not() {
+    fn reports_when_it_is_full_and_continues_when_it_is_not() {
         let mut store = Store::with_room_for(8 << 20).unwrap();
         let mut count = 0u64;
         while put(&mut store, count, 60_000) {

@@ -1,5 +1,5 @@
-//! What the tests of running labs share: a keeper, labs of their own name, and
-//! sockets inside a host.
+//! Helpers of the tests of running labs: a keeper, labs with their own names,
+//! and sockets inside a host.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,8 @@ use clearstream_schema::lab::LabFile;
 use clearstream_sys::namespace::NamespaceSet;
 use clearstream_testkit::lab::two_hosts;
 
-/// The example of this package that holds a lab; it is built with the tests.
+/// Returns the example of this package that runs a lab; it is built with the
+/// tests.
 pub(crate) fn keeper() -> Command {
     let test = std::env::current_exe().unwrap();
     let folder: PathBuf = test.parent().and_then(Path::parent).unwrap().join("examples");
@@ -22,7 +23,7 @@ pub(crate) fn keeper() -> Command {
     Command::new(program)
 }
 
-/// A lab that goes when the test ends, also by a failure.
+/// A lab that is taken down when the test ends, also on failure.
 pub(crate) struct Lab(pub(crate) RunningLab);
 
 impl Lab {
@@ -58,7 +59,7 @@ impl Inside {
         Self { child, set }
     }
 
-    /// Runs work inside; sockets made there stay there.
+    /// Runs work inside; sockets created there stay there.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.set.run(work).unwrap()
     }
@@ -73,15 +74,15 @@ impl Drop for Inside {
 
 /// Output of a command on a host.
 pub(crate) fn output(lab: &RunningLab, host: &str, line: &str) -> String {
-    let mut words = line.split(' ');
-    let mut command = Command::new(words.next().unwrap());
-    command.args(words);
+    let mut arguments = line.split(' ');
+    let mut command = Command::new(arguments.next().unwrap());
+    command.args(arguments);
     let output = lab.command(host, command).unwrap().output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Network namespaces in which a process of this machine is.
+/// Returns the network namespaces of all processes of this machine.
 pub(crate) fn network_namespaces() -> BTreeSet<PathBuf> {
     fs::read_dir("/proc")
         .unwrap()

@@ -1,4 +1,4 @@
-//! Labs for real: up, found, entered, changed, taken down, and killed.
+//! Lifecycle of real labs: up, found, entered, changed, taken down, and killed.
 
 use std::{
     fs,
@@ -17,8 +17,8 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// The process is gone, or a zombie that nobody has waited for and that has
-/// no other thread left.
+/// Whether the process has exited, or is an unreaped zombie without other
+/// threads.
 fn has_ended(pid: rustix::process::Pid) -> bool {
     let folder = format!("/proc/{}", pid.as_raw_nonzero());
     let threads = fs::read_dir(format!("{folder}/task")).map_or(0, Iterator::count);
@@ -67,7 +67,7 @@ fn root_lab_is_up_found_entered_and_leaves_nothing() {
     assert!(matches!(lab.0.command("here", command), Err(LabError::NotRunning { .. })));
 }
 
-/// The kernel notices a carrier at once only where an interface's number is not
+/// The kernel detects a carrier at once only where an interface's index is not
 /// its peer's (net/core/link_watch.c); else a lab waits for up to a second.
 #[test]
 fn root_ends_of_a_plain_link_have_different_numbers() {
@@ -81,14 +81,14 @@ fn root_ends_of_a_plain_link_have_different_numbers() {
 }
 
 #[test]
-fn root_ip_shows_what_the_file_says() {
+fn root_ip_shows_the_settings_of_the_file() {
     let mut file = pair("oracle", "mtu = 4000\ndelay = \"1ms\"");
     file.hosts[0].congestion_control = Some("reno".to_owned());
     file.hosts[0].sysctls.insert("net.ipv4.tcp_rmem".to_owned(), "4096 65536 8388608".to_owned());
     let lab = Lab::up(&file).unwrap();
     let link = &json(&output(&lab.0, "here", "ip -j -d link show eth0"))[0];
     assert_eq!(link["mtu"], 4000);
-    // Held by the kernel, or copied where it cannot.
+    // Held by the kernel, or copied where that is not supported.
     assert!(["veth", "tun"].iter().any(|kind| link["linkinfo"]["info_kind"] == *kind), "{link}");
     let addresses = json(&output(&lab.0, "here", "ip -j address show dev eth0"));
     let addresses = addresses[0]["addr_info"].as_array().unwrap();
@@ -103,7 +103,7 @@ fn root_ip_shows_what_the_file_says() {
         assert!(route.is_some(), "{routes}");
     }
     assert_eq!(output(&lab.0, "here", "cat /proc/sys/net/ipv4/tcp_rmem").trim(), "4096\t65536\t8388608");
-    // Changes at run time, and what is kept of them.
+    // Changes at run time, and their persistence.
     lab.0.set_mtu(0, 9000).unwrap();
     for host in ["here", "there"] {
         assert_eq!(json(&output(&lab.0, host, "ip -j link show eth0"))[0]["mtu"], 9000);
@@ -112,25 +112,25 @@ fn root_ip_shows_what_the_file_says() {
     lab.0.set_receive_cores("there", "eth0", Some(&cores)).unwrap();
     let mask = || output(&lab.0, "there", "cat /sys/class/net/eth0/queues/rx-0/rps_cpus");
     assert_eq!(u32::from_str_radix(mask().trim(), 16).unwrap(), 0b10);
-    let again = open(&file.name).unwrap();
-    assert_eq!(again.file().links[0].mtu, 9000);
-    assert_eq!(again.file().links[0].ends[1].receive_cores.as_ref(), Some(&cores));
+    let reopened = open(&file.name).unwrap();
+    assert_eq!(reopened.file().links[0].mtu, 9000);
+    assert_eq!(reopened.file().links[0].ends[1].receive_cores.as_ref(), Some(&cores));
     lab.0.set_receive_cores("there", "eth0", None).unwrap();
     assert_eq!(u32::from_str_radix(mask().trim(), 16).unwrap(), 0);
-    for (outcome, word) in [
+    for (outcome, expected) in [
         (lab.0.set_mtu(7, 1500), "link 7"),
         (lab.0.set_mtu(0, 10), "MTU"),
         (lab.0.set_receive_cores("gamma", "eth0", None), "here, there"),
         (lab.0.set_receive_cores("there", "eth9", None), "eth0"),
     ] {
         let error = outcome.unwrap_err();
-        assert!(error.to_string().contains(word), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
         assert_eq!(error.kind(), LabErrorKind::Invalid);
     }
 }
 
 #[test]
-fn root_name_that_is_taken_is_refused() {
+fn root_name_in_use_is_rejected() {
     let file = pair("taken", "");
     let lab = Lab::up(&file).unwrap();
     let error = up(&file, keeper()).unwrap_err();
@@ -143,8 +143,8 @@ fn root_name_that_is_taken_is_refused() {
 fn root_keeper_outlives_its_shell() {
     let lab = Lab::up(&pair("session", "delay = \"1ms\"")).unwrap();
     let keeper = lab.0.keeper_pid();
-    // A session of its own: neither Ctrl-C nor a hangup of the terminal gets
-    // there (credentials(7)); and nothing of the terminal is held open.
+    // A session of its own: neither Ctrl-C nor a hangup of the terminal reaches
+    // it (credentials(7)); and no descriptor of the terminal is open.
     let stat = fs::read_to_string(format!("/proc/{keeper}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     assert_eq!(fields[3], keeper.to_string(), "session");
@@ -168,41 +168,46 @@ fn root_killed_keeper_leaves_nothing_and_the_next_start_clears_up() {
     let keeper_pid = rustix::process::Pid::from_raw(lab.0.keeper_pid().cast_signed()).unwrap();
     rustix::process::kill_process(keeper_pid, rustix::process::Signal::KILL).unwrap();
     assert!(gone(|| !network_namespaces().contains(&namespace)), "the namespace goes with its keeper");
-    // The holders end first; the lab's lock goes with the keeper's last thread.
+    // The holders exit first; the lab's lock is released by the keeper's last
+    // thread.
     assert!(gone(|| has_ended(keeper_pid)), "the keeper ends");
     assert!(matches!(open(&file.name), Err(LabError::NotRunning { .. })));
-    // What a user had started inside is ended by the next start of any lab.
+    // Processes that a user started inside are ended by the next start of any
+    // lab.
     let next = Lab::up(&pair("next", "")).unwrap();
     assert!(gone(|| left_over.try_wait().unwrap().is_some()));
-    // This start, or that of a test beside it, which may still be at it.
+    // By this start, or that of a concurrent test, which may still be in
+    // progress.
     assert!(gone(|| !Path::new("/run/clearstream/labs").join(&file.name).exists()));
-    let again = Lab::up(&file).unwrap();
-    assert_eq!(output(&again.0, "there", "hostname").trim(), "there");
+    let reopened = Lab::up(&file).unwrap();
+    assert_eq!(output(&reopened.0, "there", "hostname").trim(), "there");
     drop(next);
 }
 
 #[test]
-fn root_lab_that_cannot_be_made_leaves_nothing_and_says_why() {
+fn root_lab_that_cannot_be_created_leaves_nothing_and_reports_why() {
     let refusals: [(&str, &str, LabErrorKind); 3] = [
         ("net.core.rmem_max", "whole machine", LabErrorKind::Invalid),
         ("net.ipv4.no_such_thing", "misspelt", LabErrorKind::Invalid),
-        ("net.ipv4.tcp_rmem", "does not take", LabErrorKind::Invalid),
+        ("net.ipv4.tcp_rmem", "rejects this value", LabErrorKind::Invalid),
     ];
-    for (key, word, kind) in refusals {
+    for (key, expected, kind) in refusals {
         let mut file = pair("refused", "");
         file.hosts[1].sysctls.insert(key.to_owned(), "many".to_owned());
         let error = up(&file, keeper()).unwrap_err();
-        assert!(error.to_string().contains(word) && error.to_string().contains("there"), "{error}");
+        assert!(error.to_string().contains(expected) && error.to_string().contains("there"), "{error}");
         assert_eq!(error.kind(), kind, "{error}");
         assert!(!Path::new("/run/clearstream/labs").join(&file.name).exists());
     }
-    // Only what the machine allows can be chosen by sysctl; routes may name any.
-    let words = |path: &str| -> Vec<String> {
+    // Only what the machine allows can be selected by sysctl; routes may use
+    // any.
+    let values = |path: &str| -> Vec<String> {
         let text = fs::read_to_string(Path::new("/proc/sys/net/ipv4").join(path)).unwrap();
         text.split_whitespace().map(str::to_owned).collect()
     };
-    let allowed = words("tcp_allowed_congestion_control");
-    if let Some(other) = words("tcp_available_congestion_control").iter().find(|name| !allowed.contains(name))
+    let allowed = values("tcp_allowed_congestion_control");
+    if let Some(other) =
+        values("tcp_available_congestion_control").iter().find(|name| !allowed.contains(name))
     {
         let mut file = pair("refused", "");
         file.hosts[0].sysctls.insert("net.ipv4.tcp_congestion_control".to_owned(), other.clone());
@@ -220,11 +225,11 @@ fn root_lab_that_cannot_be_made_leaves_nothing_and_says_why() {
 }
 
 #[test]
-fn root_without_privilege_it_is_said_what_is_missing() {
+fn root_missing_privilege_is_reported() {
     let folder = std::env::temp_dir().join(format!("clearstream-lab-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     std::os::unix::fs::chown(&folder, Some(65534), Some(65534)).unwrap();
-    // The program may lie where nobody else may look.
+    // The program may be in a directory that other users cannot read.
     let program = folder.join("keep");
     fs::copy(keeper().get_program(), &program).unwrap();
     let mut unprivileged = Command::new(&program);
@@ -236,10 +241,11 @@ fn root_without_privilege_it_is_said_what_is_missing() {
 }
 
 #[test]
-fn root_keeper_that_is_none_is_an_error() {
+fn root_invalid_keeper_is_an_error() {
     for program in ["true", "cat"] {
         let error = up(&pair("none", ""), Command::new(program)).unwrap_err();
-        // It may have ended before it was written to, or before it was read from.
+        // It may have exited before it was written to, or before it was read
+        // from.
         assert!(error.to_string().contains("the process that holds"), "{error}");
     }
 }

@@ -1,5 +1,5 @@
-//! Delay lines under load: what waits is bounded and said, and a line that
-//! cannot keep up says that it was the limit.
+//! Delay lines under load: queueing is bounded and reported, and a line that
+//! cannot keep up reports that it was the limit.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use rustix::{
 
 use crate::common::{Inside, Lab, pair};
 
-/// Sends as fast as it goes for some time; both ends in the lab.
+/// Sends at full speed for some time; both sides in the lab.
 fn flood(lab: &Lab, time: Duration) {
     let (here, there) = (Inside::of(&lab.0, "here"), Inside::of(&lab.0, "there"));
     let listener = there.run(|| TcpListener::bind("10.0.0.2:0").unwrap());
@@ -37,7 +37,8 @@ fn flood(lab: &Lab, time: Duration) {
     sender.join().unwrap();
 }
 
-/// Pings beside something else; the longest round trip by ping's own clock, ms.
+/// Pings during other work; returns the longest round trip by ping's own clock,
+/// in ms.
 fn ping_beside(lab: &Lab, beside: impl FnOnce()) -> f64 {
     let mut ping = Command::new("ping");
     ping.args(["-n", "-i", "0.02", "-w", "60", "10.0.0.2"]);
@@ -52,21 +53,23 @@ fn ping_beside(lab: &Lab, beside: impl FnOnce()) -> f64 {
     summary.split('/').nth(2).unwrap().parse().unwrap()
 }
 
-/// The worst that the line itself says it added, both directions, ms.
-fn said_ms(lines: &[DelayLineStats]) -> f64 {
+/// Returns the maximum lateness reported by the line, sum of both directions,
+/// in ms.
+fn reported_ms(lines: &[DelayLineStats]) -> f64 {
     lines.iter().map(|line| (line.late_max_ns + line.unseen_max_ns) as f64 / 1e6).sum()
 }
 
-/// What makes a line copy its packets where it could leave them with the kernel:
-/// a loss that hardly ever comes.
+/// Option that makes a line copy its packets instead of holding them in the
+/// kernel: a loss that hardly ever occurs.
 const COPIED: &str = "loss-ratio = 0.00000001\n";
 
-/// The queue bounds a packet's wait, whatever is offered and whatever this
-/// machine carries: beyond delay and queue there is only what the line says.
+/// The queue bounds a packet's wait for any offered load on any machine: beyond
+/// delay and queue there is only the lateness that the line reports.
 #[test]
-fn root_round_trips_under_load_are_delay_and_queue_and_what_the_line_says() {
+fn root_round_trips_under_load_are_delay_queue_and_reported_lateness() {
     for (name, copied) in [("honest-held", ""), ("honest-copied", COPIED)] {
-        // 2 x 8.5 ms, and a queue of 34 ms in front of a rate that is not reached here.
+        // 2 x 8.5 ms, and a queue of 34 ms in front of a rate that is not
+        // reached here.
         let link = format!("{copied}delay = \"8.5ms\"\nrate = \"400Gb/s\"\nqueue = \"34ms\"\nmtu = 9000");
         let mut file = pair(name, &link);
         for host in &mut file.hosts {
@@ -78,24 +81,25 @@ fn root_round_trips_under_load_are_delay_and_queue_and_what_the_line_says() {
         let lab = Lab::up(&file).unwrap();
         let longest_ms = ping_beside(&lab, || flood(&lab, Duration::from_secs(2)));
         let lines = lab.0.delay_line_stats().unwrap();
-        // Ping and the reply of the other host share the cores with everything else.
+        // Ping and the reply of the other host compete for the cores.
         let of_hosts_ms = 25.0;
-        let bound_ms = 17.0 + 34.0 + said_ms(&lines) + of_hosts_ms;
+        let bound_ms = 17.0 + 34.0 + reported_ms(&lines) + of_hosts_ms;
         assert!(longest_ms <= bound_ms, "{name}: {longest_ms} ms, {bound_ms} ms explained: {lines:?}");
     }
 }
 
-/// Takes most of core 0 from every thread of a lower priority.
+/// Uses most of core 0 at a higher priority than all other threads.
 struct Hog(Child);
 
 impl Hog {
     fn start() -> Self {
-        // 20 ms of work, 5 ms of rest: the kernel's limit for real-time threads is not met.
+        // 20 ms of work, 5 ms of sleep: below the kernel's limit for real-time
+        // threads.
         let script = "import time\nwhile True:\n e = time.monotonic() + 0.02\n while time.monotonic() < e: pass\n time.sleep(0.005)";
-        // It ends with the thread of this test, also when that is killed.
-        let words =
+        // It exits with the thread of this test, also when that is killed.
+        let arguments =
             ["--pdeathsig", "KILL", "chrt", "-f", "50", "taskset", "-c", "0", "python3", "-c", script];
-        Self(Command::new("setpriv").args(words).spawn().unwrap())
+        Self(Command::new("setpriv").args(arguments).spawn().unwrap())
     }
 }
 
@@ -106,7 +110,7 @@ impl Drop for Hog {
     }
 }
 
-/// The thread of the lab's delay line.
+/// Returns the thread of the lab's delay line.
 fn line_thread(lab: &Lab) -> Pid {
     let tasks = PathBuf::from(format!("/proc/{}/task", lab.0.keeper_pid()));
     let mut threads = fs::read_dir(tasks).unwrap().filter_map(Result::ok);
@@ -116,12 +120,12 @@ fn line_thread(lab: &Lab) -> Pid {
 }
 
 #[test]
-fn root_a_line_that_cannot_keep_up_says_that_it_was_the_limit() {
+fn root_a_line_that_cannot_keep_up_reports_that_it_was_the_limit() {
     for (name, copied) in [("slow-held", ""), ("slow-copied", COPIED)] {
         let lab = Lab::up(&pair(name, &format!("{copied}delay = \"1ms\""))).unwrap();
-        let quiet = Duration::from_millis(300);
-        // Nothing but a few packets: no limit.
-        ping_beside(&lab, || std::thread::sleep(quiet));
+        let idle = Duration::from_millis(300);
+        // A few packets only: no limit.
+        ping_beside(&lab, || std::thread::sleep(idle));
         let lines = lab.0.delay_line_stats().unwrap();
         assert!(lines.iter().all(|line| line.passed_count > 0), "{lines:?}");
         assert_eq!(limit::notice(&lines), None, "{name}: {lines:?}");
@@ -137,8 +141,9 @@ fn root_a_line_that_cannot_keep_up_says_that_it_was_the_limit() {
         let notice = limit::notice(&lines).unwrap_or_else(|| panic!("{name}: {longest_ms} ms, {lines:?}"));
         assert_eq!(notice.id, DELAY_LINE_LIMIT_NOTICE);
         assert!(notice.message.contains("not the path, was the limit"), "{}", notice.message);
-        // A core that was away for 20 ms at a time shows in what the line says it added.
-        assert!(said_ms(&lines) >= 5.0, "{name}: {lines:?}");
-        assert!(longest_ms <= 2.0 + 50.0 + said_ms(&lines) + 25.0, "{name}: {longest_ms} ms: {lines:?}");
+        // A core preempted for 20 ms at a time shows in the reported lateness
+        // of the line.
+        assert!(reported_ms(&lines) >= 5.0, "{name}: {lines:?}");
+        assert!(longest_ms <= 2.0 + 50.0 + reported_ms(&lines) + 25.0, "{name}: {longest_ms} ms: {lines:?}");
     }
 }

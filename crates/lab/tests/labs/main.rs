@@ -1,4 +1,4 @@
-//! Labs for real, in namespaces of their own.
+//! Real labs, in namespaces of their own.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Switches and faults for real: seen by `ip`, `ping`, and by what the hosts do
-//! not get.
+//! Switches and faults in real labs, verified by `ip`, `ping`, and by packets
+//! that the hosts do not receive.
 
 use std::{
     collections::BTreeSet,
@@ -69,33 +69,33 @@ ends = [
     file::parse(Path::new("test.toml"), &text).unwrap()
 }
 
-/// Whether one of three packets is answered soon.
-fn answers_soon(lab: &RunningLab, host: &str, to: &str, size: u32) -> bool {
+/// Whether one of three packets gets a reply soon.
+fn replies_soon(lab: &RunningLab, host: &str, to: &str, size: u32) -> bool {
     let mut ping = Command::new("ping");
     ping.args(["-n", "-q", "-c", "3", "-i", "0.05", "-W", "0.5", "-M", "do", "-s", &size.to_string(), to]);
     lab.command(host, ping).unwrap().output().unwrap().status.success()
 }
 
-/// Whether packets are answered, in the end: a busy machine takes its time.
-fn answers(lab: &RunningLab, host: &str, to: &str, size: u32) -> bool {
-    (0..20).any(|_| answers_soon(lab, host, to, size))
+/// Whether packets get replies eventually: a loaded machine is slow.
+fn replies(lab: &RunningLab, host: &str, to: &str, size: u32) -> bool {
+    (0..20).any(|_| replies_soon(lab, host, to, size))
 }
 
-/// Whether none of three packets is answered.
+/// Whether none of three packets gets a reply.
 fn silent(lab: &RunningLab, host: &str, to: &str, size: u32) -> bool {
-    !answers_soon(lab, host, to, size)
+    !replies_soon(lab, host, to, size)
 }
 
-/// Whether a packet of which the answer would be the port's "unreachable"
-/// (ICMP, RFC 1122, 3.2.2.1) gets one: by UDP, so that it is another way of
-/// looking than ping's.
-fn port_answers(inside: &Inside, to: &str) -> bool {
+/// Whether a UDP packet to a closed port gets a port unreachable error (ICMP,
+/// RFC 1122, 3.2.2.1): a check independent of ping's.
+fn port_replies(inside: &Inside, to: &str) -> bool {
     let to = SocketAddr::new(to.parse::<IpAddr>().unwrap(), 9);
     inside.run(|| {
         let socket = UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).unwrap();
         socket.connect(to).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-        // The answer to the first one may have made the second fail: that is an answer.
+        // The error of the first one may have made the second fail: that is a
+        // reply.
         (0..3).any(|_| {
             socket.send(b"?").is_err() || {
                 let refused = socket.recv(&mut [0; 8]).unwrap_err();
@@ -111,7 +111,7 @@ fn held_by(keeper_pid: u32) -> BTreeSet<PathBuf> {
     children.split_whitespace().map(|child| fs::read_link(format!("/proc/{child}/ns/net")).unwrap()).collect()
 }
 
-fn broken(host: &str, interface: Option<&str>, kind: FaultKind) -> LabFault {
+fn fault(host: &str, interface: Option<&str>, kind: FaultKind) -> LabFault {
     LabFault { host: host.to_owned(), interface: interface.map(str::to_owned), kind }
 }
 
@@ -126,19 +126,19 @@ fn root_hosts_at_a_switch_reach_each_other_in_its_mtu() {
     assert_eq!(lab.0.address("beside").unwrap().to_string(), "10.98.1.2");
     // 20 and 40 bytes of IP header and 8 of ICMP (RFC 791, RFC 8200, RFC 792).
     for (to, fits) in [("10.98.1.2", 3972), ("fd98:1::2", 3952), ("10.98.2.1", 3972), ("fd98:2::1", 3952)] {
-        assert!(answers(&lab.0, "near", to, fits), "{to}");
+        assert!(replies(&lab.0, "near", to, fits), "{to}");
         assert!(silent(&lab.0, "near", to, fits + 1), "{to}");
     }
     assert!(output(&lab.0, "near", "getent hosts far").contains("fd98:2::1"));
-    // The switch is no host: nobody is seen but those at it.
+    // The switch is no host: only its hosts are neighbours.
     let neighbours = output(&lab.0, "near", "ip -j -4 neighbour show dev eth0");
     let neighbours: Vec<serde_json::Value> = serde_json::from_str(&neighbours).unwrap();
     let seen: BTreeSet<&str> = neighbours.iter().map(|one| one["dst"].as_str().unwrap()).collect();
     assert_eq!(seen, BTreeSet::from(["10.98.1.11", "10.98.1.2"]));
     lab.0.set_mtu(0, 1500).unwrap();
-    assert!(answers(&lab.0, "near", "10.98.1.2", 1472) && silent(&lab.0, "near", "10.98.1.2", 1473));
+    assert!(replies(&lab.0, "near", "10.98.1.2", 1472) && silent(&lab.0, "near", "10.98.1.2", 1473));
     lab.0.set_mtu(0, 9000).unwrap();
-    assert!(answers(&lab.0, "near", "10.98.1.2", 8972));
+    assert!(replies(&lab.0, "near", "10.98.1.2", 8972));
     let error = lab.0.set_mtu(2, 1500).unwrap_err();
     assert!(error.to_string().contains("links 0 to 1"), "{error}");
     lab.0.set_receive_cores("beside", "eth0", Some(&"0".parse().unwrap())).unwrap();
@@ -153,7 +153,7 @@ fn root_hosts_at_a_switch_reach_each_other_in_its_mtu() {
 }
 
 #[test]
-fn root_every_host_chooses_gateways_by_a_seed_of_its_own() {
+fn root_every_host_has_its_own_multipath_hash_seed() {
     let lab = Lab::up(&switched("seeds", 1500)).unwrap();
     let seed = |host: &str| output(&lab.0, host, "cat /proc/sys/net/ipv4/fib_multipath_hash_seed");
     let seeds: BTreeSet<String> = ["near", "beside", "one", "two", "far"]
@@ -169,102 +169,104 @@ fn root_every_host_chooses_gateways_by_a_seed_of_its_own() {
 }
 
 #[test]
-fn root_a_gateway_that_forwards_nothing_still_answers() {
+fn root_a_gateway_that_forwards_nothing_still_replies() {
     let lab = Lab::up(&switched("drop", 1500)).unwrap();
     let near = Inside::of(&lab.0, "near");
-    assert!(port_answers(&near, "10.98.2.1") && port_answers(&near, "fd98:2::1"));
-    let fault = broken("one", None, FaultKind::NoForwarding);
-    lab.0.fault(&fault).unwrap();
+    assert!(port_replies(&near, "10.98.2.1") && port_replies(&near, "fd98:2::1"));
+    let fault = fault("one", None, FaultKind::NoForwarding);
+    lab.0.inject_fault(&fault).unwrap();
     assert_eq!(lab.0.faults().unwrap(), std::slice::from_ref(&fault));
     for far in ["10.98.2.1", "fd98:2::1"] {
-        assert!(!port_answers(&near, far) && silent(&lab.0, "near", far, 56), "{far}");
-        // From the other side too.
+        assert!(!port_replies(&near, far) && silent(&lab.0, "near", far, 56), "{far}");
+        // In the other direction too.
         assert!(silent(&lab.0, "far", if far.contains(':') { "fd98:1::1" } else { "10.98.1.1" }, 56));
     }
-    // It answers for both its addresses, and its neighbour is not in doubt.
+    // It responds for both its addresses, and its neighbour entry is valid.
     for own in ["10.98.1.11", "10.98.2.11", "fd98:1::11", "fd98:2::11"] {
-        assert!(answers(&lab.0, "near", own, 56), "{own}");
+        assert!(replies(&lab.0, "near", own, 56), "{own}");
     }
-    // ARP and neighbour discovery too: who has forgotten it finds it again.
+    // ARP and neighbour discovery too: a host without the entry resolves it.
     output(&lab.0, "beside", "ip neighbour flush dev eth0");
-    assert!(answers(&lab.0, "beside", "10.98.1.11", 56) && answers(&lab.0, "beside", "fd98:1::11", 56));
+    assert!(replies(&lab.0, "beside", "10.98.1.11", 56) && replies(&lab.0, "beside", "fd98:1::11", 56));
     assert_eq!(output(&lab.0, "one", "cat /proc/sys/net/ipv4/ip_forward").trim(), "1", "sysctls stay");
-    assert!(answers(&lab.0, "one", "10.98.2.1", 56), "its own packets leave");
-    lab.0.fault(&fault).unwrap();
+    assert!(replies(&lab.0, "one", "10.98.2.1", 56), "its own packets leave");
+    lab.0.inject_fault(&fault).unwrap();
     assert_eq!(lab.0.clear_faults(Some("one"), None).unwrap(), [fault], "twice the same is one");
-    assert!(port_answers(&near, "10.98.2.1") && port_answers(&near, "fd98:2::1"));
+    assert!(port_replies(&near, "10.98.2.1") && port_replies(&near, "fd98:2::1"));
     assert!(lab.0.faults().unwrap().is_empty());
 }
 
 #[test]
 fn root_cut_behind_the_switch_keeps_the_carrier_and_link_down_does_not() {
     let lab = Lab::up(&switched("cut", 1500)).unwrap();
-    lab.0.fault(&broken("one", Some("right0"), FaultKind::Cut)).unwrap();
+    lab.0.inject_fault(&fault("one", Some("right0"), FaultKind::Cut)).unwrap();
     assert_eq!(carrier(&lab.0, "one", "right0"), "1");
     assert!(silent(&lab.0, "near", "10.98.2.1", 56) && silent(&lab.0, "far", "10.98.2.11", 56));
-    assert!(answers(&lab.0, "near", "10.98.1.11", 56), "the other side is as it was");
-    assert!(answers(&lab.0, "far", "10.98.2.12", 56), "and the other router too");
-    // Dead altogether, while a link of it is cut already: mending the one does not mend the other.
-    lab.0.fault(&broken("one", None, FaultKind::Cut)).unwrap();
+    assert!(replies(&lab.0, "near", "10.98.1.11", 56), "the other side is as it was");
+    assert!(replies(&lab.0, "far", "10.98.2.12", 56), "and the other router too");
+    // All its ports, while one of its links is cut already: clearing one fault
+    // does not clear the other.
+    lab.0.inject_fault(&fault("one", None, FaultKind::Cut)).unwrap();
     assert!(silent(&lab.0, "near", "10.98.1.11", 56));
     assert_eq!((carrier(&lab.0, "one", "left0"), carrier(&lab.0, "one", "right0")), ("1".into(), "1".into()));
     assert_eq!(lab.0.clear_faults(Some("one"), Some("right0")).unwrap().len(), 1);
     assert!(silent(&lab.0, "far", "10.98.2.11", 56));
     assert_eq!(lab.0.clear_faults(None, None).unwrap().len(), 1);
-    assert!(answers(&lab.0, "near", "10.98.2.1", 56) && answers(&lab.0, "near", "fd98:2::1", 56));
+    assert!(replies(&lab.0, "near", "10.98.2.1", 56) && replies(&lab.0, "near", "fd98:2::1", 56));
     // With loss of carrier.
-    lab.0.fault(&broken("one", Some("left0"), FaultKind::LinkDown)).unwrap();
+    lab.0.inject_fault(&fault("one", Some("left0"), FaultKind::LinkDown)).unwrap();
     assert_eq!((carrier(&lab.0, "one", "left0"), carrier(&lab.0, "near", "eth0")), ("0".into(), "1".into()));
     assert!(silent(&lab.0, "near", "10.98.2.1", 56));
     lab.0.clear_faults(None, None).unwrap();
     assert_eq!(carrier(&lab.0, "one", "left0"), "1");
-    assert!(answers(&lab.0, "near", "10.98.2.1", 56) && answers(&lab.0, "near", "fd98:2::1", 56));
+    assert!(replies(&lab.0, "near", "10.98.2.1", 56) && replies(&lab.0, "near", "fd98:2::1", 56));
 }
 
 #[test]
-fn root_a_link_between_two_hosts_is_cut_and_mended() {
+fn root_a_link_between_two_hosts_is_cut_and_restored() {
     for (name, link) in [("cut-veth", "mtu = 1500"), ("cut-line", "delay = \"1ms\"")] {
         let lab = Lab::up(&pair(name, link)).unwrap();
-        assert!(answers(&lab.0, "here", "10.0.0.2", 56));
-        lab.0.fault(&broken("there", Some("eth0"), FaultKind::Cut)).unwrap();
+        assert!(replies(&lab.0, "here", "10.0.0.2", 56));
+        lab.0.inject_fault(&fault("there", Some("eth0"), FaultKind::Cut)).unwrap();
         assert!(silent(&lab.0, "here", "10.0.0.2", 56), "{name}");
         assert_eq!(carrier(&lab.0, "here", "eth0"), "1");
         lab.0.clear_faults(Some("there"), None).unwrap();
-        assert!(answers(&lab.0, "here", "10.0.0.2", 56), "{name}");
+        assert!(replies(&lab.0, "here", "10.0.0.2", 56), "{name}");
     }
 }
 
 #[test]
-fn root_faults_that_cannot_be_are_refused_and_change_nothing() {
+fn root_impossible_faults_are_rejected_and_change_nothing() {
     let lab = Lab::up(&switched("refused", 1500)).unwrap();
-    for (fault, words) in [
-        (broken("three", None, FaultKind::Cut), "near, beside, one, two, far"),
-        (broken("one", Some("eth9"), FaultKind::Cut), "left0, right0"),
-        (broken("near", None, FaultKind::NoForwarding), "no router"),
-        (broken("one", Some("eth9"), FaultKind::NoForwarding), "left0, right0"),
+    for (fault, expected) in [
+        (fault("three", None, FaultKind::Cut), "near, beside, one, two, far"),
+        (fault("one", Some("eth9"), FaultKind::Cut), "left0, right0"),
+        (fault("near", None, FaultKind::NoForwarding), "no router"),
+        (fault("one", Some("eth9"), FaultKind::NoForwarding), "left0, right0"),
     ] {
-        let error = lab.0.fault(&fault).unwrap_err();
-        assert!(error.to_string().contains(words), "{error}");
+        let error = lab.0.inject_fault(&fault).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
         assert_eq!(error.kind(), LabErrorKind::Invalid);
     }
     assert!(matches!(lab.0.clear_faults(Some("three"), None), Err(LabError::NoHost { .. })));
-    assert!(lab.0.faults().unwrap().is_empty() && answers(&lab.0, "near", "10.98.2.1", 56));
+    assert!(lab.0.faults().unwrap().is_empty() && replies(&lab.0, "near", "10.98.2.1", 56));
     let lab = Lab::up(&pair("no-switch", "")).unwrap();
-    let error = lab.0.fault(&broken("here", None, FaultKind::LinkDown)).unwrap_err();
+    let error = lab.0.inject_fault(&fault("here", None, FaultKind::LinkDown)).unwrap_err();
     assert!(error.to_string().contains("cut the link instead"), "{error}");
-    // A discipline of somebody else at the root of an end stays, and the other end is as it was.
+    // A qdisc of another owner at the root of an end stays, and the peer is
+    // unchanged.
     output(&lab.0, "there", "tc qdisc replace dev eth0 root pfifo limit 10");
-    let error = lab.0.fault(&broken("here", None, FaultKind::Cut)).unwrap_err();
+    let error = lab.0.inject_fault(&fault("here", None, FaultKind::Cut)).unwrap_err();
     assert!(error.to_string().contains("pfifo limit 10"), "{error}");
-    assert!(answers(&lab.0, "here", "10.0.0.2", 56));
+    assert!(replies(&lab.0, "here", "10.0.0.2", 56));
 }
 
 #[test]
 fn root_a_lab_of_switches_leaves_nothing_with_faults_or_by_kill() {
     let file = switched("leaves", 1500);
     let lab = Lab::up(&file).unwrap();
-    lab.0.fault(&broken("one", None, FaultKind::Cut)).unwrap();
-    lab.0.fault(&broken("two", None, FaultKind::NoForwarding)).unwrap();
+    lab.0.inject_fault(&fault("one", None, FaultKind::Cut)).unwrap();
+    lab.0.inject_fault(&fault("two", None, FaultKind::NoForwarding)).unwrap();
     let held = held_by(lab.0.keeper_pid());
     assert_eq!(held.len(), 7, "five hosts and two switches");
     down(&file.name).unwrap();
@@ -273,7 +275,7 @@ fn root_a_lab_of_switches_leaves_nothing_with_faults_or_by_kill() {
 
     let lab = Lab::up(&file).unwrap();
     assert!(lab.0.faults().unwrap().is_empty(), "a fresh lab works");
-    assert!(answers(&lab.0, "near", "10.98.2.1", 56));
+    assert!(replies(&lab.0, "near", "10.98.2.1", 56));
     let held = held_by(lab.0.keeper_pid());
     let keeper_pid = rustix::process::Pid::from_raw(lab.0.keeper_pid().cast_signed()).unwrap();
     rustix::process::kill_process(keeper_pid, rustix::process::Signal::KILL).unwrap();
@@ -282,7 +284,7 @@ fn root_a_lab_of_switches_leaves_nothing_with_faults_or_by_kill() {
         assert!(Instant::now() < deadline, "the namespaces end with the keeper");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let again = clearstream_lab::up(&file, keeper()).unwrap();
-    assert!(answers(&again, "near", "10.98.2.1", 56));
+    let restarted = clearstream_lab::up(&file, keeper()).unwrap();
+    assert!(replies(&restarted, "near", "10.98.2.1", 56));
     down(&file.name).unwrap();
 }

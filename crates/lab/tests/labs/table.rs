@@ -1,5 +1,5 @@
-//! The table of links for real, the same for each way to make them. netem runs
-//! where the kernel has it; where it has none, the clear refusal is tested.
+//! Link properties in real labs, for each backend. netem is tested where the
+//! kernel has it; elsewhere its error is tested.
 
 use std::{
     io::{Read, Write},
@@ -14,8 +14,8 @@ use clearstream_schema::lab::{DelayLineStats, LinkBackend};
 use crate::common::{Inside, Lab, pair};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover, set_socket_recv_buffer_size_force};
 
-/// A lab with one link of a backend; `None`, with the reason printed, where
-/// this kernel cannot make it.
+/// Creates a lab with one link of a backend; `None`, with the reason printed,
+/// where this kernel does not support it.
 fn make(name: &str, link: &str, backend: LinkBackend) -> Option<Lab> {
     let mut file = pair(&format!("{name}-{}", if backend == LinkBackend::Netem { "n" } else { "d" }), link);
     file.links[0].backend = backend;
@@ -35,7 +35,7 @@ fn make(name: &str, link: &str, backend: LinkBackend) -> Option<Lab> {
 
 const BACKENDS: [LinkBackend; 2] = [LinkBackend::DelayLine, LinkBackend::Netem];
 
-/// Two sockets, one on each host, connected to each other.
+/// Opens two sockets, one on each host, connected to each other.
 fn sockets(lab: &Lab) -> (UdpSocket, UdpSocket) {
     let (here, there) = (Inside::of(&lab.0, "here"), Inside::of(&lab.0, "there"));
     let one = here.run(|| UdpSocket::bind("10.0.0.1:0").unwrap());
@@ -43,8 +43,8 @@ fn sockets(lab: &Lab) -> (UdpSocket, UdpSocket) {
     one.connect(two.local_addr().unwrap()).unwrap();
     two.connect(one.local_addr().unwrap()).unwrap();
     for socket in [&one, &two] {
-        // Room for all that a test sends: what is missing was lost on the way,
-        // not here because others had the cores.
+        // Room for all that a test sends: missing packets were lost on the
+        // path, not here because of busy cores.
         set_socket_recv_buffer_size_force(socket, 32 << 20).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     }
@@ -77,27 +77,28 @@ fn root_no_packet_is_early() {
             let times: Vec<Duration> = (0..20).map(|_| round_trip(&one, &two)).collect();
             let least = Duration::from_micros(least_us);
             assert!(times.iter().all(|time| *time >= least), "{link}: {times:?}");
-            // Generous: others may have the cores. Lateness is measured elsewhere.
+            // Generous: cores may be busy. Lateness is measured elsewhere.
             let best = times.iter().min().unwrap();
             assert!(*best < least + Duration::from_millis(20), "{link}: {best:?}");
         }
     }
 }
 
-/// Numbered packets one way; how many came, and that they came in order.
+/// Sends numbered packets in one direction; returns how many arrived, and
+/// checks their order.
 fn stream(lab: &Lab, count: u32, bytes: usize) -> u32 {
     let (one, two) = sockets(lab);
     two.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let receiver = std::thread::spawn(move || {
-        let (mut came, mut last, mut buffer) = (0, None, [0; 9000]);
+        let (mut arrived, mut last, mut buffer) = (0, None, [0; 9000]);
         while let Ok(length) = two.recv(&mut buffer) {
             assert_eq!(length, bytes);
             let number = u32::from_be_bytes(buffer[..4].try_into().unwrap());
             assert!(last.is_none_or(|last| last < number), "{number} after {last:?}");
             last = Some(number);
-            came += 1;
+            arrived += 1;
         }
-        came
+        arrived
     });
     let mut packet = vec![0; bytes];
     for number in 0..count {
@@ -108,7 +109,7 @@ fn stream(lab: &Lab, count: u32, bytes: usize) -> u32 {
 }
 
 #[test]
-fn root_losses_are_the_share_asked_for() {
+fn root_losses_have_the_requested_ratio() {
     for backend in BACKENDS {
         for (loss, link) in [
             (0.0, "delay = \"2ms\"\njitter = \"1ms\""),
@@ -118,10 +119,10 @@ fn root_losses_are_the_share_asked_for() {
         ] {
             let Some(lab) = make("loss", link, backend) else { break };
             let count = 4000;
-            let came = f64::from(stream(&lab, count, 200));
+            let arrived = f64::from(stream(&lab, count, 200));
             let (mean, deviation) =
                 (f64::from(count) * (1.0 - loss), (f64::from(count) * loss * (1.0 - loss)).sqrt());
-            assert!((came - mean).abs() <= 5.0 * deviation, "{loss}: {came} of {count}");
+            assert!((arrived - mean).abs() <= 5.0 * deviation, "{loss}: {arrived} of {count}");
             if backend == LinkBackend::DelayLine {
                 let forth = forth(&lab);
                 assert!(forth.lost_count + forth.passed_segment_count >= u64::from(count), "{forth:?}");
@@ -148,15 +149,16 @@ fn root_rate_is_never_exceeded_and_the_queue_ends() {
             one.send(&[7; 1000]).unwrap();
         }
         let mut buffer = [0; 1500];
-        let came = (0..200).take_while(|_| two.recv(&mut buffer).is_ok()).count();
-        assert_eq!(came, 200);
+        let arrived = (0..200).take_while(|_| two.recv(&mut buffer).is_ok()).count();
+        assert_eq!(arrived, 200);
         let took = start.elapsed();
         assert!(took >= Duration::from_micros(164_480), "{took:?}");
     }
     // A queue of 20 ms at 10 Mb/s has room for 24 packets of this size, and one
-    // is on the wire. The burst takes a while, so some more get in; not all.
+    // is in transmission. The burst takes a while, so some more are accepted;
+    // not all.
     let lab = make("queue", "rate = \"10Mb/s\"\nqueue = \"20ms\"", LinkBackend::DelayLine).unwrap();
-    let came = {
+    let arrived = {
         let (one, two) = sockets(&lab);
         two.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         for _ in 0..500 {
@@ -165,9 +167,14 @@ fn root_rate_is_never_exceeded_and_the_queue_ends() {
         let mut buffer = [0; 1500];
         (0..500).take_while(|_| two.recv(&mut buffer).is_ok()).count()
     };
-    assert!((25..500).contains(&came), "{came}");
+    assert!((25..500).contains(&arrived), "{arrived}");
     let forth = forth(&lab);
-    assert_eq!(forth.overflow_count + forth.relay_dropped_count, 500 - came as u64, "{forth:?}");
+    // The kernel's own few packets (ARP, neighbour discovery) pass or are
+    // dropped in addition.
+    let dropped = forth.overflow_count + forth.relay_dropped_count;
+    let others = forth.passed_count + dropped - 500;
+    assert!((500 - arrived as u64..=500 - arrived as u64 + others).contains(&dropped), "{forth:?}");
+    assert!(others < 10, "{forth:?}");
 }
 
 #[test]
@@ -175,7 +182,7 @@ fn root_mtu_is_the_links() {
     for backend in BACKENDS {
         let Some(lab) = make("mtu", "delay = \"1ms\"\nmtu = 3000", backend) else { break };
         let (one, two) = sockets(&lab);
-        // What does not fit is refused (ip(7)).
+        // Packets that do not fit are rejected (ip(7)).
         set_ip_mtu_discover(&one, Ipv4PathMtuDiscovery::DO).unwrap();
         one.send(&[0; 3000 - 28]).unwrap();
         let mut buffer = [0; 4000];
@@ -186,7 +193,7 @@ fn root_mtu_is_the_links() {
 
 /// `ping -M do -s` counts neither the IP header of 20 bytes nor ICMP's of 8.
 #[test]
-fn root_black_hole_swallows_large_packets_and_says_nothing() {
+fn root_black_hole_drops_large_packets_silently() {
     let file = pair("hole", "delay = \"1ms\"\nmtu = 9000\nblack-hole-above = 1500");
     let lab = Lab::up(&file).unwrap();
     for (size, passes) in [("1472", true), ("1473", false), ("8972", false)] {
@@ -199,8 +206,8 @@ fn root_black_hole_swallows_large_packets_and_says_nothing() {
     }
 }
 
-/// What TCP carries over a lossy link is what was sent: joined packets are cut
-/// around lost segments and repaired.
+/// TCP data over a lossy link arrives unchanged: GSO packets are split around
+/// lost segments and repaired.
 #[test]
 fn root_tcp_is_whole_over_a_lossy_link() {
     for (link, address) in [
@@ -221,11 +228,11 @@ fn root_tcp_is_whole_over_a_lossy_link() {
         });
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        let mut came = Vec::with_capacity(length);
-        stream.read_to_end(&mut came).unwrap();
+        let mut arrived = Vec::with_capacity(length);
+        stream.read_to_end(&mut arrived).unwrap();
         sender.join().unwrap();
-        assert_eq!(came.len(), length);
-        assert!(came.iter().enumerate().all(|(at, byte)| *byte == pattern(at)), "{link}");
+        assert_eq!(arrived.len(), length);
+        assert!(arrived.iter().enumerate().all(|(at, byte)| *byte == pattern(at)), "{link}");
         let forth = forth(&lab);
         assert!(forth.passed_segment_count > forth.passed_count, "joined packets passed: {forth:?}");
         if link.contains("loss") {
@@ -235,13 +242,14 @@ fn root_tcp_is_whole_over_a_lossy_link() {
 }
 
 #[test]
-fn root_line_counts_anew_when_told() {
-    let lab = make("anew", "delay = \"1ms\"", LinkBackend::DelayLine).unwrap();
+fn root_line_counters_are_reset_on_request() {
+    let lab = make("again", "delay = \"1ms\"", LinkBackend::DelayLine).unwrap();
     let (one, two) = sockets(&lab);
     round_trip(&one, &two);
     let stats = lab.0.delay_line_stats().unwrap();
-    let ways: Vec<(&str, &str)> = stats.iter().map(|line| (line.from.as_str(), line.to.as_str())).collect();
-    assert_eq!(ways, [("here", "there"), ("there", "here")]);
+    let directions: Vec<(&str, &str)> =
+        stats.iter().map(|line| (line.from.as_str(), line.to.as_str())).collect();
+    assert_eq!(directions, [("here", "there"), ("there", "here")]);
     assert!(stats.iter().all(|line| line.passed_count > 0 && line.late_max_ns >= line.late_p50_ns));
     let before = forth(&lab).passed_count;
     lab.0.reset_delay_line_stats().unwrap();
@@ -251,7 +259,7 @@ fn root_line_counts_anew_when_told() {
 }
 
 #[test]
-fn root_netem_is_there_or_refused_by_name() {
+fn root_netem_is_supported_or_rejected_by_name() {
     let mut file = pair("netem", "delay = \"1ms\"");
     file.links[0].backend = LinkBackend::Netem;
     match Lab::up(&file) {

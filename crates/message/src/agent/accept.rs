@@ -1,5 +1,5 @@
-//! The server's side of the data connection: admits the test's own, closes
-//! strangers, and is disturbed by none of them.
+//! Server side of the data connection: admits the test's own connection and
+//! closes all others, without being disturbed by them.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -21,9 +21,10 @@ use crate::{
     preamble::{ADMITTED, PREAMBLE_BYTES, Secret},
 };
 
-/// A connection without a whole preamble is closed after this.
+/// Timeout of a connection without a complete preamble.
 const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections that may wait for their preamble; then the oldest is closed.
+/// Maximum number of connections waiting for their preamble; then the oldest is
+/// closed.
 const PENDING_MAX: usize = 32;
 /// Maximum wait for the client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -39,7 +40,7 @@ pub(super) struct Listener {
     pending: Vec<Pending>,
 }
 
-/// A connection without a whole preamble.
+/// A connection without a complete preamble.
 #[derive(Debug)]
 struct Pending {
     socket: Socket,
@@ -64,7 +65,7 @@ impl Listener {
         Ok(Self { socket, address, secret, pending: Vec::new() })
     }
 
-    /// Where it listens.
+    /// Returns the address that it listens on.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -91,13 +92,13 @@ impl Listener {
         let sockets = std::iter::once(&self.socket).chain(self.pending.iter().map(|pending| &pending.socket));
         let mut polled: Vec<PollFd<'_>> = sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
         let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
-        // An interruption is as good as a timeout.
+        // An interruption is handled like a timeout.
         let _ = poll(&mut polled, Some(&timeout));
     }
 
     fn take_connections(&mut self) -> Result<(), Failure> {
-        // Bounded, so that a flood of connections does not keep us from those
-        // that are here.
+        // Bounded, so that a flood of connections does not starve the pending
+        // ones.
         for _ in 0..PENDING_MAX {
             let socket = match self.socket.accept() {
                 Ok((socket, _)) => socket,
@@ -105,7 +106,7 @@ impl Listener {
                 Err(error) if limit(&error).is_some() => {
                     return Err(Failure::of_system("accept the data connection", &error));
                 }
-                // It concerns the connection that was to be accepted.
+                // The error is of the connection that was to be accepted.
                 Err(_) => return Ok(()),
             };
             if socket.set_nonblocking(true).is_err() {
@@ -120,7 +121,8 @@ impl Listener {
         Ok(())
     }
 
-    /// The first connection whose preamble is the test's; strangers are closed.
+    /// Returns the first connection with the test's preamble; others are
+    /// closed.
     fn admit(&mut self) -> Option<Socket> {
         let now = Instant::now();
         for mut pending in std::mem::take(&mut self.pending) {
@@ -157,11 +159,11 @@ impl Pending {
     }
 }
 
-/// Maximum time of a connection's handshake, and of the server's reply to the
+/// Timeout of a connection's handshake, and of the server's reply to the
 /// preamble.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The client's side: connects and waits until the server has admitted it.
+/// Client side: connects and waits until the server has admitted it.
 pub(super) fn connect(config: &MessageConfig, server: SocketAddr, secret: Secret) -> Result<Socket, Failure> {
     let mut socket = socket::open(config, server.ip())?;
     socket
@@ -170,7 +172,9 @@ pub(super) fn connect(config: &MessageConfig, server: SocketAddr, secret: Secret
     let lost = |error: io::Error| {
         let message = match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!("{server} took the connection but does not reply: what listens there?")
+                format!(
+                    "{server} accepted the connection but does not reply: check which program listens there"
+                )
             }
             _ => format!("{server} closed the connection: {error}"),
         };
@@ -215,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_is_admitted_among_strangers() {
+    fn the_client_is_admitted_among_other_connections() {
         let listener = listener();
         let address = listener.address();
         let accepting = thread::spawn(move || listener.accept(|| false).unwrap().is_some());
@@ -242,17 +246,17 @@ mod tests {
     }
 
     #[test]
-    fn nobody_and_another_program_are_distinguished() {
+    fn no_listener_and_another_program_are_distinguished() {
         let other = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = other.local_addr().unwrap();
-        let greeting = thread::spawn(move || {
+        let other_program = thread::spawn(move || {
             let (mut stream, _) = other.accept().unwrap();
             stream.write_all(b"SSH-2.0").unwrap();
         });
         let config = MessageConfig::default();
         let failure = connect(&config, address, secret()).unwrap_err();
         assert!(failure.message.contains("closed the connection"), "{failure}");
-        greeting.join().unwrap();
+        other_program.join().unwrap();
         let failure = connect(&config, address, secret()).unwrap_err();
         assert_eq!(failure.kind, FailureKind::Unreachable);
         assert!(failure.message.contains("no connection to"), "{failure}");

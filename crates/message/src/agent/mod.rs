@@ -1,4 +1,4 @@
-//! The agent's part: one measurement at a time, on a thread of its own.
+//! Agent part: one measurement at a time, on a thread of its own.
 
 mod accept;
 mod socket;
@@ -31,8 +31,8 @@ use crate::{
     preamble::Secret,
 };
 
-/// Serves and runs measurements on one host, one at a time. Dropping it ends a
-/// running one and its thread.
+/// Serves and runs measurements on one host, one at a time. Dropping it stops a
+/// running one and joins its thread.
 #[derive(Debug, Default)]
 pub struct MessageAgent {
     running: Option<Running>,
@@ -46,7 +46,7 @@ struct Running {
     thread: Option<JoinHandle<Side>>,
 }
 
-/// How a measurement is ended from outside of its thread.
+/// Stops a measurement from outside of its thread.
 #[derive(Debug, Default)]
 struct Control {
     stopped: AtomicBool,
@@ -58,7 +58,8 @@ impl Control {
         self.stopped.load(Relaxed)
     }
 
-    /// Ends every transfer of the data connection, now or as soon as there is one.
+    /// Aborts every transfer of the data connection, now or as soon as it
+    /// exists.
     fn stop(&self) {
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         self.stopped.store(true, Relaxed);
@@ -68,7 +69,7 @@ impl Control {
         }
     }
 
-    /// Takes the data connection; false when stopped before.
+    /// Registers the data connection; false when stopped before.
     fn hold(&self, socket: &Socket) -> Result<bool, Failure> {
         let held = socket.try_clone().map_err(|error| Failure::of_system("hold the socket", &error))?;
         *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
@@ -87,10 +88,10 @@ impl Service for MessageAgent {
 }
 
 impl MessageAgent {
-    /// The server's part: returns where it waits, and serves one client.
+    /// Server part: returns its address, and serves one client.
     fn listen(&mut self, call: Listen, _: &CallContext<'_>) -> Result<Listening, Failure> {
         let Listen { test, cookie, address, config } = call;
-        self.free(&config)?;
+        self.check_idle(&config)?;
         let listener = Listener::open(&config, address, Secret::parse(&cookie)?)?;
         let listening = Listening { address: listener.address() };
         self.start(test, "message-server", config.server_core, move |control| {
@@ -102,11 +103,11 @@ impl MessageAgent {
         Ok(listening)
     }
 
-    /// The client's part: connects, then measures. [`SizeMeasured`] and
-    /// [`Finished`] go to the events, the last one always.
+    /// Client part: connects, then measures. [`SizeMeasured`] and [`Finished`]
+    /// are sent as events, the last one always.
     fn run(&mut self, call: Run, context: &CallContext<'_>) -> Result<Done, Failure> {
         let Run { test, cookie, server, config } = call;
-        self.free(&config)?;
+        self.check_idle(&config)?;
         let socket = accept::connect(&config, server, Secret::parse(&cookie)?)?;
         let events = context.events().clone();
         self.start(test, "message-client", config.client_core, move |control| {
@@ -119,7 +120,8 @@ impl MessageAgent {
         Ok(Done {})
     }
 
-    /// Ends a measurement, if it has not ended by itself, and returns its side.
+    /// Stops a measurement, if it has not ended by itself, and returns its
+    /// side.
     fn stop(&mut self, test: u64) -> Result<Side, Failure> {
         let running = self.running.take_if(|running| running.test == test);
         let running = running.ok_or_else(|| {
@@ -128,8 +130,8 @@ impl MessageAgent {
         Ok(running.end())
     }
 
-    /// Checks the configuration, and that nothing runs.
-    fn free(&mut self, config: &MessageConfig) -> Result<(), Failure> {
+    /// Checks the configuration, and that no measurement runs.
+    fn check_idle(&mut self, config: &MessageConfig) -> Result<(), Failure> {
         if let Some(running) = self.running.as_ref().filter(|running| running.is_alive()) {
             let message = format!("message test {} still runs here: stop it first", running.test);
             return Err(failure(FailureKind::Busy, message));
@@ -138,7 +140,7 @@ impl MessageAgent {
         check(config)
     }
 
-    /// Starts the thread, and waits until it is where it has to be.
+    /// Starts the thread, and waits until it is pinned.
     fn start(
         &mut self,
         test: u64,
@@ -150,7 +152,7 @@ impl MessageAgent {
         let (own, (ready, is_ready)) = (Arc::clone(&control), mpsc::channel());
         let thread = thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || in_place(core, &ready, || work(&own)))
+            .spawn(move || pinned(core, &ready, || work(&own)))
             .map_err(|error| Failure::of_system("start a thread", &error))?;
         match is_ready.recv() {
             Ok(Ok(())) => {
@@ -158,7 +160,7 @@ impl MessageAgent {
                 Ok(())
             }
             Ok(Err(failed)) => Err(failed),
-            Err(_) => Err(failure(FailureKind::Internal, "the measuring thread ended before it began")),
+            Err(_) => Err(failure(FailureKind::Internal, "the measuring thread exited before it started")),
         }
     }
 }
@@ -182,14 +184,14 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.control.stop();
         if let Some(thread) = self.thread.take() {
-            // A panic in it was already shown by the panic hook.
+            // The panic hook has already reported a panic.
             drop(thread.join());
         }
     }
 }
 
-/// Pins the calling thread, reports whether that was possible, and works.
-fn in_place(
+/// Pins the calling thread, reports the result, and runs the work.
+fn pinned(
     core: Option<u32>,
     ready: &Sender<Result<(), Failure>>,
     work: impl FnOnce() -> Result<Side, Failure>,

@@ -1,5 +1,5 @@
 //! Data sockets: options that must be set before they connect or listen, and
-//! what the kernel made of them.
+//! their effective values.
 
 use std::{
     io,
@@ -17,16 +17,17 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use crate::failure;
 
-/// A connection whose peer vanished is given up after about twice this.
-const SILENCE: Duration = Duration::from_secs(5);
+/// Keepalive idle time; a connection to a dead peer is closed after about twice
+/// this.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 /// Maximum time that data may stay unacknowledged (`TCP_USER_TIMEOUT`).
-const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn step<'a>(what: &'a str) -> impl Fn(io::Error) -> Failure + 'a {
     move |error| Failure::of_system(what, &error)
 }
 
-/// A TCP socket for this family, not yet bound. Buffers are set here because
+/// Creates an unbound TCP socket of this family. Buffers are set here because
 /// the window scale is fixed at the handshake (RFC 7323 section 2.2).
 pub(super) fn open(config: &MessageConfig, family: IpAddr) -> Result<Socket, Failure> {
     let domain = if family.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
@@ -40,14 +41,14 @@ pub(super) fn open(config: &MessageConfig, family: IpAddr) -> Result<Socket, Fai
         socket.set_recv_buffer_size(size(bytes)).map_err(step("set SO_RCVBUF"))?;
     }
     let keepalive =
-        TcpKeepalive::new().with_time(SILENCE).with_interval(Duration::from_secs(1)).with_retries(3);
+        TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(Duration::from_secs(1)).with_retries(3);
     socket.set_tcp_keepalive(&keepalive).map_err(step("set SO_KEEPALIVE"))?;
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(step("set TCP_USER_TIMEOUT"))?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT)).map_err(step("set TCP_USER_TIMEOUT"))?;
     Ok(socket)
 }
 
-/// A listening socket at the address, or at any where the host does not have it
-/// itself (address translation): strangers lack the cookie.
+/// Creates a listening socket at the address, or at any where the host does not
+/// have it itself (NAT): other connections lack the cookie.
 pub(super) fn listen(
     config: &MessageConfig,
     address: Option<IpAddr>,
@@ -82,7 +83,8 @@ pub(super) fn listen(
     Ok((socket, bound))
 }
 
-/// Applies what holds from the first message on, and reads what is effective.
+/// Applies the options of the connected socket, and reads the effective
+/// settings.
 pub(super) fn settle(socket: &Socket, config: &MessageConfig) -> Result<MessageSideSettings, Failure> {
     socket.set_nonblocking(false).map_err(step("make the socket blocking"))?;
     socket.set_read_timeout(None).map_err(step("clear SO_RCVTIMEO"))?;
@@ -98,8 +100,8 @@ pub(super) fn settle(socket: &Socket, config: &MessageConfig) -> Result<MessageS
     })
 }
 
-/// Requested buffers that the kernel capped (socket(7): `rmem_max`, `wmem_max`;
-/// it doubles what is set, for its bookkeeping).
+/// Reports requested buffers that the kernel capped (socket(7): `rmem_max`,
+/// `wmem_max`; it doubles the requested value, for its bookkeeping).
 pub(super) fn capped(config: &MessageConfig, settings: &MessageSideSettings) -> Vec<Notice> {
     let buffers = [
         ("send-buffer", "net.core.wmem_max", config.send_buffer, settings.send_buffer_bytes),

@@ -1,4 +1,4 @@
-//! The client's part: how often each size is measured, and what comes out.
+//! Client part: number of iterations of each size, and the results.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +11,24 @@ use super::{
     protocol::{LARGEST_BYTES, PHASE_BYTES, Phase, REPORT_BYTES, Report},
 };
 
-/// Most iterations of a duration: each is kept until its percentiles are known.
+/// Maximum number of iterations of a duration: the time of each is kept for the
+/// percentiles.
 const ITERATIONS_MAX: u64 = 1_000_000;
-/// Iterations that a slow path gets all the same,
+/// Minimum number of iterations on a slow path,
 const ITERATIONS_MIN: u64 = 10;
-/// unless they take longer than so many times the duration.
+/// unless they take longer than this many times the duration.
 const OVERTIME: u64 = 10;
 
-/// Room that the buffers of a link need, in bytes.
+/// Returns the buffer size of a link in bytes.
 pub(crate) fn capacity(config: &MessageConfig) -> usize {
     let largest = config.message_sizes().last().map_or(0, |size| size.bytes);
     usize::try_from(largest).unwrap_or(usize::MAX).max(LARGEST_BYTES)
 }
 
-/// Measures every size and hands each to `on_point`.
+/// Measures every size and passes each to `on_point`.
 ///
 /// # Errors
-/// The connection fails, or what the server returns is wrong.
+/// A connection error, or an invalid response of the server.
 pub(crate) fn measure(
     link: &mut Link,
     config: &MessageConfig,
@@ -41,10 +42,10 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// One phase, measured.
+/// Result of one phase.
 struct Measured {
     elapsed: Duration,
-    /// Of each iteration; empty where they are not kept.
+    /// Time of each iteration; empty where they are not kept.
     times_ns: Vec<u64>,
     cpu_ns: u64,
     received: u64,
@@ -62,8 +63,8 @@ fn measure_size(
     Ok(point(config, size, iterations, measured))
 }
 
-/// Doubles the iterations until the time is up; the time of an iteration of the
-/// last phase.
+/// Doubles the iterations until the time is up; returns the time of an
+/// iteration of the last phase.
 fn warm_up(link: &mut Link, config: &MessageConfig, size: u64) -> Result<Duration, EngineError> {
     let (mut iterations, mut spent) = (1u64, Duration::ZERO);
     loop {
@@ -76,7 +77,8 @@ fn warm_up(link: &mut Link, config: &MessageConfig, size: u64) -> Result<Duratio
     }
 }
 
-/// Iterations that fit into a duration, within the limits.
+/// Returns the number of iterations that fit into a duration, within the
+/// limits.
 fn fitting(duration: Duration, per_iteration: Duration) -> u64 {
     let per_iteration_ns = per_iteration.as_nanos().max(1);
     let fit = |duration_ns: u128| u64::try_from(duration_ns / per_iteration_ns).unwrap_or(u64::MAX);
@@ -124,7 +126,7 @@ fn phase(
     Ok(Measured { elapsed, times_ns, cpu_ns, received: traffic.received_count(), report })
 }
 
-/// Messages that the server receives in one iteration.
+/// Returns the number of messages that the server receives in one iteration.
 fn messages_per_iteration(config: &MessageConfig) -> u64 {
     match config.kind {
         MessageKind::PingPong => 1,
@@ -183,7 +185,8 @@ fn point(config: &MessageConfig, size: MessageSize, iterations: u64, measured: M
     }
 }
 
-/// Half of the round trips, by nearest rank; `None` when there are none.
+/// Returns statistics of half the round trips, by nearest rank; `None` when
+/// there are none.
 fn latency(mut round_trips_ns: Vec<u64>) -> Option<MessageLatency> {
     round_trips_ns.sort_unstable();
     let count = round_trips_ns.len();

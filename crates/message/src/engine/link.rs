@@ -6,7 +6,7 @@ use std::{hint::spin_loop, io, ops::Range};
 use clearstream_schema::message::MessageMethod;
 use clearstream_sys::{
     memory::Buffer,
-    uring::{UringDuplex, Way},
+    uring::{Direction, UringDuplex},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -17,7 +17,7 @@ use socket2::Socket;
 
 use super::{EngineError, pattern::Traffic};
 
-/// A connection with a buffer per direction. It is made and used by one thread.
+/// A connection with a buffer per direction. Created and used by one thread.
 #[derive(Debug)]
 pub(crate) struct Link {
     inner: Inner,
@@ -34,26 +34,27 @@ enum Inner {
 }
 
 /// Progress of one direction of an exchange.
-struct Lane {
-    /// Messages that are not complete.
+struct Progress {
+    /// Messages not complete.
     left: u64,
-    /// Bytes of the current message that are done.
+    /// Transferred bytes of the current message.
     done: usize,
-    /// The current message is filled in.
+    /// Whether the current message is filled in.
     filled: bool,
 }
 
-impl Lane {
+impl Progress {
     fn new(left: u64) -> Self {
         Self { left, done: 0, filled: false }
     }
 
-    /// The part of the current message that is not done.
+    /// Returns the remaining part of the current message.
     fn open(&self, length: usize) -> Option<Range<usize>> {
         (self.left > 0).then_some(self.done..length)
     }
 
-    /// Takes transferred bytes; true when the current message is complete.
+    /// Accounts for transferred bytes; true when the current message is
+    /// complete.
     fn advance(&mut self, bytes: usize, length: usize) -> bool {
         self.done += bytes;
         if bytes == 0 || self.done < length {
@@ -65,10 +66,10 @@ impl Lane {
 }
 
 impl Link {
-    /// A link for messages of at most `capacity` bytes.
+    /// Creates a link for messages of at most `capacity` bytes.
     ///
     /// # Errors
-    /// No memory, or no io_uring on this host.
+    /// Out of memory, or no io_uring on this host.
     pub(crate) fn new(socket: Socket, method: MessageMethod, capacity: usize) -> io::Result<Self> {
         let (outgoing, incoming) = (Buffer::new(capacity, None)?, Buffer::new(capacity, None)?);
         let inner = match method {
@@ -79,7 +80,7 @@ impl Link {
         Ok(Self { inner })
     }
 
-    /// The first bytes of the next message to send.
+    /// Returns the first bytes of the next message to send.
     pub(crate) fn outgoing(&mut self, length: usize) -> io::Result<&mut [u8]> {
         let buffer = match &mut self.inner {
             Inner::Socket { outgoing, .. } => Some(&mut **outgoing),
@@ -88,7 +89,7 @@ impl Link {
         buffer.and_then(|buffer| buffer.get_mut(..length)).ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 
-    /// The first bytes of the message received last.
+    /// Returns the first bytes of the message received last.
     pub(crate) fn incoming(&self, length: usize) -> io::Result<&[u8]> {
         let buffer = match &self.inner {
             Inner::Socket { incoming, .. } => Some(&**incoming),
@@ -117,15 +118,16 @@ impl Link {
         Ok(())
     }
 
-    /// Sends and receives `count` messages at once. Neither direction waits for
-    /// the other, so that no size of the socket buffers can lock both sides.
+    /// Sends and receives `count` messages concurrently. Neither direction
+    /// waits for the other, so that no size of the socket buffers can deadlock
+    /// both sides.
     pub(crate) fn exchange(
         &mut self,
         length: usize,
         count: u64,
         traffic: &mut Traffic,
     ) -> Result<(), EngineError> {
-        let (mut out, mut into) = (Lane::new(count), Lane::new(count));
+        let (mut out, mut into) = (Progress::new(count), Progress::new(count));
         while out.left > 0 || into.left > 0 {
             if out.left > 0 && !out.filled {
                 traffic.fill(self.outgoing(length)?);
@@ -140,8 +142,8 @@ impl Link {
         Ok(())
     }
 
-    /// Transfers a part of either message and returns the bytes sent and
-    /// received, of which at least one is more than zero; waits for that.
+    /// Transfers part of either message and returns the bytes sent and
+    /// received, at least one of them more than zero; blocks until then.
     #[inline]
     fn step(&mut self, out: Option<Range<usize>>, into: Option<Range<usize>>) -> io::Result<(usize, usize)> {
         match &mut self.inner {
@@ -159,7 +161,8 @@ impl Link {
     }
 }
 
-/// Bytes that a call sent; zero when it would have had to wait.
+/// Sends without blocking; returns the number of bytes, zero when it would
+/// block.
 fn some_sent(socket: &Socket, part: &[u8], flags: SendFlags) -> io::Result<usize> {
     match send(socket, part, flags | SendFlags::NOSIGNAL) {
         Ok(sent) => Ok(sent),
@@ -168,7 +171,8 @@ fn some_sent(socket: &Socket, part: &[u8], flags: SendFlags) -> io::Result<usize
     }
 }
 
-/// Bytes that a call received; zero when it would have had to wait.
+/// Receives without blocking; returns the number of bytes, zero when it would
+/// block.
 fn some_received(socket: &Socket, part: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
     match recv(socket, part, flags) {
         Ok((0, _)) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -179,7 +183,7 @@ fn some_received(socket: &Socket, part: &mut [u8], flags: RecvFlags) -> io::Resu
 }
 
 /// Tries both directions until one of them makes progress, sleeping in `poll`
-/// between two attempts, or spinning.
+/// between two attempts, or busy-polling.
 fn poll_step(
     socket: &Socket,
     out: Option<&[u8]>,
@@ -216,21 +220,21 @@ fn ring_step(
     into: Option<Range<usize>>,
 ) -> io::Result<(usize, usize)> {
     if let Some(range) = out
-        && !ring.is_in_flight(Way::Send)
+        && !ring.is_in_flight(Direction::Send)
     {
-        ring.start(Way::Send, range)?;
+        ring.start(Direction::Send, range)?;
     }
     if let Some(range) = into
-        && !ring.is_in_flight(Way::Receive)
+        && !ring.is_in_flight(Direction::Receive)
     {
-        ring.start(Way::Receive, range)?;
+        ring.start(Direction::Receive, range)?;
     }
     let (mut sent, mut received, mut failed) = (0, 0, None);
     while sent == 0 && received == 0 && failed.is_none() {
-        ring.wait(|way, result| match (way, result) {
-            (Way::Send, Ok(bytes)) => sent = bytes,
-            (Way::Receive, Ok(0)) => failed = Some(io::ErrorKind::UnexpectedEof.into()),
-            (Way::Receive, Ok(bytes)) => received = bytes,
+        ring.wait(|direction, result| match (direction, result) {
+            (Direction::Send, Ok(bytes)) => sent = bytes,
+            (Direction::Receive, Ok(0)) => failed = Some(io::ErrorKind::UnexpectedEof.into()),
+            (Direction::Receive, Ok(bytes)) => received = bytes,
             (_, Err(error)) => failed = Some(error),
         })?;
     }
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn exchanges_that_no_buffer_holds_do_not_lock_whatever_the_methods() {
+    fn exchanges_larger_than_any_buffer_do_not_deadlock() {
         const SIZE: usize = 3 << 20;
         for (mine, theirs) in METHODS.into_iter().zip(METHODS.into_iter().rev()) {
             let (one, two) = sockets();

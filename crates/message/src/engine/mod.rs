@@ -1,5 +1,5 @@
-//! The data path of both sides: transfers by each method, the protocol between
-//! client and server, and what the client measures.
+//! Data path of both sides: transfers by each method, the protocol between
+//! client and server, and the client's measurement.
 
 mod client;
 mod link;
@@ -16,43 +16,44 @@ pub(crate) use server::serve;
 /// Bytes of the acknowledgement of a window, as in the OSU micro-benchmarks.
 const ACKNOWLEDGEMENT_BYTES: usize = 4;
 
-/// Why the data path ended early.
+/// Errors of the data path.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EngineError {
     /// The connection failed, or the peer closed it.
     #[error("the data connection failed: {0}")]
     Connection(#[from] io::Error),
-    /// A message is not what was sent.
+    /// Received contents differ from what was sent.
     #[error("message {message} of {size} bytes: byte {position} is {found:#04x} instead of {expected:#04x}")]
     Damaged {
         /// Number of the message within its size.
         message: u64,
-        /// Its size.
+        /// Message size.
         size: usize,
-        /// First byte that differs.
+        /// Position of the first byte that differs.
         position: usize,
-        /// As received.
+        /// Received value.
         found: u8,
-        /// As sent.
+        /// Expected value.
         expected: u8,
     },
-    /// The server received another number of messages than it was sent.
+    /// The number of messages received by the server differs from the number
+    /// sent.
     #[error("the server received {found} messages of {size} bytes instead of {expected}")]
     Miscounted {
         /// Size of a message.
         size: u64,
-        /// As the server counted.
+        /// Number counted by the server.
         found: u64,
-        /// As the client sent.
+        /// Number sent by the client.
         expected: u64,
     },
-    /// The client requested more than was agreed.
-    #[error("the client requested messages of {0} bytes, which are larger than agreed")]
+    /// The client requested more than was negotiated.
+    #[error("the client requested messages of {0} bytes, which are larger than negotiated")]
     TooLarge(u64),
 }
 
 impl EngineError {
-    /// The peer ended the connection, and has the reason.
+    /// Whether the peer closed the connection, and has the cause.
     pub(crate) fn is_closed_by_peer(&self) -> bool {
         matches!(self, Self::Connection(error) if matches!(
             error.kind(),

@@ -1,18 +1,18 @@
-//! Contents of messages: what is sent, and whether that is what was received.
+//! Message contents: generation and verification.
 
 use super::EngineError;
 
 /// Messages of one size in both directions of one side.
 #[derive(Debug)]
 pub(crate) struct Traffic {
-    /// The side whose pattern is sent; `None` without verification.
+    /// Side whose pattern is sent; `None` without verification.
     side: Option<u8>,
     sent: u64,
     received: u64,
 }
 
-/// A byte of a message. Differs by side, message and position, so that a
-/// message of the wrong side, order or offset is found.
+/// Returns a byte of a message. Differs by side, message and position, so that
+/// a message of the wrong side, order or offset is detected.
 fn byte(side: u8, message: u64, position: usize) -> u8 {
     let mixed = (position as u64 ^ message.rotate_left(32) ^ u64::from(side) << 63)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -20,23 +20,22 @@ fn byte(side: u8, message: u64, position: usize) -> u8 {
 }
 
 impl Traffic {
-    /// Contents do not matter.
+    /// Without verification of contents.
     pub(crate) fn plain() -> Self {
         Self { side: None, sent: 0, received: 0 }
     }
 
-    /// Contents are the pattern of this side (0 or 1), and those received must be
-    /// that of the other one.
+    /// Sends the pattern of this side (0 or 1), and expects that of the other.
     pub(crate) fn verified(side: u8) -> Self {
         Self { side: Some(side), ..Self::plain() }
     }
 
-    /// Messages received.
+    /// Returns the number of messages received.
     pub(crate) fn received_count(&self) -> u64 {
         self.received
     }
 
-    /// Makes the next message to send.
+    /// Generates the next message to send.
     #[inline]
     pub(crate) fn fill(&mut self, message: &mut [u8]) {
         if let Some(side) = self.side {
@@ -47,7 +46,7 @@ impl Traffic {
         self.sent += 1;
     }
 
-    /// Counts a message received, and compares it where contents matter.
+    /// Counts a received message, and compares its contents with verification.
     ///
     /// # Errors
     /// [`EngineError::Damaged`] with the first byte that differs.

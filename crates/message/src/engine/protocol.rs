@@ -1,31 +1,31 @@
-//! What client and server send beside the messages: before each phase the
-//! client's header and one byte of readiness, after it the server's report.
-//! Numbers are in network byte order.
+//! Control messages of the data connection: before each phase the client's
+//! header and a ready byte of the server, after it the server's report. Numbers
+//! are in network byte order.
 
-/// Largest of these; buffers have room for it.
+/// Maximum length of these; buffers have room for it.
 pub(super) const LARGEST_BYTES: usize = 24;
-/// Bytes of a [`Phase`].
+/// Length of a [`Phase`].
 pub(super) const PHASE_BYTES: usize = 16;
-/// Bytes of a [`Report`].
+/// Length of a [`Report`].
 pub(super) const REPORT_BYTES: usize = 24;
 /// The server's reply to a header, when it is ready for the first message.
 pub(super) const READY: u8 = 0x52;
 
-/// Iterations of one size; a phase of none ends the measurement.
+/// Iterations of one size; a phase without iterations ends the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Phase {
-    /// Bytes of a message.
+    /// Message size.
     pub(super) size: u64,
     /// Round trips or windows.
     pub(super) iterations: u64,
 }
 
-/// The server's view of a phase.
+/// Results of a phase at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Report {
-    /// Messages that its application received.
+    /// Messages received by its application.
     pub(super) received: u64,
-    /// Bytes of these.
+    /// Bytes of these messages.
     pub(super) received_bytes: u64,
     /// CPU time of its thread.
     pub(super) cpu_ns: u64,
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_data_is_read_back() {
         let mut bytes = [0; LARGEST_BYTES];
         let phase = Phase { size: 67, iterations: u64::MAX };
         phase.write(&mut bytes[..PHASE_BYTES]);

@@ -1,4 +1,4 @@
-//! The server's part: iterations as the client requests them.
+//! Server part: iterations as requested by the client.
 
 use std::io;
 
@@ -15,12 +15,12 @@ use super::{
 /// Serves phases until the client ends the measurement or the connection.
 ///
 /// # Errors
-/// The connection fails within a phase, or what the client sends is wrong.
+/// A connection error within a phase, or invalid data of the client.
 pub(crate) fn serve(link: &mut Link, config: &MessageConfig) -> Result<(), EngineError> {
     loop {
         match link.receive(PHASE_BYTES) {
             Ok(()) => {}
-            // Between two phases nothing is missing.
+            // A close between two phases is graceful.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error.into()),
         }

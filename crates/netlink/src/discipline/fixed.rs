@@ -13,11 +13,11 @@ const TICK_NS: f64 = 64.0;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_PRATE64: u16 = 5;
-/// `TC_LINKLAYER_ETHERNET`: without it the kernel asks for a table of rates.
+/// `TC_LINKLAYER_ETHERNET`: without it the kernel requires a rate table.
 const LINKLAYER_ETHERNET: u8 = 1;
-/// Two `struct tc_ratespec` and three words.
+/// Two `struct tc_ratespec` and three 32-bit words.
 const TBF_BYTES: usize = 36;
-/// What tc takes where no `mtu` is given (tc-tbf(8) asks for the interface's, tc sends 2047).
+/// Default of tc when no `mtu` is given (tc-tbf(8) documents the interface's MTU, tc sends 2047).
 const USUAL_MTU_BYTES: u64 = 2047;
 
 /// One attribute: length, kind, value, padding to four bytes (netlink(7)).
@@ -37,8 +37,8 @@ pub(super) fn read_limit(options: &[u8]) -> Values {
     word(options, 0).map(|limit| ("limit", u64::from(limit))).into_iter().collect()
 }
 
-/// Looks that a tbf is whole, and makes a limit of a latency: what arrives at
-/// the rate in that time, and the burst (tc-tbf(8)).
+/// Validates a tbf, and derives its limit from a latency: the bytes that arrive at the rate in that time,
+/// plus the burst (tc-tbf(8)).
 pub(super) fn complete_tbf(values: &mut Values) -> Result<(), String> {
     let rate = values.get("rate").copied().filter(|&rate| rate > 0).ok_or("tbf needs a rate")?;
     let burst = values.get("burst").copied().filter(|&burst| burst > 0).ok_or("tbf needs a burst")?;
@@ -52,11 +52,10 @@ pub(super) fn complete_tbf(values: &mut Values) -> Result<(), String> {
     Ok(())
 }
 
-/// How far a live number may be from the one asked for: the kernel keeps a
-/// burst as the time that it takes at the rate, and tc rounds that time to
-/// whole microseconds before.
-pub(super) fn slack(wanted: &Discipline, word: &str) -> u64 {
-    let rate = match word {
+/// Tolerated difference between a live and a requested number: the kernel stores a burst as its transmission
+/// time at the rate, and tc rounds that time to whole microseconds before.
+pub(super) fn slack(wanted: &Discipline, keyword: &str) -> u64 {
+    let rate = match keyword {
         "burst" => wanted.values.get("rate"),
         "mtu" => wanted.values.get("peakrate"),
         _ => None,
@@ -64,7 +63,7 @@ pub(super) fn slack(wanted: &Discipline, word: &str) -> u64 {
     rate.map_or(0, |&rate| rate / 1_000_000 + bytes(1, rate) + 1)
 }
 
-/// Ticks that some bytes take at a rate in bytes per second.
+/// Ticks to transmit `size` bytes at a rate in bytes per second.
 fn ticks(size: u64, rate: u64) -> u32 {
     let ticks = size as f64 * 1e9 / rate.max(1) as f64 / TICK_NS;
     ticks.round() as u32

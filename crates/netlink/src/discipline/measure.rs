@@ -1,15 +1,15 @@
-//! Quantities as tc(8) writes them, and the kernel's units.
+//! Quantities in the notation of tc(8) and in the kernel's units.
 
-/// What a parameter counts, and the unit that the kernel keeps it in.
+/// Quantity of a parameter, with the kernel's unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Measure {
-    /// Packets, `1000`; read as `1000p` too.
+    /// Packets, `1000`; `1000p` is accepted, too.
     Packets,
     /// Plain number.
     Count,
     /// Bytes, `32768b`.
     Bytes,
-    /// Bytes per second in the kernel, bits per second in texts, `2gbit`.
+    /// Bytes per second in the kernel, bits per second in text, `2gbit`.
     Rate,
     /// Microseconds, `5ms`.
     Microseconds,
@@ -46,7 +46,7 @@ impl Measure {
 
     pub(super) fn spell(self, value: u64) -> String {
         match self {
-            // tc prints `1000p` and takes `1000`.
+            // tc prints `1000p` and accepts `1000`.
             Self::Packets | Self::Count => value.to_string(),
             Self::Bytes => format!("{value}b"),
             Self::Rate => {
@@ -65,7 +65,7 @@ fn whole(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// A number, perhaps with a fraction, times a unit.
+/// A number, optionally with a fraction, times a unit.
 fn times(number: &str, unit: f64) -> Option<u64> {
     let value = number.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0)? * unit;
     (value < 2f64.powi(63)).then_some(value.round() as u64)

@@ -1,4 +1,4 @@
-//! Interrupt coalescing, as `ethtool -c` prints it.
+//! Interrupt coalescing, compatible with `ethtool -c`.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,17 @@ use super::{
     value::{COALESCE, Width},
 };
 
-/// What every driver with coalescing has, so that 0 is a value.
+/// Settings of every driver with coalescing, so that 0 is a value.
 const ALWAYS: [&str; 2] = ["rx-usecs", "tx-usecs"];
 
 impl Ethtool {
-    /// What the driver has, by ethtool's names. Over netlink (Linux 5.7), by
-    /// ioctl before, where a 0 may stand for what the device does not have:
-    /// there only the intervals are kept when they are 0.
+    /// Settings of the driver, by ethtool's names. Over netlink (Linux 5.7), before by ioctl, where 0 may
+    /// mean that the device lacks a setting: there only the intervals are kept when they are 0.
     ///
     /// # Errors
     /// `NotSupported` for drivers without any.
     pub fn coalescing(&mut self, interface: &str) -> Result<BTreeMap<String, CoalescingValue>, EthtoolError> {
-        let body = match self.ask(interface, COALESCE.ask) {
+        let body = match self.query(interface, COALESCE.get) {
             Err(EthtoolError::NotSupported { .. } | EthtoolError::NoFamily) => {
                 return self.coalescing_by_ioctl(interface);
             }
@@ -38,9 +37,9 @@ impl Ethtool {
         interface: &str,
     ) -> Result<BTreeMap<String, CoalescingValue>, EthtoolError> {
         let found =
-            self.control.coalescing(interface).map_err(control_error(interface, COALESCE.ask.what))?;
-        // Attribute 2, `ETHTOOL_A_COALESCE_RX_USECS`, is the first number of
-        // the structure, and so on in the same order.
+            self.control.coalescing(interface).map_err(control_error(interface, COALESCE.get.what))?;
+        // Attribute 2, `ETHTOOL_A_COALESCE_RX_USECS`, is the first number of the structure; the others follow
+        // in the same order.
         Ok((2..)
             .zip(found)
             .filter_map(|(kind, value)| Some((named(kind, value)?, value)))

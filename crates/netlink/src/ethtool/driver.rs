@@ -1,12 +1,11 @@
-//! Name, versions and bus of a driver, as `ethtool -i` prints them.
+//! Name, versions and bus of a driver, compatible with `ethtool -i`.
 
 use clearstream_schema::host::DriverInformation;
 
 use super::{Ethtool, EthtoolError, control_error};
 
 impl Ethtool {
-    /// `ETHTOOL_GDRVINFO`, which netlink does not carry. What the driver
-    /// leaves empty is absent.
+    /// `ETHTOOL_GDRVINFO`, which netlink does not carry. Empty strings are absent.
     ///
     /// # Errors
     /// `NotSupported` for interfaces without a driver (loopback).

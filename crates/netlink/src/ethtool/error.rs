@@ -1,4 +1,4 @@
-//! What can go wrong with a request to a driver.
+//! Errors of driver requests.
 
 use std::{io, time::Duration};
 
@@ -6,7 +6,7 @@ use crate::refusal::Refusal;
 
 /// Maximum wait for the response to one request. A driver queries its device
 /// under the routing lock, which other work can hold for a while.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request that failed.
 #[derive(Debug, thiserror::Error)]
@@ -14,20 +14,20 @@ pub enum EthtoolError {
     /// The netlink socket could not be used.
     #[error("generic netlink: cannot {step}: {source}")]
     Socket {
-        /// What was being done.
+        /// The failed operation.
         step: &'static str,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
     /// The kernel has no ethtool netlink family (before 5.6, or built without).
-    #[error("the kernel has no ethtool netlink family (it came with Linux 5.6)")]
+    #[error("the kernel has no ethtool netlink family (added in Linux 5.6)")]
     NoFamily,
-    /// The driver or the kernel does not know this question.
+    /// The driver or the kernel does not support this request.
     #[error("{interface}: the driver does not report its {what}")]
     NotSupported {
         /// Interface name.
         interface: String,
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
     },
     /// The kernel refused.
@@ -47,31 +47,31 @@ pub enum EthtoolError {
         interface: String,
         /// What was requested.
         what: &'static str,
-        /// The system's error.
+        /// System error.
         source: io::Error,
     },
-    /// No answer in time.
-    #[error("{interface}: no answer about its {what} within {} s", ANSWER_TIMEOUT.as_secs())]
-    NoAnswer {
+    /// No reply in time.
+    #[error("{interface}: no reply about its {what} within {} s", REPLY_TIMEOUT.as_secs())]
+    Timeout {
         /// Interface name.
         interface: String,
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
     },
-    /// A number or switch that cannot be set so.
+    /// A value that cannot be set.
     #[error("{interface}: {reason}")]
     NotSettable {
         /// Interface name.
         interface: String,
-        /// Why, and what can.
+        /// Reason, with the permitted values.
         reason: String,
     },
-    /// The answer does not have the documented form.
-    #[error("{interface}: the answer about its {what} is cut short")]
+    /// The reply does not have the documented format.
+    #[error("{interface}: the reply about its {what} is truncated")]
     Garbled {
         /// Interface name.
         interface: String,
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
     },
 }
@@ -87,12 +87,12 @@ pub(super) fn control_error(interface: &str, what: &'static str) -> impl Fn(io::
     }
 }
 
-/// The error of a change that the driver does not know.
+/// The error of a change that the driver does not support.
 pub(super) fn unchangeable(error: EthtoolError) -> EthtoolError {
     match error {
         EthtoolError::NotSupported { interface, what } => EthtoolError::NotSettable {
             interface,
-            reason: format!("the driver lets nobody change its {what}"),
+            reason: format!("the driver does not support changing its {what}"),
         },
         other => other,
     }

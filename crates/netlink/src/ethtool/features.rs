@@ -1,5 +1,4 @@
-//! Device features out of the kernel's bit sets, with the group names of
-//! `ethtool -k` added.
+//! Device features from the kernel's bit sets, with the group names of `ethtool -k` added.
 
 use std::collections::BTreeMap;
 
@@ -38,9 +37,8 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("receive-hashing", &["rx-hashing"]),
 ];
 
-/// The kernel's name of a feature, also where ethtool's name of a group of
-/// one is given; a group of several cannot be switched as one thing, since
-/// its members may differ before.
+/// The kernel's name of a feature; ethtool's name of a group with one member is accepted, too. A group of
+/// several cannot be set as one, since its members may differ before.
 pub(super) fn single(name: &str) -> Result<&str, String> {
     match GROUPS.iter().find(|(group, _)| *group == name) {
         None => Ok(name),
@@ -49,7 +47,7 @@ pub(super) fn single(name: &str) -> Result<&str, String> {
     }
 }
 
-/// Every feature that some driver can change, on or off.
+/// The state of every feature that can be changed.
 pub(super) fn read(body: &[u8]) -> BTreeMap<String, bool> {
     let mut features = BTreeMap::new();
     // The set of changeable features carries a mask of all names; the active
@@ -65,6 +63,11 @@ pub(super) fn read(body: &[u8]) -> BTreeMap<String, bool> {
             _ => {}
         }
     }
+    with_groups(features)
+}
+
+/// Adds the groups of ethtool.
+pub(super) fn with_groups(mut features: BTreeMap<String, bool>) -> BTreeMap<String, bool> {
     let groups: Vec<(String, bool)> = GROUPS
         .iter()
         .filter_map(|(group, members)| {

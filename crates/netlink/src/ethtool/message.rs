@@ -9,7 +9,7 @@ const GENERIC_HEADER: usize = 4;
 const ATTRIBUTE_HEADER: usize = 4;
 /// `NLM_F_REQUEST`.
 const REQUEST: u16 = 1;
-/// `NLM_F_ACK`: success is told too.
+/// `NLM_F_ACK`: success is reported, too.
 const ACKNOWLEDGE: u16 = 4;
 /// `NLM_F_DUMP`: all objects, in several messages.
 const DUMP: u16 = 0x300;
@@ -21,7 +21,7 @@ const DONE: u16 = 3;
 const NESTED: u16 = 0x8000;
 const TYPE_MASK: u16 = 0x3fff;
 
-/// A request ready to be sent.
+/// A request in wire format.
 pub(crate) fn request(family: u16, command: u8, sequence: u32, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     out.extend_from_slice(&[0; 4]);
@@ -36,7 +36,7 @@ pub(crate) fn request(family: u16, command: u8, sequence: u32, fill: impl FnOnce
     out
 }
 
-/// A request for all objects ready to be sent.
+/// A dump request in wire format.
 pub(crate) fn dump_request(
     family: u16,
     command: u8,
@@ -48,7 +48,7 @@ pub(crate) fn dump_request(
     out
 }
 
-/// The same for a change: its success is told too, by error number 0.
+/// Adds `NLM_F_ACK` to a change: its success is reported, too, by error number 0.
 pub(super) fn with_acknowledgement(mut request: Vec<u8>) -> Vec<u8> {
     request[6..8].copy_from_slice(&(REQUEST | ACKNOWLEDGE).to_ne_bytes());
     request
@@ -74,27 +74,27 @@ fn nest_as(out: &mut Vec<u8>, kind: u16, fill: impl FnOnce(&mut Vec<u8>)) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// A name with its closing zero.
+/// A name with its terminating zero.
 pub(crate) fn text(name: &str) -> Vec<u8> {
     name.bytes().chain([0]).collect()
 }
 
-/// What a datagram says about a request.
+/// Content of a datagram received for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// Attributes of the answer.
-    Answer(Vec<u8>),
-    /// Error number 0: a change was made.
+    /// Attributes of the reply.
+    Data(Vec<u8>),
+    /// Error number 0: the change was made.
     Acknowledged,
     /// The kernel refused.
     Refused(Refusal),
-    /// Belongs to another question.
+    /// Belongs to another request.
     NotOurs,
-    /// Lengths do not fit.
+    /// Invalid lengths.
     Garbled,
 }
 
-/// Reads a datagram of the kernel as the response to `request`.
+/// Parses a datagram of the kernel as the reply to `request`.
 pub(crate) fn reply(datagram: &[u8], request: &[u8]) -> Reply {
     let Some(sequence) = request.get(8..).and_then(|rest| rest.first_chunk()) else { return Reply::Garbled };
     let sequence = u32::from_ne_bytes(*sequence);
@@ -113,15 +113,14 @@ pub(crate) fn reply(datagram: &[u8], request: &[u8]) -> Reply {
             }
             return body
                 .get(GENERIC_HEADER..)
-                .map_or(Reply::Garbled, |attributes| Reply::Answer(attributes.to_owned()));
+                .map_or(Reply::Garbled, |attributes| Reply::Data(attributes.to_owned()));
         }
         rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     if rest.is_empty() { Reply::NotOurs } else { Reply::Garbled }
 }
 
-/// Objects of a dump in a datagram; true when it was the last one. `None` when
-/// the kernel refused or lengths do not fit.
+/// Objects of a dump in a datagram; true when it was the last one. `None` for an error or invalid lengths.
 pub(crate) fn dumped(datagram: &[u8], sequence: u32) -> Option<(Vec<&[u8]>, bool)> {
     let mut objects = Vec::new();
     let mut rest = datagram;
@@ -141,7 +140,7 @@ pub(crate) fn dumped(datagram: &[u8], sequence: u32) -> Option<(Vec<&[u8]>, bool
     Some((objects, false))
 }
 
-/// The attributes in a body, type and value; ends at the first that does not fit.
+/// The attributes in a body, type and value; ends at the first invalid one.
 pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let [a, b, c, d] = *rest.first_chunk::<ATTRIBUTE_HEADER>()?;
@@ -167,13 +166,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_come_back_as_they_were_put() {
+    fn attributes_round_trip() {
         let out = request(0x15, 4, 7, |out| {
             nest(out, 1, |out| put(out, 2, &text("eth0.7")));
             put(out, 5, &40_000u32.to_ne_bytes());
         });
         assert_eq!(out.len() % 4, 0);
-        let Reply::Answer(body) = reply(&out, &out) else { panic!("no answer in {out:?}") };
+        let Reply::Data(body) = reply(&out, &out) else { panic!("no data in {out:?}") };
         let found: Vec<_> = attributes(&body).collect();
         assert_eq!((found[0].0, found[1].0, number(found[1].1)), (1, 5, Some(40_000)));
         assert_eq!(attributes(found[0].1).next(), Some((2, b"eth0.7\0".as_slice())));
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_any_bytes() {
+    fn accepts_any_bytes() {
         let out = request(2, 4, 7, |out| put(out, 1, &[0; 5]));
         for cut in 0..out.len() {
             assert_ne!(reply(&out[..cut], &out), Reply::Acknowledged);

@@ -7,12 +7,12 @@ use clearstream_schema::host::Rss;
 use clearstream_sys::ethtool::FlowKind;
 
 use super::{
-    Ethtool, EthtoolError, Question, control_error,
+    Ethtool, EthtoolError, Query, control_error,
     message::{attributes, number},
     unchangeable,
 };
 
-const RSS: Question = Question { command: 38, what: "receive side scaling" };
+const RSS: Query = Query { command: 38, what: "receive side scaling" };
 
 /// Kinds of packets whose fields are read by ioctl, by ethtool's names.
 const FLOW_KINDS: [(FlowKind, &str); 4] = [
@@ -38,9 +38,8 @@ const LETTERS: [(u32, char); 8] = [
 ];
 
 impl Ethtool {
-    /// Receive side scaling of the default context: over netlink, and by ioctl
-    /// what this kernel does not report there (everything before 6.3, the
-    /// hashed fields before 6.17).
+    /// Receive side scaling of the default context: over netlink, and by ioctl what this kernel lacks there
+    /// (everything before 6.3, the hashed fields before 6.17).
     ///
     /// # Errors
     /// `NotSupported` for interfaces without hash key and indirection table.
@@ -72,7 +71,7 @@ impl Ethtool {
         const KEY: u16 = 5;
         const INPUT_TRANSFORM: u16 = 6;
         const FLOW_FIELDS: u16 = 8;
-        let body = self.ask(interface, RSS)?;
+        let body = self.query(interface, RSS)?;
         let mut rss = Rss::default();
         for (kind, value) in attributes(&body) {
             match kind {
@@ -107,24 +106,24 @@ impl Ethtool {
         self.control.receive_rings(interface).ok()
     }
 
-    /// Sets the indirection table; an empty one resets it to the kernel's
-    /// default, and the driver spreads it anew when its channels change.
+    /// Sets the indirection table; an empty one resets it to the kernel's default, which the driver updates
+    /// when its channels change.
     ///
     /// # Errors
-    /// `NotSupported` for drivers that take no table.
+    /// `NotSupported` for drivers without a settable table.
     pub(super) fn set_indirection(&self, interface: &str, queues: &[u32]) -> Result<(), EthtoolError> {
         let what = "indirection table";
         let result = self.control.set_indirection(interface, queues);
         result.map_err(control_error(interface, what)).map_err(unchangeable)
     }
 
-    /// `ETHTOOL_GRXFH` of each kind; kinds that the driver does not know are left out.
+    /// `ETHTOOL_GRXFH` of each kind; unsupported kinds are omitted.
     fn hash_fields(&self, interface: &str) -> BTreeMap<String, String> {
         let read = |kind| -> io::Result<String> { Ok(letters(self.control.hash_fields(interface, kind)?)) };
         FLOW_KINDS
             .iter()
             .filter_map(|(kind, name)| Some(((*name).to_owned(), read(*kind).ok()?)))
-            // No field at all: the kind is not hashed, or the driver leaves the number alone.
+            // No field at all: the kind is not hashed, or the driver does not fill in the value.
             .filter(|(_, letters)| !letters.is_empty())
             .collect()
     }
@@ -168,9 +167,9 @@ mod tests {
     use super::*;
     use crate::ethtool::message::put;
 
-    /// As a driver that hashes UDP by address alone tells it.
+    /// As reported by a driver that hashes UDP by address alone.
     #[test]
-    fn the_letters_are_those_of_ethtool() {
+    fn the_letters_match_ethtool() {
         let mut nested = Vec::new();
         put(&mut nested, 4, &0xf0u32.to_ne_bytes());
         put(&mut nested, 6, &0x30u32.to_ne_bytes());

@@ -1,22 +1,18 @@
-//! Single numbers and switches of a driver, by the names that ethtool(8) gives
-//! them: read one, set one.
+//! Reads and sets single numbers and switches of a driver, by their names in ethtool(8).
 
 use clearstream_schema::indirection::{Indirection, ParseIndirectionError};
 
-use super::{
-    Ethtool, EthtoolError, HEADER, HEADER_NAME, Question, attributes, features, message, number, text,
-};
+use super::{Ethtool, EthtoolError, HEADER, HEADER_NAME, Query, features, message, number, text};
 
-/// A group of values with its questions (`ETHTOOL_MSG_*` of
-/// linux/ethtool_netlink.h).
+/// A group of values with its requests (`ETHTOOL_MSG_*` of linux/ethtool_netlink.h).
 pub(super) struct Group {
     name: &'static str,
-    pub(super) ask: Question,
-    set: Question,
+    pub(super) get: Query,
+    set: Query,
     pub(super) values: &'static [(&'static str, u16, Width)],
 }
 
-/// How an attribute holds a value.
+/// Encoding of a value in the attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Width {
     Number,
@@ -27,8 +23,8 @@ use Width::{Number, Switch};
 
 pub(super) const COALESCE: Group = Group {
     name: "coalesce",
-    ask: Question { command: 19, what: "interrupt coalescing" },
-    set: Question { command: 20, what: "interrupt coalescing" },
+    get: Query { command: 19, what: "interrupt coalescing" },
+    set: Query { command: 20, what: "interrupt coalescing" },
     values: &[
         ("rx-usecs", 2, Number),
         ("rx-frames", 3, Number),
@@ -60,27 +56,27 @@ pub(super) const COALESCE: Group = Group {
 const GROUPS: [Group; 4] = [
     Group {
         name: "rings",
-        ask: Question { command: 15, what: "rings" },
-        set: Question { command: 16, what: "rings" },
+        get: Query { command: 15, what: "rings" },
+        set: Query { command: 16, what: "rings" },
         values: &[("rx", 6, Number), ("rx-mini", 7, Number), ("rx-jumbo", 8, Number), ("tx", 9, Number)],
     },
     Group {
         name: "channels",
-        ask: Question { command: 17, what: "channels" },
-        set: Question { command: 18, what: "channels" },
+        get: Query { command: 17, what: "channels" },
+        set: Query { command: 18, what: "channels" },
         values: &[("rx", 6, Number), ("tx", 7, Number), ("other", 8, Number), ("combined", 9, Number)],
     },
     COALESCE,
     Group {
         name: "pause",
-        ask: Question { command: 21, what: "pause frames" },
-        set: Question { command: 22, what: "pause frames" },
+        get: Query { command: 21, what: "pause frames" },
+        set: Query { command: 22, what: "pause frames" },
         values: &[("autoneg", 2, Switch), ("rx", 3, Switch), ("tx", 4, Switch)],
     },
 ];
 
 const FEATURES: &str = "features";
-/// Receive side scaling, and the table in it, spelled as [`Indirection`].
+/// Receive side scaling, and the table in it, in the syntax of [`Indirection`].
 const RSS: &str = "rss";
 const INDIRECTION: &str = "indirection";
 
@@ -146,19 +142,17 @@ impl Ethtool {
             return Ok(self.features(interface)?.get(name).map(|&on| on_off(on)));
         }
         let (group, attribute, width) = find(group, name).map_err(not_settable(interface))?;
-        let body = match self.ask(interface, group.ask) {
+        let numbers = match self.numbers(interface, group.get) {
             Err(EthtoolError::NotSupported { .. }) => return Ok(None),
             other => other?,
         };
-        let found =
-            attributes(&body).find(|(kind, _)| *kind == attribute).and_then(|(_, value)| number(value));
-        Ok(found.map(|number| match width {
+        Ok(numbers.get(&attribute).map(|&number| match width {
             Number => number.to_string(),
             Switch => on_off(number != 0),
         }))
     }
 
-    /// Sets a value. Whether the driver rounded it is for the caller to read.
+    /// Sets a value. The driver may round it; the caller reads it back.
     pub fn set_value(
         &mut self,
         interface: &str,
@@ -177,10 +171,16 @@ impl Ethtool {
         }
         let (group, attribute, width) = find(group, name).map_err(not_settable(interface))?;
         let value = encode(width, value).map_err(not_settable(interface))?;
-        self.change(interface, group.set, |out| {
+        let changed = self.change(interface, group.set, |out| {
             message::nest(out, HEADER, |out| message::put(out, HEADER_NAME, &text(interface)));
             message::put(out, attribute, &value);
-        })
+        });
+        match (changed, number(&value)) {
+            (Err(EthtoolError::NoFamily), Some(value)) => {
+                self.set_number_by_ioctl(interface, group.get, (attribute, value))
+            }
+            (changed, _) => changed,
+        }
     }
 }
 
@@ -194,9 +194,9 @@ impl Ethtool {
         }
     }
 
-    /// Sets the table. The kernel's own default is set by a reset, so that the
-    /// table is not taken for one that somebody chose: such a one stays when
-    /// channels are added and forbids to remove them (net/ethtool/channels.c).
+    /// Sets the table. The kernel's default is set by a reset, so that it does not count as user-configured:
+    /// a user-configured table is kept when channels are added and prevents their removal
+    /// (net/ethtool/channels.c).
     fn set_table(&mut self, interface: &str, table: &Indirection) -> Result<(), EthtoolError> {
         let size = self.indirection(interface)?.map_or(0, |table| table.len());
         let queue_count = self.queue_count(interface);
@@ -205,7 +205,7 @@ impl Ethtool {
         }
         let entries = table.entries(size).filter(|entries| !entries.is_empty()).ok_or_else(|| {
             not_settable(interface)(format!(
-                "its indirection table has {size} entries, and \"{table}\" has others"
+                "its indirection table has {size} entries, and \"{table}\" a different number"
             ))
         })?;
         self.set_indirection(interface, &entries)
@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_is_wrong_before_asking() {
+    fn errors_are_found_before_a_request() {
         for (group, name, value, part) in [
             ("queues", "rx", "1", "no group \"queues\""),
             ("rings", "combined", "1", "rx, rx-mini, rx-jumbo, tx"),

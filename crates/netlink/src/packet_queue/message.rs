@@ -1,4 +1,4 @@
-//! Messages of netfilter's netlink family, written and read.
+//! Messages of netfilter's netlink family: encoding and decoding.
 
 use std::io;
 
@@ -8,21 +8,20 @@ use std::os::fd::AsFd;
 
 use crate::refusal::Refusal;
 
-/// `nla_type` of an attribute that has attributes.
+/// Flag in `nla_type` of a nested attribute.
 const NLA_F_NESTED: u16 = 1 << 15;
 
-/// Octets of `struct nlmsghdr` and of the error number before the message that an
-/// acknowledgement quotes.
+/// Octets of `struct nlmsghdr` and of the error number before the message quoted in an acknowledgement.
 const QUOTED: usize = 16 + 4;
 
-/// Messages that are sent together.
+/// Messages sent together.
 #[derive(Debug, Default)]
-pub(super) struct Batch(Vec<u8>);
+pub(crate) struct Batch(Vec<u8>);
 
 impl Batch {
-    /// Adds a message of (subsystem, kind) with its attributes. `resource` is a
-    /// queue's number, or what a batch is for.
-    pub(super) fn message(
+    /// Adds a message of (subsystem, kind) with its attributes. `resource` is the number of a queue, or the
+    /// subsystem of a batch.
+    pub(crate) fn message(
         &mut self,
         (subsystem, kind): (u16, u16),
         flags: u16,
@@ -43,8 +42,8 @@ impl Batch {
         self.0[start..start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// Sends it and reads so many acknowledgements; the first refusal is the error.
-    pub(super) fn send(&self, socket: &Socket, acknowledged: usize) -> io::Result<()> {
+    /// Sends the batch and reads `acknowledged` acknowledgements; returns the first error.
+    pub(crate) fn send(&self, socket: &Socket, acknowledged: usize) -> io::Result<()> {
         socket.send(&self.0, 0)?;
         let (mut buffer, mut left) = ([0; 8192], acknowledged);
         while left > 0 {
@@ -52,7 +51,7 @@ impl Batch {
             let mut rest = &buffer[..length];
             while let Some((message, after)) = split_message(rest) {
                 rest = after;
-                // A refusal quotes its message of the batch.
+                // An error quotes its message of the batch.
                 let quoted = message.get(QUOTED..).unwrap_or_default();
                 match Refusal::read(message, quoted) {
                     Some(Err(refusal)) => return Err(refusal.into()),
@@ -65,31 +64,31 @@ impl Batch {
     }
 
     #[cfg(test)]
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The first message of what was received, and the rest.
-fn split_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+/// The first message of the received bytes, and the rest.
+pub(crate) fn split_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
     let message = bytes.get(..length).filter(|message| message.len() >= 16)?;
     Some((message, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// Where attributes are written.
-pub(super) trait Attributes {
+/// Writer of attributes.
+pub(crate) trait Attributes {
     /// One attribute.
     fn bytes(&mut self, kind: u16, value: &[u8]);
-    /// One with attributes of its own.
+    /// A nested attribute.
     fn nest(&mut self, kind: u16, write: &mut dyn FnMut(&mut dyn Attributes));
 
-    /// A number of 32 bits, in network order as netfilter has it.
+    /// A 32-bit number, in network byte order as in netfilter.
     fn number(&mut self, kind: u16, value: u32) {
         self.bytes(kind, &value.to_be_bytes());
     }
 
-    /// A text with its end.
+    /// A text with its terminating zero.
     fn text(&mut self, kind: u16, value: &str) {
         self.bytes(kind, &[value.as_bytes(), &[0]].concat());
     }
@@ -114,8 +113,8 @@ impl Attributes for Vec<u8> {
     }
 }
 
-/// The attributes of a message, in order; ends at the first that is cut.
-pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+/// The attributes of a message, in order; ends at the first truncated one.
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
         let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?) & !NLA_F_NESTED;

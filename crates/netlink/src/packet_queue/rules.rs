@@ -1,4 +1,4 @@
-//! The nftables rules that queue what a bridge forwards, without `nft`.
+//! The nftables rules that queue what a bridge forwards, set without `nft`.
 
 use std::io;
 
@@ -27,11 +27,10 @@ const NFT_REG_1: u32 = 1;
 const NFT_META_MARK: u32 = 3;
 const NFT_CMP_EQ: u32 = 0;
 
-/// Queues, in the calling thread's network namespace, what bridges forward of
-/// IPv4 and IPv6: queue 0 takes packets whose mark has no bit of `second_mark`,
-/// queue 1 the others. Without a reader they are dropped.
+/// Queues, in the calling thread's network namespace, what bridges forward of IPv4 and IPv6: queue 0 receives
+/// packets whose mark has no bit of `second_mark`, queue 1 the others. Without a reader they are dropped.
 ///
-/// Bridged packets meet the rules of their family where
+/// Bridged packets traverse the rules of their family where
 /// `net.bridge.bridge-nf-call-iptables` and `-ip6tables` are on.
 pub fn queue_forwarded(second_mark: u32) -> io::Result<()> {
     // Kernels have the expression (nft_queue), the target (xt_NFQUEUE through
@@ -121,8 +120,8 @@ fn queue_expression(list: &mut dyn Attributes, number: u16) {
     });
 }
 
-/// NFTA_TARGET_NAME, _REV, _INFO: struct xt_NFQ_info_v3 (number, total, flags),
-/// as long as the alignment of targets wants it.
+/// NFTA_TARGET_NAME, _REV, _INFO: struct xt_NFQ_info_v3 (number, total, flags), padded to the alignment of
+/// targets.
 fn queue_target(list: &mut dyn Attributes, number: u16) {
     expression(list, "target", &mut |data| {
         let mut info = [0; 8];
@@ -138,10 +137,9 @@ fn queue_target(list: &mut dyn Attributes, number: u16) {
 mod tests {
     use super::*;
 
-    /// A chain for a table that is not there: the kernel points at the attribute
-    /// that names it.
+    /// A chain for a missing table: the kernel points at the attribute that names it.
     #[test]
-    fn root_a_refused_message_names_its_attribute() {
+    fn root_a_rejected_message_names_its_attribute() {
         let host = clearstream_testkit::namespace::Host::new();
         let refused = host.run(|| {
             let mut batch = Batch::default();

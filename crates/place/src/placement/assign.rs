@@ -1,4 +1,4 @@
-//! Who gets which core: interrupts first, then one thread per flow beside them.
+//! Assignment of cores: interrupts first, then one thread per flow next to them.
 
 use clearstream_schema::{
     host::{HostReport, Nic, QueueDirection},
@@ -63,7 +63,7 @@ fn most_queues(nic: &Nic) -> u32 {
     channels.filter(|count| *count > 0).unwrap_or(nic.receive_queue_count).max(1)
 }
 
-/// The softirq cores of one queue: its share of them, in turn.
+/// The softirq cores of one queue: its part of them, in turn.
 fn shares(cores: &[u32], queue: u32, queue_count: u32) -> Vec<u32> {
     cores.iter().copied().skip(queue as usize).step_by(queue_count as usize).collect()
 }
@@ -91,8 +91,8 @@ impl<'a> Taken<'a> {
         Self { view, softirq_cores, busy: Vec::new() }
     }
 
-    /// The best core whose physical core nobody has. When all of those as
-    /// close are taken, two threads share one: that costs less than crossing
+    /// The best core whose physical core is free. When all of those as
+    /// close are taken, two threads share one: that costs less than moving
     /// to another node, and less than sharing one with an interrupt.
     fn take(&mut self, ranked: &[RankedCore]) -> u32 {
         let shares = |core: u32, list: &[u32]| {

@@ -11,7 +11,7 @@ use clearstream_schema::{
 
 use super::{assign::Assignment, table::table_step};
 
-/// Flows that RFS can tell apart on the whole host
+/// Flows that RFS can distinguish on the whole host
 /// (Documentation/networking/scaling.rst suggests 32768).
 const FLOW_ENTRIES: u32 = 32_768;
 const FLOW_ENTRIES_KEY: &str = "net.core.rps_sock_flow_entries";
@@ -99,7 +99,7 @@ impl<'a> Steps<'a> {
             if channels.now_count < desired {
                 self.advice.push(format!(
                     "the interrupts of queues {} to {} exist only after the channels have been raised, and then it \
-                     shows whether the driver spread its indirection table over them: plan again after applying this",
+                     is known whether the driver distributed its indirection table over them: repeat the plan after applying this",
                     channels.now_count,
                     desired - 1
                 ));
@@ -119,8 +119,8 @@ impl<'a> Steps<'a> {
     fn affinities(&mut self) {
         let mut managed = Vec::new();
         for &(number, core) in &self.assignment.pinned {
-            // The kernel answers EIO to writes then (Documentation/core-api/irq/irq-affinity.rst);
-            // only debugfs tells before.
+            // The kernel rejects writes with EIO then (Documentation/core-api/irq/irq-affinity.rst);
+            // only debugfs shows it before.
             let about = self.root.read(&format!("sys/kernel/debug/irq/irqs/{number}"));
             if about.is_ok_and(|about| about.contains("IRQD_AFFINITY_MANAGED")) {
                 managed.push(number);
@@ -208,7 +208,7 @@ impl<'a> Steps<'a> {
                 continue;
             }
             let reason = format!(
-                "XPS: what the threads beside queue {0} send, and its acknowledgements, leave on queue {0}: no other \
+                "XPS: what the threads of queue {0} send, and its acknowledgements, leave on queue {0}: no other \
                  core takes its lock",
                 queue.queue
             );
@@ -224,7 +224,7 @@ impl<'a> Steps<'a> {
         }
         let Some(current) = self.host.kernel.sysctls.get(FLOW_ENTRIES_KEY) else {
             self.advice.push(format!(
-                "{FLOW_ENTRIES_KEY} is not to be seen here (only the first network namespace has it): RFS is left out"
+                "{FLOW_ENTRIES_KEY} is not visible here (only the first network namespace has it): RFS is left out"
             ));
             return;
         };
@@ -302,9 +302,9 @@ fn hexadecimal(cores: &[u32], like: &str) -> String {
 mod tests {
     use super::*;
 
-    /// As `/proc/irq/*/smp_affinity` and `rps_cpus` look on hosts of these sizes.
+    /// Format of `/proc/irq/*/smp_affinity` and `rps_cpus` on hosts of these sizes.
     #[test]
-    fn masks_look_as_the_kernel_prints_them() {
+    fn masks_have_the_format_of_the_kernel() {
         assert_eq!(hexadecimal(&[1], "0"), "2");
         assert_eq!(hexadecimal(&[0, 1, 2, 3], "00"), "0f");
         assert_eq!(hexadecimal(&[30, 35], "0000,00000000"), "0008,40000000");

@@ -1,4 +1,4 @@
-//! The indirection table of a placement. One that somebody set stays as it is
+//! The indirection table of a placement. One that was set by hand stays unchanged
 //! when channels are added, and the kernel refuses fewer channels than it
 //! names (net/ethtool/channels.c, "requested channel counts are too low for
 //! existing indirection table settings").
@@ -17,7 +17,7 @@ pub(super) struct TableStep {
     pub(super) after_channels: bool,
 }
 
-/// What the table needs when the receive channels become `desired` out of
+/// Change of the table when the receive channels become `desired` out of
 /// `now`; `None` where it is right, or nothing is known of it.
 pub(super) fn table_step(nic: &Nic, now: u32, desired: u32) -> Option<TableStep> {
     let rss = nic.rss.as_ref()?;
@@ -30,7 +30,7 @@ pub(super) fn table_step(nic: &Nic, now: u32, desired: u32) -> Option<TableStep>
     let text = Indirection::of(table).to_string();
     let reason = if after_channels {
         // A table that is spread over all queues is the driver's own, as far
-        // as can be seen: the driver spreads it over the new queues as well.
+        // as visible: the driver distributes it over the new queues as well.
         if is_even(table, now.min(rss.queue_count.unwrap_or(now))) {
             return None;
         }
@@ -59,7 +59,7 @@ pub(super) fn table_step(nic: &Nic, now: u32, desired: u32) -> Option<TableStep>
     Some(TableStep { step, after_channels })
 }
 
-/// What part of the hashes each queue gets.
+/// Part of the hashes that each queue gets.
 fn shares(table: &[u32]) -> String {
     const SHOWN: usize = 8;
     let counts = entry_counts(table);

@@ -82,7 +82,7 @@ impl Tree {
         fs::write(self.root().join(path), text).unwrap();
     }
 
-    /// All texts, blanks as the kernel would make them anew.
+    /// All texts, blanks as the kernel would make them again.
     pub(crate) fn texts(&self) -> BTreeMap<&'static str, String> {
         let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         FILES

@@ -118,9 +118,9 @@ fn root_every_kind_of_setting_is_what_the_tools_show() {
 }
 
 /// `ss` is the oracle of what a connection negotiated; here the kernel's own
-/// word is compared with a plan that is not in force.
+/// word is compared with a plan that is not in effect.
 #[test]
-fn root_verify_sees_what_is_not_in_force() {
+fn root_verify_sees_what_is_not_in_effect() {
     let lab = Lab::new();
     let steps = ["net.ipv4.tcp_timestamps", "net.ipv4.tcp_sack", "net.ipv4.tcp_window_scaling"];
     let plan = lab.plan(steps.map(|key| step(sysctl(key), "0")).to_vec());

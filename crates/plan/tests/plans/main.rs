@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
+mod confirm;
 mod crash;
+mod guard;
 mod input;
 mod kernel;
 mod managers;
@@ -10,7 +12,6 @@ mod model;
 mod rendered;
 mod routing;
 mod table;
-mod trial;
 
 /// The other side of tests that end a process: see `common::run_child`.
 #[test]

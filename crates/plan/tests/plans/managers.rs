@@ -8,13 +8,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-use clearstream_plan::{Format, render};
+use clearstream_netconfig::settings::render;
 use clearstream_schema::plan::{LinkAttribute, Setting};
 
 use crate::{
     common::{plan, step},
     kernel::Lab,
-    rendered::{ethtool, sample, text},
+    rendered::{ethtool, format, sample, text},
 };
 
 /// What `.ci/install` has put beside the build because its package would start
@@ -61,7 +61,7 @@ fn networkmanager_keeps_every_line_of_a_keyfile() {
             step(Setting::Qdisc { interface: "left".to_owned() }, "fq_codel"),
         ],
     );
-    let ours = text(&render(&plan, Format::NetworkManager)).to_owned();
+    let ours = text(&render(&plan, format("networkmanager"))).to_owned();
     let mut child = Command::new(nmcli())
         .args(["--offline", "connection", "modify", "connection.autoconnect", "yes"])
         .env("LC_ALL", "C")
@@ -87,12 +87,12 @@ fn networkmanager_keeps_every_line_of_a_keyfile() {
 }
 
 /// The daemon itself in a namespace with files of its own: it puts the profile
-/// in force and takes it back when it ends. It tunes no virtual interface, so
+/// in effect and takes it back when it ends. It tunes no virtual interface, so
 /// of those options it is only seen that it knows them.
 #[test]
 fn root_tuned_carries_out_its_profile() {
     let lab = Lab::new();
-    let profile = text(&render(&sample(), Format::Tuned)).to_owned();
+    let profile = text(&render(&sample(), format("tuned"))).to_owned();
     let path = lab.folder.path().join("tuned.conf");
     fs::write(&path, &profile).unwrap();
     let script = format!(
@@ -117,7 +117,7 @@ fn root_tuned_carries_out_its_profile() {
     lab.enter(&mut command);
     let mut daemon = command.spawn().unwrap();
     let told = || fs::read_to_string(&log).unwrap_or_default();
-    let in_force = (0..100).any(|_| {
+    let effective = (0..100).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(100));
         lab.tool("cat /sys/class/net/left/queues/rx-0/rps_cpus").trim_start_matches('0').trim() == "1"
     });
@@ -125,7 +125,7 @@ fn root_tuned_carries_out_its_profile() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&daemon), rustix::process::Signal::TERM)
         .unwrap();
     daemon.wait().unwrap();
-    assert!(in_force, "{}", told());
+    assert!(effective, "{}", told());
     assert_eq!(during.split_whitespace().collect::<Vec<_>>(), ["0", "4096", "262144", "67108864"]);
     assert_eq!(lab.tool("sysctl -n net.ipv4.tcp_timestamps net.ipv4.tcp_rmem"), before);
     assert!(!told().contains("Unknown option"), "{}", told());
@@ -135,7 +135,7 @@ fn root_tuned_carries_out_its_profile() {
 #[test]
 fn root_networkd_sets_the_qdisc_of_a_drop_in() {
     let lab = Lab::new();
-    let rendered = render(&sample(), Format::Networkd);
+    let rendered = render(&sample(), format("networkd"));
     let drop_in = rendered.files.iter().find(|file| file.path.ends_with(".conf")).unwrap();
     let path = lab.folder.path().join("drop-in");
     fs::write(&path, &drop_in.text).unwrap();

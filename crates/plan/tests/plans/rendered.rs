@@ -2,13 +2,18 @@
 
 use std::{fs, process::Command};
 
-use clearstream_plan::{Format, Rendered, render, verify};
+use clearstream_netconfig::settings::{Format, Rendered, render};
+use clearstream_plan::verify;
 use clearstream_schema::plan::{LinkAttribute, Plan, Setting};
 
 use crate::{
     common::{plan, step, sysctl},
     kernel::Lab,
 };
+
+pub(crate) fn format(name: &str) -> Format {
+    name.parse().unwrap()
+}
 
 pub(crate) fn ethtool(group: &str, name: &str) -> Setting {
     Setting::Ethtool { interface: "left".to_owned(), group: group.to_owned(), name: name.to_owned() }
@@ -50,10 +55,10 @@ pub(crate) fn text(rendered: &Rendered) -> &str {
 fn an_indirection_table_is_an_option_of_ethtool() {
     for (value, line) in [("equal 4", Some("ethtool -X 'left' equal 4\n")), ("0*64,1*32", None)] {
         let plan = plan("dtn1", "6.18.44", vec![step(ethtool("rss", "indirection"), value)]);
-        let rendered = render(&plan, Format::Shell);
+        let rendered = render(&plan, format("shell"));
         assert_eq!(rendered.left_out.is_empty(), line.is_some(), "{value}");
         assert!(line.is_none_or(|line| text(&rendered).contains(line)), "{}", text(&rendered));
-        for format in [Format::Tuned, Format::NetworkManager, Format::Networkd] {
+        for format in [format("tuned"), format("networkmanager"), format("networkd")] {
             assert_eq!(render(&plan, format).left_out.len(), 1, "{format:?} {value}");
         }
     }
@@ -63,7 +68,7 @@ fn an_indirection_table_is_an_option_of_ethtool() {
 #[test]
 fn every_step_is_in_the_file_or_named() {
     let plan = sample();
-    for format in Format::ALL {
+    for format in Format::all() {
         let rendered = render(&plan, format);
         let all: String = rendered.files.iter().map(|file| file.text.as_str()).collect();
         for left_out in &rendered.left_out {
@@ -87,7 +92,7 @@ fn every_step_is_in_the_file_or_named() {
     let htb = Setting::Qdisc { interface: "left".to_owned() };
     let odd =
         crate::common::plan("dtn1", "6.18.44", vec![step(htb, "fq; reboot"), step(sysctl("net.x'y"), "1")]);
-    for format in Format::ALL {
+    for format in Format::all() {
         let rendered = render(&odd, format);
         assert!(rendered.files.is_empty() && rendered.left_out.len() == 2, "{format:?}");
     }
@@ -97,7 +102,7 @@ fn every_step_is_in_the_file_or_named() {
 fn root_sysctl_reads_the_file() {
     let lab = Lab::new();
     let path = lab.folder.path().join("90.conf");
-    fs::write(&path, text(&render(&sample(), Format::Sysctl))).unwrap();
+    fs::write(&path, text(&render(&sample(), format("sysctl")))).unwrap();
     lab.tool(&format!("sysctl -q -p {}", path.display()));
     let shown = lab.tool("sysctl -n net.ipv4.tcp_rmem net.ipv4.tcp_timestamps");
     assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), ["4096", "262144", "67108864", "0"]);
@@ -108,7 +113,7 @@ fn root_the_script_makes_the_plan() {
     let lab = Lab::new();
     lab.tool("ethtool -K left gro off");
     let path = lab.folder.path().join("settings.sh");
-    fs::write(&path, text(&render(&sample(), Format::Shell))).unwrap();
+    fs::write(&path, text(&render(&sample(), format("shell")))).unwrap();
     let checked = Command::new("shellcheck").arg(&path).output().expect("apt-get install shellcheck");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
     lab.tool(&format!("sh {}", path.display()));
@@ -120,7 +125,7 @@ fn root_the_script_makes_the_plan() {
 fn ansible_reads_the_play() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("play.yml");
-    fs::write(&path, text(&render(&sample(), Format::Ansible))).unwrap();
+    fs::write(&path, text(&render(&sample(), format("ansible")))).unwrap();
     let checked = Command::new("ansible-playbook")
         .args(["--syntax-check", "-i", "localhost,"])
         .arg(&path)
@@ -144,7 +149,7 @@ fn root_udev_and_systemd_read_theirs() {
         fs::write(&source, text).unwrap();
         lab.tool(&format!("cp {} {path}", source.display()));
     };
-    put(text(&render(&sample(), Format::Udev)), "/run/udev/rules.d/90-clearstream.rules");
+    put(text(&render(&sample(), "udev".parse().unwrap())), "/run/udev/rules.d/90-clearstream.rules");
     let printed = told(&lab, "udevadm test --action=add /sys/class/net/left");
     assert!(!printed.contains("90-clearstream.rules") || !printed.contains("nvalid"), "{printed}");
     assert!(printed.contains("run: '/sbin/ethtool -K left rx-gro on'"), "{printed}");
@@ -156,7 +161,7 @@ fn root_udev_and_systemd_read_theirs() {
     let mut other = sample();
     other.steps[2].desired = Some("5000".to_owned());
     other.steps.push(step(ethtool("coalesce", "rx-usecs"), "3"));
-    put(text(&render(&other, Format::Networkd)), "/run/systemd/network/10-clearstream-left.link");
+    put(text(&render(&other, format("networkd"))), "/run/systemd/network/10-clearstream-left.link");
     let printed = told(&lab, "udevadm test-builtin net_setup_link /sys/class/net/left");
     assert!(!printed.contains("Unknown key") && !printed.contains("Failed to parse"), "{printed}");
     assert!(lab.tool("ip -o link show left").contains("mtu 5000"), "{printed}");

@@ -1,5 +1,5 @@
-//! Bandwidth: keeps each queue pair filled with work requests, one way or both
-//! ways.
+//! Bandwidth: keeps the send queue of each queue pair filled, in one or both
+//! directions.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::{
 /// Bytes of the Read that ends a run.
 const FLUSH_BYTES: u32 = 1;
 
-/// One end.
+/// Bandwidth load of one side.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     load: Load,
@@ -24,7 +24,7 @@ pub(super) struct Bandwidth {
     remote: Vec<RemoteMemory>,
     credits: Credits,
     queue_pairs: Vec<State>,
-    /// Sends, writes or reads itself.
+    /// Whether this side sends, writes or reads.
     active: bool,
     /// Posts messages of the current run.
     posting: bool,
@@ -36,23 +36,24 @@ pub(super) struct Bandwidth {
     sent: u64,
     mismatches: u64,
     started: Instant,
-    /// When all own messages were in the receiver's memory.
+    /// Time at which all own messages were in the receiver's memory.
     drained: Option<Instant>,
     stalled_since: Option<Instant>,
-    /// Counts what arrives, and outlives the first closed connection.
+    /// Counter of incoming messages, which tolerates closed connections.
     received: Option<ReceivedRuns>,
 }
 
-/// One queue pair.
+/// State of one queue pair.
 #[derive(Debug, Clone, Default)]
 struct State {
     /// Messages posted in this run.
     posted: u64,
-    /// Messages posted that are not complete.
+    /// Messages posted and not complete.
     outstanding: u32,
     /// Number of the next message, which selects its slot.
     next: u32,
-    /// The Read that ends the run: posted, and complete.
+    /// The Read that ends the run: `Some(false)` when posted, `Some(true)` when
+    /// complete.
     flush: Option<bool>,
     /// Its connection is closed.
     closed: bool,
@@ -129,7 +130,7 @@ impl Bandwidth {
         Measured { message_count: self.sent, elapsed, latency: None }
     }
 
-    /// The client's run, until all of it has arrived.
+    /// Performs the client's run, until all of it was received.
     pub(super) fn run(
         &mut self,
         pairs: &mut DataQueuePairs,
@@ -139,7 +140,7 @@ impl Bandwidth {
     ) -> Result<Measured, RdmaError> {
         self.limit = limit.count();
         loop {
-            if self.posting && (!watch.goes_on(limit, self.sent) || self.all_posted()) {
+            if self.posting && (!watch.should_continue(limit, self.sent) || self.all_posted()) {
                 self.posting = false;
             }
             if watch.is_stopped() && self.conventions.discards_interrupted() {
@@ -159,8 +160,8 @@ impl Bandwidth {
         self.queue_pairs.iter().all(|state| state.posted >= self.limit)
     }
 
-    /// Posts what there is room for, and takes completions; whether there were
-    /// any.
+    /// Posts as many messages as fit, and processes completions; returns
+    /// whether there were any.
     pub(super) fn step(&mut self, pairs: &mut DataQueuePairs, batch: &mut Batch) -> Result<bool, RdmaError> {
         if self.posting {
             for qp in 0..self.queue_pairs.len() {
@@ -172,17 +173,18 @@ impl Bandwidth {
         self.take(pairs, batch)
     }
 
-    /// How many messages to post at once: those that end with one completion.
+    /// Returns the number of messages to post at once: those that end with one
+    /// completion.
     fn room(&mut self, pairs: &DataQueuePairs, qp: usize) -> u32 {
         let state = &self.queue_pairs[qp];
         let left = u32::try_from(self.limit.saturating_sub(state.posted)).unwrap_or(u32::MAX);
-        let wanted = pairs.layout.signal_interval.min(left);
-        if wanted == 0 || pairs.layout.depth - state.outstanding < wanted {
+        let batch_size = pairs.layout.signal_interval.min(left);
+        if batch_size == 0 || pairs.layout.depth - state.outstanding < batch_size {
             return 0;
         }
         match self.load.operation {
-            RdmaOperation::Send => self.credits.available(qp, wanted),
-            RdmaOperation::Write | RdmaOperation::Read => wanted,
+            RdmaOperation::Send => self.credits.available(qp, batch_size),
+            RdmaOperation::Write | RdmaOperation::Read => batch_size,
         }
     }
 
@@ -206,7 +208,7 @@ impl Bandwidth {
     }
 
     /// Whether everything sent is complete and in the receiver's memory; posts
-    /// the Reads that make sure of it.
+    /// the Reads that verify it.
     pub(super) fn is_drained(&mut self, pairs: &DataQueuePairs) -> Result<bool, RdmaError> {
         if !self.active {
             return Ok(true);
@@ -223,7 +225,7 @@ impl Bandwidth {
         Ok(done)
     }
 
-    /// Posts the Read that ends the run where all else is complete.
+    /// Posts the Read that ends the run where all messages are complete.
     fn flush(&mut self, pairs: &DataQueuePairs) -> Result<(), RdmaError> {
         for (qp, state) in self.queue_pairs.iter_mut().enumerate() {
             if state.outstanding > 0 || state.flush.is_some() {
@@ -241,7 +243,7 @@ impl Bandwidth {
         Ok(())
     }
 
-    /// Takes completions, posts receives anew and grants credits.
+    /// Processes completions, reposts receives and grants credits.
     fn take(&mut self, pairs: &mut DataQueuePairs, batch: &mut Batch) -> Result<bool, RdmaError> {
         let mut failures = Failures::default();
         let count = match self.received {
@@ -279,7 +281,8 @@ impl Bandwidth {
         state.outstanding -= count;
         self.sent += u64::from(count);
         if self.load.operation == RdmaOperation::Read && pairs.config.verify {
-            // These are the oldest that were outstanding.
+            // Completions are in order: these are the oldest outstanding
+            // messages.
             let oldest = state.next.wrapping_sub(state.outstanding + count);
             for number in 0..count {
                 self.verify(pairs, qp, oldest.wrapping_add(number), self.size);
@@ -287,7 +290,7 @@ impl Bandwidth {
         }
     }
 
-    /// A receive is complete: a message, or credits.
+    /// Processes a completed receive: a message, or credits.
     fn arrived(
         &mut self,
         pairs: &DataQueuePairs,
@@ -338,7 +341,8 @@ impl Bandwidth {
         Ok(())
     }
 
-    /// The failure of one queue pair ends the run, unless what arrives is counted.
+    /// Handles the failure of one queue pair: it ends the run, unless incoming
+    /// messages are counted.
     fn tolerate(
         &self,
         failures: &mut Failures,
@@ -354,7 +358,7 @@ impl Bandwidth {
         }
     }
 
-    /// Marks closed queue pairs; the first error once none is left.
+    /// Marks closed queue pairs; returns the first error once none is left.
     fn close(&mut self, failures: Failures) -> Result<(), RdmaError> {
         for qp in failures.queue_pairs {
             self.queue_pairs[qp].closed = true;
@@ -377,7 +381,8 @@ impl Bandwidth {
         self.mismatches
     }
 
-    /// Queue pairs whose memory is not as the peer's Writes leave it.
+    /// Returns the number of queue pairs whose memory differs from the peer's
+    /// Writes.
     pub(super) fn written_mismatches(&self, pairs: &DataQueuePairs) -> u64 {
         if self.load.operation != RdmaOperation::Write {
             return 0;

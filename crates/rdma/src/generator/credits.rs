@@ -1,8 +1,8 @@
-//! Credits: how a sender of Sends knows how many receives are posted for it.
+//! Credits: flow control of Sends by the receives posted for them.
 //!
 //! iWARP has no "receiver not ready": a Send without a posted receive ends the
-//! connection (RFC 5041, section 7.1). So a receiver grants credits as it posts
-//! receives anew, in one of two ways.
+//! connection (RFC 5041, section 7.1). So a receiver grants credits as it
+//! reposts receives, by one of two methods.
 
 use clearstream_iwarp::{
     verbs::{Access, ProtectionDomain, Region},
@@ -11,18 +11,18 @@ use clearstream_iwarp::{
 
 use crate::{data_queue_pairs::DataQueuePairs, error::RdmaError, negotiation::RemoteMemory};
 
-/// Bytes of a counter, in the byte order of the hosts.
+/// Bytes of a counter, in host byte order.
 const COUNTER_BYTES: usize = 4;
 
-/// Counters in a sender's memory, one for each queue pair, in which the receiver
-/// writes how many Sends it has received.
+/// Counters in a sender's memory, one for each queue pair, into which the
+/// receiver writes the number of Sends received.
 #[derive(Debug)]
 pub(crate) struct Counters {
     memory: Region,
 }
 
 impl Counters {
-    /// All zero.
+    /// Allocates counters of zero.
     ///
     /// # Errors
     /// No memory.
@@ -31,14 +31,14 @@ impl Counters {
         Ok(Self { memory: Region::new(domain, count * COUNTER_BYTES, access)? })
     }
 
-    /// Where the receiver writes the counter of a queue pair.
+    /// Returns the location of a queue pair's counter.
     pub(crate) fn place(&self, qp: usize) -> Remote {
         let address = self.memory.address() + (qp * COUNTER_BYTES) as u64;
         Remote { stag: self.memory.stag(), address }
     }
 
-    /// The receiver may write at any moment: a value that is read twice was not
-    /// half written.
+    /// Reads a counter. The receiver may write at any time: two equal reads
+    /// exclude a torn value.
     fn value(&self, qp: usize) -> u64 {
         let read = || {
             let mut bytes = [0; COUNTER_BYTES];
@@ -47,16 +47,16 @@ impl Counters {
         };
         let mut value = read();
         loop {
-            let again = read();
-            if again == value {
+            let second = read();
+            if second == value {
                 return value.into();
             }
-            value = again;
+            value = second;
         }
     }
 }
 
-/// Flow control of the Sends of one end.
+/// Flow control of the Sends of one side.
 #[derive(Debug)]
 pub(crate) struct Credits {
     method: Method,
@@ -65,18 +65,18 @@ pub(crate) struct Credits {
 
 #[derive(Debug)]
 enum Method {
-    /// Both ends: immediate data carries how many receives were posted anew.
+    /// Both sides: immediate data carries the number of reposted receives.
     Immediate { depth: u32, interval: u32 },
-    /// Sender of perftest: the receiver has so many receives, and writes its
+    /// Sender of perftest: the receiver has `receives` receives, and writes its
     /// count into `counters`.
     ReadCounters { counters: Counters, receives: u32 },
     /// Receiver of perftest: writes its count into the sender's memory.
     WriteCounters { interval: u32 },
-    /// Nothing is sent that needs a receive.
+    /// No Sends: no receives are needed.
     Unneeded,
 }
 
-/// One queue pair.
+/// State of one queue pair.
 #[derive(Debug, Clone, Default)]
 struct State {
     /// Sender: Sends that may be posted.
@@ -95,72 +95,75 @@ impl Credits {
         Self { method, queue_pairs: vec![State { available, ..State::default() }; count] }
     }
 
-    /// Credits by immediate data, both ends.
+    /// Credits by immediate data, both sides.
     pub(crate) fn by_immediate_data(pairs: &DataQueuePairs) -> Self {
         let (depth, interval) = (pairs.layout.depth, pairs.layout.signal_interval);
         Self::new(Method::Immediate { depth, interval }, pairs.count(), depth)
     }
 
-    /// Credits by counters in the memory of this end, the sender; the receiver
-    /// has so many receives on each queue pair.
+    /// Credits by counters in the memory of this side, the sender; the receiver
+    /// has `receives` receives on each queue pair.
     pub(crate) fn from_counters(pairs: &DataQueuePairs, counters: Counters, receives: u32) -> Self {
         Self::new(Method::ReadCounters { counters, receives }, pairs.count(), 0)
     }
 
-    /// Credits by counters in the memory of the sender; this end receives.
+    /// Credits by counters in the memory of the sender; this side receives.
     pub(crate) fn into_counters(pairs: &DataQueuePairs) -> Self {
         Self::new(Method::WriteCounters { interval: pairs.layout.signal_interval }, pairs.count(), 0)
     }
 
-    /// For Writes and Reads, and where one message at a time is in flight.
+    /// No credits: for Writes and Reads, and with one message at a time in
+    /// flight.
     pub(crate) fn unneeded(pairs: &DataQueuePairs) -> Self {
         Self::new(Method::Unneeded, pairs.count(), 0)
     }
 
     /// Begins a run.
     pub(super) fn begin(&mut self) {
-        // Credits by immediate data belong to receives, which outlast a run.
+        // Credits by immediate data belong to receives, which persist between
+        // runs.
         if let Method::ReadCounters { .. } = self.method {
             self.queue_pairs.fill(State::default());
         }
     }
 
-    /// Sender: how many of the wanted Sends may be posted.
-    pub(super) fn available(&mut self, qp: usize, wanted: u32) -> u32 {
+    /// Sender: returns how many of the requested Sends may be posted.
+    pub(super) fn available(&mut self, qp: usize, requested: u32) -> u32 {
         let state = &mut self.queue_pairs[qp];
         if let Method::ReadCounters { counters, receives } = &self.method
-            && state.available < wanted
+            && state.available < requested
         {
-            // It cannot have received what was not sent. One receive stays free.
+            // It cannot have received more than was sent. One receive stays
+            // free.
             let received = counters.value(qp).min(state.posted);
             let room = (received + u64::from(*receives) - 1).saturating_sub(state.posted);
             state.available = u32::try_from(room).unwrap_or(u32::MAX);
         }
-        wanted.min(state.available)
+        requested.min(state.available)
     }
 
-    /// Sender: so many Sends were posted.
+    /// Sender: accounts for posted Sends.
     pub(super) fn spend(&mut self, qp: usize, count: u32) {
         let state = &mut self.queue_pairs[qp];
         state.available -= count;
         state.posted += u64::from(count);
     }
 
-    /// Sender: the receiver grants credits by immediate data.
+    /// Sender: processes credits granted by immediate data.
     pub(super) fn granted(&mut self, qp: usize, immediate: Option<[u8; 8]>) {
         if let Method::Immediate { depth, .. } = self.method {
             let available = &mut self.queue_pairs[qp].available;
             let granted = u64::from_be_bytes(immediate.unwrap_or_default());
-            // No more than there are receives, whatever the peer says.
+            // Limited by the number of receives, whatever the peer sends.
             *available = granted.saturating_add((*available).into()).min(depth.into()) as u32;
         }
     }
 
-    /// Receiver: a Send of so many bytes was received, and its receive posted
-    /// anew. Returns a report that is due.
+    /// Receiver: accounts for a Send of `bytes` bytes whose receive was
+    /// reposted. Returns a due report.
     pub(super) fn received(&mut self, qp: usize, bytes: u32) -> Option<Operation> {
         let state = &mut self.queue_pairs[qp];
-        // perftest's sender counts anew with each size.
+        // perftest's sender restarts its count for each size.
         if state.size != Some(bytes) {
             if let Method::WriteCounters { .. } = self.method {
                 *state = State::default();
@@ -183,7 +186,7 @@ impl Credits {
         matches!(self.method, Method::WriteCounters { .. })
     }
 
-    /// Receiver: a report that is due after a poll. A sender that knows of few
+    /// Receiver: returns a report that is due after a poll. A sender with few
     /// receives waits for the first of them, so that an idle receiver reports
     /// each.
     pub(super) fn report(&mut self, qp: usize, is_idle: bool, remote: &RemoteMemory) -> Option<Operation> {
@@ -216,7 +219,8 @@ mod tests {
         sink: Remote { stag: Stag(1), address: 4096 },
     };
 
-    /// One queue pair with 16 requests in flight, every fourth signaled.
+    /// Creates one queue pair with 16 requests in flight, every fourth
+    /// signaled.
     fn pairs() -> DataQueuePairs {
         let config = RdmaConfig { depth: 16, ..RdmaConfig::default() };
         let layout = Layout::new(&config, RdmaOperation::Send).unwrap();
@@ -235,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_has_the_receives_that_were_granted_and_no_more_than_there_are() {
+    fn a_sender_is_limited_by_granted_and_existing_receives() {
         let mut credits = Credits::by_immediate_data(&pairs());
         assert_eq!(credits.available(0, 20), 16);
         credits.spend(0, 16);
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_grants_what_it_posts_anew_once_in_an_interval() {
+    fn a_receiver_grants_reposted_receives_once_per_interval() {
         let mut credits = Credits::by_immediate_data(&pairs());
         for _ in 0..2 {
             for _ in 0..3 {
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_is_written_once_in_an_interval_and_whenever_idle() {
+    fn a_counter_is_written_once_per_interval_and_whenever_idle() {
         let mut credits = Credits::into_counters(&pairs());
         assert!(credits.reports_after_polls());
         let receive = |credits: &mut Credits, count: u32, bytes: u32| {
@@ -295,7 +299,7 @@ mod tests {
         assert_eq!(written(credits.report(0, true, &REMOTE)), None);
         receive(&mut credits, 1, 100);
         assert_eq!(written(credits.report(0, true, &REMOTE)), Some(5));
-        // perftest's client counts anew with the next size.
+        // perftest's client restarts its count for the next size.
         receive(&mut credits, 1, 200);
         assert_eq!(written(credits.report(0, true, &REMOTE)), Some(1));
     }

@@ -1,10 +1,10 @@
-//! Latency: one message in flight at a time, over the queue pairs in turn.
+//! Latency: one message in flight at a time, round-robin over the queue pairs.
 //!
-//! A Send is answered by a Send, a Write by a Write; half the round trip is the
-//! latency of one. A Write is detected by polling the last byte of the memory,
-//! which is another one each time; or, where the receiver sleeps, by immediate
-//! data after it. A Read needs no program at the peer: its latency is all of it,
-//! from the request until the data is there.
+//! A Send is echoed by a Send, a Write by a Write; the latency is half the
+//! round trip. A Write is detected by polling the last byte of the memory,
+//! which changes with each message; or, where the receiver sleeps, by immediate
+//! data after it. A Read needs no program at the peer: its latency is the whole
+//! time from the request to the arrival of the data.
 
 use std::time::Instant;
 
@@ -19,25 +19,25 @@ use crate::{
     samples::Samples,
 };
 
-/// One in so many messages of a queue pair is signaled: the others complete with
-/// it.
+/// One in this many messages of a queue pair is signaled; its completion covers
+/// the others.
 const SIGNAL_INTERVAL: u64 = 8;
 
-/// One end.
+/// Ping-pong load of one side.
 #[derive(Debug)]
 pub(super) struct PingPong {
     operation: RdmaOperation,
     conventions: Conventions,
     remote: Vec<RemoteMemory>,
-    /// Message size in bytes; 0 answers with as many as came.
+    /// Message size in bytes; 0 echoes messages of any size.
     size: u32,
     /// Messages of the run on each queue pair.
     limit: u64,
-    /// Messages of the run, sent and taken, all queue pairs together.
+    /// Messages of the run, sent and consumed, all queue pairs together.
     sent: u64,
-    taken: u64,
-    /// Messages that arrived and are not taken, and Reads that are complete, of
-    /// each queue pair.
+    consumed: u64,
+    /// For each queue pair: messages that arrived and are not consumed, and
+    /// completed Reads.
     arrived: Vec<u32>,
     /// Size of the last message that arrived.
     arrived_bytes: u32,
@@ -55,7 +55,7 @@ impl PingPong {
             size: 0,
             limit: u64::MAX,
             sent: 0,
-            taken: 0,
+            consumed: 0,
             arrived_bytes: 0,
             mismatches: 0,
             started: Instant::now(),
@@ -64,18 +64,18 @@ impl PingPong {
 
     pub(super) fn begin(&mut self, size: u64) {
         self.size = u32::try_from(size).unwrap_or(u32::MAX);
-        (self.sent, self.taken, self.mismatches) = (0, 0, 0);
+        (self.sent, self.consumed, self.mismatches) = (0, 0, 0);
         self.arrived.fill(0);
         self.started = Instant::now();
     }
 
-    /// The server answers no more than so many messages.
+    /// Limits the number of messages that the server echoes.
     pub(super) fn limit(&mut self, count: u64) {
         self.limit = count;
     }
 
     pub(super) fn measured(&self) -> Measured {
-        Measured { message_count: self.taken, elapsed: self.started.elapsed(), latency: None }
+        Measured { message_count: self.consumed, elapsed: self.started.elapsed(), latency: None }
     }
 
     pub(super) fn message_bytes(&self) -> u32 {
@@ -86,7 +86,7 @@ impl PingPong {
         self.mismatches
     }
 
-    /// The client's run: the latency of each message.
+    /// Performs the client's run; records the latency of each message.
     pub(super) fn run(
         &mut self,
         pairs: &mut DataQueuePairs,
@@ -97,15 +97,15 @@ impl PingPong {
         let most = limit.count().saturating_mul(self.remote.len() as u64);
         let round_trip = if self.operation == RdmaOperation::Read { 1 } else { 2 };
         let mut samples = Samples::default();
-        let mut goes_on = self.open(pairs, watch, batch)?;
-        while goes_on && self.sent < most && watch.goes_on(limit, self.taken) {
+        let mut should_continue = self.open(pairs, watch, batch)?;
+        while should_continue && self.sent < most && watch.should_continue(limit, self.consumed) {
             let start = Instant::now();
             self.post(pairs)?;
-            if self.sent == most && self.last_is_unanswered() {
+            if self.sent == most && self.last_is_not_echoed() {
                 break;
             }
-            goes_on = self.wait(pairs, watch, batch)?;
-            if goes_on {
+            should_continue = self.wait(pairs, watch, batch)?;
+            if should_continue {
                 samples.add(start.elapsed() / round_trip);
             }
         }
@@ -113,13 +113,14 @@ impl PingPong {
             return Err(RdmaError::Stopped);
         }
         Ok(Measured {
-            message_count: self.taken,
+            message_count: self.consumed,
             elapsed: self.started.elapsed(),
             latency: samples.latency(),
         })
     }
 
-    /// What precedes the first message that counts; false when it was stopped.
+    /// Exchanges the messages before the first one that counts; false when
+    /// stopped.
     fn open(
         &mut self,
         pairs: &mut DataQueuePairs,
@@ -136,11 +137,11 @@ impl PingPong {
         }
     }
 
-    fn last_is_unanswered(&self) -> bool {
+    fn last_is_not_echoed(&self) -> bool {
         self.conventions == Conventions::Perftest && self.operation == RdmaOperation::Write
     }
 
-    /// Waits for the next message and takes it; false when it was stopped.
+    /// Waits for the next message and consumes it; false when stopped.
     fn wait(
         &mut self,
         pairs: &mut DataQueuePairs,
@@ -150,34 +151,34 @@ impl PingPong {
         let mut idle_since = None;
         loop {
             let is_busy = self.poll(pairs, batch)?;
-            if self.is_there(pairs) {
+            if self.has_arrived(pairs) {
                 self.take(pairs);
                 return Ok(true);
             }
             if !is_busy && pairs.idle()? {
-                if !watch.goes_on(Limit::Count(u64::MAX), self.taken) {
+                if !watch.should_continue(Limit::Count(u64::MAX), self.consumed) {
                     return Ok(false);
                 }
                 let since = idle_since.get_or_insert_with(Instant::now);
                 if since.elapsed() > self.conventions.stall_timeout() {
-                    let qp = self.queue_pair(self.taken);
+                    let qp = self.queue_pair(self.consumed);
                     return Err(self.conventions.stalled(pairs, qp, "no reply", "-n and -s"));
                 }
             }
         }
     }
 
-    /// The server: polls once, and answers. Whether there was anything.
+    /// Server: polls once and echoes. Returns whether there was a message.
     pub(super) fn respond(
         &mut self,
         pairs: &mut DataQueuePairs,
         batch: &mut Batch,
     ) -> Result<bool, RdmaError> {
-        if self.sent == 0 && self.last_is_unanswered() {
+        if self.sent == 0 && self.last_is_not_echoed() {
             self.post(pairs)?;
         }
         let is_busy = self.poll(pairs, batch)?;
-        if self.operation == RdmaOperation::Read || !self.is_there(pairs) {
+        if self.operation == RdmaOperation::Read || !self.has_arrived(pairs) {
             return Ok(is_busy);
         }
         self.take(pairs);
@@ -187,9 +188,9 @@ impl PingPong {
         Ok(true)
     }
 
-    /// Takes a Write that is in memory though the connection is closed.
-    pub(super) fn take_last(&mut self, pairs: &DataQueuePairs) {
-        if self.operation == RdmaOperation::Write && self.is_there(pairs) {
+    /// Consumes a Write that is in memory although the connection is closed.
+    pub(super) fn consume_last(&mut self, pairs: &DataQueuePairs) {
+        if self.operation == RdmaOperation::Write && self.has_arrived(pairs) {
             self.take(pairs);
         }
     }
@@ -198,18 +199,18 @@ impl PingPong {
         (number % self.remote.len() as u64) as usize
     }
 
-    /// Last byte of a Write of this number.
+    /// Returns the last byte of the Write with this number.
     fn stamp(&self, number: u64) -> u8 {
         self.conventions.stamp(number / self.remote.len() as u64)
     }
 
-    /// Each Write is followed by immediate data.
+    /// Whether each Write is followed by immediate data.
     fn is_announced(&self) -> bool {
         self.operation == RdmaOperation::Write
             && self.conventions == Conventions::ClearStream { announced_writes: true }
     }
 
-    /// Writes are detected in memory and not by a completion.
+    /// Whether Writes are detected in memory and not by a completion.
     fn polls_memory(&self) -> bool {
         self.operation == RdmaOperation::Write && !self.is_announced()
     }
@@ -239,7 +240,7 @@ impl PingPong {
         pairs.post_send(qp, SendRequest { id, operation, signaled, fence: false })
     }
 
-    /// Takes completions; whether there were any.
+    /// Processes completions; returns whether there were any.
     fn poll(&mut self, pairs: &mut DataQueuePairs, batch: &mut Batch) -> Result<bool, RdmaError> {
         let count = pairs.poll(batch)?;
         for completion in &batch[..count] {
@@ -261,19 +262,19 @@ impl PingPong {
     }
 
     /// Whether the next message has arrived.
-    fn is_there(&self, pairs: &DataQueuePairs) -> bool {
-        let qp = self.queue_pair(self.taken);
+    fn has_arrived(&self, pairs: &DataQueuePairs) -> bool {
+        let qp = self.queue_pair(self.consumed);
         if !self.polls_memory() {
             return self.arrived[qp] > 0;
         }
         let mut last = [0];
         pairs.sink.read(pairs.sink_offset(qp, 0) + self.size as usize - 1, &mut last);
-        last[0] == self.stamp(self.taken)
+        last[0] == self.stamp(self.consumed)
     }
 
     fn take(&mut self, pairs: &DataQueuePairs) {
-        let qp = self.queue_pair(self.taken);
-        self.taken += 1;
+        let qp = self.queue_pair(self.consumed);
+        self.consumed += 1;
         self.arrived[qp] = self.arrived[qp].saturating_sub(1);
         if pairs.config.verify && self.operation == RdmaOperation::Read {
             self.verify(pairs, qp, 0, self.size);
@@ -288,15 +289,15 @@ impl PingPong {
         pairs.clear_slot(qp, slot, size);
     }
 
-    /// Queue pairs whose memory is not as the peer's Writes leave it, but for the
-    /// byte that is another one each time.
+    /// Returns the number of queue pairs whose memory differs from the peer's
+    /// Writes, except for the last byte.
     pub(super) fn written_mismatches(&self, pairs: &DataQueuePairs) -> u64 {
         if self.operation != RdmaOperation::Write {
             return 0;
         }
         let size = u64::from(self.size);
         let length = if self.polls_memory() { size - 1 } else { size };
-        let written = (0..pairs.count()).take(usize::try_from(self.taken).unwrap_or(usize::MAX));
+        let written = (0..pairs.count()).take(usize::try_from(self.consumed).unwrap_or(usize::MAX));
         written.filter(|qp| !pairs.holds_prefix(*qp, size, length)).count() as u64
     }
 }

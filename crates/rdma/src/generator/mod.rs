@@ -1,12 +1,12 @@
-//! The load generator of both ends of a measurement: posts work requests, polls
+//! Load generator of both sides of a measurement: posts work requests, polls
 //! completions, counts and times.
 //!
-//! - [`bandwidth`] keeps every queue pair filled with requests, one way or both
-//!   ways; [`credits`] is its flow control of Sends, and [`received`] counts what a
-//!   receiver takes in.
+//! - [`bandwidth`] keeps the send queue of every queue pair filled, in one or
+//!   both directions; [`credits`] is its flow control of Sends, and [`received`]
+//!   counts incoming messages.
 //! - [`latency`] has one message in flight at a time.
-//! - [`Conventions`] is everything on the data path that differs between the
-//!   control protocols ([`crate::client`] and [`crate::perftest`]).
+//! - [`Conventions`] are the differences of the control protocols on the data
+//!   path ([`crate::client`] and [`crate::perftest`]).
 
 mod bandwidth;
 mod credits;
@@ -30,35 +30,34 @@ use bandwidth::Bandwidth;
 pub(crate) use credits::{Counters, Credits};
 use latency::PingPong;
 
-/// Interval at which a watcher is notified of a run in progress: that of its
-/// samples.
+/// Interval at which the watcher of a run is called: that of its samples.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What control protocols do differently on the data path.
+/// Differences of the control protocols on the data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conventions {
-    /// Between two ends of this crate. A run ends with a Read of one byte on
-    /// each queue pair, whose response follows all that was sent before.
+    /// Between two sides of this crate. A run ends with a Read of one byte on
+    /// each queue pair, whose response follows all data sent before.
     ClearStream {
-        /// Each Write of a latency run is followed by immediate data: its
-        /// receiver sleeps and does not poll its memory.
+        /// Each Write of a latency run is followed by immediate data, because
+        /// its receiver sleeps and does not poll its memory.
         announced_writes: bool,
     },
     /// With a program of perftest. A run ends when the last request is
-    /// complete. Of a latency run of Writes the server writes first and the
-    /// client's last is not answered; of Sends the first does not count, since
-    /// the server measures its clock before it answers; Sends are answered with
-    /// as many bytes.
+    /// complete. In a latency run of Writes the server writes first and the
+    /// client's last is not echoed; of Sends the first is not counted, because
+    /// the server calibrates its clock before it responds; Sends are echoed
+    /// with the same size.
     Perftest,
 }
 
 impl Conventions {
-    /// Those of this crate's own protocol.
+    /// Conventions of this crate's own protocol.
     pub(crate) fn clearstream(config: &RdmaConfig) -> Self {
         Self::ClearStream { announced_writes: config.wait() == RdmaWait::Sleep }
     }
 
-    /// Longest time without a completion while some are outstanding.
+    /// Maximum time without a completion while requests are outstanding.
     fn stall_timeout(self) -> Duration {
         match self {
             Self::ClearStream { .. } => Duration::from_secs(10),
@@ -66,7 +65,7 @@ impl Conventions {
         }
     }
 
-    /// The error of a run that makes no progress.
+    /// Creates the error of a run without progress.
     fn stalled(self, pairs: &DataQueuePairs, qp: usize, what: &str, options: &str) -> RdmaError {
         let hint = match self {
             Self::ClearStream { .. } => String::new(),
@@ -76,18 +75,20 @@ impl Conventions {
         pairs.lost(qp, &format!("{what} for {seconds} s{hint}"))
     }
 
-    /// A run ends with a Read on each queue pair.
+    /// Whether a run ends with a Read on each queue pair.
     fn flushes(self) -> bool {
         matches!(self, Self::ClearStream { .. })
     }
 
-    /// An interrupted run has no results: perftest's are of the requested count.
+    /// Whether an interrupted run has no results: perftest's are of the
+    /// requested count.
     fn discards_interrupted(self) -> bool {
         self == Self::Perftest
     }
 
-    /// Last byte of the Write of this number on its queue pair, from 0. It
-    /// differs from the one before, and the first from cleared memory.
+    /// Returns the last byte of the Write with this number on its queue pair,
+    /// from 0. It differs from the one before, and the first from cleared
+    /// memory.
     fn stamp(self, number: u64) -> u8 {
         match self {
             Self::ClearStream { .. } => (number % 255) as u8 + 1,
@@ -96,18 +97,18 @@ impl Conventions {
     }
 }
 
-/// The load of a measurement; message size and limit belong to each run.
+/// Load of a measurement; message size and limit are set per run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) operation: RdmaOperation,
     /// One message in flight at a time, instead of as many as the layout's depth.
     pub(crate) latency: bool,
-    /// The server sends, writes or reads as well.
+    /// Whether the server sends, writes or reads as well.
     pub(crate) bidirectional: bool,
 }
 
 impl Load {
-    /// The load that a configuration requests.
+    /// Returns the load that a configuration requests.
     pub(crate) fn new(config: &RdmaConfig, operation: RdmaOperation) -> Self {
         Self { operation, latency: config.latency, bidirectional: config.both_ways }
     }
@@ -131,7 +132,7 @@ impl Limit {
     }
 }
 
-/// Results of one end's run.
+/// Results of one side's run.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) message_count: u64,
@@ -148,14 +149,14 @@ pub(crate) struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// `on_tick` is called a few times a second while the run goes on, with the time
-    /// and the messages since it began.
+    /// `on_tick` is called a few times per second during the run, with the time
+    /// and the number of messages since its beginning.
     pub(crate) fn new(stop: &'a AtomicBool, on_tick: &'a mut dyn FnMut(Duration, u64)) -> Self {
         Self { stop, started: Instant::now(), next_tick: TICK_INTERVAL, on_tick }
     }
 
-    /// Whether the run goes on, of which so many messages are complete.
-    fn goes_on(&mut self, limit: Limit, messages: u64) -> bool {
+    /// Whether a run with this number of completed messages continues.
+    fn should_continue(&mut self, limit: Limit, messages: u64) -> bool {
         let elapsed = self.started.elapsed();
         if elapsed >= self.next_tick {
             self.next_tick = elapsed + TICK_INTERVAL;
@@ -173,7 +174,7 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// One end's part in the runs of a measurement.
+/// Load generator of one side, for all runs of a measurement.
 #[derive(Debug)]
 pub(crate) struct Generator {
     engine: Engine,
@@ -188,7 +189,7 @@ enum Engine {
 }
 
 impl Generator {
-    /// A generator before its first run.
+    /// Creates a generator before its first run.
     pub(crate) fn new(
         pairs: &DataQueuePairs,
         role: Role,
@@ -206,8 +207,8 @@ impl Generator {
         Self { engine, role, batch: Box::new([Completion::EMPTY; BATCH]) }
     }
 
-    /// Counts what arrives by message size ([`Self::received`]), and takes
-    /// messages until the last connection is closed.
+    /// Counts incoming messages by size ([`Self::received`]), until the last
+    /// connection is closed.
     pub(crate) fn counting_received(mut self) -> Self {
         if let Engine::Bandwidth(bandwidth) = &mut self.engine {
             bandwidth.count_received();
@@ -215,7 +216,7 @@ impl Generator {
         self
     }
 
-    /// A server of latency runs answers this many messages, no more.
+    /// Limits the number of messages that a server of latency runs echoes.
     pub(crate) fn limiting_replies(mut self, count: u64) -> Self {
         if let Engine::Latency(ping_pong) = &mut self.engine {
             ping_pong.limit(count);
@@ -223,8 +224,7 @@ impl Generator {
         self
     }
 
-    /// Begins a run with messages of this size; 0 answers messages with as many
-    /// bytes as came.
+    /// Begins a run with messages of this size; 0 echoes messages of any size.
     pub(crate) fn begin(&mut self, size: u64) {
         match &mut self.engine {
             Engine::Bandwidth(bandwidth) => bandwidth.begin(size),
@@ -232,7 +232,7 @@ impl Generator {
         }
     }
 
-    /// Client: makes the run, until the limit or the stop flag.
+    /// Client: performs the run, until the limit or the stop flag.
     ///
     /// # Errors
     /// A closed connection, or no progress. [`RdmaError::Stopped`] where the
@@ -249,7 +249,7 @@ impl Generator {
         }
     }
 
-    /// Takes completions; a server also answers, and sends where the load is
+    /// Processes completions; a server also echoes, and sends where the load is
     /// bidirectional. Returns whether there was anything to do.
     ///
     /// # Errors
@@ -282,7 +282,7 @@ impl Generator {
         }
     }
 
-    /// Called where nothing was to do while something is outstanding.
+    /// Called when there was nothing to do while requests are outstanding.
     ///
     /// # Errors
     /// No progress for too long.
@@ -293,8 +293,8 @@ impl Generator {
         }
     }
 
-    /// Results of a server's run: what it sent itself with the time, or the
-    /// messages that it answered.
+    /// Returns the results of a server's run: what it sent itself with the
+    /// time, or the number of messages echoed.
     pub(crate) fn measured(&self) -> Measured {
         match &self.engine {
             Engine::Bandwidth(bandwidth) => bandwidth.measured(),
@@ -302,21 +302,22 @@ impl Generator {
         }
     }
 
-    /// A client that has left says no more: its last Write is in memory.
+    /// Handles a closed connection: the client's last Write is in memory.
     pub(crate) fn peer_closed(&mut self, pairs: &DataQueuePairs) {
         if let Engine::Latency(ping_pong) = &mut self.engine {
-            ping_pong.take_last(pairs);
+            ping_pong.consume_last(pairs);
         }
     }
 
-    /// The peer announces that it has sent everything of a run.
+    /// The peer has announced that it has sent everything of a run.
     pub(crate) fn peer_finished(&mut self) {
         if let Engine::Bandwidth(bandwidth) = &mut self.engine {
             bandwidth.peer_finished();
         }
     }
 
-    /// What arrived, by message size; `None` where it is not counted.
+    /// Returns the incoming messages by size; `None` where they are not
+    /// counted.
     pub(crate) fn received(&self) -> Option<Vec<RdmaRate>> {
         match &self.engine {
             Engine::Bandwidth(bandwidth) => bandwidth.received(),
@@ -324,7 +325,7 @@ impl Generator {
         }
     }
 
-    /// Bytes of a message of a latency run.
+    /// Returns the message size of a latency run.
     pub(crate) fn message_bytes(&self) -> u64 {
         match &self.engine {
             Engine::Bandwidth(_) => 0,
@@ -332,14 +333,14 @@ impl Generator {
         }
     }
 
-    /// Messages, or memory, that differed from what the peer sends; 0 where
-    /// nothing is verified.
+    /// Returns the number of messages, or queue pairs, that differed from what
+    /// the peer sends; 0 without verification.
     pub(crate) fn mismatches(&self, pairs: &DataQueuePairs) -> u64 {
         if !pairs.config.verify {
             return 0;
         }
         match &self.engine {
-            // Only an end that is written to has memory to compare.
+            // Only a side that is written to has memory to compare.
             Engine::Bandwidth(bandwidth) if self.role == Role::Server || bandwidth.is_bidirectional() => {
                 bandwidth.mismatches() + bandwidth.written_mismatches(pairs)
             }
@@ -349,7 +350,7 @@ impl Generator {
     }
 }
 
-/// One message of a queue pair; `number` selects the slot of a Read.
+/// Builds one message of a queue pair; `number` selects the slot of a Read.
 fn message(
     pairs: &DataQueuePairs,
     operation: RdmaOperation,
@@ -371,7 +372,7 @@ fn message(
     }
 }
 
-/// A message's bytes: copied into the request, or gathered when it is sent.
+/// Returns a message's data: inline, or gathered from memory.
 fn data(pairs: &DataQueuePairs, qp: usize, size: u32) -> Data {
     if u64::from(size) <= pairs.config.inline.0 {
         let mut bytes = InlineData::from_elem(0, size as usize);

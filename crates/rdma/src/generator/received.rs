@@ -1,4 +1,4 @@
-//! What a receiver of Sends takes in, by run.
+//! Incoming messages of a receiver of Sends, by run.
 
 use std::time::{Duration, Instant};
 
@@ -6,26 +6,27 @@ use clearstream_schema::rdma::RdmaRate;
 
 use crate::{data_queue_pairs::BATCH, samples::nanoseconds};
 
-/// Messages of one size. The sender's message that ends a run travels on another
+/// Messages of one size. The sender's message that ends a run uses another
 /// connection than the data and may arrive before it; its next run has another
 /// size, so the size identifies the run of a message.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     size: u32,
-    /// The run cannot have begun before.
+    /// Earliest beginning of the run.
     began: Instant,
     messages: u64,
-    /// Messages that were there before `settled`.
+    /// Messages that were received before `settled`.
     early: u64,
-    /// A poll has found fewer than a whole batch: what is found later has
-    /// arrived later.
+    /// Time of the first poll that returned less than a full batch: messages
+    /// polled later arrived later.
     settled: Option<Instant>,
     last: Instant,
 }
 
 impl Run {
-    /// Messages over the time in which they arrived. Many may have waited for
-    /// the first poll; only those after it tell something about the rate.
+    /// Returns the messages over the time in which they arrived. Many may have
+    /// waited for the first poll; only those after it are significant for the
+    /// rate.
     fn rate(&self) -> RdmaRate {
         let after = self.messages - self.early;
         let elapsed = match self.settled {
@@ -38,15 +39,15 @@ impl Run {
     }
 }
 
-/// Runs of a sender, in their order.
+/// Runs of a sender, in order.
 #[derive(Debug)]
 pub(super) struct ReceivedRuns {
     runs: Vec<Run>,
     began: Instant,
 }
 
-/// Sizes that are told apart: a sender of more is a defective or hostile one, and
-/// its further messages count as the last run's.
+/// Maximum number of distinct sizes: a sender of more is faulty or hostile, and
+/// its further messages are attributed to the last run.
 const MAX_RUNS: usize = 1024;
 
 impl ReceivedRuns {
@@ -54,13 +55,13 @@ impl ReceivedRuns {
         Self { runs: Vec::new(), began: now }
     }
 
-    /// The sender announces that it has sent everything of a run: the next one
-    /// begins later.
+    /// The sender has announced that it has sent everything of a run: the next
+    /// one begins later.
     pub(super) fn announced(&mut self, now: Instant) {
         self.began = now;
     }
 
-    /// Counts a message that a poll has found.
+    /// Counts a message returned by a poll.
     pub(super) fn add(&mut self, size: u32, now: Instant) {
         let known = self.runs.iter().rposition(|run| run.size == size);
         let at = known.unwrap_or_else(|| {
@@ -76,7 +77,7 @@ impl ReceivedRuns {
         run.last = now;
     }
 
-    /// A poll that found this many completions is over.
+    /// Ends a poll that returned this many completions.
     pub(super) fn polled(&mut self, count: usize, now: Instant) {
         if count < BATCH
             && let Some(run) = self.runs.last_mut()
@@ -94,7 +95,7 @@ impl ReceivedRuns {
 mod tests {
     use super::*;
 
-    /// 100 Gb/s is more than any message here can have had.
+    /// Upper bound of a plausible rate: 100 Gb/s.
     const PLAUSIBLE_BPS: f64 = 100e9;
 
     #[test]
@@ -102,8 +103,8 @@ mod tests {
         let start = Instant::now();
         let at = |micros: u64| start + Duration::from_micros(micros);
         let mut runs = ReceivedRuns::new(start);
-        // Two of three messages of 64 KiB are there when the client announces that
-        // it has sent all; the third comes 80 ms later.
+        // Two of three messages of 64 KiB have arrived when the client
+        // announces that it has sent all; the third arrives 80 ms later.
         runs.add(65_536, at(1000));
         runs.polled(1, at(1000));
         runs.add(65_536, at(1100));
@@ -112,7 +113,7 @@ mod tests {
         runs.polled(0, at(60_000));
         runs.add(65_536, at(81_200));
         runs.polled(1, at(81_200));
-        // The next run: everything is found by one poll, at one moment.
+        // The next run: all messages are returned by one poll.
         runs.announced(at(90_000));
         for _ in 0..3 {
             runs.add(131_072, at(91_000));
@@ -126,7 +127,7 @@ mod tests {
         }
         // Two messages in the 80.2 ms after the first.
         assert_eq!(rates[0].elapsed_ns, 80_200_000 * 3 / 2);
-        // Since the run may have begun.
+        // Since the earliest beginning of the run.
         assert_eq!(rates[1].elapsed_ns, 1_000_000);
     }
 

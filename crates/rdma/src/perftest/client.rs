@@ -30,27 +30,27 @@ use crate::{
     summary::{effective, notices},
 };
 
-/// Default count of messages of each size, perftest's.
+/// Default number of messages of each size in perftest.
 const ITERATIONS: u64 = 1000;
-/// The same of `ib_write_bw`.
+/// Default number of messages of `ib_write_bw`.
 const WRITE_ITERATIONS: u64 = 5000;
-/// Least count that perftest takes.
-const LEAST_ITERATIONS: u64 = 5;
-/// A server of perftest stops listening between its first connection and the
-/// others.
+/// Minimum number of messages in perftest.
+const MIN_ITERATIONS: u64 = 5;
+/// Maximum number of retries: a server of perftest stops listening between its
+/// first connection and the others.
 const CONNECT_RETRIES: u32 = 20;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// Wait before the control connection is closed: siw withdraws what a program
-/// sent and has not seen complete when its peer closes.
+/// Delay before the control connection is closed: siw discards data that a
+/// program sent and that is not complete when its peer closes.
 const CLOSE_DELAY: Duration = Duration::from_millis(20);
 /// Maximum wait for the graceful close of the control connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The configuration as it is carried out: perftest counts messages and has no
+/// Returns the effective configuration: perftest counts messages and has no
 /// warm-up.
 ///
 /// # Errors
-/// An invalid configuration, or what perftest does not do.
+/// An invalid configuration, or one that perftest does not support.
 pub fn settle(program: Program, config: &RdmaConfig) -> Result<RdmaConfig, RdmaError> {
     validate(config, program.operation)?;
     let fail = |reason: String| Err(RdmaError::Option(reason));
@@ -68,8 +68,8 @@ pub fn settle(program: Program, config: &RdmaConfig) -> Result<RdmaConfig, RdmaE
         _ => ITERATIONS,
     };
     let iterations = config.iterations.unwrap_or(default);
-    if iterations < LEAST_ITERATIONS {
-        return fail(format!("{iterations} messages: perftest takes {LEAST_ITERATIONS} or more"));
+    if iterations < MIN_ITERATIONS {
+        return fail(format!("{iterations} messages: perftest takes {MIN_ITERATIONS} or more"));
     }
     Ok(RdmaConfig { iterations: Some(iterations), warm_up: TimeSpan(0), ..config.clone() })
 }
@@ -78,7 +78,7 @@ pub fn settle(program: Program, config: &RdmaConfig) -> Result<RdmaConfig, RdmaE
 ///
 /// # Errors
 /// No connection, a peer that is not perftest or another of its programs, a
-/// connection that breaks, or the stop flag.
+/// lost connection, or the stop flag.
 pub fn measure(
     peer: SocketAddr,
     operation: RdmaOperation,
@@ -146,7 +146,7 @@ impl Session {
         let credits = match counters {
             Some(counters) => {
                 let receives = config.rx_depth.unwrap_or(DEFAULT_RECEIVES);
-                // The server posts no more than it will receive.
+                // The server posts no more receives than messages.
                 let receives = u64::from(receives).min(iterations) as u32;
                 Credits::from_counters(&pairs, counters, receives)
             }
@@ -248,7 +248,8 @@ fn connect(
     Ok(())
 }
 
-/// The destinations of this end: the memory of its queue pairs, or their counters.
+/// Returns the destinations of this side: the memory of its queue pairs, or
+/// their counters.
 pub(super) fn destinations(
     pairs: &DataQueuePairs,
     counters: Option<&Counters>,

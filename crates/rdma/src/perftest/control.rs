@@ -1,5 +1,5 @@
-//! The control connection of perftest: the client sends a message, and the server
-//! answers with one of the same length.
+//! Control connection of perftest: the client sends a message, and the server
+//! responds with one of the same length.
 
 use std::{net::SocketAddr, sync::atomic::AtomicBool, time::Duration};
 
@@ -21,10 +21,10 @@ use crate::{
 
 /// Maximum wait for the peer's next message outside of runs.
 pub(super) const CONTROL_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The program that is expected at the other end.
+/// Program expected at the peer.
 const PERFTEST: &str = "perftest (with -R)";
 
-/// One end of a control connection, with one message in flight at a time.
+/// One side of a control connection, with one message in flight at a time.
 #[derive(Debug)]
 pub(super) struct Control {
     role: Role,
@@ -42,7 +42,7 @@ pub(super) enum Received {
 }
 
 impl Control {
-    /// A control connection that is not established yet.
+    /// Opens a control connection that is not established yet.
     ///
     /// # Errors
     /// The RNIC's.
@@ -92,7 +92,7 @@ impl Control {
     /// Polls for a message.
     ///
     /// # Errors
-    /// A connection that broke.
+    /// A lost connection.
     pub(super) fn try_receive(&self) -> Result<Received, RdmaError> {
         while let Some(wait) = self.queue_pair.try_next()? {
             match self.received(wait)? {
@@ -106,7 +106,7 @@ impl Control {
     /// Waits for a message, at most [`CONTROL_REPLY_TIMEOUT`].
     ///
     /// # Errors
-    /// A connection that broke, no message, or the stop flag.
+    /// A lost connection, no message, or the stop flag.
     fn receive(&self, stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
         loop {
             let wait = self.queue_pair.wait(Some(CONTROL_REPLY_TIMEOUT), stop)?;
@@ -146,11 +146,10 @@ impl Control {
         self.queue_pair.receive(ReceiveRequest { id: 0, segments: [segment].into_iter().collect() })
     }
 
-    /// One exchange of messages: the client sends first.
+    /// Exchanges one message each: the client sends first.
     ///
     /// # Errors
-    /// A connection that broke, no message, one of another length, or the stop
-    /// flag.
+    /// A lost connection, no message, one of another length, or the stop flag.
     pub(super) fn exchange(&self, message: &[u8], stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
         if self.role == Role::Client {
             self.send(message)?;
@@ -165,11 +164,11 @@ impl Control {
         Ok(received)
     }
 
-    /// The first exchanges: version, size of the buffer that a client cycles
-    /// through, cache line, MTU. Returns the size of the peer's buffer.
+    /// Performs the first exchanges: version, size of the buffer that a client
+    /// cycles through, cache line, MTU. Returns the size of the peer's buffer.
     ///
     /// # Errors
-    /// As [`Self::exchange`], or an older perftest.
+    /// As [`Self::exchange`], or an unsupported version of perftest.
     pub(super) fn exchange_parameters(&self, stop: &AtomicBool) -> Result<u32, RdmaError> {
         let theirs = self.exchange(&VERSION, stop)?;
         if version(&theirs).is_none() {
@@ -184,7 +183,7 @@ impl Control {
         Ok(u32::from_be_bytes([a, b, c, d]))
     }
 
-    /// One exchange of destinations.
+    /// Exchanges one destination each.
     ///
     /// # Errors
     /// As [`Self::exchange`].
@@ -197,7 +196,7 @@ impl Control {
         Destination::decode(&theirs).ok_or_else(|| self.unexpected_length(theirs.len()))
     }
 
-    /// An exchange that only synchronizes the ends.
+    /// Performs an exchange that only synchronizes the two sides.
     ///
     /// # Errors
     /// As [`Self::exchange`].
@@ -205,8 +204,8 @@ impl Control {
         self.exchange_destination(Destination::default(), stop).map(drop)
     }
 
-    /// The exchanges once the queue pairs are connected: the peer's memory of
-    /// each.
+    /// Performs the exchanges after the queue pairs are connected: returns the
+    /// peer's memory of each.
     ///
     /// # Errors
     /// As [`Self::exchange`].
@@ -224,7 +223,7 @@ impl Control {
         Ok(memory.map(|place: Remote| RemoteMemory { source: place, sink: place }).collect())
     }
 
-    /// The error of a message that is out of sequence.
+    /// Creates the error of a message that is out of sequence.
     pub(super) fn unexpected_length(&self, length: usize) -> RdmaError {
         self.other_peer(format!(
             "it sent {length} bytes where others were expected; start the same program, with as many queue \

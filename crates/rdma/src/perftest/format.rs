@@ -2,11 +2,12 @@
 
 use clearstream_iwarp::{stag::Stag, work::Remote};
 
-/// Version, as the programs of Debian 12 send it. Programs from 5.70 on accept
-/// each other; to a version below 6.28 later ones send nothing that it lacks.
+/// Version sent by the programs of Debian 12. Programs from 5.70 on accept each
+/// other; later ones send a version below 6.28 nothing that it does not
+/// support.
 pub(super) const VERSION: [u8; 16] = *b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
-/// The least version that is supported, in hundredths.
-const LEAST_VERSION: u32 = 570;
+/// Minimum supported version, in hundredths.
+const MIN_VERSION: u32 = 570;
 /// Size of the buffer that a client cycles through, big endian.
 pub(super) const CYCLE_BUFFER: [u8; 4] = 4096_u32.to_be_bytes();
 /// Size of a cache line, big endian.
@@ -17,27 +18,27 @@ pub(super) const MTU: [u8; 2] = *b"3\0";
 pub(super) const DESTINATION_BYTES: usize = 56;
 /// Length of a value of the report.
 pub(super) const VALUE_BYTES: usize = 8;
-/// Values of a report.
+/// Number of values in a report.
 pub(super) const VALUES: usize = 5;
 
-/// A queue pair and its memory, as one end introduces itself to the other. The
-/// same message also synchronizes the ends.
+/// A queue pair and its memory, as advertised to the peer. The same message
+/// also synchronizes the two sides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Destination {
-    /// Reads that may be outstanding.
+    /// Maximum number of outstanding Reads.
     pub(super) reads: u32,
-    /// Number of the queue pair.
+    /// Queue pair number.
     pub(super) queue_pair: u32,
-    /// Tag of its memory.
+    /// STag of its memory.
     pub(super) stag: u32,
     /// First byte that the peer may use.
     pub(super) address: u64,
 }
 
 impl Destination {
-    /// Encodes it, all big endian: number of the port (none in iWARP), Reads,
-    /// queue pair, packet sequence number (none), tag, four bytes of padding,
-    /// address, address of the port (none), unused numbers.
+    /// Encodes it, all big endian: LID (none in iWARP), Reads, queue pair
+    /// number, packet sequence number (none), STag, four bytes of padding,
+    /// address, GID (none), unused numbers.
     pub(super) fn encode(self) -> [u8; DESTINATION_BYTES] {
         let mut bytes = [0; DESTINATION_BYTES];
         bytes[4..8].copy_from_slice(&self.reads.to_be_bytes());
@@ -62,13 +63,13 @@ impl Destination {
         })
     }
 
-    /// Its memory.
+    /// Returns its memory.
     pub(super) fn memory(self) -> Remote {
         Remote { stag: Stag(self.stag), address: self.address }
     }
 }
 
-/// A supported version; `None` for others.
+/// Returns the version if it is supported.
 pub(super) fn version(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     let text = std::str::from_utf8(&bytes[..end]).ok()?;
@@ -76,10 +77,10 @@ pub(super) fn version(bytes: &[u8]) -> Option<String> {
     let hundredths: u32 = part.get(..2).unwrap_or(part).parse().ok()?;
     let hundredths = if part.len() == 1 { hundredths * 10 } else { hundredths };
     let version = whole.parse::<u32>().ok()?.checked_mul(100)?.checked_add(hundredths)?;
-    (bytes.len() == VERSION.len() && version >= LEAST_VERSION).then(|| text.to_owned())
+    (bytes.len() == VERSION.len() && version >= MIN_VERSION).then(|| text.to_owned())
 }
 
-/// Results that a client reports before it leaves.
+/// Results that a client reports at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Report {
     /// Message size in bytes.
@@ -95,7 +96,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The values, each a message of its own.
+    /// Encodes the values, each as a message of its own.
     pub(super) fn encode(self) -> [[u8; VALUE_BYTES]; VALUES] {
         [
             self.size.to_be_bytes(),
@@ -123,9 +124,9 @@ impl Report {
 mod tests {
     use super::*;
 
-    /// A server's destination and a client's report in a conversation of two
-    /// Linux peers (fixtures/iwarp/perftest-read-bw.pcap): 5 Reads of 1000
-    /// bytes, of which the client's screen said 5.09, 1.58 and 0.001654.
+    /// A server's destination and a client's report in a capture of two Linux
+    /// peers (fixtures/iwarp/perftest-read-bw.pcap): 5 Reads of 1000 bytes, for
+    /// which the client printed 5.09, 1.58 and 0.001654.
     const DESTINATION: &str = "0000000000000080000000040089f8e0f0d6f10000000000000055e95dabf000\
                                 525400123456000000000000000000000000000000000000";
     const VALUES_SEEN: [&str; 5] =
@@ -142,7 +143,7 @@ mod tests {
         let expected =
             Destination { reads: 128, queue_pair: 4, stag: 0xf0d6_f100, address: 0x55e9_5dab_f000 };
         assert_eq!(found, expected);
-        // The packet sequence number and the port's address are InfiniBand's.
+        // The packet sequence number and the GID are InfiniBand's.
         let mut bare = captured.clone();
         bare[12..16].fill(0);
         bare[32..38].fill(0);
@@ -158,8 +159,8 @@ mod tests {
         }
         assert_eq!((report.size, report.iterations), (1000, 5));
         assert_eq!(format!("{:.2} {:.2} {:.6}", report.peak, report.mean, report.rate), "5.09 1.58 0.001654");
-        let again: Vec<Vec<u8>> = report.encode().iter().map(|value| value.to_vec()).collect();
-        assert_eq!(again, VALUES_SEEN.map(bytes));
+        let reencoded: Vec<Vec<u8>> = report.encode().iter().map(|value| value.to_vec()).collect();
+        assert_eq!(reencoded, VALUES_SEEN.map(bytes));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The protocol of perftest's programs over rdma_cm (`ib_send_bw -R` and the
 //! others), both roles, so that they can be the peer of a measurement.
 //!
-//! It has no specification; the facts are those of the programs and of captured
-//! conversations. A control connection (`control`, `format`) exchanges
-//! messages until both ends know each other's memory; the load generator
-//! (`generator`) then works on the data queue pairs, and a last message
-//! on the control connection ends the test. Sizes and counts are not
-//! transmitted: people give both ends the same.
+//! It has no specification; this implementation follows the programs and
+//! captured connections. A control connection (`control`, `format`) exchanges
+//! messages until both sides have each other's memory; the load generator
+//! (`generator`) then uses the data queue pairs, and a last message on the
+//! control connection ends the test. Sizes and counts are not transmitted: both
+//! sides must be started with the same.
 
 mod client;
 mod control;
@@ -23,22 +23,22 @@ use crate::negotiation::Layout;
 
 /// Default port of perftest.
 pub const PORT: u16 = 18_515;
-/// Receives that its servers post by default.
+/// Default number of receives of its servers.
 pub const DEFAULT_RECEIVES: u32 = 512;
-/// Least bytes of a slot: clients cycle through a buffer of this size.
-const LEAST_SLOT_BYTES: u64 = 4096;
+/// Minimum slot size: clients cycle through a buffer of this size.
+const MIN_SLOT_BYTES: u64 = 4096;
 
-/// One of perftest's programs.
+/// A program of perftest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Program {
-    /// What it measures.
+    /// Measured operation.
     pub operation: RdmaOperation,
-    /// One message at a time.
+    /// Whether it measures latency, one message at a time.
     pub latency: bool,
 }
 
 impl Program {
-    /// Name of the program.
+    /// Returns the name of the program.
     #[must_use]
     pub fn name(self) -> &'static str {
         match (self.operation, self.latency) {
@@ -51,8 +51,8 @@ impl Program {
         }
     }
 
-    /// Queue pairs whose destination each of the first exchanges is about, once
-    /// they are connected: one after the other, and some again that only
+    /// Returns the queue pair index of each destination exchange after the
+    /// connections: one after the other, and some repeated that only
     /// synchronize.
     fn destination_order(self, queue_pairs: usize) -> Vec<usize> {
         let (before, between): (usize, usize) = match (self.operation, self.latency) {
@@ -65,32 +65,33 @@ impl Program {
         order.chain(0..queue_pairs).chain(first(1)).collect()
     }
 
-    /// The client reports its results before it leaves.
+    /// Whether the client reports its results at its end.
     fn reports(self) -> bool {
         !self.latency && self.operation != RdmaOperation::Send
     }
 
-    /// The client ends with a message, and not only by closing the connections.
+    /// Whether the client ends with a message, and not only by closing the
+    /// connections.
     fn synchronizes_at_end(self) -> bool {
         !self.is_write_latency()
     }
 
-    /// Both ends must know the size: one of them polls the last byte, or posts
-    /// receives of it.
+    /// Whether both sides must know the size: one of them polls the last byte,
+    /// or posts receives of that size.
     fn has_one_size(self) -> bool {
         self.operation == RdmaOperation::Send || self.is_write_latency()
     }
 
-    /// `ib_write_lat`, whose server writes first.
+    /// Whether it is `ib_write_lat`, whose server writes first.
     fn is_write_latency(self) -> bool {
         self.latency && self.operation == RdmaOperation::Write
     }
 }
 
-/// Memory and queues for messages up to this size.
+/// Returns memory and queue sizes for messages up to this size.
 fn layout(largest_bytes: u64, depth: u32, queue_pairs: u16) -> Layout {
     Layout {
-        slot_bytes: largest_bytes.max(LEAST_SLOT_BYTES).next_multiple_of(64),
+        slot_bytes: largest_bytes.max(MIN_SLOT_BYTES).next_multiple_of(64),
         slots: 1,
         depth,
         signal_interval: (depth / 4).max(1),
@@ -102,9 +103,9 @@ fn layout(largest_bytes: u64, depth: u32, queue_pairs: u16) -> Layout {
 mod tests {
     use super::*;
 
-    /// How many destinations each program exchanges between the connection of
-    /// one queue pair and the first message, counted in conversations of two
-    /// Linux peers (fixtures/iwarp/perftest-*.pcap).
+    /// Number of destinations that each program exchanges between the
+    /// connection of one queue pair and the first message, counted in captures
+    /// of two Linux peers (fixtures/iwarp/perftest-*.pcap).
     #[test]
     fn programs_exchange_destinations_as_often_as_captured() {
         use RdmaOperation::{Read, Send, Write};

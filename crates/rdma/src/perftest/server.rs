@@ -1,7 +1,7 @@
 //! Server of perftest's protocol: the client is one of its programs.
 //!
-//! One client is served at a time. Clients do not announce how many messages
-//! come: a message on the control connection ends a run.
+//! One client is served at a time. Clients do not announce the number of
+//! messages: a message on the control connection ends a run.
 
 use std::{
     net::SocketAddr,
@@ -28,7 +28,7 @@ use crate::{
     samples::nanoseconds,
 };
 
-/// Maximum time from the end of the data connections to that of the control
+/// Maximum time from the close of the data connections to that of the control
 /// connection.
 const CONTROL_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time without a message before a server stops draining.
@@ -37,36 +37,42 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval of polls while connections close.
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Reads that a client may have outstanding: as many as perftest requests on
-/// Linux' siw.
+/// Maximum number of a client's outstanding Reads: as many as perftest requests
+/// on Linux' siw.
 const READS: u16 = 128;
-/// Size of a client's cycle buffer, at most.
+/// Maximum size of a client's cycle buffer.
 const MAX_CYCLE_BYTES: u64 = 2 << 20;
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 
-/// What a server serves.
+/// Options of a server.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Which of the programs it is.
+    /// Emulated program.
     pub program: Program,
-    /// Size of the largest message; of every one with `ib_write_lat`.
+    /// Size of the largest message; of all messages with `ib_write_lat`.
     pub size_bytes: u64,
-    /// Queue pairs of a client.
+    /// Number of queue pairs of a client.
     pub queue_pairs: u16,
-    /// Receives on each of them.
+    /// Number of receives on each of them.
     pub receives: u32,
-    /// Messages of `ib_write_lat`.
+    /// Number of messages of `ib_write_lat`.
     pub iterations: u64,
-    /// Who moves the bytes.
+    /// Progress mode.
     pub progress: RdmaProgress,
-    /// End after the first client.
+    /// Stop after the first client.
     pub once: bool,
 }
 
 /// Events of a server.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// A client has left.
+    /// A client has connected. Its session ends with one of the other events,
+    /// or with the server.
+    Started {
+        /// Address of the client.
+        peer: SocketAddr,
+    },
+    /// A client has disconnected.
     Served {
         /// Address of the client.
         peer: SocketAddr,
@@ -85,13 +91,13 @@ pub enum ServerEvent {
 /// A client's measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Served {
-    /// Which program.
+    /// Program.
     pub program: Program,
-    /// On so many queue pairs.
+    /// Number of queue pairs.
     pub queue_pairs: u16,
-    /// What was counted here, of each size.
+    /// Counted results, by size.
     pub runs: Vec<RdmaRate>,
-    /// What the client reported.
+    /// Results reported by the client.
     pub report: Option<Report>,
 }
 
@@ -103,13 +109,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds and listens; port 0 takes a free one.
+    /// Binds and listens; port 0 selects a free port.
     ///
     /// # Errors
-    /// Invalid options, an address that is in use or is not this host's.
+    /// Invalid options, an address that is in use or not local.
     pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<Self, RdmaError> {
         options.check()?;
-        // Memory that cannot be registered is an error before any client comes.
+        // Memory that cannot be registered is an error before any client
+        // connects.
         drop(options.queue_pairs(0)?);
         let rnic = Rnic::open(RnicOptions::default())?;
         let listener =
@@ -117,21 +124,22 @@ impl Server {
         Ok(Self { listener, options })
     }
 
-    /// Address that the server listens on.
+    /// Returns the address that the server listens on.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_address()
     }
 
-    /// Serves one client after the other until the stop flag is set, or, where
-    /// the options say so, one.
+    /// Serves one client after the other until the stop flag is set, or, with
+    /// `once`, one.
     ///
     /// # Errors
-    /// A listening socket that fails.
+    /// An error of the listening socket.
     pub fn run(&self, stop: &AtomicBool, report: &dyn Fn(ServerEvent)) -> Result<(), RdmaError> {
         while !stop.load(Ordering::Relaxed) {
             let Some(request) = self.listener.accept(Some(STOP_POLL_INTERVAL))? else { continue };
             let peer = request.peer;
+            report(ServerEvent::Started { peer });
             match self.serve(request, stop) {
                 Ok(served) => report(ServerEvent::Served { peer, served }),
                 Err(RdmaError::Stopped) => break,
@@ -144,7 +152,7 @@ impl Server {
         Ok(())
     }
 
-    /// Serves the client whose control connection this is.
+    /// Serves the client of this control connection.
     fn serve(&self, request: Incoming, stop: &AtomicBool) -> Result<Served, RdmaError> {
         let (peer, program) = (request.peer, self.options.program);
         let mut control = Control::open(Role::Server)?;
@@ -179,8 +187,9 @@ impl Server {
         let options = AcceptOptions {
             ird: READS,
             ord: READS,
-            // ib_write_lat's server writes first, and its client waits for that.
-            speak_first: self.options.program.is_write_latency(),
+            // ib_write_lat's server writes first, and its client waits for
+            // that.
+            send_first: self.options.program.is_write_latency(),
             ..AcceptOptions::default()
         };
         let since = Instant::now();
@@ -194,11 +203,11 @@ impl Server {
                 Some(request) => drop(request.reject(b"busy with another client: try again later")),
                 None if stop.load(Ordering::Relaxed) => return Err(RdmaError::Stopped),
                 None if since.elapsed() > CONTROL_REPLY_TIMEOUT => {
-                    let wanted = self.options.queue_pairs;
+                    let expected = self.options.queue_pairs;
                     return Err(RdmaError::Lost {
                         peer,
                         reason: format!(
-                            "{next} of {wanted} queue pairs were connected; give both ends the same -q"
+                            "{next} of {expected} queue pairs were connected; give both sides the same -q"
                         ),
                     });
                 }
@@ -224,7 +233,8 @@ impl ServerOptions {
         Ok(())
     }
 
-    /// Queue pairs and memory for a client with a cycle buffer of this size.
+    /// Creates queue pairs and memory for a client with a cycle buffer of this
+    /// size.
     fn queue_pairs(&self, cycle_bytes: u32) -> Result<DataQueuePairs, RdmaError> {
         let cycle_bytes = u64::from(cycle_bytes).min(MAX_CYCLE_BYTES);
         let config = RdmaConfig { progress: self.progress, ..RdmaConfig::default() };
@@ -232,8 +242,8 @@ impl ServerOptions {
         DataQueuePairs::new(&open_rnic(self.progress, None)?, &config, layout, Role::Server)
     }
 
-    /// The server's part: takes Sends, answers messages, or only moves bytes
-    /// where progress is inline.
+    /// Creates the server's load generator: receives Sends, echoes messages, or
+    /// only makes progress where progress is inline.
     fn generator(&self, pairs: &DataQueuePairs, remote: Vec<RemoteMemory>) -> Generator {
         let Program { operation, latency } = self.program;
         let load = Load { operation, latency, bidirectional: false };
@@ -247,32 +257,33 @@ impl ServerOptions {
             (RdmaOperation::Write, true) => generator.limiting_replies(self.iterations),
             _ => generator,
         };
-        // ib_send_lat answers with as many bytes as come.
+        // ib_send_lat echoes messages of any size.
         let is_known = self.program.is_write_latency();
         generator.begin(if is_known { self.size_bytes } else { 0 });
         generator
     }
 }
 
-/// The measurement of one client.
+/// Measurement of one client.
 struct Session {
     control: Control,
     pairs: DataQueuePairs,
     generator: Generator,
     own: Destination,
     served: Served,
-    /// Values of the report that have come.
+    /// Number of report values received.
     value_count: usize,
 }
 
 impl Session {
-    /// Serves until the client has left.
+    /// Serves until the client has disconnected.
     fn run(&mut self, stop: &AtomicBool) -> Result<(), RdmaError> {
         let mut began = Instant::now();
         loop {
             let is_busy = match self.generator.step(&mut self.pairs) {
                 Ok(is_busy) => is_busy,
-                // The data connections close before the control connection does.
+                // The data connections close before the control connection
+                // does.
                 Err(error) => return self.wait_for_close(began, error),
             };
             if is_busy || !self.pairs.idle()? {
@@ -299,8 +310,8 @@ impl Session {
         }
     }
 
-    /// The client ends or begins a run. Data of the run may arrive later, on the
-    /// other connections.
+    /// The client ends or begins a run. Data of the run may arrive later, on
+    /// the other connections.
     fn run_ended(&mut self, began: Instant) {
         self.generator.peer_finished();
         if self.generator.received().is_none() {
@@ -308,8 +319,8 @@ impl Session {
         }
     }
 
-    /// Takes Sends that are on their way after the client has left: until the
-    /// data connections are closed, or nothing has come for a while.
+    /// Receives Sends in flight after the client has disconnected: until the
+    /// data connections are closed, or the timeout expires.
     fn drain(&mut self) {
         if self.generator.received().is_none() {
             return;
@@ -336,8 +347,8 @@ impl Session {
         }
     }
 
-    /// Stores what was counted: received messages of each run, or the messages
-    /// that were answered.
+    /// Stores the counters: received messages of each run, or the messages
+    /// echoed.
     fn count(&mut self, began: Instant) {
         if let Some(rates) = self.generator.received() {
             self.served.runs = rates;
@@ -350,8 +361,8 @@ impl Session {
         }
     }
 
-    /// The data connections are closed: gracefully, when the control connection
-    /// is closed too.
+    /// Handles the close of the data connections: graceful if the control
+    /// connection closes too.
     fn wait_for_close(&mut self, began: Instant, error: RdmaError) -> Result<(), RdmaError> {
         self.generator.peer_closed(&self.pairs);
         let since = Instant::now();

@@ -25,24 +25,24 @@ const GO_AHEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum wait for the graceful close of the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One round.
+/// Result of one round.
 #[derive(Debug)]
 pub struct Round {
-    /// From the first advert to the last go-ahead.
+    /// Time from the first advert to the last go-ahead.
     pub time: Duration,
     /// The echoed text.
     pub echo: Vec<u8>,
-    /// The echo is the text that was sent.
+    /// Whether the echo equals the sent text.
     pub is_same: bool,
 }
 
-/// Pings until all rounds are made or the stop flag is set; `cookie` is for a
+/// Pings until all rounds are done or the stop flag is set; `cookie` is for a
 /// server of this crate that expects one. `each` is called with the number of
 /// every round and its result.
 ///
 /// # Errors
-/// A size that rping does not have, no connection, a peer that is no server of
-/// rping, a connection that breaks.
+/// An unsupported size, no connection, a peer that is no rping server, a lost
+/// connection.
 pub fn ping(
     peer: SocketAddr,
     cookie: Option<Cookie>,
@@ -97,7 +97,7 @@ fn check(config: &PingConfig) -> Result<(), RdmaError> {
     Ok(())
 }
 
-/// As rping connects: one Read either way.
+/// Returns rping's connect options: one outstanding Read in each direction.
 fn connect_options(config: &PingConfig, cookie: Option<Cookie>) -> ConnectOptions {
     let request = |cookie| ConnectionRequest { cookie, purpose: ConnectionPurpose::Ping };
     ConnectOptions {
@@ -110,7 +110,7 @@ fn connect_options(config: &PingConfig, cookie: Option<Cookie>) -> ConnectOption
     }
 }
 
-/// Sleeps until a deadline; false when the stop flag was set meanwhile.
+/// Sleeps until a deadline; false when the stop flag is set before.
 fn sleep_until(deadline: Instant, stop: &AtomicBool) -> bool {
     loop {
         if stop.load(Ordering::Relaxed) {
@@ -124,15 +124,15 @@ fn sleep_until(deadline: Instant, stop: &AtomicBool) -> bool {
     }
 }
 
-/// A client.
+/// Client state.
 #[derive(Debug)]
 struct Ping {
     queue_pair: BlockingQueuePair,
-    /// Read by the server.
+    /// Region read by the server.
     source: Region,
-    /// Written by the server.
+    /// Region written by the server.
     sink: Region,
-    /// Where go-aheads arrive.
+    /// Region that receives go-aheads.
     go_aheads: Region,
     size: usize,
 }

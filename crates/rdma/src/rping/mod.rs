@@ -1,11 +1,11 @@
-//! The protocol of rping (librdmacm's example program), both roles. It has no
-//! specification; the facts are those of the program and of captured
-//! conversations.
+//! Protocol of rping (librdmacm's example program), both roles. It has no
+//! specification; this implementation follows the program and captured
+//! connections.
 //!
 //! One round: the client sends an advert of its text; the server Reads the text
-//! and sends a go-ahead; the client sends an advert of where the echo may go; the
-//! server Writes the text there and sends a go-ahead. A go-ahead has the size of
-//! an advert and is zero.
+//! and sends a go-ahead; the client sends an advert of the destination of the
+//! echo; the server Writes the text there and sends a go-ahead. A go-ahead has
+//! the size of an advert and is zero.
 
 mod client;
 pub(crate) mod server;
@@ -27,7 +27,7 @@ pub const PORT: u16 = 7174;
 const FIRST: u8 = b'A';
 const LAST: u8 = b'z';
 
-/// An advertised part of the sender's memory.
+/// An advertised range of the sender's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Advert {
     pub(crate) address: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Advert {
 }
 
 impl Advert {
-    /// Encodes it, all big endian: address, tag, length.
+    /// Encodes it, all big endian: address, STag, length.
     pub(crate) fn encode(self) -> [u8; ADVERT_BYTES] {
         let mut bytes = [0; ADVERT_BYTES];
         bytes[..8].copy_from_slice(&self.address.to_be_bytes());
@@ -57,8 +57,8 @@ impl Advert {
     }
 }
 
-/// The text of a round: its number, then letters that begin one further each
-/// round, and a zero as the last byte.
+/// Returns the text of a round: its number, then letters whose start advances
+/// by one each round, and a zero as the last byte.
 pub(crate) fn text(round: u64, size: usize) -> Vec<u8> {
     let mut text = format!("rdma-ping-{round}: ").into_bytes();
     let letters = (FIRST..=LAST).cycle().skip((round % u64::from(LAST - FIRST + 1)) as usize);
@@ -70,7 +70,7 @@ pub(crate) fn text(round: u64, size: usize) -> Vec<u8> {
     text
 }
 
-/// Rejects a ping size that rping does not have.
+/// Rejects a ping size that rping does not support.
 ///
 /// # Errors
 /// [`RdmaError::Option`].
@@ -79,12 +79,12 @@ pub fn check_size(bytes: u64) -> Result<(), RdmaError> {
         return Ok(());
     }
     Err(RdmaError::Option(format!(
-        "a ping of {bytes} bytes: rping takes {PING_LEAST_BYTES} to {PING_MOST_BYTES}"
+        "a ping of {bytes} bytes: rping supports {PING_LEAST_BYTES} to {PING_MOST_BYTES}"
     )))
 }
 
-/// Length of the echo of a text: up to and with the first zero, or all of it
-/// where there is none.
+/// Returns the echo length of a text: up to and including the first zero, or
+/// all of it.
 #[must_use]
 pub fn echo_length(text: &[u8]) -> usize {
     text.iter().position(|byte| *byte == 0).map_or(text.len(), |zero| zero + 1)
@@ -95,8 +95,8 @@ pub fn echo_length(text: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// The first advert and the texts of a conversation between two Linux
-    /// peers (fixtures/iwarp/siw.pcap), as its frames carry them.
+    /// The first advert and the texts of a captured connection between two
+    /// Linux peers (fixtures/iwarp/siw.pcap).
     const CAPTURED_ADVERT: &str = "000055f98acc39a0b152910000000100";
 
     fn bytes(hex: &str) -> Vec<u8> {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_as_long_as_asked_for_and_ends_with_a_zero() {
+    fn a_text_is_as_long_as_requested_and_ends_with_a_zero() {
         for size in [26, 64, 65_535] {
             for round in [0, 57, 1 << 40] {
                 let text = text(round, size);

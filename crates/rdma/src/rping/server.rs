@@ -19,14 +19,14 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum wait for the graceful close of the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How a client is served.
+/// Options for serving a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PingOptions {
-    /// Size of the largest ping that is taken.
+    /// Maximum ping size.
     pub largest_bytes: u32,
-    /// Compare what was read with what rping sends.
+    /// Whether to compare received texts with rping's.
     pub verify: bool,
-    /// End after this many rounds.
+    /// Number of rounds after which to end.
     pub rounds: Option<u64>,
 }
 
@@ -36,23 +36,22 @@ impl Default for PingOptions {
     }
 }
 
-/// The pings of a client.
+/// Result of serving a client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Rounds made.
+    /// Number of rounds.
     pub rounds: u64,
     /// Size of the largest ping.
     pub largest_bytes: u32,
-    /// Rounds whose text was not what rping sends.
+    /// Rounds whose text differed from rping's.
     pub mismatches: u64,
 }
 
-/// Serves one client until it leaves; `each` is called with every text that was
-/// read.
+/// Serves one client until it disconnects; `each` is called with every text
+/// that was read.
 ///
 /// # Errors
-/// A client that is no rping, or a connection that breaks in the middle of a
-/// round.
+/// A client that is no rping, or a connection lost within a round.
 pub(crate) fn serve(
     request: Incoming,
     options: PingOptions,
@@ -76,9 +75,9 @@ pub(crate) fn serve(
 struct Server {
     queue_pair: BlockingQueuePair,
     peer: SocketAddr,
-    /// Where texts are read into.
+    /// Region that texts are read into.
     texts: Region,
-    /// Where adverts arrive.
+    /// Region that receives adverts.
     adverts: Region,
     largest_bytes: u32,
 }
@@ -99,11 +98,11 @@ impl Server {
         Ok(server)
     }
 
-    /// One round, from the client's first advert on; returns the text.
+    /// Performs one round, from the client's first advert on; returns the text.
     fn round(&mut self, advert: Advert, stop: &AtomicBool) -> Result<Vec<u8>, RdmaError> {
         if advert.length > self.largest_bytes {
             return Err(self.other_peer(format!(
-                "it offers {} bytes and this server takes {} (--size)",
+                "it offers {} bytes and this server accepts {} (--size)",
                 advert.length, self.largest_bytes
             )));
         }
@@ -131,7 +130,8 @@ impl Server {
         Ok(text)
     }
 
-    /// The client's next advert; `None` when it has left between rounds.
+    /// Returns the client's next advert; `None` when it disconnected between
+    /// rounds.
     fn advert(&mut self, timeout: Option<Duration>, stop: &AtomicBool) -> Result<Option<Advert>, RdmaError> {
         loop {
             match self.queue_pair.wait(timeout, stop)? {
@@ -153,10 +153,10 @@ impl Server {
     }
 
     /// Waits for the completion of the server's own work request.
-    fn wait_for(&self, wanted: Completed, stop: &AtomicBool) -> Result<(), RdmaError> {
+    fn wait_for(&self, expected: Completed, stop: &AtomicBool) -> Result<(), RdmaError> {
         loop {
             match self.queue_pair.wait(Some(STEP_TIMEOUT), stop)? {
-                Wait::Completed(done) if done.completed == wanted => return Ok(()),
+                Wait::Completed(done) if done.completed == expected => return Ok(()),
                 Wait::Completed(done) if done.completed == Completed::Receive => {
                     return Err(self.other_peer("it did not wait for the go-ahead".to_owned()));
                 }

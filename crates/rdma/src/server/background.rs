@@ -1,4 +1,5 @@
-//! A server in a thread, for the measurements of one peer: what an agent opens.
+//! Server in a background thread, for the measurements of one peer: opened by
+//! an agent.
 
 use std::{
     net::SocketAddr,
@@ -12,7 +13,7 @@ use std::{
 use super::{ExpectedPeer, Server, ServerOptions};
 use crate::{error::RdmaError, rping::server::PingOptions};
 
-/// A server in a thread, until it is dropped.
+/// A server in a thread; dropping it stops and joins the thread.
 #[derive(Debug)]
 pub struct BackgroundServer {
     address: SocketAddr,
@@ -21,10 +22,10 @@ pub struct BackgroundServer {
 }
 
 impl BackgroundServer {
-    /// Listens on the address, at a free port where it says 0, for one peer.
+    /// Listens on the address, on a free port if the port is 0, for one peer.
     ///
     /// # Errors
-    /// An address that is not this host's, or a port that is taken.
+    /// An address that is not local, or a port in use.
     pub fn open(address: SocketAddr, expected: ExpectedPeer) -> Result<Self, RdmaError> {
         let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: false };
         let server = Server::bind(address, options)?.expecting(expected);
@@ -32,13 +33,13 @@ impl BackgroundServer {
         let (address, is_stopped) = (server.local_address(), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name("rdma-server".to_owned())
-            // The client reports what fails.
+            // The client reports errors.
             .spawn(move || drop(server.run(&is_stopped, &|_| {})))
             .map_err(RdmaError::Thread)?;
         Ok(Self { address, stop, thread: Some(thread) })
     }
 
-    /// Address that it listens on.
+    /// Returns the address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

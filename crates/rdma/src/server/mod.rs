@@ -1,6 +1,6 @@
-//! The listening side of this crate's protocol and of rping: one port for
-//! measurements and pings, which the private data of a connection request tells
-//! apart.
+//! Listening side of this crate's protocol and of rping: one port for
+//! measurements and pings, distinguished by the private data of a connection
+//! request.
 
 mod background;
 mod session;
@@ -28,27 +28,47 @@ use crate::{
 pub use background::BackgroundServer;
 pub use session::Served;
 
-/// Clients of pings at the same time.
+/// Maximum number of concurrent ping clients.
 const MAX_PING_CLIENTS: usize = 64;
-/// Connections of timed verbs calls at the same time.
+/// Maximum number of concurrent connections of timed verbs calls.
 const MAX_VERBS_CLIENTS: usize = 64;
-/// Data connections of a measurement that wait to be accepted.
+/// Maximum number of data connections of a measurement that wait to be
+/// accepted.
 const MAX_ARRIVALS: usize = 1024;
 
-/// What a server serves.
+/// Options of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerOptions {
-    /// How pings are answered.
+    /// Options for serving pings.
     pub ping: PingOptions,
-    /// Measurements are served as well.
+    /// Whether measurements are served.
     pub measurements: bool,
-    /// End after the first peer that was served.
+    /// Stop after the first peer was served.
     pub once: bool,
+}
+
+/// Purpose of a peer's session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionKind {
+    /// Pings, of rping or of this crate.
+    Ping,
+    /// A measurement.
+    Measurement,
+    /// A connection of timed verbs calls.
+    Verbs,
 }
 
 /// Events of a server.
 #[derive(Debug)]
 pub enum ServerEvent<'a> {
+    /// A peer has connected. Its session ends with one of the other events, or
+    /// with the server.
+    Started {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// Purpose of its session.
+        kind: SessionKind,
+    },
     /// The text of a ping was read from a client.
     PingText {
         /// Address of the client.
@@ -56,14 +76,14 @@ pub enum ServerEvent<'a> {
         /// The text, with what follows it.
         text: &'a [u8],
     },
-    /// A client of pings has left.
+    /// A ping client has disconnected.
     PingServed {
         /// Address of the client.
         peer: SocketAddr,
         /// Its pings.
         served: ping_server::Served,
     },
-    /// A measurement is over.
+    /// A measurement has ended.
     Served {
         /// Address of the client.
         peer: SocketAddr,
@@ -79,7 +99,7 @@ pub enum ServerEvent<'a> {
     Rejected {
         /// Address of the peer.
         peer: SocketAddr,
-        /// Reason, as the peer was told unless it is a stranger.
+        /// Reason, as sent to the peer, unless the peer is unauthorized.
         reason: &'static str,
     },
     /// Serving a peer failed.
@@ -91,10 +111,10 @@ pub enum ServerEvent<'a> {
     },
 }
 
-/// The only peer that a server serves.
+/// The only peer that is served.
 #[derive(Debug, Clone, Copy)]
 pub struct ExpectedPeer {
-    /// In the private data of every connection.
+    /// Cookie in the private data of every connection.
     pub cookie: Cookie,
     /// Source address of its connections.
     pub address: IpAddr,
@@ -105,23 +125,23 @@ pub struct ExpectedPeer {
 pub struct Server {
     listener: Listener,
     options: ServerOptions,
-    /// Everybody is served where it is absent.
+    /// Restriction to one peer; all are served where it is absent.
     expected: Option<ExpectedPeer>,
 }
 
-/// A measurement in progress: where its further connections are awaited.
+/// Measurement in progress: receives its further connections.
 struct Active {
     cookie: Cookie,
     arrivals: SyncSender<(u16, Incoming)>,
 }
 
-/// What the threads of a server share.
+/// State common to the threads of a server.
 struct Shared<'a> {
     server: &'a Server,
     stop: &'a AtomicBool,
-    /// The server ends: a peer was served that it was started for.
+    /// The server stops: the peer that it was started for was served.
     done: AtomicBool,
-    /// A serving thread has panicked.
+    /// A serving thread panicked.
     panicked: AtomicBool,
     active: Mutex<Option<Active>>,
     ping_client_count: AtomicUsize,
@@ -130,10 +150,10 @@ struct Shared<'a> {
 }
 
 impl Server {
-    /// Binds and listens; port 0 takes a free one.
+    /// Binds and listens; port 0 selects a free port.
     ///
     /// # Errors
-    /// An address that is in use or is not this host's.
+    /// An address that is in use or not local.
     pub fn bind(address: SocketAddr, options: ServerOptions) -> Result<Self, RdmaError> {
         let rnic = Rnic::open(RnicOptions::default())?;
         let listener =
@@ -148,17 +168,17 @@ impl Server {
         self
     }
 
-    /// Address that the server listens on.
+    /// Returns the address that the server listens on.
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.listener.local_address()
     }
 
-    /// Serves until the stop flag is set, or, where the options say so, until
-    /// one peer was served.
+    /// Serves until the stop flag is set, or, with `once`, until one peer was
+    /// served.
     ///
     /// # Errors
-    /// A listening socket that fails.
+    /// An error of the listening socket.
     pub fn run(&self, stop: &AtomicBool, report: &(dyn Fn(ServerEvent<'_>) + Sync)) -> Result<(), RdmaError> {
         let shared = Shared {
             server: self,
@@ -186,7 +206,7 @@ impl Server {
 }
 
 impl Shared<'_> {
-    /// Starts what a connection request is for.
+    /// Starts a session for the purpose of a connection request.
     fn dispatch<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -198,7 +218,8 @@ impl Shared<'_> {
         {
             let (peer, reason) = (request.peer, "without the cookie of the test");
             (self.report)(ServerEvent::Rejected { peer, reason });
-            // Dropped: a stranger learns nothing of who listens here.
+            // Dropped without a reply: an unauthorized peer learns nothing
+            // about the server.
             return Ok(());
         }
         match private {
@@ -239,10 +260,11 @@ impl Shared<'_> {
         self.start(scope, "ping", move || {
             let peer = request.peer;
             let options = self.server.options.ping;
+            (self.report)(ServerEvent::Started { peer, kind: SessionKind::Ping });
             let each = |text: &[u8]| (self.report)(ServerEvent::PingText { peer, text });
             let served = ping_server::serve(request, options, self.stop, each);
             self.ping_client_count.fetch_sub(1, Ordering::Relaxed);
-            self.ended(peer, served, |served| {
+            self.session_ended(peer, served, |served| {
                 let is_last = options.rounds.is_some_and(|rounds| served.rounds >= rounds);
                 (ServerEvent::PingServed { peer, served }, is_last)
             });
@@ -261,9 +283,10 @@ impl Shared<'_> {
         }
         self.start(scope, "verbs-peer", move || {
             let peer = request.peer;
+            (self.report)(ServerEvent::Started { peer, kind: SessionKind::Verbs });
             let served = verbs::peer::serve(request, self.stop);
             self.verbs_client_count.fetch_sub(1, Ordering::Relaxed);
-            self.ended(peer, served, |()| (ServerEvent::VerbsServed { peer }, false));
+            self.session_ended(peer, served, |()| (ServerEvent::VerbsServed { peer }, false));
         })
     }
 
@@ -285,9 +308,10 @@ impl Shared<'_> {
         }
         self.start(scope, "measurement", move || {
             let peer = request.peer;
+            (self.report)(ServerEvent::Started { peer, kind: SessionKind::Measurement });
             let served = session::serve(request, &arrivals, self.stop);
             *self.active() = None;
-            self.ended(peer, served, |served| (ServerEvent::Served { peer, served }, false));
+            self.session_ended(peer, served, |served| (ServerEvent::Served { peer, served }, false));
         })
     }
 
@@ -295,12 +319,13 @@ impl Shared<'_> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A data connection of the measurement in progress.
+    /// Passes a data connection to the measurement in progress.
     fn join(&self, request: Incoming, cookie: Cookie, index: u16) {
         let active = self.active();
         match &*active {
             Some(active) if active.cookie == cookie => {
-                // A measurement that takes no more of them drops what is left.
+                // Fails when the measurement accepts no more connections: then
+                // it is dropped.
                 let _ = active.arrivals.try_send((index, request));
             }
             _ => {
@@ -316,7 +341,7 @@ impl Shared<'_> {
         name: &str,
         body: impl FnOnce() + Send + 'scope,
     ) -> Result<(), RdmaError> {
-        // A server that has lost a thread ends, so that it is noticed.
+        // A server that has lost a thread stops, so that the error is noticed.
         let body = move || {
             if catch_unwind(AssertUnwindSafe(body)).is_err() {
                 self.panicked.store(true, Ordering::Relaxed);
@@ -327,9 +352,9 @@ impl Shared<'_> {
         builder.spawn_scoped(scope, body).map(drop).map_err(RdmaError::Thread)
     }
 
-    /// Reports the end of a peer; `event` also returns whether the server was
-    /// started for no more than that.
-    fn ended<T>(
+    /// Reports the end of a session; `event` also returns whether the server
+    /// was started for this only.
+    fn session_ended<T>(
         &self,
         peer: SocketAddr,
         served: Result<T, RdmaError>,
@@ -354,7 +379,7 @@ impl Shared<'_> {
 
     fn reject(&self, request: Incoming, reason: &'static str) {
         (self.report)(ServerEvent::Rejected { peer: request.peer, reason });
-        // A peer that has left meanwhile needs no reply.
+        // Fails when the peer has disconnected meanwhile.
         let _ = request.reject(reason.as_bytes());
     }
 }

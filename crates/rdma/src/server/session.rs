@@ -1,5 +1,5 @@
-//! The server's part of one measurement: carries out the client's requests until
-//! the client closes its control channel.
+//! Server part of one measurement: processes the client's requests until the
+//! client closes its control channel.
 
 use std::{
     sync::{
@@ -26,11 +26,11 @@ use crate::{
 const CONTROL_REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum wait for the graceful close of the control channel.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// A server that sends is never idle: after so many steps it polls the control
-/// channel.
+/// A server that sends is never idle: after this many steps it polls the
+/// control channel.
 const STEPS_PER_CONTROL_POLL: u32 = 256;
 
-/// A measurement that was served.
+/// A served measurement.
 #[derive(Debug, Clone)]
 pub struct Served {
     /// Measured operation.
@@ -39,12 +39,12 @@ pub struct Served {
     pub config: RdmaConfig,
 }
 
-/// Serves one measurement: `request` is its control channel, and the data
-/// connections come out of `arrivals`.
+/// Serves one measurement: `request` is its control channel, and `arrivals`
+/// provides the data connections.
 ///
 /// # Errors
-/// A measurement that is impossible here (the client was notified), a client
-/// that violates the protocol, or a connection that breaks.
+/// A measurement that is impossible on this host (the client was notified), a
+/// client that violates the protocol, or a lost connection.
 pub(super) fn serve(
     request: Incoming,
     arrivals: &Receiver<(u16, Incoming)>,
@@ -52,7 +52,7 @@ pub(super) fn serve(
 ) -> Result<Served, RdmaError> {
     let mut control = ControlChannel::open()?;
     let peer = request.peer;
-    // The control channel is accepted as it was requested; the settings of the
+    // The control channel is accepted as requested; the settings of the
     // measurement are not known yet.
     let requested = RdmaConfig { no_crc: !request.crc, markers: request.markers, ..RdmaConfig::default() };
     control.queue_pair().accept(request, &accept_options(&requested))?;
@@ -111,12 +111,13 @@ struct Session {
     control: ControlChannel,
     pairs: DataQueuePairs,
     generator: Generator,
-    /// The server sends, writes or reads as well.
+    /// Whether the server sends, writes or reads as well.
     sends: bool,
 }
 
 impl Session {
-    /// One run; false when the client has closed the control channel instead.
+    /// Performs one run; false when the client has closed the control channel
+    /// instead.
     fn run(&mut self, stop: &AtomicBool) -> Result<bool, RdmaError> {
         let size = match self.control.receive_or_close(stop)? {
             None => return Ok(false),
@@ -145,8 +146,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Takes and answers what comes, and sends where both do, until the client
-    /// has finished.
+    /// Receives and echoes messages, and sends where the load is bidirectional,
+    /// until the client has finished.
     fn generate(&mut self, stop: &AtomicBool) -> Result<(), RdmaError> {
         let mut finished = false;
         let mut steps = 0u32;

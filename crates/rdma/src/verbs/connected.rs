@@ -1,4 +1,4 @@
-//! Calls on a connection.
+//! Timed calls on a connection.
 
 use std::{
     net::SocketAddr,
@@ -23,17 +23,17 @@ use crate::{
     negotiation::{ConnectionPurpose, ConnectionRequest, Cookie, connect_options},
 };
 
-/// Maximum wait for what must come: a grant, a completion, the end of a connection.
+/// Maximum wait for a grant, a completion, or the end of a connection.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which a graceful close polls the state of the queue pair.
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// Id of receives; those of sends differ.
+/// Id of receives; ids of sends differ.
 const GRANT_ID: u64 = 1;
 
 /// Times a call that needs a peer.
 ///
 /// # Errors
-/// No connection, or one that breaks.
+/// No connection, or a lost one.
 pub(super) fn time(
     config: &VerbsConfig,
     server: SocketAddr,
@@ -42,7 +42,7 @@ pub(super) fn time(
 ) -> Result<(), RdmaError> {
     let rnic = open_rnic(config.progress, config.core)?;
     if config.call == VerbsCall::Connect {
-        while samples.are_wanted() {
+        while samples.are_needed() {
             let connection = Connection::idle(&rnic)?;
             let (connected, time) = timed(|| connection.connect(server, cookie));
             check_server(&connected?)?;
@@ -62,21 +62,21 @@ pub(super) fn time(
     Ok(())
 }
 
-/// A queue pair with a completion queue of its own, and memory for messages.
+/// A queue pair with its own completion queue, and memory for messages.
 struct Connection {
     rnic: Rnic,
     channel: CompletionChannel,
     completions: CompletionQueue,
     queue_pair: QueuePair,
     memory: Region,
-    /// Sends, those that are complete, and grants that have come.
+    /// Number of Sends posted, of Sends completed, and of grants received.
     posted: u32,
     completed: u32,
     granted: u32,
 }
 
 impl Connection {
-    /// Not connected, with receives for the peer's grants.
+    /// Creates an idle connection, with receives for the peer's grants.
     fn idle(rnic: &Rnic) -> Result<Self, RdmaError> {
         let domain = ProtectionDomain::new(rnic);
         let channel = CompletionChannel::new()?;
@@ -97,12 +97,12 @@ impl Connection {
         Ok(self.queue_pair.connect(server, &connect_options(&RdmaConfig::default(), request))?)
     }
 
-    /// Posting Sends, each of which completes before the next.
+    /// Times posting Sends, each of which completes before the next.
     fn time_sends(&mut self, size: u32, samples: &mut Samples<'_>) -> Result<(), RdmaError> {
-        while samples.are_wanted() {
+        while samples.are_needed() {
             let request = self.send_request(size);
             let (posted, time) = timed(|| self.queue_pair.post_send(request));
-            posted.map_err(|error| self.broken(&error.to_string()))?;
+            posted.map_err(|error| self.lost(&error.to_string()))?;
             self.posted += 1;
             samples.add(time);
             self.settle()?;
@@ -110,11 +110,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Polling while nothing is outstanding.
+    /// Times polling an empty queue.
     fn time_empty_polls(&self, samples: &mut Samples<'_>) -> Result<(), RdmaError> {
         samples.of_calls(SHORT_CALLS);
         let mut found = 0;
-        while samples.are_wanted() {
+        while samples.are_needed() {
             let (polled, time) = timed(|| -> Result<(), RdmaError> {
                 for _ in 0..SHORT_CALLS {
                     found += usize::from(self.completions.poll_one().map_err(overrun)?.is_some());
@@ -123,25 +123,26 @@ impl Connection {
             });
             polled?;
             if found > 0 {
-                return Err(self.broken("something arrived that nobody sent"));
+                return Err(self.lost("unexpected completion"));
             }
             samples.add(time);
         }
         Ok(())
     }
 
-    /// Polling when the queue has notified that a Send is complete.
+    /// Times polling after the notification of a completed Send.
     fn time_polls(&mut self, samples: &mut Samples<'_>) -> Result<(), RdmaError> {
-        while samples.are_wanted() {
+        while samples.are_needed() {
             self.completions.arm(Notify::Next).map_err(overrun)?;
             let request = self.send_request(1);
-            self.queue_pair.post_send(request).map_err(|error| self.broken(&error.to_string()))?;
+            self.queue_pair.post_send(request).map_err(|error| self.lost(&error.to_string()))?;
             self.posted += 1;
             if self.channel.next(Some(STEP_TIMEOUT)).is_none() {
-                return Err(self.broken("a Send is not complete"));
+                return Err(self.lost("a Send is not complete"));
             }
             let (polled, time) = timed(|| self.completions.poll_one());
-            // Notified, and empty: what it was about was taken by an earlier poll.
+            // A notified queue may be empty: an earlier poll took the
+            // completion.
             if let Some(completion) = polled.map_err(overrun)? {
                 self.count(&completion)?;
                 samples.add(time);
@@ -151,11 +152,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits until what was posted is complete and granted anew.
+    /// Waits until all posted Sends are complete and granted again.
     fn settle(&mut self) -> Result<(), RdmaError> {
         while self.completed < self.posted || self.granted < self.posted / peer::GRANT_INTERVAL {
             let completion = self.completions.wait(STEP_TIMEOUT).map_err(overrun)?;
-            self.count(&completion.ok_or_else(|| self.broken("timeout"))?)?;
+            self.count(&completion.ok_or_else(|| self.lost("timeout"))?)?;
         }
         Ok(())
     }
@@ -173,7 +174,7 @@ impl Connection {
     fn check(&self, completion: &Completion) -> Result<(), RdmaError> {
         match completion.status {
             Status::Success => Ok(()),
-            status => Err(self.broken(&closure(&self.rnic, self.queue_pair.id(), status).reason)),
+            status => Err(self.lost(&closure(&self.rnic, self.queue_pair.id(), status).reason)),
         }
     }
 
@@ -185,16 +186,16 @@ impl Connection {
 
     fn post_receive(&self) -> Result<(), RdmaError> {
         let request: ReceiveRequest = receive_request(&self.memory, GRANT_ID);
-        self.queue_pair.post_receive(request).map_err(|error| self.broken(&error.to_string()))
+        self.queue_pair.post_receive(request).map_err(|error| self.lost(&error.to_string()))
     }
 
-    fn broken(&self, reason: &str) -> RdmaError {
+    fn lost(&self, reason: &str) -> RdmaError {
         let peer = crate::blocking::peer_of(self.queue_pair.query().established.as_ref());
         RdmaError::Lost { peer, reason: reason.to_owned() }
     }
 
-    /// Closes gracefully, and waits until the peer has done the same, so that it does
-    /// not serve many at a time.
+    /// Closes gracefully, and waits until the peer has done the same, which
+    /// bounds the number of connections that it serves at a time.
     fn close(self) {
         if self.queue_pair.modify(State::Closing).is_err() {
             return;
@@ -202,7 +203,7 @@ impl Connection {
         let since = Instant::now();
         while matches!(self.queue_pair.state(), State::Closing | State::Rts) && since.elapsed() < STEP_TIMEOUT
         {
-            // Moves what is left; completions are of receives that are given up.
+            // Drives the close; completions are of flushed receives.
             let _ = self.completions.poll_one();
             std::thread::sleep(CLOSE_POLL_INTERVAL);
         }

@@ -1,9 +1,9 @@
-//! Times of single calls of the verbs interface.
+//! Timing of single calls of the verbs interface.
 //!
-//! A sample is the mean of some calls in a row: one where the call is long or
+//! A sample is the mean of consecutive calls: one where the call is long or
 //! cannot be repeated at once, more where the clock would cost as much as the
-//! call. What surrounds the calls (what they need, what they leave) is not timed.
-//! [`connected`] has the calls that need a peer, [`peer`] is that peer.
+//! call. Setup and cleanup around the calls are not timed. [`connected`] has
+//! the calls that need a peer, [`peer`] is that peer.
 
 mod connected;
 pub(crate) mod peer;
@@ -26,17 +26,17 @@ use rustix::event::epoll;
 
 use crate::{data_queue_pairs::open_rnic, error::RdmaError, negotiation::Cookie, samples::nanoseconds};
 
-/// Samples of one trial at most: a reply has them all, and is one frame.
+/// Maximum number of samples of one trial: a reply has them all, in one frame.
 const MAX_COUNT: u32 = 10_000;
-/// Memory that is registered at most.
+/// Maximum size of registered memory.
 const MAX_MEMORY_BYTES: u64 = 1 << 30;
-/// Bytes of a page: memory is in use when each of its pages was written to.
+/// Page size: memory is in use when each of its pages was written to.
 const PAGE_BYTES: usize = 4096;
-/// Requests that a queue pair of a timed call takes, each way.
+/// Queue depth of a queue pair of a timed call, in each direction.
 const DEPTH: u32 = 128;
-/// Calls of a sample, where a call takes no more than some clock readings.
+/// Calls per sample, where a call takes no longer than some clock readings.
 const SHORT_CALLS: u32 = 16;
-/// Readings of the clock of which the closest two are its cost.
+/// Number of clock readings of which the closest two give its cost.
 const CLOCK_READINGS: u32 = 1000;
 
 /// Validates a configuration without side effect.
@@ -61,19 +61,19 @@ pub(crate) fn validate(config: &VerbsConfig) -> Result<(), RdmaError> {
     Ok(())
 }
 
-/// Times a call, as long as `goes_on`. Calls that connect need a server.
+/// Times a call while `should_continue` returns true. Calls that connect need a server.
 ///
 /// # Errors
-/// Invalid options, no connection, a host that refuses (a core, memory that cannot
-/// be pinned).
+/// Invalid options, no connection, an unavailable resource (a core, memory that
+/// cannot be pinned).
 pub(crate) fn time(
     config: &VerbsConfig,
     server: Option<SocketAddr>,
     cookie: Cookie,
-    goes_on: &dyn Fn() -> bool,
+    should_continue: &dyn Fn() -> bool,
 ) -> Result<VerbsSummary, RdmaError> {
     validate(config)?;
-    let mut samples = Samples::new(config, goes_on);
+    let mut samples = Samples::new(config, should_continue);
     match (config.call, server) {
         (
             VerbsCall::PostSend | VerbsCall::Connect | VerbsCall::PollEmpty | VerbsCall::PollNonEmpty,
@@ -90,31 +90,31 @@ pub(crate) fn time(
     Ok(samples.summary())
 }
 
-/// The samples of one trial.
+/// Samples of one trial.
 pub(crate) struct Samples<'a> {
     config: &'a VerbsConfig,
-    goes_on: &'a dyn Fn() -> bool,
+    should_continue: &'a dyn Fn() -> bool,
     calls: u32,
     warm_up_left: u32,
     times_ns: Vec<f64>,
 }
 
 impl<'a> Samples<'a> {
-    fn new(config: &'a VerbsConfig, goes_on: &'a dyn Fn() -> bool) -> Self {
-        Self { config, goes_on, calls: 1, warm_up_left: config.warm_up_count, times_ns: Vec::new() }
+    fn new(config: &'a VerbsConfig, should_continue: &'a dyn Fn() -> bool) -> Self {
+        Self { config, should_continue, calls: 1, warm_up_left: config.warm_up_count, times_ns: Vec::new() }
     }
 
-    /// Further samples are the mean of so many calls.
+    /// Sets the number of calls per sample for further samples.
     fn of_calls(&mut self, calls: u32) {
         self.calls = calls;
     }
 
-    /// Whether there are samples to take.
-    fn are_wanted(&self) -> bool {
-        self.times_ns.len() < self.config.count as usize && (self.goes_on)()
+    /// Whether more samples are needed.
+    fn are_needed(&self) -> bool {
+        self.times_ns.len() < self.config.count as usize && (self.should_continue)()
     }
 
-    /// Adds the time of the calls of one sample.
+    /// Adds the total time of one sample's calls.
     fn add(&mut self, time: Duration) {
         if self.warm_up_left > 0 {
             self.warm_up_left -= 1;
@@ -135,23 +135,23 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// The call's value, with its time.
+/// Returns the call's result and its time.
 fn timed<T>(call: impl FnOnce() -> T) -> (T, Duration) {
     let begin = Instant::now();
     let value = black_box(call());
     (value, begin.elapsed())
 }
 
-/// The least time between two readings of the clock.
+/// Returns the least time between two clock readings.
 fn clock_ns() -> u64 {
     let reading = |_| timed(|| ()).1;
     (0..CLOCK_READINGS).map(reading).min().map_or(0, nanoseconds)
 }
 
-/// Open and close.
+/// Times opening and closing an RNIC.
 fn time_rnic(config: &VerbsConfig, samples: &mut Samples<'_>) -> Result<(), RdmaError> {
     let open = || open_rnic(config.progress, config.core);
-    while samples.are_wanted() {
+    while samples.are_needed() {
         let (rnic, opening) = timed(open);
         let rnic = rnic?;
         let ((), closing) = timed(|| drop(rnic));
@@ -160,14 +160,14 @@ fn time_rnic(config: &VerbsConfig, samples: &mut Samples<'_>) -> Result<(), Rdma
     Ok(())
 }
 
-/// Calls that make an object of an open RNIC, and posting a receive.
+/// Times calls that create an object of an open RNIC, and posting a receive.
 fn time_objects(config: &VerbsConfig, samples: &mut Samples<'_>) -> Result<(), RdmaError> {
     let rnic = open_rnic(config.progress, config.core)?;
     let domain = ProtectionDomain::new(&rnic);
     let completions = CompletionQueue::new(&rnic, 4 * DEPTH, 0, None)?;
     match config.call {
         VerbsCall::RegisterEventHandler => {
-            while samples.are_wanted() {
+            while samples.are_needed() {
                 let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
                 let (added, time) = timed(|| {
                     epoll::add(&epoll, rnic.events(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)
@@ -177,7 +177,7 @@ fn time_objects(config: &VerbsConfig, samples: &mut Samples<'_>) -> Result<(), R
             }
         }
         VerbsCall::RegisterCompletionHandler => {
-            while samples.are_wanted() {
+            while samples.are_needed() {
                 let (made, time) = timed(|| {
                     let channel = CompletionChannel::new()?;
                     let queue = CompletionQueue::new(&rnic, DEPTH, 0, Some(&channel))?;
@@ -189,14 +189,14 @@ fn time_objects(config: &VerbsConfig, samples: &mut Samples<'_>) -> Result<(), R
         }
         VerbsCall::AllocateDomain => {
             samples.of_calls(SHORT_CALLS);
-            while samples.are_wanted() {
+            while samples.are_needed() {
                 let domains = || [(); SHORT_CALLS as usize].map(|()| ProtectionDomain::new(&rnic));
                 let (_made, time) = timed(domains);
                 samples.add(time);
             }
         }
         VerbsCall::CreateQueuePair => {
-            while samples.are_wanted() {
+            while samples.are_needed() {
                 let (made, time) = timed(|| QueuePair::new(&domain, &options(&completions)));
                 made?;
                 samples.add(time);
@@ -207,7 +207,7 @@ fn time_objects(config: &VerbsConfig, samples: &mut Samples<'_>) -> Result<(), R
     Ok(())
 }
 
-/// Posting receives, to queue pairs that are not connected.
+/// Times posting receives to queue pairs that are not connected.
 fn time_receives(
     domain: &ProtectionDomain,
     completions: &CompletionQueue,
@@ -216,7 +216,7 @@ fn time_receives(
     let memory = Region::new(domain, PAGE_BYTES, Access::LOCAL_WRITE)?;
     let requests = || (0..u64::from(SHORT_CALLS)).map(|id| receive_request(&memory, id)).collect::<Vec<_>>();
     samples.of_calls(SHORT_CALLS);
-    while samples.are_wanted() {
+    while samples.are_needed() {
         let queue_pair = QueuePair::new(domain, &options(completions))?;
         for _ in 0..DEPTH / SHORT_CALLS {
             let requests = requests();
@@ -239,7 +239,7 @@ fn options(completions: &CompletionQueue) -> QueuePairOptions<'_> {
     options
 }
 
-/// Registering and deregistering memory that is in use.
+/// Times registering and deregistering memory that is in use.
 fn time_memory(config: &VerbsConfig, samples: &mut Samples<'_>) -> Result<(), RdmaError> {
     let rnic = open_rnic(config.progress, config.core)?;
     let domain = ProtectionDomain::new(&rnic);
@@ -248,7 +248,7 @@ fn time_memory(config: &VerbsConfig, samples: &mut Samples<'_>) -> Result<(), Rd
         region.write(at, &[1]);
     }
     let table = rnic.memory();
-    while samples.are_wanted() {
+    while samples.are_needed() {
         let (stag, registering) = timed(|| -> Result<_, MemoryError> {
             let memory = if config.pin { region.memory().pin()? } else { region.memory() };
             table.register(domain.id(), memory, Access::REMOTE_READ, 0)
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_without_a_peer_are_timed_as_often_as_asked() {
+    fn calls_without_a_peer_are_timed_as_often_as_requested() {
         use VerbsCall::{
             AllocateDomain, Close, CreateQueuePair, DeregisterMemory, Open, PostReceive,
             RegisterCompletionHandler, RegisterEventHandler, RegisterMemory,

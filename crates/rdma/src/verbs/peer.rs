@@ -1,8 +1,8 @@
-//! The peer of timed verbs calls: accepts, takes Sends, and grants new ones.
+//! Peer of timed verbs calls: accepts, receives Sends, and grants new ones.
 //!
 //! iWARP has no "receiver not ready": a Send without a receive ends the
-//! connection. So the peer answers every [`GRANT_INTERVAL`] Sends with immediate
-//! data, and the client posts no more before that.
+//! connection. So the peer acknowledges every [`GRANT_INTERVAL`] Sends by
+//! immediate data, and the client posts no more before that.
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
@@ -18,9 +18,9 @@ use crate::{
     negotiation::accept_options,
 };
 
-/// Largest message that is taken.
+/// Maximum message size.
 pub(crate) const MESSAGE_BYTES: u32 = 4096;
-/// Sends that are granted at a time: fewer than the receives that are posted.
+/// Number of Sends granted at a time: fewer than the posted receives.
 pub(crate) const GRANT_INTERVAL: u32 = 8;
 /// Maximum wait for the graceful close of the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Serves one connection until the client closes it.
 ///
 /// # Errors
-/// A client that violates the protocol, or a connection that breaks.
+/// A client that violates the protocol, or a lost connection.
 pub(crate) fn serve(request: Incoming, stop: &AtomicBool) -> Result<(), RdmaError> {
     let mut queue_pair = BlockingQueuePair::open()?;
     let memory = Region::new(queue_pair.domain(), (DEPTH * MESSAGE_BYTES) as usize, Access::LOCAL_WRITE)?;
@@ -41,13 +41,13 @@ pub(crate) fn serve(request: Incoming, stop: &AtomicBool) -> Result<(), RdmaErro
     }
     let requested = RdmaConfig { no_crc: !request.crc, markers: request.markers, ..RdmaConfig::default() };
     queue_pair.accept(request, &accept_options(&requested))?;
-    let mut taken = 0u32;
+    let mut received = 0u32;
     loop {
         match queue_pair.wait(None, stop)? {
             Wait::Completed(done) if done.completed == Completed::Receive => {
                 post(&queue_pair, done.id)?;
-                taken = taken.wrapping_add(1);
-                if taken.is_multiple_of(GRANT_INTERVAL) {
+                received = received.wrapping_add(1);
+                if received.is_multiple_of(GRANT_INTERVAL) {
                     let operation = Operation::Immediate { data: [0; 8], solicited: false };
                     queue_pair.send(SendRequest { id: 0, operation, signaled: true, fence: false })?;
                 }

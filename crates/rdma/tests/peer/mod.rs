@@ -1,4 +1,4 @@
-//! A peer that speaks the control channel byte by byte, from the verbs alone.
+//! A peer that implements the control channel byte by byte, on the verbs alone.
 
 use std::{
     net::SocketAddr,
@@ -35,7 +35,7 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// One end of a control channel.
+/// One side of a control channel.
 pub(crate) struct Peer {
     queue_pair: QueuePair,
     completions: CompletionQueue,
@@ -92,7 +92,7 @@ impl Peer {
         self.queue_pair.post_send(SendRequest { id: 99, operation, signaled: true, fence: false }).unwrap();
     }
 
-    /// The next message; `null` when the connection is closed.
+    /// Returns the next message; `null` when the connection is closed.
     pub(crate) fn receive(&mut self) -> Value {
         loop {
             let completion = self.completions.wait(TIMEOUT).unwrap().expect("the peer sends a message");
@@ -108,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// Waits until the other end has left.
+    /// Waits until the peer has disconnected.
     pub(crate) fn wait_for_close(&mut self) {
         while self.receive() != Value::Null {}
     }

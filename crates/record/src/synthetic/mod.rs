@@ -1,10 +1,8 @@
-//! A made-up run of the `clearstream-40ge` study, written like a real one.
+//! A synthetic run of the `clearstream-40ge` study, written like a real one.
 //!
-//! The figures follow the papers (one flow 20.7 to 23.3 Gb/s, knee of the
-//! window curve at 40.38 MB, readers on the package of the interrupt core
-//! 2 Gb/s faster and on the core itself 1 Gb/s), so that whoever draws them
-//! can be checked against what is known to be in there. Same shape, same
-//! seed, same bytes.
+//! The results follow the papers (one flow 20.7 to 23.3 Gb/s, knee of the window curve at 40.38 MB, readers
+//! on the package of the interrupt core 2 Gb/s faster and on the core itself 1 Gb/s), so that consumers can
+//! be checked against known content. Same shape and seed give the same bytes.
 
 mod model;
 mod sample;
@@ -16,7 +14,7 @@ use clearstream_schema::{
     flow::Notice,
     host::HostReport,
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
-    outcome::Outcome,
+    outcome::{Outcome, Series},
     record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, RunHost, TRIAL_SCHEMA, TrialDocument, TrialOutcome},
 };
 use serde_json::Value;
@@ -71,15 +69,20 @@ fn run_trial(
         "flow" => {
             let mut file = writer.samples(trial)?;
             let mut series = sample::Series::new(cell, shape, noise);
+            let mut points = Vec::new();
             for index in 0..shape.seconds {
-                file.write(&json(&series.interval(index, noise))?)?;
+                let interval = series.interval(index, noise);
+                if !interval.warm_up {
+                    points.push((interval.client.end_ns as f64, interval.goodput_bps));
+                }
+                file.write(&json(&interval)?)?;
             }
             samples = Some(file.finish()?);
             delay_lines = if cell.wide_area { vec![late(noise), late(noise)] } else { Vec::new() };
             clock.pass(shape.seconds);
-            measured(series.summary().outcome())?
+            measured(series.summary().outcome().map(|outcome| over_time(outcome, &points)))?
         }
-        // Nothing but a description of the hosts.
+        // Only a description of the hosts.
         _ => TrialOutcome::Measured(Box::default()),
     };
     clock.pass(1);
@@ -98,6 +101,12 @@ fn run_trial(
         samples,
         delay_lines,
     })
+}
+
+/// With the series that a study adds.
+fn over_time(outcome: Outcome, points: &[(f64, f64)]) -> Outcome {
+    let series = outcome.headline().map(|goodput| Series::over_time(goodput, points));
+    Outcome { series: series.into_iter().collect(), ..outcome }
 }
 
 fn measured(outcome: Result<Outcome, serde_json::Error>) -> Result<TrialOutcome, RecordError> {
@@ -149,7 +158,10 @@ fn run_document(client: &HostReport, server: &HostReport, shape: &Shape, cells: 
         hosts: [("client", client), ("server", server)].map(host).into(),
         treatments: None,
         planned_trial_count: cells.count() * shape.repetitions.max(1),
-        notices: vec![Notice { id: "synthetic".to_owned(), message: "these figures are made up".to_owned() }],
+        notices: vec![Notice {
+            id: "synthetic".to_owned(),
+            message: "these results are synthetic".to_owned(),
+        }],
     }
 }
 
@@ -157,7 +169,7 @@ fn host((role, report): (&str, &HostReport)) -> RunHost {
     RunHost { name: report.name.clone(), role: role.to_owned(), report: report.clone(), capture: None }
 }
 
-/// Seconds since 2026-03-01T10:00:00Z. A month is enough for any run.
+/// Seconds since 2026-03-01T10:00:00Z. Limited to one month.
 #[derive(Debug, Default, Clone, Copy)]
 struct Clock(u64);
 

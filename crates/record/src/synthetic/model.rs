@@ -1,4 +1,4 @@
-//! Which experiments and cells the made-up run has, and how fast each cell is.
+//! Experiments and cells of the synthetic run, and the rate of each cell.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::Factors;
 
-/// Size of the made-up run.
+/// Size of the synthetic run.
 #[derive(Debug, Clone)]
 pub struct Shape {
     /// Seed of all noise.
@@ -20,11 +20,11 @@ pub struct Shape {
     pub seconds: u32,
     /// Repetitions of every cell.
     pub repetitions: u32,
-    /// Sizes of the pin matrices: 48 makes 48 x 48 cells of its own experiment.
+    /// Sizes of the pin matrices: 48 gives an experiment of 48 x 48 cells.
     pub matrices: Vec<u32>,
-    /// Cores listed in each sample; what a host of that many cores would leave.
+    /// Cores listed in each sample, as from a host with that many cores.
     pub sampled_cores: u32,
-    /// This trial fails.
+    /// Number of a trial that fails.
     pub failing_trial: Option<u32>,
 }
 
@@ -42,9 +42,9 @@ impl Default for Shape {
     }
 }
 
-/// Round trip of the made-up path: 1650 km of fibre and back.
+/// Round trip of the synthetic path: 1650 km of fibre and back.
 pub(super) const RTT_NS: u64 = 17_000_000;
-/// Rate of the made-up path, bits per second.
+/// Rate of the synthetic path, bits per second.
 const PATH_BPS: f64 = 19e9;
 /// Windows of the sweep, one of them at the bandwidth-delay product.
 pub(super) const WINDOWS: [u64; 14] = [
@@ -64,7 +64,7 @@ pub(super) const WINDOWS: [u64; 14] = [
     256 << 20,
 ];
 
-/// A cell to make up.
+/// A synthetic cell.
 #[derive(Debug, Clone)]
 pub(super) struct Cell {
     pub(super) experiment: String,
@@ -82,7 +82,7 @@ pub(super) struct Cell {
     pub(super) interrupt_core: u32,
 }
 
-/// All cells, made one at a time.
+/// All cells, generated one at a time.
 #[derive(Debug)]
 pub(super) struct Cells {
     matrices: Vec<u32>,
@@ -142,8 +142,8 @@ fn cell<const N: usize>(experiment: &str, number: u32, factors: [(&str, Value); 
     }
 }
 
-/// TNC 2011 figure 5: readers on the interrupt core's package gain 2 Gb/s, on
-/// the core itself 1 Gb/s; the sender's place hardly matters.
+/// TNC 2011 figure 5: readers on the interrupt core's package gain 2 Gb/s, on the core itself 1 Gb/s; the
+/// sender's position hardly matters.
 fn matrix_cell(size: u32, sender_core: u32, receiver_core: u32) -> Cell {
     let interrupt_core = if size == 8 { 7 } else { 0 };
     let package = |core: u32| if size == 8 { core / 4 } else { core % 4 };
@@ -170,8 +170,8 @@ fn matrix_name(size: u32) -> String {
     if size == 8 { "pin-matrix".to_owned() } else { format!("pin-matrix-{size}") }
 }
 
-/// TNC 2011 figures 7 and 8: package 1 is nearest to the I/O bridge when
-/// sending; when receiving, the other node of the interrupt core's package loses 4 Gb/s.
+/// TNC 2011 figures 7 and 8: package 1 is closest to the I/O bridge when sending; when receiving, the other
+/// node of the interrupt core's package loses 4 Gb/s.
 fn row_cell(experiment: &str, core: u32) -> Cell {
     let package = core % 4;
     // The first six cores of a package are one node, the other six the next.
@@ -190,7 +190,7 @@ fn row_cell(experiment: &str, core: u32) -> Cell {
     }
 }
 
-/// The study as it would be written for this shape.
+/// The study file for this shape.
 pub(super) fn study(shape: &Shape) -> StudyFile {
     let one = [Published {
         label: "one flow".to_owned(),
@@ -244,7 +244,7 @@ pub(super) fn study(shape: &Shape) -> StudyFile {
         version: 1,
         name: "clearstream-40ge".to_owned(),
         title: "40 Gb/s Ethernet between two servers and over 1650 km".to_owned(),
-        about: "Made up after the papers.".to_owned(),
+        about: "Synthetic, after the papers.".to_owned(),
         options: WorkloadOptions::default(),
         experiments,
     }
@@ -272,8 +272,9 @@ fn experiment<const N: usize>(
         name: name.to_owned(),
         title: name.replace('-', " "),
         workload: workload.to_owned(),
-        figure,
+        figure: Some(figure),
         metric: None,
+        beside: None,
         options: WorkloadOptions::default(),
         factors: factors.into_iter().map(|(key, levels)| (key.to_owned(), Levels::Listed(levels))).collect(),
         repetitions: 1,
@@ -303,9 +304,9 @@ impl Noise {
         self.next() % limit.max(1)
     }
 
-    /// Within `share` either way of 1.
-    pub(super) fn factor(&mut self, share: f64) -> f64 {
+    /// A factor of 1 plus or minus `deviation`.
+    pub(super) fn factor(&mut self, deviation: f64) -> f64 {
         let unit = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        1.0 + share * (2.0 * unit - 1.0)
+        1.0 + deviation * (2.0 * unit - 1.0)
     }
 }

@@ -1,4 +1,4 @@
-//! Samples and summaries of a made-up trial.
+//! Samples and summaries of a synthetic trial.
 
 use clearstream_schema::{
     ByteCount, CoreList, TimeSpan,
@@ -15,7 +15,7 @@ use super::model::{Cell, Noise, RTT_NS, Shape};
 const SECOND_NS: u64 = 1_000_000_000;
 const WARM_UP_SECONDS: u32 = 1;
 
-/// The series of one trial, made one interval at a time.
+/// The series of one trial, generated one interval at a time.
 #[derive(Debug)]
 pub(super) struct Series<'a> {
     cell: &'a Cell,
@@ -101,7 +101,7 @@ impl<'a> Series<'a> {
     }
 
     fn flow(&self, flow: u32, bytes: u64, sends: bool) -> FlowInterval {
-        let share = bytes / u64::from(self.cell.flows.max(1));
+        let per_flow = bytes / u64::from(self.cell.flows.max(1));
         let tcp = TcpInfo {
             returned_bytes: 248,
             state: 1,
@@ -116,8 +116,8 @@ impl<'a> Series<'a> {
         };
         FlowInterval {
             flow,
-            sent_bytes: if sends { share } else { 0 },
-            received_bytes: if sends { 0 } else { share },
+            sent_bytes: if sends { per_flow } else { 0 },
+            received_bytes: if sends { 0 } else { per_flow },
             sender_core: sends.then_some(self.cell.sender_core),
             receiver_core: (!sends).then_some(self.cell.receiver_core),
             incoming_core: (!sends).then_some(self.cell.interrupt_core),
@@ -126,7 +126,7 @@ impl<'a> Series<'a> {
         }
     }
 
-    /// The first cores of the host and, beyond them, the two that work.
+    /// The first cores of the host and, in addition, the two busy ones.
     fn cores(&self, busy: u32, sends: bool, noise: &mut Noise) -> Vec<CoreCounters> {
         let interrupt = self.cell.interrupt_core;
         let mut listed: Vec<u32> = (0..self.sampled_cores).chain([busy, interrupt]).collect();
@@ -172,7 +172,7 @@ impl<'a> Series<'a> {
                 .collect(),
             ..FlowSettings::default()
         };
-        made(json!({
+        parsed(json!({
             "requested": self.config,
             "client_settings": settings(self.cell.sender_core),
             "server_settings": settings(self.cell.receiver_core),
@@ -220,14 +220,14 @@ pub(super) fn probe(noise: &mut Noise) -> ProbeSummary {
             "hop_count": 1,
         })
     };
-    made(json!({
+    parsed(json!({
         "requested": {},
         "directions": [direction("geneva", "amsterdam"), direction("amsterdam", "geneva")],
         "bandwidth_delay_product_bytes": 40_375_000,
     }))
 }
 
-/// From JSON, so that a record of this version keeps being one when fields are added.
-fn made<T: DeserializeOwned>(document: Value) -> T {
+/// Parsed from JSON, so that a record of this version stays one when fields are added.
+fn parsed<T: DeserializeOwned>(document: Value) -> T {
     serde_json::from_value(document).expect("the shape of this version")
 }

@@ -1,6 +1,6 @@
-//! What a gigabyte costs: CPU seconds of the flow's own threads at both ends, and
+//! CPU cost of a gigabyte: CPU seconds of the flow's own threads at both ends, and
 //! of the interrupts that carried its packets. What other programs used at the
-//! same time is told apart and never counted.
+//! same time is reported separately and never counted.
 
 use crate::{
     digest::{Cell, Digest, ExperimentDigest},
@@ -44,7 +44,7 @@ const KINDS: [(&str, &str); 2] =
     [("k0", "threads of the flow"), ("k1", "interrupts beyond the threads\u{2019} time")];
 /// Bars beyond this many are in the table only.
 const MAX_BARS: usize = 24;
-/// From this share of the flow's own cost on other programs are worth a sentence.
+/// From this fraction of the flow's own cost on other programs are worth a sentence.
 const NOTABLE_OTHER: f64 = 0.25;
 
 /// The bars, or `None` without a flow trial.
@@ -135,7 +135,7 @@ fn bars(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Bar> {
                 (split.server, split.client.thread_ns + split.server.thread_ns)
             });
         } else {
-            let (client, server) = (&digest.client.name, &digest.server.name);
+            let (client, server) = (&digest.client().name, &digest.server().name);
             push(format!("client {client}"), threads(cell, |client, _| client), |split| {
                 (split.client, split.client.thread_ns)
             });

@@ -22,7 +22,7 @@ struct Track<'a> {
     stats: &'a DelayStats,
 }
 
-/// The percentiles, or `None` without an answered probe.
+/// The percentiles, or `None` without an probe with a response.
 pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<Figure> {
     let all = tracks(experiment);
     let tracks = typical(&all);
@@ -60,10 +60,10 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
             LegendItem::new("median s0", "median"),
             LegendItem::new("interval s0", "median to 99th percentile, tick at the 90th"),
             LegendItem::new("line faint", "shortest to longest"),
-            LegendItem::new("line product", "delay that the lab was set to, both ways"),
+            LegendItem::new("line product", "delay that the lab was set to, both directions"),
         ]
         .into_iter()
-        .filter(|item| item.swatch != "line product" || asked_ns(digest).is_some())
+        .filter(|item| item.swatch != "line product" || lab_round_trip_ns(digest).is_some())
         .collect(),
         table: table(&all),
         published: experiment.spec.published.clone(),
@@ -127,11 +127,11 @@ fn typical<'a>(all: &[Track<'a>]) -> Vec<Track<'a>> {
         .collect()
 }
 
-/// Round trip asked of the lab when its links are a chain or parallel between two hosts.
-fn asked_ns(digest: &Digest) -> Option<f64> {
+/// Round trip configured in the lab when its links are a chain or parallel between two hosts.
+fn lab_round_trip_ns(digest: &Digest) -> Option<f64> {
     let lab: &LabFile = digest.run.lab.as_ref()?;
     let delays = || lab.links.iter().map(|link| link.delay.0);
-    // Two hosts may have a short link beside the long one, and a probe takes the long one.
+    // Two hosts may have a short link in addition to the long one, and a probe takes the long one.
     let one_way = match lab.hosts.len() {
         2 => delays().max()?,
         hosts if lab.links.len() + 1 == hosts => delays().sum(),
@@ -143,28 +143,28 @@ fn asked_ns(digest: &Digest) -> Option<f64> {
 fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {
     tracks.first()?;
     let sent: u64 = tracks.iter().map(|track| track.stats.sent_count).sum();
-    let answered: u64 = tracks.iter().map(|track| track.stats.answered_count).sum();
-    let lost = sent.saturating_sub(answered);
+    let received: u64 = tracks.iter().map(|track| track.stats.answered_count).sum();
+    let lost = sent.saturating_sub(received);
     let loss = if lost == 0 {
         format!("none of {sent} probes lost")
     } else {
         format!("{lost} of {sent} probes lost ({})", percent(lost as f64 / sent as f64))
     };
-    // Of every probe: what one of them says does not hold for the others.
+    // Of every probe: the figures of one do not hold for the others.
     let over = |of: fn(&DelayStats) -> u64| {
         let values = || tracks.iter().map(|track| of(track.stats));
         let ends = values().min().zip(values().max()).unwrap_or_default();
         range(&time(ends.0 as f64), &time(ends.1 as f64))
     };
-    let asked = asked_ns(digest).map_or_else(String::new, |asked| {
-        let off = |track: &Track<'_>| format!("{:+.3} ms", (track.stats.mean_ns as f64 - asked) / 1e6);
+    let configured = lab_round_trip_ns(digest).map_or_else(String::new, |configured| {
+        let off = |track: &Track<'_>| format!("{:+.3} ms", (track.stats.mean_ns as f64 - configured) / 1e6);
         let mean = |track: &&Track<'_>| track.stats.mean_ns;
         let ends = tracks.iter().min_by_key(mean).zip(tracks.iter().max_by_key(mean));
         let off = ends.map_or_else(String::new, |(low, high)| range(&off(low), &off(high)));
-        format!(" (the lab was set to {}, means are {off} off)", time(asked))
+        format!(" (the lab was set to {}, means are {off} off)", time(configured))
     });
     Some(format!(
-        "Round trip {} in the median{asked}, {} at the 99th percentile, jitter {}; {loss}.",
+        "Round trip {} in the median{configured}, {} at the 99th percentile, jitter {}; {loss}.",
         over(|stats| stats.p50_ns),
         over(|stats| stats.p99_ns),
         over(|stats| stats.jitter_ns),
@@ -178,8 +178,8 @@ fn draw(digest: &Digest, tracks: &[Track<'_>], size: Size) -> Svg {
     let body = tracks.iter().map(|t| ms(t.stats.p99_ns)).fold(0.0, f64::max);
     // A single outlier must not squeeze the distribution into a dot.
     let high = furthest.min(body + 2.0 * (body - lowest).max(0.01));
-    let asked = asked_ns(digest).map(|ns| ns / 1e6);
-    let low = asked.map_or(lowest, |asked| asked.min(lowest));
+    let configured = lab_round_trip_ns(digest).map(|ns| ns / 1e6);
+    let low = configured.map_or(lowest, |configured| configured.min(lowest));
     let pad = (high - low).max(0.001) * 0.06;
     let (low, high) = ((low - pad).max(0.0), high + pad);
     let row = size.pick(40.0, 52.0);
@@ -199,8 +199,8 @@ fn draw(digest: &Digest, tracks: &[Track<'_>], size: Size) -> Svg {
     for tick in &ticks {
         plot.upright(*tick, "grid", &stretches);
     }
-    if let Some(asked) = asked {
-        plot.rule_over(asked, "product", &format!("set to {asked} ms"), 0, &stretches);
+    if let Some(configured) = configured {
+        plot.rule_over(configured, "product", &format!("set to {configured} ms"), 0, &stretches);
     }
     for (index, track) in tracks.iter().enumerate() {
         let top = area.top + row * index as f64;
@@ -262,7 +262,7 @@ fn table(tracks: &[Track<'_>]) -> Table {
         &[
             "Probe",
             "#Trial",
-            "#Answered",
+            "#Responses",
             "#Lost",
             "#Min, ms",
             "#Mean, ms",

@@ -1,4 +1,4 @@
-//! What a factor changes, estimated in blocks: trials of the same repetition
+//! Effect of a factor, estimated in blocks: trials of the same repetition
 //! with the same other factors. Where the effect depends on another factor it is
 //! shown per level of that, and there is no single figure.
 
@@ -23,7 +23,7 @@ const SEED: u64 = 0x40_6e;
 /// An effect is at the head of the page by its own test or by that of what it
 /// depends on; the second is strict, so that both together err in hardly more than 5 %.
 const PROVEN: f64 = 0.01;
-/// So many levels that an effect depends on stand in a sentence one by one; of more their ends.
+/// Up to this many levels that an effect depends on are listed in a sentence; of more, the ends.
 const LISTED: usize = 3;
 /// A factor with more levels is a curve, not a comparison.
 const MOST_LEVELS: usize = 6;
@@ -32,7 +32,7 @@ const MOST_CONTRASTS: usize = 12;
 /// Room for the labels of a wide drawing.
 const LABEL_WIDTH: f64 = 270.0;
 const HEADING_HEIGHT: f64 = 24.0;
-/// Height of a label on a phone, where it stands above its mark.
+/// Height of a label on a phone, where it is above its mark.
 const LABEL: f64 = 20.0;
 
 /// One comparison and what it depends on.
@@ -51,7 +51,7 @@ impl Contrast {
 
     /// The figure of a proven effect that is one.
     pub(crate) fn proven(&self) -> Option<PairedRatio> {
-        self.effect.single().filter(PairedRatio::excludes_none)
+        self.effect.single().filter(PairedRatio::excludes_one)
     }
 
     /// Value and how sure it is, for a headline: a proven effect, or effects
@@ -153,7 +153,7 @@ fn blocks(
         let wanted = wanted.clone();
         experiment.cells.iter().filter(move |cell| cell.factors.get(factor) == Some(&wanted))
     };
-    let alike =
+    let same_context =
         |one: &Cell, other: &Cell| others.iter().all(|o| one.factors.get(*o) == other.factors.get(*o));
     let mut all = Vec::new();
     for one in with(base) {
@@ -161,7 +161,7 @@ fn blocks(
             .iter()
             .map(|name| one.factors.get(*name).map(|value| level_of(name, value)).unwrap_or_default())
             .collect();
-        for other in with(changed).filter(|other| alike(one, other)) {
+        for other in with(changed).filter(|other| same_context(one, other)) {
             let second = other.by_repetition();
             all.extend(one.by_repetition().into_iter().filter_map(|(repetition, base)| {
                 Some(Block { base, changed: *second.get(&repetition)?, context: context.clone() })
@@ -217,7 +217,7 @@ pub(crate) fn of(experiment: &ExperimentDigest, contrasts: &[Contrast]) -> Optio
     let sentences: Vec<String> = contrasts.iter().map(Contrast::sentence).collect();
     let finding = format!("{}.", sentences.join(". "));
     let mut notes = vec![
-        "A pair is two trials of the same repetition whose other factors are alike: what drifts between repetitions, and what the other factors do, is in both.".to_owned(),
+        "A pair is two trials of the same repetition whose other factors are equal: what drifts between repetitions, and what the other factors do, is in both.".to_owned(),
     ];
     if contrasts.len() > 1 {
         notes.push(
@@ -278,7 +278,7 @@ fn draw(lines: &[Line], size: Size) -> Svg {
     plot.svg
 }
 
-/// Where vertical lines may be: not behind headings, nor on a phone behind labels.
+/// Range of vertical lines: not behind headings, nor on a phone behind labels.
 fn stretches(lines: &[Line], area: Area, row_height: f64, size: Size) -> Vec<(f64, f64)> {
     let mut top = area.top;
     let mut all = Vec::with_capacity(lines.len());

@@ -1,6 +1,6 @@
-//! Flows through gateways: what each carried against its weight and by which
-//! way answers returned; answers over time around the failure of a gateway, and
-//! how long flows were without one.
+//! Flows through gateways: the load of each against its weight and the return
+//! paths; responses over time around the failure of a gateway, and
+//! the gaps of the flows.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::{
     digest::{ExperimentDigest, GatewayTrial},
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    figures::{goodput::sentence_case, series_class},
+    figures::goodput::sentence_case,
     format::{count, level_of, percent, time},
     svg::{
         Svg,
-        plot::{Area, Plot, Size, tick_labels},
+        plot::{Area, Plot, Size, text_width, tick_labels},
         scale::{Scale, ticks_between},
     },
 };
@@ -31,7 +31,7 @@ pub(crate) fn groups(experiment: &ExperimentDigest) -> Vec<Group<'_>> {
     sorted.sort_by_key(|trial| trial.cell);
     let mut groups: Vec<Group<'_>> = Vec::new();
     for trial in sorted {
-        match groups.last_mut().filter(|group| *group.factors == trial.factors) {
+        match groups.last_mut().filter(|group| *group.factors == *trial.factors) {
             Some(group) => group.trials.push(&trial.summary),
             None => groups.push(Group { factors: &trial.factors, trials: vec![&trial.summary] }),
         }
@@ -40,27 +40,27 @@ pub(crate) fn groups(experiment: &ExperimentDigest) -> Vec<Group<'_>> {
 }
 
 impl Group<'_> {
-    /// Its levels in words.
+    /// Its levels as text.
     pub(crate) fn label(&self) -> String {
-        let words: Vec<String> = self
+        let levels: Vec<String> = self
             .factors
             .iter()
             .map(|(name, value)| match (name.as_str(), value) {
                 ("watch", Value::Bool(true)) => "with watch".to_owned(),
                 ("watch", Value::Bool(false)) => "without watch".to_owned(),
-                ("failure", Value::String(word)) => failure_word(word).to_owned(),
+                ("failure", Value::String(name)) => failure_name(name).to_owned(),
                 _ => level_of(name, value),
             })
             .collect();
-        if words.is_empty() { "all trials".to_owned() } else { words.join(", ") }
+        if levels.is_empty() { "all trials".to_owned() } else { levels.join(", ") }
     }
 
     fn effects(&self) -> impl Iterator<Item = &FailureEffect> {
         self.trials.iter().filter_map(|trial| trial.failure.as_ref())
     }
 
-    /// Longest time without an answer of every flow that used the failed
-    /// gateway and came back, all trials together, ascending.
+    /// Longest gap between responses of every flow that used the failed
+    /// gateway and recovered, all trials together, ascending.
     pub(crate) fn gaps(&self) -> Vec<u64> {
         let mut gaps: Vec<u64> = Vec::new();
         for trial in &self.trials {
@@ -84,7 +84,7 @@ impl Group<'_> {
         self.trials.iter().any(|trial| trial.config.watch && trial.failure.is_some())
     }
 
-    fn shares(&self) -> Vec<GatewayShare> {
+    fn loads(&self) -> Vec<GatewayShare> {
         let mut sum: Vec<GatewayShare> = Vec::new();
         for trial in &self.trials {
             for gateway in &trial.gateways {
@@ -107,8 +107,8 @@ impl Group<'_> {
     }
 }
 
-fn failure_word(word: &str) -> &str {
-    match word {
+fn failure_name(name: &str) -> &str {
+    match name {
         "silent" => "dies silently",
         "not-forwarding" => "stops forwarding",
         "one-side" => "loses the servers' side",
@@ -121,25 +121,28 @@ fn failure_word(word: &str) -> &str {
 pub(crate) fn figures(experiment: &ExperimentDigest) -> Vec<Figure> {
     let groups = groups(experiment);
     let failing = groups.iter().any(|group| group.effects().next().is_some());
-    let first = if failing { failures(experiment, &groups) } else { shares(experiment, &groups) };
+    let first = if failing { failures(experiment, &groups) } else { loads(experiment, &groups) };
     first.into_iter().collect()
 }
 
 fn failures(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure> {
     let finding = failure_finding(groups)?;
     let id = identifier(&[&experiment.spec.name, "failure"]);
-    let title = format!("{}: answers around the failure", experiment.spec.title);
+    let title = format!("{}: responses around the failure", experiment.spec.title);
     let legend = groups
         .iter()
-        .enumerate()
-        .map(|(index, group)| LegendItem::new(format!("line {}", series_class(index)), group.label()))
+        .map(|group| {
+            let label = group.label();
+            LegendItem::new(format!("line {}", experiment.palette.class(&label)), label)
+        })
         .collect();
     Some(Figure {
-        drawings: draw_both(&id, &title, &finding, |size| draw_failures(groups, size)),
+        drawings: draw_both(&id, &title, &finding, |size| draw_failures(experiment, groups, size)),
         notes: vec![
-            "Answers in each 0.1 s, in % of those before the failure; the median of a cell's trials."
+            "Responses in each 0.1 s, in % of those before the failure; the median of a cell's trials."
                 .to_owned(),
-            "A flow asks again when its answer has come, so a flow without a way sends nothing.".to_owned(),
+            "A flow sends its next request after a response, so a flow without a path sends nothing."
+                .to_owned(),
             "Every host of the lab has a hash seed of its own, as machines have.".to_owned(),
         ],
         legend,
@@ -151,7 +154,7 @@ fn failures(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figur
     })
 }
 
-/// Times without an answer, with and without a watch.
+/// Gaps between responses, with and without a watch.
 fn failure_finding(groups: &[Group<'_>]) -> Option<String> {
     let sentence = |watched: bool| {
         let of_kind: Vec<&Group<'_>> = groups
@@ -165,16 +168,16 @@ fn failure_finding(groups: &[Group<'_>]) -> Option<String> {
         if hit == 0 {
             return None;
         }
-        let word = if watched { "with watch" } else { "without watch" };
+        let setup = if watched { "with watch" } else { "without watch" };
         let back = match (middle(&gaps), gaps.last()) {
             (Some(median), Some(longest)) => format!(
-                "the others had no answer for {} (median), {} at most",
+                "the others had a gap of {} (median), {} at most",
                 time(median as f64),
                 time(*longest as f64)
             ),
-            _ => "no other came back".to_owned(),
+            _ => "no other recovered".to_owned(),
         };
-        Some(format!("{word} {stuck} of {hit} flows of a failed gateway stayed without an answer, {back}"))
+        Some(format!("{setup} {stuck} of {hit} flows of a failed gateway got no further response, {back}"))
     };
     let parts: Vec<String> = [true, false].into_iter().filter_map(sentence).collect();
     (!parts.is_empty()).then(|| sentence_case(&format!("{}.", parts.join("; "))))
@@ -184,9 +187,9 @@ fn middle(sorted: &[u64]) -> Option<u64> {
     sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
-/// Answers as a share of those before the failure, median over trials; seconds
+/// Responses relative to those before the failure, median over trials; seconds
 /// from the failure.
-fn answers(group: &Group<'_>) -> Vec<(f64, f64)> {
+fn responses(group: &Group<'_>) -> Vec<(f64, f64)> {
     let mut by_step: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
     for trial in &group.trials {
         let Some(effect) = &trial.failure else { continue };
@@ -202,16 +205,16 @@ fn answers(group: &Group<'_>) -> Vec<(f64, f64)> {
     let most = by_step.values().map(Vec::len).max().unwrap_or(0);
     by_step
         .into_iter()
-        .filter(|(_, shares)| 2 * shares.len() > most)
-        .map(|(step, mut shares)| {
-            shares.sort_by(f64::total_cmp);
-            (step as f64 * step_seconds, shares[(shares.len() - 1) / 2])
+        .filter(|(_, ratios)| 2 * ratios.len() > most)
+        .map(|(step, mut ratios)| {
+            ratios.sort_by(f64::total_cmp);
+            (step as f64 * step_seconds, ratios[(ratios.len() - 1) / 2])
         })
         .collect()
 }
 
-fn draw_failures(groups: &[Group<'_>], size: Size) -> Svg {
-    let lines: Vec<Vec<(f64, f64)>> = groups.iter().map(answers).collect();
+fn draw_failures(experiment: &ExperimentDigest, groups: &[Group<'_>], size: Size) -> Svg {
+    let lines: Vec<Vec<(f64, f64)>> = groups.iter().map(responses).collect();
     let points = || lines.iter().flatten();
     let first = points().map(|point| point.0).fold(0.0, f64::min);
     let last = points().map(|point| point.0).fold(1.0, f64::max);
@@ -230,12 +233,12 @@ fn draw_failures(groups: &[Group<'_>], size: Size) -> Svg {
         svg,
         area,
         (x, x_ticks, "time after the failure, s"),
-        (y, tick_labels(&y_ticks), "answers, % of before"),
+        (y, tick_labels(&y_ticks), "responses, % of before"),
     );
     plot.rule_at(0.0, "axis", "the gateway fails", 0);
-    for (index, line) in lines.iter().enumerate() {
-        let line: Vec<(f64, f64)> = line.iter().map(|(at, share)| (*at, share * 100.0)).collect();
-        plot.line(&line, &format!("line {}", series_class(index)));
+    for (group, line) in groups.iter().zip(&lines) {
+        let line: Vec<(f64, f64)> = line.iter().map(|(at, ratio)| (*at, ratio * 100.0)).collect();
+        plot.line(&line, &format!("line {}", experiment.palette.class(&group.label())));
     }
     plot.svg
 }
@@ -248,7 +251,7 @@ fn failure_table(groups: &[Group<'_>]) -> Table {
             "#Trials",
             "#Flows of the gateway",
             "#Stuck",
-            "#Without an answer, median, ms",
+            "#Gap, median, ms",
             "#Longest, ms",
             "#Full rate after, median, ms",
             "#Other flows, longest, ms",
@@ -285,12 +288,12 @@ fn in_ms(ns: Option<u64>) -> String {
     ns.map_or_else(|| "\u{2013}".to_owned(), |ns| format!("{:.0}", ns as f64 / 1e6))
 }
 
-fn shares(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure> {
-    let finding = share_finding(groups)?;
-    let id = identifier(&[&experiment.spec.name, "shares"]);
+fn loads(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure> {
+    let finding = load_finding(groups)?;
+    let id = identifier(&[&experiment.spec.name, "load"]);
     let title = format!("{}: what each gateway carried", experiment.spec.title);
     Some(Figure {
-        drawings: draw_both(&id, &title, &finding, |size| draw_shares(groups, size)),
+        drawings: draw_both(&id, &title, &finding, |size| draw_loads(groups, size)),
         notes: [
             Some(
                 "Counted at the gateways, packet by packet, with the flow's own addresses and ports."
@@ -303,10 +306,10 @@ fn shares(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure>
         .collect(),
         legend: vec![
             LegendItem::new("box t1", "requests"),
-            LegendItem::new("box t0", "answers"),
-            LegendItem::new("line thin", "share by weight"),
+            LegendItem::new("box t0", "responses"),
+            LegendItem::new("line thin", "load by weight"),
         ],
-        table: share_table(groups),
+        table: load_table(groups),
         published: experiment.spec.published.clone(),
         id,
         title,
@@ -314,34 +317,34 @@ fn shares(experiment: &ExperimentDigest, groups: &[Group<'_>]) -> Option<Figure>
     })
 }
 
-/// What chance alone does to the smallest share: two standard deviations of the
+/// Effect of chance on the smallest load: two standard deviations of the
 /// binomial distribution.
 fn chance(groups: &[Group<'_>]) -> Option<String> {
     let deviation = |group: &Group<'_>| {
-        let all = group.shares();
+        let all = group.loads();
         let weights: u64 = all.iter().map(|one| u64::from(one.weight)).sum();
         let least = all.iter().map(|one| one.weight).min().filter(|weight| *weight > 0)?;
-        let share = f64::from(least) / weights as f64;
+        let ratio = f64::from(least) / weights as f64;
         let flows = group.returns().0;
-        (flows > 0).then(|| 2.0 * ((1.0 - share) / (share * flows as f64)).sqrt())
+        (flows > 0).then(|| 2.0 * ((1.0 - ratio) / (ratio * flows as f64)).sqrt())
     };
     let largest = groups.iter().filter_map(deviation).reduce(f64::max)?;
     Some(format!(
-        "A gateway is chosen by a hash: among as many flows chance alone moves a share by {} of itself, one gateway in twenty by more.",
+        "A gateway is chosen by a hash: among as many flows chance alone moves the load of a gateway by {}, one gateway in twenty by more.",
         percent(largest)
     ))
 }
 
-fn share_finding(groups: &[Group<'_>]) -> Option<String> {
+fn load_finding(groups: &[Group<'_>]) -> Option<String> {
     let parts: Vec<String> = groups
         .iter()
         .filter_map(|group| {
             let (flows, other) = group.returns();
             let worst =
-                group.shares().iter().filter_map(|one| deviation(one, &group.shares())).fold(0.0, f64::max);
+                group.loads().iter().filter_map(|one| deviation(one, &group.loads())).fold(0.0, f64::max);
             (flows > 0).then(|| {
                 format!(
-                    "{}: {}, shares within {} of the weights, {} return by another gateway",
+                    "{}: {}, load within {} of the weights, {} return by another gateway",
                     group.label(),
                     count(usize::try_from(flows).unwrap_or(usize::MAX), "flow"),
                     percent(worst),
@@ -354,7 +357,7 @@ fn share_finding(groups: &[Group<'_>]) -> Option<String> {
     (!parts.is_empty()).then(|| sentence_case(&format!("{}.", parts.join("; "))))
 }
 
-/// How far the requests of a gateway are from its share by weight, as a part of it.
+/// Deviation of a gateway's requests from its load by weight, relative to it.
 fn deviation(gateway: &GatewayShare, all: &[GatewayShare]) -> Option<f64> {
     let flows: u64 = all.iter().map(|one| one.forward_count).sum();
     let weights: u64 = all.iter().map(|one| u64::from(one.weight)).sum();
@@ -362,36 +365,43 @@ fn deviation(gateway: &GatewayShare, all: &[GatewayShare]) -> Option<f64> {
     (expected > 0.0).then(|| (gateway.forward_count as f64 / expected - 1.0).abs())
 }
 
-fn draw_shares(groups: &[Group<'_>], size: Size) -> Svg {
-    let height = size.pick(170.0, 150.0);
+fn draw_loads(groups: &[Group<'_>], size: Size) -> Svg {
+    let margin = size.pick(56.0, 40.0);
+    let titles: Vec<Vec<String>> =
+        groups.iter().map(|group| by_level(&group.label(), size.width() - margin)).collect();
+    // Panels have equal size: each has room for the longest title.
+    let title_height = 16.0 * titles.iter().map(Vec::len).max().unwrap_or(1).saturating_sub(1) as f64;
+    let height = size.pick(170.0, 150.0) + title_height;
     let mut svg = Svg::new(size.width(), height * groups.len() as f64 + 16.0);
     for (index, group) in groups.iter().enumerate() {
-        let all = group.shares();
-        let total = |way: fn(&GatewayShare) -> u64| all.iter().map(way).sum::<u64>().max(1) as f64;
+        let all = group.loads();
+        let total = |count: fn(&GatewayShare) -> u64| all.iter().map(count).sum::<u64>().max(1) as f64;
         let (forward, reply) = (total(|one| one.forward_count), total(|one| one.reply_count));
         let weights = all.iter().map(|one| u64::from(one.weight)).sum::<u64>().max(1) as f64;
         let highest = all
             .iter()
             .flat_map(|one| [one.forward_count as f64 / forward, one.reply_count as f64 / reply])
             .fold(0.01, f64::max);
-        let top = height * index as f64 + 34.0;
+        let top = height * index as f64 + 34.0 + title_height;
         let bottom = height * (index + 1) as f64 - 24.0;
-        let (left, right) = (size.pick(56.0, 40.0), svg.width - 16.0);
+        let (left, right) = (margin, svg.width - 16.0);
         let step = (right - left) / all.len().max(1) as f64;
-        let y = |share: f64| bottom - (bottom - top) * share / highest;
-        svg.text(left, top - 14.0, "panel start", &group.label());
+        let y = |ratio: f64| bottom - (bottom - top) * ratio / highest;
+        for (line, title) in titles[index].iter().rev().enumerate() {
+            svg.text(left, top - 14.0 - 16.0 * line as f64, "panel start", title);
+        }
         svg.line((left, bottom), (right, bottom), "axis");
         for (place, gateway) in all.iter().enumerate() {
             let start = left + step * place as f64;
             let bars = [
                 (gateway.forward_count as f64 / forward, "t1", "requests"),
-                (gateway.reply_count as f64 / reply, "t0", "answers"),
+                (gateway.reply_count as f64 / reply, "t0", "responses"),
             ];
-            for (number, (share, class, word)) in bars.into_iter().enumerate() {
+            for (number, (ratio, class, kind)) in bars.into_iter().enumerate() {
                 let x = start + step * (0.16 + 0.34 * number as f64);
-                let tip = format!("{}: {} of the {word}", gateway.name, percent(share));
+                let tip = format!("{}: {} of the {kind}", gateway.name, percent(ratio));
                 svg.tipped(&tip, |svg| {
-                    svg.rounded(x, y(share), step * 0.32, bottom - y(share), 2.0, class);
+                    svg.rounded(x, y(ratio), step * 0.32, bottom - y(ratio), 2.0, class);
                 });
             }
             let expected = y(f64::from(gateway.weight) / weights);
@@ -402,27 +412,42 @@ fn draw_shares(groups: &[Group<'_>], size: Size) -> Svg {
     svg
 }
 
-fn share_table(groups: &[Group<'_>]) -> Table {
+/// Levels of a label in lines that fit a width: a truncated one would not distinguish cells.
+fn by_level(label: &str, width: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for level in label.split(", ") {
+        match lines.last_mut() {
+            Some(line) if text_width(line) + text_width(level) + text_width(", ") < width => {
+                line.push_str(", ");
+                line.push_str(level);
+            }
+            _ => lines.push(level.to_owned()),
+        }
+    }
+    lines
+}
+
+fn load_table(groups: &[Group<'_>]) -> Table {
     let mut table = Table::new(
         "Flows by gateway",
-        &["Cell", "Gateway", "#Weight", "#Share by weight", "#Requests", "#Of all", "#Answers", "#Of all"],
+        &["Cell", "Gateway", "#Weight", "#Load by weight", "#Requests", "#Of all", "#Responses", "#Of all"],
     );
     for group in groups {
-        let all = group.shares();
+        let all = group.loads();
         let weights: u64 = all.iter().map(|one| u64::from(one.weight)).sum();
         let forward: u64 = all.iter().map(|one| one.forward_count).sum();
         let reply: u64 = all.iter().map(|one| one.reply_count).sum();
-        let share = |part: u64, whole: u64| percent(part as f64 / whole.max(1) as f64);
+        let ratio = |part: u64, whole: u64| percent(part as f64 / whole.max(1) as f64);
         for gateway in &all {
             table.push(vec![
                 group.label(),
                 gateway.name.clone(),
                 gateway.weight.to_string(),
-                share(gateway.weight.into(), weights),
+                ratio(gateway.weight.into(), weights),
                 gateway.forward_count.to_string(),
-                share(gateway.forward_count, forward),
+                ratio(gateway.forward_count, forward),
                 gateway.reply_count.to_string(),
-                share(gateway.reply_count, reply),
+                ratio(gateway.reply_count, reply),
             ]);
         }
     }

@@ -1,5 +1,5 @@
 //! Goodput per cell: every repetition as a dot, the median with its interval,
-//! and what was published beside it as a hollow dashed bar.
+//! and published values as a hollow dashed bar.
 
 use clearstream_schema::record::Published;
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Height of a row's label on a phone, where it stands above its marks.
+/// Height of a row's label on a phone, where it is above its marks.
 const LABEL: f64 = 22.0;
 /// Rows beyond this many are in the table only.
 const MAX_ROWS: usize = 40;
@@ -84,7 +84,7 @@ pub(crate) fn belongs(published: &Published, cell: &Cell) -> bool {
         .all(|(name, value)| cell.factors.get(name).is_some_and(|ours| level(ours) == level(value)))
 }
 
-/// What is drawn of others, with its numbers and source.
+/// Published values to draw, with numbers and source.
 pub(crate) fn published_legend(published: &[Published]) -> Vec<LegendItem> {
     published
         .iter()

@@ -1,4 +1,4 @@
-//! What the place of the reader does, from a pin matrix, in blocks of one
+//! Effect of the reader's place, from a pin matrix, in blocks of one
 //! sender core and one repetition. On one machine a sender can share a core with
 //! the interrupts or with the reader: that is another effect, and is kept apart.
 
@@ -71,7 +71,7 @@ impl ReaderPlace {
             .collect()
     }
 
-    /// Why the interrupt core's own effect is not known, with what was seen instead.
+    /// Reason why the interrupt core's own effect is not known, with the observed places.
     pub(crate) fn confounded(&self) -> Option<String> {
         let any = self.any_sender.as_ref().filter(|_| self.on_core.is_none())?;
         let levels = any.effect.moderators.iter().find(|moderator| moderator.factor == 0);
@@ -84,7 +84,7 @@ impl ReaderPlace {
             None => vec![change(&any.effect.pooled)],
         };
         Some(format!(
-            "Reading on the interrupt core cannot be told from it here, since sender, reader and interrupts never had a core each: {}.",
+            "Reading on the interrupt core cannot be distinguished from it here, since sender, reader and interrupts never had a core each: {}.",
             seen.join(", ")
         ))
     }

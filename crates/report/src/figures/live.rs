@@ -16,8 +16,8 @@ use crate::{
 
 /// A line needs no more points than the drawing has units.
 const MAX_POINTS: usize = 400;
-/// Interfaces whose peak is below this share of the highest are left to the table.
-const QUIET_RATIO: f64 = 0.02;
+/// Interfaces whose peak is below this fraction of the highest are left to the table.
+const IDLE_RATIO: f64 = 0.02;
 
 /// A named line of a panel.
 struct Line {
@@ -67,12 +67,12 @@ fn highest(points: &Points) -> f64 {
 }
 
 fn host_name(digest: &Digest, client: bool) -> &str {
-    if client { &digest.client.name } else { &digest.server.name }
+    if client { &digest.client().name } else { &digest.server().name }
 }
 
 fn panels(digest: &Digest, series: &Series) -> Vec<Panel> {
     let all = series.interfaces.iter().flat_map(|i| [highest(&i.sent), highest(&i.received)]);
-    let quiet = all.fold(0.0, f64::max) * QUIET_RATIO;
+    let idle = all.fold(0.0, f64::max) * IDLE_RATIO;
     [true, false]
         .into_iter()
         .map(|client| {
@@ -82,12 +82,12 @@ fn panels(digest: &Digest, series: &Series) -> Vec<Panel> {
             for (index, interface) in mine.iter().enumerate() {
                 // The direction has the colour; further interfaces of a host have other strokes.
                 let stroke = if index > 0 { " other" } else { "" };
-                for (points, way, class) in
+                for (points, direction, class) in
                     [(&interface.received, "in", "t0"), (&interface.sent, "out", "t1")]
                 {
-                    if highest(points) > quiet {
+                    if highest(points) > idle {
                         lines.push(Line {
-                            name: format!("{} {way}", interface.name),
+                            name: format!("{} {direction}", interface.name),
                             class: format!("{class}{stroke}"),
                             points: points.clone(),
                         });
@@ -115,10 +115,10 @@ fn finding(digest: &Digest, series: &Series) -> String {
         .flat_map(|i| [(i, &i.received, "in"), (i, &i.sent, "out")])
         .max_by(|a, b| highest(a.1).total_cmp(&highest(b.1)));
     let mut parts = Vec::new();
-    if let Some((interface, points, way)) = busiest {
+    if let Some((interface, points, direction)) = busiest {
         let peak = points.iter().max_by(|a, b| a.1.total_cmp(&b.1)).copied().unwrap_or_default();
         parts.push(format!(
-            "the busiest interface, {} of {} ({way}), peaks at {} after {} s",
+            "the busiest interface, {} of {} ({direction}), peaks at {} after {} s",
             interface.name,
             host_name(digest, interface.client),
             rate(peak.1),
@@ -128,8 +128,7 @@ fn finding(digest: &Digest, series: &Series) -> String {
     if highest(&series.bursts) > 0.0 {
         parts.push(format!("the bursty flows peak at {}", rate(highest(&series.bursts))));
     }
-    let text = join(&parts);
-    format!("{}.", super::goodput::sentence_case(&text))
+    format!("In trial {} {}.", series.trial, join(&parts))
 }
 
 fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {

@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use clearstream_schema::flow::Direction;
 
 use crate::{
-    digest::{Cell, Digest, ExperimentDigest, most_named},
+    digest::{Cell, Digest, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::{
         effects,
         interrupt::ReaderPlace,
         order::{Boundary, Place, boundary, node_runs, sorted},
     },
+    flow_trial::most_named,
     format::{core, gbps, level_of, range, rate},
     svg::{Svg, plot::Size},
 };
@@ -86,7 +87,7 @@ impl Matrix {
         placed.collect()
     }
 
-    /// Lowest to highest of the cells with these places: what stands in the matrix, nothing pooled.
+    /// Lowest to highest of the cells with these places: the values of the matrix, not pooled.
     fn over(&self, wanted: impl Fn(u32, u32) -> bool) -> Option<String> {
         let found = || self.medians.iter().filter(|(key, _)| wanted(key.0, key.1)).map(|(_, bps)| *bps);
         let (low, high) = (found().min_by(f64::total_cmp)?, found().max_by(f64::total_cmp)?);
@@ -114,8 +115,8 @@ fn places_of(cell: &Cell) -> Option<(u32, u32)> {
 
 /// The step of the heat scale that a value falls into.
 pub(crate) fn heat_class(value: f64, (low, high): (f64, f64)) -> String {
-    let share = if high > low { (value - low) / (high - low) } else { 0.5 };
-    let step = ((share * HEAT_STEPS as f64) as usize).min(HEAT_STEPS - 1);
+    let fraction = if high > low { (value - low) / (high - low) } else { 0.5 };
+    let step = ((fraction * HEAT_STEPS as f64) as usize).min(HEAT_STEPS - 1);
     format!("h{step}")
 }
 
@@ -125,11 +126,11 @@ pub(crate) fn figures(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Fig
     let mut figures: Vec<Figure> =
         all.iter().enumerate().map(|(index, matrix)| figure(digest, experiment, matrix, index)).collect();
     let place = ReaderPlace::of(digest, experiment);
-    let said = experiment.spec.published.iter().any(|published| published_range(published).is_none());
+    let has_text = experiment.spec.published.iter().any(|published| published_range(published).is_none());
     if let (Some(first), true) =
-        (figures.first_mut(), said && (place.on_core.is_none() || !place.other_packages))
+        (figures.first_mut(), has_text && (place.on_core.is_none() || !place.other_packages))
     {
-        first.notes.push("The published effects are between packages, with the sender on a machine of its own: nothing measured here can be set beside them.".to_owned());
+        first.notes.push("The published effects are between packages, with the sender on a machine of its own: no measurement here is comparable with them.".to_owned());
     }
     figures.extend(effects::of(experiment, &place.contrasts()));
     figures
@@ -155,8 +156,9 @@ fn figure(digest: &Digest, experiment: &ExperimentDigest, matrix: &Matrix, index
     }
     let mut notes = Vec::new();
     if let Some((core, votes, total)) = most_named(matrix.cells.iter().flat_map(|cell| &cell.trials)) {
-        notes
-            .push(format!("Core {core} took the receiver's packets in {votes} of {total} trials that tell."));
+        notes.push(format!(
+            "Core {core} took the receiver's packets in {votes} of {total} trials that show it."
+        ));
     }
     let missing = matrix.senders.len() * matrix.receivers.len() - matrix.medians.len();
     if missing > 0 {
@@ -177,7 +179,7 @@ fn figure(digest: &Digest, experiment: &ExperimentDigest, matrix: &Matrix, index
     }
 }
 
-/// What was seen in each kind of place. What a place changes is estimated in
+/// Goodput by kind of place. The effect of a place is estimated in
 /// pairs, in the figure of effects.
 fn finding(matrix: &Matrix, one_machine: bool) -> String {
     let apart = |sender: u32, receiver: u32| !one_machine || sender != receiver;
@@ -210,7 +212,7 @@ fn extremes(matrix: &Matrix) -> String {
     let worst = matrix.medians.iter().min_by(|a, b| a.1.total_cmp(b.1));
     let Some(((b, high), (w, low))) = best.zip(worst) else { return String::new() };
     format!(
-        "No core stood out as the interrupt core; of {}, the highest with sender {} and receiver {} ({}), the lowest with {} and {} ({}), both chosen after measuring: expect them to be nearer again.",
+        "No core stood out as the interrupt core; of {}, the highest with sender {} and receiver {} ({}), the lowest with {} and {} ({}), both chosen after measuring: expect a smaller difference when repeated.",
         crate::format::count(matrix.medians.len(), "pair"),
         b.0,
         b.1,
@@ -221,7 +223,7 @@ fn extremes(matrix: &Matrix) -> String {
     )
 }
 
-/// Where cells are: machine order with gaps at boundaries.
+/// Positions of the cells: machine order with gaps at boundaries.
 fn positions(places: &[Place], cell: f64, gap: f64) -> Vec<f64> {
     let mut at = 0.0;
     let mut all = Vec::with_capacity(places.len());
@@ -293,7 +295,7 @@ fn heat_cell(svg: &mut Svg, matrix: &Matrix, pair: (u32, u32), (x, y): (f64, f64
     }
 }
 
-/// Core numbers beside the cells and node names beside the numbers.
+/// Core numbers next to the cells and node names next to the numbers.
 fn headings(
     svg: &mut Svg,
     places: &[Place],

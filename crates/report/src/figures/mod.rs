@@ -1,5 +1,7 @@
-//! One module per kind of figure. Each takes a reduced experiment, says in one
+//! One module per kind of figure. Each takes a reduced experiment, states in one
 //! sentence what the numbers show, and draws it.
+
+use std::collections::BTreeMap;
 
 pub(crate) mod cost;
 pub(crate) mod delay;
@@ -17,8 +19,39 @@ pub(crate) mod throughput;
 pub(crate) mod window;
 
 /// Class of the `index`-th level of a factor. The first colour of the palette, `s0`, is that of
-/// our trials where there is nothing to tell apart; parts of a whole (`k0`, `k1`) and directions
+/// our trials where there is nothing to distinguish; parts of a whole (`k0`, `k1`) and directions
 /// of traffic (`t0` to `t2`) have colours of their own: one colour, one meaning.
 pub(crate) fn series_class(index: usize) -> String {
-    format!("s{}", 1 + index % 7)
+    format!("s{}", 1 + index % COLOURS)
+}
+
+/// Colours of levels, `s1` and on.
+const COLOURS: usize = 7;
+
+/// The colours of a page: a label has the same one in every figure, and two labels have
+/// different ones as long as there are enough, within one figure at least.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Palette(BTreeMap<String, usize>);
+
+impl Palette {
+    /// Assigns colours to the labels of one figure that have none yet.
+    pub(crate) fn add(&mut self, labels: &[String]) {
+        for label in labels {
+            if self.0.contains_key(label) {
+                continue;
+            }
+            let here: Vec<usize> = labels.iter().filter_map(|other| self.0.get(other).copied()).collect();
+            let uses = |colour: &usize| {
+                let elsewhere = self.0.values().filter(|used| *used == colour).count();
+                (here.iter().filter(|used| *used == colour).count(), elsewhere, *colour)
+            };
+            let colour = (0..COLOURS).min_by_key(uses).unwrap_or(0);
+            self.0.insert(label.clone(), colour);
+        }
+    }
+
+    /// Class of a label.
+    pub(crate) fn class(&self, label: &str) -> String {
+        series_class(self.0.get(label).copied().unwrap_or(0))
+    }
 }

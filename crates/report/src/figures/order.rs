@@ -12,7 +12,7 @@ pub(crate) struct Place {
     pub(crate) node: Option<u32>,
 }
 
-/// What changes between two neighbours.
+/// Difference between two neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Boundary {
     Node,
@@ -85,7 +85,7 @@ mod tests {
         let runs = node_runs(&places);
         assert_eq!(runs.len(), 8);
         assert!(runs.iter().all(|(_, length, _)| *length == 6));
-        // Core 12 is on package 0, as the paper says of its server.
+        // Core 12 is on package 0, as in the paper's server.
         assert_eq!(place(&host, 12).package, Some(0));
         assert_eq!(boundary(places[5], places[6]), Some(Boundary::Node));
         assert_eq!(boundary(places[11], places[12]), Some(Boundary::Package));

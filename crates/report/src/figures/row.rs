@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 use clearstream_schema::flow::Direction;
 
 use crate::{
-    digest::{Cell, Digest, ExperimentDigest, most_named},
+    digest::{Cell, Digest, ExperimentDigest},
     estimate::{Estimate, chosen, median},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::{
         goodput::published_legend,
         order::{Boundary, Place, boundary, node_runs, sorted},
     },
+    flow_trial::most_named,
     format::{core, gbps, level, range, rate},
     svg::{
         Svg,
@@ -23,7 +24,7 @@ use crate::{
 
 /// A bar this wide has its core number below it.
 const ROOM_FOR_NUMBER: f64 = 19.0;
-/// Widest bar with the gap beside it.
+/// Widest bar with the gap next to it.
 const WIDEST_BAR: f64 = 56.0;
 /// Shortest axis.
 const LEAST_AXIS: f64 = 240.0;
@@ -47,7 +48,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     let finding = panels.iter().map(finding).collect::<Vec<_>>().join(" ");
     let mut legend = vec![LegendItem::new(
         "box s0",
-        "median of our trials, with its 95 % interval (the range below six); cores stand by node",
+        "median of our trials, with its 95 % interval (the range below six); cores are ordered by node",
     )];
     if panels.iter().any(|panel| panel.interrupt_core.is_some()) {
         legend.push(LegendItem::new("irq", "interrupt core"));
@@ -65,7 +66,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     })
 }
 
-/// The core factor with more levels is the row; what else varies makes panels.
+/// The core factor with more levels is the row; other varying factors become panels.
 fn panels(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Panel> {
     let levels = |name: &str| {
         let mut all: Vec<String> =
@@ -107,9 +108,9 @@ fn panels(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Panel> {
                 .filter_map(|name| cells.first()?.factors.get(name).map(|v| crate::format::level_of(name, v)))
                 .collect();
             let detail = if detail.is_empty() { String::new() } else { format!(" ({})", detail.join(", ")) };
-            let way = if direction == Direction::Reverse { ", server to client" } else { "" };
+            let direction = if direction == Direction::Reverse { ", server to client" } else { "" };
             Some(Panel {
-                label: format!("{role} on {}{way}{detail}", host.name),
+                label: format!("{role} on {}{direction}{detail}", host.name),
                 places: sorted(host, estimates.keys().copied()),
                 estimates,
                 interrupt_core,

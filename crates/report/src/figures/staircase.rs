@@ -16,7 +16,7 @@ use crate::{
 /// One step of the stairs.
 struct Step {
     name: String,
-    /// What takes the difference to the step above.
+    /// Cause of the difference to the step above.
     because: String,
     bps: f64,
     /// Lower end where the step is a range.
@@ -37,7 +37,7 @@ pub(crate) fn slot(host: &HostReport) -> Option<(&Nic, &PciDevice, &PcieCeiling)
 }
 
 /// Both hosts have the same stairs.
-pub(crate) fn alike(a: &HostReport, b: &HostReport) -> bool {
+pub(crate) fn same_stairs(a: &HostReport, b: &HostReport) -> bool {
     let key = |host| slot(host).map(|(nic, _, ceiling)| (nic.speed_bps, ceiling.clone()));
     key(a).is_some() && key(a) == key(b)
 }
@@ -56,7 +56,10 @@ pub(crate) fn figure(host: &HostReport, role: &str, best_bps: Option<f64>) -> Op
         )
     });
     let assumed = (!ceiling.max_payload_known).then(|| {
-        format!("The maximum payload of {} B is assumed, the device did not tell.", ceiling.max_payload_bytes)
+        format!(
+            "The maximum payload of {} B is assumed, the device did not report it.",
+            ceiling.max_payload_bytes
+        )
     });
     Some(Figure {
         drawings: draw_both(&id, &title, &finding, |size| draw(&steps, size)),
@@ -66,7 +69,7 @@ pub(crate) fn figure(host: &HostReport, role: &str, best_bps: Option<f64>) -> Op
             .collect(),
         legend: vec![
             LegendItem::new("box stair", "what the link can carry"),
-            LegendItem::new("box loss", "lost on the way"),
+            LegendItem::new("box loss", "lost"),
             LegendItem::new("box s0", "best median goodput here"),
         ]
         .into_iter()

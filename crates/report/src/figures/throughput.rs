@@ -2,9 +2,9 @@
 //! strong and the others faint, warm-up shaded (40GE report, figure 5).
 
 use crate::{
-    digest::ExperimentDigest,
+    digest::{Cell, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
-    figures::{goodput, series_class},
+    figures::goodput,
     format::{count, gbps, number, range, rate},
     series::Series,
     svg::{
@@ -27,17 +27,9 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     let id = identifier(&[&experiment.spec.name, "time"]);
     let title = format!("{}: goodput over time", experiment.spec.title);
     let finding = finding(experiment);
-    let mut legend: Vec<LegendItem> = experiment
-        .cells
-        .iter()
-        .enumerate()
-        .filter(|(_, cell)| experiment.series.iter().any(|series| series.cell == cell.number))
-        .map(|(index, cell)| {
-            LegendItem::new(
-                format!("line {}", series_class(index)),
-                cell.label(&experiment.varying_factors()),
-            )
-        })
+    let mut legend: Vec<LegendItem> = labels(experiment)
+        .into_iter()
+        .map(|label| LegendItem::new(format!("line {}", experiment.palette.class(&label)), label))
         .collect();
     if experiment.series.iter().any(|series| !series.typical) {
         legend.push(LegendItem::new("line faint", "other repetitions"));
@@ -56,7 +48,7 @@ pub(crate) fn figure(experiment: &ExperimentDigest) -> Option<Figure> {
     })
 }
 
-/// How much the samples of all trials of each cell move after the warm-up.
+/// Variation of the samples of all trials of each cell after the warm-up.
 fn finding(experiment: &ExperimentDigest) -> String {
     let parts: Vec<String> = experiment
         .cells
@@ -82,13 +74,13 @@ fn finding(experiment: &ExperimentDigest) -> String {
     format!("Lowest to highest sample after the warm-up, {}{rest}.", parts[..shown].join("; "))
 }
 
-/// How many trials are in sentence and table alone.
+/// Number of trials that are in sentence and table alone.
 fn not_drawn(experiment: &ExperimentDigest) -> Option<String> {
     let missing = experiment.series.iter().filter(|series| series.goodput.is_empty()).count();
     (missing > 0).then(|| format!("{} more in sentence and table are not drawn.", count(missing, "trial")))
 }
 
-/// What others published, each pair of numbers once.
+/// Published values, each pair of numbers once.
 fn published(experiment: &ExperimentDigest) -> Vec<(f64, f64, String)> {
     let mut all: Vec<(f64, f64, String)> = Vec::new();
     for range in experiment.spec.published.iter().filter_map(published_range) {
@@ -151,7 +143,7 @@ fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {
     plot.svg
 }
 
-/// Invisible stretches that tell the values of all strong lines.
+/// Invisible stretches whose tooltips show the values of all strong lines.
 fn readouts(plot: &mut Plot, experiment: &ExperimentDigest, seconds: f64) {
     let strong: Vec<&Series> = experiment.series.iter().filter(|series| series.typical).collect();
     let samples = strong.iter().map(|series| series.goodput.len()).max().unwrap_or(0);
@@ -187,9 +179,15 @@ fn cell_label(experiment: &ExperimentDigest, series: &Series) -> String {
         .map_or_else(String::new, |cell| cell.label(&experiment.varying_factors()))
 }
 
+/// Labels of the cells that are drawn.
+pub(crate) fn labels(experiment: &ExperimentDigest) -> Vec<String> {
+    let factors = experiment.varying_factors();
+    let drawn = |cell: &&Cell| experiment.series.iter().any(|series| series.cell == cell.number);
+    experiment.cells.iter().filter(drawn).map(|cell| cell.label(&factors)).collect()
+}
+
 fn class_of(experiment: &ExperimentDigest, series: &Series) -> String {
-    let index = experiment.cells.iter().position(|cell| cell.number == series.cell).unwrap_or(0);
-    series_class(index)
+    experiment.palette.class(&cell_label(experiment, series))
 }
 
 fn in_gbps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {

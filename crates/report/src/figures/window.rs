@@ -1,5 +1,5 @@
 //! Goodput against the window, with what the window allows (window / RTT), the
-//! rate of the path, and their crossing: the bandwidth-delay product
+//! rate of the path, and their intersection: the bandwidth-delay product
 //! (40GE report, figure 6).
 
 use clearstream_schema::record::Published;
@@ -11,25 +11,25 @@ use crate::{
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     figures::goodput::published_legend,
     format::{bytes, count, gbps, percent, range, rate, time, window_bytes},
-    link,
     shortfall::SHORT,
 };
 
 mod plot;
+mod rate;
 
-/// A cell belongs to the plateau from this share of it on.
+pub(crate) use rate::{PathRate, path_interfaces};
+
+/// A cell belongs to the plateau from this fraction of it on.
 const KNEE_SHARE: f64 = 0.95;
-/// Below this share of the bandwidth-delay product the window alone decides.
+/// Below this fraction of the bandwidth-delay product the window alone decides.
 const BELOW_KNEE: f64 = 0.8;
 
-/// What a window sweep says about the path.
+/// Result of a window sweep.
 #[derive(Debug, Clone)]
 pub(crate) struct WindowModel {
     pub(crate) rtt_ns: f64,
-    /// Rate of the path: the lab's, else the plateau measured.
-    pub(crate) rate_bps: f64,
-    /// True when the rate is that of the lab's link.
-    pub(crate) rate_known: bool,
+    /// Rate of the path.
+    pub(crate) rate: PathRate,
     /// Smallest window whose median reaches 95 % of the plateau.
     pub(crate) knee_bytes: f64,
     pub(crate) plateau: Estimate,
@@ -65,18 +65,9 @@ impl WindowModel {
             experiment.trials().filter_map(|trial| trial.min_rtt_ns).map(|ns| ns as f64).collect();
         let rtt_ns = median(&round_trips).filter(|rtt| *rtt > 0.0)?;
         let plateau = points.iter().map(|p| p.estimate).max_by(|a, b| a.median.total_cmp(&b.median))?;
-        let lab_rate = lab_rate_bps(digest, experiment);
-        let rate_bps = lab_rate.unwrap_or(plateau.median);
+        let rate = PathRate::of(digest, experiment, plateau.median);
         let knee_bytes = points.iter().find(|p| p.estimate.median >= KNEE_SHARE * plateau.median)?.window;
-        let mut model = Self {
-            rtt_ns,
-            rate_bps,
-            rate_known: lab_rate.is_some(),
-            knee_bytes,
-            plateau,
-            below_knee: None,
-            points,
-        };
+        let mut model = Self { rtt_ns, rate, knee_bytes, plateau, below_knee: None, points };
         let short = model.short_plateau().first().map_or(f64::INFINITY, |point| point.window);
         let limit = (BELOW_KNEE * model.product_bytes()).min(short);
         model.below_knee = Share::of(experiment.cells.iter().filter_map(|cell| {
@@ -101,27 +92,27 @@ impl WindowModel {
 
     /// Bandwidth-delay product: rate x RTT / 8.
     pub(crate) fn product_bytes(&self) -> f64 {
-        self.rate_bps * self.rtt_ns / 8e9
+        self.rate.bps * self.rtt_ns / 8e9
     }
 
     /// `min(window / RTT, rate)`: RFC 7323 section 1.1 gives the first term.
     pub(crate) fn model_bps(&self, window: f64) -> f64 {
-        (window * 8e9 / self.rtt_ns).min(self.rate_bps)
+        (window * 8e9 / self.rtt_ns).min(self.rate.bps)
     }
 
     fn finding(&self) -> String {
-        let mut text = self.below_knee.map_or_else(String::new, |share| {
+        let mut text = self.below_knee.map_or_else(String::new, |fraction| {
             format!(
                 "Where the window alone decides goodput is {} of window / RTT ({}); ",
-                share.text(),
-                share.how_sure()
+                fraction.text(),
+                fraction.how_sure()
             )
         });
         text.push_str(&format!(
             "{} is the smallest window within 5 % of the highest median, {}; the bandwidth-delay product of {} and {} is {}.",
             bytes(self.knee_bytes),
             rate(self.plateau.median),
-            rate(self.rate_bps),
+            rate(self.rate.bps),
             time(self.rtt_ns),
             bytes(self.product_bytes()),
         ));
@@ -129,7 +120,7 @@ impl WindowModel {
     }
 }
 
-/// Goodput as a share of what the window allows, window by window.
+/// Goodput as a fraction of the rate that the window allows, window by window.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Share {
     /// Over all trials; only where the windows agree.
@@ -149,12 +140,12 @@ impl Share {
         Some(Self { pooled, medians: (lowest, highest), windows: medians.len() })
     }
 
-    /// One share may stand for all windows.
+    /// Whether one fraction represents all windows.
     fn agrees(&self) -> bool {
         self.medians.1 <= self.medians.0 * (1.0 + PRACTICAL_RATIO)
     }
 
-    /// One share, or what it is from window to window.
+    /// One fraction, or its range from window to window.
     pub(crate) fn text(&self) -> String {
         if self.agrees() {
             percent(self.pooled.median)
@@ -163,7 +154,7 @@ impl Share {
         }
     }
 
-    /// How sure that is.
+    /// Confidence.
     pub(crate) fn how_sure(&self) -> String {
         if self.agrees() {
             let of = count(self.windows, "window");
@@ -175,15 +166,6 @@ impl Share {
             format!("lowest to highest of the medians of {}", count(self.windows, "window"))
         }
     }
-}
-
-/// Rate of the lab link that was measured over, else the lowest of the lab's links.
-pub(crate) fn lab_rate_bps(digest: &Digest, experiment: &ExperimentDigest) -> Option<f64> {
-    let lab = digest.run.lab.as_ref()?;
-    if let Some(link) = link::of(lab, experiment).filter(|_| experiment.server_address.is_some()) {
-        return link.rate.map(|rate| rate.0 as f64);
-    }
-    lab.links.iter().filter_map(|link| link.rate).map(|rate| rate.0 as f64).min_by(f64::total_cmp)
 }
 
 fn cell_window(cell: &Cell) -> Option<u64> {
@@ -208,7 +190,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
         Some(short) => format!("{} {}", short.finding(), model.finding()),
         None => model.finding(),
     };
-    let source = if model.rate_known { "the lab link's rate" } else { "the highest goodput measured" };
+    let source = &model.rate.source;
     let mut legend = vec![
         LegendItem::new(
             "dot s0",
@@ -222,9 +204,9 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     notes.push(format!(
         "RTT is the median of the senders' lowest round-trip times, {}; the rate is {source}, {}.",
         time(model.rtt_ns),
-        rate(model.rate_bps)
+        rate(model.rate.bps)
     ));
-    if !model.rate_known && model.points.len() > 1 {
+    if model.rate.measured && model.points.len() > 1 {
         notes.push(format!("That rate is {}.", chosen(model.points.len(), "window")));
     }
     let unset = experiment.cells.iter().filter(|cell| cell_window(cell).is_none());

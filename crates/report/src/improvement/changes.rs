@@ -1,5 +1,5 @@
-//! Options and settings: what each change did, what is in force, and what
-//! takes it back.
+//! Options and settings: the effect of each change, the effective settings, and the commands that
+//! revert them.
 
 use clearstream_schema::{
     diagnosis::End,
@@ -10,7 +10,7 @@ use clearstream_schema::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{kept, words};
+use super::{kept, wording};
 use crate::{figure::Table, format::level};
 
 /// A journal and the command that takes its changes back.
@@ -21,7 +21,7 @@ pub(super) struct Journal {
     command: String,
 }
 
-/// Newest first: that is the order in which they must be taken back.
+/// Newest first: the order in which they must be reverted.
 pub(super) fn journals(found: &Improvement) -> Vec<Journal> {
     found
         .journals
@@ -29,16 +29,16 @@ pub(super) fn journals(found: &Improvement) -> Vec<Journal> {
         .rev()
         .map(|kept| Journal {
             host: kept.host.clone(),
-            end: words::end(kept.end),
-            command: format!("clearstream tune revert {}", shell_word(&kept.journal)),
+            end: wording::end(kept.end),
+            command: format!("clearstream tune revert {}", shell_quoted(&kept.journal)),
         })
         .collect()
 }
 
-/// A name as one word of a shell: it is there to be copied. Quoted as POSIX
+/// A name quoted for a shell, to be copied from the page. Quoted as POSIX
 /// section 2.2.2 has it ("single-quotes shall preserve the literal value"),
 /// unless it has only characters that mean nothing to a shell.
-fn shell_word(name: &str) -> String {
+fn shell_quoted(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:+@%/".contains(c);
     if !name.is_empty() && name.chars().all(plain) {
         return name.to_owned();
@@ -46,15 +46,15 @@ fn shell_word(name: &str) -> String {
     format!("'{}'", name.replace('\'', "'\\''"))
 }
 
-/// The flow as asked for, where it is not the default.
-pub(super) fn asked_for(config: &FlowConfig) -> String {
+/// The requested options, where they differ from the default.
+pub(super) fn requested_options(config: &FlowConfig) -> String {
     let default = keys(&FlowConfig::default());
-    let said: Vec<String> = keys(config)
+    let options: Vec<String> = keys(config)
         .iter()
         .filter(|(key, value)| default.get(*key) != Some(value))
         .map(|(key, value)| format!("{key} {}", level(value)))
         .collect();
-    if said.is_empty() { "defaults".to_owned() } else { said.join(", ") }
+    if options.is_empty() { "defaults".to_owned() } else { options.join(", ") }
 }
 
 /// Options of a flow by their keys.
@@ -76,7 +76,7 @@ fn text(value: Option<&String>) -> String {
     value.cloned().unwrap_or_else(|| "not there".to_owned())
 }
 
-/// Options in force before each step: as asked for, with those of earlier steps that were kept.
+/// Effective options before each step: as requested, with those of earlier steps that were kept.
 pub(super) fn options_before(found: &Improvement) -> Vec<Map<String, Value>> {
     let mut now = keys(&found.requested);
     let mut before = Vec::with_capacity(found.steps.len());
@@ -93,7 +93,7 @@ pub(super) fn options_before(found: &Improvement) -> Vec<Map<String, Value>> {
     before
 }
 
-/// What one step changed.
+/// Changes of one step.
 pub(super) fn of_step(step: &TriedStep, options: &Map<String, Value>) -> Table {
     let mut table =
         Table::new("What is changed", &["What", "Where", "Without", "With", "Takes effect", "Why"]);
@@ -109,10 +109,10 @@ pub(super) fn of_step(step: &TriedStep, options: &Map<String, Value>) -> Table {
             ],
             Change::Setting { end, step: setting } => vec![
                 setting.setting.to_string(),
-                words::end(*end).to_owned(),
+                wording::end(*end).to_owned(),
                 text(setting.current.as_ref()),
                 text(setting.desired.as_ref()),
-                words::effect(setting.effect).to_owned(),
+                wording::effect(setting.effect).to_owned(),
                 as_above(&setting.reason, step),
             ],
         });
@@ -120,7 +120,7 @@ pub(super) fn of_step(step: &TriedStep, options: &Map<String, Value>) -> Table {
     table
 }
 
-/// A reason is not told twice under the same heading.
+/// A reason is not repeated under the same heading.
 fn as_above(reason: &str, step: &TriedStep) -> String {
     if reason == step.candidate.reason || reason == step.limit {
         "as above".to_owned()
@@ -132,20 +132,20 @@ fn as_above(reason: &str, step: &TriedStep) -> String {
 /// Options that were changed and kept.
 pub(super) fn options(found: &Improvement) -> Table {
     let mut table = Table::new("Options of the flow that were kept", &["Option", "Requested", "Now", "Why"]);
-    let (asked, now) = (keys(&found.requested), keys(&found.kept));
-    let mut names: Vec<&String> = asked.keys().chain(now.keys()).collect();
+    let (requested, now) = (keys(&found.requested), keys(&found.kept));
+    let mut names: Vec<&String> = requested.keys().chain(now.keys()).collect();
     names.sort();
     names.dedup();
-    for name in names.into_iter().filter(|name| asked.get(*name) != now.get(*name)) {
+    for name in names.into_iter().filter(|name| requested.get(*name) != now.get(*name)) {
         let reasons = kept(found).filter(|(_, step)| {
             let changes = &step.candidate.changes;
             changes.iter().any(|change| matches!(change, Change::Option { key, .. } if key == name))
         });
-        // Of several changes of one option the last is in force.
+        // Of several changes of one option the last is effective.
         let why = reasons
             .last()
             .map_or_else(String::new, |(index, step)| with_number(index, &step.candidate.reason));
-        table.push(vec![name.clone(), value(asked.get(name)), value(now.get(name)), why]);
+        table.push(vec![name.clone(), value(requested.get(name)), value(now.get(name)), why]);
     }
     table
 }
@@ -182,10 +182,10 @@ pub(super) fn settings(found: &Improvement) -> Table {
         };
         table.push(vec![
             step.setting.to_string(),
-            format!("{host} ({})", words::end(end)),
+            format!("{host} ({})", wording::end(end)),
             text(step.current.as_ref()),
             text(step.desired.as_ref()),
-            words::effect(step.effect).to_owned(),
+            wording::effect(step.effect).to_owned(),
             with_number(index, &step.reason),
         ]);
     }
@@ -197,11 +197,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stays_one_word_of_a_shell() {
-        assert_eq!(shell_word("20260102T030405Z-1a"), "20260102T030405Z-1a");
-        assert_eq!(shell_word("a b; rm -rf ~"), "'a b; rm -rf ~'");
-        assert_eq!(shell_word("it's"), "'it'\\''s'");
-        assert_eq!(shell_word(""), "''");
-        assert_eq!(shell_word("ünï"), "'ünï'");
+    fn a_name_is_quoted_for_a_shell() {
+        assert_eq!(shell_quoted("20260102T030405Z-1a"), "20260102T030405Z-1a");
+        assert_eq!(shell_quoted("a b; rm -rf ~"), "'a b; rm -rf ~'");
+        assert_eq!(shell_quoted("it's"), "'it'\\''s'");
+        assert_eq!(shell_quoted(""), "''");
+        assert_eq!(shell_quoted("ünï"), "'ünï'");
     }
 }

@@ -1,5 +1,5 @@
 //! Every change as two strips of dots, without and with it, on one scale: what
-//! was rejected stands beside what was kept.
+//! was rejected is drawn with what was kept.
 
 use clearstream_schema::improvement::{Improvement, Runs, TriedStep};
 use clearstream_stats::median;
@@ -7,7 +7,7 @@ use clearstream_stats::median;
 use super::{
     Ends, ends_are, kept, measured, paired_probability,
     runs::medians,
-    words::{gain, mark, probability, probability_value, times},
+    wording::{gain, mark, probability, probability_value, times},
 };
 use crate::{
     estimate::Estimate,
@@ -22,17 +22,17 @@ use crate::{
 
 /// Changes beyond this many are in the table only.
 const MAX_ROWS: usize = 30;
-/// So many of the changes that were kept are named in the finding.
+/// Number of kept changes named in the finding.
 const NAMED: usize = 3;
 /// Height of one strip of dots.
 const STRIP: f64 = 26.0;
 /// Titles are set in a type so much wider than the one that widths are reckoned in.
 const TITLE: f64 = 0.84;
-/// Width of the column of verdicts beside the titles.
+/// Width of the column of verdicts next to the titles.
 const VERDICTS: f64 = 190.0;
 /// Runs of a strip are spread over this height, the first on top.
 const SPREAD: f64 = 11.0;
-/// Below this share of the highest value the axis starts at zero.
+/// Below this fraction of the highest value the axis starts at zero.
 const FAR_FROM_ZERO: f64 = 0.6;
 
 /// One pair of strips.
@@ -40,7 +40,7 @@ struct Line<'a> {
     title: String,
     before: &'a Runs,
     after: &'a Runs,
-    /// Class of its mark; absent for the line of everything together.
+    /// Class of its mark; absent for the line of all changes together.
     mark: Option<&'static str>,
     decided: String,
 }
@@ -58,7 +58,7 @@ pub(super) fn figure(found: &Improvement, id: &str) -> Option<Figure> {
     let mut notes = Vec::new();
     if runs().next().is_some() {
         notes.push(
-            "Runs stand from top to bottom in their order; the same height without and with is one pair, made one after the other."
+            "Runs are ordered from top to bottom; baseline and treatment at the same height are one pair, measured one after the other."
                 .to_owned(),
         );
     }
@@ -92,14 +92,14 @@ fn lines(found: &Improvement) -> Vec<Line<'_>> {
             after: &step.after,
             mark: Some(mark(&step.verdict)),
             decided: gain(step).map_or_else(
-                || step.verdict.word().to_owned(),
-                |gain| format!("{}, {gain}", step.verdict.word()),
+                || step.verdict.label().to_owned(),
+                |gain| format!("{}, {gain}", step.verdict.label()),
             ),
         })
         .collect();
     if ends_are(found) == Ends::Confirmed {
         lines.push(Line {
-            title: "All that was kept, against the beginning".to_owned(),
+            title: "All kept changes, against the initial state".to_owned(),
             before: &found.before,
             after: &found.after,
             mark: None,
@@ -109,7 +109,7 @@ fn lines(found: &Improvement) -> Vec<Line<'_>> {
     lines
 }
 
-/// Gain of everything that was kept, and how sure it is.
+/// Gain of all kept changes, with its confidence.
 fn together(found: &Improvement) -> String {
     let (before, after) = (&found.before.goodput_bps, &found.after.goodput_bps);
     let ratio = median(before).zip(median(after)).map(|(before, after)| times(after / before));
@@ -117,7 +117,7 @@ fn together(found: &Improvement) -> String {
     ratio.into_iter().chain(sure).collect::<Vec<_>>().join(", ")
 }
 
-/// Which changes were kept and what became of the others.
+/// Kept changes and the verdicts of the others.
 fn finding(found: &Improvement) -> String {
     let names: Vec<String> = kept(found)
         .map(|(_, step)| match gain(step) {
@@ -125,13 +125,13 @@ fn finding(found: &Improvement) -> String {
             None => step.candidate.title.clone(),
         })
         .collect();
-    let others: Vec<String> = ["no proven gain", "worse", "price too high", "failed"]
+    let others: Vec<String> = ["no proven gain", "worse", "cost too high", "failed"]
         .into_iter()
         .filter_map(|wanted| {
-            let times = found.steps.iter().filter(|step| step.verdict.word() == wanted).count();
+            let times = found.steps.iter().filter(|step| step.verdict.label() == wanted).count();
             let phrase = match wanted {
                 "no proven gain" => "without proven gain",
-                "price too high" => "at too high a price",
+                "cost too high" => "at too high a cost",
                 other => other,
             };
             (times > 0).then(|| format!("{times} {phrase}"))
@@ -162,7 +162,7 @@ fn legend(found: &Improvement) -> Vec<LegendItem> {
         legend.clear();
     }
     for step in &found.steps {
-        let item = LegendItem::new(format!("verdict {}", mark(&step.verdict)), step.verdict.word());
+        let item = LegendItem::new(format!("verdict {}", mark(&step.verdict)), step.verdict.label());
         if !legend.contains(&item) {
             legend.push(item);
         }
@@ -191,7 +191,7 @@ fn scale(runs: impl Iterator<Item = f64>, size: Size) -> (Scale, Vec<f64>) {
     (Scale::Linear { domain: (first * step, last * step), range: (0.0, 1.0) }, ticks)
 }
 
-/// What stands above the strips of a line: its title, in two lines on a phone.
+/// Heading of the strips of a line: its title, in two lines on a phone.
 fn heading(line: &Line<'_>, size: Size) -> Vec<String> {
     match size {
         Size::Wide => {
@@ -210,18 +210,18 @@ fn wrapped(text: &str, width: f64) -> Vec<String> {
         }
         cut.trim_end_matches('\u{2026}').to_owned()
     };
-    // Not behind the number alone, which stands before two spaces.
+    // Not behind the number alone, which is followed by two spaces.
     let at = first.rfind(' ').filter(|at| *at > 8).unwrap_or(first.len());
     vec![first[..at].to_owned(), fitted(text[at..].trim_start(), width)]
 }
 
-/// Height of a line with everything in it.
+/// Total height of a line.
 fn height(line: &Line<'_>, size: Size) -> f64 {
-    let words = match size {
+    let text = match size {
         Size::Wide => 30.0,
         Size::Narrow => 12.0 + 17.0 * (heading(line, size).len() as f64 + 1.0),
     };
-    words + if has_runs(line) { 2.0 * STRIP + 14.0 } else { 26.0 }
+    text + if has_runs(line) { 2.0 * STRIP + 14.0 } else { 26.0 }
 }
 
 fn has_runs(line: &Line<'_>) -> bool {
@@ -246,7 +246,7 @@ fn draw(lines: &[Line<'_>], size: Size) -> Svg {
         if index > 0 {
             plot.svg.line((0.0, top), (plot.svg.width, top), "between");
         }
-        let strips = words_of(&mut plot.svg, line, top, size);
+        let strips = text_of(&mut plot.svg, line, top, size);
         top += height(line, size);
         if has_runs(line) {
             pair(&mut plot, line, &ticks, strips);
@@ -257,8 +257,8 @@ fn draw(lines: &[Line<'_>], size: Size) -> Svg {
     plot.svg
 }
 
-/// Title and verdict; gives where the strips begin.
-fn words_of(svg: &mut Svg, line: &Line<'_>, top: f64, size: Size) -> f64 {
+/// Draws title and verdict; returns the top of the strips.
+fn text_of(svg: &mut Svg, line: &Line<'_>, top: f64, size: Size) -> f64 {
     let mut at = top + size.pick(22.0, 20.0);
     let lines = heading(line, size);
     svg.tipped(&line.title, |svg| {
@@ -354,8 +354,8 @@ fn strip(plot: &mut Plot, name: &str, runs: &Runs, middle: f64, (dot, bar): (&st
         .enumerate()
         .filter(|(_, bps)| bps.is_finite())
         .map(|(index, bps)| {
-            let share = if alone { 0.0 } else { index as f64 / last - 0.5 };
-            (plot.x.at(bps / 1e9), middle + share * SPREAD)
+            let fraction = if alone { 0.0 } else { index as f64 / last - 0.5 };
+            (plot.x.at(bps / 1e9), middle + fraction * SPREAD)
         })
         .collect();
     let at = plot.x.at(estimate.median / 1e9);
@@ -406,10 +406,10 @@ fn row(name: String, step: &TriedStep) -> Vec<String> {
         text => text,
     };
     let pairs = before.len().min(after.len()).to_string();
-    let mut cells = vec![name, step.verdict.word().to_owned(), pairs];
+    let mut cells = vec![name, step.verdict.label().to_owned(), pairs];
     for (index, (without, with)) in medians(&step.before).into_iter().zip(medians(&step.after)).enumerate() {
         cells.extend([without, with]);
-        // Goodput comes first, and what decided belongs beside it.
+        // Goodput comes first, and the deciding metric is next to it.
         if index == 0 {
             cells.push(gain(step).unwrap_or_else(none));
             cells.push(interval.clone());
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn long_titles_break_between_words() {
+    fn long_titles_break_at_spaces() {
         assert_eq!(wrapped("short", 100.0), ["short"]);
         let text = "1  net.ipv4.tcp_rmem = 4096 131072 67108864 at the server";
         let lines = wrapped(text, 300.0);

@@ -10,7 +10,7 @@ use crate::{
 
 const NOT_THERE: &str = "\u{2013}";
 
-/// What a run is measured by, as text: goodput, CPU time, retransmits, round trip.
+/// Measures of a run, as text: goodput, CPU time, retransmits, round trip.
 const MEASURES: usize = 4;
 
 fn cells(runs: &Runs, of: impl Fn(&[f64]) -> Option<f64>) -> [String; MEASURES] {
@@ -36,7 +36,7 @@ pub(super) fn medians(runs: &Runs) -> [String; MEASURES] {
     })
 }
 
-/// A line per pair, without beside with; the last line has the medians.
+/// A line per pair, baseline and treatment; the last line has the medians.
 pub(super) fn table(caption: &str, before: &Runs, after: &Runs) -> Table {
     let mut table = Table::new(
         format!("{caption}, pair by pair without and with"),

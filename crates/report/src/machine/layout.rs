@@ -25,7 +25,7 @@ const NIC_HEIGHT: f64 = 44.0;
 const NIC_DROP: f64 = 22.0;
 const BETWEEN: f64 = 18.0;
 
-/// A node (or what stands for one) with its place inside its group.
+/// A node (or its substitute) with its place inside its group.
 pub(super) struct NodeBox {
     title: String,
     detail: String,
@@ -50,7 +50,7 @@ pub(super) struct Group {
     height: f64,
 }
 
-/// Everything placed.
+/// Positions of all boxes.
 pub(super) struct Layout {
     groups: Vec<Group>,
     loose: Vec<usize>,
@@ -97,7 +97,7 @@ pub(super) fn interrupt_cores(host: &HostReport, marks: Marks) -> Vec<u32> {
 }
 
 impl Layout {
-    /// Places everything for a page width.
+    /// Places all boxes for a page width.
     pub(super) fn of(host: &HostReport, size: Size) -> Self {
         let mut groups = groups(host);
         let slots: Vec<usize> =
@@ -148,7 +148,7 @@ impl Layout {
         }
     }
 
-    /// Draws everything at the upper left corner.
+    /// Draws all boxes at the upper left corner.
     pub(super) fn draw(&self, svg: &mut Svg, host: &HostReport, marks: Marks) {
         let hops = hops_by_node(host).map(|found| found.1);
         let interrupt = interrupt_cores(host, marks);
@@ -292,7 +292,7 @@ fn draw_core(
     if interrupt {
         tip.push_str(", interrupt core");
     }
-    // SMT siblings stand together without a gap.
+    // SMT siblings are drawn together without a gap.
     let first = siblings.len() > 1 && siblings.first() == Some(&core);
     let width = if first { CORE_WIDTH } else { CORE_WIDTH - 4.0 };
     svg.tipped(&tip, |svg| {
@@ -368,7 +368,7 @@ fn groups(host: &HostReport) -> Vec<Group> {
 }
 
 fn node_box(host: &HostReport, node: Option<u32>, mut units: Vec<u32>) -> NodeBox {
-    // Threads of one core stand together, cores of one cache too.
+    // Threads of one core are drawn together, cores of one cache too.
     let key = |core: &u32| {
         let cache = host.llc_groups.iter().position(|group| group.cores.contains(core));
         let unit = host.processing_units.iter().find(|unit| unit.core == *core);

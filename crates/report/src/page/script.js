@@ -6,7 +6,7 @@
   box.setAttribute("aria-hidden", "true");
   document.body.appendChild(box);
   var spoken = document.createElement("div");
-  spoken.className = "quiet";
+  spoken.className = "visually-hidden";
   spoken.setAttribute("role", "status");
   document.body.appendChild(spoken);
   function hide() { box.classList.remove("shown"); }

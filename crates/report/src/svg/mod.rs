@@ -1,4 +1,4 @@
-//! A small SVG writer: the only place where markup of figures is made. Texts
+//! A small SVG writer: the only place that writes markup of figures. Texts
 //! are always escaped; coordinates are rounded to a hundredth of a unit.
 
 pub(crate) mod plot;
@@ -127,7 +127,7 @@ impl Svg {
         }
     }
 
-    /// The drawing as an image with a name and a description for those who do not see it.
+    /// The drawing as an image with a name and a description for screen readers.
     /// `id` must be unique in the page.
     pub(crate) fn finish(self, id: &str, title: &str, description: &str, style: Option<&str>) -> String {
         let [width, height] = [self.width, self.height].map(coordinate);

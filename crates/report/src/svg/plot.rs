@@ -33,7 +33,7 @@ impl Size {
     }
 }
 
-/// Where the values are, inside the margins.
+/// Area of the values, inside the margins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Area {
     /// Left edge.
@@ -46,12 +46,12 @@ pub(crate) struct Area {
     pub(crate) bottom: f64,
 }
 
-/// Height of the title of a vertical axis, which stands above its ticks.
+/// Height of the title of a vertical axis, above its ticks.
 const TITLE_HEIGHT: f64 = 24.0;
 /// Height of a label at the end of a line, with what keeps it from the next one.
 const LABEL_HEIGHT: f64 = 18.0;
 
-/// A tick: value and what stands at it.
+/// A tick: value and label.
 pub(crate) type Tick = (f64, String);
 
 /// A drawing with two axes.
@@ -96,8 +96,8 @@ impl Plot {
         plot
     }
 
-    /// Stretches of height that vertical lines may cross: everything where labels stand beside
-    /// the area; where they stand inside it (on a phone), of each row of `height` all but its label.
+    /// Stretches of height that vertical lines may cross: all of it where labels are outside
+    /// the area; where they are inside it (on a phone), of each row of `height` all but its label.
     pub(crate) fn stretches(&self, size: Size, rows: usize, height: f64, label: f64) -> Vec<(f64, f64)> {
         match size {
             Size::Wide => vec![(self.area.top, self.area.bottom)],
@@ -133,11 +133,18 @@ impl Plot {
         self.svg.rect(from, self.area.top, to - from, self.area.bottom - self.area.top, class);
     }
 
-    /// A vertical rule that stands out above the plot by `row` lines, with its label there, above
+    /// A vertical rule that extends above the plot by `row` lines, with its label there, above
     /// the title of the axis; the label turns left when there is no room to the right.
     pub(crate) fn rule_at(&mut self, x: f64, class: &str, label: &str, row: usize) {
         let whole = [(self.area.top, self.area.bottom)];
         self.rule_over(x, class, label, row, &whole);
+    }
+
+    /// As [`Self::rule_at`], with the label in the first line and to the left where it would
+    /// reach the rule at `next`, which extends above it.
+    pub(crate) fn rule_before(&mut self, x: f64, class: &str, label: &str, next: f64) {
+        let whole = [(self.area.top, self.area.bottom)];
+        self.rule(x, class, (label, 0, self.x.at(next)), &whole);
     }
 
     /// A rule that leaves out what lies between some stretches of height.
@@ -149,13 +156,17 @@ impl Plot {
         row: usize,
         stretches: &[(f64, f64)],
     ) {
+        self.rule(x, class, (label, row, self.svg.width), stretches);
+    }
+
+    /// A rule whose label, in its row, has room as far as an end.
+    fn rule(&mut self, x: f64, class: &str, (label, row, end): (&str, usize, f64), stretches: &[(f64, f64)]) {
         let at = self.x.at(x);
         let head = self.area.top - 4.0 - self.title_height - 16.0 * row as f64;
         self.svg.line((at, head - 10.0), (at, self.area.top), class);
         self.upright(x, class, stretches);
         let width = text_width(label) + 8.0;
-        let (dx, anchor) =
-            if at + width < self.svg.width || at < width { (5.0, "start") } else { (-5.0, "end") };
+        let (dx, anchor) = if at + width < end || at < width { (5.0, "start") } else { (-5.0, "end") };
         self.svg.text(at + dx, head, &format!("note halo {anchor}"), label);
     }
 
@@ -228,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_put_ticks_where_the_scale_says() {
+    fn axes_put_ticks_at_the_positions_of_the_scale() {
         let area = Area { left: 50.0, right: 250.0, top: 20.0, bottom: 120.0 };
         let (y, ticks) = Scale::from_zero(10.0, 2);
         let x = Scale::Linear { domain: (0.0, 4.0), range: (0.0, 1.0) };

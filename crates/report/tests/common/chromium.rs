@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the browser made of a file: its document, and what it logged.
+/// Result of the browser for a file: its document, and its log.
 pub(crate) struct Loaded {
     pub(crate) document: String,
     pub(crate) log: String,
@@ -22,7 +22,7 @@ pub(crate) fn load(file: &Path, scheme: &str) -> Loaded {
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
         .args(["--disable-dev-shm-usage", "--enable-logging=stderr", "--dump-dom"])
-        // No name can be looked up: a page that needs the network fails loudly.
+        // No name can be resolved: a page that needs the network fails loudly.
         .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=8000"])
         .arg(format!("--blink-settings=preferredColorScheme={}", if scheme == "dark" { 0 } else { 1 }))
         .arg(format!("--user-data-dir={}", profile.path().display()))
@@ -61,19 +61,19 @@ pub(crate) fn console(log: &str) -> Vec<&str> {
     log.lines().filter(|line| line.contains("CONSOLE")).collect()
 }
 
-/// What a script of the frame's owner says of a page in a window of a width: `script` has the
-/// page's document as `inside` and gives a text.
-pub(crate) fn asked(page: &str, width: u32, folder: &Path, script: &str) -> String {
+/// Result of a script of the frame's owner on a page in a window of a width: `script` has the
+/// page's document as `inside` and returns a text.
+pub(crate) fn evaluated(page: &str, width: u32, folder: &Path, script: &str) -> String {
     let inner = page.replace('&', "&amp;").replace('"', "&quot;");
     let owner = format!(
         "<!doctype html><html><head><meta charset=\"utf-8\"></head><body><iframe id=\"window\" width=\"{width}\" height=\"900\" style=\"border:0\" srcdoc=\"{inner}\"></iframe>\
          <script>document.getElementById('window').addEventListener('load', function () {{\
            var inside = this.contentDocument;\
-           var answer = (function (inside) {{ {script} }})(inside);\
-           document.body.setAttribute('data-result', encodeURIComponent(answer));\
+           var result = (function (inside) {{ {script} }})(inside);\
+           document.body.setAttribute('data-result', encodeURIComponent(result));\
          }});</script></body></html>"
     );
-    let file = folder.join(format!("asked-{width}.html"));
+    let file = folder.join(format!("evaluated-{width}.html"));
     fs::write(&file, owner).unwrap();
     let loaded = load(&file, "light");
     let result = loaded.document.split("data-result=\"").nth(1);

@@ -1,4 +1,4 @@
-//! A closed loop made up by hand: every verdict once, figures that can be
+//! A closed loop written by hand: every verdict once, figures that can be
 //! computed in the head.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its own part")]
 
@@ -13,7 +13,7 @@ use clearstream_schema::{
 };
 use serde_json::json;
 
-/// Runs of so many Gb/s, with a price.
+/// Runs of so many Gb/s, with a cost.
 pub(crate) fn runs(gbps: &[f64], cpu: f64, retransmits: f64, rtt_ms: Option<f64>) -> Runs {
     Runs {
         goodput_bps: gbps.iter().map(|value| value * 1e9).collect(),
@@ -216,7 +216,7 @@ pub(crate) fn hostile(text: &str) -> Improvement {
         step.candidate.changes.push(sysctl(End::Client, text, text, text, text));
         step.candidate.changes.push(Change::Option { key: text.to_owned(), value: json!(text) });
         match &mut step.verdict {
-            Verdict::SideEffect { what: said } | Verdict::Failed { reason: said } => *said = text.to_owned(),
+            Verdict::SideEffect { what: reason } | Verdict::Failed { reason } => *reason = text.to_owned(),
             _ => {}
         }
     }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::hosts::summary;
 
-/// A study with an experiment per figure that the tests look at.
+/// A study with an experiment per figure that the tests check.
 pub(crate) fn study(title: &str) -> StudyFile {
     serde_json::from_value(json!({
         "schema": "clearstream.study", "version": 1, "name": "by-hand", "title": title, "about": title,
@@ -244,4 +244,32 @@ pub(crate) fn hostile_host(mut host: HostReport, text: &str) -> HostReport {
         nic.driver = Some(text.to_owned());
     }
     host
+}
+
+/// A study of these experiments.
+pub(crate) fn study_of(experiments: Value) -> StudyFile {
+    serde_json::from_value(json!({
+        "schema": "clearstream.study", "version": 1, "name": "by-hand", "title": "By hand",
+        "experiment": experiments,
+    }))
+    .unwrap()
+}
+
+/// The outcome of a workload that has no document of its own: `(name, unit, better, value)`.
+pub(crate) fn outcome(metrics: &[(&str, &str, &str, f64)], change: impl FnOnce(&mut Value)) -> TrialOutcome {
+    let metrics = metrics.iter().map(
+        |(name, unit, better, value)| json!({"name": name, "unit": unit, "better": better, "value": value}),
+    );
+    let mut outcome = json!({"complete": true, "metrics": metrics.collect::<Vec<_>>()});
+    change(&mut outcome);
+    TrialOutcome::Measured(Box::new(serde_json::from_value(outcome).unwrap()))
+}
+
+/// The cells of a table in Markdown, by the text before it: the head, then the rows.
+pub(crate) fn table_after<'a>(text: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let rest = text.split(heading).nth(1).unwrap_or_else(|| panic!("no {heading:?} in:\n{text}"));
+    let lines =
+        rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let cells = |line: &'a str| line.trim_matches('|').split('|').map(str::trim).collect();
+    lines.filter(|line| !line.contains("---")).map(cells).collect()
 }

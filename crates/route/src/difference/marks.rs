@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use clearstream_netlink::Neighbour;
+use clearstream_routing::marks;
 use clearstream_schema::{
     plan::Setting,
     routing::{ConnectionMark, HostRouting, NexthopTarget, RouteAction, RuleAction},
 };
 
 use super::{DifferenceError, Draft};
-use crate::marks;
 
 /// Name of the table, of family `inet`.
 pub const MARK_TABLE: &str = "clearstream_route";
@@ -51,7 +51,7 @@ fn same(live: &str, wanted: &str) -> bool {
 }
 
 /// Gateways whose link address a plan leaves to the neighbours: their addresses
-/// and the interfaces on which they are asked for.
+/// and the interfaces on which they are requested.
 pub fn unknown_gateways(routing: &HostRouting) -> Vec<(IpAddr, String)> {
     let unknown = routing.connection_marks.iter().filter(|mark| mark.link_address.is_empty());
     let found: BTreeSet<(IpAddr, String)> = unknown

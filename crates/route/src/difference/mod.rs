@@ -28,9 +28,9 @@ pub struct Wanted<'a> {
     pub fabric: &'a str,
     /// Everything that is to be there.
     pub routing: &'a HostRouting,
-    /// Why.
+    /// Cause.
     pub reasons: &'a [Reason],
-    /// Protocol number by which routes, rules and nexthops of ours are told
+    /// Protocol number by which routes, rules and nexthops of ours are distinguished
     /// from others'.
     pub protocol: u8,
 }
@@ -38,7 +38,7 @@ pub struct Wanted<'a> {
 /// What a host routes by now.
 #[derive(Debug, Clone, Default)]
 pub struct Current {
-    /// All of it, from [`crate::live::live`].
+    /// All of it, from [`clearstream_routing::live::live`].
     pub routing: HostRouting,
     /// Addresses with their owners.
     pub addresses: Vec<LiveAddress>,
@@ -56,7 +56,7 @@ pub enum DifferenceError {
         "this host has no interface \"{name}\" (it has {have}): the fabric names another one, or its driver is not loaded"
     )]
     NoInterface {
-        /// Which.
+        /// Its name.
         name: String,
         /// Those that are there.
         have: String,
@@ -66,7 +66,7 @@ pub enum DifferenceError {
         "{setting} belongs to somebody else ({holder}): choose other numbers in the fabric's [numbers], or remove it first"
     )]
     Held {
-        /// Which.
+        /// The setting.
         setting: String,
         /// What is there, in the words of `ip`.
         holder: String,
@@ -140,15 +140,15 @@ impl<'a> Draft<'a> {
         let routing = &current.routing;
         let mut live: BTreeMap<Setting, Vec<String>> = BTreeMap::new();
         for route in &routing.routes {
-            live.entry(route.setting()).or_default().push(route.words());
+            live.entry(route.setting()).or_default().push(route.ip_arguments());
         }
         for rule in &routing.rules {
             if let Some(setting) = rule.setting() {
-                live.entry(setting).or_default().push(rule.words());
+                live.entry(setting).or_default().push(rule.ip_arguments());
             }
         }
         for nexthop in &routing.nexthops {
-            live.entry(nexthop.setting()).or_default().push(nexthop.words());
+            live.entry(nexthop.setting()).or_default().push(nexthop.ip_arguments());
         }
         Self {
             current,
@@ -253,17 +253,23 @@ impl<'a> Draft<'a> {
             match live {
                 Some(live) if live.target == wanted.target => continue,
                 Some(live) if live.protocol != self.wanted.protocol => {
-                    return Err(held(&wanted.setting(), live.words()));
+                    return Err(held(&wanted.setting(), live.ip_arguments()));
                 }
                 Some(live) if !changes_in_place(&live.target, &wanted.target) => {
-                    let (id, live, wanted) = (wanted.id, live.words(), wanted.words());
+                    let (id, live, wanted) = (wanted.id, live.ip_arguments(), wanted.ip_arguments());
                     return Err(DifferenceError::OtherGroup { id, live, wanted });
                 }
                 _ => {}
             }
             let items = [format!("nexthop {}", wanted.id), format!("group {}", wanted.id)];
             let otherwise = "the fabric's gateways";
-            self.step(wanted.setting(), live.map(Nexthop::words), Some(wanted.words()), &items, otherwise);
+            self.step(
+                wanted.setting(),
+                live.map(Nexthop::ip_arguments),
+                Some(wanted.ip_arguments()),
+                &items,
+                otherwise,
+            );
         }
         Ok(())
     }
@@ -283,7 +289,7 @@ impl<'a> Draft<'a> {
                 continue;
             }
             if let Some(live) = live.iter().find(|live| live.protocol != self.wanted.protocol) {
-                return Err(held(&setting, live.words()));
+                return Err(held(&setting, live.ip_arguments()));
             }
             let items = [
                 format!("table {}", wanted.table),
@@ -292,7 +298,7 @@ impl<'a> Draft<'a> {
             ];
             let otherwise = format!("the way to {}", wanted.destination);
             let current = self.text(&setting);
-            self.step(setting, current, Some(wanted.words()), &items, &otherwise);
+            self.step(setting, current, Some(wanted.ip_arguments()), &items, &otherwise);
         }
         Ok(())
     }
@@ -308,7 +314,7 @@ impl<'a> Draft<'a> {
                 && !is_wanted()
         });
         foreign.map_or(Ok(()), |live| {
-            let holder = format!("{} {}", live.destination, live.words());
+            let holder = format!("{} {}", live.destination, live.ip_arguments());
             Err(DifferenceError::Held { setting: format!("table {}", live.table), holder })
         })
     }
@@ -316,7 +322,8 @@ impl<'a> Draft<'a> {
     fn rules(&mut self) -> Result<(), DifferenceError> {
         for wanted in &self.wanted.routing.rules {
             let setting = wanted.setting();
-            let setting = setting.ok_or_else(|| DifferenceError::NoPriority(wanted.selector.words()))?;
+            let setting =
+                setting.ok_or_else(|| DifferenceError::NoPriority(wanted.selector.ip_arguments()))?;
             let of_priority = self
                 .current
                 .routing
@@ -329,14 +336,20 @@ impl<'a> Draft<'a> {
                 is_there |= is_same;
                 if !is_same && live.protocol != self.wanted.protocol {
                     let number = RuleEntry { protocol: 0, ..live.clone() };
-                    let holder = format!("{} {}", live.selector.words(), number.words());
+                    let holder = format!("{} {}", live.selector.ip_arguments(), number.ip_arguments());
                     return Err(held(&setting, holder));
                 }
             }
             if !is_there {
                 let items = [format!("rule {}", wanted.priority.unwrap_or_default())];
                 let current = self.text(&setting);
-                self.step(setting, current, Some(wanted.words()), &items, "leads packets to their table");
+                self.step(
+                    setting,
+                    current,
+                    Some(wanted.ip_arguments()),
+                    &items,
+                    "leads packets to their table",
+                );
             }
         }
         Ok(())
@@ -367,7 +380,7 @@ fn family(target: &NexthopTarget) -> Option<bool> {
     }
 }
 
-/// Whether a live route is as wanted, whoever made it: a host whose files say
+/// Whether a live route is as wanted, whatever made it: a host whose files say
 /// what the plan says has nothing to change.
 fn same_but_owner(wanted: &RouteEntry, live: &RouteEntry) -> bool {
     let owned = RouteEntry { protocol: live.protocol, ..wanted.clone() };

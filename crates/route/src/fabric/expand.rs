@@ -1,5 +1,5 @@
 //! The hosts that a fabric stands for, each by its class and number; names and
-//! addresses are made when they are asked for.
+//! addresses are made when they are requested.
 
 use std::net::IpAddr;
 

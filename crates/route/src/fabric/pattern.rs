@@ -1,5 +1,5 @@
 //! Patterns that stand for many names or addresses: brackets that count up,
-//! or an address to start from. Nothing is written out before it is asked for.
+//! or an address to start from. Nothing is written out before it is requested.
 
 use std::net::IpAddr;
 

@@ -95,7 +95,7 @@ fn a_good_file_is_read() {
 fn mistakes_are_named_with_key_and_line() {
     for (good, bad, key, word) in [
         ("clearstream.fabric\"", "clearstream.lab\"", "schema", "clearstream.fabric"),
-        ("version = 1", "version = 2", "version", "write 1"),
+        ("version = 1", "version = 2", "version", "use 1"),
         ("name = \"small\"", "name = \"sm all\"", "name", "letters"),
         (
             "interface = \"ib0\"",

@@ -1,20 +1,25 @@
-//! What a plan would do to the connection by which it is applied and to the
-//! host's default route, found on paper before anything is changed.
+//! Lockout protection of a host's routing, a [`Guard`] of `plan`: the effect of a plan on
+//! the connections by which the host is controlled and on its default routes is
+//! predicted before anything is changed, and looked up in the kernel afterwards.
 
+mod paths;
 mod sessions;
 #[cfg(test)]
 mod tests;
 
 use std::net::IpAddr;
 
+use clearstream_host::HostRoot;
+use clearstream_plan::{Danger, Guard, PlanError, Snapshot};
 use clearstream_schema::{
-    plan::{Plan, Setting},
-    routing::{HostRouting, Located, Nexthop, RouteAction, RouteEntry, RoutingInterface, RuleEntry},
+    plan::{Plan, Setting, Value},
+    routing::{HostRouting, Located, RouteAction, RoutingInterface},
 };
 
 pub use self::sessions::{Controlling, controlling, of_this_process};
 use crate::{
     difference::is_default,
+    live,
     planner::lookup::{Lookup, Packet, Verdict},
 };
 
@@ -22,25 +27,58 @@ use crate::{
 /// looked up by is the default route, unless a host routes them itself.
 const NOBODYS: [&str; 5] = ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "3fff::1"];
 
-/// What a plan would change for one destination that matters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Danger {
-    /// Whose way it is: `the ssh session from 10.0.0.7`, `the IPv4 default route`.
-    pub subject: String,
-    /// The way now.
-    pub before: String,
-    /// The way afterwards.
-    pub after: String,
-    /// Nothing arrives afterwards; else it goes another way.
-    pub is_cut: bool,
+/// Guards the controlling connections and the default routes of the running host.
+#[derive(Debug)]
+pub struct RoutingGuard {
+    root: HostRoot,
+    sessions: Vec<Controlling>,
 }
 
-impl Danger {
-    /// One line.
-    pub fn words(&self) -> String {
-        let Self { subject, before, after, is_cut } = self;
-        let verb = if *is_cut { "cut" } else { "move" };
-        format!("it would {verb} {subject}: {before} now, {after} afterwards")
+impl RoutingGuard {
+    /// For an operator, local or over ssh; `ssh_connection` is the value of
+    /// `SSH_CONNECTION`.
+    pub fn of_operator(ssh_connection: Option<&str>) -> Self {
+        let root = HostRoot::live();
+        let sessions = controlling(&root, ssh_connection);
+        Self { root, sessions }
+    }
+
+    /// For an agent: its own connections too.
+    pub fn of_agent(ssh_connection: Option<&str>) -> Self {
+        let mut guard = Self::of_operator(ssh_connection);
+        guard.sessions.extend(of_this_process(&guard.root));
+        guard
+    }
+}
+
+impl Guard for RoutingGuard {
+    fn is_touched_by(&self, plan: &Plan) -> bool {
+        plan.steps.iter().any(|step| is_routing(&step.setting))
+    }
+
+    fn dangers(&self, plan: &Plan) -> Result<Vec<Danger>, PlanError> {
+        let live = live::live(&self.root).map_err(PlanError::Netlink)?;
+        Ok(dangers(&live, plan, &self.sessions))
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        Box::new(paths::Paths::of(&self.sessions))
+    }
+}
+
+/// Whether a setting is part of what a host routes by.
+fn is_routing(setting: &Setting) -> bool {
+    match setting {
+        Setting::Nexthop { .. }
+        | Setting::Route { .. }
+        | Setting::Rule { .. }
+        | Setting::Address { .. }
+        | Setting::NetfilterTable { .. } => true,
+        Setting::Sysctl(_)
+        | Setting::File(_)
+        | Setting::Link { .. }
+        | Setting::Qdisc { .. }
+        | Setting::Ethtool { .. } => false,
     }
 }
 
@@ -103,10 +141,10 @@ fn compare(subject: String, before: &Verdict<'_>, after: &Verdict<'_>) -> Option
         return None;
     }
     let is_cut = matches!(after, Verdict::NoRoute | Verdict::Refused(_) | Verdict::Unknown(_));
-    Some(Danger { subject, before: words(before), after: words(after), is_cut })
+    Some(Danger { subject, before: describe(before), after: describe(after), is_cut })
 }
 
-fn words(verdict: &Verdict<'_>) -> String {
+fn describe(verdict: &Verdict<'_>) -> String {
     match verdict {
         Verdict::Local => "to this host itself".to_owned(),
         Verdict::Link(interface) => format!("on {interface}"),
@@ -128,27 +166,32 @@ fn words(verdict: &Verdict<'_>) -> String {
 pub fn applied(live: &HostRouting, plan: &Plan) -> HostRouting {
     let mut after = live.clone();
     for step in &plan.steps {
-        let desired = step.desired.as_deref();
+        // A text that is no value is rejected before anything is changed.
+        let wanted = step.wanted().and_then(Result::ok);
         match &step.setting {
             Setting::Nexthop { id } => {
                 after.nexthops.retain(|nexthop| nexthop.id != *id);
-                after.nexthops.extend(desired.and_then(|text| Nexthop::from_words(*id, text).ok()));
+                if let Some(Value::Nexthop(value)) = wanted {
+                    after.nexthops.push(value.at(*id));
+                }
             }
             setting @ Setting::Route { table, destination, metric } => {
                 after.routes.retain(|route| route.setting() != *setting);
-                let read = |text| RouteEntry::from_words(*table, *destination, *metric, text).ok();
-                after.routes.extend(desired.and_then(read));
+                if let Some(Value::Route(value)) = wanted {
+                    after.routes.push(value.at(*table, *destination, *metric));
+                }
             }
             setting @ Setting::Rule { ipv6, priority, selector } => {
                 after.rules.retain(|rule| rule.setting().as_ref() != Some(setting));
-                let read = |text| RuleEntry::from_words(*ipv6, *priority, selector, text).ok();
-                after.rules.extend(desired.and_then(read));
+                if let Some(Value::Rule(value)) = wanted {
+                    after.rules.push(value.at(*ipv6, *priority, selector));
+                }
             }
             Setting::Address { interface, prefix } => {
                 let found = after.interfaces.iter_mut().find(|known| known.name == *interface);
                 let Some(RoutingInterface { addresses, .. }) = found else { continue };
                 addresses.retain(|address| address.value != *prefix);
-                if desired.is_some() {
+                if step.desired.is_some() {
                     addresses.push(Located::from(*prefix));
                 }
             }

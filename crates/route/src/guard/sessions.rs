@@ -10,7 +10,7 @@ use clearstream_host::HostRoot;
 /// Number of the TCP state "established", and of "listen" (tcp_states.h).
 const ESTABLISHED: &str = "01";
 const LISTEN: &str = "0A";
-/// Where sshd listens unless told otherwise (RFC 4250, section 4.1).
+/// Where sshd listens unless specified otherwise (RFC 4250, section 4.1).
 const SSH_PORT: u16 = 22;
 
 /// A connection that must not be lost.
@@ -18,7 +18,7 @@ const SSH_PORT: u16 = 22;
 pub struct Controlling {
     /// What it is: `the ssh session`.
     pub what: &'static str,
-    /// Who is at the other end.
+    /// Who is at the peer.
     pub peer: IpAddr,
     /// Our address.
     pub local: IpAddr,

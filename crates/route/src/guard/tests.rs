@@ -1,6 +1,6 @@
 use clearstream_schema::{
     plan::{Effect, PLAN_SCHEMA, PlanHost, Step},
-    routing::{Hop, MAIN_TABLE},
+    routing::{Hop, MAIN_TABLE, RouteEntry},
 };
 
 use super::*;
@@ -64,7 +64,7 @@ fn session() -> [Controlling; 1] {
 }
 
 fn words(steps: &[(Setting, Option<&str>)]) -> Vec<String> {
-    dangers(&routing(), &plan(steps), &session()).iter().map(Danger::words).collect()
+    dangers(&routing(), &plan(steps), &session()).iter().map(Danger::to_string).collect()
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_route_that_takes_the_session_along_is_one() {
 fn the_default_route_is_guarded_without_a_session() {
     let lost = dangers(&routing(), &plan(&[(setting(254, "0.0.0.0/0"), None)]), &[]);
     assert_eq!(lost.len(), 1);
-    assert!(lost[0].is_cut && lost[0].words().contains("the IPv4 default route"), "{lost:?}");
+    assert!(lost[0].is_cut && lost[0].to_string().contains("the IPv4 default route"), "{lost:?}");
     let half = [
         (setting(254, "128.0.0.0/1"), Some("via 10.10.0.9 dev ib0")),
         (setting(254, "0.0.0.0/1"), Some("unreachable")),

@@ -160,6 +160,7 @@ pub(super) fn kind(host: &View<'_>) -> u64 {
     for mark in &host.routing.connection_marks {
         (&mark.interface, &mark.link_address, mark.mark).hash(&mut hasher);
     }
+    host.source_translations().hash(&mut hasher);
     host.hash_seed().hash(&mut hasher);
     hasher.finish()
 }

@@ -3,13 +3,13 @@
 
 use std::net::IpAddr;
 
+use clearstream_routing::lookup::{Packet, Verdict};
 use clearstream_schema::{
     prefix::Prefix,
     routing::{RouteEntry, RuleEntry},
 };
 
 use super::view::{ResolvedHop, View, covers};
-use crate::forwarding::lookup::{Packet, Verdict};
 
 impl<'a> View<'a> {
     /// The route over gateways by which the host sends to an address; absent

@@ -20,13 +20,14 @@ use std::{
     net::IpAddr,
 };
 
+use clearstream_lint::{Checked, MuteList, With, report};
 use clearstream_schema::{
     human::list,
     prefix::Prefix,
-    routing::{HostRouting, Place},
-    tune::{self, Finding, FindingClass, LINT_SCHEMA, LintReport, Severity},
+    routing::HostRouting,
+    tune::{Finding, FindingClass, LintReport, Severity},
 };
-use clearstream_tune::{HostState, MuteList};
+use clearstream_tune::HostState;
 
 use crate::fabric::Fabric;
 
@@ -39,8 +40,6 @@ use self::{
 
 /// Hosts of a report that are named one by one.
 const MOST_NAMED: usize = 4;
-/// Version of the report.
-const VERSION: u32 = 1;
 
 /// Connections that a kernel tracks; only there, and above 0, where it does.
 pub const CONNECTION_COUNT: &str = "net.netfilter.nf_conntrack_count";
@@ -99,7 +98,7 @@ impl<'a> Facts<'a> {
         let own = host.own.iter().filter(|own| own.is_ipv4() == is_ipv4);
         let senders = own.filter_map(|own| self.senders.get(own)).flatten();
         // Where hosts at the destination were given, the simulation knows whether
-        // the next hop or whoever sends to it is mistaken.
+        // the next hop or anyone who sends to it is mistaken.
         let others = senders.filter(|sender| {
             let destination = sender.route.destination;
             !std::ptr::eq(&self.hosts[sender.host], host)
@@ -130,8 +129,7 @@ impl<'a> Facts<'a> {
 }
 
 /// Looks at hosts, each alone and all together; a fabric file says which
-/// networks there are and who their gateways are. Findings are ordered by
-/// severity, then place, then id; each stands there once.
+/// networks there are and who their gateways are.
 pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> LintReport {
     let views: Vec<View<'_>> = hosts.iter().map(View::new).collect();
     let mut by_address = HashMap::new();
@@ -154,26 +152,15 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
     if hosts.len() == 1 {
         findings.iter_mut().for_each(|finding| finding.host = None);
     }
-    findings.sort_by(|left, right| order(left).cmp(&order(right)));
-    findings.dedup();
-    let before = findings.len();
-    findings.retain(|finding| !mute.holds(finding));
     let kernels: Vec<_> = hosts.iter().filter_map(|host| host.settings.as_ref()?.release.clone()).collect();
-    LintReport {
-        schema: LINT_SCHEMA.to_owned(),
-        version: VERSION,
+    let checked = Checked {
         subject: subject(hosts),
         kernel: kernels.first().filter(|first| kernels.iter().all(|kernel| kernel == *first)).cloned(),
         goal: None,
         setting_count: hosts.iter().map(setting_count).sum(),
-        muted_count: (before - findings.len()) as u64,
-        findings,
         missing: missing(hosts, &facts.compared, simulated.notices),
-    }
-}
-
-fn order(finding: &Finding) -> impl Ord + '_ {
-    (std::cmp::Reverse(finding.severity), &finding.host, &finding.place, &finding.id, &finding.value)
+    };
+    report(checked, findings, mute)
 }
 
 /// The hosts by name, of many the first and the last.
@@ -218,59 +205,8 @@ fn finding(
     severity: Severity,
     message: String,
 ) -> Finding {
-    // serde's own name of the class, so that id and document agree.
-    let name = serde_json::to_value(class).ok();
-    let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
-    Finding {
-        id: format!("{key}:{name}:{cause}"),
-        key: key.to_owned(),
-        class,
-        severity,
-        value: None,
-        message,
-        advice: None,
-        place: None,
-        interface: None,
-        host: Some(host.subject.name.clone()),
-        source: String::new(),
-    }
-}
-
-/// A finding with where it is, what to do and where that comes from.
-trait With {
-    fn at(self, place: Option<&Place>) -> Self;
-    fn of(self, value: impl Into<String>) -> Self;
-    fn on(self, interface: &str) -> Self;
-    fn advise(self, advice: impl Into<String>) -> Self;
-    fn sourced(self, source: &str) -> Self;
-}
-
-impl With for Finding {
-    fn at(mut self, place: Option<&Place>) -> Self {
-        self.place =
-            place.map(|place| tune::Place { file: place.file.clone(), line: place.line.unwrap_or(1) });
-        self
-    }
-
-    fn of(mut self, value: impl Into<String>) -> Self {
-        self.value = Some(value.into());
-        self
-    }
-
-    fn on(mut self, interface: &str) -> Self {
-        self.interface = Some(interface.to_owned());
-        self
-    }
-
-    fn advise(mut self, advice: impl Into<String>) -> Self {
-        self.advice = Some(advice.into());
-        self
-    }
-
-    fn sourced(mut self, source: &str) -> Self {
-        self.source = source.to_owned();
-        self
-    }
+    let name = host.subject.name.clone();
+    Finding { host: Some(name), ..clearstream_lint::finding(key, class, cause, severity, message) }
 }
 
 #[cfg(test)]

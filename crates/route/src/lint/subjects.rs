@@ -6,12 +6,13 @@ use std::{
 };
 
 use clearstream_host::{HostRoot, capture::CAPTURED_NAME};
+use clearstream_netconfig::read::Reading;
+use clearstream_routing::live;
 use clearstream_schema::{routing::HostRouting, tune};
 use clearstream_sys::file as files;
 use clearstream_tune::{Assumed, HostState, Value, syntax};
 
 use super::{CONNECTION_COUNT, Subject};
-use crate::{live, read::Reading};
 
 /// The hosts that files describe. A host whose files do not tell its name is
 /// called `name`; `assumed` is what the settings are for.
@@ -102,6 +103,6 @@ fn add_values(state: &mut HostState, routing: &HostRouting, file: &str) {
     for (key, value) in &routing.sysctls {
         let Some(place) = value.place.as_ref().filter(|place| place.file == file) else { continue };
         let place = Some(tune::Place { file: place.file.clone(), line: place.line.unwrap_or(1) });
-        state.values.insert(key.clone(), Value { text: value.value.clone(), place, in_force: false });
+        state.values.insert(key.clone(), Value { text: value.value.clone(), place, effective: false });
     }
 }

@@ -1,21 +1,21 @@
 //! A host as the rules look at it: addresses, networks and tables by what they
-//! are asked for, nexthop objects resolved to the gateways behind them.
+//! are requested, nexthop objects resolved to the gateways behind them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     net::IpAddr,
 };
 
+use clearstream_routing::node::Node;
 use clearstream_schema::{
     prefix::Prefix,
     routing::{
         HostRouting, Located, MAIN_TABLE, Nexthop, NexthopTarget, Place, RouteAction, RouteEntry, RuleAction,
-        RuleEntry,
+        RuleEntry, SourceTranslation,
     },
 };
 
-use super::Subject;
-use crate::forwarding::node::Node;
+use super::{CONNECTION_COUNT, Subject};
 
 /// A gateway that a route goes by, whichever way it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,6 +164,17 @@ impl<'a> View<'a> {
         self.subject.is_whole
     }
 
+    /// Rules that replace sources of forwarded packets; `None` where a kernel has
+    /// them perhaps and they could not be read. Files tell what they set, and a
+    /// kernel that tracks no connections translates nothing.
+    pub(super) fn source_translations(&self) -> Option<&'a [SourceTranslation]> {
+        match &self.routing.source_translations {
+            Some(translations) => Some(translations),
+            None if self.is_whole() && self.sysctl(CONNECTION_COUNT).is_some() => None,
+            None => Some(&[]),
+        }
+    }
+
     /// The main table's routes.
     pub(super) fn main(&self) -> &[&'a RouteEntry] {
         self.tables.get(&MAIN_TABLE).map_or(&[], Vec::as_slice)
@@ -202,6 +213,14 @@ fn is_of_the_link(network: Prefix) -> bool {
         IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
         IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),
     }
+}
+
+/// Whether a network is one that each host has for itself, as the bridges of
+/// container engines are: one address, the same on several hosts. `members` are
+/// hosts, by number, with their addresses in it.
+pub(super) fn is_private(members: impl Iterator<Item = (usize, IpAddr)>) -> bool {
+    let (hosts, addresses): (BTreeSet<usize>, BTreeSet<IpAddr>) = members.unzip();
+    hosts.len() > 1 && addresses.len() == 1
 }
 
 /// Whether two networks have addresses in common.

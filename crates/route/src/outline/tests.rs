@@ -7,10 +7,12 @@ use clearstream_schema::{
     routing::HostRouting,
 };
 
+use clearstream_netconfig::read;
+
 use super::*;
 use crate::{
     fabric::{self, Fabric},
-    lint, read,
+    lint,
 };
 
 fn corrected() -> Vec<HostRouting> {
@@ -45,7 +47,7 @@ fn a_whole_fabric_comes_back() {
         .into_iter()
         .map(|routing| lint::Subject { name: routing.host.clone(), routing, ..lint::Subject::default() })
         .collect();
-    let report = lint::lint(&subjects, Some(&fabric), &clearstream_tune::MuteList::default());
+    let report = lint::lint(&subjects, Some(&fabric), &clearstream_lint::MuteList::default());
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }
 

@@ -2,7 +2,7 @@
 
 use clearstream_schema::{
     fabric::{HashPolicy, HostRole, NetworkKind, ReturnPath},
-    route_plan::ReturnPrice,
+    route_plan::ReturnCost,
 };
 use clearstream_tune::KernelVersion;
 
@@ -19,7 +19,7 @@ pub struct Choice {
     /// Why it would.
     pub because: String,
     /// Every one's price.
-    pub prices: Vec<ReturnPrice>,
+    pub costs: Vec<ReturnCost>,
 }
 
 /// What the choice looks at.
@@ -44,13 +44,12 @@ struct Facts {
 /// Chooses for a route of the fabric.
 pub fn choose(fabric: &Fabric, route: usize) -> Choice {
     let facts = Facts::of(fabric, route);
-    let prices = vec![facts.none(), facts.alias(), facts.connection_mark(), facts.equal_seed()];
-    let can =
-        |path: ReturnPath| prices.iter().any(|price| price.return_path == path && price.obstacle.is_none());
+    let costs = vec![facts.none(), facts.alias(), facts.connection_mark(), facts.equal_seed()];
+    let can = |path: ReturnPath| costs.iter().any(|cost| cost.return_path == path && cost.obstacle.is_none());
     let (recommended, because) = facts.recommend(can);
     let asked = fabric.route(route).0.return_path;
     let return_path = if asked == ReturnPath::Auto { recommended } else { asked };
-    Choice { return_path, recommended, because, prices }
+    Choice { return_path, recommended, because, costs }
 }
 
 impl Facts {
@@ -113,12 +112,12 @@ impl Facts {
         }
     }
 
-    fn price(&self, return_path: ReturnPath, takes: &str) -> ReturnPrice {
+    fn cost(&self, return_path: ReturnPath, takes: &str) -> ReturnCost {
         let symmetric = return_path != ReturnPath::None;
         let one = 1.0 / self.gateways as f64;
         // A flow is hit in its one gateway, or in either of two.
         let twice = 2.0 * one - self.meet_ratio * one;
-        ReturnPrice {
+        ReturnCost {
             return_path,
             obstacle: None,
             other_gateway_ratio: if symmetric { 0.0 } else { 1.0 - self.meet_ratio },
@@ -130,15 +129,15 @@ impl Facts {
         }
     }
 
-    fn none(&self) -> ReturnPrice {
-        self.price(ReturnPath::None, "nothing: both sides spread their flows")
+    fn none(&self) -> ReturnCost {
+        self.cost(ReturnPath::None, "nothing: both sides spread their flows")
     }
 
-    fn alias(&self) -> ReturnPrice {
+    fn alias(&self) -> ReturnCost {
         let gateways = self.gateways as u64;
-        let mut price = self.price(
+        let mut price = self.cost(
             ReturnPath::Alias,
-            "clients ask a server by the address of the gateway they mean; flows that servers begin may return by another gateway",
+            "clients address a server by the address of the gateway they mean; flows that servers begin may return by another gateway",
         );
         price.address_count = self.server_addresses * gateways;
         price.rule_count = gateways * self.families();
@@ -155,8 +154,8 @@ impl Facts {
         if self.servers == 0 { 1 } else { self.server_addresses.div_ceil(self.servers) }
     }
 
-    fn connection_mark(&self) -> ReturnPrice {
-        let mut price = self.price(
+    fn connection_mark(&self) -> ReturnCost {
+        let mut price = self.cost(
             ReturnPath::ConnectionMark,
             "connection tracking on the servers, an entry for each flow; flows that servers begin may return by another gateway",
         );
@@ -172,13 +171,13 @@ impl Facts {
         price
     }
 
-    fn equal_seed(&self) -> ReturnPrice {
+    fn equal_seed(&self) -> ReturnCost {
         let takes = if self.layer4 {
             "clients that bind their source ports, one seed and one order of gateways on all hosts, also while gateways come and go"
         } else {
             "one seed and one order of gateways on all hosts, also while gateways come and go; one gateway for each pair of hosts"
         };
-        let mut price = self.price(ReturnPath::EqualSeed, takes);
+        let mut price = self.cost(ReturnPath::EqualSeed, takes);
         if !self.old_kernels.is_empty() {
             price.obstacle = Some(format!(
                 "{} has a kernel before {EQUAL_SEED_SINCE}, which brought the seed",

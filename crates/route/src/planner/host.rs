@@ -1,5 +1,5 @@
 //! One host's plan being written: interfaces, next hops, routes, rules, marks.
-//! Every item comes with its reason, which is only put into words when asked for.
+//! Every item comes with its reason, which is only put into words when requested.
 
 use std::net::IpAddr;
 
@@ -42,7 +42,9 @@ struct End<'p> {
 /// What happens to busy flows when a gateway comes back.
 fn on_return(resilient: &Resilient) -> String {
     match resilient.unbalanced_seconds {
-        0 => "; no established flow moves to a gateway that comes back".to_owned(),
+        0 => {
+            "; no established flow moves to a gateway that comes back, however long it stays busy".to_owned()
+        }
         seconds => format!(
             "; a gateway that comes back has its share after {seconds} s, and busy flows of that share move to it once"
         ),
@@ -140,7 +142,7 @@ impl<'p, 'a> Draft<'p, 'a> {
                 || match aliases {
                     0 => format!("its link on network {}", network.name),
                     count => format!(
-                        "its link on network {}; {count} further addresses, one for each gateway and family: who asks by one gets the reply over its gateway",
+                        "its link on network {}; {count} further addresses, one for each gateway and family: a request to one gets its reply over its gateway",
                         network.name
                     ),
                 },

@@ -127,7 +127,7 @@ pub(super) fn multipath(
 ) -> (Multipath, String) {
     match asked {
         Multipath::Auto => {}
-        asked => return (asked, "the fabric asks for it".to_owned()),
+        asked => return (asked, "the fabric requests it".to_owned()),
     }
     let release = kernel.release.map(|release| release.to_string()).unwrap_or_default();
     if !kernel.has(GROUP_SINCE) {

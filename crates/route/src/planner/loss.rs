@@ -1,9 +1,8 @@
 //! What the loss of gateways does to flows, computed from the parts of the hash
 //! space that each gateway has before and after.
 
+use clearstream_routing::multipath::{Buckets, thresholds};
 use clearstream_schema::{fabric::Multipath, route_plan::GatewayLoss};
-
-use super::hash::{Buckets, thresholds};
 
 /// Most gateways lost at a time that are looked at.
 const MOST_LOST: usize = 3;

@@ -1,9 +1,8 @@
 //! From a fabric to what each of its hosts routes by, with the reasons, and to
 //! what can be known of it on paper. Hosts are planned one at a time when they
-//! are asked for, so that thousands cost no memory.
+//! are requested, so that thousands cost no memory.
 
 pub mod choice;
-pub mod hash;
 mod host;
 pub mod kernel;
 pub mod loss;
@@ -17,6 +16,8 @@ mod walk;
 
 use std::net::IpAddr;
 
+pub use clearstream_routing::lookup;
+use clearstream_routing::multipath;
 use clearstream_schema::{
     fabric::{HashPolicy, HostRole, Multipath, ReturnPath},
     prefix::Prefix,
@@ -31,7 +32,6 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use self::{choice::Choice, host::Draft, kernel::KernelFeatures, shares::Population, tuning::Tuning};
 use crate::fabric::{Fabric, HostId};
-pub use crate::forwarding::lookup;
 
 /// Plans the hosts of a fabric.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ struct Route {
     seed: Option<u32>,
     /// By family and end of the route: next hops of hosts there.
     hops: [[Vec<Hop>; 2]; 2],
-    /// By end of the route: aliases of the servers there, for clients on the other end.
+    /// By end of the route: aliases of the servers there, for clients on the peer.
     aliases: [Vec<Alias>; 2],
 }
 
@@ -141,7 +141,7 @@ impl<'a> Planner<'a> {
         self.fabric
     }
 
-    /// The return path of a route, with the prices of all.
+    /// The return path of a route, with the costs of all.
     pub fn choice(&self, route: usize) -> &Choice {
         &self.routes[route].choice
     }
@@ -222,7 +222,7 @@ impl<'a> Planner<'a> {
             multipath: self.class_multipaths(index),
             hash_policy: asked.hash_policy,
             hash_seed: route.seed,
-            prices: route.choice.prices.clone(),
+            costs: route.choice.costs.clone(),
             proof: self.prove(index),
             shares: shares::simulate(self, index, population),
             losses: loss::losses(
@@ -242,13 +242,13 @@ impl<'a> Planner<'a> {
     fn bucket_count(&self, index: usize) -> u16 {
         self.fabric.file().numbers.bucket_count.unwrap_or_else(|| {
             let gateway = |number: &usize| self.fabric.gateways()[*number].weight;
-            hash::bucket_count(&self.routes[index].gateways.iter().map(gateway).collect::<Vec<_>>())
+            multipath::bucket_count(&self.routes[index].gateways.iter().map(gateway).collect::<Vec<_>>())
         })
     }
 
     /// Seconds after which busy buckets of a route's resilient groups move to a
     /// gateway that came back; never over gateways that keep state: they would
-    /// drop the flow, or translate it anew.
+    /// drop the flow, or translate it again.
     fn unbalanced_seconds(&self, index: usize) -> u32 {
         let stateful = |number: &usize| self.fabric.gateways()[*number].stateful;
         let moves = !self.routes[index].gateways.iter().any(stateful);

@@ -1,8 +1,9 @@
 //! What a plan leaves to people, or does not do on some hosts.
 
+use clearstream_routing::multipath;
 use clearstream_schema::fabric::{Multipath, ReturnPath};
 
-use super::{Planner, Route, hash, sysctls};
+use super::{Planner, Route, sysctls};
 use crate::fabric::HostId;
 
 /// Most that a gateway's buckets may be off from its weight, unsaid.
@@ -43,6 +44,13 @@ impl Planner<'_> {
                 route.choice.because
             ));
         }
+        let is_resilient =
+            self.class_multipaths(index).iter().any(|class| class.multipath == Multipath::Resilient);
+        if stateful && is_resilient && route.gateways.len() > 1 {
+            notices.push(format!(
+                "{one} - {other}: gateways keep state, so busy flows never move to one that returns: it gets idle buckets and new flows, and no time bounds until when"
+            ));
+        }
         if path == ReturnPath::EqualSeed && asked.multipath == Multipath::Resilient {
             notices.push(format!(
                 "{one} - {other}: buckets of resilient groups depend on what came before, so replies return as requests came only until a gateway goes: multipath = \"group\" keeps it"
@@ -55,7 +63,7 @@ impl Planner<'_> {
             });
         if learns {
             notices.push(format!(
-                "{one} - {other}: link addresses of gateways are not in the file: servers learn them from their neighbours when the plan is applied, and a gateway whose interface is replaced needs it applied anew"
+                "{one} - {other}: link addresses of gateways are not in the file: servers learn them from their neighbours when the plan is applied, and a gateway whose interface is replaced needs it applied again"
             ));
         }
         notices.extend(self.few_buckets(index, route));
@@ -92,7 +100,7 @@ impl Planner<'_> {
         let gateways: Vec<_> = route.gateways.iter().map(|number| &self.fabric.gateways()[*number]).collect();
         let weights: Vec<u16> = gateways.iter().map(|gateway| gateway.weight).collect();
         let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
-        let buckets = hash::Buckets::new(count, &weights);
+        let buckets = multipath::Buckets::new(count, &weights);
         let share = |at: usize| {
             let own = buckets.owners.iter().filter(|owner| **owner == Some(at)).count();
             (own as f64 / f64::from(count), f64::from(weights[at]) / total)
@@ -104,9 +112,9 @@ impl Planner<'_> {
         let worst = (0..weights.len()).find(far_off)?;
         classes.iter().any(|class| class.multipath == Multipath::Resilient).then(|| {
             let (has, wants) = share(worst);
-            let enough = hash::bucket_count(&weights);
+            let enough = multipath::bucket_count(&weights);
             format!(
-                "{count} buckets are few for {} gateways: {} gets {:.1} % of the flows where its weight asks for {:.1} %; write bucket-count = {enough} below [numbers]",
+                "{count} buckets are few for {} gateways: {} gets {:.1} % of the flows where its weight requests {:.1} %; write bucket-count = {enough} below [numbers]",
                 gateways.len(), gateways[worst].name, 100.0 * has, 100.0 * wants
             )
         })

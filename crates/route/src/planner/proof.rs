@@ -56,9 +56,9 @@ pub(super) fn prove(
 fn conditions(planner: &Planner<'_>, index: usize) -> Vec<String> {
     let policy = planner.fabric.route(index).0.hash_policy;
     let words: &[&str] = match planner.routes[index].return_path() {
-        ReturnPath::Alias => {
-            &["clients ask servers by their further addresses; the first address is spread over all gateways"]
-        }
+        ReturnPath::Alias => &[
+            "clients address servers by their further addresses; the first address is spread over all gateways",
+        ],
         ReturnPath::ConnectionMark => {
             &["flows are begun by clients: what a server begins is spread by both sides"]
         }
@@ -155,7 +155,7 @@ impl Run<'_> {
         let turns = block.client_count.max(block.server_count);
         for turn in 0..turns {
             let client = HostId { class: block.clients, index: (turn % block.client_count) as usize };
-            // Servers by a stride of their own, so that few are made anew.
+            // Servers by a stride of their own, so that few are made again.
             let server = HostId { class: block.servers, index: (turn % block.server_count) as usize };
             if answers.len() > MOST_SERVERS {
                 answers.clear();

@@ -1,6 +1,7 @@
 //! Shares of the gateways on paper: a population of flows, each with the hash
 //! that the kernel takes of it.
 
+use clearstream_routing::multipath::{Buckets, FlowKey, HashKey, choose, multipath_hash, thresholds};
 use clearstream_schema::{
     fabric::{Multipath, ReturnPath},
     route_plan::{GatewayShare, GatewayShares},
@@ -8,7 +9,6 @@ use clearstream_schema::{
 
 use super::{
     Hop, Planner, Route,
-    hash::{Buckets, FlowKey, HashKey, choose, multipath_hash, thresholds},
     pairs::{Pair, Pairs},
 };
 use crate::fabric::HostId;

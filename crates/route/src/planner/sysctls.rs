@@ -151,7 +151,7 @@ fn reverse_paths(draft: &mut Draft<'_, '_>) {
         }
         for interface in &interfaces {
             set(draft, &of_interface("ipv4", interface, "rp_filter"), number, || {
-                format!("class {} asks for {word}", class.name)
+                format!("class {} requests {word}", class.name)
             });
         }
     } else if answers_by_another_link(draft) {

@@ -7,7 +7,7 @@ use clearstream_tune::{HostState, KernelVersion, Profile, Value, knowledge::Know
 use crate::fabric::Fabric;
 
 /// The kernel whose values are assumed where the file names none: the oldest
-/// in wide use that has everything the plan may ask for.
+/// in wide use that has everything the plan may request.
 const USUAL_KERNEL: KernelVersion = KernelVersion::new(6, 12, 0);
 
 /// Tuning of the hosts of a class.
@@ -46,7 +46,7 @@ impl Tuning {
 fn untouched(kernel: KernelVersion) -> HostState {
     let with_default = |key: &clearstream_tune::knowledge::Key| {
         let text = key.default_at(kernel)?.to_owned();
-        Some((key.name.clone(), Value { text, place: None, in_force: false }))
+        Some((key.name.clone(), Value { text, place: None, effective: false }))
     };
     HostState {
         release: Some(kernel.to_string()),

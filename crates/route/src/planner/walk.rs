@@ -3,6 +3,10 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
+use clearstream_routing::{
+    lookup::{Lookup, Packet, Verdict, Way},
+    node::{Node, Received, ReverseFilter},
+};
 use clearstream_schema::{
     fabric::ReturnPath,
     route_plan::Counterexample,
@@ -10,13 +14,7 @@ use clearstream_schema::{
 };
 
 use super::{Planner, pairs::Pair};
-use crate::{
-    fabric::HostId,
-    forwarding::{
-        lookup::{Lookup, Packet, Verdict, Way},
-        node::{Node, Received, ReverseFilter},
-    },
-};
+use crate::fabric::HostId;
 
 /// Gateways of a route by their numbers, with what they route by.
 pub(super) fn forwarders(
@@ -211,7 +209,7 @@ impl<'w> Walker<'w> {
         if choice.1.map(|resilient| resilient.bucket_count) != reply.1.map(|resilient| resilient.bucket_count)
         {
             return Err(format!(
-                "{} and {} choose in other ways: by buckets or by thresholds",
+                "{} and {} choose by other methods: by buckets or by thresholds",
                 client.host, server.host
             ));
         }

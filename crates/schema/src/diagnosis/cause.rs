@@ -1,15 +1,15 @@
-//! What can limit a path, as typed facts.
+//! Causes that limit a path, as typed facts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{End, Role};
 
-/// What limits a flow.
+/// Cause that limits a flow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Cause {
-    /// Packets as large as the route says do not arrive, and nobody says so.
+    /// Packets up to the route's MTU are lost without an ICMP error (PMTU black hole).
     PathMtu {
         /// MTU that the sending host takes for the route's.
         route_mtu_bytes: u32,
@@ -24,7 +24,7 @@ pub enum Cause {
         pressure_pages: u64,
         /// The same in bytes.
         pressure_bytes: u64,
-        /// The values look like bytes, or like a copy of a triple in bytes.
+        /// The values appear to be in bytes, or a copy of a triple in bytes.
         unit_error: bool,
         /// Pressure threshold that would do, pages.
         needed_pages: u64,
@@ -66,7 +66,7 @@ pub enum Cause {
     },
     /// The receiver does not offer more window.
     ReceiverWindow {
-        /// What holds it.
+        /// Setting that bounds it.
         held_by: BufferLimit,
         /// Window offered.
         window_bytes: u64,
@@ -79,9 +79,9 @@ pub enum Cause {
     },
     /// The sender's socket does not take more data.
     SendBuffer {
-        /// What holds it.
+        /// Setting that bounds it.
         held_by: BufferLimit,
-        /// Send buffer in force.
+        /// Send buffer in effect.
         buffer_bytes: u64,
         /// Send buffer needed for `goal_bps` (as `tcp_wmem` counts).
         needed_buffer_bytes: u64,
@@ -92,12 +92,12 @@ pub enum Cause {
     ReceiverApplication {
         /// Its thread computes rather than waits.
         computes: bool,
-        /// Share of a core that its thread uses, 0 to 1.
+        /// Fraction of a core that its thread uses, 0 to 1.
         thread_share_ratio: f64,
     },
     /// The program that writes is slow.
     SenderApplication {
-        /// Share of a core that its thread uses, 0 to 1.
+        /// Fraction of a core that its thread uses, 0 to 1.
         thread_share_ratio: f64,
     },
     /// Packets are held back to a rate.
@@ -109,9 +109,9 @@ pub enum Cause {
     },
     /// Lost packets keep the congestion window small.
     Loss {
-        /// Bytes sent again / bytes sent.
+        /// Bytes retransmitted / bytes sent.
         loss_ratio: f64,
-        /// What this loss allows by `model`.
+        /// Goodput allowed by this loss, by `model`.
         bound_bps: f64,
         /// The formula.
         model: LossModel,
@@ -120,20 +120,27 @@ pub enum Cause {
         /// The goal.
         goal_bps: f64,
     },
+    /// Packets overtake each other, and the sender takes those that are late for lost.
+    Reordering {
+        /// Reordering events that the sender noticed (`tcpi_reord_seen`).
+        event_count: u64,
+        /// Bytes retransmitted / bytes sent.
+        resent_ratio: f64,
+    },
     /// Packets above a rate are dropped without a queue (a policer).
     Policer {
         /// The rate, as goodput of all flows together.
         rate_bps: f64,
-        /// Bytes sent again / bytes sent.
+        /// Bytes retransmitted / bytes sent.
         loss_ratio: f64,
     },
-    /// The congestion control sends less than another one over the same path.
+    /// The congestion control sends less than an alternative over the same path.
     CongestionControl {
-        /// The one in force.
+        /// The one in effect.
         name: String,
-        /// The one that was tried beside it.
+        /// The alternative that was measured.
         other: String,
-        /// What the other one reached.
+        /// Goodput that the alternative reached.
         other_bps: f64,
     },
     /// Flows of one test differ: some share a slow path or core.
@@ -144,7 +151,7 @@ pub enum Cause {
         slow_bps: f64,
         /// Median rate of the others.
         fast_bps: f64,
-        /// What the slow ones share.
+        /// Common property of the slow flows.
         shared: SharedBy,
     },
     /// Other processes hold the cores that the flow's threads need.
@@ -153,11 +160,11 @@ pub enum Cause {
         end: End,
         /// The core, where it is a single one.
         core: Option<u32>,
-        /// Share of the time that the flow's thread waited for a core.
+        /// Fraction of the time that the flow's thread waited for a core.
         waiting_ratio: f64,
         /// Cores' worth of time that other processes used.
         foreign_core_count: f64,
-        /// Who, the busiest first.
+        /// Processes, the busiest first.
         processes: Vec<ProcessShare>,
     },
     /// The CPU quota of a control group stops the program.
@@ -177,14 +184,14 @@ pub enum Cause {
         core: u32,
         /// Both were pinned to it; otherwise the scheduler placed them.
         pinned: bool,
-        /// Share of the core that both use together, 0 to 1.
+        /// Fraction of the core that both use together, 0 to 1.
         used_ratio: f64,
         /// Other cores, the nearest first.
         better_cores: Vec<u32>,
     },
     /// The path carries no more: its bottleneck's queue is full.
     PathCapacity {
-        /// What it carries, as goodput.
+        /// Its capacity, as goodput.
         rate_bps: f64,
         /// Round-trip time less the lowest: time in the queue.
         queue_ns: u64,
@@ -196,15 +203,15 @@ pub enum Cause {
     },
     /// The processing of one end.
     Cpu {
-        /// Which part.
+        /// Part.
         role: Role,
         /// On this end.
         end: End,
         /// The core, where one is known.
         core: Option<u32>,
-        /// Share of the time that the flow's thread ran or waited for a core.
+        /// Fraction of the time that the flow's thread ran or waited for a core.
         runnable_ratio: f64,
-        /// Share of the time that it waited for a core: somebody else had it.
+        /// Fraction of the time that it waited for a core that another thread had.
         waiting_ratio: f64,
     },
     /// Reader and packet processing share a core.
@@ -213,14 +220,14 @@ pub enum Cause {
         end: End,
         /// The core.
         core: u32,
-        /// Share of it used for packet processing, 0 to 1.
+        /// Fraction of it used for packet processing, 0 to 1.
         softirq_ratio: f64,
         /// Other cores, the nearest first.
         better_cores: Vec<u32>,
     },
     /// Thread and card are on different NUMA nodes.
     NumaRemote {
-        /// Which part.
+        /// Part.
         role: Role,
         /// On this end.
         end: End,
@@ -237,7 +244,7 @@ pub enum Cause {
         /// Cores of the card's node.
         better_cores: Vec<u32>,
     },
-    /// Nobody takes packets out of the card in time.
+    /// Packets are not taken from the NIC's ring in time.
     ReceiveOverrun {
         /// On this end.
         end: End,
@@ -246,7 +253,7 @@ pub enum Cause {
     },
 }
 
-/// A process and its share of a core.
+/// A process and its fraction of a core.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessShare {
     /// Name (`comm`), for several processes of one name once.
@@ -257,7 +264,7 @@ pub struct ProcessShare {
     pub core_count: f64,
 }
 
-/// What the slow flows of a test have in common and the fast ones do not.
+/// Property that the slow flows of a test have in common and the fast ones lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SharedBy {
@@ -267,15 +274,15 @@ pub enum SharedBy {
     SenderCore(u32),
     /// The core of the receiving threads.
     ReceiverCore(u32),
-    /// Nothing that the samples show.
+    /// No property that the samples show.
     Unknown,
 }
 
-/// What holds a buffer or window at its size.
+/// Setting that bounds a buffer or window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BufferLimit {
-    /// The program asked for this many bytes (`SO_RCVBUF`, `SO_SNDBUF`, window).
+    /// The program requested this many bytes (`SO_RCVBUF`, `SO_SNDBUF`, window).
     Explicit(u64),
     /// The last value of a sysctl.
     Sysctl {

@@ -1,5 +1,5 @@
-//! What a flow test measured in each direction: with data both ways the sums
-//! of both say little about either.
+//! Results of a flow test by direction: with data in both
+//! directions the sums over both say little about either.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

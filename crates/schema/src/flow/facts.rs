@@ -1,19 +1,18 @@
-//! What a flow test returns: settings in force, intervals, the summary.
+//! Results of a flow test: effective settings, intervals, the summary.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CpuUse, Direction, DirectionInterval, DirectionSummary, FlowConfig, ReceiveMethod, SendMethod};
+use super::{CpuUse, DirectionInterval, DirectionSummary, FlowConfig, ReceiveMethod, SendMethod};
 use crate::{
     counters::{CoreCounters, CpuThrottling, InterfaceCounters, ProcessLoad},
-    outcome::{Metric, Outcome, Unit},
     tcp_info::TcpInfo,
 };
 
-/// What is in force on one side after the sockets were made: never what was
-/// asked for, always what the kernel says.
+/// Effective settings of one side after the sockets were created, read back
+/// from the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowSettings {
     /// One entry per flow.
@@ -29,7 +28,7 @@ pub struct FlowSettings {
 pub struct SocketSettings {
     /// Address and port of this end.
     pub local: String,
-    /// Address and port of the other end.
+    /// Address and port of the peer.
     pub remote: String,
     /// `SO_SNDBUF` as read back (the kernel doubles a request).
     pub send_buffer_bytes: u64,
@@ -49,14 +48,14 @@ pub struct SocketSettings {
     /// NUMA node that the buffer is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_node: Option<u32>,
-    /// Transfer size in force.
+    /// Transfer size in effect.
     pub transfer_bytes: u64,
     /// TCP maximum segment size, or UDP datagram size.
     pub segment_bytes: u64,
-    /// Send method in force on this side, when it sends.
+    /// Send method in effect on this side, when it sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<SendMethod>,
-    /// Receive method in force on this side, when it receives.
+    /// Receive method in effect on this side, when it receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive: Option<ReceiveMethod>,
 }
@@ -80,7 +79,7 @@ pub struct SideInterval {
     pub interfaces: Vec<InterfaceCounters>,
     /// CPU time of the flow threads, user and system.
     pub thread_cpu_ns: u64,
-    /// What TCP counted on the whole host or namespace (`TcpExt` of
+    /// TCP counters of the whole host or namespace (`TcpExt` of
     /// `/proc/net/netstat`, by its names); what did not change is left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tcp_counters: BTreeMap<String, u64>,
@@ -149,7 +148,7 @@ pub struct FlowInterval {
     pub jitter_ns: Option<u64>,
 }
 
-/// What a thread did with its time in an interval; it slept for the rest.
+/// Use of a thread's time in an interval; it slept for the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ThreadTime {
     /// It ran (`schedstat`, field 1).
@@ -162,7 +161,7 @@ pub struct ThreadTime {
 }
 
 impl ThreadTime {
-    /// What happened since `earlier`, never less than nothing.
+    /// Difference since `earlier`, never negative.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             run_ns: self.run_ns.saturating_sub(earlier.run_ns),
@@ -218,23 +217,23 @@ pub struct Interval {
     pub server: SideInterval,
 }
 
-/// Something the reader must know before believing a number.
+/// A caveat of the results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Notice {
     /// Stable kebab-case name, such as `zerocopy-copied` or `window-capped`.
     pub id: String,
-    /// What was seen and what to do, one line.
+    /// Observation and suggested correction, one line.
     pub message: String,
 }
 
-/// What processes the receiver's packets, and how that is known.
+/// Core that processes the receiver's packets, with the evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InterruptCore {
     /// The core.
     pub core: u32,
-    /// Its share of the receiver's NET_RX softirqs while the flow ran, 0 to 100.
+    /// Its fraction of the receiver's NET_RX softirqs while the flow ran, 0 to 100.
     pub softirq_share_percent: u32,
-    /// The softirq counters and `SO_INCOMING_CPU` agree (absent when the sockets did not tell).
+    /// The softirq counters and `SO_INCOMING_CPU` agree (absent when the sockets do not report it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<bool>,
 }
@@ -242,11 +241,11 @@ pub struct InterruptCore {
 /// A finished flow test, without its intervals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FlowSummary {
-    /// What was asked for.
+    /// Requested configuration.
     pub requested: FlowConfig,
-    /// In force at the client.
+    /// In effect at the client.
     pub client_settings: FlowSettings,
-    /// In force at the server.
+    /// In effect at the server.
     pub server_settings: FlowSettings,
     /// Time measured, warm-up excluded.
     pub measured_ns: u64,
@@ -293,7 +292,7 @@ pub struct FlowSummary {
     /// Cores that threads without a pin were seen on: (flow, sender, receiver).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub seen_cores: Vec<(u32, Option<u32>, Option<u32>)>,
-    /// Capabilities lost, settings not in force, things to know.
+    /// Capabilities lost, settings not in effect, caveats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
     /// False when the test ended early, or samples are missing in between; those that are there count.
@@ -302,38 +301,3 @@ pub struct FlowSummary {
 
 /// Name of the format that [`FlowSummary`] has as a trial's detail.
 pub const FLOW_SUMMARY_SCHEMA: &str = "clearstream.flow-summary";
-
-impl FlowSummary {
-    /// As the outcome of a trial.
-    ///
-    /// # Errors
-    /// It cannot be written as JSON.
-    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
-        let cost = |name, seconds| Metric::lower(name, Unit::SecondsPerGigabyte, seconds);
-        let mut metrics = vec![
-            Metric::higher("goodput", Unit::BitsPerSecond, self.goodput_bps),
-            cost("client-cpu", self.client_cpu_seconds_per_gb),
-            cost("server-cpu", self.server_cpu_seconds_per_gb),
-        ];
-        let time = |name, value: u64| Metric::lower(name, Unit::Nanoseconds, value as f64);
-        metrics.extend(self.rtt_ns.map(|rtt| time("rtt", rtt)));
-        metrics.extend(self.min_rtt_ns.map(|rtt| time("min-rtt", rtt)));
-        let retransmits = self.retransmit_count.map(|count| count as f64);
-        metrics.extend(retransmits.map(|count| Metric::lower("retransmits", Unit::Count, count)));
-        metrics.extend(self.loss_ratio.map(|ratio| Metric::lower("loss", Unit::Ratio, ratio)));
-        if self.directions.len() > 1 {
-            metrics.extend(self.directions.iter().map(|one| {
-                let name = match one.direction {
-                    Direction::Reverse => "reverse-goodput",
-                    Direction::Forward | Direction::Both => "forward-goodput",
-                };
-                Metric::higher(name, Unit::BitsPerSecond, one.goodput_bps)
-            }));
-        }
-        let jitter = self.directions.iter().filter_map(|one| one.jitter_ns).max();
-        metrics.extend(jitter.map(|jitter| time("jitter", jitter)));
-        let outcome =
-            Outcome { complete: self.complete, notices: self.notices.clone(), ..Outcome::of(metrics) };
-        outcome.with_detail(FLOW_SUMMARY_SCHEMA, 1, self)
-    }
-}

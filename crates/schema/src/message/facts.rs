@@ -1,4 +1,4 @@
-//! What a measurement of messages returns.
+//! Results of a measurement of messages.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{MessageConfig, MessageKind};
 use crate::{
     flow::Notice,
-    outcome::{Axis, Metric, Outcome, Series, SettingValue, Unit},
+    outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
 };
 
 /// Name of the format of [`MessageSummary`].
@@ -27,7 +27,7 @@ pub struct MessageLatency {
     pub max_ns: u64,
 }
 
-/// What was measured with one message size.
+/// Results of one message size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MessagePoint {
     /// Size of a message.
@@ -89,7 +89,7 @@ pub struct MessageSideSettings {
 /// A finished measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MessageSummary {
-    /// What was requested.
+    /// Requested configuration.
     pub requested: MessageConfig,
     /// False when it was stopped early: the points are those until then.
     pub complete: bool,
@@ -99,41 +99,60 @@ pub struct MessageSummary {
     pub server: MessageSideSettings,
     /// One per size, ascending.
     pub points: Vec<MessagePoint>,
-    /// Things to know.
+    /// Caveats of the results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
 
-/// A named column of the points.
+/// A metric of the points.
 struct Column {
-    name: &'static str,
-    unit: Unit,
+    kind: MetricKind,
     value: fn(&MessagePoint) -> Option<f64>,
 }
 
 const LATENCY: &[Column] = &[
     Column {
-        name: "latency",
-        unit: Unit::Nanoseconds,
+        kind: MetricKind::lower("latency", Unit::Nanoseconds),
         value: |point| point.latency.map(|it| it.p50_ns as f64),
     },
     Column {
-        name: "latency-p99",
-        unit: Unit::Nanoseconds,
+        kind: MetricKind::lower("latency-p99", Unit::Nanoseconds),
         value: |point| point.latency.map(|it| it.p99_ns as f64),
     },
     Column {
-        name: "latency-min",
-        unit: Unit::Nanoseconds,
+        kind: MetricKind::lower("latency-min", Unit::Nanoseconds),
         value: |point| point.latency.map(|it| it.min_ns as f64),
     },
-    Column { name: "throughput", unit: Unit::BitsPerSecond, value: |point| point.throughput_bps },
+    Column {
+        kind: MetricKind::higher("throughput", Unit::BitsPerSecond),
+        value: |point| point.throughput_bps,
+    },
 ];
 
 const BANDWIDTH: &[Column] = &[
-    Column { name: "bandwidth", unit: Unit::BitsPerSecond, value: |point| point.bandwidth_bps },
-    Column { name: "message-rate", unit: Unit::PerSecond, value: |point| point.message_rate_per_second },
+    Column { kind: MetricKind::higher("bandwidth", Unit::BitsPerSecond), value: |point| point.bandwidth_bps },
+    Column {
+        kind: MetricKind::higher("message-rate", Unit::PerSecond),
+        value: |point| point.message_rate_per_second,
+    },
 ];
+
+const CLIENT_CPU: MetricKind = MetricKind::lower("client-cpu", Unit::Ratio);
+const SERVER_CPU: MetricKind = MetricKind::lower("server-cpu", Unit::Ratio);
+
+impl MessageConfig {
+    /// Metrics that a trial of this configuration can have, the headline first.
+    pub fn metrics(&self) -> Vec<MetricKind> {
+        self.columns().iter().map(|column| column.kind).chain([CLIENT_CPU, SERVER_CPU]).collect()
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        match self.kind {
+            MessageKind::PingPong => LATENCY,
+            MessageKind::Stream | MessageKind::Bidirectional => BANDWIDTH,
+        }
+    }
+}
 
 impl MessageSummary {
     /// As the outcome of a trial. Latencies and message rate are those of the
@@ -161,17 +180,12 @@ impl MessageSummary {
         let highest =
             |value: fn(&MessagePoint) -> Option<f64>| requested().filter_map(value).max_by(f64::total_cmp);
         let mut metrics = Vec::new();
-        for column in self.columns() {
-            let metric = match column.unit {
-                Unit::Nanoseconds => smallest
-                    .and_then(column.value)
-                    .map(|value| Metric::lower(column.name, column.unit, value)),
-                Unit::PerSecond => smallest
-                    .and_then(column.value)
-                    .map(|value| Metric::higher(column.name, column.unit, value)),
-                _ => highest(column.value).map(|value| Metric::higher(column.name, column.unit, value)),
+        for column in self.requested.columns() {
+            let value = match column.kind.unit {
+                Unit::Nanoseconds | Unit::PerSecond => smallest.and_then(column.value),
+                _ => highest(column.value),
             };
-            metrics.extend(metric);
+            metrics.extend(value.map(|value| column.kind.of(value)));
         }
         let headline = match self.requested.kind {
             MessageKind::PingPong => smallest,
@@ -181,35 +195,28 @@ impl MessageSummary {
             }
         };
         if let Some(point) = headline {
-            metrics.push(Metric::lower("client-cpu", Unit::Ratio, point.client_cpu_ratio));
-            metrics.push(Metric::lower("server-cpu", Unit::Ratio, point.server_cpu_ratio));
+            metrics.push(CLIENT_CPU.of(point.client_cpu_ratio));
+            metrics.push(SERVER_CPU.of(point.server_cpu_ratio));
         }
         metrics
     }
 
-    fn columns(&self) -> &'static [Column] {
-        match self.requested.kind {
-            MessageKind::PingPong => LATENCY,
-            MessageKind::Stream | MessageKind::Bidirectional => BANDWIDTH,
-        }
-    }
-
     fn series(&self) -> Vec<Series> {
         let of = |column: &Column| Series {
-            name: column.name.to_owned(),
+            name: column.kind.name.to_owned(),
             x: Axis::new("size", Unit::Bytes),
-            y: Axis::new(column.name, column.unit),
+            y: Axis::new(column.kind.name, column.kind.unit),
             points: self
                 .points
                 .iter()
                 .filter_map(|point| Some((point.size_bytes as f64, (column.value)(point)?)))
                 .collect(),
         };
-        self.columns().iter().map(of).collect()
+        self.requested.columns().iter().map(of).collect()
     }
 
     fn settings(&self) -> Vec<SettingValue> {
-        let asked = &self.requested;
+        let requested = &self.requested;
         let side = |role: &str, side: &MessageSideSettings, core: Option<u32>| {
             let of = |name: &str, requested: Option<serde_json::Value>, effective| SettingValue {
                 role: Some(role.to_owned()),
@@ -220,22 +227,22 @@ impl MessageSummary {
             vec![
                 of(
                     "send-buffer-bytes",
-                    asked.send_buffer.map(|bytes| bytes.0.into()),
+                    requested.send_buffer.map(|bytes| bytes.0.into()),
                     side.send_buffer_bytes.map(Into::into),
                 ),
                 of(
                     "receive-buffer-bytes",
-                    asked.receive_buffer.map(|bytes| bytes.0.into()),
+                    requested.receive_buffer.map(|bytes| bytes.0.into()),
                     side.receive_buffer_bytes.map(Into::into),
                 ),
-                of("no-delay", Some((!asked.nagle).into()), side.no_delay.map(Into::into)),
+                of("no-delay", Some((!requested.nagle).into()), side.no_delay.map(Into::into)),
                 of("congestion-control", None, side.congestion_control.clone().map(Into::into)),
                 of("segment-bytes", None, side.segment_bytes.map(Into::into)),
                 of("core", core.map(Into::into), side.core.map(Into::into)),
             ]
         };
-        let mut all = side("client", &self.client, asked.client_core);
-        all.extend(side("server", &self.server, asked.server_core));
+        let mut all = side("client", &self.client, requested.client_core);
+        all.extend(side("server", &self.server, requested.server_core));
         all.retain(|setting| setting.requested.is_some() || setting.effective.is_some());
         all
     }

@@ -11,7 +11,7 @@ use super::{RdmaConfig, RdmaOperation};
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RdmaOptions {
-    /// What is measured.
+    /// Operation to measure.
     #[schemars(default)]
     pub operation: RdmaOperation,
     /// The options of `clearstream rdma`.

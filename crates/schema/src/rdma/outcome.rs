@@ -3,12 +3,42 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{RdmaEffective, RdmaResult, RdmaSample, RdmaSummary};
-use crate::outcome::{Axis, Metric, Outcome, Series, SettingValue, Unit};
+use super::{RdmaConfig, RdmaEffective, RdmaResult, RdmaSample, RdmaSummary};
+use crate::outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit};
 
 /// Name of the format that [`RdmaSummary`] has as a document, and as a trial's
 /// detail.
 pub const RDMA_SUMMARY_SCHEMA: &str = "clearstream.rdma-summary";
+
+const BANDWIDTH: MetricKind = MetricKind::higher("bandwidth", Unit::BitsPerSecond);
+const BANDWIDTH_FORWARD: MetricKind = MetricKind::higher("bandwidth-forward", Unit::BitsPerSecond);
+const BANDWIDTH_REVERSE: MetricKind = MetricKind::higher("bandwidth-reverse", Unit::BitsPerSecond);
+const MESSAGE_RATE: MetricKind = MetricKind::higher("message-rate", Unit::PerSecond);
+const CLIENT_CPU: MetricKind = MetricKind::lower("client-cpu", Unit::SecondsPerGigabyte);
+const SERVER_CPU: MetricKind = MetricKind::lower("server-cpu", Unit::SecondsPerGigabyte);
+const LATENCIES: [MetricKind; 5] = [
+    MetricKind::lower("latency", Unit::Nanoseconds),
+    MetricKind::lower("latency-p99", Unit::Nanoseconds),
+    MetricKind::lower("latency-min", Unit::Nanoseconds),
+    MetricKind::lower("latency-max", Unit::Nanoseconds),
+    MetricKind::lower("latency-mean", Unit::Nanoseconds),
+];
+const THROUGHPUT: MetricKind = MetricKind::higher("throughput", Unit::BitsPerSecond);
+
+impl RdmaConfig {
+    /// Metrics that a trial of this configuration can have, the headline first.
+    pub fn metrics(&self) -> Vec<MetricKind> {
+        if self.latency {
+            return LATENCIES.into_iter().chain([THROUGHPUT, MESSAGE_RATE]).collect();
+        }
+        let mut kinds = vec![BANDWIDTH, MESSAGE_RATE];
+        if self.both_ways {
+            kinds.extend([BANDWIDTH_FORWARD, BANDWIDTH_REVERSE]);
+        }
+        kinds.extend([CLIENT_CPU, SERVER_CPU]);
+        kinds
+    }
+}
 
 impl RdmaSummary {
     /// As the outcome of a trial. Of several sizes the metrics are those of the
@@ -31,24 +61,19 @@ impl RdmaSummary {
     fn bandwidth_metrics(&self) -> Vec<Metric> {
         let best = self.results.iter().max_by(|one, other| one.total_bps().total_cmp(&other.total_bps()));
         let Some(best) = best else { return Vec::new() };
-        let rate = |name, value| Metric::higher(name, Unit::BitsPerSecond, value);
         let messages = |rate: &super::RdmaRate| rate.messages_per_second;
         let mut metrics = vec![
-            rate("bandwidth", best.total_bps()),
-            Metric::higher(
-                "message-rate",
-                Unit::PerSecond,
-                messages(&best.forward) + best.reverse.as_ref().map_or(0.0, messages),
-            ),
+            BANDWIDTH.of(best.total_bps()),
+            MESSAGE_RATE.of(messages(&best.forward) + best.reverse.as_ref().map_or(0.0, messages)),
         ];
         if let Some(reverse) = &best.reverse {
-            metrics.push(rate("bandwidth-forward", best.forward.goodput_bps));
-            metrics.push(rate("bandwidth-reverse", reverse.goodput_bps));
+            metrics.push(BANDWIDTH_FORWARD.of(best.forward.goodput_bps));
+            metrics.push(BANDWIDTH_REVERSE.of(reverse.goodput_bps));
         }
         let gigabytes = best.total_bytes() as f64 / 1e9;
-        let cost = |name, ns: u64| Metric::lower(name, Unit::SecondsPerGigabyte, ns as f64 / 1e9 / gigabytes);
-        metrics.push(cost("client-cpu", best.near_cpu_ns));
-        metrics.extend(best.far_cpu_ns.map(|ns| cost("server-cpu", ns)));
+        let cost = |ns: u64| ns as f64 / 1e9 / gigabytes;
+        metrics.push(CLIENT_CPU.of(cost(best.near_cpu_ns)));
+        metrics.extend(best.far_cpu_ns.map(|ns| SERVER_CPU.of(cost(ns))));
         metrics
     }
 
@@ -57,21 +82,13 @@ impl RdmaSummary {
         let Some((result, latency)) = timed.min_by_key(|(_, latency)| latency.p50_ns) else {
             return Vec::new();
         };
-        let time = |name, ns: u64| Metric::lower(name, Unit::Nanoseconds, ns as f64);
-        vec![
-            time("latency", latency.p50_ns),
-            time("latency-p99", latency.p99_ns),
-            time("latency-min", latency.min_ns),
-            time("latency-max", latency.max_ns),
-            time("latency-mean", latency.mean_ns),
-            // As NetPIPE computes it: one message at a time.
-            Metric::higher(
-                "ping-pong-bandwidth",
-                Unit::BitsPerSecond,
-                result.size_bytes as f64 * 8e9 / latency.p50_ns as f64,
-            ),
-            Metric::higher("message-rate", Unit::PerSecond, result.forward.messages_per_second),
-        ]
+        let times = [latency.p50_ns, latency.p99_ns, latency.min_ns, latency.max_ns, latency.mean_ns];
+        let mut metrics: Vec<Metric> =
+            LATENCIES.iter().zip(times).map(|(kind, ns)| kind.of(ns as f64)).collect();
+        // As NetPIPE computes it: one message at a time.
+        metrics.push(THROUGHPUT.of(result.size_bytes as f64 * 8e9 / latency.mean_ns as f64));
+        metrics.push(MESSAGE_RATE.of(result.forward.messages_per_second));
+        metrics
     }
 
     /// Over the sizes where there are several, over the time where there is one.

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Metric, Unit};
 
-/// What the client sent, wrote or read in a part of a run. Messages count when
-/// they are complete there; bytes that are still on their way belong to them.
+/// Messages that the client sent, wrote or read in a part of a run. They count when
+/// they are complete at the receiver; bytes still in transit belong to them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RdmaSample {
     /// Bytes of a message.

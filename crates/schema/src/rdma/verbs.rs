@@ -7,7 +7,7 @@ use super::RdmaProgress;
 use crate::{
     ByteCount,
     flow::Notice,
-    outcome::{Axis, Metric, Outcome, Series, Unit},
+    outcome::{Axis, MetricKind, Outcome, Series, Unit},
 };
 
 /// Name of the format that [`VerbsSummary`] has as a trial's detail.
@@ -28,7 +28,7 @@ pub enum VerbsCall {
     RegisterCompletionHandler,
     /// Allocates a protection domain.
     AllocateDomain,
-    /// Creates a queue pair of 128 requests each way.
+    /// Creates a queue pair of 128 requests in each direction.
     CreateQueuePair,
     /// Posts a receive of one segment.
     PostReceive,
@@ -54,7 +54,7 @@ impl VerbsCall {
     }
 }
 
-/// What to time. Keys and defaults of the workload `verbs-calls` are these lines.
+/// Calls to time. Keys and defaults of the workload `verbs-calls` are these lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct VerbsConfig {
@@ -68,7 +68,7 @@ pub struct VerbsConfig {
     pub size: ByteCount,
     /// Keep the pages of registered memory in physical memory, as a card needs it
     pub pin: bool,
-    /// Who moves the bytes
+    /// Progress mode: who moves the bytes
     pub progress: RdmaProgress,
     /// Core that calls (default: not pinned)
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ impl Default for VerbsConfig {
 /// Times of one call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VerbsSummary {
-    /// What was asked for.
+    /// Requested configuration.
     pub requested: VerbsConfig,
     /// Calls in a row that make a sample, whose time is their mean: one clock
     /// reading costs as much as a short call.
@@ -104,12 +104,34 @@ pub struct VerbsSummary {
     pub times_ns: Vec<f64>,
     /// All samples were taken.
     pub complete: bool,
-    /// What must be known before believing the numbers.
+    /// Caveats of the results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
 
+/// What a trial keeps beside its summary: every time as it was taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VerbsSample {
+    /// Time of one call, of every sample in order.
+    pub times_ns: Vec<f64>,
+}
+
+/// Metrics, the headline first, and the share of the samples that is below each.
+const TIMES: [(MetricKind, f64); 6] = [
+    (MetricKind::lower("time", Unit::Nanoseconds), 0.5),
+    (MetricKind::lower("time-p25", Unit::Nanoseconds), 0.25),
+    (MetricKind::lower("time-p75", Unit::Nanoseconds), 0.75),
+    (MetricKind::lower("time-p99", Unit::Nanoseconds), 0.99),
+    (MetricKind::lower("time-min", Unit::Nanoseconds), 0.0),
+    (MetricKind::lower("time-max", Unit::Nanoseconds), 1.0),
+];
+
 impl VerbsSummary {
+    /// Metrics that a trial can have, the headline first.
+    pub fn metrics() -> Vec<MetricKind> {
+        TIMES.iter().map(|(kind, _)| *kind).collect()
+    }
+
     /// As the outcome of a trial: the median, and how far the samples spread.
     ///
     /// # Errors
@@ -117,17 +139,7 @@ impl VerbsSummary {
     pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
         let mut sorted = self.times_ns.clone();
         sorted.sort_by(f64::total_cmp);
-        let shares = [
-            ("time", 0.5),
-            ("time-p25", 0.25),
-            ("time-p75", 0.75),
-            ("time-p99", 0.99),
-            ("time-min", 0.0),
-            ("time-max", 1.0),
-        ];
-        let metrics = shares.into_iter().filter_map(|(name, share)| {
-            Some(Metric::lower(name, Unit::Nanoseconds, quantile(&sorted, share)?))
-        });
+        let metrics = TIMES.iter().filter_map(|(kind, share)| Some(kind.of(quantile(&sorted, *share)?)));
         let points = self.times_ns.iter().enumerate().map(|(index, ns)| ((index + 1) as f64, *ns)).collect();
         let series = Series {
             name: "time".to_owned(),

@@ -30,7 +30,7 @@ pub(super) fn notice(cells: &[CellComparison], trials: [usize; 2]) -> Option<Not
     })
 }
 
-/// How many trials of each side a delay line limited, and how many there are.
+/// Number of trials of each side that a delay line limited, and their total.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Tally {
     pub(super) limited: [usize; 2],

@@ -17,8 +17,8 @@ use super::{
 };
 
 /// Compares two levels of a factor in pairs of trials of the same repetition
-/// whose other factors are alike. Each is written `FACTOR=LEVEL`. `metric` is
-/// what is compared, each workload's headline when absent.
+/// whose other factors are equal. Each is written `FACTOR=LEVEL`. `metric` is
+/// the compared metric, each workload's headline when absent.
 ///
 /// # Errors
 /// The record cannot be read or has no such levels.
@@ -61,7 +61,7 @@ fn text(level: &Value) -> String {
     level.as_str().map_or_else(|| level.to_string(), str::to_owned)
 }
 
-/// What could have been meant: levels of the factor, or the factors there are.
+/// Suggestions: levels of the factor, or the factors there are.
 fn known(all: &[Observation], factor: &str) -> String {
     let mut seen: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (name, level) in all.iter().flat_map(|one| &one.factors) {
@@ -78,7 +78,7 @@ fn known(all: &[Observation], factor: &str) -> String {
     }
 }
 
-/// A group of trials that are alike but for the compared factor and the repetition.
+/// A group of trials that are equal but for the compared factor and the repetition.
 struct Group<'a> {
     experiment: &'a str,
     metric: Compared,

@@ -1,17 +1,17 @@
-//! What differs between two levels of one record, or between the runs of two sides.
+//! Differences between two levels of one record, or between the runs of two sides.
 //!
 //! Both are measured in pairs. Two levels of a factor are compared within a
-//! repetition, all other factors alike: the trials of a repetition were made in
+//! repetition, all other factors equal: the trials of a repetition were made in
 //! a random order of their own, so that nothing but the level differs between the
 //! sides. Of whole runs, each is one value per cell, and pairs are runs that
 //! followed one another in time: the trials of one run share what the machine
 //! did in that hour, so that many of them prove no more than one.
 //!
-//! A difference counts when the signed-rank test over the pairs says that
-//! chance does not explain it (adjusted for the number of cells looked at), the
+//! A difference counts when the signed-rank test over the pairs shows that
+//! chance does not explain it (adjusted for the number of cells tested), the
 //! 95 % interval of the ratio excludes none, and the ratio is beyond a practical
 //! threshold. Nothing changed when the whole 95 % interval lies within the
-//! threshold. Everything else is not known, and the reason is given.
+//! threshold. Anything else is unknown, with the reason.
 
 mod delay_line;
 mod levels;
@@ -35,7 +35,7 @@ pub use levels::compare_levels;
 pub use runs::compare_runs;
 
 /// A claim needs less: stricter than the 5 % of an interval, since cells and the
-/// effect over all of them are looked at together.
+/// effect over all of them are tested together.
 const SIGNIFICANCE: f64 = 0.04;
 const CONFIDENCE: f64 = 0.95;
 
@@ -72,7 +72,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// What a pair is.
+/// Meaning of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pairing {
@@ -89,7 +89,7 @@ pub struct CellComparison {
     pub experiment: String,
     /// Level of each factor but the compared one.
     pub factors: BTreeMap<String, Value>,
-    /// What is compared, and its unit.
+    /// Compared metric and its unit.
     #[serde(flatten)]
     pub metric: Compared,
     /// Values of the first side: trials, or runs.
@@ -131,7 +131,7 @@ pub struct CellComparison {
     pub adjusted_probability_ratio: f64,
     /// Result.
     pub verdict: Verdict,
-    /// Why nothing is known, where that is so.
+    /// Reason for an unknown verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -158,7 +158,7 @@ impl CellComparison {
 pub struct EffectComparison {
     /// Experiment.
     pub experiment: String,
-    /// What is compared.
+    /// Compared metric.
     #[serde(flatten)]
     pub metric: Compared,
     /// Pairs over all cells.
@@ -174,7 +174,7 @@ pub struct EffectComparison {
     pub adjusted_probability_ratio: Option<f64>,
     /// Result.
     pub verdict: Verdict,
-    /// Why nothing is known, where that is so.
+    /// Reason for an unknown verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -211,14 +211,14 @@ pub struct LevelEffect {
     pub probability_ratio: f64,
 }
 
-/// Two sides beside each other.
+/// Two sides of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     /// First side: run and level, or runs.
     pub base: String,
     /// Second side.
     pub changed: String,
-    /// What a pair is.
+    /// Meaning of a pair.
     pub pairing: Pairing,
     /// Smallest change that matters, as a share.
     pub practical_ratio: f64,
@@ -229,12 +229,12 @@ pub struct Comparison {
     pub cells: Vec<CellComparison>,
     /// Cells with values on one side only.
     pub unmatched_count: usize,
-    /// What the comparison cannot show, and what would.
+    /// Limits of the comparison, and remedies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
 
-/// Why there is nothing to compare.
+/// Reason for a failed comparison.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// A record could not be read.
@@ -253,7 +253,7 @@ pub enum CompareError {
         run: String,
         /// As written.
         metric: String,
-        /// A near name.
+        /// Suggested name.
         suggestion: String,
         /// Metrics of its trials.
         known: String,
@@ -272,7 +272,7 @@ pub enum CompareError {
     },
 }
 
-/// What the pairs of one cell are made of.
+/// Values of the pairs of one cell.
 pub(super) struct CellPairs<'a> {
     pub(super) experiment: &'a str,
     pub(super) factors: BTreeMap<String, Value>,
@@ -285,7 +285,7 @@ pub(super) struct CellPairs<'a> {
 }
 
 impl CellPairs<'_> {
-    /// Everything but the verdict, which needs all cells.
+    /// All fields but the verdict, which needs all cells.
     pub(super) fn compared(self) -> Option<CellComparison> {
         let (base_median, changed_median) =
             (clearstream_stats::median(&self.base)?, clearstream_stats::median(&self.changed)?);
@@ -318,7 +318,7 @@ impl CellPairs<'_> {
     }
 }
 
-/// Probabilities of the cells and of what else is decided beside them, adjusted
+/// Probabilities of the cells and of the other decisions, adjusted
 /// together: whatever is claimed, by chance nothing is in 95 % of comparisons.
 pub(super) fn adjusted(cells: &[CellComparison], others: &[f64]) -> Vec<f64> {
     let mut all: Vec<f64> = cells.iter().map(|cell| cell.probability_ratio).collect();
@@ -345,7 +345,7 @@ pub(super) fn decide(cells: &mut [CellComparison], adjusted: &[f64], practical_r
             } else if cell.pair_count < LEAST_PAIRS {
                 too_few(cell.pair_count, pair)
             } else if cell.probability_ratio < SIGNIFICANCE && adjusted >= SIGNIFICANCE {
-                format!("of {count} cells looked at, one such may be chance")
+                format!("of {count} cells tested, one such may be chance")
             } else {
                 "the pairs scatter too much".to_owned()
             }
@@ -371,7 +371,7 @@ pub(super) fn verdict(
     Verdict::Unknown
 }
 
-/// Why so few pairs decide nothing.
+/// Reason why too few pairs decide nothing.
 pub(super) fn too_few(count: usize, pair: &str) -> String {
     let (s, have) = if count == 1 { ("", "has") } else { ("s", "have") };
     if count == 0 {

@@ -15,7 +15,7 @@ use super::{
     values::{self, Observation},
 };
 
-/// What is needed of a run.
+/// Required parts of a run.
 pub(super) struct Run {
     pub(super) id: String,
     /// First and last start of a trial; the order of runs and their overlap.
@@ -171,7 +171,7 @@ fn tally(cell: &RunCell, in_time: &[(&Run, bool)]) -> Tally {
 
 /// Runs of different sides that followed one another, each in one pair: what
 /// the machine did from pair to pair is in both, so that runs of one side
-/// made after all runs of the other give one pair at most.
+/// made after all runs of the other form one pair at most.
 fn pairs(in_time: impl Iterator<Item = (bool, f64)>) -> Vec<(f64, f64)> {
     let mut found = Vec::new();
     let mut before: Option<(bool, f64)> = None;

@@ -104,7 +104,7 @@ fn within_one_run_the_same_is_not_called_different_and_intervals_hold_the_truth(
 
 #[test]
 fn an_interaction_is_found_and_not_pooled_and_one_effect_is_pooled() {
-    let (mut found_opposite, mut found_alike) = (0, 0);
+    let (mut found_opposite, mut found_equal) = (0, 0);
     for seed in 0..120 {
         let opposite = of_levels(&interleaved(&mut Machine::new(seed), 6, &[0.7, 2.16]), seed);
         let effect = &opposite.effects[0];
@@ -114,11 +114,11 @@ fn an_interaction_is_found_and_not_pooled_and_one_effect_is_pooled() {
             let of = |flows: &str| on.levels.iter().find(|one| one.level.as_deref() == Some(flows)).unwrap();
             assert!(of("1").ratio < 0.8 && of("2").ratio > 1.8, "{on:?}");
         }
-        let alike = of_levels(&interleaved(&mut Machine::new(seed), 6, &[1.2, 1.2]), seed);
-        found_alike += u32::from(alike.effects[0].effect.is_none());
+        let equal = of_levels(&interleaved(&mut Machine::new(seed), 6, &[1.2, 1.2]), seed);
+        found_equal += u32::from(equal.effects[0].effect.is_none());
     }
     assert_eq!(found_opposite, 120);
-    assert!(found_alike <= 6, "{found_alike} of 120 interactions that are none");
+    assert!(found_equal <= 6, "{found_equal} of 120 interactions that are none");
 }
 
 /// Nothing differs in any of four cells, and the scatter is as large as what would matter.
@@ -135,7 +135,7 @@ fn many_cells_do_not_add_false_claims() {
 }
 
 #[test]
-fn three_repetitions_prove_nothing_and_say_so() {
+fn three_repetitions_prove_nothing_and_are_reported_as_too_few() {
     let found = of_levels(&interleaved(&mut Machine::new(1), 3, &[3.0]), 1);
     assert!(!claims(&found));
     let notice = found.notices.iter().find(|notice| notice.id == "proves-nothing").unwrap();

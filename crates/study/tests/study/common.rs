@@ -40,16 +40,14 @@ pub(crate) fn registry() -> Registry {
 
 /// Two hosts as a run has them.
 pub(crate) fn pair(client: &HostReport, server: &HostReport) -> Vec<RunHost> {
-    let host = |role: &str, report: &HostReport| RunHost {
-        name: report.name.clone(),
-        role: role.to_owned(),
-        report: report.clone(),
-        capture: None,
-    };
-    vec![host("client", client), host("server", server)]
+    vec![run_host("client", client), run_host("server", server)]
 }
 
-/// A host whose cores are on the node and package that `place` says.
+fn run_host(role: &str, report: &HostReport) -> RunHost {
+    RunHost { name: report.name.clone(), role: role.to_owned(), report: report.clone(), capture: None }
+}
+
+/// A host whose cores are on the node and package that `place` returns.
 pub(crate) fn host(
     name: &str,
     cores: u32,
@@ -142,27 +140,29 @@ pub(crate) fn lab(name: &str) -> LabFile {
     }
 }
 
-/// What the testbed was asked to do.
+/// Calls of the testbed.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Asked {
+pub(crate) enum Call {
     Flow(Box<FlowConfig>),
     Probe,
     Set(Environment),
 }
 
-type Answer = Rc<dyn Fn(usize, &FlowConfig) -> Result<f64, TrialError>>;
+type ResultOf = Rc<dyn Fn(usize, &FlowConfig) -> Result<f64, TrialError>>;
 
-/// A testbed that answers at once.
+/// A testbed that replies at once.
 #[derive(Clone)]
 pub(crate) struct FakeTestbed {
     pub(crate) client: HostReport,
     pub(crate) server: HostReport,
+    /// More hosts, all of one role.
+    pub(crate) others: Vec<HostReport>,
     pub(crate) lab: Option<LabFile>,
-    /// What the lab's delay line says after each trial.
+    /// Counters of the lab's delay line after each trial.
     pub(crate) line: DelayLineStats,
-    /// Goodput of the n-th flow, or why there is none.
-    pub(crate) answer: Answer,
-    pub(crate) asked: Rc<RefCell<Vec<Asked>>>,
+    /// Goodput of the n-th flow, or its error.
+    pub(crate) result: ResultOf,
+    pub(crate) calls: Rc<RefCell<Vec<Call>>>,
     /// Raises the stop flag within this flow.
     pub(crate) stop_in: Option<usize>,
     pub(crate) intervals: u32,
@@ -174,10 +174,11 @@ impl FakeTestbed {
         Self {
             client: small("alpha"),
             server: small("beta"),
+            others: Vec::new(),
             lab: None,
             line: DelayLineStats::default(),
-            answer: Rc::new(|place, _| Ok(20e9 + place as f64)),
-            asked: Rc::default(),
+            result: Rc::new(|place, _| Ok(20e9 + place as f64)),
+            calls: Rc::default(),
             stop_in: None,
             intervals: 6,
             treatments: None,
@@ -185,11 +186,11 @@ impl FakeTestbed {
     }
 
     pub(crate) fn flows(&self) -> Vec<FlowConfig> {
-        let flow = |asked: &Asked| match asked {
-            Asked::Flow(config) => Some(FlowConfig::clone(config)),
+        let flow = |call: &Call| match call {
+            Call::Flow(config) => Some(FlowConfig::clone(config)),
             _ => None,
         };
-        self.asked.borrow().iter().filter_map(flow).collect()
+        self.calls.borrow().iter().filter_map(flow).collect()
     }
 }
 
@@ -211,7 +212,8 @@ pub(crate) fn interval(index: u32, goodput_bps: f64) -> Interval {
 
 impl Testbed for FakeTestbed {
     fn describe(&mut self) -> Result<Vec<RunHost>, StudyError> {
-        Ok(pair(&self.client, &self.server))
+        let others = self.others.iter().map(|report| run_host("host", report));
+        Ok(pair(&self.client, &self.server).into_iter().chain(others).collect())
     }
 
     fn capture(&mut self, host: usize) -> Result<Vec<u8>, TrialError> {
@@ -230,7 +232,7 @@ impl Testbed for FakeTestbed {
     }
 
     fn set(&mut self, environment: &Environment, _: &[&str]) -> Result<Vec<Notice>, TrialError> {
-        self.asked.borrow_mut().push(Asked::Set(environment.clone()));
+        self.calls.borrow_mut().push(Call::Set(environment.clone()));
         Ok(Vec::new())
     }
 
@@ -246,7 +248,7 @@ impl Testbed for FakeTestbed {
         match workload.name() {
             "flow" => self.flow(&FlowConfig::deserialize(config).unwrap(), stop, on_event),
             "probe" => {
-                self.asked.borrow_mut().push(Asked::Probe);
+                self.calls.borrow_mut().push(Call::Probe);
                 Ok(Outcome::of([Metric::lower("udp-delay-p50", Unit::Nanoseconds, 17e6)]))
             }
             "inspect" => Ok(Outcome::default()),
@@ -267,8 +269,8 @@ impl FakeTestbed {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrialError> {
         let place = self.flows().len();
-        self.asked.borrow_mut().push(Asked::Flow(Box::new(config.clone())));
-        let goodput_bps = (self.answer)(place, config)?;
+        self.calls.borrow_mut().push(Call::Flow(Box::new(config.clone())));
+        let goodput_bps = (self.result)(place, config)?;
         let mut complete = true;
         for index in 0..self.intervals {
             if self.stop_in == Some(place) && index == 2 {
@@ -280,7 +282,8 @@ impl FakeTestbed {
             }
             let goodput = Metric::higher("goodput", Unit::BitsPerSecond, goodput_bps);
             let headline = (index > 0).then_some(goodput);
-            on_event(Event::Sample(Sample::new(&interval(index, goodput_bps), headline).unwrap()));
+            let sample = Sample::new(&interval(index, goodput_bps), headline).unwrap();
+            on_event(Event::Sample(sample.ending_at(u64::from(index + 1) * 1_000_000_000)));
         }
         let summary: FlowSummary = serde_json::from_value(json!({
             "requested": config,

@@ -9,8 +9,8 @@ use clearstream_schema::{
     lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
 };
 use clearstream_study::{
-    CellComparison, Comparison, PRACTICAL_RATIO, PlanOptions, RunRequest, Runner, Verdict, compare_levels,
-    compare_runs, file,
+    CellComparison, Comparison, PRACTICAL_RATIO, RunRequest, Runner, ScheduleOptions, Verdict,
+    compare_levels, compare_runs, file,
 };
 use tempfile::TempDir;
 
@@ -32,19 +32,19 @@ fn record(folder: &Path, levels: &str, repetitions: u32, goodput: fn(usize, &Flo
     let text = STUDY.replace("LEVELS", levels).replace("REPETITIONS", &repetitions.to_string());
     let request = RunRequest {
         study: file::parse(&text, "mine.toml", &registry()).unwrap(),
-        options: PlanOptions { seed: 3, ..PlanOptions::default() },
+        options: ScheduleOptions { seed: 3, ..ScheduleOptions::default() },
         registry: registry(),
         program_version: String::new(),
     };
-    let bench = FakeTestbed {
-        answer: Rc::new(move |place, config| Ok(goodput(place, config))),
+    let testbed = FakeTestbed {
+        result: Rc::new(move |place, config| Ok(goodput(place, config))),
         ..FakeTestbed::new()
     };
-    run(folder, request, bench)
+    run(folder, request, testbed)
 }
 
-fn run(folder: &Path, request: RunRequest, bench: FakeTestbed) -> Reader {
-    Runner::start(folder, request, bench).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap();
+fn run(folder: &Path, request: RunRequest, testbed: FakeTestbed) -> Reader {
+    Runner::start(folder, request, testbed).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap();
     Reader::open(folder).unwrap()
 }
 
@@ -53,7 +53,7 @@ fn in_lab(folder: &Path, is_limited: bool) -> Reader {
     let text = STUDY.replace("LEVELS", THREE).replace("REPETITIONS", "2");
     let request = RunRequest {
         study: file::parse(&text, "mine.toml", &registry()).unwrap(),
-        options: PlanOptions { seed: 3, ..PlanOptions::default() },
+        options: ScheduleOptions { seed: 3, ..ScheduleOptions::default() },
         registry: registry(),
         program_version: String::new(),
     };
@@ -141,10 +141,10 @@ fn two_levels_of_one_record_are_compared_in_pairs() {
     let faster = cell(&comparison, "3MiB");
     assert!((faster.median_ratio.unwrap() - 1.2).abs() < 0.02, "{faster:?}");
     assert!(faster.low_ratio.unwrap() > 1.15 && faster.high_ratio.unwrap() < 1.25);
-    // Twelve pairs that point the same way, three cells.
+    // Twelve pairs of the same sign, three cells.
     assert!(faster.probability_ratio <= 2.0 / 4096.0 + 1e-12, "{faster:?}");
     assert!(faster.adjusted_probability_ratio >= faster.probability_ratio);
-    // Over all windows there is no one effect: it depends on the window, and says so.
+    // Over all windows there is no one effect: it depends on the window, and is reported so.
     let [effect] = comparison.effects.as_slice() else { panic!("{:?}", comparison.effects) };
     assert!(effect.effect.is_none() && effect.verdict == Verdict::Unknown, "{effect:?}");
     let on = effect.depends_on.as_ref().unwrap();
@@ -154,7 +154,7 @@ fn two_levels_of_one_record_are_compared_in_pairs() {
 }
 
 #[test]
-fn five_repetitions_prove_nothing_about_a_cell_and_say_why() {
+fn five_repetitions_prove_nothing_about_a_cell_and_the_reason_is_reported() {
     let (_folder, run) = of_one_run(5);
     let comparison = compare_levels(&run, "flows=1", "flows=2", None, PRACTICAL_RATIO).unwrap();
     let faster = cell(&comparison, "3MiB");
@@ -184,7 +184,7 @@ fn what_is_no_level_is_named_with_those_there_are() {
 }
 
 #[test]
-fn two_runs_one_after_the_other_claim_nothing_and_say_what_would() {
+fn two_runs_one_after_the_other_claim_nothing_and_name_the_remedy() {
     let folder = TempDir::new().unwrap();
     let base = record(&folder.path().join("base"), THREE, 6, steady);
     std::thread::sleep(std::time::Duration::from_millis(5));
@@ -193,8 +193,8 @@ fn two_runs_one_after_the_other_claim_nothing_and_say_what_would() {
     assert_eq!(comparison.cells.len(), 3);
     assert!(comparison.cells.iter().all(|cell| cell.verdict == Verdict::Unknown && cell.low_ratio.is_none()));
     assert!((cell(&comparison, "3MiB").median_ratio.unwrap() - 1.2).abs() < 0.02, "shown, not claimed");
-    let said: Vec<&str> = comparison.notices.iter().map(|notice| notice.id.as_str()).collect();
-    assert_eq!(said, ["one-run-each", "no-overlap"]);
+    let reported: Vec<&str> = comparison.notices.iter().map(|notice| notice.id.as_str()).collect();
+    assert_eq!(reported, ["one-run-each", "no-overlap"]);
     assert!(comparison.notices[1].message.contains("--before COMMAND --after COMMAND"));
 }
 
@@ -227,7 +227,7 @@ fn some_zeros(place: usize, config: &FlowConfig) -> f64 {
 }
 
 #[test]
-fn a_zero_has_no_ratio_and_says_so() {
+fn a_zero_has_no_ratio_and_is_reported() {
     let folder = TempDir::new().unwrap();
     let base = record(&folder.path().join("base"), THREE, 12, some_zeros);
     let changed = record(&folder.path().join("changed"), THREE, 12, some_zeros);
@@ -236,7 +236,7 @@ fn a_zero_has_no_ratio_and_says_so() {
     assert_eq!((cell.zero_pair_count, cell.median_ratio, cell.verdict), (12, None, Verdict::Unknown));
     assert_eq!(cell.reason.as_deref(), Some("12 of 12 pairs have a zero, and no ratio"));
     let text = serde_json::to_string(&found).unwrap();
-    assert!(!text.contains("null"), "what cannot be said is absent: {text}");
+    assert!(!text.contains("null"), "unknown values are absent: {text}");
     let runs = compare_runs(&[base], &[changed], None, PRACTICAL_RATIO).unwrap();
     assert_eq!(runs.cells.len(), 3);
 }

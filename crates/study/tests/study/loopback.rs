@@ -13,13 +13,13 @@ use clearstream_schema::{
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{TrialDocument, TrialOutcome},
 };
-use clearstream_study::{EndReason, HostTestbed, PlanOptions, RunEnd, RunRequest, Runner, file};
+use clearstream_study::{EndReason, HostTestbed, RunEnd, RunRequest, Runner, ScheduleOptions, file};
 use clearstream_workload::HostSet;
 use tempfile::TempDir;
 
 const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// Every kind of trial, short; one cell asks for a port that is taken.
+/// Every kind of trial, short; one cell requests a port in use.
 const STUDY: &str = r#"schema = "clearstream.study"
 version = 1
 name = "short"
@@ -76,7 +76,7 @@ fn bundle() -> Vec<u8> {
     (0..CAPTURE_CHUNK_BYTES + 10).map(|place| place as u8).collect()
 }
 
-/// What an agent serves of a study: it changes nothing and proves no routes.
+/// Services of an agent for a study: it changes nothing and proves no routes.
 fn agent() -> Peer {
     let services = Services::new().with(HostAgent::default()).with(SmallCapture);
     memory_pair(services.with(FlowAgent::new()).with(ProbeAgent::default())).unwrap()
@@ -87,7 +87,7 @@ fn run(folder: &Path, text: &str) -> RunEnd {
     let testbed = testbed(&mut client, &mut server);
     let request = RunRequest {
         study: file::parse(text, "short.toml", &registry()).unwrap(),
-        options: PlanOptions { seed: 2, ..PlanOptions::default() },
+        options: ScheduleOptions { seed: 2, ..ScheduleOptions::default() },
         registry: registry(),
         program_version: "0.1.0".to_owned(),
     };
@@ -158,7 +158,7 @@ fn real_agents_leave_a_whole_record() {
 }
 
 #[test]
-fn resuming_a_whole_run_measures_nothing_again() {
+fn resuming_a_complete_run_measures_nothing() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
     let text = STUDY.split("[[experiment]]\nname = \"flows\"").next().unwrap();

@@ -1,9 +1,10 @@
-//! Studies from file to record, on a bench without hosts.
+//! Studies from file to record, on a testbed without hosts.
 #![allow(clippy::unwrap_used)]
 
 mod common;
 mod comparing;
+mod declared;
 mod loopback;
-mod planning;
 mod running;
+mod scheduling;
 mod study_files;

@@ -8,17 +8,19 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use crate::common::{Asked, FakeTestbed, failed, lab, magny_cours, registry};
+use crate::common::{Call, FakeTestbed, failed, lab, magny_cours, registry, small};
 use clearstream_record::{Reader, RecordError};
 use clearstream_schema::{
     TimeSpan,
     flow::Interval,
+    host::HostReport,
     lab::{DELAY_LINE_LIMIT_NOTICE, DelayLineStats},
+    outcome::{MAX_TIME_POINTS, Unit},
     record::{Treatments, TrialDocument, TrialOutcome},
     study::StudyFile,
 };
 use clearstream_study::{
-    EndReason, Mode, PlanOptions, ResumeOptions, RunEnd, RunRequest, Runner, SkipReason, Steering,
+    EndReason, Mode, ResumeOptions, RunEnd, RunRequest, Runner, ScheduleOptions, SkipReason, Steering,
     StudyError, StudyEvent, file,
 };
 use clearstream_workload::TrialError;
@@ -42,19 +44,19 @@ window = ["1MiB", "2MiB", "3MiB"]
 fn request(text: &str) -> RunRequest {
     RunRequest {
         study: file::parse(text, "mine.toml", &registry()).unwrap(),
-        options: PlanOptions { seed: 7, ..PlanOptions::default() },
+        options: ScheduleOptions { seed: 7, ..ScheduleOptions::default() },
         registry: registry(),
         program_version: "0.1.0".to_owned(),
     }
 }
 
-fn run(folder: &Path, text: &str, bench: &FakeTestbed) -> RunEnd {
-    let runner = Runner::start(folder, request(text), bench.clone()).unwrap();
+fn run(folder: &Path, text: &str, testbed: &FakeTestbed) -> RunEnd {
+    let runner = Runner::start(folder, request(text), testbed.clone()).unwrap();
     runner.run(&AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
-fn resume(folder: &Path, bench: &FakeTestbed) -> RunEnd {
-    let runner = Runner::resume(folder, Some(&study()), &registry(), bench.clone()).unwrap();
+fn resume(folder: &Path, testbed: &FakeTestbed) -> RunEnd {
+    let runner = Runner::resume(folder, Some(&study()), &registry(), testbed.clone()).unwrap();
     runner.run(&AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
@@ -75,7 +77,7 @@ fn a_run_leaves_every_trial_with_its_samples() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
     let end = run(&path, STUDY, &FakeTestbed::new());
-    assert_eq!((end.reason, end.planned_count, end.done_count), (EndReason::Complete, 9, 9));
+    assert_eq!((end.reason, end.scheduled_count, end.done_count), (EndReason::Complete, 9, 9));
     let reader = Reader::open(&path).unwrap();
     let trials = recorded(&path);
     assert_eq!(trials.iter().map(|trial| trial.trial).collect::<Vec<_>>(), (0..9).collect::<Vec<_>>());
@@ -94,19 +96,42 @@ fn a_run_leaves_every_trial_with_its_samples() {
 }
 
 #[test]
-fn a_failed_trial_does_not_end_the_study_and_is_tried_again_by_resuming() {
+fn a_trial_without_series_gets_its_headline_over_time_of_bounded_length() {
+    let folder = TempDir::new().unwrap();
+    run(&folder.path().join("short"), STUDY, &FakeTestbed::new());
+    for trial in recorded(&folder.path().join("short")) {
+        let outcome = trial.outcome.measured().unwrap();
+        let [series] = outcome.series.as_slice() else { panic!("{:?}", outcome.series) };
+        assert_eq!((series.name.as_str(), series.y.unit), ("goodput", Unit::BitsPerSecond));
+        assert_eq!((series.x.name.as_str(), series.x.unit), ("time", Unit::Nanoseconds));
+        let goodput = outcome.headline().unwrap().value;
+        // Six intervals of a second; the first is warm-up.
+        let expected: Vec<(f64, f64)> = (2..=6).map(|second| (f64::from(second) * 1e9, goodput)).collect();
+        assert_eq!(series.points, expected);
+    }
+    run(&folder.path().join("long"), STUDY, &FakeTestbed { intervals: 1000, ..FakeTestbed::new() });
+    let text = std::fs::read_to_string(folder.path().join("long/trials.jsonl")).unwrap();
+    assert!(text.lines().all(|line| line.len() < 8 << 10), "a line of a trial stays short");
+    for trial in recorded(&folder.path().join("long")) {
+        let points = trial.outcome.measured().unwrap().series[0].points.len();
+        assert!((64..=MAX_TIME_POINTS).contains(&points), "{points}");
+    }
+}
+
+#[test]
+fn a_failed_trial_does_not_end_the_study_and_is_retried_by_resuming() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    let mut bench = FakeTestbed::new();
-    bench.answer = Rc::new(|place, _| if place == 4 { Err(failed("port in use")) } else { Ok(1e9) });
-    let end = run(&path, STUDY, &bench);
+    let mut testbed = FakeTestbed::new();
+    testbed.result = Rc::new(|place, _| if place == 4 { Err(failed("port in use")) } else { Ok(1e9) });
+    let end = run(&path, STUDY, &testbed);
     assert_eq!((end.reason, end.done_count, end.failed_count), (EndReason::Complete, 8, 1));
     let trials = recorded(&path);
     assert!(matches!(&trials[4].outcome, TrialOutcome::Failed(failure) if failure.message == "port in use"));
-    let again = FakeTestbed::new();
-    let end = resume(&path, &again);
+    let second = FakeTestbed::new();
+    let end = resume(&path, &second);
     assert_eq!((end.done_count, end.failed_count), (9, 0));
-    assert_eq!(again.flows().len(), 1, "only the failed one");
+    assert_eq!(second.flows().len(), 1, "only the failed one");
     let numbers: BTreeSet<u32> = recorded(&path).iter().map(|trial| trial.trial).collect();
     assert_eq!(numbers.len(), 9);
     assert_eq!(recorded(&path).len(), 9);
@@ -128,10 +153,10 @@ fn stopping_keeps_the_samples_and_resuming_keeps_order_and_seed() {
         2,
         "samples taken so far"
     );
-    let again = FakeTestbed::new();
-    assert_eq!(resume(&cut, &again).reason, EndReason::Complete);
-    let windows = |bench: &FakeTestbed| bench.flows().iter().map(|flow| flow.window).collect::<Vec<_>>();
-    assert_eq!(windows(&again), windows(&reference)[3..], "the same order goes on");
+    let second = FakeTestbed::new();
+    assert_eq!(resume(&cut, &second).reason, EndReason::Complete);
+    let windows = |testbed: &FakeTestbed| testbed.flows().iter().map(|flow| flow.window).collect::<Vec<_>>();
+    assert_eq!(windows(&second), windows(&reference)[3..], "the same order goes on");
     assert_eq!(recorded(&cut).len(), 9);
 }
 
@@ -139,23 +164,23 @@ fn stopping_keeps_the_samples_and_resuming_keeps_order_and_seed() {
 fn a_lost_agent_ends_the_run_which_can_be_resumed() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    let mut bench = FakeTestbed::new();
-    bench.answer =
+    let mut testbed = FakeTestbed::new();
+    testbed.result =
         Rc::new(|place, _| if place == 2 { Err(TrialError::lost("beta is gone")) } else { Ok(1e9) });
-    let end = run(&path, STUDY, &bench);
+    let end = run(&path, STUDY, &testbed);
     assert_eq!(end.reason, EndReason::Lost("beta is gone".to_owned()));
-    assert_eq!(bench.flows().len(), 3, "nothing is tried on a lost agent");
+    assert_eq!(testbed.flows().len(), 3, "nothing is tried on a lost agent");
     assert!(notices(&path).contains(&"peer-lost".to_owned()));
     assert_eq!(resume(&path, &FakeTestbed::new()).done_count, 9);
 }
 
 #[test]
-fn resuming_refuses_what_is_not_what_it_was_and_says_what() {
+fn resuming_rejects_changed_inputs_and_names_them() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
     run(&path, STUDY, &FakeTestbed { stop_in: Some(1), ..FakeTestbed::new() });
-    let refused = |study: Option<&StudyFile>, bench: FakeTestbed| {
-        let error = Runner::resume(&path, study, &registry(), bench).unwrap_err();
+    let refused = |study: Option<&StudyFile>, testbed: FakeTestbed| {
+        let error = Runner::resume(&path, study, &registry(), testbed).unwrap_err();
         assert!(matches!(error, StudyError::Changed { .. }), "{error}");
         error.to_string()
     };
@@ -167,6 +192,31 @@ fn resuming_refuses_what_is_not_what_it_was_and_says_what() {
     let message = refused(None, FakeTestbed { lab: Some(lab("wan")), ..FakeTestbed::new() });
     assert!(message.contains("it ran on real hosts, not in the lab wan"), "{message}");
     assert!(!message.contains("server"), "what did not change is not named: {message}");
+}
+
+#[test]
+fn of_several_hosts_of_one_role_messages_name_the_one() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let bench = |others: Vec<HostReport>| FakeTestbed { others, ..FakeTestbed::new() };
+    run(&path, STUDY, &bench(vec![small("gamma"), small("delta")]));
+    let reader = Reader::open(&path).unwrap();
+    let missing = reader.run().notices.iter().filter(|notice| notice.id == "capture-missing");
+    let hosts: Vec<_> = missing.map(|notice| notice.message.split(" was not").next().unwrap()).collect();
+    assert_eq!(hosts, ["the server", "gamma", "delta"]);
+    let refused = |others| {
+        let error = Runner::resume(&path, None, &registry(), bench(others)).unwrap_err();
+        assert!(matches!(error, StudyError::Changed { .. }), "{error}");
+        error.to_string()
+    };
+    let message = refused(vec![small("gamma"), magny_cours("delta")]);
+    assert!(message.contains("delta's set of cores was 0-1, is 0-47"), "{message}");
+    assert!(!message.contains("gamma") && !message.contains("the host"), "{message}");
+    let message = refused(vec![small("delta")]);
+    assert!(
+        message.contains("gamma (host), delta (host), not on alpha (client), beta (server), delta (host)"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -182,8 +232,8 @@ fn a_second_start_in_the_same_folder_is_refused() {
 fn a_full_disk_ends_the_run_clearly_and_keeps_what_was_written() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
-    let bench = FakeTestbed::new();
-    let runner = Runner::start(&path, request(STUDY), bench.clone()).unwrap();
+    let testbed = FakeTestbed::new();
+    let runner = Runner::start(&path, request(STUDY), testbed.clone()).unwrap();
     // full(4): every write to /dev/full fails with ENOSPC.
     symlink("/dev/full", path.join("samples/000004.jsonl")).unwrap();
     let stop = AtomicBool::new(false);
@@ -201,13 +251,13 @@ fn precise_cells_are_not_repeated() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("run");
     let text = STUDY.replace("repetitions = 3", "repetitions = 20\nprecision-ratio = 0.05");
-    let mut bench = FakeTestbed::new();
+    let mut testbed = FakeTestbed::new();
     // The 3 MiB cell scatters by 40 %, the others not at all.
-    bench.answer = Rc::new(|place, config| {
+    testbed.result = Rc::new(|place, config| {
         let wild = config.window.is_some_and(|window| window.0 == 3 << 20);
         Ok(if wild { 20e9 + (place % 5) as f64 * 2e9 } else { 20e9 })
     });
-    let runner = Runner::start(&path, request(&text), bench.clone()).unwrap();
+    let runner = Runner::start(&path, request(&text), testbed.clone()).unwrap();
     let mut skipped = Vec::new();
     let end = runner
         .run(&AtomicBool::new(false), &mut |event| {
@@ -217,7 +267,7 @@ fn precise_cells_are_not_repeated() {
         })
         .unwrap();
     let count = |mib: u64| {
-        bench.flows().iter().filter(|flow| flow.window.is_some_and(|window| window.0 == mib << 20)).count()
+        testbed.flows().iter().filter(|flow| flow.window.is_some_and(|window| window.0 == mib << 20)).count()
     };
     assert_eq!((count(1), count(2)), (6, 6), "an interval of 95 % needs six values, also equal ones");
     assert!(count(3) > 8, "{}", count(3));
@@ -233,7 +283,7 @@ fn the_time_left_shrinks_and_positions_count_up() {
     let (mut lefts, mut positions, mut estimates) = (Vec::new(), Vec::new(), 0);
     runner
         .run(&AtomicBool::new(false), &mut |event| match event {
-            StudyEvent::Planned { left, .. } => lefts.push(left),
+            StudyEvent::Scheduled { left, .. } => lefts.push(left),
             StudyEvent::TrialStarted { position, .. } => positions.push(position),
             StudyEvent::TrialEnded { left, estimate, .. } => {
                 lefts.push(left);
@@ -249,19 +299,19 @@ fn the_time_left_shrinks_and_positions_count_up() {
 }
 
 #[test]
-fn the_lab_is_set_for_each_cell_and_put_back() {
+fn the_lab_is_set_for_each_cell_and_restored() {
     let folder = TempDir::new().unwrap();
     let text = STUDY
         .replace("window = [\"1MiB\", \"2MiB\", \"3MiB\"]", "mtu = [1500]\nreceive-steering = [1, \"off\"]");
-    let bench = FakeTestbed { lab: Some(lab("wan")), ..FakeTestbed::new() };
-    let end = run(&folder.path().join("run"), &text, &bench);
+    let testbed = FakeTestbed { lab: Some(lab("wan")), ..FakeTestbed::new() };
+    let end = run(&folder.path().join("run"), &text, &testbed);
     assert_eq!(end.done_count, 6);
-    let sets: Vec<_> = bench
-        .asked
+    let sets: Vec<_> = testbed
+        .calls
         .borrow()
         .iter()
-        .filter_map(|asked| match asked {
-            Asked::Set(environment) => Some(environment.clone()),
+        .filter_map(|call| match call {
+            Call::Set(environment) => Some(environment.clone()),
             _ => None,
         })
         .collect();
@@ -285,8 +335,8 @@ fn delay_line_notices(trial: &TrialDocument) -> usize {
 fn a_trial_that_the_delay_line_limited_is_marked() {
     let folder = TempDir::new().unwrap();
     let line = DelayLineStats { relay_dropped_count: 3, relay_limited: true, ..DelayLineStats::default() };
-    let bench = FakeTestbed { lab: Some(lab("wan")), line, ..FakeTestbed::new() };
-    run(&folder.path().join("run"), STUDY, &bench);
+    let testbed = FakeTestbed { lab: Some(lab("wan")), line, ..FakeTestbed::new() };
+    run(&folder.path().join("run"), STUDY, &testbed);
     let trials = recorded(&folder.path().join("run"));
     assert!(!trials.is_empty());
     assert!(trials.iter().all(|trial| trial.delay_lines[0].relay_limited && delay_line_notices(trial) == 1));
@@ -298,14 +348,14 @@ fn the_built_in_study_runs_through_on_a_bench_without_hosts() {
     let path = folder.path().join("run");
     let request = RunRequest {
         study: file::load("clearstream-40ge", &registry()).unwrap(),
-        options: PlanOptions { mode: Mode::Quick, seed: 1, ..PlanOptions::default() },
+        options: ScheduleOptions { mode: Mode::Quick, seed: 1, ..ScheduleOptions::default() },
         registry: registry(),
         program_version: "0.1.0".to_owned(),
     };
-    let bench = FakeTestbed { lab: Some(lab("wan-1650km")), ..FakeTestbed::new() };
+    let testbed = FakeTestbed { lab: Some(lab("wan-1650km")), ..FakeTestbed::new() };
     let end =
-        Runner::start(&path, request, bench).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap();
-    assert_eq!(end.done_count, end.planned_count);
+        Runner::start(&path, request, testbed).unwrap().run(&AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert_eq!(end.done_count, end.scheduled_count);
     let names: BTreeSet<String> = recorded(&path).into_iter().map(|trial| trial.experiment).collect();
     assert_eq!(names.len(), 8);
 }
@@ -315,10 +365,10 @@ fn the_built_in_study_runs_through_on_a_bench_without_hosts() {
 fn a_lucky_narrow_range_does_not_stop_repeating() {
     let folder = TempDir::new().unwrap();
     let text = STUDY.replace("repetitions = 3", "repetitions = 8\nprecision-ratio = 0.05");
-    let mut bench = FakeTestbed::new();
+    let mut testbed = FakeTestbed::new();
     // Five trials of each cell agree by luck, the others do not.
-    bench.answer = Rc::new(|place, _| Ok(if place < 15 { 20e9 } else { 16e9 + (place % 2) as f64 * 8e9 }));
-    let end = run(&folder.path().join("run"), &text, &bench);
+    testbed.result = Rc::new(|place, _| Ok(if place < 15 { 20e9 } else { 16e9 + (place % 2) as f64 * 8e9 }));
+    let end = run(&folder.path().join("run"), &text, &testbed);
     assert_eq!((end.done_count, end.skipped_count), (24, 0));
 }
 
@@ -374,7 +424,7 @@ fn too_few_repetitions_to_prove_anything_are_named_before_the_run_and_in_its_rec
     let path = folder.path().join("run");
     let runner = Runner::start(&path, request(STUDY), FakeTestbed::new()).unwrap();
     let planned: Vec<_> =
-        runner.plan().notices.iter().filter(|notice| notice.id == "proves-nothing").collect();
+        runner.schedule().notices.iter().filter(|notice| notice.id == "proves-nothing").collect();
     assert_eq!(planned.len(), 1);
     let message = &planned[0].message;
     let weak = "in window (3 repetitions: 3 pairs at best, probability by chance 0.25 at least; 6 repetitions are needed)";
@@ -386,12 +436,16 @@ fn too_few_repetitions_to_prove_anything_are_named_before_the_run_and_in_its_rec
     assert!(notices(&path).contains(&"proves-nothing".to_owned()));
     let enough = STUDY.replace("repetitions = 3", "repetitions = 6");
     let runner = Runner::start(&folder.path().join("six"), request(&enough), FakeTestbed::new()).unwrap();
-    assert!(runner.plan().notices.is_empty(), "{:?}", runner.plan().notices);
+    assert!(runner.schedule().notices.is_empty(), "{:?}", runner.schedule().notices);
     // Two factors: pairs of one are repeated over the levels of the other.
-    let crossed = STUDY.replace("window = [", "flows = [1, 2]\nwindow = [").replace("\"1MiB\", ", "");
+    let two_factors = STUDY.replace("window = [", "flows = [1, 2]\nwindow = [").replace("\"1MiB\", ", "");
     let runner =
-        Runner::start(&folder.path().join("crossed"), request(&crossed), FakeTestbed::new()).unwrap();
-    assert!(runner.plan().notices.is_empty(), "3 repetitions x 2 windows: {:?}", runner.plan().notices);
+        Runner::start(&folder.path().join("two_factors"), request(&two_factors), FakeTestbed::new()).unwrap();
+    assert!(
+        runner.schedule().notices.is_empty(),
+        "3 repetitions x 2 windows: {:?}",
+        runner.schedule().notices
+    );
 }
 
 #[test]
@@ -400,7 +454,7 @@ fn options_of_a_resumed_run_are_those_of_its_record() {
     let path = folder.path().join("run");
     run(&path, STUDY, &FakeTestbed::new());
     let refused = |options: ResumeOptions| options.check(&path).unwrap_err().to_string();
-    // What is not given, and what is given as it was.
+    // Options left out, and options given unchanged.
     ResumeOptions::default().check(&path).unwrap();
     let same = ResumeOptions { mode: Some(Mode::Standard), seed: Some(7), ..ResumeOptions::default() };
     same.check(&path).unwrap();

@@ -1,8 +1,8 @@
-//! Study files: the built-in one is right, wrong ones say where and what.
+//! Study files: the built-in one is right, wrong ones are rejected with place and cause.
 
 use crate::common::registry;
 use clearstream_configfile::ConfigError;
-use clearstream_schema::study::{Figure, StudyFile};
+use clearstream_schema::study::{Experiment, Figure, Levels, StudyFile};
 use clearstream_study::{StudyError, file};
 use proptest::prelude::*;
 
@@ -29,8 +29,8 @@ fn the_good_one_is_read() {
     assert_eq!(study.experiments[0].factors.len(), 2);
 }
 
-/// Replaces a line and tells what the reader says of it.
-fn complaint(from: &str, to: &str) -> String {
+/// Replaces a line and returns the error of the reader.
+fn error_of(from: &str, to: &str) -> String {
     assert!(GOOD.contains(from), "{from}");
     file::parse(&GOOD.replacen(from, to, 1), "mine.toml", &registry()).unwrap_err().to_string()
 }
@@ -39,7 +39,7 @@ fn complaint(from: &str, to: &str) -> String {
 fn each_slip_is_named_with_file_line_key_and_what_was_meant() {
     let cases = [
         ("title = \"Mine\"", "titel = \"Mine\"", "mine.toml:4: titel: ", "did you mean `title`"),
-        ("version = 1", "version = 2", "mine.toml:2: version: ", "write 1"),
+        ("version = 1", "version = 2", "mine.toml:2: version: ", "use 1"),
         ("clearstream.study", "clearstream.lab", "mine.toml:1: schema: ", "clearstream.study"),
         ("name = \"mine\"", "name = \"My Study\"", "mine.toml:3: name: ", "small letters"),
         (
@@ -141,13 +141,169 @@ fn each_slip_is_named_with_file_line_key_and_what_was_meant() {
             "did you mean `quick`",
         ),
         ("title = \"Mine\"", "title = Mine", "mine.toml:4: title: ", ""),
+        (
+            "[\"1MiB\", \"2MiB\"]",
+            "[\"1MiB\", \"1\\n2\"]",
+            "mine.toml:14: experiment[0].factors.window[1]: ",
+            "from \"1\\n2\"",
+        ),
+        (
+            "[experiment.flow]",
+            "metric = \"goodputs\"\n[experiment.flow]",
+            "mine.toml:11: experiment[0].metric: ",
+            "did you mean `goodput`? (it has: goodput, client-cpu, server-cpu, rtt, min-rtt, retransmits)",
+        ),
+        (
+            "[experiment.flow]",
+            "beside = \"windw\"\n[experiment.flow]",
+            "mine.toml:11: experiment[0].beside: ",
+            "there is no experiment `windw`; did you mean `window`?",
+        ),
+        (
+            "[experiment.flow]",
+            "beside = \"window\"\n[experiment.flow]",
+            "mine.toml:11: experiment[0].beside: ",
+            "the experiment itself",
+        ),
     ];
     for (from, to, place, meant) in cases {
-        let message = complaint(from, to);
+        let message = error_of(from, to);
         assert!(message.starts_with(place), "{to}: {message}");
         assert!(message.contains(meant), "{to}: {message}");
         assert!(!message.contains('\n'), "one line: {message}");
     }
+}
+
+/// A study of one experiment whose figure is a curve of this metric.
+fn of_metric(workload: &str, metric: &str, rest: &str) -> Result<StudyFile, StudyError> {
+    let text = format!(
+        "schema = \"clearstream.study\"\nversion = 1\nname = \"mine\"\ntitle = \"Mine\"\n[[experiment]]\n\
+         name = \"one\"\ntitle = \"One\"\nworkload = \"{workload}\"\nfigure = \"curve\"\n\
+         metric = \"{metric}\"\n{rest}"
+    );
+    file::parse(&text, "mine.toml", &registry())
+}
+
+#[test]
+fn a_metric_that_no_combination_of_levels_gives_is_refused_with_what_there_is() {
+    // What there is depends on options, on levels and on what a mode changes.
+    for (workload, metric, rest, known) in [
+        ("flow", "jitter", "", "server-cpu"),
+        ("flow", "jitter", "[experiment.flow]\nprotocol = \"udp\"\n", ""),
+        ("flow", "jitter", "[experiment.factors]\nprotocol = [\"tcp\", \"udp\"]\n", ""),
+        ("flow", "reverse-goodput", "[experiment.quick.factors]\ndirection = [\"both\"]\n", ""),
+        ("message", "bandwidth", "", "did you mean"),
+        ("message", "bandwidth", "[experiment.factors]\nkind = [\"ping-pong\", \"stream\"]\n", ""),
+        ("rdma", "throughput", "", "bandwidth, message-rate, client-cpu, server-cpu"),
+        ("rdma", "throughput", "[experiment.lab.rdma]\nlatency = true\n", ""),
+        ("gateways", "recovery", "", "answer-rate"),
+        ("gateways", "recovery", "[experiment.gateways]\nfailure = \"silent\"\n", ""),
+        ("probe", "udp-delay-p50", "", ""),
+        ("verbs-calls", "time-p99", "", ""),
+        ("inspect", "goodput", "", "the workload inspect has no metrics"),
+    ] {
+        match (of_metric(workload, metric, rest), known) {
+            (Ok(_), "") => {}
+            (Err(error), known) if !known.is_empty() => {
+                let message = error.to_string();
+                assert!(message.starts_with("mine.toml:10: experiment[0].metric: "), "{message}");
+                assert!(message.contains(&format!("`{metric}`")) || workload == "inspect", "{message}");
+                assert!(message.contains(known) || known == "did you mean", "{message}");
+            }
+            (found, _) => panic!("{workload} {metric} {rest}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn experiments_side_by_side_need_one_metric_in_one_unit() {
+    let beside = |metric: &str| {
+        let other = "beside = \"two\"\n[[experiment]]\nname = \"two\"\ntitle = \"Two\"\nworkload = \"rdma\"\n\
+                     figure = \"curve\"\n[experiment.factors]\nlatency = [true, false]\n";
+        of_metric("message", metric, other).map_err(|error| error.to_string())
+    };
+    assert_eq!(beside("latency").unwrap().experiments[0].beside.as_deref(), Some("two"));
+    let unit = beside("client-cpu").unwrap_err();
+    assert!(unit.starts_with("mine.toml:11: experiment[0].beside: "), "{unit}");
+    assert!(unit.contains("`client-cpu` is in ratio here and in s/GB in `two`"), "{unit}");
+    let both = "write a `metric` that both have (latency, latency-p99, latency-min, throughput)";
+    assert!(unit.contains(both), "{unit}");
+    let none = of_metric("probe", "path-mtu", &beside_a_flow("")).unwrap_err().to_string();
+    assert!(none.contains("`two` has no metric `path-mtu`: the two have no metric in common"), "{none}");
+    let drawn = of_metric("flow", "goodput", &beside_a_flow("beside = \"one\"\n")).unwrap_err().to_string();
+    assert!(drawn.contains("experiment[1].beside: ") && drawn.contains("figure = \"curve\""), "{drawn}");
+}
+
+/// A published value that no figure of its experiment can have is refused with its line.
+#[test]
+fn a_published_value_is_of_a_metric_of_its_experiment_in_a_unit_of_it() {
+    let published = |workload: &str, keys: &str| {
+        let text = format!(
+            "schema = \"clearstream.study\"\nversion = 1\nname = \"mine\"\ntitle = \"Mine\"\n[[experiment]]\n\
+             name = \"one\"\ntitle = \"One\"\nworkload = \"{workload}\"\nfigure = \"bars\"\n\
+             [[experiment.published]]\nlabel = \"theirs\"\nsource = \"paper\"\n{keys}"
+        );
+        file::parse(&text, "mine.toml", &registry()).map_err(|error| error.to_string())
+    };
+    for (workload, keys) in [
+        ("flow", "high = 3.0\n"),
+        ("flow", "low-gbps = 3.0\n"),
+        ("flow", "metric = \"rtt\"\nunit = \"ms\"\nlow = 17\n"),
+        ("message", "metric = \"latency\"\nunit = \"us\"\n"),
+        ("rdma", "metric = \"message-rate\"\nunit = \"1/s\"\nhigh = 1e6\n"),
+        // A text stands below any figure.
+        ("inspect", ""),
+        ("gateways", ""),
+    ] {
+        assert!(published(workload, keys).is_ok(), "{workload} {keys}: {:?}", published(workload, keys));
+    }
+    for (workload, keys, place, meant) in [
+        (
+            "flow",
+            "metric = \"goodputs\"\nhigh = 1\n",
+            "13: experiment[0].published[0].metric: ",
+            "`goodput`?",
+        ),
+        (
+            "rdma",
+            "metric = \"latncy\"\n",
+            "13: experiment[0].published[0].metric: ",
+            "bandwidth, message-rate",
+        ),
+        // Goodput in Gb/s is what is meant where nothing is written.
+        ("rdma", "high = 1\n", "10: experiment[0].published[0].metric: ", "no metric `goodput`"),
+        ("inspect", "high = 1\n", "10: experiment[0].published[0].metric: ", "no metrics"),
+        (
+            "message",
+            "metric = \"latency\"\nhigh = 1\n",
+            "10: experiment[0].published[0].unit: ",
+            "ns, us, ms, s",
+        ),
+        (
+            "message",
+            "metric = \"latency\"\nunit = \"Mb/s\"\nhigh = 1\n",
+            "14: experiment[0].published[0].unit: ",
+            "`latency` is not in Mb/s: write one of ns, us, ms, s",
+        ),
+        (
+            "flow",
+            "unit = \"gb/s\"\nhigh = 1\n",
+            "13: experiment[0].published[0].unit: ",
+            "did you mean `Gb/s`?",
+        ),
+    ] {
+        let message = published(workload, keys).unwrap_err();
+        assert!(message.starts_with(&format!("mine.toml:{place}")), "{workload} {keys}: {message}");
+        assert!(message.contains(meant), "{workload} {keys}: {message}");
+        assert!(!message.contains('\n'), "one line: {message}");
+    }
+}
+
+fn beside_a_flow(more: &str) -> String {
+    format!(
+        "beside = \"two\"\n[[experiment]]\nname = \"two\"\ntitle = \"Two\"\nworkload = \"flow\"\n\
+         figure = \"throughput\"\n{more}"
+    )
 }
 
 #[test]
@@ -160,7 +316,7 @@ fn two_experiments_of_one_name_are_refused() {
 }
 
 #[test]
-fn unknown_names_and_unreadable_files_are_told_apart() {
+fn unknown_names_and_unreadable_files_are_distinguished() {
     let error = file::load("clearstream-40gb", &registry()).unwrap_err();
     assert!(matches!(error, StudyError::Config(ConfigError::Unknown { .. })), "{error}");
     assert!(error.to_string().contains("did you mean `clearstream-40ge`"), "{error}");
@@ -173,9 +329,44 @@ fn built_in() -> StudyFile {
 }
 
 #[test]
+fn without_a_figure_an_experiment_is_drawn_as_its_workload_usually_is() {
+    let figure_of = |workload: &str| {
+        let text = format!(
+            "schema = \"clearstream.study\"\nversion = 1\nname = \"mine\"\ntitle = \"Mine\"\n\
+             [[experiment]]\nname = \"one\"\ntitle = \"One\"\nworkload = \"{workload}\"\n"
+        );
+        file::parse(&text, "mine.toml", &registry()).unwrap().experiments[0].figure
+    };
+    for (workload, figure) in [
+        ("flow", Figure::Throughput),
+        ("probe", Figure::Delay),
+        ("inspect", Figure::Topology),
+        ("gateways", Figure::Gateways),
+        ("message", Figure::Curve),
+        ("rdma", Figure::Curve),
+        ("verbs-calls", Figure::Bars),
+    ] {
+        // Written down, so that a record says how it is drawn.
+        assert_eq!(figure_of(workload), Some(figure), "{workload}");
+    }
+}
+
+#[test]
+fn a_matrix_is_over_two_factors() {
+    let one = GOOD.replacen("sender-cores = \"every-core\"\n", "", 1);
+    let matrix = |text: &str| text.replacen("\"window-curve\"", "\"matrix\"", 1);
+    file::parse(&matrix(GOOD), "mine.toml", &registry()).unwrap();
+    let error = file::parse(&matrix(&one), "mine.toml", &registry()).unwrap_err().to_string();
+    assert!(error.starts_with("mine.toml:10: experiment[0].figure: "), "{error}");
+    assert!(error.contains("two factors"), "{error}");
+    let in_lab = format!("{one}[experiment.lab.factors]\nmtu = [1500, 9000]\n");
+    file::parse(&matrix(&in_lab), "mine.toml", &registry()).unwrap();
+}
+
+#[test]
 fn every_figure_of_the_papers_has_an_experiment_and_a_source() {
     let study = built_in();
-    let figures: Vec<Figure> = study.experiments.iter().map(|experiment| experiment.figure).collect();
+    let figures: Vec<Figure> = study.experiments.iter().map(|experiment| experiment.figure()).collect();
     for figure in [
         Figure::Topology,
         Figure::Delay,
@@ -234,9 +425,41 @@ fn the_verbs_study_publishes_what_the_paper_gives_as_numbers() {
     let numbers: Vec<_> =
         published.filter_map(|one| Some((one.metric.as_str(), one.unit.as_str(), one.high?))).collect();
     assert_eq!(numbers, [("throughput", "Mb/s", 1000.0), ("bandwidth", "Mb/s", 1000.0)]);
-    for experiment in tcp {
+    // Section 3.1: "iWARP reaches the physical limit of the network, while TCP can not".
+    let bandwidth = study.experiments.iter().find(|one| one.name == "rdma-bandwidth").unwrap();
+    let limit = &bandwidth.published[0];
+    assert_eq!((limit.metric.as_str(), limit.unit.as_str(), limit.high), ("bandwidth", "Mb/s", Some(1000.0)));
+    for published in study.experiments.iter().flat_map(|experiment| &experiment.published) {
+        assert!(!published.is_text(), "{}: of which metric?", published.label);
+    }
+    for experiment in &tcp {
         assert!(experiment.factors.contains_key("method"), "{}", experiment.name);
     }
+    let sizes = |factors: &std::collections::BTreeMap<String, Levels>| match &factors["size"] {
+        Levels::Listed(sizes) => sizes.clone(),
+        Levels::Named(_) => Vec::new(),
+    };
+    let quick = |experiment: &Experiment| sizes(&experiment.quick.as_ref().unwrap().factors);
+    // Figures 2, 4, 5 and 6 draw both transports; sizes that both have give the ratio.
+    for experiment in &tcp {
+        let beside = experiment.beside.as_ref().unwrap();
+        let other = study.experiments.iter().find(|other| &other.name == beside).unwrap();
+        assert_eq!(other.workload, "rdma");
+        for (own, theirs) in
+            [(sizes(&experiment.factors), sizes(&other.factors)), (quick(experiment), quick(other))]
+        {
+            let shared = own.iter().filter(|size| theirs.contains(size)).count();
+            assert!(2 * shared > own.len(), "{}: {shared} of {}", experiment.name, own.len());
+        }
+    }
+    // Figure 4, "the big picture": the latency of TCP at every size that iWARP has.
+    let of_latency = |one: &&&Experiment| one.metric.as_deref() == Some("latency");
+    let latency: Vec<_> = tcp.iter().filter(of_latency).collect();
+    let iwarp = study.experiments.iter().find(|one| one.name == "rdma-latency").unwrap();
+    for size in sizes(&iwarp.factors) {
+        assert!(latency.iter().any(|one| sizes(&one.factors).contains(&size)), "no latency of TCP at {size}");
+    }
+    assert!(latency.iter().any(|one| quick(one).contains(&"8MiB".into())), "--quick has large ones, too");
 }
 
 /// A built-in study with a piece cut out and another put in.
@@ -252,9 +475,9 @@ fn damaged() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever the file says, the answer is a study or one line with file and line.
+    /// Any text is a study or one line with file and line.
     #[test]
-    fn damage_is_answered_never_with_a_panic(text in damaged()) {
+    fn damage_never_causes_a_panic(text in damaged()) {
         if let Err(error) = file::parse(&text, "mine.toml", &registry()) {
             let message = error.to_string();
             prop_assert!(message.starts_with("mine.toml:"), "{message}");

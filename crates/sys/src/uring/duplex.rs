@@ -10,10 +10,10 @@ use std::{
 
 use io_uring::{IoUring, opcode, types};
 
-use super::{Way, ring};
+use super::{Direction, ring};
 use crate::memory::Buffer;
 
-/// A ring with a buffer per direction. It must be used by the thread that made it.
+/// A ring with a buffer per direction. It must be used by the thread that created it.
 pub struct UringDuplex {
     ring: IoUring,
     socket: OwnedFd,
@@ -24,7 +24,7 @@ pub struct UringDuplex {
 }
 
 impl UringDuplex {
-    /// Makes a ring for `socket`, which is held as long as the ring.
+    /// Creates a ring for `socket`, which is held as long as the ring.
     ///
     /// # Errors
     /// The kernel has no io_uring, or it is forbidden (`kernel.io_uring_disabled`,
@@ -51,10 +51,10 @@ impl UringDuplex {
     }
 
     /// Whether a transfer in this direction is in flight.
-    pub fn is_in_flight(&self, way: Way) -> bool {
-        match way {
-            Way::Send => self.sending,
-            Way::Receive => self.receiving,
+    pub fn is_in_flight(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::Send => self.sending,
+            Direction::Receive => self.receiving,
         }
     }
 
@@ -64,43 +64,44 @@ impl UringDuplex {
     /// # Errors
     /// `InvalidInput` for a range that is empty or outside the buffer, or when a
     /// transfer in this direction is in flight.
-    pub fn start(&mut self, way: Way, range: Range<usize>) -> io::Result<()> {
-        let buffer = match way {
-            Way::Send => &mut self.send,
-            Way::Receive => &mut self.receive,
+    pub fn start(&mut self, direction: Direction, range: Range<usize>) -> io::Result<()> {
+        let buffer = match direction {
+            Direction::Send => &mut self.send,
+            Direction::Receive => &mut self.receive,
         };
         let part = buffer.get_mut(range).filter(|part| !part.is_empty());
-        let in_flight = if way == Way::Send { self.sending } else { self.receiving };
+        let in_flight = if direction == Direction::Send { self.sending } else { self.receiving };
         let (Some(part), false) = (part, in_flight) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
         let fd = types::Fd(self.socket.as_raw_fd());
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let entry = match way {
-            Way::Send => opcode::Send::new(fd, part.as_ptr(), length).flags(flags).build(),
-            Way::Receive => opcode::Recv::new(fd, part.as_mut_ptr(), length).flags(libc::MSG_WAITALL).build(),
+        let entry = match direction {
+            Direction::Send => opcode::Send::new(fd, part.as_ptr(), length).flags(flags).build(),
+            Direction::Receive => {
+                opcode::Recv::new(fd, part.as_mut_ptr(), length).flags(libc::MSG_WAITALL).build()
+            }
         };
         // SAFETY: descriptor and buffer are owned by `self`; they are freed only
         // when no transfer is in flight (see `drop`), and the buffer of a
         // direction is handed out only when that direction has none.
-        let pushed = unsafe { self.ring.submission().push(&entry.user_data(way as u64)) };
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(direction as u64)) };
         pushed.map_err(|_| io::Error::other("the submission queue is full"))?;
-        match way {
-            Way::Send => self.sending = true,
-            Way::Receive => self.receiving = true,
+        match direction {
+            Direction::Send => self.sending = true,
+            Direction::Receive => self.receiving = true,
         }
         Ok(())
     }
 
-    /// Submits what was started and waits for at least one transfer, unless none
-    /// is in flight or a signal came. Each that is complete is handed to `each`
-    /// with its bytes, which may be fewer than requested; zero received bytes
-    /// mean the end of the stream.
+    /// Submits started transfers and waits for at least one, unless none is in flight or a signal arrived.
+    /// Each completed one is passed to `each` with its bytes, which may be fewer than requested; zero
+    /// received bytes mean the end of the stream.
     ///
     /// # Errors
-    /// Of the ring itself; those of a transfer are handed to `each`.
-    pub fn wait(&mut self, mut each: impl FnMut(Way, io::Result<usize>)) -> io::Result<()> {
+    /// Of the ring itself; those of a transfer are passed to `each`.
+    pub fn wait(&mut self, mut each: impl FnMut(Direction, io::Result<usize>)) -> io::Result<()> {
         if !self.sending && !self.receiving {
             return Ok(());
         }
@@ -110,14 +111,15 @@ impl UringDuplex {
             Err(error) => return Err(error),
         }
         for done in self.ring.completion() {
-            let way = if done.user_data() == Way::Send as u64 { Way::Send } else { Way::Receive };
-            match way {
-                Way::Send => self.sending = false,
-                Way::Receive => self.receiving = false,
+            let direction =
+                if done.user_data() == Direction::Send as u64 { Direction::Send } else { Direction::Receive };
+            match direction {
+                Direction::Send => self.sending = false,
+                Direction::Receive => self.receiving = false,
             }
             let result = usize::try_from(done.result())
                 .map_err(|_| io::Error::from_raw_os_error(done.result().saturating_neg()));
-            each(way, result);
+            each(direction, result);
         }
         Ok(())
     }
@@ -180,18 +182,18 @@ mod tests {
         });
         let (mut sent, mut received) = (0, 0);
         while received < BYTES {
-            if sent < BYTES && !duplex.is_in_flight(Way::Send) {
-                duplex.start(Way::Send, sent..BYTES).unwrap();
+            if sent < BYTES && !duplex.is_in_flight(Direction::Send) {
+                duplex.start(Direction::Send, sent..BYTES).unwrap();
             }
-            if !duplex.is_in_flight(Way::Receive) {
-                duplex.start(Way::Receive, received..BYTES).unwrap();
-                assert!(duplex.receive_buffer().is_none(), "the kernel has it");
-                assert!(duplex.start(Way::Receive, 0..1).is_err(), "one at a time");
+            if !duplex.is_in_flight(Direction::Receive) {
+                duplex.start(Direction::Receive, received..BYTES).unwrap();
+                assert!(duplex.receive_buffer().is_none(), "the kernel owns it");
+                assert!(duplex.start(Direction::Receive, 0..1).is_err(), "one at a time");
             }
             duplex
-                .wait(|way, bytes| match way {
-                    Way::Send => sent += bytes.unwrap(),
-                    Way::Receive => received += bytes.unwrap(),
+                .wait(|direction, bytes| match direction {
+                    Direction::Send => sent += bytes.unwrap(),
+                    Direction::Receive => received += bytes.unwrap(),
                 })
                 .unwrap();
         }
@@ -204,15 +206,15 @@ mod tests {
     fn a_range_outside_is_rejected_and_the_end_of_the_stream_is_zero_bytes() {
         let (mut duplex, peer) = pair();
         for wrong in [0..(1 << 20) + 1, 5..5] {
-            assert_eq!(duplex.start(Way::Send, wrong).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+            assert_eq!(duplex.start(Direction::Send, wrong).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         }
         duplex.wait(|_, _| panic!("nothing is in flight")).unwrap();
-        duplex.start(Way::Receive, 0..100).unwrap();
+        duplex.start(Direction::Receive, 0..100).unwrap();
         peer.shutdown(Shutdown::Both).unwrap();
         let mut end = None;
         while end.is_none() {
-            duplex.wait(|way, bytes| end = Some((way, bytes.unwrap()))).unwrap();
+            duplex.wait(|direction, bytes| end = Some((direction, bytes.unwrap()))).unwrap();
         }
-        assert_eq!(end, Some((Way::Receive, 0)));
+        assert_eq!(end, Some((Direction::Receive, 0)));
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn add(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, gai
     frames(draft, state, goal);
     let (share, _) = path::receive_share(state.kernel, state.number("net.ipv4.tcp_adv_win_scale"));
     draft.advise(format!(
-        "assumed: {share:.2} of a receive buffer becomes window, {SEND_SHARE} of a send buffer is in flight; the same is needed at the other end of the path"
+        "assumed: {share:.2} of a receive buffer becomes window, {SEND_SHARE} of a send buffer is in flight; the same is needed at the peer"
     ));
     if goal.rate.0 >= FAST_BPS {
         draft.advise(

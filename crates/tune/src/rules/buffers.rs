@@ -18,7 +18,7 @@ const SEND: &str = "net.ipv4.tcp_wmem";
 const LARGEST_FIRST_BYTES: i64 = 1 << 20;
 
 /// Share of the send buffer that measured flows kept in flight
-/// (skmem w/tb of runs at 20 ms): what the ceiling is told with.
+/// (skmem w/tb of runs at 20 ms): the evidence of the ceiling.
 const MEASURED_SEND_SHARE: f64 = 0.87;
 
 /// The default caps are as low as RAM/128 on small hosts.
@@ -177,7 +177,7 @@ pub(super) fn below_default(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let by_memory = facts.state.memory_bytes.map_or(u64::MAX, |bytes| bytes / RAM_SHARE);
         let default = by_memory.min(default);
         let is_set =
-            facts.state.values.get(key).is_some_and(|value| !value.in_force || value.place.is_some());
+            facts.state.values.get(key).is_some_and(|value| !value.effective || value.place.is_some());
         if is_set && largest >= 0 && (largest as u64) < default {
             let message = format!(
                 "{} is less than the {} that kernel {kernel} gives without this line",
@@ -262,7 +262,7 @@ pub(super) fn unsent(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Applications that ask for a buffer are clipped without a word.
+/// Applications that request a buffer are clipped without a word.
 pub(super) fn explicit_requests(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(goal) = facts.goal else { return };
     let wanted = facts.gain() * path::flow_bdp_bytes(goal);

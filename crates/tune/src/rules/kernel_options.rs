@@ -5,7 +5,7 @@
 use clearstream_configfile::nearest;
 use clearstream_schema::tune::{Finding, FindingClass, Severity};
 
-use super::{Facts, With, id};
+use super::{Facts, With};
 use crate::{
     kernel_config::{self, KNOWN, KernelOption, OptionValue, is_set},
     state::GivenOption,
@@ -122,24 +122,18 @@ fn finding(
         OptionValue::Other(text) => text.clone(),
     };
     Finding {
-        id: id(name, class, cause),
-        key: name.to_owned(),
-        class,
-        severity,
         value: given.map(|given| text(&given.value)),
-        message: message.to_owned(),
-        advice: None,
         place: given.map(|given| given.place.clone()),
-        interface: None,
-        host: None,
-        source: String::new(),
+        ..super::finding(name, class, cause, severity, message.to_owned())
     }
     .sourced("net/ipv4/Kconfig, net/ipv6/Kconfig, net/netfilter/Kconfig")
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::{Assumed, HostState, MuteList, lint};
+    use clearstream_lint::MuteList;
+
+    use crate::{Assumed, HostState, lint};
 
     fn ids(text: &str) -> Vec<String> {
         let state = HostState::of_file("config", text, Assumed::default());

@@ -5,23 +5,17 @@ use std::collections::HashMap;
 
 use clearstream_schema::tune::{Finding, FindingClass, Place, Severity};
 
-use super::{Facts, With, id};
+use super::{Facts, With, finding};
 use crate::syntax::{Format, Trap};
 
 pub(super) fn unreadable(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (file, slip) in &facts.state.slips {
+        let reason = slip.reason.clone();
         found.push(Finding {
-            id: id("line", FindingClass::Syntax, "unreadable"),
-            key: "line".to_owned(),
-            class: FindingClass::Syntax,
-            severity: Severity::Error,
             value: Some(slip.text.clone()),
-            message: slip.reason.clone(),
-            advice: None,
             place: Some(Place { file: file.clone(), line: slip.line }),
-            interface: None,
-            host: None,
             source: "sysctl.conf(5)".to_owned(),
+            ..finding("line", FindingClass::Syntax, "unreadable", Severity::Error, reason)
         });
     }
 }

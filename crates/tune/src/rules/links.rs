@@ -14,7 +14,7 @@ const USUAL_QUEUE_PACKETS: u64 = 1000;
 
 const DEFAULT_QDISC: &str = "net.core.default_qdisc";
 
-/// A length that the discipline in force does not read.
+/// A length that the discipline in effect does not read.
 pub(super) fn queue_length(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let message = |qdisc: &str, packets: u64| {
         format!(
@@ -67,7 +67,7 @@ pub(super) fn default_qdisc(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                     "tc qdisc replace dev IFACE root {wanted}, or set the interface down and up"
                 )),
         );
-    } else if !value.in_force && facts.state.interfaces.is_empty() {
+    } else if !value.effective && facts.state.interfaces.is_empty() {
         let message = format!(
             "{wanted} is for qdiscs made afterwards: interfaces that are up keep theirs, virtual ones have none"
         );

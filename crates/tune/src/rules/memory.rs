@@ -115,7 +115,7 @@ pub(super) fn against_memory(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             }
             _ => continue,
         };
-        // A copied triple is told of as that.
+        // A copied triple is reported as that.
         let is_copy = found.iter().any(|other| other.key == key && other.id.ends_with(":copied-triple"));
         if !is_copy {
             found.push(finding.advise(LEAVE_IT));
@@ -133,7 +133,7 @@ pub(super) fn pressure(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         .map(|buffers| facts.state.triple(buffers).map_or(0, |[_, _, largest]| largest));
     let flow_count = facts.goal.map_or(1, |goal| goal.flow_count);
     let wanted = f64::from(flow_count) * (caps[0] as f64 + caps[1] as f64);
-    let is_set = facts.state.values.get(key).is_some_and(|value| !value.in_force || value.place.is_some());
+    let is_set = facts.state.values.get(key).is_some_and(|value| !value.effective || value.place.is_some());
     if wanted > 0.0 && threshold < wanted && (facts.goal.is_some() || is_set) {
         let message = format!(
             "pressure starts at {pressure} pages of {page} bytes = {} for the whole host; {flow_count} flow(s) may hold {} ({} receiving and {} sending each)",

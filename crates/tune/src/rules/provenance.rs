@@ -9,13 +9,13 @@ use crate::state::{Assignment, Reader};
 pub(super) fn files_and_kernel(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (key, assignments) in &facts.state.configured {
         let Some(winner) = last(assignments, |reader| reader != Reader::Tuned) else { continue };
-        let Some(live) = facts.state.values.get(key).filter(|value| value.in_force) else {
+        let Some(live) = facts.state.values.get(key).filter(|value| value.effective) else {
             // Only keys of the table were read.
             if facts.known.key(key).is_some()
                 && facts.state.has_key(key) == Some(false)
                 && !hidden(facts, key)
             {
-                let message = format!("{} is asked for and the kernel has no such key", winner.value);
+                let message = format!("{} is requested and the kernel has no such key", winner.value);
                 found.push(
                     at(facts, key, "absent-key", Severity::Warning, message, winner)
                         .advise("delete the line"),
@@ -32,7 +32,7 @@ pub(super) fn files_and_kernel(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             .map(|other| format!("{}:{} ({})", other.place.file, other.place.line, other.value))
             .collect();
         let message = format!(
-            "is {} now, and {}:{} asks for {}: the next boot or sysctl --system sets that{}",
+            "is {} now, and {}:{} requests {}: the next boot or sysctl --system sets that{}",
             live.text,
             winner.place.file,
             winner.place.line,
@@ -75,7 +75,7 @@ pub(super) fn daemon(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(tuned) = &facts.state.tuned else { return };
     for (key, assignments) in &facts.state.configured {
         let Some(profile) = last(assignments, |reader| reader == Reader::Tuned) else { continue };
-        let Some(live) = facts.state.values.get(key).filter(|value| value.in_force) else { continue };
+        let Some(live) = facts.state.values.get(key).filter(|value| value.effective) else { continue };
         // tuned leaves files below /usr out when it lets files win.
         let file = assignments
             .iter()

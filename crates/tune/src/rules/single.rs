@@ -93,7 +93,7 @@ fn too_new(facts: &Facts<'_>, key: &Key) -> Option<Finding> {
     let since = key.since?;
     let kernel = facts.state.kernel?;
     let is_old = kernel <= since.absent && kernel < since.present;
-    if !is_old || facts.state.has_key(&key.name).is_some() || facts.state.values[&key.name].in_force {
+    if !is_old || facts.state.has_key(&key.name).is_some() || facts.state.values[&key.name].effective {
         return None;
     }
     let message = format!(
@@ -108,7 +108,7 @@ fn no_op(facts: &Facts<'_>, key: &Key, value: &Value) -> Option<Finding> {
     let kernel = facts.state.kernel;
     let is_default = kernel.and_then(|kernel| key.default_at(kernel)) == Some(value.text.as_str());
     // At rest on a host it is no mistake of anybody's.
-    let is_at_rest = value.in_force && value.place.is_none() && (is_default || key.defaults.is_empty());
+    let is_at_rest = value.effective && value.place.is_none() && (is_default || key.defaults.is_empty());
     if is_at_rest {
         return None;
     }
@@ -141,7 +141,7 @@ fn sentence(phrase: &str) -> String {
 pub(super) fn words(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (name, value) in &facts.state.values {
         let Some(key) = facts.known.key(name).filter(|key| key.unit.is_number()) else { continue };
-        if value.text.contains('$') || value.in_force {
+        if value.text.contains('$') || value.effective {
             continue;
         }
         let words: Vec<&str> = value.text.split_whitespace().collect();
@@ -188,7 +188,7 @@ pub(super) fn sane(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let Some(key) = facts.known.key(name) else { continue };
         let Ok(number) = value.text.parse::<i64>() else { continue };
         let default = facts.state.kernel.and_then(|kernel| key.default_at(kernel));
-        if value.in_force && value.place.is_none() && default == Some(value.text.as_str()) {
+        if value.effective && value.place.is_none() && default == Some(value.text.as_str()) {
             continue;
         }
         for rule in key.sane.iter().filter(|rule| rule.holds(number)) {

@@ -43,7 +43,7 @@ pub(super) fn timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         ),
     };
     let message = format!(
-        "{wrap} (2^32 bytes), and without timestamps nothing tells an old segment from a new one (PAWS); the receiver's buffer also grows on a worse measure of the round trip. They cost 12 bytes of each segment: 0.8 % at an MTU of 1500, 0.13 % at 9000"
+        "{wrap} (2^32 bytes), and without timestamps nothing distinguishes an old segment from a new one (PAWS); the receiver's buffer also grows on a worse measure of the round trip. They cost 12 bytes of each segment: 0.8 % at an MTU of 1500, 0.13 % at 9000"
     );
     found.push(
         facts.finding(TIMESTAMPS, FindingClass::Unsafe, "no-paws", severity, message).advise("set it to 1"),
@@ -62,7 +62,7 @@ pub(super) fn needs_timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         // The kernel's own default (2: loopback) is nobody's mistake.
         let value = facts.state.values.get(key);
         let is_at_rest =
-            value.is_some_and(|value| value.in_force && value.place.is_none() && value.text == "2");
+            value.is_some_and(|value| value.effective && value.place.is_none() && value.text == "2");
         if facts.state.number(key).is_some_and(|value| value != harmless) && !is_at_rest {
             let message = format!("with tcp_timestamps = 0 it {what}");
             found.push(
@@ -164,7 +164,7 @@ pub(super) fn fixed_receive_buffer(facts: &Facts<'_>, found: &mut Vec<Finding>) 
 
 pub(super) fn congestion_control(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let key = "net.ipv4.tcp_congestion_control";
-    let Some(value) = facts.state.values.get(key).filter(|value| !value.in_force) else { return };
+    let Some(value) = facts.state.values.get(key).filter(|value| !value.effective) else { return };
     let name = value.text.as_str();
     let offered = facts.state.text("net.ipv4.tcp_available_congestion_control");
     let is_offered = offered.map(|names| names.split_whitespace().any(|offered| offered == name));
@@ -248,7 +248,7 @@ pub(super) fn polling(facts: &Facts<'_>, found: &mut Vec<Finding>) {
 /// One of two bounds raised without the other.
 pub(super) fn budget(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let (packets, time) = ("net.core.netdev_budget", "net.core.netdev_budget_usecs");
-    let is_set = |key: &str| facts.state.values.get(key).is_some_and(|value| !value.in_force);
+    let is_set = |key: &str| facts.state.values.get(key).is_some_and(|value| !value.effective);
     let raised = facts.state.number(packets).is_some_and(|count| count > 300);
     if is_set(packets) && raised && !is_set(time) {
         let message = "a polling round ends at netdev_budget packets or after netdev_budget_usecs, whichever is first: raising one alone may change nothing".to_owned();

@@ -82,7 +82,7 @@ impl HostState {
             let set_by = self.configured.get(&key.name).and_then(|all| {
                 all.iter().rev().find(|assignment| assignment.value == text).map(|set| set.place.clone())
             });
-            self.values.insert(key.name.clone(), Value { text, place: set_by, in_force: true });
+            self.values.insert(key.name.clone(), Value { text, place: set_by, effective: true });
         }
     }
 }

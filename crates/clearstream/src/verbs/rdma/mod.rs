@@ -26,16 +26,16 @@ pub enum RdmaVerb {
     Ping(ping::PingArgs),
     /// Measure Sends into posted receives
     Send(Box<transfer::TransferArgs>),
-    /// Measure Writes into the far end's memory
+    /// Measure Writes into the peer's memory
     Write(Box<transfer::TransferArgs>),
-    /// Measure Reads out of the far end's memory
+    /// Measure Reads out of the peer's memory
     Read(Box<transfer::TransferArgs>),
-    /// Be the far end of pings and measurements, until Ctrl-C
+    /// Serve pings and measurements of other hosts, until Ctrl-C
     Serve(serve::ServeArgs),
 }
 
 impl RdmaVerb {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
             Self::Ping(args) => args.run(out),
@@ -50,12 +50,13 @@ impl RdmaVerb {
 /// Address of the server.
 #[derive(Debug, clap::Args)]
 struct TargetArgs {
-    /// The far end, a name or ADDRESS[:PORT], where `clearstream rdma serve` listens
+    /// Where `clearstream rdma serve` or another server listens: a name or ADDRESS[:PORT]
+    #[arg(value_name = "SERVER")]
     host: Option<String>,
-    /// Port of the far end (default: 7174, 18515 with --perftest, any free one with --to)
+    /// Port of the server (default: 7174, 18515 with --perftest, any free one with --to)
     #[arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT")]
     port: Option<u16>,
-    /// Start a far end on this host, for this one time
+    /// Start a server on this host, for this one time
     #[arg(long, conflicts_with = "host")]
     local: bool,
 }
@@ -79,7 +80,7 @@ impl TargetArgs {
             }
             (None, true) => start_local_server(self.port, family.loopback()),
             (None, false) => Err(CommandError::usage(
-                "name the far end, where `clearstream rdma serve` listens, or say --local for one on this host",
+                "name the server, where `clearstream rdma serve` listens, or write --local to start one on this host",
             )),
         }
     }
@@ -87,7 +88,7 @@ impl TargetArgs {
 
 /// Starts an agent with a server on loopback.
 fn start_local_server(port: Option<u16>, address: IpAddr) -> Result<Target, CommandError> {
-    let mut agent = clearstream_control::spawn(agent_command()?, "far end")?;
+    let mut agent = clearstream_control::spawn(agent_command()?, "server")?;
     let cookie: Cookie = rand::random();
     let named = clearstream_schema::control::Cookie(encoding::hex(&cookie));
     let listening = agent.call(&Serve { address, port, cookie: Some(named), peer: Some(address) })?;

@@ -13,15 +13,15 @@ use clearstream_schema::rdma::{PING_MOST_BYTES, PingConfig, PingSummary};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{TargetArgs, serve::serve};
+use super::{TargetArgs, serve};
 use crate::{
     endpoints::FamilyArgs,
     exit::CommandError,
     interrupt,
-    output::{self, Output, Paint, rdma},
+    output::{Output, Paint, rdma},
 };
 
-/// Exchange pings as rping does, so that rping can be the other end.
+/// Exchange pings as rping does, so that rping can be the peer.
 #[derive(Debug, clap::Args)]
 pub struct PingArgs {
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub struct PingArgs {
     #[command(flatten)]
     config: PingConfig,
     /// Be the server: rping clients and ours may come, one after the other or at once
-    #[arg(long, conflicts_with_all = ["host", "local", "ipv4", "ipv6", "json", "json_stream", "interval", "revision", "no_crc"])]
+    #[arg(long, conflicts_with_all = ["host", "local", "ipv4", "ipv6", "interval", "revision", "no_crc"])]
     serve: bool,
     /// Address to listen on with --serve (default: loopback)
     #[arg(long, short = 'a', value_name = "ADDRESS")]
@@ -52,12 +52,12 @@ pub struct PingDocument<'a> {
 }
 
 impl PingArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
-        if self.serve { self.answer(out) } else { self.ask(out) }
+        if self.serve { self.serve(out) } else { self.ping(out) }
     }
 
-    fn answer(self, out: &Output) -> Result<(), CommandError> {
+    fn serve(self, out: &Output) -> Result<(), CommandError> {
         let largest = self.config.size.map_or(PING_MOST_BYTES, |size| size.0);
         rping::check_size(largest)?;
         let ping = PingOptions {
@@ -67,10 +67,15 @@ impl PingArgs {
         };
         let options = ServerOptions { ping, measurements: false, once: self.once };
         let listen = self.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        serve(SocketAddr::new(listen, self.target.port.unwrap_or(rping::PORT)), options, self.verbose, out)
+        serve::serve(
+            SocketAddr::new(listen, self.target.port.unwrap_or(rping::PORT)),
+            options,
+            self.verbose,
+            out,
+        )
     }
 
-    fn ask(self, out: &Output) -> Result<(), CommandError> {
+    fn ping(self, out: &Output) -> Result<(), CommandError> {
         if self.listen.is_some() || self.once {
             return Err(CommandError::usage("--listen and --once are for a server: say --serve too"));
         }
@@ -111,9 +116,8 @@ impl<'a> View<'a> {
 
     fn show(&mut self, number: u64, round: &rping::Round) {
         if self.verbose {
-            // A closed pipe has seen enough.
-            let _ = output::line(&rdma::ping_text(&round.echo));
-            return;
+            let detail = serde_json::json!({ "number": number, "text": rdma::printable_ping(&round.echo) });
+            return self.out.state("ping", Some(detail), || Some(rdma::ping_text(&round.echo)));
         }
         let (Some(rounds), elapsed) = (self.rounds, self.started.elapsed()) else { return };
         if elapsed < UNREMARKABLE {

@@ -1,13 +1,8 @@
 //! `clearstream rdma serve`
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::net::{IpAddr, SocketAddr};
 
 use clap::ValueEnum;
-use clearstream_control::rate::{Admission, LogLimit};
 use clearstream_rdma::{
     Server, ServerEvent, ServerOptions,
     perftest::{self, Program},
@@ -21,13 +16,17 @@ use clearstream_schema::{
 use crate::{
     exit::CommandError,
     interrupt,
-    output::{self, Output},
+    output::{
+        Output,
+        daemon::Daemon,
+        rdma::server::{self, perftest_event},
+    },
 };
 
-/// Be the far end of pings and measurements.
+/// Serve pings and measurements of other hosts.
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
-    /// Address to listen on; another than loopback only when asked
+    /// Address to listen on
     #[arg(long, short = 'a', value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: IpAddr,
     /// Port to listen on (default: 7174, with --perftest 18515)
@@ -43,7 +42,7 @@ pub struct ServeArgs {
     perftest_options: PerftestArgs,
 }
 
-/// What perftest's servers must be told like their clients.
+/// What perftest's servers need to know, as their clients do.
 #[derive(Debug, clap::Args)]
 struct PerftestArgs {
     /// Largest message that clients may use; of ib_write_lat the size of all of them
@@ -101,7 +100,7 @@ const LARGEST_BYTES: u64 = 8 << 20;
 const LATENCY_BYTES: u64 = 2;
 
 impl ServeArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if let Some(program) = self.perftest {
             return self.perftest(program.program(), out);
@@ -111,7 +110,6 @@ impl ServeArgs {
     }
 
     fn perftest(self, program: Program, out: &Output) -> Result<(), CommandError> {
-        out.without_document("a server")?;
         let requested = self.perftest_options;
         let exact = program.latency && program.operation == RdmaOperation::Write;
         let size = requested.size.map_or(if exact { LATENCY_BYTES } else { LARGEST_BYTES }, |size| size.0);
@@ -127,77 +125,30 @@ impl ServeArgs {
         let stop = interrupt::stop_flag()?;
         let address = SocketAddr::new(self.listen, self.port.unwrap_or(perftest::PORT));
         let server = perftest::Server::bind(address, options)?;
-        output::line(&format!(
-            "listening on {} as {}; stop with Ctrl-C",
-            server.local_address(),
-            program.name()
-        ))?;
-        let log = Log::new();
-        server.run(&stop, &|event| log.line(&output::rdma::perftest_event(&event)))?;
-        log.end();
-        Ok(())
+        let local = server.local_address();
+        let text = format!("listening on {local} as {}; stop with Ctrl-C", program.name());
+        let daemon = Daemon::listening(local, Some(program.name()), text, out)?;
+        let ended = server.run(&stop, &|event| daemon.bounded_event(perftest_event(&event)));
+        daemon.finish(ended.map_err(CommandError::from))
     }
 }
 
-/// Listens, and reports events; with `texts` only the texts of clients' pings.
+/// Listens, and reports events; the texts of clients' pings with `shows_pings`.
 pub(super) fn serve(
     address: SocketAddr,
     options: ServerOptions,
-    texts: bool,
+    shows_pings: bool,
     out: &Output,
 ) -> Result<(), CommandError> {
-    out.without_document("a server")?;
     let stop = interrupt::stop_flag()?;
     let server = Server::bind(address, options)?;
-    output::line(&format!("listening on {}; stop with Ctrl-C", server.local_address()))?;
-    let log = Log::new();
-    server.run(&stop, &|event| {
-        if let ServerEvent::PingText { text, .. } = &event {
-            if texts {
-                let _ = output::line(&output::rdma::ping_text(text));
-            }
-            return;
-        }
-        log.line(&output::rdma::server_event(&event));
-    })?;
-    log.end();
-    Ok(())
-}
-
-/// The server's log. Whoever reaches the port makes lines of it, so that they
-/// are bounded in rate, and counted beyond.
-struct Log(Mutex<LogLimit>);
-
-impl Log {
-    fn new() -> Self {
-        output::in_background();
-        Self(Mutex::new(LogLimit::new(Instant::now())))
-    }
-
-    fn limit(&self) -> MutexGuard<'_, LogLimit> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn line(&self, text: &str) {
-        let now = Instant::now();
-        let (suppressed, admission) = {
-            let mut limit = self.limit();
-            (limit.report(now), limit.admit(now))
-        };
-        Self::suppressed(suppressed);
-        if admission == Admission::Write {
-            output::log(text);
-        }
-    }
-
-    fn end(&self) {
-        let suppressed = self.limit().take();
-        Self::suppressed(suppressed);
-    }
-
-    fn suppressed(count: Option<u64>) {
-        if let Some(count) = count {
-            output::log(&format!("{count} more lines, not listed one by one"));
-        }
-    }
+    let local = server.local_address();
+    let daemon = Daemon::listening(local, None, format!("listening on {local}; stop with Ctrl-C"), out)?;
+    let ended = server.run(&stop, &|event| match (&event, server::event(&event, shows_pings)) {
+        // Requested, and as many as the queue has room for.
+        (ServerEvent::PingText { .. }, Some(ping)) => daemon.event(ping),
+        (_, Some(event)) => daemon.bounded_event(event),
+        (_, None) => {}
+    });
+    daemon.finish(ended.map_err(CommandError::from))
 }

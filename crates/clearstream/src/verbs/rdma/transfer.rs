@@ -31,7 +31,8 @@ use crate::{
 pub struct TransferArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// Start both ends by agents: here, and on this host as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
+    /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing. No server has to
+    /// listen there: agents start both ends
     #[arg(long, value_name = "HOST", conflicts_with_all = ["host", "local", "lab", "perftest"])]
     to: Option<String>,
     #[command(flatten)]
@@ -48,7 +49,7 @@ pub struct RdmaDocument<'a> {
 }
 
 impl TransferArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, operation: RdmaOperation, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         // Invalid options are rejected before a server is started for them.
@@ -102,7 +103,7 @@ impl TransferArgs {
     ) -> Result<RdmaSummary, CommandError> {
         if self.path.address.is_some() || self.path.pairing.is_some() || !self.path.ssh_options.is_empty() {
             return Err(CommandError::usage(
-                "--address, --pairing and --ssh-option are about agents: name the host with --to",
+                "--address, --pairing and --ssh-option need an agent: name the host with --to",
             ));
         }
         let mut config = self.config.clone();
@@ -132,7 +133,7 @@ struct View<'a> {
     config: &'a RdmaConfig,
     out: &'a Output,
     started: Instant,
-    /// Where a time was asked for.
+    /// Where a time was requested.
     expected: Option<Duration>,
     done: usize,
 }
@@ -159,9 +160,13 @@ impl<'a> View<'a> {
             }
             Event::Size(result) => {
                 self.done += 1;
-                self.out.interval(result, || Some(rdma::row(self.config, result)));
+                let row = || Some(rdma::row(self.config, result));
+                self.out.state("size-measured", serde_json::to_value(result).ok(), row);
             }
-            Event::Sample(sample) => self.advance(ByteCount(sample.size_bytes)),
+            Event::Sample(sample) => {
+                self.out.interval(sample, || None);
+                self.advance(ByteCount(sample.size_bytes));
+            }
         }
     }
 

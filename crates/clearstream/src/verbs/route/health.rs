@@ -1,8 +1,8 @@
 //! `clearstream route health`, `drain` and `undrain`: questions to the watch that
 //! runs on this host.
 
-use clearstream_route::watch;
 use clearstream_schema::watch::WatchRequest;
+use clearstream_watch as watch;
 
 use crate::{
     exit::CommandError,
@@ -14,7 +14,7 @@ use crate::{
 pub struct HealthArgs {}
 
 impl HealthArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         ask(&WatchRequest::Status, out)
     }

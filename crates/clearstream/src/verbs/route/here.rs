@@ -12,10 +12,10 @@ use clearstream_plan::{Host, Target};
 use clearstream_route::{
     difference::{Current, MARK_TABLE, Wanted, difference, learn_marks, unknown_gateways},
     fabric::{self, Fabric, HostId},
-    live,
     planner::Planner,
     probe_kernel,
 };
+use clearstream_routing::live;
 use clearstream_schema::{
     plan::{Plan, Setting},
     route_plan::PlannedHost,
@@ -25,8 +25,8 @@ use clearstream_schema::{
 use crate::exit::CommandError;
 
 /// How long a gateway may take to answer for its link address.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Discard (RFC 863): nobody needs to listen, the neighbour is asked for anyhow.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Discard (RFC 863): nobody needs to listen, the neighbour is requested anyhow.
 const DISCARD_PORT: u16 = 9;
 
 /// What a fabric plans for this host.
@@ -61,12 +61,12 @@ impl Planned {
         }
     }
 
-    /// The least plan that leads there from what is in force.
+    /// The least plan that leads there from what is in effect.
     pub(super) fn difference(&self, root: &HostRoot) -> Result<Plan, CommandError> {
         Ok(difference(&self.current(root)?, &self.wanted())?)
     }
 
-    /// What is in force, with every sysctl that the plan names.
+    /// What is in effect, with every sysctl that the plan names.
     pub(super) fn current(&self, root: &HostRoot) -> Result<Current, CommandError> {
         let mut routing = live::live(root)?;
         live::add_sysctls(root, &mut routing, self.host.routing.sysctls.keys().map(String::as_str));
@@ -90,7 +90,7 @@ pub(super) fn own_id(fabric: &Fabric, name: &str) -> Result<HostId, CommandError
 
 /// Asks the neighbours for link addresses that the fabric does not tell.
 fn learn(routing: &mut HostRouting) -> Result<(), CommandError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let unknown = unknown_gateways(routing);
         if unknown.is_empty() {
@@ -105,11 +105,11 @@ fn learn(routing: &mut HostRouting) -> Result<(), CommandError> {
         for (gateway, _) in still {
             let any: IpAddr =
                 if gateway.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-            // Whether anybody listens does not matter: the kernel asks for the neighbour.
+            // Whether anybody listens does not matter: the kernel requests the neighbour.
             if let Ok(socket) = UdpSocket::bind(SocketAddr::new(any, 0)) {
                 let _ = socket.send_to(&[], SocketAddr::new(gateway, DISCARD_PORT));
             }
         }
-        thread::sleep(PATIENCE / 20);
+        thread::sleep(TIMEOUT / 20);
     }
 }

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clearstream_host::{HostRoot, capture};
+use clearstream_netconfig::read::{self, ReadError};
 use clearstream_route::{
     fabric,
     lint::{self, Subject},
-    read::{self, ReadError},
 };
 use clearstream_tune::{Assumed, KernelVersion};
 
@@ -34,7 +34,7 @@ pub struct LintArgs {
 }
 
 impl LintArgs {
-    /// Does it. Findings of severity error end with exit code 8.
+    /// Runs it. Findings of severity error end with exit code 8.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let mute = self.showing.mute_list()?;
         let fabric = self.fabric.as_deref().map(fabric::load).transpose()?;

@@ -17,7 +17,8 @@ use std::path::Path;
 
 use clap::Subcommand;
 
-use crate::{exit::CommandError, guarded::guardian, output::Output};
+use super::plan::ConfirmArgs;
+use crate::{exit::CommandError, output::Output};
 
 /// Routes over several gateways between networks: plan, files, proof, health.
 #[derive(Debug, Subcommand)]
@@ -30,11 +31,11 @@ pub enum RouteVerb {
     Lint(Box<lint::LintArgs>),
     /// Start a fabric file from hosts as they are
     New(new::NewArgs),
-    /// Make this host route as the fabric plans it
+    /// Make this host route as the fabric plans it: `plan apply` with that plan
     Apply(apply::ApplyArgs),
-    /// Keep what was applied with --confirm-within
-    Confirm(revert::ConfirmArgs),
-    /// Compare what is planned for this host with what is in force
+    /// Keep what was applied with --confirm-within: the same as `plan confirm`
+    Confirm(ConfirmArgs),
+    /// Compare what is planned for this host with what is in effect
     Verify(verify::VerifyArgs),
     /// Send real flows through every gateway, and show where they went
     Prove(prove::ProveArgs),
@@ -46,15 +47,12 @@ pub enum RouteVerb {
     Drain(health::DrainArgs),
     /// End the draining of a gateway
     Undrain(health::DrainArgs),
-    /// Put back the routes that were there before
+    /// Restore the routes that were there before: `plan revert` of a journal with routes
     Revert(revert::RevertArgs),
-    /// Watch over an apply or revert; started by them
-    #[command(hide = true)]
-    Guard(guardian::GuardArgs),
 }
 
 impl RouteVerb {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
             Self::Plan(args) => args.run(out),
@@ -70,7 +68,6 @@ impl RouteVerb {
             Self::Drain(args) => args.drain(out),
             Self::Undrain(args) => args.undrain(out),
             Self::Revert(args) => args.run(out),
-            Self::Guard(args) => args.run(),
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clearstream_host::{HostRoot, capture};
-use clearstream_route::{fabric, lint, outline, read};
+use clearstream_netconfig::read;
+use clearstream_route::{fabric, lint, outline};
 use clearstream_schema::routing::HostRouting;
 
 use super::{lint::unreadable, name_of};
@@ -35,7 +36,7 @@ pub struct NewArgs {
 }
 
 impl NewArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let hosts = self.hosts()?;
         let text =
@@ -46,7 +47,7 @@ impl NewArgs {
             None => {}
             Some(path) => write_new(path, &text)?,
         }
-        // What is there is of use, and what it lacks is told.
+        // What is there is of use, and what it lacks is reported.
         let fabric = fabric?;
         if !out.is_human() {
             return Ok(out.document(fabric.file())?);

@@ -33,7 +33,7 @@ pub struct PlanArgs {
 }
 
 impl PlanArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let fabric = fabric::load(&self.fabric)?;
         let planner = Planner::new(&fabric);

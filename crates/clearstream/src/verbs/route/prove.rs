@@ -9,10 +9,8 @@ use std::{
 
 use clearstream_control::Peer;
 use clearstream_lab::RunningLab;
-use clearstream_route::{
-    fabric,
-    wire::{Crossing, ProofOptions, Selection, prove},
-};
+use clearstream_prove::{Crossing, ProofOptions, Selection, prove};
+use clearstream_route::fabric;
 use clearstream_schema::{
     TimeSpan,
     proof::{ProofVerdict, RouteProof},
@@ -40,10 +38,10 @@ pub struct ProveArgs {
     /// The hosts are those of this running lab (default: reached by ssh)
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
-    /// Only hosts of these classes, and the other side
+    /// Only hosts of these classes, and the remote side
     #[arg(long = "class", value_name = "NAME")]
     classes: Vec<String>,
-    /// Only these hosts, and the other side (default: a few of each class stand for large ones)
+    /// Only these hosts, and the remote side (default: a few of each class stand for large ones)
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
     /// Flows for each route and address family, by which the shares are judged
@@ -54,9 +52,9 @@ pub struct ProveArgs {
     /// clients' kernels: shares as even as the weights, instead of by chance
     #[arg(long)]
     even: bool,
-    /// How long one flow may take
-    #[arg(long, value_name = "TIME", default_value_t = ProofOptions::default().patience)]
-    patience: TimeSpan,
+    /// Timeout of one flow
+    #[arg(long, alias = "patience", value_name = "TIME", default_value_t = ProofOptions::default().timeout)]
+    timeout: TimeSpan,
     /// How long to send bulk data through each gateway for its rate; 0s for not at all
     #[arg(long, value_name = "TIME", default_value_t = ProofOptions::default().rate_duration)]
     rate_time: TimeSpan,
@@ -72,7 +70,7 @@ pub struct ProveArgs {
 }
 
 impl ProveArgs {
-    /// Does it. Ends with exit code 8 unless everything was proven.
+    /// Runs it. Ends with exit code 8 unless everything was proven.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         let fabric = fabric::load(&self.fabric)?;
@@ -81,7 +79,7 @@ impl ProveArgs {
         let options = ProofOptions {
             flow_count: self.flows,
             even: self.even,
-            patience: self.patience,
+            timeout: self.timeout,
             rate_duration: self.rate_time,
             path_mtu: !self.no_path_mtu,
         };

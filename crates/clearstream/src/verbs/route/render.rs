@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use clearstream_netconfig::routes::{FolderWriter, Format, Summary};
 use clearstream_route::{
     fabric::{self, Fabric, HostId},
     planner::Planner,
-    render::{FolderWriter, Format, Summary},
 };
 
 use crate::{
@@ -34,7 +34,7 @@ pub struct RenderArgs {
 }
 
 impl RenderArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let fabric = fabric::load(&self.fabric)?;
         let hosts = self.hosts(&fabric)?;

@@ -1,72 +1,38 @@
-//! `clearstream route confirm` and `revert`.
+//! `clearstream route revert`: `plan revert`, of a journal with routes.
 
-use clearstream_plan::{Confirmed, Options, confirm, expire, plan_of, trials};
+use clearstream_plan::{Options, plan_of};
 
 use crate::{
     exit::CommandError,
-    guarded::RevertAllowed,
     output::Output,
-    verbs::tune::{
-        change::{newest_with, revert_and_print},
-        documents,
-    },
+    verbs::plan::{RevertAllowed, newest},
 };
 
-/// Keep what was applied with --confirm-within.
-#[derive(Debug, clap::Args)]
-pub struct ConfirmArgs {}
-
-impl ConfirmArgs {
-    /// Does it.
-    pub fn run(self, out: &Output) -> Result<(), CommandError> {
-        let options = Options::live()?;
-        let Some(trial) = trials(&options)?.pop() else {
-            return Err(CommandError::usage(
-                "nothing waits for confirmation here: it was confirmed or put back, applied without --confirm-within, or there was nothing to change",
-            ));
-        };
-        let journal = trial.journal;
-        let Some(Confirmed { left, reverted }) = confirm(&journal, &options)? else {
-            expire(&journal, &options)?;
-            return Err(CommandError::Guarded(format!("too late: journal {journal} was put back")));
-        };
-        let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-        let document = documents::Confirmed { journal, left_ns, reverted };
-        let (journal, left) = (&document.journal, left.as_secs_f64());
-        Ok(out.result(&document, || match &document.reverted {
-            None => format!(
-                "kept, with {left:.0} s left; clearstream route revert {journal} still puts everything back"
-            ),
-            Some(first) => format!("kept, with {left:.0} s left; journal {first} is reverted"),
-        })?)
-    }
-}
-
-/// Put back the routes that a journal found before it was applied.
+/// Restore the routes saved in a journal.
 #[derive(Debug, clap::Args)]
 pub struct RevertArgs {
-    /// Journal, as `tune history` names it (default: the newest one with routes that is applied here)
+    /// Journal, as `plan history` names it (default: the newest one with routes that is applied here)
     journal: Option<String>,
     #[command(flatten)]
     allowed: RevertAllowed,
 }
 
 impl RevertArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let journal = match self.journal {
             Some(journal) => journal,
-            None => newest(&options, "reverted")?,
+            None => newest_with_routes(&options, "reverted")?,
         };
-        revert_and_print(&journal, self.allowed, &options, out)
+        self.allowed.revert(&journal, &options, out)
     }
 }
 
 /// The newest journal with routes that is applied here, to be `reverted` or `verified`.
-pub(super) fn newest(options: &Options, what: &str) -> Result<String, CommandError> {
+pub(super) fn newest_with_routes(options: &Options, what: &str) -> Result<String, CommandError> {
     let has_routes = |journal: &str| {
         plan_of(journal, options).is_ok_and(|plan| plan.steps.iter().any(|step| step.setting.may_be_absent()))
     };
-    newest_with(options, "no routes are", what, has_routes)
+    newest(options, "no routes are", what, has_routes)
 }

@@ -3,18 +3,15 @@
 
 use clearstream_host::HostRoot;
 use clearstream_netlink::RouteSocket;
-use clearstream_plan::{Options, plan_of, trials, verify};
+use clearstream_plan::{Options, plan_of, verify};
 use clearstream_route::effective;
-use clearstream_schema::{human::count, plan::Verification};
+use clearstream_schema::plan::Verification;
 
-use super::{here::Planned, revert::newest};
-use crate::{
-    exit::CommandError,
-    output::{self, Output, tune},
-};
+use super::{here::Planned, revert::newest_with_routes};
+use crate::{exit::CommandError, output::Output, verbs::plan::report};
 
 /// Compare what a fabric plans for this host, or a journal, with what is in
-/// force: settings read back, and where packets really go.
+/// effect: settings read back, and where packets really go.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
     /// Name of a built-in fabric or a fabric file (default: the newest journal with routes)
@@ -25,27 +22,14 @@ pub struct VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Does it. What is not as planned ends with exit code 8.
+    /// Runs it. What is not as planned ends with exit code 8.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let verification = match &self.fabric {
             Some(fabric) => self.against(fabric)?,
-            None => verify(&plan_of(&newest(&options, "verified")?, &options)?, &options)?,
+            None => verify(&plan_of(&newest_with_routes(&options, "verified")?, &options)?, &options)?,
         };
-        out.result(&verification, || tune::verification(&verification))?;
-        if out.is_human() {
-            for trial in trials(&options)? {
-                output::line(&format!(
-                    "journal {} waits for confirmation, {:.0} s left: clearstream route confirm",
-                    trial.journal,
-                    trial.left.as_secs_f64()
-                ))?;
-            }
-        }
-        match verification.checks.iter().filter(|check| !check.holds).count() {
-            0 => Ok(()),
-            failed => Err(CommandError::Partial(format!("{} not as planned", count(failed, "check")))),
-        }
+        report(&verification, &options, out)
     }
 
     fn against(&self, fabric: &str) -> Result<Verification, CommandError> {

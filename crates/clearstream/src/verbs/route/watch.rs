@@ -8,14 +8,14 @@ use clearstream_route::{
     fabric::{self, Fabric, HostId},
     planner::Planner,
     probe_kernel,
-    watch::{self, BfdSource, ServiceManager, WatchConfig},
 };
+use clearstream_watch::{self as watch, BfdSource, WatchConfig};
 
-use super::{here::own_id, printer::Printer};
+use super::{here::own_id, printer::Events};
 use crate::{
     exit::CommandError,
     interrupt,
-    output::{self, Output},
+    output::{self, Output, printer::Printer},
 };
 
 /// Keep this host's next hops to gateways that forward: probe every gateway from
@@ -39,18 +39,6 @@ pub struct WatchArgs {
     /// Print a systemd unit that runs this command, and do nothing
     #[arg(long)]
     unit: bool,
-    /// Print a configuration for this daemon on this host, and do nothing
-    #[arg(long, value_name = "DAEMON", conflicts_with = "unit")]
-    config: Option<Configured>,
-}
-
-/// A daemon that does part of the same by other means.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Configured {
-    /// Routes by BFD sessions, on hosts and gateways
-    Bird,
-    /// Gateways that take over each other's addresses, on gateways
-    Keepalived,
 }
 
 /// A routing daemon.
@@ -74,19 +62,11 @@ impl WatchArgs {
             Some(name) => fabric.find(name)?,
             None => own_id(&fabric, own.trim())?,
         };
-        if let Some(daemon) = self.config {
-            out.without_document("a configuration")?;
-            let text = match daemon {
-                Configured::Bird => watch::bird(&fabric, host)?,
-                Configured::Keepalived => watch::keepalived(&fabric, host)?,
-            };
-            return Ok(output::as_it_is(text.trim_end())?);
-        }
         let stop = interrupt::stop_flag()?;
         output::in_background();
         let config = self.watch_config(&fabric, host, &root);
-        let printer = Printer::start(out)?;
-        let watched = watch::run(config, &stop, &mut |event| printer.event(event));
+        let printer = Printer::start(Events::to(out))?;
+        let watched = watch::run(config, &stop, &mut |event| printer.print(event.clone()));
         let printed = printer.finish();
         watched?;
         Ok(printed?)
@@ -94,7 +74,6 @@ impl WatchArgs {
 
     fn watch_config(&self, fabric: &Fabric, host: HostId, root: &HostRoot) -> WatchConfig {
         let planner = Planner::new(fabric).with_kernel(host.class, probe_kernel::features(root));
-        let value = |name: &str| std::env::var(name).ok();
         WatchConfig {
             fabric: fabric.name().to_owned(),
             host: fabric.host_name(host),
@@ -106,12 +85,7 @@ impl WatchArgs {
                 Daemon::Bird => BfdSource::Bird,
                 Daemon::Frr => BfdSource::Frr,
             }),
-            // sd_notify(3) and sd_watchdog_enabled(3).
-            manager: ServiceManager::new(
-                value("NOTIFY_SOCKET").as_deref(),
-                value("WATCHDOG_USEC").as_deref(),
-                value("WATCHDOG_PID").as_deref(),
-            ),
+            watchdog: sd_notify::watchdog_enabled(),
             state: self.state.clone(),
         }
     }

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clearstream_host::{HostRoot, capture};
+use clearstream_lint::{MuteList, sarif};
 use clearstream_schema::{
     BitRate, ByteCount, TimeSpan,
     human::count,
     tune::{LintReport, Severity},
 };
-use clearstream_tune::{Assumed, HostState, KernelVersion, MuteList, lint, of_given_lines, sarif};
+use clearstream_tune::{Assumed, HostState, KernelVersion, lint, of_given_lines};
 
 use super::goal;
 use crate::{
@@ -60,7 +61,7 @@ pub struct Showing {
 }
 
 impl LintArgs {
-    /// Does it. Findings of severity error end with exit code 8.
+    /// Runs it. Findings of severity error end with exit code 8.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let goal = match (self.rate, self.rtt) {
             (Some(rate), Some(rtt)) => Some(goal(rate, rtt, self.flows)?),

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 
 use clearstream_host::{HostRoot, capture};
-use clearstream_plan::Format;
+use clearstream_netconfig::settings::Format;
 use clearstream_schema::{BitRate, TimeSpan};
 use clearstream_tune::{HostState, Profile, recommend};
 
-use super::{goal, render};
+use super::goal;
 use crate::{
     exit::CommandError,
     files,
     output::{self, Output, Paint, tune},
+    verbs::plan::write_files,
 };
 
 /// From this round trip on a path is taken for a wide-area one.
@@ -36,16 +37,16 @@ pub struct PlanArgs {
     /// Plan for a captured host instead of this one
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Write the plan for `clearstream tune apply`; with --as, the folder of its files
+    /// Write the plan for `clearstream plan apply`; with --as, the folder of its files
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// Write files that are read at boot: sysctl.d, networkmanager, networkd, udev, tuned, ansible or shell
-    #[arg(long = "as", value_name = "FORMAT", requires = "out", value_parser = render::format)]
+    #[arg(long = "as", value_name = "FORMAT", requires = "out")]
     format: Option<Format>,
 }
 
 impl PlanArgs {
-    /// Does it.
+    /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let goal = goal(self.rate, self.rtt, self.flows)?;
         let profile = self.profile.unwrap_or(if self.rtt >= WAN_FROM { Profile::Wan } else { Profile::Lan });
@@ -59,7 +60,7 @@ impl PlanArgs {
                 output::line(&tune::plan(&plan, Paint::for_stdout()))?;
                 output::line("")?;
             }
-            return render::write_files(&plan, format, folder, out);
+            return write_files(&plan, format, folder, out);
         }
         if let Some(path) = &self.out {
             let text = serde_json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
@@ -68,7 +69,7 @@ impl PlanArgs {
         Ok(out.result(&plan, || {
             let text = tune::plan(&plan, Paint::for_stdout());
             match &self.out {
-                Some(path) => format!("{text}\n\nplan written: clearstream tune apply {}", path.display()),
+                Some(path) => format!("{text}\n\nplan written: clearstream plan apply {}", path.display()),
                 None => text,
             }
         })?)

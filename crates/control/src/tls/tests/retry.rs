@@ -8,28 +8,27 @@ use std::{
 
 use super::*;
 
-/// What a [`Doorman`] does with a connection.
+/// What a [`DroppingProxy`] does with a connection.
 #[derive(Clone, Copy)]
 enum Step {
     /// Closes it at once.
     Close,
-    /// Forwards so many pieces of what the controller sends, and closes it
-    /// when the next one comes: 1 lets the ClientHello through, so the
-    /// controller ends its handshake and the daemon never does.
+    /// Forwards so many reads of the controller's data, and closes at the next one: 1 lets the ClientHello
+    /// through, so the controller completes its handshake and the daemon never does.
     CloseAfter(usize),
     /// Forwards everything.
     Forward,
-    /// Forwards everything and closes when the daemon has said so many pieces.
+    /// Forwards everything and closes after so many reads from the daemon.
     CloseAfterDaemon(usize),
 }
 
-/// A relay in front of a daemon that drops connections and counts them.
-struct Doorman {
+/// A proxy in front of a daemon that drops connections and counts them.
+struct DroppingProxy {
     address: SocketAddr,
     count: Arc<AtomicU32>,
 }
 
-impl Doorman {
+impl DroppingProxy {
     fn new(daemon: SocketAddr, step: impl Fn(u32) -> Step + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicU32::new(0)));
@@ -73,15 +72,15 @@ fn relay(mut from: TcpStream, mut to: TcpStream, pieces: usize) {
 fn connection_that_is_dropped_before_it_is_admitted_is_retried() {
     let daemon = Daemon::start(|_| {});
     let pairing = daemon.pair("alice");
-    let doorman = Doorman::new(daemon.address, |number| match number {
+    let proxy = DroppingProxy::new(daemon.address, |number| match number {
         0 => Step::Close,
         1 => Step::CloseAfter(0),
         2 => Step::CloseAfter(1),
         _ => Step::Forward,
     });
-    let mut peer = connect(doorman.address, &pairing).unwrap();
+    let mut peer = connect(proxy.address, &pairing).unwrap();
     assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
-    assert_eq!(doorman.count(), 4);
+    assert_eq!(proxy.count(), 4);
     peer.shutdown();
 }
 
@@ -89,11 +88,11 @@ fn connection_that_is_dropped_before_it_is_admitted_is_retried() {
 fn attempts_are_bounded_and_counted_in_the_error() {
     let daemon = Daemon::start(|_| {});
     let pairing = daemon.pair("alice");
-    let doorman = Doorman::new(daemon.address, |_| Step::Close);
-    let error = refused(connect(doorman.address, &pairing));
+    let proxy = DroppingProxy::new(daemon.address, |_| Step::Close);
+    let error = refused(connect(proxy.address, &pairing));
     assert!(matches!(error, PeerError::Start { cause: StartCause::Dropped, .. }), "{error}");
-    // Fewer where the machine is so slow that the deadline comes first.
-    let count = doorman.count();
+    // Fewer on a machine so slow that the deadline comes first.
+    let count = proxy.count();
     assert!((2..=8).contains(&count), "{count} attempts");
     assert!(error.to_string().contains(&format!("at each of {count} attempts")), "{error}");
 }
@@ -101,22 +100,22 @@ fn attempts_are_bounded_and_counted_in_the_error() {
 #[test]
 fn refusals_are_not_retried() {
     let (daemon, other) = (Daemon::start(|_| {}), Daemon::start(|_| {}));
-    // The controller does not know this daemon.
-    let doorman = Doorman::new(daemon.address, |_| Step::Forward);
-    let error = refused(connect(doorman.address, &other.pair("alice")));
+    // The controller does not have the pin of this daemon.
+    let proxy = DroppingProxy::new(daemon.address, |_| Step::Forward);
+    let error = refused(connect(proxy.address, &other.pair("alice")));
     assert!(matches!(error, PeerError::Pairing { .. }), "{error}");
-    assert_eq!(doorman.count(), 1);
-    // The daemon does not know this controller any more.
+    assert_eq!(proxy.count(), 1);
+    // The daemon no longer has the pin of this controller.
     let pairing = daemon.pair("alice");
     pairing::revoke(daemon.folder.path(), "alice").unwrap();
-    let error = refused(connect(doorman.address, &pairing));
+    let error = refused(connect(proxy.address, &pairing));
     assert!(matches!(error, PeerError::Pairing { .. }), "{error}");
-    assert_eq!(doorman.count(), 2);
+    assert_eq!(proxy.count(), 2);
     // It is busy.
     let first = connect(daemon.address, &daemon.pair("bob")).unwrap();
-    let error = refused(connect(doorman.address, &daemon.pair("carol")));
+    let error = refused(connect(proxy.address, &daemon.pair("carol")));
     assert_eq!(error.failure().map(|failure| failure.kind), Some(FailureKind::Busy), "{error}");
-    assert_eq!(doorman.count(), 3);
+    assert_eq!(proxy.count(), 3);
     first.shutdown();
 }
 
@@ -124,22 +123,24 @@ fn refusals_are_not_retried() {
 fn connection_that_is_lost_after_authentication_is_not_retried() {
     let daemon = Daemon::start(|config| config.busy = Busy::Queue);
     let (first, pairing) = (connect(daemon.address, &daemon.pair("alice")).unwrap(), daemon.pair("bob"));
-    // While it waits for its turn: the keep-alives of a queued session are cut.
-    let doorman = Doorman::new(daemon.address, |_| Step::CloseAfterDaemon(4));
-    let error = refused(connect(doorman.address, &pairing));
+    // While queued: the keep-alives of a queued session are cut.
+    let proxy = DroppingProxy::new(daemon.address, |_| Step::CloseAfterDaemon(4));
+    let error = refused(connect(proxy.address, &pairing));
     assert!(matches!(error, PeerError::Lost { .. }), "{error}");
-    assert_eq!(doorman.count(), 1);
+    assert_eq!(proxy.count(), 1);
     first.shutdown();
 }
 
-/// Passes one connection on with a delay each way, as a long path does.
+/// Forwards one connection with a delay in each direction, as a long path does.
 fn long_path(daemon: SocketAddr, one_way: Duration) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
-        for near in listener.incoming().map_while(Result::ok) {
-            let far = TcpStream::connect(daemon).unwrap();
-            for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(daemon).unwrap();
+            for (mut from, mut to) in
+                [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+            {
                 thread::spawn(move || {
                     let mut buffer = [0; 16 << 10];
                     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -165,9 +166,8 @@ fn connect_from(source: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-/// Opens 600 silent connections a second until `go_on` is cleared, each from an
-/// address of its own, and holds as many as a daemon has room for, and more: it
-/// displaces any connection alike, the controller's too.
+/// Opens 600 idle connections a second until `go_on` is cleared, each from its own address, and holds more
+/// than the daemon's pending table: evicts any connection with equal probability, the controller's too.
 fn flood(to: SocketAddr, go_on: &AtomicBool) -> u32 {
     let (mut held, start, mut count) = (VecDeque::new(), Instant::now(), 0_u32);
     while go_on.load(Ordering::SeqCst) {
@@ -184,17 +184,17 @@ fn flood(to: SocketAddr, go_on: &AtomicBool) -> u32 {
 }
 
 #[test]
-fn controller_over_a_long_path_gets_in_under_a_flood() {
+fn controller_over_a_long_path_is_admitted_under_a_flood() {
     let daemon = Daemon::start(|_| {});
     let pairing = daemon.pair("alice");
-    let far = long_path(daemon.address, Duration::from_micros(8500));
+    let proxy = long_path(daemon.address, Duration::from_micros(8500));
     let (flooding, to) = (Arc::new(AtomicBool::new(true)), daemon.address);
     let go_on = Arc::clone(&flooding);
     let flood = thread::spawn(move || flood(to, &go_on));
-    // Until the flood fills whatever room there is for strangers.
+    // Until the flood fills the pending table.
     thread::sleep(Duration::from_millis(800));
     let failed: Vec<String> = (0..10)
-        .filter_map(|_| connect(far, &pairing).map(|peer| peer.shutdown()).err())
+        .filter_map(|_| connect(proxy, &pairing).map(|peer| peer.shutdown()).err())
         .map(|error| error.to_string())
         .collect();
     flooding.store(false, Ordering::SeqCst);

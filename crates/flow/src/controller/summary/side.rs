@@ -1,4 +1,4 @@
-//! What one side counted, warm-up excluded.
+//! Counts of one side, warm-up excluded.
 
 use clearstream_schema::{
     counters::CoreCounters,
@@ -17,16 +17,16 @@ pub(super) struct SideTotal {
     pub(super) received_bytes: Vec<u64>,
     /// Retransmissions of each flow's sending socket.
     resent: Vec<Resent>,
-    /// Of its sending sockets, one per flow and interval.
+    /// RTT samples of its sending sockets, one per flow and interval.
     pub(super) rtts_ns: Vec<u64>,
     pub(super) min_rtt_ns: Option<u64>,
     pub(super) zerocopy: Option<ZerocopyCount>,
-    /// Received here.
+    /// Datagrams received here.
     pub(super) datagrams: Option<DatagramCount>,
     jitters: Jitters,
 }
 
-/// Time of the host's cores, over the intervals in which they could be read.
+/// CPU time of the host's cores, over the intervals in which it was readable.
 #[derive(Debug, Default)]
 struct HostTime {
     busy_ns: u64,
@@ -34,14 +34,14 @@ struct HostTime {
     wall_ns: u64,
 }
 
-/// Samples of jitter.
+/// Jitter samples.
 #[derive(Debug, Default)]
 struct Jitters {
     sum_ns: u64,
     count: u64,
 }
 
-/// Datagrams by their numbers.
+/// Datagram counts by sequence number.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct DatagramCount {
     pub(super) received: u64,
@@ -109,7 +109,7 @@ impl From<&TcpInfo> for Counters {
     }
 }
 
-/// The place of a flow in a vector that grows as needed.
+/// The element of a flow in a vector that grows as needed.
 pub(super) fn place<T: Default>(of: &mut Vec<T>, flow: u32) -> &mut T {
     let index = flow as usize;
     if of.len() <= index {
@@ -129,7 +129,7 @@ impl SideTotal {
         if let Some(cycles) = side.cycle_count {
             *self.cycles.get_or_insert(0) += cycles;
         }
-        // A side without flows was not there.
+        // A side without flows did not take part.
         if !side.flows.is_empty() {
             self.measured_ns += wall_ns;
         }
@@ -155,7 +155,7 @@ impl SideTotal {
         }
     }
 
-    /// A flow that is sent here.
+    /// Adds a flow sent here.
     pub(super) fn sender(&mut self, flow: &FlowInterval) {
         if let Some(info) = &flow.tcp {
             self.rtts_ns.extend((info.rtt_ns > 0).then_some(info.rtt_ns));
@@ -168,7 +168,7 @@ impl SideTotal {
         }
     }
 
-    /// A flow that is received here.
+    /// Adds a flow received here.
     pub(super) fn receiver(&mut self, flow: &FlowInterval) {
         if let (Some(received), Some(lost)) = (flow.datagram_count, flow.lost_count) {
             let count = DatagramCount { received, lost, reordered: flow.reordered_count.unwrap_or(0) };
@@ -193,7 +193,7 @@ impl SideTotal {
         if received_bytes == 0 { 0.0 } else { self.cpu_ns as f64 / received_bytes as f64 }
     }
 
-    /// Of the threads and of the host; nothing of a side that was not there.
+    /// CPU use of the threads and of the host; `None` for a side that did not take part.
     pub(super) fn cpu_use(&self) -> Option<CpuUse> {
         let of_host = |time: u64| (self.host.wall_ns > 0).then(|| time as f64 / self.host.wall_ns as f64);
         (self.measured_ns > 0).then(|| CpuUse {

@@ -43,7 +43,7 @@ fn interval(warm_up: bool, client: SideInterval, server: SideInterval) -> Interv
 fn summary(config: &FlowConfig, intervals: &[Interval]) -> FlowSummary {
     let mut totals = Totals::new(config);
     intervals.iter().for_each(|interval| totals.add(interval));
-    totals.summary(Circumstances {
+    totals.summary(SummaryInputs {
         client: FlowSettings::default(),
         server: FlowSettings::default(),
         notices: Vec::new(),
@@ -73,7 +73,7 @@ fn goodput_is_what_the_receiver_got_in_its_own_measured_time() {
 }
 
 #[test]
-fn both_ways_add_up_each_over_its_own_time() {
+fn both_directions_add_up_each_over_its_own_time() {
     let config = FlowConfig { direction: Direction::Both, warm_up: TimeSpan(0), ..FlowConfig::default() };
     let mut client = received(1_000_000_000);
     client.tcp = sent(3, 50).tcp;
@@ -84,7 +84,7 @@ fn both_ways_add_up_each_over_its_own_time() {
     assert_eq!(summary.received_bytes, 4_000_000_000);
     assert_eq!(summary.goodput_bps, 8e9 + 12e9);
     assert_eq!(summary.retransmit_count, Some(7));
-    // First-use review A4b: each direction by itself.
+    // Each direction by itself.
     let each: Vec<_> = summary
         .directions
         .iter()
@@ -99,9 +99,9 @@ fn both_ways_add_up_each_over_its_own_time() {
     );
 }
 
-/// First-use review A4c.
+/// CPU time of the data threads is reported separately from the host's.
 #[test]
-fn cpu_of_the_threads_is_apart_from_that_of_the_host() {
+fn cpu_of_the_threads_is_separate_from_that_of_the_host() {
     let core = |core| CoreCounters {
         core,
         user_ns: 400_000_000,
@@ -138,7 +138,7 @@ fn loss_is_lost_of_lost_and_received() {
 }
 
 #[test]
-fn copied_zerocopy_and_cycles_are_told() {
+fn copied_zerocopy_and_cycles_are_reported() {
     let mut sender = sent(0, 50);
     sender.zerocopy = Some(ZerocopyCount { completed_count: 8, copied_count: 6 });
     let mut client = side((0, 1), 0, sender);
@@ -147,8 +147,8 @@ fn copied_zerocopy_and_cycles_are_told() {
     server.cycle_count = Some(600);
     let summary = summary(&FlowConfig::default(), &[interval(false, client, server)]);
     assert_eq!(summary.cycles_per_byte_ratio, Some(1.0));
-    let told = summary.notices.iter().find(|notice| notice.id == "zerocopy-copied").unwrap();
-    assert!(told.message.starts_with("75 %"), "{}", told.message);
+    let notice = summary.notices.iter().find(|notice| notice.id == "zerocopy-copied").unwrap();
+    assert!(notice.message.starts_with("75 %"), "{}", notice.message);
 }
 
 #[test]

@@ -1,16 +1,16 @@
 //! A metric per cell, in rows: every trial as a dot, the median with its
-//! interval, published values beside it.
+//! interval, with published values.
 
 use clearstream_schema::outcome::Unit;
 
-use super::{View, scaled};
-use crate::{
-    format::level,
-    svg::{
-        Svg,
-        plot::{Area, Plot, Size, Tick, fitted, text_width, tick_labels},
-        scale::Scale,
-    },
+use super::{
+    scaled,
+    view::{MetricCell, View},
+};
+use crate::svg::{
+    Svg,
+    plot::{Area, Plot, Size, Tick, fitted, text_width, tick_labels},
+    scale::Scale,
 };
 
 /// Rows beyond this many are in the table only.
@@ -19,7 +19,8 @@ const MAX_ROWS: usize = 40;
 const LOGARITHMIC_FROM: f64 = 100.0;
 
 pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
-    let cells = &view.cells[..view.cells.len().min(MAX_ROWS)];
+    let cells: Vec<&MetricCell<'_>> = in_rows(view);
+    let published = view.published();
     let row_height = size.pick(34.0, 48.0);
     let labels: Vec<String> = cells.iter().map(|cell| view.label(cell, None)).collect();
     let longest = labels.iter().map(|label| text_width(label)).fold(0.0, f64::max);
@@ -31,17 +32,17 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
         bottom: svg.height - 44.0,
     };
     let values = || cells.iter().flat_map(|cell| cell.values.iter().copied());
-    let highest = values().chain(view.published().map(|(.., high)| high)).fold(0.0, f64::max);
-    let lowest = values().chain(view.published().map(|(_, low, _)| low)).fold(f64::INFINITY, f64::min);
+    let highest = values().chain(published.iter().map(|(.., high)| *high)).fold(0.0, f64::max);
+    let lowest = values().chain(published.iter().map(|(_, low, _)| *low)).fold(f64::INFINITY, f64::min);
     let (unit, factor) = scaled(view.metric.unit, highest);
     let y = Scale::Linear { domain: (0.0, cells.len() as f64), range: (0.0, 1.0) };
     let x = if lowest > 0.0 && highest / lowest > LOGARITHMIC_FROM {
         let (scale, ticks) =
             logarithmic(view.metric.unit, (lowest / factor, highest / factor), factor, size.pick(9, 4));
-        (scale, ticks, view.axis(""))
+        (scale, ticks, view.axis_title(""))
     } else {
         let (scale, ticks) = Scale::from_zero(highest / factor, size.pick(6, 4));
-        (scale, tick_labels(&ticks), view.axis(unit))
+        (scale, tick_labels(&ticks), view.axis_title(unit))
     };
     let mut plot = Plot::on(svg, area, (x.0, x.1, &x.2), (y, Vec::new(), ""));
     for (row, (cell, label)) in cells.iter().zip(&labels).enumerate() {
@@ -50,13 +51,8 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
             size.pick((middle + 4.0, "tick end", area.left - 8.0), (middle - 12.0, "tick start", area.left));
         let room = size.pick(area.left - 12.0, area.right - area.left);
         plot.svg.text(at, text_y, class, &fitted(label, room));
-        let ours = |published: &clearstream_schema::record::Published| {
-            published
-                .factors
-                .iter()
-                .all(|(name, value)| cell.factors.get(name).is_some_and(|found| level(found) == level(value)))
-        };
-        for (published, low, high) in view.published().filter(|(published, ..)| ours(published)) {
+        let ours = published.iter().filter(|(published, ..)| view.is_of(published, cell, None));
+        for (published, low, high) in ours {
             let (left, right) = (plot.x.at(low / factor), plot.x.at(high / factor));
             plot.svg.tipped(&format!("{} ({})", published.label, published.source), |svg| {
                 svg.rect(left, middle - 8.0, (right - left).max(2.0), 16.0, "theirs-band");
@@ -64,9 +60,10 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
                 svg.line((right, middle - 8.0), (right, middle + 8.0), "theirs");
             });
         }
+        let class = view.class(cell);
         for value in &cell.values {
             let at = plot.x.at(value / factor);
-            plot.svg.circle(at, middle, 2.5, "dot faint s0");
+            plot.svg.circle(at, middle, 2.5, &format!("dot faint {class}"));
         }
         let median = plot.x.at(cell.estimate.median / factor);
         let interval =
@@ -74,13 +71,25 @@ pub(super) fn draw(view: &View<'_>, size: Size) -> Svg {
         let tip = format!("{label}: {}", cell.estimate.how_sure(|value| view.metric.unit.text(value)));
         plot.svg.tipped(&tip, |svg| {
             if let Some((low, high)) = interval {
-                svg.line((low, middle), (high, middle), "whisker s0");
+                svg.line((low, middle), (high, middle), &format!("whisker {class}"));
             }
-            svg.circle(median, middle, 4.5, "dot s0");
+            svg.circle(median, middle, 4.5, &format!("dot {class}"));
             svg.circle(median, middle, 12.0, "readout");
         });
     }
     plot.svg
+}
+
+/// The cells that have a row, in order: those of the other experiment below the first one
+/// that their levels agree with.
+fn in_rows<'v, 'a>(view: &'v View<'a>) -> Vec<&'v MetricCell<'a>> {
+    let mut rows: Vec<&MetricCell<'a>> = Vec::new();
+    for cell in view.pairs().into_iter().flat_map(|(own, other)| [own, other]).flatten() {
+        if rows.len() < MAX_ROWS && !rows.iter().any(|known| std::ptr::eq(*known, cell)) {
+            rows.push(cell);
+        }
+    }
+    rows
 }
 
 /// An axis over a range, both in the stored unit divided by `factor`, with ticks

@@ -1,24 +1,31 @@
 //! A metric against a factor of numbers: a line per combination of the others,
 //! logarithmic where values span decades.
 
-use super::{View, number, scaled};
+use serde_json::Value;
+
+use super::{
+    scaled,
+    view::{View, nanoseconds, number},
+};
 use crate::{
     figures::series_class,
-    format::bytes,
+    format::{bytes, time},
     svg::{
         Svg,
         plot::{Area, Plot, Size, Tick, tick_labels},
-        scale::{Scale, powers_of_two, ticks_between},
+        scale::{Scale, decades, powers_of_two, ticks_between},
     },
 };
 
 /// Levels that span more are drawn on a logarithmic axis.
 const LOGARITHMIC_FROM: f64 = 32.0;
+/// The same of times: those of a series are equally far from each other.
+const LOGARITHMIC_TIMES_FROM: f64 = 1000.0;
 
 pub(super) fn draw(view: &View<'_>, factor: &str, size: Size) -> Svg {
-    let lines = view.lines(factor);
+    let (lines, published) = (view.lines(), view.published());
     let values = view.cells.iter().flat_map(|cell| cell.values.iter().copied());
-    let highest = values.chain(view.published().map(|(.., high)| high)).fold(0.0, f64::max);
+    let highest = values.chain(published.iter().map(|(.., high)| *high)).fold(0.0, f64::max);
     let (unit, factor_of_unit) = scaled(view.metric.unit, highest);
     let svg = Svg::new(size.width(), size.pick(400.0, 320.0));
     let area = Area {
@@ -29,10 +36,11 @@ pub(super) fn draw(view: &View<'_>, factor: &str, size: Size) -> Svg {
     };
     let label = factor.replace('-', " ");
     let (y, y_ticks) = y_axis(view, factor_of_unit, highest);
-    let title = view.axis(unit);
+    let title = view.axis_title(unit);
+    let text = level_text(view, factor);
     let (x, x_ticks) = x_axis(view, factor, size);
     let mut plot = Plot::on(svg, area, (x, x_ticks, &label), (y, y_ticks, &title));
-    for (published, low, high) in view.published() {
+    for (published, low, high) in published {
         match published.factors.get(factor).and_then(number) {
             Some(at) => {
                 let (x, upper, lower) =
@@ -57,7 +65,8 @@ pub(super) fn draw(view: &View<'_>, factor: &str, size: Size) -> Svg {
                 .interval
                 .map(|(low, high)| (plot.y.at(low / factor_of_unit), plot.y.at(high / factor_of_unit)));
             let tip = format!(
-                "{name}, {label} {x}: {} ({})",
+                "{name}, {label} {}: {} ({})",
+                text(*x),
                 view.metric.unit.text(cell.estimate.median),
                 cell.estimate.how_sure(|value| view.metric.unit.text(value))
             );
@@ -75,9 +84,10 @@ pub(super) fn draw(view: &View<'_>, factor: &str, size: Size) -> Svg {
 
 /// From zero, or logarithmic where the medians span decades.
 fn y_axis(view: &View<'_>, unit: f64, highest: f64) -> (Scale, Vec<Tick>) {
+    let published = view.published();
     let values = || {
         let ours = view.cells.iter().flat_map(|cell| cell.values.iter().copied());
-        ours.chain(view.published().map(|(_, low, _)| low))
+        ours.chain(published.iter().map(|(_, low, _)| *low))
     };
     let lowest = values().fold(f64::INFINITY, f64::min);
     if lowest > 0.0 && highest / lowest > LOGARITHMIC_FROM {
@@ -96,19 +106,38 @@ fn y_axis(view: &View<'_>, unit: f64, highest: f64) -> (Scale, Vec<Tick>) {
 }
 
 fn x_axis(view: &View<'_>, factor: &str, size: Size) -> (Scale, Vec<Tick>) {
-    let levels = || view.cells.iter().filter_map(|cell| cell.factors.get(factor));
+    let published = view.published();
+    let theirs = || published.iter().filter_map(|(one, ..)| one.factors.get(factor));
+    let levels = || view.cells.iter().filter_map(|cell| cell.cell.factors.get(factor)).chain(theirs());
     let values = || levels().filter_map(number);
     let (low, high) = values().fold((f64::INFINITY, 0.0f64), |(l, h), w| (l.min(w), h.max(w)));
-    let sizes = levels().any(|level| level.is_string());
-    let text = |value: f64| if sizes { bytes(value) } else { format!("{value}") };
-    if low > 0.0 && high / low > LOGARITHMIC_FROM {
+    let text = level_text(view, factor);
+    let labelled =
+        |ticks: Vec<f64>| -> Vec<Tick> { ticks.into_iter().map(|value| (value, text(value))).collect() };
+    let times = levels().any(is_time);
+    let logarithmic_from = if times { LOGARITHMIC_TIMES_FROM } else { LOGARITHMIC_FROM };
+    if low > 0.0 && high / low > logarithmic_from {
         let (low, high) = (low / 1.25, high * 1.25);
-        let ticks = powers_of_two(low, high, size.pick(9, 4)).into_iter().map(|w| (w, text(w))).collect();
-        return (Scale::Logarithmic { domain: (low, high), range: (0.0, 1.0) }, ticks);
+        let count = size.pick(9, 4);
+        let ticks = if times { decades(low, high, count) } else { powers_of_two(low, high, count) };
+        return (Scale::Logarithmic { domain: (low, high), range: (0.0, 1.0) }, labelled(ticks));
     }
     let margin = (high - low).max(1.0) * 0.05;
     let (low, high) = (low - margin, high + margin);
-    let ticks =
-        ticks_between(low, high, size.pick(8, 4)).into_iter().map(|value| (value, text(value))).collect();
+    let ticks = labelled(ticks_between(low, high, size.pick(8, 4)));
     (Scale::Linear { domain: (low, high), range: (0.0, 1.0) }, ticks)
+}
+
+fn is_time(level: &Value) -> bool {
+    level.as_str().and_then(nanoseconds).is_some()
+}
+
+/// How levels of a factor are written: sizes and times with their unit.
+fn level_text(view: &View<'_>, factor: &str) -> fn(f64) -> String {
+    let mut levels = view.cells.iter().filter_map(|cell| cell.cell.factors.get(factor));
+    match levels.find(|level| level.is_string()) {
+        Some(level) if is_time(level) => time,
+        Some(_) => bytes,
+        None => |value| value.to_string(),
+    }
 }

@@ -64,7 +64,7 @@ fn goodput_scale(
         .trials()
         .map(|trial| trial.goodput_bps / 1e9)
         .chain(model.points.iter().map(|point| model.model_bps(point.window) / 1e9))
-        .chain([model.rate_bps / 1e9])
+        .chain([model.rate.bps / 1e9])
         .chain(published.flat_map(|range| [range.0, range.1]))
         .filter(|value| value.is_finite() && *value > 0.0);
     let (low, high) = values.fold((f64::INFINITY, 0.0f64), |(l, h), v| (l.min(v), h.max(v)));
@@ -90,8 +90,13 @@ fn rules(plot: &mut Plot, model: &WindowModel, theirs: &[&Published]) {
         plot.rule_at(product, "product", &label, 0);
         plot.rule_at(product, "product", &theirs, 1);
     } else {
-        plot.rule_at(product, "product", &label, 0);
-        plot.rule_at(knee, "theirs", &theirs, 1);
+        // The one to the right extends above the label of the other.
+        let (mut left, mut right) = ((product, "product", &label), (knee, "theirs", &theirs));
+        if knee < product {
+            std::mem::swap(&mut left, &mut right);
+        }
+        plot.rule_before(left.0, left.1, left.2, right.0);
+        plot.rule_at(right.0, right.1, right.2, 1);
     }
 }
 
@@ -135,7 +140,7 @@ fn draw_ours(plot: &mut Plot, experiment: &ExperimentDigest, model: &WindowModel
     for Point { window, estimate, .. } in model.points.iter().filter(|point| point.estimate.median > 0.0) {
         let (x, y) = (plot.x.at(*window), plot.y.at(estimate.median / 1e9));
         let tip = format!(
-            "window {}: {} ({}); the model says {}",
+            "window {}: {} ({}); the model predicts {}",
             bytes(*window),
             rate(estimate.median),
             estimate.how_sure(rate),
@@ -153,10 +158,10 @@ fn draw_ours(plot: &mut Plot, experiment: &ExperimentDigest, model: &WindowModel
     }
 }
 
-/// Goodput as a share of the model, from zero, with the model as a line at one.
+/// Goodput as a fraction of the model, from zero, with the model as a line at one.
 fn draw_ratios(svg: Svg, area: Area, model: &WindowModel, (x, x_ticks): (Scale, Vec<Tick>)) -> Svg {
-    let share = |point: &Point| point.estimate.median / model.model_bps(point.window);
-    let highest = model.points.iter().map(share).filter(|ratio| ratio.is_finite()).fold(1.0, f64::max);
+    let fraction = |point: &Point| point.estimate.median / model.model_bps(point.window);
+    let highest = model.points.iter().map(fraction).filter(|ratio| ratio.is_finite()).fold(1.0, f64::max);
     let (y, y_ticks) = Scale::from_zero(highest, 2);
     let mut plot = Plot::on(
         svg,
@@ -166,9 +171,9 @@ fn draw_ratios(svg: Svg, area: Area, model: &WindowModel, (x, x_ticks): (Scale, 
     );
     let one = plot.y.at(1.0);
     plot.svg.line((area.left, one), (area.right, one), "line model-one");
-    for point in model.points.iter().filter(|point| share(point).is_finite()) {
-        let at = (plot.x.at(point.window), plot.y.at(share(point)));
-        let tip = format!("window {}: {} of the model", bytes(point.window), percent(share(point)));
+    for point in model.points.iter().filter(|point| fraction(point).is_finite()) {
+        let at = (plot.x.at(point.window), plot.y.at(fraction(point)));
+        let tip = format!("window {}: {} of the model", bytes(point.window), percent(fraction(point)));
         plot.svg.tipped(&tip, |svg| {
             svg.circle(at.0, at.1, 4.0, "dot s0");
             svg.circle(at.0, at.1, 12.0, "readout");

@@ -242,7 +242,7 @@ fn links(key: &str, class: &HostClass, read: &Class) -> Result<(), Fault> {
         if !is_gateway && !link.link_addresses.is_empty() {
             return fault(
                 format!("{key}.link-addresses"),
-                "only gateways are told apart by link addresses: leave them out",
+                "only gateways are distinguished by link addresses: leave them out",
             );
         }
         if class.role != HostRole::Storage && !link.alias_addresses.is_empty() {

@@ -103,7 +103,7 @@ pub(in crate::fabric) fn numbers(fabric: &Fabric) -> Result<(), Fault> {
     }
     if numbers.protocol <= LAST_COMMON_PROTOCOL {
         let problem = format!(
-            "protocol {} is that of routes of the kernel or of administrators: the plan's would not be told from them; write 117",
+            "protocol {} is that of routes of the kernel or of administrators: the plan's could not be distinguished from them; write 117",
             numbers.protocol
         );
         return fault("numbers.protocol", problem);
@@ -122,7 +122,7 @@ pub(in crate::fabric) fn numbers(fabric: &Fabric) -> Result<(), Fault> {
     Ok(())
 }
 
-/// What a route asks for, against the networks and hosts that it joins.
+/// What a route requests, against the networks and hosts that it joins.
 pub(in crate::fabric) fn routes(fabric: &Fabric) -> Result<(), Fault> {
     for index in 0..fabric.file().routes.len() {
         family(fabric, index)?;
@@ -209,7 +209,7 @@ fn return_path(fabric: &Fabric, index: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Hosts of a class are not asked for what their oldest kernel lacks.
+/// Hosts of a class are not configured with what their oldest kernel lacks.
 fn kernels(fabric: &Fabric, index: usize) -> Result<(), Fault> {
     let (route, networks) = fabric.route(index);
     let needed = match route.multipath {

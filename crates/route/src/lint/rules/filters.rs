@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use clearstream_routing::node::{Received, ReverseFilter};
 use clearstream_schema::{
     prefix::Prefix,
     routing::{Place, RouteEntry, RuleAction},
@@ -11,7 +12,6 @@ use clearstream_schema::{
 use clearstream_tune::KernelVersion;
 
 use super::super::{Facts, View, With, finding, words};
-use crate::forwarding::node::{Received, ReverseFilter};
 
 /// A filter that drops what comes from a network by the gateways that lead to it.
 pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
@@ -107,13 +107,13 @@ fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: ReverseFil
     let is_strict = filter == ReverseFilter::Strict;
     let number = if is_strict { 1 } else { 2 };
     let reason = if is_strict {
-        format!("the way back to {network} does not leave by {interface}")
+        format!("the return path to {network} does not leave by {interface}")
     } else {
-        format!("there is no way back to {network}")
+        format!("there is no return path to {network}")
     };
     let message = format!(
         "packets from {network} that arrive on {interface} are dropped without a trace but the counter \
-         TcpExtIPReversePathFilter: {reason}, and the filter in force there is {number}, the larger of all \
+         TcpExtIPReversePathFilter: {reason}, and the filter in effect there is {number}, the larger of all \
          and {interface}"
     );
     let loose_helps = is_strict && passes(host, interface, network, 0, ReverseFilter::Loose);
@@ -133,7 +133,7 @@ fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: ReverseFil
 fn mark_not_checked(host: &View<'_>, interface: &str, network: Prefix, mark: u32) -> Finding {
     let (setting, place) = filter_place(host, interface, "rp_filter");
     let message = format!(
-        "only the rule for mark {mark:#x} has a way back to {network} by {interface}, and the reverse path \
+        "only the rule for mark {mark:#x} has a return path to {network} by {interface}, and the reverse path \
          filter looks without the mark unless src_valid_mark is 1: packets from there are dropped"
     );
     finding(host, "src_valid_mark", FindingClass::Routing, "will-drop", Severity::Error, message)

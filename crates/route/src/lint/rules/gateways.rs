@@ -30,7 +30,7 @@ pub(super) fn outside_every_subnet(facts: &Facts<'_>, host: &View<'_>, found: &m
             (Severity::Note, taken)
         } else {
             let refused = "the kernel refuses a route over a gateway that is no neighbour (\"Nexthop has \
-                           invalid gateway\"), so what this route was to carry takes another way or none";
+                           invalid gateway\"), so what this route was to carry takes another path or none";
             (severity, refused)
         };
         let message = format!("{reason}: {consequence}");

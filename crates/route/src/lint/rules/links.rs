@@ -12,41 +12,52 @@ use clearstream_schema::{
     tune::{Finding, FindingClass, Severity},
 };
 
-use super::super::{Facts, View, With, finding};
+use super::super::{Facts, View, With, finding, view::is_private};
 
 /// An interface on a network.
 struct On<'v, 'a> {
+    /// Number of the host.
+    number: usize,
     host: &'v View<'a>,
+    address: IpAddr,
     interface: &'a RoutingInterface,
+}
+
+/// Interfaces by network, without those that each host has for itself.
+fn by_network<'v, 'a>(facts: &'v Facts<'a>) -> BTreeMap<Prefix, Vec<On<'v, 'a>>> {
+    let mut networks: BTreeMap<Prefix, Vec<On<'_, '_>>> = BTreeMap::new();
+    for (number, host) in facts.hosts.iter().enumerate() {
+        for interface in host.routing.interfaces.iter().filter(|interface| interface.name != "lo") {
+            for own in interface.addresses.iter().map(|own| own.value) {
+                let (network, address) = (own.network(), own.address);
+                if own == Prefix::host(address) || is_link_local(network.address) {
+                    continue;
+                }
+                networks.entry(network).or_default().push(On { number, host, address, interface });
+            }
+        }
+    }
+    networks.retain(|_, members| !is_private(members.iter().map(|on| (on.number, on.address))));
+    networks
 }
 
 /// Interfaces of one network that do not agree.
 pub(super) fn on_one_link(facts: &Facts<'_>, found: &mut Vec<Finding>) {
-    let mut networks: BTreeMap<Prefix, Vec<On<'_, '_>>> = BTreeMap::new();
-    for host in &facts.hosts {
-        for interface in host.routing.interfaces.iter().filter(|interface| interface.name != "lo") {
-            let on: BTreeSet<Prefix> = interface
-                .addresses
-                .iter()
-                .filter(|address| address.value != Prefix::host(address.value.address))
-                .map(|address| address.value.network())
-                .filter(|network| !is_link_local(network.address))
-                .collect();
-            for network in on {
-                networks.entry(network).or_default().push(On { host, interface });
-            }
-        }
-    }
+    let networks = by_network(facts);
     let mut told = BTreeSet::new();
     for (network, members) in &networks {
         let described = facts.fabric.network_of(*network);
         let mtu = |on: &On<'_, '_>| on.interface.mtu.as_ref().map(|mtu| mtu.value);
+        // An interface with several addresses in a network counts once.
+        let mut names = BTreeSet::new();
+        let once: Vec<&On<'_, '_>> =
+            members.iter().filter(|on| names.insert((on.number, on.interface.name.as_str()))).collect();
         let expected =
-            described.and_then(|network| network.mtu).or_else(|| most(members.iter().filter_map(mtu)));
+            described.and_then(|network| network.mtu).or_else(|| most(once.iter().filter_map(|on| mtu(on))));
         let mode = |on: &On<'_, '_>| on.interface.infiniband_mode.as_ref().map(|mode| mode.value);
         let expected_mode = described
             .and_then(|network| network.infiniband_mode)
-            .or_else(|| most(members.iter().filter_map(mode).map(ByRank)).map(|ByRank(mode)| mode));
+            .or_else(|| most(once.iter().filter_map(|on| mode(on)).map(ByRank)).map(|ByRank(mode)| mode));
         for on in members {
             let name = (on.host.subject.name.as_str(), on.interface.name.as_str());
             if let (Some(expected), Some(mtu)) = (expected, &on.interface.mtu)
@@ -165,7 +176,7 @@ pub(super) fn along_the_path(facts: &Facts<'_>, found: &mut Vec<Finding>) {
 struct End<'a> {
     interface: &'a str,
     mtu: &'a Located<u32>,
-    /// Smallest MTU on the way to the other end, and where it is.
+    /// Smallest MTU on the way to the peer, and where it is.
     path: u32,
     narrowest: String,
     /// A link between gateways and neither end's own is the narrowest, so that
@@ -205,7 +216,7 @@ impl<'a> End<'a> {
             (Severity::Note, "UDP")
         };
         let message = format!(
-            "{} bytes here and {} on the way to {}: {who} finds that out by the gateways' ICMP messages, and \
+            "{} bytes here and {} on the path to {}: {who} finds that out by the gateways' ICMP messages, and \
              stands still where those are filtered",
             self.mtu.value, self.narrowest, other.subject.name
         );

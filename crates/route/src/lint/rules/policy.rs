@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
+use clearstream_routing::lookup::DEFAULT_TABLE;
 use clearstream_schema::{
     human::list,
     prefix::Prefix,
@@ -14,7 +15,6 @@ use super::super::{
     lookup::{refuses, selects_all_of},
     words,
 };
-use crate::forwarding::lookup::DEFAULT_TABLE;
 
 const RULE: &str = "rule";
 /// Numbers of the kernel's own tables (rtnetlink(7)): unspecified, default, main, local.
@@ -30,7 +30,7 @@ pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
         };
         let Some(first) = rules[..at].iter().find(same) else { continue };
         let message = format!(
-            "the same rule is there already{}: one of them is never reached, and whoever removes a rule once \
+            "the same rule is there already{}: one of them is never reached, and anyone who removes a rule once \
              still has the other",
             place(first)
         );
@@ -160,7 +160,7 @@ pub(super) fn empty_table(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
         let there = if host.is_whole() { "has no route" } else { "has no route in what was given" };
         let message = format!(
             "table {table} {there}: the search goes on with the next rule as if this one were not there, and \
-             these packets take the main table's way"
+             these packets take the path of the main table"
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "empty-table", Severity::Warning, message)

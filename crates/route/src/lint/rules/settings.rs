@@ -1,7 +1,8 @@
 //! What `tune lint` finds in the same host's sysctls.
 
+use clearstream_lint::MuteList;
 use clearstream_schema::tune::{Finding, Severity};
-use clearstream_tune::{MuteList, lint};
+use clearstream_tune::lint;
 
 use super::super::{Facts, View};
 

@@ -81,7 +81,7 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         if price(facts, server, client).is_none() {
             continue;
         }
-        // One for each host and route, whoever the clients are.
+        // One for each host and route, regardless of the clients.
         if !told.insert((server.subject.name.clone(), route.destination, route.table)) {
             continue;
         }
@@ -121,7 +121,7 @@ fn price<'a>(
 }
 
 /// Share of flows whose reply takes another gateway than the request; absent
-/// when none do, or when it cannot be told.
+/// when none do, or when it cannot be determined.
 fn share_elsewhere(
     facts: &Facts<'_>,
     client: &View<'_>,
@@ -362,7 +362,7 @@ pub(super) fn side_finding(
 pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut told = BTreeSet::new();
     for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
-        let Some(far) = far_end(host, other) else { continue };
+        let Some(far) = rdma_server(host, other) else { continue };
         let looked_up = host.looked_up();
         let is_reached = |address: &IpAddr| {
             host.is_attached(*address, None)
@@ -410,7 +410,7 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
 
 /// Addresses of the other side: those of `other` where it has a route to `host`
 /// over gateways; where they are not known, its gateways, which are its neighbours.
-fn far_end(host: &View<'_>, other: &View<'_>) -> Option<BTreeSet<IpAddr>> {
+fn rdma_server(host: &View<'_>, other: &View<'_>) -> Option<BTreeSet<IpAddr>> {
     let is_back = |route: &&RouteEntry| {
         route.destination.length > 0
             && host.own.iter().any(|own| !own.is_loopback() && route.destination.contains(*own))

@@ -93,7 +93,7 @@ pub(super) fn used_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding
         let before = first.place.as_ref().and_then(|place| place.line).map(|line| format!(" (line {line})"));
         let message = format!(
             "table {} has \"{}\"{} already: the kernel refuses the second with \"File exists\", and only \
-             {} is in force",
+             {} is in effect",
             route.table,
             words::route(first),
             before.unwrap_or_default(),
@@ -125,7 +125,7 @@ pub(super) fn on_link_beats_default(facts: &Facts<'_>, host: &View<'_>, found: &
             let gateway = list(host.hops(beaten).iter().map(|hop| hop.via));
             let message = format!(
                 "table {table} has {} as neighbours on {interface}, {why}; it is more exact than \"{}\", \
-                 so {gateway} gets no packet for it: the host asks the link for addresses that are not on \
+                 so {gateway} gets no packet for it: the host resolves on the link addresses that are not on \
                  it, and sends fail with \"No route to host\"",
                 route.destination,
                 words::route(beaten),

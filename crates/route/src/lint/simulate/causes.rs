@@ -18,8 +18,8 @@ pub(super) enum What {
     DoesNotForward { ipv6: bool },
     /// A next hop that is a given host and does not lead there.
     WrongGateway { route: usize, via: IpAddr, owner: usize, network: Prefix },
-    /// A next hop that nobody has.
-    NobodyHas { route: usize, via: IpAddr, network: Prefix, evidence: Evidence },
+    /// A next hop on a network of the fabric that no gateway of it has.
+    NobodyHas { route: usize, via: IpAddr, network: Prefix },
     /// Is a gateway of the fabric, and lacks the address by which it is one.
     LacksAddress { via: IpAddr },
     /// Strict or loose source validation drops what arrives.
@@ -28,17 +28,6 @@ pub(super) enum What {
     NotOnLink { route: Option<usize>, interface: String, network: Prefix },
     /// Packets go round; the hosts in their order.
     Loop { route: Option<usize>, through: Vec<usize>, network: Prefix },
-}
-
-/// Why an address that no given host has is taken to be nobody's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Evidence {
-    /// The fabric names every gateway.
-    Fabric,
-    /// The gateways by which the other network answers were all given.
-    AllGiven,
-    /// A given gateway is left out of the route.
-    LeftOut,
 }
 
 /// Why, and at which host.
@@ -91,5 +80,16 @@ impl Causes {
     pub(super) fn add(&mut self, cause: Cause, example: Example, pair_count: u64) {
         let affected = self.counted.entry(cause).or_insert(Affected { counts: [0; 2], example });
         affected.counts[example.direction()] += pair_count;
+    }
+
+    /// Adds those of other pairs.
+    pub(super) fn merge(&mut self, others: Causes) {
+        for (cause, other) in others.counted {
+            let affected =
+                self.counted.entry(cause).or_insert(Affected { counts: [0; 2], example: other.example });
+            for (count, more) in affected.counts.iter_mut().zip(other.counts) {
+                *count += more;
+            }
+        }
     }
 }

@@ -6,8 +6,10 @@
 mod causes;
 mod classes;
 mod intent;
+mod reply;
 mod report;
 mod site;
+mod translation;
 mod walk;
 
 use std::{
@@ -79,14 +81,30 @@ impl Run<'_, '_, '_> {
             intents.iter().map(|intent| (self.clients(intent), self.servers(intent))).collect();
         let pairs: usize = ends.iter().map(|(clients, servers)| clients.len() * servers.len()).sum();
         let step = pairs.div_ceil(MOST_PAIRS).max(1);
-        self.unknown.is_cut = step > 1;
+        let mut walked = Vec::new();
         for (clients, servers) in &ends {
+            let mut of_intent = Walked::default();
             for (at, client) in clients.iter().enumerate() {
                 for server in servers.iter().skip(at % step).step_by(step) {
                     if client.host != server.host {
-                        self.pair(*client, *server);
+                        self.pair(*client, *server, &mut of_intent);
                     }
                 }
+            }
+            walked.push(of_intent);
+        }
+        self.unknown.is_cut = step > 1;
+        // Who is known by a gateway's address is reached by nobody from beyond it.
+        let hidden: BTreeSet<(Prefix, Prefix)> = intents
+            .iter()
+            .zip(&walked)
+            .filter(|(_, walked)| walked.is_translated)
+            .map(|(intent, _)| (intent.to, intent.from))
+            .collect();
+        for (intent, Walked { causes, unknown, .. }) in intents.iter().zip(walked) {
+            if !hidden.contains(&(intent.from, intent.to)) {
+                self.causes.merge(causes);
+                self.unknown.merge(unknown);
             }
         }
     }
@@ -123,23 +141,41 @@ impl Run<'_, '_, '_> {
         ends.into_values().collect()
     }
 
-    fn pair(&mut self, client: End, server: End) {
-        let walker = Walker { site: self.site };
-        let outcome = walker.walk(client.host, server.host, server.address);
+    fn pair(&self, client: End, server: End, walked: &mut Walked) {
+        let outcome = Walker::new(self.site).walk(client.host, server.host, server.address);
+        let example = |is_reply: bool| Example {
+            client: client.host,
+            server: server.host,
+            address: server.address,
+            is_reply,
+        };
         for (cause, is_reply) in outcome.causes {
-            let example =
-                Example { client: client.host, server: server.host, address: server.address, is_reply };
             // A host of a class is one of many; what it cannot reach is counted.
             let pair_count = match cause.at {
                 at if cause.is_end && at == client.host => server.count,
                 at if cause.is_end && at == server.host => client.count,
                 _ => client.count * server.count,
             };
-            self.causes.add(cause, example, pair_count);
+            walked.causes.add(cause, example(is_reply), pair_count);
         }
-        self.unknown.not_given.extend(outcome.not_given);
-        self.unknown.not_understood.extend(outcome.not_understood);
+        walked.is_translated |= outcome.is_translated || outcome.needs_translation;
+        walked.unknown.not_given.extend(outcome.not_given);
+        walked.unknown.not_understood.extend(outcome.not_understood);
+        if outcome.needs_translation {
+            for gateway in outcome.may_translate {
+                walked.unknown.translating.entry(gateway).or_insert(example(true));
+            }
+        }
     }
+}
+
+/// What the pairs of one intent show.
+#[derive(Debug, Default)]
+struct Walked {
+    causes: Causes,
+    unknown: Unknown,
+    /// Sources are replaced on the way, or paths work only if they are.
+    is_translated: bool,
 }
 
 /// What could not be followed.
@@ -147,10 +183,21 @@ impl Run<'_, '_, '_> {
 struct Unknown {
     not_given: BTreeSet<(IpAddr, usize)>,
     not_understood: BTreeSet<usize>,
+    /// Gateways without whose translation, which is not known, paths do not
+    /// work, with the first such path.
+    translating: BTreeMap<usize, Example>,
     is_cut: bool,
 }
 
 impl Unknown {
+    fn merge(&mut self, other: Self) {
+        self.not_given.extend(other.not_given);
+        self.not_understood.extend(other.not_understood);
+        for (gateway, example) in other.translating {
+            self.translating.entry(gateway).or_insert(example);
+        }
+    }
+
     fn notices(&self, site: &Site<'_, '_>) -> Vec<String> {
         let mut notices = Vec::new();
         let addresses: BTreeSet<IpAddr> = self.not_given.iter().map(|(via, _)| *via).collect();
@@ -169,6 +216,17 @@ impl Unknown {
             notices.push(format!(
                 "paths by rules of {} that select packets by more than addresses, marks and interfaces",
                 few(hosts)
+            ));
+        }
+        if let Some(first) = self.translating.values().next() {
+            let (client, server) = (site.name(first.client), site.name(first.server));
+            notices.push(format!(
+                "whether {} replace{} source addresses (masquerade, SNAT): paths through work only then, first \
+                 from {client} to {} of {server}; as root the rules of nftables are read, and what they \
+                 depend on beyond addresses and interfaces is not followed",
+                few(self.translating.keys().map(|host| site.name(*host))),
+                if self.translating.len() == 1 { "s" } else { "" },
+                first.address,
             ));
         }
         if self.is_cut {

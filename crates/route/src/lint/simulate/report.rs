@@ -14,7 +14,7 @@ use clearstream_schema::{
 
 use super::{
     super::{View, With, finding, rules::filter_place, view::overlap, words},
-    causes::{Affected, Cause, Causes, Evidence, What},
+    causes::{Affected, Cause, Causes, What},
     classes::Classes,
     site::Site,
 };
@@ -99,9 +99,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
             What::WrongGateway { route, via, owner, network } => {
                 self.wrong_gateway(*route, *via, *owner, *network)
             }
-            What::NobodyHas { route, via, network, evidence } => {
-                self.nobody_has(*route, *via, *network, *evidence)
-            }
+            What::NobodyHas { route, via, network } => self.nobody_has(*route, *via, *network),
             What::LacksAddress { via } => self.lacks_address(*via),
             What::Filtered { interface, network } => self.filtered(interface, *network),
             What::NotOnLink { route, interface, network } => self.not_on_link(*route, interface, *network),
@@ -236,19 +234,9 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
             .sourced("ip-route(8); simulated")
     }
 
-    fn nobody_has(&self, route: usize, via: IpAddr, network: Prefix, evidence: Evidence) -> Finding {
-        let (severity, who) = match evidence {
-            Evidence::Fabric => (Severity::Error, "no gateway of the fabric has it".to_owned()),
-            Evidence::AllGiven => {
-                let gateways = format!("hosts on {network} answer by gateways that were all given");
-                (Severity::Error, format!("nobody has it ({gateways}, and none of them has it)"))
-            }
-            Evidence::LeftOut => {
-                let who = "no host that was given has it, and a gateway that was is left out";
-                (Severity::Warning, who.to_owned())
-            }
-        };
-        let message = format!("next hop {via}: {who}; it {}", self.who());
+    fn nobody_has(&self, route: usize, via: IpAddr, network: Prefix) -> Finding {
+        let message = format!("next hop {via}: no gateway of the fabric has it; it {}", self.who());
+        let severity = Severity::Error;
         let finding = self.broken(GATEWAY, "nobody-has-it", severity, message);
         self.about(finding, Some(route), Some(via))
             .advise(self.instead(network))
@@ -334,8 +322,13 @@ pub(super) fn duplicates(site: &Site<'_, '_>) -> Vec<Finding> {
         if !holders.iter().all(|(_, other)| overlap(*other, network)) {
             continue;
         }
-        // A gateway is known to others by its address; another host with it is wrong.
         let is_gateway = |host: usize| site.is_gateway(host, address.is_ipv6());
+        // Gateways share an address on purpose: the anycast gateway of EVPN (RFC
+        // 9135, section 4.1), VRRP (RFC 9568).
+        if holders.iter().all(|(host, _)| is_gateway(*host)) {
+            continue;
+        }
+        // A gateway is known to others by its address; another host with it is wrong.
         let is_accused = |(host, _): &&(usize, Prefix)| *host != first && !is_gateway(*host);
         let accused = holders.iter().rfind(is_accused).map_or(first, |(host, _)| *host);
         let others = holders.iter().map(|(host, _)| *host).filter(|host| *host != accused);

@@ -6,6 +6,10 @@ use std::{
     net::IpAddr,
 };
 
+use clearstream_routing::{
+    lookup::{Lookup, Packet},
+    node::Node,
+};
 use clearstream_schema::{
     prefix::Prefix,
     routing::{MAIN_TABLE, RouteEntry},
@@ -14,9 +18,8 @@ use clearstream_schema::{
 use super::super::{
     Facts, View,
     rules::is_refused,
-    view::{covers, overlap},
+    view::{covers, is_private, overlap},
 };
-use crate::forwarding::{lookup::Lookup, node::Node};
 
 /// An address of a host in a network.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +73,7 @@ impl<'s, 'a> Site<'s, 'a> {
                 reduced.insert(host, Node::with(view.routing, lookup));
             }
         }
-        networks.retain(|_, members| !is_private(members));
+        networks.retain(|_, members| !is_private(members.iter().map(|member| (member.host, member.address))));
         let mut site = Self { facts, reduced, owners, networks, gateways: Vec::new() };
         site.gateways =
             (0..facts.hosts.len()).map(|host| [false, true].map(|ipv6| site.carries(host, ipv6))).collect();
@@ -183,33 +186,29 @@ impl<'s, 'a> Site<'s, 'a> {
         members.iter().filter(leads).map(|member| (member.host, member.address)).collect()
     }
 
-    /// Whether every gateway between two networks was given, as far as hosts on
-    /// `to` know: they have routes to `from`, and each next hop of these is a
-    /// given host that is on both.
-    pub(super) fn are_all_gateways_given(&self, from: Prefix, to: Prefix) -> bool {
-        let members = self.networks.get(&to).map_or(&[][..], Vec::as_slice);
-        let is_end = |host: &usize| !self.is_gateway(*host, to.address.is_ipv6()) && !self.is_on(*host, from);
-        let ends: BTreeSet<usize> = members.iter().map(|member| member.host).filter(is_end).collect();
-        let hops: BTreeSet<IpAddr> = ends.iter().flat_map(|host| self.hops_towards(*host, from)).collect();
-        let is_between = |via: &IpAddr| {
-            self.owners.get(via).is_some_and(|owners| owners.iter().any(|owner| self.is_on(*owner, from)))
+    /// Given hosts that answer for an address on the link of a host's interface,
+    /// since they forward to it by another one (ip-sysctl.rst, `proxy_arp`,
+    /// `proxy_ndp`), with the interface by which they receive.
+    pub(super) fn proxies(&self, at: usize, interface: &str, to: IpAddr) -> Vec<(usize, &'a str)> {
+        let leads = |host: usize, input: &str| {
+            let node = self.node(host);
+            let packet = Packet { source: None, destination: to, mark: 0, input: Some(input) };
+            let outputs = node.outputs(&node.lookup.find(&packet).verdict);
+            node.forwards(Some(input), to.is_ipv6()) == Some(true)
+                && outputs.iter().any(|output| output.is_some_and(|output| output != input))
         };
-        !hops.is_empty() && hops.iter().all(is_between)
-    }
-
-    /// Next hops by which any table of a host leads to a network.
-    fn hops_towards(&self, host: usize, network: Prefix) -> Vec<IpAddr> {
-        let view = self.view(host);
-        let mut found = Vec::new();
-        for routes in view.tables.values() {
-            let covering = routes.iter().filter(|route| covers(route.destination, network));
-            let longest = covering.map(|route| route.destination.length).max().unwrap_or_default();
-            let used = routes
-                .iter()
-                .filter(|route| overlap(route.destination, network) && route.destination.length >= longest);
-            found.extend(used.flat_map(|route| view.hops(route)).map(|hop| hop.via));
-        }
-        found
+        let mine: Vec<Prefix> = self.on(at, interface).collect();
+        let hosts = (0..self.facts.hosts.len()).filter(|host| *host != at);
+        let inputs = hosts.flat_map(|host| {
+            let interfaces = self.view(host).routing.interfaces.iter();
+            interfaces.map(move |interface| (host, interface.name.as_str()))
+        });
+        let is_proxy = |(host, input): &(usize, &str)| {
+            self.node(*host).is_proxy(input, to.is_ipv6())
+                && self.on(*host, input).any(|network| mine.contains(&network))
+                && leads(*host, input)
+        };
+        inputs.filter(is_proxy).collect()
     }
 
     /// Whether fewer than half of the ends on a host's networks send by a next
@@ -261,11 +260,4 @@ fn is_routable(address: IpAddr) -> bool {
         IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
         IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
     }
-}
-
-/// A network that each host has for itself, as the bridges of container engines
-/// are: one address, the same on several hosts.
-fn is_private(members: &[Member]) -> bool {
-    let hosts: BTreeSet<usize> = members.iter().map(|member| member.host).collect();
-    hosts.len() > 1 && members.iter().all(|member| member.address == members[0].address)
 }

@@ -7,16 +7,17 @@ use std::{
     ptr,
 };
 
+use clearstream_routing::{
+    lookup::{Found, Packet, Verdict},
+    node::Received,
+};
 use clearstream_schema::{prefix::Prefix, routing::RouteEntry};
 
 use super::{
     super::view::covers,
-    causes::{Cause, Evidence, What},
+    causes::{Cause, What},
     site::{Next, Site},
-};
-use crate::forwarding::{
-    lookup::{Found, Packet, Verdict},
-    node::Received,
+    translation::Translated,
 };
 
 /// Hosts on a path at most: the TTL that Linux gives (`ip_default_ttl`).
@@ -31,24 +32,44 @@ pub(super) struct Outcome {
     pub(super) not_given: BTreeSet<(IpAddr, usize)>,
     /// Hosts with rules that are not understood.
     pub(super) not_understood: BTreeSet<usize>,
+    /// A gateway replaces the source of the requests.
+    pub(super) is_translated: bool,
+    /// Gateways that may do so: their rules depend on more than is read, or
+    /// were not read.
+    pub(super) may_translate: BTreeSet<usize>,
+    /// Only if those do, the rest of this outcome is so.
+    pub(super) needs_translation: bool,
+}
+
+/// How packets arrive at a host.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Arrival<'p> {
+    /// Interface of the host.
+    pub(super) input: &'p str,
+    /// The last forwarder, and its interface.
+    pub(super) last: Option<(usize, &'p str)>,
+    /// What became of the source, in the order of the gateways.
+    pub(super) translated: Vec<Translated>,
 }
 
 /// Packets of one source and destination, followed to a host.
-struct Travel<'p> {
-    source: IpAddr,
+pub(super) struct Travel<'p> {
+    pub(super) source: IpAddr,
     destination: IpAddr,
     target: usize,
     mark: u32,
     /// Network of the destination.
     network: Prefix,
     /// Hosts that the packet has passed.
-    trail: Vec<usize>,
-    done: HashSet<(usize, &'p str)>,
-    causes: Vec<Cause>,
+    pub(super) trail: Vec<usize>,
+    done: HashSet<(usize, &'p str, IpAddr)>,
+    /// Sources that were replaced so far.
+    pub(super) translated: Vec<Translated>,
+    pub(super) may_translate: BTreeSet<usize>,
+    pub(super) causes: Vec<Cause>,
     not_given: BTreeSet<(IpAddr, usize)>,
     not_understood: BTreeSet<usize>,
-    /// Interfaces of arrival, with the last forwarder and its interface.
-    arrivals: BTreeSet<(&'p str, Option<(usize, &'p str)>)>,
+    pub(super) arrivals: BTreeSet<Arrival<'p>>,
 }
 
 /// The sender's choice that brought a packet to a host.
@@ -63,11 +84,31 @@ struct Taken<'r> {
 /// Walks paths of a site.
 pub(super) struct Walker<'w, 's, 'a> {
     pub(super) site: &'w Site<'s, 'a>,
+    /// Gateways that may replace sources do.
+    pub(super) assumes_translation: bool,
 }
 
-impl<'a> Walker<'_, '_, 'a> {
-    /// A request to an address of a server, and its reply.
+impl<'w, 's, 'a> Walker<'w, 's, 'a> {
+    /// For paths of a site, with what is known of its gateways.
+    pub(super) fn new(site: &'w Site<'s, 'a>) -> Self {
+        Self { site, assumes_translation: false }
+    }
+
+    /// A request to an address of a server, and its reply. Where a gateway on the
+    /// path may replace sources, only what fails either way is a cause.
     pub(super) fn walk(&self, client: usize, server: usize, address: IpAddr) -> Outcome {
+        let plain = self.by_any_source(client, server, address);
+        if plain.causes.is_empty() || plain.may_translate.is_empty() {
+            return plain;
+        }
+        let assuming = Self { site: self.site, assumes_translation: true };
+        let mut outcome = assuming.by_any_source(client, server, address);
+        outcome.causes.retain(|cause| plain.causes.contains(cause));
+        outcome.needs_translation = outcome.causes.len() < plain.causes.len();
+        outcome
+    }
+
+    fn by_any_source(&self, client: usize, server: usize, address: IpAddr) -> Outcome {
         let mut first = None;
         for source in self.sources(client, address) {
             let outcome = self.there_and_back(client, server, source, address);
@@ -122,63 +163,7 @@ impl<'a> Walker<'_, '_, 'a> {
         sources
     }
 
-    fn there_and_back(&self, client: usize, server: usize, source: IpAddr, address: IpAddr) -> Outcome {
-        let mut outcome = Outcome::default();
-        let there = self.follow(client, source, address, server, 0, true);
-        let arrivals = there.arrivals.clone();
-        outcome.take(there, false);
-        let mut marks = BTreeSet::new();
-        for (input, last) in arrivals {
-            marks.insert(self.marks(server, input, last));
-        }
-        for marks in marks {
-            let mut first = None;
-            for mark in marks {
-                let mut back = self.follow(server, address, source, client, mark, false);
-                if back.causes.is_empty() {
-                    outcome.take(back, true);
-                    first = None;
-                    break;
-                }
-                // Where the mark is not known, one route back that works is enough.
-                back.causes.dedup();
-                first.get_or_insert(back);
-            }
-            if let Some(back) = first {
-                outcome.take(back, true);
-            }
-        }
-        outcome
-    }
-
-    /// Marks that a reply may carry to what arrived by an interface.
-    fn marks(&self, server: usize, input: &str, last: Option<(usize, &str)>) -> Vec<u32> {
-        let routing = self.site.view(server).routing;
-        let mut selected = routing.rules.iter().filter_map(|rule| rule.selector.mark).peekable();
-        if selected.peek().is_none() {
-            return vec![0];
-        }
-        if routing.connection_marks.is_empty() {
-            // Of a host the firewall is not read: any mark of a rule may be set.
-            return std::iter::once(0).chain(selected.map(|(mark, mask)| mark & mask)).collect();
-        }
-        let Some((gateway, output)) = last else { return vec![0] };
-        let mut interfaces = self.site.view(gateway).routing.interfaces.iter();
-        let sends = interfaces.find(|interface| interface.name == output);
-        let hardware = sends.and_then(|interface| interface.link_address.as_deref());
-        let on_it = || routing.connection_marks.iter().filter(|mark| mark.interface == input);
-        let came_by = on_it().find(|mark| match hardware {
-            Some(address) if !mark.link_address.is_empty() => mark.link_address.eq_ignore_ascii_case(address),
-            _ => mark.gateway == self.site.name(gateway),
-        });
-        match came_by {
-            Some(mark) => vec![mark.mark],
-            None if hardware.is_some() => vec![0],
-            None => std::iter::once(0).chain(on_it().map(|mark| mark.mark)).collect(),
-        }
-    }
-
-    fn follow(
+    pub(super) fn follow(
         &self,
         from: usize,
         source: IpAddr,
@@ -196,6 +181,8 @@ impl<'a> Walker<'_, '_, 'a> {
             network,
             trail: vec![from],
             done: HashSet::new(),
+            translated: Vec::new(),
+            may_translate: BTreeSet::new(),
             causes: Vec::new(),
             not_given: BTreeSet::new(),
             not_understood: BTreeSet::new(),
@@ -241,11 +228,17 @@ impl<'a> Walker<'_, '_, 'a> {
                 };
                 travel.stop(at, what);
             }
-            Verdict::Link(output) => self.deliver(travel, at, output, &found),
+            Verdict::Link(output) => {
+                let kept = self.translate(travel, at, output, travel.destination);
+                self.deliver(travel, at, output, &found);
+                travel.restore(kept);
+            }
             Verdict::Gateways(ways, _) => {
                 for way in ways {
                     let Some(output) = node.interface_to(way.interface, way.via) else { continue };
+                    let kept = self.translate(travel, at, output, way.via);
                     self.hand_over(travel, Taken { sender: at, route: found.route, via: way.via, output });
+                    travel.restore(kept);
                 }
                 self.note_left_out(travel, at, &found);
             }
@@ -260,9 +253,15 @@ impl<'a> Walker<'_, '_, 'a> {
                 self.arrive(travel, input, last);
             }
             None => {
-                let route = self.number_of(at, found.route);
-                let network = travel.network;
-                travel.stop(at, What::NotOnLink { route, interface: output.to_owned(), network });
+                let proxies = self.site.proxies(at, output, travel.destination);
+                for (owner, input) in &proxies {
+                    let via = travel.destination;
+                    self.pass(travel, Taken { sender: at, route: found.route, via, output }, *owner, input);
+                }
+                if proxies.is_empty() {
+                    let (route, network) = (self.number_of(at, found.route), travel.network);
+                    travel.stop(at, What::NotOnLink { route, interface: output.to_owned(), network });
+                }
             }
         }
     }
@@ -310,7 +309,7 @@ impl<'a> Walker<'_, '_, 'a> {
             travel.stop(owner, What::DoesNotForward { ipv6 });
             return;
         }
-        if travel.trail.len() > MOST_HOPS || !travel.done.insert((owner, input)) {
+        if travel.trail.len() > MOST_HOPS || !travel.done.insert((owner, input, travel.source)) {
             return;
         }
         travel.trail.push(owner);
@@ -328,7 +327,8 @@ impl<'a> Walker<'_, '_, 'a> {
         let (source, destination, mark) = (travel.source, Some(travel.destination), travel.mark);
         let received = Received { source, destination, mark, input, output: None };
         if self.site.node(travel.target).accepts(&received) {
-            travel.arrivals.insert((input, last));
+            let translated = travel.translated.clone();
+            travel.arrivals.insert(Arrival { input, last, translated });
         } else {
             self.filtered(travel, travel.target, input);
         }
@@ -377,33 +377,14 @@ impl<'a> Walker<'_, '_, 'a> {
             travel.stop(owner, What::LacksAddress { via });
             return;
         }
-        match (self.number_of(sender, taken.route), self.evidence(taken, network)) {
-            (Some(route), Some(evidence)) => {
-                travel.stop(sender, What::NobodyHas { route, via, network, evidence });
-            }
-            _ => {
-                travel.not_given.insert((via, sender));
-            }
-        }
-    }
-
-    /// Why a next hop that no given host has is nobody's; `None` where it may
-    /// be a host that was not given.
-    fn evidence(&self, taken: Taken<'a>, network: Prefix) -> Option<Evidence> {
-        let Taken { sender, via, .. } = taken;
+        // Only the fabric names every gateway; else it may be a host that was not given.
         let fabric = &self.site.facts.fabric;
-        if fabric.networks.iter().any(|it| it.prefix.contains(via)) {
-            return fabric.gateway(via).is_none().then_some(Evidence::Fabric);
+        let is_nobodys =
+            fabric.networks.iter().any(|it| it.prefix.contains(via)) && fabric.gateway(via).is_none();
+        match self.number_of(sender, taken.route).filter(|_| is_nobodys) {
+            Some(route) => travel.stop(sender, What::NobodyHas { route, via, network }),
+            None => drop(travel.not_given.insert((via, sender))),
         }
-        let view = self.site.view(sender);
-        let used = taken.route.map(|route| view.hops(route)).unwrap_or_default();
-        let near: Vec<Prefix> = self.site.networks_of(sender).filter(|near| near.contains(via)).collect();
-        if near.iter().any(|near| self.site.are_all_gateways_given(*near, network)) {
-            return Some(Evidence::AllGiven);
-        }
-        let mut gateways = near.iter().flat_map(|near| self.site.gateways_between(*near, network));
-        let is_left_out = gateways.any(|(_, gateway)| !used.iter().any(|hop| hop.via == gateway));
-        is_left_out.then_some(Evidence::LeftOut)
     }
 
     /// A wider route takes what a route to part of the network leaves out to
@@ -438,7 +419,7 @@ impl Travel<'_> {
 }
 
 impl Outcome {
-    fn take(&mut self, travel: Travel<'_>, is_reply: bool) {
+    pub(super) fn take(&mut self, travel: Travel<'_>, is_reply: bool) {
         let causes = travel.causes.into_iter().map(|cause| (cause, is_reply));
         for cause in causes {
             if !self.causes.iter().any(|known| known.0 == cause.0) {
@@ -447,6 +428,7 @@ impl Outcome {
         }
         self.not_given.extend(travel.not_given);
         self.not_understood.extend(travel.not_understood);
+        self.may_translate.extend(travel.may_translate);
     }
 }
 

@@ -24,7 +24,7 @@ fn a_filter_that_drops() {
 
 /// ip-sysctl: the maximum of all and the interface's own is used.
 #[test]
-fn the_larger_filter_is_in_force() {
+fn the_larger_filter_is_in_effect() {
     let text = "address ib1 10.10.0.201/24\nroute 10.100.0.0/16 via 10.10.0.11 dev ib1 table 1\n\
                 net.ipv4.conf.all.rp_filter = 0\nnet.ipv4.conf.ib1.rp_filter = 1\n";
     assert_eq!(lines(text, FILTER), [4]);

@@ -7,6 +7,7 @@ mod paths;
 mod reasons;
 mod several;
 mod tables;
+mod working;
 
 use clearstream_schema::{
     prefix::Prefix,

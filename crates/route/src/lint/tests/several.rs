@@ -151,7 +151,7 @@ fn mtu_along_the_path() {
 }
 
 /// Work grows with the hosts and not with their square, however they differ; a
-/// mistake is told of each host that has it.
+/// mistake is reported for each host that has it.
 #[test]
 fn many_hosts_that_differ() {
     let many = |count: u32, client: &dyn Fn(u32) -> String| -> Vec<Subject> {

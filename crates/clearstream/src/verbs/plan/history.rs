@@ -1,0 +1,39 @@
+//! `clearstream plan history` and `recover`: the journals of this host.
+
+use clearstream_plan::{Options, history, recover};
+use clearstream_schema::human::count;
+
+use super::documents;
+use crate::{
+    exit::CommandError,
+    output::{Output, tune},
+};
+
+/// List the journals of this host.
+#[derive(Debug, clap::Args)]
+pub struct HistoryArgs {}
+
+impl HistoryArgs {
+    /// Runs it.
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        let document = documents::Journals { journals: history(&Options::live()?)? };
+        Ok(out.result(&document, || tune::history(&document.journals))?)
+    }
+}
+
+/// End what was interrupted: an unfinished apply is rolled back, an unfinished
+/// revert is finished.
+#[derive(Debug, clap::Args)]
+pub struct RecoverArgs {}
+
+impl RecoverArgs {
+    /// Runs it. A journal that could not be ended makes it end with exit code 8.
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        let document = documents::RecoveredJournals { journals: recover(&Options::live()?)? };
+        out.result(&document, || tune::recovered(&document.journals))?;
+        match document.journals.iter().filter(|journal| journal.problem.is_some()).count() {
+            0 => Ok(()),
+            failed => Err(CommandError::Partial(format!("{} could not be ended", count(failed, "journal")))),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `clearstream plan confirm` and `revert`.
+
+use clearstream_plan::{Confirmed, Options, Reverted, confirm_newest};
+use clearstream_schema::{TimeSpan, human::count};
+
+use super::{apply::duration, documents, file::newest, guard::guarded};
+use crate::{exit::CommandError, output::Output};
+
+/// Keep what was applied or reverted with --confirm-within.
+#[derive(Debug, clap::Args)]
+pub struct ConfirmArgs {}
+
+impl ConfirmArgs {
+    /// Runs it.
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        let Confirmed { journal, left, reverted } = confirm_newest(&Options::live()?)?;
+        let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        let document = documents::Confirmed { journal, left_ns, reverted };
+        let (journal, left) = (&document.journal, left.as_secs_f64());
+        Ok(out.result(&document, || match &document.reverted {
+            None => format!(
+                "kept, with {left:.0} s left; clearstream plan revert {journal} still puts everything back"
+            ),
+            Some(first) => format!("kept, with {left:.0} s left; journal {first} is reverted"),
+        })?)
+    }
+}
+
+/// Restore the settings saved in a journal.
+#[derive(Debug, clap::Args)]
+pub struct RevertArgs {
+    /// Journal, as `plan history` names it (default: the newest one that is applied here)
+    journal: Option<String>,
+    #[command(flatten)]
+    allowed: RevertAllowed,
+}
+
+impl RevertArgs {
+    /// Runs it.
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        let options = Options::live()?;
+        let journal = match self.journal {
+            Some(journal) => journal,
+            None => newest(&options, "nothing is", "reverted", |_| true)?,
+        };
+        self.allowed.revert(&journal, &options, out)
+    }
+}
+
+/// What a revert may do.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub struct RevertAllowed {
+    /// Also where the live value is neither ours nor the old one, or where it
+    /// cuts or moves the controlling connection or the default route
+    #[arg(long)]
+    force: bool,
+    /// Restore the plan unless `plan confirm` comes within this time, as in 60s
+    #[arg(long, value_name = "TIME")]
+    confirm_within: Option<TimeSpan>,
+}
+
+impl RevertAllowed {
+    /// Reverts a journal and prints what was restored.
+    pub(in crate::verbs) fn revert(
+        self,
+        journal: &str,
+        options: &Options,
+        out: &Output,
+    ) -> Result<(), CommandError> {
+        out.state("reverting", None, || None);
+        let guarded = guarded().forcing(self.force).confirmed_within(self.confirm_within.map(duration));
+        let Reverted { journal, restored_count } = guarded.revert(journal, options)?;
+        let waits = self.confirm_within.filter(|_| restored_count > 0);
+        let confirm_within_ns = waits.map(|within| within.0);
+        let document = documents::Reverted { journal, restored_count, confirm_within_ns };
+        let (journal, settings) = (&document.journal, count(restored_count, "setting"));
+        Ok(out.result(&document, || match waits {
+            None => format!("{settings} restored from journal {journal}"),
+            Some(within) => format!(
+                "{settings} restored from journal {journal}; the plan is applied again in {within} unless you \
+                 run: clearstream plan confirm"
+            ),
+        })?)
+    }
+}

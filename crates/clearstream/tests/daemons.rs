@@ -1,0 +1,200 @@
+//! `--json` and `--json-stream` of daemons: every line keeps to its schema, sessions
+//! and refusals are states, and the last line is the document of `--json`.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    process::{Child, ChildStdout, Stdio},
+    time::Duration,
+};
+
+use common::{assert_published, clearstream, eventually, finish, full_pipe, run, run_with_input, signal};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A daemon whose events are read.
+struct Daemon {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    verb: String,
+    address: String,
+}
+
+impl Daemon {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = clearstream(&[arguments, &["--json-stream"]].concat()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let words = arguments.iter().take_while(|word| !word.starts_with('-')).copied();
+        let verb = words.collect::<Vec<_>>().join(" ");
+        let mut daemon = Self { child, lines, verb, address: String::new() };
+        let listening = daemon.state("listening");
+        daemon.address = listening["address"].as_str().unwrap().to_owned();
+        daemon
+    }
+
+    fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        let event: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+        assert_published(&event);
+        assert_eq!(event["workload"], self.verb.as_str());
+        event
+    }
+
+    /// The facts of the next event, which is this state.
+    fn state(&mut self, name: &str) -> Value {
+        let event = self.next();
+        assert_eq!((&event["kind"], &event["payload"]["name"]), (&"state".into(), &name.into()), "{event}");
+        event["payload"]["detail"].clone()
+    }
+
+    /// Stops it; its document, which is the last line.
+    fn stop(mut self) -> Value {
+        signal(self.child.id(), "TERM");
+        let last = self.next();
+        assert_eq!(last["kind"], "result", "{last}");
+        assert_published(&last["payload"]);
+        let mut rest = String::new();
+        self.lines.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "", "nothing follows the result");
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+        last["payload"].clone()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn assert_served(document: &Value, address: &str, [sessions, failed, refused]: [u64; 3]) {
+    assert_eq!(document["schema"], "clearstream.served");
+    assert_eq!(document["address"], address);
+    let counts = ["session_count", "failed_count", "refused_count"].map(|key| document[key].as_u64());
+    assert_eq!(counts, [Some(sessions), Some(failed), Some(refused)], "{document}");
+}
+
+#[test]
+fn serve_streams_its_sessions_its_refusals_and_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (identity, pairing) = (path("identity"), path("pairing.json"));
+    let mut daemon = Daemon::start(&["serve", "--listen", "127.0.0.1:0", "--identity", &identity]);
+    let address = daemon.address.clone();
+    let token = run(&["pair", "create", "dtn1", "--identity", &identity, "--address", &address]);
+    run_with_input(&["pair", "accept", &pairing], token.ok()).ok();
+
+    run(&["probe", &address, "--pairing", &pairing, "--count", "2", "--json"]).ok();
+    let started = daemon.state("session-started");
+    assert_eq!(started["client"], "dtn1");
+    let ended = daemon.state("session-ended");
+    assert_eq!((&ended["client"], &ended["peer"]), (&"dtn1".into(), &started["peer"]));
+
+    let mut stranger = TcpStream::connect(&address).unwrap();
+    let own = stranger.local_addr().unwrap().to_string();
+    let _ = stranger.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    assert_eq!(daemon.state("peer-refused")["peer"], own.as_str());
+    assert_served(&daemon.stop(), &address, [1, 0, 1]);
+}
+
+#[test]
+fn rdma_serve_streams_its_sessions_and_its_end() {
+    let mut daemon = Daemon::start(&["rdma", "serve", "--port", "0"]);
+    let address = daemon.address.clone();
+    run(&["rdma", "ping", &address, "--count", "3", "--size", "100"]).ok();
+    assert_eq!(daemon.state("session-started")["kind"], "ping");
+    let ended = daemon.state("session-ended");
+    assert_eq!((&ended["round_count"], &ended["largest_bytes"]), (&3.into(), &100.into()), "{ended}");
+    run(&["rdma", "write", &address, "-n", "10", "-O", "0s", "--size", "64"]).ok();
+    assert_eq!(daemon.state("session-started")["kind"], "measurement");
+    let ended = daemon.state("session-ended");
+    assert_eq!((&ended["operation"], &ended["requested"]["iterations"]), (&"write".into(), &10.into()));
+    assert_served(&daemon.stop(), &address, [2, 0, 0]);
+}
+
+#[test]
+fn a_server_of_pings_streams_their_texts_and_its_refusals() {
+    let mut daemon = Daemon::start(&["rdma", "ping", "--serve", "--port", "0", "--verbose"]);
+    let address = daemon.address.clone();
+    run(&["rdma", "ping", &address, "--count", "2", "--size", "32"]).ok();
+    daemon.state("session-started");
+    // rping(1): "rdma-ping-%d: " and the alphabet from A on, one letter further each time.
+    for expected in ["rdma-ping-0: ABC", "rdma-ping-1: BCD"] {
+        let text = daemon.state("ping")["text"].as_str().unwrap().to_owned();
+        assert!(text.starts_with(expected), "{text}");
+    }
+    daemon.state("session-ended");
+    run(&["rdma", "write", &address]).refused(4, &["only pings"]);
+    assert!(daemon.state("peer-refused")["reason"].as_str().unwrap().contains("only pings"));
+    assert_served(&daemon.stop(), &address, [1, 0, 1]);
+}
+
+#[test]
+fn a_server_of_perftest_streams_its_clients() {
+    let mut daemon = Daemon::start(&["rdma", "serve", "--port", "0", "--perftest", "ib_write_bw"]);
+    let address = daemon.address.clone();
+    run(&["rdma", "write", &address, "--perftest", "--size", "64", "-n", "100"]).ok();
+    assert_eq!(daemon.state("session-started")["kind"], "perftest");
+    assert_eq!(daemon.state("session-ended")["program"], "ib_write_bw");
+    assert_served(&daemon.stop(), &address, [1, 0, 0]);
+}
+
+#[test]
+fn a_client_of_pings_streams_their_texts_too() {
+    let ended = run(&["rdma", "ping", "--local", "--count", "2", "--verbose", "--json-stream"]);
+    let events: Vec<Value> = ended.ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let texts: Vec<&str> =
+        events.iter().filter_map(|event| event["payload"]["detail"]["text"].as_str()).collect();
+    assert!(texts[0].starts_with("rdma-ping-0") && texts.len() == 2, "{texts:?}");
+    assert_eq!(events.last().unwrap()["kind"], "result");
+}
+
+#[test]
+fn a_daemon_has_one_document_at_its_end() {
+    // A port that was free a moment ago: nothing is printed before the end.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let port = free.rsplit_once(':').unwrap().1;
+    let daemon = clearstream(&["rdma", "serve", "--once", "--port", port, "--json"]).spawn().unwrap();
+    eventually(LIMIT, "it listens", || run(&["rdma", "ping", &free, "--count", "1"]).status.success());
+    let ended = finish(daemon, LIMIT);
+    assert_served(&ended.json(), &free, [1, 0, 0]);
+
+    let folder = tempfile::tempdir().unwrap();
+    let identity = folder.path().join("identity");
+    let errors = ["serve", "--listen", "192.0.2.1:5740", "--json", "--identity", identity.to_str().unwrap()];
+    let failed = run(&errors);
+    assert_ne!(failed.code(), 0);
+    let document: Value = serde_json::from_str(&failed.stdout).unwrap();
+    assert_published(&document);
+    assert_eq!(document["schema"], "clearstream.error");
+}
+
+/// A terminal stopped with Ctrl-S must not stop those who are served.
+#[test]
+fn pings_are_served_when_nobody_reads_their_texts() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let port = free.rsplit_once(':').unwrap().1;
+    let (_reader, full) = full_pipe();
+    let mut command = clearstream(&["rdma", "ping", "--serve", "--verbose", "--port", port]);
+    let mut server = command.stdout(full).stderr(Stdio::null()).spawn().unwrap();
+    let ping = |count| run(&["rdma", "ping", &free, "--count", count, "--json"]);
+    eventually(LIMIT, "it serves", || ping("1").status.success());
+    let document = ping("100").json();
+    assert_eq!(document["summary"]["round_count"], 100);
+    signal(server.id(), "TERM");
+    eventually(LIMIT, "it ends", || server.try_wait().unwrap().is_some());
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_unit_streams_where_it_is_requested() {
+    let unit = run(&["serve", "--unit", "--json-stream"]);
+    let started = unit.ok().lines().find(|line| line.starts_with("ExecStart=")).unwrap();
+    assert!(started.contains(" serve ") && started.ends_with("--json-stream"), "{started}");
+}

@@ -1,0 +1,231 @@
+//! Transport of a connection: the protocol state machine and its socket.
+
+use std::{
+    io,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use smallvec::SmallVec;
+use socket2::Socket;
+
+use crate::{
+    memory::{self, Piece, Span},
+    queue_pair::{Failure, Machine},
+};
+
+/// Staging bytes per call, besides payload received directly into its memory.
+/// More would copy the beginning of large messages, less would cost additional
+/// calls for small ones.
+pub(super) const STAGING_BYTES: usize = 16 * 1024;
+
+/// Budget in bytes of a connection in one direction before the other direction,
+/// and the next connection, are served. Two peers that send more before they
+/// receive fill their sockets and block each other.
+const TURN_BYTES: usize = 1 << 20;
+
+/// Protocol state machine and socket of a connection.
+#[derive(Debug)]
+pub(super) struct Transport {
+    pub(super) machine: Machine,
+    pub(super) socket: Socket,
+    /// The socket is full: wait until it is writable.
+    pub(super) blocked: bool,
+    /// The peer's end of stream was read.
+    pub(super) ended: bool,
+    /// The socket was shut down for writing.
+    pub(super) shut: bool,
+    /// This side aborted: the peer gets a reset.
+    pub(super) aborted: bool,
+    /// Values of `ended` and `blocked` that the epolls have.
+    pub(super) watched: (bool, bool),
+    /// Time at which the connection is aborted.
+    pub(super) deadline: Option<Instant>,
+    /// Value of `deadline` that the drivers have.
+    pub(super) announced: Option<Instant>,
+    /// Bytes sent since the socket was read.
+    ahead: usize,
+    /// Bytes to send before the segment size is queried again.
+    pub(super) settling: usize,
+}
+
+/// TCP limits segments to half the peer's window, which is small in the
+/// beginning: where segments are large, as on loopback, they have doubled after
+/// this many bytes. That is several times the socket buffer, so that the peer's
+/// window has grown.
+pub(super) const SETTLING_BYTES: usize = 16 << 20;
+
+/// Result of a visit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Visit {
+    /// Whether bytes or requests were processed.
+    pub(super) progress: bool,
+    /// Whether its budget was exhausted: there may be more to do.
+    pub(super) more: bool,
+    /// Whether the connection is closed.
+    pub(super) over: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+}
+
+impl Transport {
+    pub(super) fn new(machine: Machine, socket: Socket, deadline: Option<Instant>) -> Self {
+        Self {
+            machine,
+            socket,
+            blocked: false,
+            ended: false,
+            shut: false,
+            aborted: false,
+            watched: (false, false),
+            deadline,
+            announced: None,
+            ahead: 0,
+            settling: SETTLING_BYTES,
+        }
+    }
+
+    /// Sends until the socket is full or the budget is exhausted.
+    pub(super) fn transmit(&mut self, visit: &mut Visit) {
+        self.blocked = false;
+        loop {
+            let outcome = {
+                let batch = self.machine.outgoing();
+                if batch.is_empty() {
+                    return;
+                }
+                if self.ahead >= TURN_BYTES {
+                    // A sleeping thread is woken at once because the socket is
+                    // writable.
+                    (visit.more, self.blocked) = (true, true);
+                    return;
+                }
+                let mut pieces = SmallVec::<[Piece<'_>; 64]>::new();
+                batch.pieces(&mut pieces);
+                memory::send(self.socket.as_fd(), &pieces, false).map(|bytes| (bytes, bytes < batch.len()))
+            };
+            match outcome {
+                Ok((bytes, short)) => {
+                    self.machine.sent(bytes);
+                    self.settle_segments(bytes);
+                    visit.progress = true;
+                    self.ahead += bytes;
+                    self.blocked = short;
+                }
+                Err(error) => self.handle_error(&error, Direction::Out),
+            }
+            if self.blocked {
+                return;
+            }
+        }
+    }
+
+    fn settle_segments(&mut self, sent: usize) {
+        if self.settling == 0 {
+            return;
+        }
+        self.settling = self.settling.saturating_sub(sent);
+        if self.settling == 0
+            && let Ok(mss) = self.socket.tcp_mss()
+        {
+            self.machine.grow(usize::try_from(mss).unwrap_or(0));
+        }
+    }
+
+    /// Receives until the socket is empty or the budget is exhausted.
+    pub(super) fn receive(&mut self, staging: &mut [u8], visit: &mut Visit) {
+        self.ahead = 0;
+        if self.ended {
+            return;
+        }
+        let mut moved = 0;
+        loop {
+            match self.receive_once(staging) {
+                Ok((0, _)) => {
+                    self.ended = true;
+                    visit.progress = true;
+                    self.machine.end_of_stream();
+                    return;
+                }
+                Ok((bytes, all)) => {
+                    visit.progress = true;
+                    moved += bytes;
+                    if !all {
+                        return;
+                    }
+                    if moved >= TURN_BYTES {
+                        visit.more = true;
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    self.handle_error(&error, Direction::In);
+                    if self.ended {
+                        visit.progress = true;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Receives once; returns the number of bytes, and whether the buffers were
+    /// filled.
+    fn receive_once(&mut self, staging: &mut [u8]) -> io::Result<(usize, bool)> {
+        let Some((spans, behind)) = self.machine.straight() else {
+            let room = staging.len().min(STAGING_BYTES);
+            let bytes = memory::receive(self.socket.as_fd(), &[], &mut staging[..room])?;
+            self.machine.consume(&staging[..bytes]);
+            return Ok((bytes, bytes == room));
+        };
+        let behind = behind.min(staging.len());
+        let payload: usize = spans.iter().map(Span::len).sum();
+        let bytes = memory::receive(self.socket.as_fd(), &spans, &mut staging[..behind])?;
+        drop(spans);
+        if bytes > 0 {
+            self.machine.placed(bytes.min(payload));
+        }
+        if bytes > payload {
+            self.machine.consume(&staging[..bytes - payload]);
+        }
+        Ok((bytes, bytes == payload + behind))
+    }
+
+    fn handle_error(&mut self, error: &io::Error, direction: Direction) {
+        match error.kind() {
+            io::ErrorKind::Interrupted => {}
+            io::ErrorKind::WouldBlock => self.blocked = true,
+            // The peer's last message may still be readable: a Terminate is
+            // more specific than a broken pipe.
+            io::ErrorKind::BrokenPipe if direction == Direction::Out && !self.ended => self.blocked = true,
+            // Not an error of the system call: the memory was withdrawn by its
+            // owner.
+            io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => match direction {
+                Direction::In => self.machine.receive_failed(),
+                Direction::Out => self.machine.send_failed(),
+            },
+            io::ErrorKind::TimedOut => {
+                self.ended = true;
+                self.machine.fail(Failure::TimedOut);
+            }
+            _ => {
+                self.ended = true;
+                self.machine.fail(Failure::Reset);
+            }
+        }
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        // An aborted connection must be reset, not closed gracefully.
+        if self.aborted {
+            let _ = self.socket.set_linger(Some(Duration::ZERO));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `network_connections` of the network role
+//! (<https://github.com/linux-system-roles/network>).
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{Hop, Located, MAIN_TABLE, RouteAction, RouteEntry, RuleAction, RuleEntry, RuleSelector},
+};
+
+use crate::read::{
+    gathering::{Gathering, place},
+    script::infiniband_mode,
+    values, words,
+    yaml::Yaml,
+};
+
+pub(crate) fn read(file: &str, list: &Yaml, gathering: &mut Gathering) {
+    for item in list.items() {
+        let text = |key: &str| item.get(key).and_then(Yaml::text);
+        if text("persistent_state") == Some("absent") {
+            continue;
+        }
+        let Some(name) = text("interface_name").or_else(|| text("name")) else {
+            gathering.unread(file, item.line, &item.words(), "a connection without interface_name and name");
+            continue;
+        };
+        connection(file, name, item, gathering);
+    }
+}
+
+fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gathering) {
+    gathering.interface(interface);
+    if let Some(mtu) = item.get("mtu") {
+        match mtu.text().and_then(values::number) {
+            Some(bytes) => gathering.mtu(interface, bytes, place(file, mtu.line)),
+            None => gathering.unread(file, mtu.line, &mtu.words(), "no MTU in bytes"),
+        }
+    }
+    let mode = item.get("infiniband").and_then(|infiniband| infiniband.get("transport_mode"));
+    if let Some((mode, value)) = mode.and_then(|mode| Some((mode, infiniband_mode(mode.text()?)?))) {
+        gathering.interface(interface).infiniband_mode =
+            Some(Located { value, place: Some(place(file, mode.line)) });
+    }
+    let Some(ip) = item.get("ip") else { return };
+    for (key, value) in ip.entries() {
+        match key.text().unwrap_or_default() {
+            "address" => {
+                for item in value.items() {
+                    match item.text().and_then(values::prefix) {
+                        Some(prefix) => gathering.address(interface, prefix, place(file, item.line)),
+                        None => {
+                            gathering.unread(file, item.line, &item.words(), "no address with prefix length")
+                        }
+                    }
+                }
+            }
+            "gateway4" | "gateway6" => {
+                if let Some(via) = value.text().and_then(values::address) {
+                    let action = by_gateway(interface, via);
+                    let destination = values::everything(via.is_ipv6());
+                    gathering.route(RouteEntry { action, ..plain(file, interface, destination, value.line) });
+                }
+            }
+            "route" => {
+                for item in value.items() {
+                    if let Err(reason) = route(file, interface, item, gathering) {
+                        gathering.unread(file, item.line, &item.words(), reason);
+                    }
+                }
+            }
+            "routing_rule" => {
+                for item in value.items() {
+                    match rule(file, item, gathering) {
+                        Ok(rule) => gathering.rule(rule),
+                        Err(reason) => gathering.unread(file, item.line, &item.words(), reason),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn by_gateway(interface: &str, via: std::net::IpAddr) -> RouteAction {
+    RouteAction::Gateways(vec![Hop { via, interface: Some(interface.to_owned()), weight: 1, place: None }])
+}
+
+fn plain(file: &str, interface: &str, destination: Prefix, line: u32) -> RouteEntry {
+    RouteEntry {
+        destination,
+        table: MAIN_TABLE,
+        metric: 0,
+        action: RouteAction::Link { interface: interface.to_owned() },
+        source: None,
+        mtu: None,
+        protocol: 0,
+        place: Some(place(file, line)),
+    }
+}
+
+fn route(file: &str, interface: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {
+    let text = |key: &str| item.get(key).and_then(Yaml::text);
+    let network = text("network").ok_or("a route without network")?;
+    let host = if network.contains(':') { "128" } else { "32" };
+    let destination = values::prefix(&format!("{network}/{}", text("prefix").unwrap_or(host)))
+        .ok_or("network and prefix make no destination")?;
+    let mut route = plain(file, interface, destination, item.line);
+    for (key, value) in item.entries() {
+        let word = value.text().unwrap_or_default();
+        match key.text().unwrap_or_default() {
+            "network" | "prefix" => {}
+            "gateway" => {
+                let via = values::address(word).ok_or("\"gateway\" is no address")?;
+                route.action = by_gateway(interface, via);
+            }
+            "metric" if word == "-1" => {}
+            "metric" => route.metric = values::number(word).ok_or("\"metric\" is no number")?,
+            "table" => {
+                route.table = gathering.names.table(word).ok_or("\"table\" is no number or known name")?
+            }
+            "src" => route.source = Some(values::address(word).ok_or("\"src\" is no address")?),
+            "type" => match word {
+                "unicast" => {}
+                "blackhole" => route.action = RouteAction::Blackhole,
+                "unreachable" => route.action = RouteAction::Unreachable,
+                "prohibit" => route.action = RouteAction::Prohibit,
+                other => return Err(format!("a route of type {other} is not held here")),
+            },
+            other => return Err(format!("\"{other}\" is no key of a route")),
+        }
+    }
+    gathering.route(route);
+    Ok(())
+}
+
+fn rule(file: &str, item: &Yaml, gathering: &Gathering) -> Result<RuleEntry, String> {
+    let mut selector = RuleSelector::default();
+    let (mut ipv6, mut priority, mut table, mut other) = (false, None, MAIN_TABLE, None);
+    let mut mark: Option<u32> = None;
+    let mut mask = u32::MAX;
+    for (key, value) in item.entries() {
+        let word = value.text().unwrap_or_default();
+        match key.text().unwrap_or_default() {
+            name @ ("from" | "to") => {
+                let prefix = values::prefix(word).ok_or("\"from\" or \"to\" is no prefix")?;
+                ipv6 = prefix.address.is_ipv6();
+                let slot = if name == "from" { &mut selector.from } else { &mut selector.to };
+                *slot = (prefix.length > 0).then_some(prefix);
+            }
+            "family" => ipv6 = word == "ipv6",
+            "priority" => priority = Some(values::number(word).ok_or("\"priority\" is no number")?),
+            "table" => table = gathering.names.table(word).ok_or("\"table\" is no number or known name")?,
+            "fwmark" => mark = Some(words::mark(word).ok_or("\"fwmark\" is no number")?.0),
+            "fwmask" => mask = values::number(word).ok_or("\"fwmask\" is no number")?,
+            "iif" => selector.input = Some(word.to_owned()),
+            "oif" => selector.output = Some(word.to_owned()),
+            "invert" => selector.inverted = values::truth(word) == Some(true),
+            "action" if word == "to-table" => {}
+            "action" => other = Some(word.to_owned()),
+            name @ ("ipproto" | "sport" | "dport" | "tos") => {
+                selector.other.extend(words::rarer(name, word));
+            }
+            "suppress_prefixlength" => {
+                selector.other.extend(["suppress_prefixlength".to_owned(), word.to_owned()]);
+            }
+            "uid" => selector.other.extend(["uidrange".to_owned(), word.to_owned()]),
+            name => return Err(format!("\"{name}\" is no key of a rule")),
+        }
+    }
+    selector.mark = mark.map(|mark| (mark, mask));
+    let action = other.map_or(RuleAction::Table(table), RuleAction::Other);
+    Ok(RuleEntry { ipv6, priority, selector, action, protocol: 0, place: Some(place(file, item.line)) })
+}

@@ -1,0 +1,41 @@
+//! Netplan, with networkd behind it.
+
+mod read;
+mod routes;
+
+use crate::{
+    backend::{Backend, ReadDocument},
+    read::yaml::Yaml,
+    routes::{RouteFiles, Routes, split::networkd_hooks},
+};
+
+#[derive(Debug)]
+pub(crate) struct Netplan;
+
+static ROUTES: Routes = Routes {
+    next_step: "copy a host's folder to its /, then: netplan apply",
+    files: RouteFiles::Tool { grammar: routes::GRAMMAR, files: routes::files, hooks: networkd_hooks },
+};
+
+impl Backend for Netplan {
+    fn name(&self) -> &'static str {
+        "netplan"
+    }
+
+    fn routes(&self) -> Option<&'static Routes> {
+        Some(&ROUTES)
+    }
+
+    fn document(&self, document: &Yaml) -> Option<ReadDocument> {
+        network(document)?;
+        Some(|file, document, gathering| {
+            if let Some(network) = network(document) {
+                read::read(file, network, gathering);
+            }
+        })
+    }
+}
+
+fn network(document: &Yaml) -> Option<&Yaml> {
+    document.get("network").filter(|network| !network.entries().is_empty())
+}

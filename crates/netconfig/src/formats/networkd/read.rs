@@ -1,0 +1,385 @@
+//! `.network` files of systemd-networkd (systemd.network(5)).
+
+use std::net::IpAddr;
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{
+        GroupMember, Hop, Located, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleAction,
+        RuleEntry, RuleSelector,
+    },
+};
+
+use crate::read::{
+    Source,
+    detect::last_part,
+    gathering::{Gathering, place},
+    ini::{self, Entry, Section},
+    script::infiniband_mode,
+    values, words,
+};
+
+pub(super) fn read(source: &Source, gathering: &mut Gathering) {
+    let (sections, strays) = ini::sections(&source.text);
+    for (line, text) in strays {
+        gathering.unread(&source.path, line, text, "stands outside of any section");
+    }
+    let Some(interface) = interface(source, &sections, gathering) else { return };
+    gathering.interface(&interface);
+    gathering.networks.insert(last_part(&source.path).to_owned(), interface.clone());
+    read_sections(source, &interface, &sections, gathering);
+}
+
+/// A file of `NAME.network.d` adds to NAME, which has been read by then.
+pub(super) fn read_drop_in(source: &Source, gathering: &mut Gathering) {
+    let folder = source.path.rsplit('/').nth(1).unwrap_or_default();
+    let main = folder.strip_suffix(".d").unwrap_or(folder);
+    let Some(interface) = gathering.networks.get(main).cloned() else {
+        gathering.unread(&source.path, 1, folder, format!("adds to {main}, which is not among the files"));
+        return;
+    };
+    let (sections, strays) = ini::sections(&source.text);
+    for (line, text) in strays {
+        gathering.unread(&source.path, line, text, "stands outside of any section");
+    }
+    read_sections(source, &interface, &sections, gathering);
+}
+
+fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gathering: &mut Gathering) {
+    let file = File { path: &source.path, interface };
+    for section in sections {
+        let done = match section.name {
+            "Route" => file.route(section, gathering),
+            "NextHop" => file.nexthop(section, gathering),
+            "RoutingPolicyRule" => file.rule(section, gathering),
+            _ => {
+                file.entries(section, gathering);
+                Ok(())
+            }
+        };
+        if let Err((line, text, reason)) = done {
+            gathering.unread(&source.path, line, &text, reason);
+        }
+    }
+}
+
+/// What could not be understood: line, words, why.
+type Unfit = (u32, String, String);
+
+fn unfit(entry: &Entry<'_>, reason: &str) -> Unfit {
+    (entry.line, format!("{}={}", entry.key, entry.value), reason.to_owned())
+}
+
+/// The interface that the file is for.
+fn interface(source: &Source, sections: &[Section<'_>], gathering: &mut Gathering) -> Option<String> {
+    let matches = sections.iter().find(|section| section.name == "Match");
+    let (line, name) = match matches.and_then(|section| section.value("Name")) {
+        Some(entry) => (entry.line, entry.value.as_str()),
+        None => (matches.map_or(1, |section| section.line), ""),
+    };
+    let mut names = name.split_whitespace();
+    match (names.next(), names.next()) {
+        (Some(name), None) if !name.contains(['*', '?', '[', '!']) => Some(name.to_owned()),
+        _ => {
+            let reason =
+                "for no single interface by name: write [Match] Name= with one; the file is not read";
+            gathering.unread(&source.path, line, &format!("Name={name}"), reason);
+            None
+        }
+    }
+}
+
+struct File<'a> {
+    path: &'a str,
+    interface: &'a str,
+}
+
+impl File<'_> {
+    /// Sections whose entries stand each for themselves.
+    fn entries(&self, section: &Section<'_>, gathering: &mut Gathering) {
+        for entry in &section.entries {
+            let place = place(self.path, entry.line);
+            let value = entry.value.as_str();
+            let done = match (section.name, entry.key) {
+                ("Link", "MTUBytes") => {
+                    bytes(value).map(|bytes| gathering.mtu(self.interface, bytes, place)).ok_or("no MTU")
+                }
+                ("Link", "MACAddress") => {
+                    gathering.interface(self.interface).link_address = values::link_address(value);
+                    Ok(())
+                }
+                ("Network" | "Address", "Address") => values::prefix(value)
+                    .map(|prefix| gathering.address(self.interface, prefix, place))
+                    .ok_or("no address with prefix length"),
+                ("Network", "Gateway") => values::address(value)
+                    .map(|via| gathering.route(self.default_route(via, entry.line)))
+                    .ok_or("no address of a gateway"),
+                ("Network", "IPForward" | "IPv4Forwarding" | "IPv6Forwarding" | "IPv4ReversePathFilter") => {
+                    self.sysctl(entry, gathering)
+                }
+                ("IPoIB", "Mode") => infiniband_mode(value)
+                    .map(|value| {
+                        let located = Located { value, place: Some(place) };
+                        gathering.interface(self.interface).infiniband_mode = Some(located);
+                    })
+                    .ok_or("neither connected nor datagram"),
+                _ => Ok(()),
+            };
+            if let Err(reason) = done {
+                let (line, text, reason) = unfit(entry, reason);
+                gathering.unread(self.path, line, &text, reason);
+            }
+        }
+    }
+
+    fn default_route(&self, via: IpAddr, line: u32) -> RouteEntry {
+        RouteEntry {
+            destination: values::everything(via.is_ipv6()),
+            table: MAIN_TABLE,
+            metric: 0,
+            action: RouteAction::Gateways(vec![self.hop(via)]),
+            source: None,
+            mtu: None,
+            protocol: 0,
+            place: Some(place(self.path, line)),
+        }
+    }
+
+    fn hop(&self, via: IpAddr) -> Hop {
+        Hop { via, interface: Some(self.interface.to_owned()), weight: 1, place: None }
+    }
+
+    /// Settings that networkd turns into sysctls.
+    fn sysctl(&self, entry: &Entry<'_>, gathering: &mut Gathering) -> Result<(), &'static str> {
+        let place = place(self.path, entry.line);
+        let own = format!("net.ipv4.conf.{}", self.interface.replace('.', "/"));
+        let on = |value: bool| if value { "1" } else { "0" };
+        let truth = values::truth(&entry.value);
+        match (entry.key, entry.value.as_str()) {
+            ("IPForward", value) => {
+                let (four, six) = match (value, truth) {
+                    ("ipv4", _) => (true, false),
+                    ("ipv6", _) => (false, true),
+                    ("kernel", _) => return Ok(()),
+                    (_, Some(both)) => (both, both),
+                    _ => return Err("neither yes, no, ipv4, ipv6 nor kernel"),
+                };
+                gathering.sysctl("net.ipv4.ip_forward", on(four), place.clone());
+                gathering.sysctl("net.ipv6.conf.all.forwarding", on(six), place);
+            }
+            ("IPv4Forwarding", _) => {
+                gathering.sysctl(&format!("{own}.forwarding"), on(truth.ok_or("neither yes nor no")?), place);
+            }
+            ("IPv6Forwarding", _) => {
+                let key = format!("{}.forwarding", own.replacen("ipv4", "ipv6", 1));
+                gathering.sysctl(&key, on(truth.ok_or("neither yes nor no")?), place);
+            }
+            (_, value) => {
+                let number = match value {
+                    "no" => "0",
+                    "strict" => "1",
+                    "loose" => "2",
+                    _ => return Err("neither no, strict nor loose"),
+                };
+                gathering.sysctl(&format!("{own}.rp_filter"), number, place);
+            }
+        }
+        Ok(())
+    }
+
+    fn nexthop(&self, section: &Section<'_>, gathering: &mut Gathering) -> Result<(), Unfit> {
+        let (mut id, mut via, mut members) = (None, None, Vec::new());
+        let mut is_blackhole = false;
+        for entry in &section.entries {
+            let value = entry.value.as_str();
+            match entry.key {
+                "Id" => id = Some(values::number(value).ok_or_else(|| unfit(entry, "no nexthop id"))?),
+                "Gateway" => {
+                    via =
+                        Some(values::address(value).ok_or_else(|| unfit(entry, "no address of a gateway"))?);
+                }
+                "Group" => {
+                    for member in value.split_whitespace() {
+                        members.push(
+                            group_member(member).ok_or_else(|| unfit(entry, "no list such as 1:1 2:3"))?,
+                        );
+                    }
+                }
+                "Blackhole" => is_blackhole = values::truth(value) == Some(true),
+                "OnLink" | "Family" => {}
+                _ => return Err(unfit(entry, "not a key of [NextHop] that is read here")),
+            }
+        }
+        let fail = |reason: &str| (section.line, "[NextHop]".to_owned(), reason.to_owned());
+        let target = match via {
+            _ if is_blackhole => NexthopTarget::Blackhole,
+            _ if !members.is_empty() => NexthopTarget::Group { members, resilient: None },
+            Some(via) => NexthopTarget::Gateway { via, interface: self.interface.to_owned() },
+            None => return Err(fail("a nexthop without gateway or group")),
+        };
+        let id = id.ok_or_else(|| fail("a nexthop without Id= gets a number that no file states"))?;
+        let place = Some(place(self.path, section.line));
+        gathering.nexthop(Nexthop { id, target, protocol: 0, place }, false);
+        Ok(())
+    }
+
+    fn route(&self, section: &Section<'_>, gathering: &mut Gathering) -> Result<(), Unfit> {
+        let mut destination: Option<Prefix> = None;
+        let (mut via, mut nexthop, mut hops) = (None, None, Vec::new());
+        let mut kind = "unicast";
+        let mut route = RouteEntry {
+            destination: values::everything(false),
+            table: MAIN_TABLE,
+            metric: 0,
+            action: RouteAction::Link { interface: self.interface.to_owned() },
+            source: None,
+            mtu: None,
+            protocol: 0,
+            place: Some(place(self.path, section.line)),
+        };
+        for entry in &section.entries {
+            let value = entry.value.as_str();
+            let no = |reason| move || unfit(entry, reason);
+            match entry.key {
+                "Destination" => {
+                    destination = Some(values::prefix(value).ok_or_else(no("no destination"))?);
+                }
+                "Gateway" => via = Some(values::address(value).ok_or_else(no("no address of a gateway"))?),
+                "Table" => {
+                    let table = gathering.names.table(value);
+                    route.table = table.ok_or_else(no("no table by number or known name"))?;
+                }
+                "Metric" => route.metric = values::number(value).ok_or_else(no("no metric"))?,
+                "PreferredSource" => {
+                    route.source = Some(values::address(value).ok_or_else(no("no address"))?);
+                }
+                "MTUBytes" => route.mtu = Some(bytes(value).ok_or_else(no("no MTU"))?),
+                "Protocol" => {
+                    let protocol = gathering.names.protocol(value);
+                    route.protocol = protocol.ok_or_else(no("no protocol by number or known name"))?;
+                }
+                "NextHop" => nexthop = Some(values::number(value).ok_or_else(no("no nexthop id"))?),
+                "MultiPathRoute" => {
+                    let hop = self.multipath(value).ok_or_else(no("no ADDRESS[@INTERFACE] [WEIGHT]"))?;
+                    hops.push(Hop { place: Some(place(self.path, entry.line)), ..hop });
+                }
+                "Type" => kind = value,
+                "Scope" | "GatewayOnLink" | "OnLink" | "IPv6Preference" => {}
+                _ => {
+                    let (line, text, _) = unfit(entry, "");
+                    gathering.unread(self.path, line, &text, "has no place in a routing plan");
+                }
+            }
+        }
+        let fail = |reason: &str| (section.line, "[Route]".to_owned(), reason.to_owned());
+        hops.splice(0..0, via.map(|via| self.hop(via)));
+        let family = hops.first().map(|hop| hop.via.is_ipv6());
+        route.destination = match (destination, family) {
+            (Some(destination), _) => destination,
+            (None, Some(ipv6)) => values::everything(ipv6),
+            (None, None) => return Err(fail("a route without destination and gateway")),
+        };
+        route.action = match (kind, nexthop) {
+            ("blackhole", _) => RouteAction::Blackhole,
+            ("unreachable", _) => RouteAction::Unreachable,
+            ("prohibit", _) => RouteAction::Prohibit,
+            ("throw", _) => RouteAction::Throw,
+            ("unicast", Some(id)) => RouteAction::Nexthop(id),
+            ("unicast", None) if hops.is_empty() => route.action,
+            ("unicast", None) => RouteAction::Gateways(hops),
+            (other, _) => return Err(fail(&format!("a route of type {other} is not held here"))),
+        };
+        gathering.route(route);
+        Ok(())
+    }
+
+    /// `10.10.0.11@ib1 2`, or as one gateway where only the kernel's choice is given.
+    fn multipath(&self, text: &str) -> Option<Hop> {
+        let mut words = text.split_whitespace();
+        let target = words.next()?;
+        let weight = words.next().map_or(Some(1), values::number)?;
+        let (via, interface) = target.split_once('@').unwrap_or((target, self.interface));
+        Some(Hop { via: values::address(via)?, interface: Some(interface.to_owned()), weight, place: None })
+    }
+
+    fn rule(&self, section: &Section<'_>, gathering: &mut Gathering) -> Result<(), Unfit> {
+        let mut rule = RuleEntry {
+            ipv6: false,
+            priority: None,
+            selector: RuleSelector::default(),
+            // systemd.network(5): Table= "defaults to main".
+            action: RuleAction::Table(MAIN_TABLE),
+            protocol: 0,
+            place: Some(place(self.path, section.line)),
+        };
+        let mut families = vec![];
+        for entry in &section.entries {
+            let value = entry.value.as_str();
+            let no = |reason| move || unfit(entry, reason);
+            let mut other = |name: &str| rule.selector.other.extend(words::rarer(name, value));
+            match entry.key {
+                "From" | "To" => {
+                    let prefix = values::prefix(value).ok_or_else(no("no address or prefix"))?;
+                    families = vec![prefix.address.is_ipv6()];
+                    let slot =
+                        if entry.key == "From" { &mut rule.selector.from } else { &mut rule.selector.to };
+                    *slot = (prefix.length > 0).then_some(prefix);
+                }
+                "FirewallMark" => {
+                    rule.selector.mark = Some(words::mark(value).ok_or_else(no("no mark"))?);
+                }
+                "IncomingInterface" => rule.selector.input = Some(value.to_owned()),
+                "OutgoingInterface" => rule.selector.output = Some(value.to_owned()),
+                "Priority" => rule.priority = Some(values::number(value).ok_or_else(no("no priority"))?),
+                "Table" => {
+                    let table = gathering.names.table(value);
+                    rule.action =
+                        RuleAction::Table(table.ok_or_else(no("no table by number or known name"))?);
+                }
+                "InvertRule" => rule.selector.inverted = values::truth(value) == Some(true),
+                "Type" if matches!(value, "blackhole" | "unreachable" | "prohibit") => {
+                    rule.action = RuleAction::Other(value.to_owned());
+                }
+                "Family" if families.is_empty() => {
+                    families = match value {
+                        "ipv4" => vec![false],
+                        "ipv6" => vec![true],
+                        "both" => vec![false, true],
+                        _ => return Err(unfit(entry, "neither ipv4, ipv6 nor both")),
+                    };
+                }
+                "Family" => {}
+                "TypeOfService" => other("tos"),
+                "SourcePort" => other("sport"),
+                "DestinationPort" => other("dport"),
+                "IPProtocol" => other("ipproto"),
+                "User" => other("uidrange"),
+                "SuppressPrefixLength" => other("suppress_prefixlength"),
+                "SuppressInterfaceGroup" => other("suppress_ifgroup"),
+                _ => return Err(unfit(entry, "not a key of [RoutingPolicyRule] that is read here")),
+            }
+        }
+        if families.is_empty() {
+            families.push(false);
+        }
+        for ipv6 in families {
+            gathering.rule(RuleEntry { ipv6, ..rule.clone() });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes with the suffixes of systemd.syntax(7), base 1024.
+fn bytes(text: &str) -> Option<u32> {
+    let (digits, factor) = match text.strip_suffix(['K', 'k']) {
+        Some(digits) => (digits, 1024),
+        None => (text, 1),
+    };
+    digits.trim().parse::<u32>().ok()?.checked_mul(factor)
+}
+
+/// `7001:2`; the weight defaults to 1.
+fn group_member(text: &str) -> Option<GroupMember> {
+    let (id, weight) = text.split_once(':').unwrap_or((text, "1"));
+    Some(GroupMember { id: values::number(id)?, weight: values::number(weight)? })
+}

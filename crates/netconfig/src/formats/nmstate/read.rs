@@ -1,0 +1,180 @@
+//! Nmstate's desired state (<https://nmstate.io/devel/yaml_api.html>).
+
+use std::net::IpAddr;
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{Hop, Located, MAIN_TABLE, RouteAction, RouteEntry, RuleAction, RuleEntry, RuleSelector},
+};
+
+use crate::read::{
+    gathering::{Gathering, place},
+    script::infiniband_mode,
+    values,
+    yaml::Yaml,
+};
+
+pub(crate) fn read(file: &str, state: &Yaml, gathering: &mut Gathering) {
+    for (key, value) in state.entries() {
+        match key.text().unwrap_or_default() {
+            "interfaces" => each(file, value, gathering, interface),
+            "routes" => each(file, value.get("config").unwrap_or(value), gathering, route),
+            "route-rules" => each(file, value.get("config").unwrap_or(value), gathering, rule),
+            "dns-resolver" | "hostname" | "ovs-db" | "version" => {}
+            other => gathering.unread(file, key.line, other, "not a key of nmstate that is read here"),
+        }
+    }
+}
+
+fn each(
+    file: &str,
+    list: &Yaml,
+    gathering: &mut Gathering,
+    read: impl Fn(&str, &Yaml, &mut Gathering) -> Result<(), String>,
+) {
+    for item in list.items() {
+        if let Err(reason) = read(file, item, gathering) {
+            gathering.unread(file, item.line, &item.words(), reason);
+        }
+    }
+}
+
+fn is_absent(item: &Yaml) -> bool {
+    item.get("state").and_then(Yaml::text) == Some("absent")
+}
+
+fn interface(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {
+    let name = item.get("name").and_then(Yaml::text).ok_or("an interface without name")?;
+    if is_absent(item) {
+        return Ok(());
+    }
+    gathering.interface(name);
+    if let Some(value) = item.get("mtu") {
+        let bytes = value.text().and_then(values::number).ok_or("\"mtu\" is no number")?;
+        gathering.mtu(name, bytes, place(file, value.line));
+    }
+    if let Some(value) = item.get("mac-address").and_then(Yaml::text) {
+        gathering.interface(name).link_address = values::link_address(value);
+    }
+    if let Some(mode) = item.get("infiniband").and_then(|infiniband| infiniband.get("mode")) {
+        let value = mode.text().and_then(infiniband_mode).ok_or("neither connected nor datagram")?;
+        gathering.interface(name).infiniband_mode =
+            Some(Located { value, place: Some(place(file, mode.line)) });
+    }
+    for family in ["ipv4", "ipv6"] {
+        let Some(addresses) = item.get(family).and_then(|ip| ip.get("address")) else { continue };
+        for address in addresses.items() {
+            let text = |key: &str| address.get(key).and_then(Yaml::text);
+            let prefix = text("ip")
+                .zip(text("prefix-length"))
+                .and_then(|(ip, length)| values::prefix(&format!("{ip}/{length}")));
+            match prefix {
+                Some(prefix) => gathering.address(name, prefix, place(file, address.line)),
+                None => gathering.unread(file, address.line, &address.words(), "no ip with prefix-length"),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn route(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {
+    if is_absent(item) {
+        return Ok(());
+    }
+    let text = |key: &str| item.get(key).and_then(Yaml::text);
+    let destination: Prefix =
+        text("destination").and_then(values::prefix).ok_or("a route without destination")?;
+    let interface = text("next-hop-interface").map(str::to_owned);
+    let via: Option<IpAddr> = match text("next-hop-address") {
+        Some(word) => Some(values::address(word).ok_or("\"next-hop-address\" is no address")?),
+        None => None,
+    };
+    let via = via.filter(|via| !via.is_unspecified());
+    let (mut table, mut metric, mut weight, mut source, mut mtu) = (MAIN_TABLE, 0, None, None, None);
+    let mut kind = "";
+    for (key, value) in item.entries() {
+        let word = value.text().unwrap_or_default();
+        match key.text().unwrap_or_default() {
+            "destination" | "next-hop-interface" | "next-hop-address" | "state" => {}
+            // 0 is the main table and -1 the default metric (nmstate's RouteEntry).
+            "table-id" => {
+                table = values::number(word).ok_or("\"table-id\" is no number")?;
+                table = if table == 0 { MAIN_TABLE } else { table };
+            }
+            "metric" if word == "-1" => {}
+            "metric" => metric = values::number(word).ok_or("\"metric\" is no number")?,
+            "weight" => weight = Some(values::number(word).ok_or("\"weight\" is no number")?),
+            "source" => source = Some(values::address(word).ok_or("\"source\" is no address")?),
+            "mtu" => mtu = Some(values::number(word).ok_or("\"mtu\" is no number")?),
+            "route-type" => kind = word,
+            other => {
+                let text = format!("{other}: {word}");
+                gathering.unread(file, key.line, &text, "has no place in a routing plan");
+            }
+        }
+    }
+    let line = place(file, item.line);
+    let action = match (kind, via, interface) {
+        ("blackhole", ..) => RouteAction::Blackhole,
+        ("unreachable", ..) => RouteAction::Unreachable,
+        ("prohibit", ..) => RouteAction::Prohibit,
+        ("", Some(via), interface) => {
+            let place = weight.map(|_| line.clone());
+            RouteAction::Gateways(vec![Hop { via, interface, weight: weight.unwrap_or(1), place }])
+        }
+        ("", None, Some(interface)) => RouteAction::Link { interface },
+        ("", None, None) => return Err("a route without next hop".to_owned()),
+        (other, ..) => return Err(format!("a route of type {other} is not held here")),
+    };
+    let route =
+        RouteEntry { destination, table, metric, action, source, mtu, protocol: 0, place: Some(line) };
+    if weight.is_some() {
+        gathering.join_route(route)
+    } else {
+        gathering.route(route)
+    }
+    Ok(())
+}
+
+fn rule(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {
+    if is_absent(item) {
+        return Ok(());
+    }
+    let mut selector = RuleSelector::default();
+    let (mut ipv6, mut priority, mut table, mut other) = (None, None, None, None);
+    let (mut mark, mut mask) = (None, u32::MAX);
+    for (key, value) in item.entries() {
+        let word = value.text().unwrap_or_default();
+        match key.text().unwrap_or_default() {
+            "state" => {}
+            "family" => ipv6 = Some(word == "ipv6"),
+            name @ ("ip-from" | "ip-to") => {
+                if word.is_empty() {
+                    continue;
+                }
+                let prefix = values::prefix(word).ok_or("\"ip-from\" or \"ip-to\" is no prefix")?;
+                ipv6 = Some(prefix.address.is_ipv6());
+                let slot = if name == "ip-from" { &mut selector.from } else { &mut selector.to };
+                *slot = (prefix.length > 0).then_some(prefix);
+            }
+            "priority" => priority = Some(values::number(word).ok_or("\"priority\" is no number")?),
+            "route-table" => table = Some(values::number::<u32>(word).ok_or("\"route-table\" is no number")?),
+            "fwmark" => mark = Some(values::number(word).ok_or("\"fwmark\" is no number")?),
+            "fwmask" => mask = values::number(word).ok_or("\"fwmask\" is no number")?,
+            "iif" => selector.input = Some(word.to_owned()),
+            "action" => other = Some(word.to_owned()),
+            "suppress-prefix-length" | "suppress_prefixlength" => {
+                selector.other.extend(["suppress_prefixlength".to_owned(), word.to_owned()]);
+            }
+            name => return Err(format!("\"{name}\" is no key of a rule")),
+        }
+    }
+    selector.mark = mark.map(|mark| (mark, mask));
+    let action = match (other, table) {
+        (Some(other), _) => RuleAction::Other(other),
+        (None, table) => RuleAction::Table(table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE)),
+    };
+    let place = Some(place(file, item.line));
+    gathering.rule(RuleEntry { ipv6: ipv6.unwrap_or(false), priority, selector, action, protocol: 0, place });
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Folders and files on disk: which of them are configurations, and of which
+//! hosts.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use clearstream_sys::file;
+
+use super::{ReadError, Reading, Source, detect, texts};
+use crate::formats::ansible;
+
+/// Folders deeper than this are not entered.
+const MOST_DEPTH: usize = 12;
+
+/// Names of folders that lie in one host's tree, not beside other hosts.
+const OF_ONE_HOST: [&str; 18] = [
+    "etc",
+    "usr",
+    "run",
+    "proc",
+    "sys",
+    "NetworkManager",
+    "system-connections",
+    "systemd",
+    "network",
+    "netplan",
+    "sysconfig",
+    "network-scripts",
+    "sysctl.d",
+    "iproute2",
+    "clearstream",
+    "routes",
+    "nftables.d",
+    "host_vars",
+];
+
+/// Reads a folder: one host's files, at their places below it (`etc/...`) or
+/// side by side, a folder per host, or an inventory of Ansible. Files that are
+/// no configuration are passed over. Fails when a file cannot be read, or none
+/// is a configuration.
+pub fn folder(path: &Path) -> Result<Reading, ReadError> {
+    if path.is_file() {
+        return files(&[path.to_owned()]);
+    }
+    if ansible::is_inventory(path) {
+        return ansible::folder(path);
+    }
+    let children = sorted_children(path)?;
+    let folders: Vec<&PathBuf> = children.iter().filter(|child| is_plain_folder(child)).collect();
+    let is_known_file = |child: &&PathBuf| child.is_file() && known(child).is_some();
+    let is_one_host = folders.is_empty()
+        || folders.iter().any(|folder| OF_ONE_HOST.contains(&name_of(folder).as_str()))
+        || children.iter().any(|child| is_known_file(&child));
+    let mut reading = Reading::default();
+    if is_one_host {
+        add_host(path, "", &mut reading)?;
+    } else {
+        for folder in folders {
+            add_host(folder, &name_of(folder), &mut reading)?;
+        }
+    }
+    if reading.hosts.is_empty() {
+        return Err(ReadError::Nothing { path: path.to_owned() });
+    }
+    Ok(reading)
+}
+
+/// Reads files of one host; folders among them are read with all they hold.
+/// A file of no known kind is reported.
+pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
+    let mut sources = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            collect(path, 0, &mut sources)?;
+        } else {
+            sources.push(source(path)?);
+        }
+    }
+    if !sources.iter().any(|source| detect::known(source).is_some()) {
+        return Err(ReadError::Nothing { path: paths.first().cloned().unwrap_or_default() });
+    }
+    let (routing, unread) = texts(&sources);
+    Ok(Reading { hosts: vec![routing], unread })
+}
+
+fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadError> {
+    let mut sources = Vec::new();
+    collect(path, 0, &mut sources)?;
+    if sources.is_empty() {
+        return Ok(());
+    }
+    let (mut routing, unread) = texts(&sources);
+    routing.host = match file::read_text(&path.join("etc/hostname"), file::DOCUMENT_BYTES) {
+        Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
+        _ => name.to_owned(),
+    };
+    reading.hosts.push(routing);
+    reading.unread.extend(unread);
+    Ok(())
+}
+
+/// Configurations below a folder; links are not followed.
+fn collect(path: &Path, depth: usize, sources: &mut Vec<Source>) -> Result<(), ReadError> {
+    for child in sorted_children(path)? {
+        if is_plain_folder(&child) {
+            if depth < MOST_DEPTH {
+                collect(&child, depth + 1, sources)?;
+            }
+        } else if child.is_file() && !child.is_symlink() {
+            sources.extend(known(&child));
+        }
+    }
+    Ok(())
+}
+
+/// A file that is a configuration; unreadable ones beside others are none.
+fn known(path: &Path) -> Option<Source> {
+    let source = source(path).ok()?;
+    detect::known(&source).is_some().then_some(source)
+}
+
+fn source(path: &Path) -> Result<Source, ReadError> {
+    let fail = |source| ReadError::File { path: path.to_owned(), source };
+    let bytes = file::read(path, file::DOCUMENT_BYTES).map_err(fail)?;
+    Ok(Source { path: path.display().to_string(), text: String::from_utf8_lossy(&bytes).into_owned() })
+}
+
+fn sorted_children(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    let fail = |source| ReadError::File { path: path.to_owned(), source };
+    let mut children = Vec::new();
+    for entry in fs::read_dir(path).map_err(fail)? {
+        children.push(entry.map_err(fail)?.path());
+    }
+    children.sort();
+    Ok(children)
+}
+
+fn is_plain_folder(path: &Path) -> bool {
+    path.is_dir() && !path.is_symlink()
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

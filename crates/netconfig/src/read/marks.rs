@@ -1,0 +1,80 @@
+//! What nftables files say of routing: connection marks, `iifname "ib1" ct state
+//! new ether saddr 02:00:00:00:00:01 ct mark set 7001 comment "gw1"`, and rules
+//! that replace sources, `oifname "eth0" masquerade` (nft(8), NAT STATEMENTS).
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{ConnectionMark, SourceTranslation},
+};
+
+use super::{Source, gathering::Gathering, values};
+
+pub(crate) fn read(source: &Source, gathering: &mut Gathering) {
+    for (line, text) in (1..).zip(source.text.lines()) {
+        let text = text.trim();
+        if let Some(translation) = translation(text) {
+            gathering.routing.source_translations.get_or_insert_default().push(translation);
+            continue;
+        }
+        if text.starts_with('#') || !text.contains("ct mark set") {
+            // What restores the marks on the way out and the frame of tables
+            // and chains go with the marks themselves.
+            continue;
+        }
+        match mark(text) {
+            Some(mark) => gathering.routing.connection_marks.push(mark),
+            None => gathering.unread(
+                &source.path,
+                line,
+                text,
+                "not a mark by interface and link address: iifname \"ib1\" ... ether saddr ADDRESS ct mark set NUMBER",
+            ),
+        }
+    }
+}
+
+fn mark(text: &str) -> Option<ConnectionMark> {
+    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_matches(['"', ';'])).collect();
+    let behind = |name: &[&str]| {
+        let at = words.windows(name.len()).position(|window| window == name)?;
+        words.get(at + name.len()).copied()
+    };
+    let interface = behind(&["iifname"]).or_else(|| behind(&["iif"]))?;
+    let link_address = values::link_address(behind(&["ether", "saddr"])?)?;
+    let mark = values::number(behind(&["ct", "mark", "set"])?)?;
+    let gateway = behind(&["comment"]).unwrap_or_default();
+    Some(ConnectionMark { interface: interface.to_owned(), link_address, gateway: gateway.to_owned(), mark })
+}
+
+/// A rule that masquerades or does SNAT. What it depends on beyond the source and
+/// the output interface makes it conditional; verdicts of earlier rules are not
+/// looked at.
+fn translation(text: &str) -> Option<SourceTranslation> {
+    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_end_matches(';')).collect();
+    let at = words.iter().position(|word| matches!(*word, "masquerade" | "snat"))?;
+    if text.starts_with('#') {
+        return None;
+    }
+    let mut found = SourceTranslation::default();
+    let mut rest = &words[..at];
+    while let [first, tail @ ..] = rest {
+        rest = match (*first, tail) {
+            ("oifname" | "oif", [name, tail @ ..]) if name.starts_with('"') && !name.contains('*') => {
+                found.output = Some(name.trim_matches('"').to_owned());
+                tail
+            }
+            ("ip" | "ip6", ["saddr", source, tail @ ..]) if values::prefix(source).is_some() => {
+                (found.from, found.ipv6) = (values::prefix(source), Some(*first == "ip6"));
+                tail
+            }
+            ("counter", tail) => tail,
+            (_, tail) => {
+                found.is_conditional = true;
+                tail
+            }
+        };
+    }
+    let given = words[at + 1..].iter().find_map(|word| values::prefix(word));
+    found.to = given.filter(|to| *to == Prefix::host(to.address)).map(|to| to.address);
+    Some(found)
+}

@@ -1,0 +1,106 @@
+//! Configuration files to what a host routes by. Readers are tolerant: what
+//! they do not understand is reported with its place and never stops the rest.
+//!
+//! Each format reads its own (`formats`); here is what they share: INI and YAML with
+//! lines (`ini`, `yaml`), the words of `ip` (`script`, `words`), and what
+//! nftables files say of routing (`marks`).
+
+pub(crate) mod detect;
+mod folder;
+pub(crate) mod gathering;
+pub(crate) mod ini;
+pub(crate) mod marks;
+pub(crate) mod script;
+pub(crate) mod statements;
+pub(crate) mod values;
+pub(crate) mod words;
+pub(crate) mod yaml;
+
+use std::{io, path::PathBuf};
+
+use clearstream_schema::routing::{HostRouting, Place};
+
+pub use self::folder::{files, folder};
+use self::{detect::Known, gathering::Gathering};
+
+/// Something in a file that was not understood, or that cannot be held.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Unread {
+    /// Where.
+    pub place: Place,
+    /// The words, shortened and without control characters.
+    pub text: String,
+    /// Why it was not read.
+    pub reason: String,
+}
+
+/// What files say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Hosts, by name.
+    pub hosts: Vec<HostRouting>,
+    /// What was not understood.
+    pub unread: Vec<Unread>,
+}
+
+/// A file's path, as it is to appear in places, and its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Path as given; its last part tells the format, together with the text.
+    pub path: String,
+    /// Text.
+    pub text: String,
+}
+
+/// Files that could not be read at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The system says no.
+    #[error("cannot read {}: {source}", path.display())]
+    File {
+        /// Path of the file.
+        path: PathBuf,
+        /// Cause.
+        source: io::Error,
+    },
+    /// Nothing there is a configuration.
+    #[error(
+        "{}: no file there is a routing configuration; known are keyfiles of NetworkManager, .network files, \
+         netplan, ifcfg, nmstate, Ansible, scripts of ip commands, and what ip prints", path.display()
+    )]
+    Nothing {
+        /// The folder or file.
+        path: PathBuf,
+    },
+}
+
+/// Reads files of one host, already in memory. The order does not matter.
+pub fn texts(sources: &[Source]) -> (HostRouting, Vec<Unread>) {
+    let mut gathering = Gathering::default();
+    let mut sorted: Vec<(Option<Known>, &Source)> =
+        sources.iter().map(|source| (detect::known(source), source)).collect();
+    // Within a turn in the order of names, as of sysctl.d (sysctl.d(5)).
+    sorted.sort_by_key(|(known, source)| {
+        (known.is_none(), known.and_then(Known::order), detect::last_part(&source.path))
+    });
+    for (known, source) in sorted {
+        match known {
+            Some(Known::By(reader, _)) => (reader.read)(source, &mut gathering),
+            Some(Known::Own) => {}
+            None => {
+                let name = detect::last_part(&source.path);
+                gathering.unread(&source.path, 1, name, "no configuration of a known kind");
+            }
+        }
+    }
+    gathering.finish()
+}
+
+/// Reads what `ip rule`, `ip route show table all`, `ip nexthop` or `ip
+/// address` print. `ipv6` tells of which family it is, where the words do not
+/// (`from all lookup 7001`).
+pub fn printed_by_ip(source: &Source, ipv6: Option<bool>) -> (HostRouting, Vec<Unread>) {
+    let mut gathering = Gathering::default();
+    script::read(source, ipv6, &mut gathering);
+    gathering.finish()
+}

@@ -1,0 +1,76 @@
+//! `ip nexthop add ...` and the lines of `ip nexthop show` (ip-nexthop(8)).
+
+use clearstream_schema::routing::{GroupMember, Nexthop, NexthopTarget, Resilient};
+
+use super::{Context, Cursor, Meant, Misread, Word, unfit};
+use crate::read::values;
+
+/// The kernel's default of a resilient group's idle timer, seconds
+/// (Documentation/networking/nexthop-group-resilient.rst).
+const IDLE_SECONDS: u32 = 120;
+
+/// Reads the words behind `ip nexthop add`, or a line of `ip nexthop show`.
+pub(crate) fn nexthop(words: &[Word<'_>], context: Context<'_>) -> Result<Meant<Nexthop>, Misread> {
+    let mut cursor = Cursor::new(words);
+    let (mut id, mut via, mut interface, mut members, mut protocol) = (None, None, None, None, 0);
+    let (mut is_blackhole, mut is_resilient) = (false, false);
+    let mut resilient = Resilient { bucket_count: 0, idle_seconds: IDLE_SECONDS, unbalanced_seconds: 0 };
+    let mut left_out = Vec::new();
+    while let Some(word) = cursor.next() {
+        let name = word.text;
+        match name {
+            "id" => id = Some(cursor.read(name, "nexthop id", values::number)?),
+            "via" => {
+                if cursor.peek().is_some_and(|word| matches!(word.text, "inet" | "inet6")) {
+                    cursor.next();
+                }
+                via = Some(cursor.read(name, "address of a gateway", values::address)?);
+            }
+            "dev" => interface = Some(cursor.value(name)?.text.to_owned()),
+            "group" => members = Some(cursor.read(name, "list of nexthops such as 1,2/3,1", group)?),
+            "type" => {
+                let kind = cursor.value(name)?.text;
+                is_resilient = match kind {
+                    "resilient" => true,
+                    "mpath" => false,
+                    other => return Err(Misread(unfit(name, other, "type of a nexthop group"))),
+                };
+            }
+            "buckets" => resilient.bucket_count = cursor.read(name, "number of buckets", values::number)?,
+            "idle_timer" => resilient.idle_seconds = cursor.read(name, "time in seconds", values::number)?,
+            "unbalanced_timer" => {
+                resilient.unbalanced_seconds = cursor.read(name, "time in seconds", values::number)?;
+            }
+            "unbalanced_time" | "scope" => {
+                cursor.value(name)?;
+            }
+            "proto" | "protocol" => {
+                protocol = cursor
+                    .read(name, "protocol by number or known name", |word| context.names.protocol(word))?;
+            }
+            "blackhole" => is_blackhole = true,
+            "onlink" | "linkdown" | "dead" | "offload" | "trap" => {}
+            "fdb" | "encap" => left_out.push((word.line, name.to_owned())),
+            other => return Err(Misread(unfit("", other, "word of a nexthop"))),
+        }
+    }
+    let id = id.ok_or_else(|| Misread("a nexthop without id".to_owned()))?;
+    let target = match (members, via, interface) {
+        _ if is_blackhole => NexthopTarget::Blackhole,
+        (Some(members), ..) => NexthopTarget::Group { members, resilient: is_resilient.then_some(resilient) },
+        (None, Some(via), Some(interface)) => NexthopTarget::Gateway { via, interface },
+        _ => return Err(Misread("a nexthop needs a gateway and its interface, or a group".to_owned())),
+    };
+    let place = words.first().map(|word| context.place(word.line));
+    Ok(Meant { value: Nexthop { id, target, protocol, place }, left_out })
+}
+
+/// `1,2/3,1`: ids with weights, which default to 1.
+fn group(word: &str) -> Option<Vec<GroupMember>> {
+    word.split('/')
+        .map(|member| {
+            let (id, weight) = member.split_once(',').unwrap_or((member, "1"));
+            Some(GroupMember { id: values::number(id)?, weight: values::number(weight)? })
+        })
+        .collect()
+}

@@ -1,0 +1,180 @@
+//! `ip rule add ...` and the lines of `ip rule show` (ip-rule(8)).
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{RuleAction, RuleEntry, RuleSelector},
+};
+
+use super::{Context, Cursor, Meant, Misread, Word, mark, unfit};
+use crate::read::values;
+
+/// Reads the words behind `ip rule add`, or a line of `ip rule show`.
+/// Nothing comes of the kernel's own three rules.
+pub(crate) fn rule(words: &[Word<'_>], context: Context<'_>) -> Result<Option<Meant<RuleEntry>>, Misread> {
+    let mut parts = Parts::default();
+    let mut words = words;
+    // `7001:  from all lookup 7001`
+    let numbered = words.split_first().and_then(|(first, rest)| Some((first.text.strip_suffix(':')?, rest)));
+    if let Some((number, rest)) = numbered {
+        parts.priority = Some(values::number(number).ok_or_else(|| Misread(unfit("", number, "priority")))?);
+        words = rest;
+    }
+    let line = words.first().map_or(1, |word| word.line);
+    let mut cursor = Cursor::new(words);
+    while let Some(word) = cursor.next() {
+        parts.word(word, &mut cursor, context)?;
+    }
+    let action = match (parts.table, parts.other) {
+        (_, Some(other)) => RuleAction::Other(other),
+        (Some(table), None) => RuleAction::Table(table),
+        (None, None) => return Err(Misread("a rule without table or action".to_owned())),
+    };
+    let is_kernels = parts.selector == RuleSelector::default()
+        && matches!(
+            (parts.priority, &action),
+            (Some(0), RuleAction::Table(255))
+                | (Some(32766), RuleAction::Table(254))
+                | (Some(32767), RuleAction::Table(253))
+        );
+    if is_kernels {
+        return Ok(None);
+    }
+    let ipv6 = parts.ipv6.or(context.ipv6).unwrap_or(false);
+    let value = RuleEntry {
+        ipv6,
+        priority: parts.priority,
+        selector: parts.selector,
+        action,
+        protocol: parts.protocol,
+        place: Some(context.place(line)),
+    };
+    Ok(Some(Meant { value, left_out: parts.left_out }))
+}
+
+#[derive(Default)]
+struct Parts {
+    ipv6: Option<bool>,
+    priority: Option<u32>,
+    selector: RuleSelector,
+    table: Option<u32>,
+    other: Option<String>,
+    protocol: u8,
+    left_out: Vec<(u32, String)>,
+}
+
+impl Parts {
+    fn word(
+        &mut self,
+        word: Word<'_>,
+        cursor: &mut Cursor<'_, '_>,
+        context: Context<'_>,
+    ) -> Result<(), Misread> {
+        let name = word.text;
+        match name {
+            "not" => self.selector.inverted = true,
+            "from" => self.selector.from = self.prefix(name, cursor)?,
+            "to" => self.selector.to = self.prefix(name, cursor)?,
+            "fwmark" => self.selector.mark = Some(cursor.read(name, "mark", mark)?),
+            "iif" | "dev" => self.selector.input = Some(cursor.value(name)?.text.to_owned()),
+            "oif" => self.selector.output = Some(cursor.value(name)?.text.to_owned()),
+            "preference" | "priority" | "pref" | "order" => {
+                self.priority = Some(cursor.read(name, "priority", values::number)?);
+            }
+            "table" | "lookup" => {
+                self.table = Some(
+                    cursor.read(name, "table by number or known name", |word| context.names.table(word))?,
+                );
+            }
+            "protocol" | "proto" => {
+                self.protocol = cursor
+                    .read(name, "protocol by number or known name", |word| context.names.protocol(word))?;
+            }
+            "tos"
+            | "dsfield"
+            | "uidrange"
+            | "ipproto"
+            | "sport"
+            | "dport"
+            | "tun_id"
+            | "dscp"
+            | "flowlabel"
+            | "suppress_prefixlength"
+            | "sup_pl"
+            | "suppress_ifgroup"
+            | "sup_group" => {
+                let name = match name {
+                    "dsfield" => "tos",
+                    "sup_pl" => "suppress_prefixlength",
+                    "sup_group" => "suppress_ifgroup",
+                    same => same,
+                };
+                let value = cursor.value(name)?.text;
+                self.selector.other.extend(rarer(name, value));
+            }
+            "l3mdev" => self.selector.other.push(name.to_owned()),
+            "realms" | "realm" => {
+                let value = cursor.value(name)?.text;
+                self.left_out.push((word.line, format!("{name} {value}")));
+            }
+            "type" => {
+                let kind = cursor.value(name)?;
+                self.kind(kind.text)?;
+            }
+            "goto" => self.other = Some(format!("goto {}", cursor.value(name)?.text)),
+            // Written by `ip rule show` behind rules whose target is missing.
+            "[detached]" | "[unresolved]" => {}
+            other => self.kind(other)?,
+        }
+        Ok(())
+    }
+
+    fn kind(&mut self, word: &str) -> Result<(), Misread> {
+        // `ip -Numeric rule show` prints types as numbers (rtnetlink(7), `rtm_type`).
+        let word = match word {
+            "6" => "blackhole",
+            "7" => "unreachable",
+            "8" => "prohibit",
+            named => named,
+        };
+        match word {
+            "unicast" => {}
+            "blackhole" | "unreachable" | "prohibit" | "nop" => self.other = Some(word.to_owned()),
+            _ => return Err(Misread(unfit("", word, "word of a rule"))),
+        }
+        Ok(())
+    }
+
+    /// A prefix; all of a family is the same as saying nothing, except that it
+    /// tells the family.
+    fn prefix(&mut self, name: &str, cursor: &mut Cursor<'_, '_>) -> Result<Option<Prefix>, Misread> {
+        let word = cursor.value(name)?;
+        if matches!(word.text, "all" | "any" | "default") {
+            return Ok(None);
+        }
+        let prefix =
+            values::prefix(word.text).ok_or_else(|| Misread(unfit(name, word.text, "address or prefix")))?;
+        self.ipv6 = Some(prefix.address.is_ipv6());
+        Ok((prefix.length > 0).then_some(prefix))
+    }
+}
+
+/// A rarer selector and its value as the live host has them too: protocols by
+/// number, ports as ranges.
+pub(crate) fn rarer(name: &str, value: &str) -> [String; 2] {
+    let is_port = matches!(name, "sport" | "dport") && !value.contains('-');
+    let value = match (name, value) {
+        // `ip -Numeric rule show` prints `ipproto-6`.
+        ("ipproto", value) => match value.strip_prefix("ipproto-").unwrap_or(value) {
+            "icmp" => "1",
+            "tcp" => "6",
+            "udp" => "17",
+            "ipv6-icmp" | "icmpv6" => "58",
+            "sctp" => "132",
+            number => number,
+        }
+        .to_owned(),
+        (_, port) if is_port => format!("{port}-{port}"),
+        (_, value) => value.to_owned(),
+    };
+    [name.to_owned(), value]
+}

@@ -1,0 +1,219 @@
+//! Guarded apply and revert: lockout protection, a guardian process that outlives
+//! the command, and confirm-within.
+
+use std::{
+    fmt, io,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::plan::Plan;
+
+use super::{Danger, Guard, guardian::Guardian};
+use crate::{
+    Applied, Event, Options, Permitted, PlanError, Reverted, apply, apply_back, await_confirmation, expire,
+    plan_back, plan_of, revert, unconfirmed,
+};
+
+/// Maximum wait for a guardian to recover the journal of a process that died; a busy
+/// host may need seconds.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Carries out plans and reverts journals under a guard.
+pub struct Guarded {
+    pub(super) guard: Box<dyn Guard>,
+    guardian: fn() -> io::Result<Command>,
+    force: bool,
+    within: Option<Duration>,
+}
+
+impl fmt::Debug for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { force, within, .. } = self;
+        f.debug_struct("Guarded").field("force", force).field("within", within).finish_non_exhaustive()
+    }
+}
+
+impl Guarded {
+    /// `guardian` is the command of the guardian process, which runs
+    /// [`guard_over`](super::guard_over) on its standard input.
+    pub fn new(guard: impl Guard + 'static, guardian: fn() -> io::Result<Command>) -> Self {
+        Self { guard: Box::new(guard), guardian, force: false, within: None }
+    }
+
+    /// Proceeds also where a guarded path is cut or changed, or, for a revert, where the
+    /// live value is neither ours nor the old one.
+    #[must_use]
+    pub fn forcing(self, force: bool) -> Self {
+        Self { force, ..self }
+    }
+
+    /// Reverts the change unless it is [confirmed](crate::confirm()) within this time.
+    #[must_use]
+    pub fn confirmed_within(self, within: Option<Duration>) -> Self {
+        Self { within, ..self }
+    }
+
+    /// Predicted effects of a plan on the guarded paths.
+    pub fn dangers(&self, plan: &Plan) -> Result<Vec<Danger>, PlanError> {
+        if !self.guard.is_touched_by(plan) {
+            return Ok(Vec::new());
+        }
+        self.guard.dangers(plan)
+    }
+
+    /// Rejects a plan that cuts a path, unless forced; one that changes a path is also
+    /// accepted with confirm-within.
+    pub fn refuse(&self, found: Vec<Danger>) -> Result<(), PlanError> {
+        let remedy = if found.iter().any(|danger| danger.is_cut) {
+            "--force does it all the same"
+        } else {
+            "add --confirm-within 60s, which puts everything back unless you confirm, or --force"
+        };
+        self.refuse_with(found, remedy)
+    }
+
+    /// The same, with a remedy for the error message.
+    pub(crate) fn refuse_with(&self, mut found: Vec<Danger>, remedy: &'static str) -> Result<(), PlanError> {
+        found.retain(|danger| !self.force && (danger.is_cut || self.within.is_none()));
+        if found.is_empty() { Ok(()) } else { Err(PlanError::Dangerous { dangers: found, remedy }) }
+    }
+
+    /// Applies a plan. One that concerns guarded paths, or has to be confirmed, gets a
+    /// guardian, and is reverted when a path is lost afterwards.
+    pub fn apply(&self, plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
+        self.carry_out(plan, None, options)
+    }
+
+    /// Applies a plan, or the one that reverts the journal `of`.
+    fn carry_out(&self, plan: &Plan, of: Option<&str>, options: &Options) -> Result<Applied, PlanError> {
+        let apply = |options: &Options| {
+            retry_until_recovered(|| match of {
+                Some(of) => apply_back(plan, of, options),
+                None => apply(plan, options),
+            })
+        };
+        if !self.guard.is_touched_by(plan) && self.within.is_none() {
+            return apply(options);
+        }
+        settle(options)?;
+        let within = self.within;
+        let guardian = self.guardian()?;
+        let (reporter, outer) = (guardian.reporter(), options.clone());
+        let options = options.clone().telling(move |event| {
+            if let Event::Journaled { journal } = event {
+                // Before the first change: if this process dies the change is reverted
+                // in any case. An error of the deadline is returned below.
+                if let Some(within) = within {
+                    drop(await_confirmation(journal, within, &outer));
+                }
+                reporter.journal(journal);
+            }
+            outer.tell(event);
+        });
+        let before = self.guard.snapshot();
+        let applied = apply(&options)?;
+        let Some(journal) = &applied.journal else {
+            guardian.done();
+            return Ok(applied);
+        };
+        let lost = if self.force { None } else { before.lost(within.is_some()) };
+        // The time counts from here.
+        let begun = within.map_or(Ok(()), |within| await_confirmation(journal, within, &options));
+        if lost.is_none() && begun.is_ok() {
+            guardian.done();
+            return Ok(applied);
+        }
+        let done = revert(journal, true, &options);
+        guardian.done();
+        done?;
+        begun?;
+        Err(PlanError::Lost { lost: lost.unwrap_or_default() })
+    }
+
+    /// Restores the settings saved in a journal; `over_others` also where the live value
+    /// is neither ours nor the old one. `remedy` is for the error message.
+    pub(crate) fn restore_journal(
+        &self,
+        journal: &str,
+        over_others: bool,
+        remedy: &'static str,
+        options: &Options,
+    ) -> Result<Reverted, PlanError> {
+        let back = inverse(plan_of(journal, options)?);
+        if !self.guard.is_touched_by(&back) {
+            return revert(journal, over_others, options);
+        }
+        // An unconfirmed plan is reverted in any case.
+        if !unconfirmed(options)?.iter().any(|change| change.journal == journal) {
+            self.refuse_with(self.dangers(&back)?, remedy)?;
+        }
+        let before = self.guard.snapshot();
+        let guardian = self.guardian()?;
+        guardian.reporter().journal(journal);
+        let done = revert(journal, over_others, options);
+        guardian.done();
+        let done = done?;
+        match before.lost(true) {
+            Some(lost) => Err(PlanError::LostByRevert { lost }),
+            None => Ok(done),
+        }
+    }
+
+    /// Restores the settings saved in a journal. With confirm-within the plan is applied
+    /// again unless the revert is confirmed.
+    pub fn revert(&self, journal: &str, options: &Options) -> Result<Reverted, PlanError> {
+        if self.within.is_none() {
+            return self.restore_journal(journal, self.force, "--force does it all the same", options);
+        }
+        let back = plan_back(journal, self.force, options)?;
+        self.refuse(self.dangers(&back)?)?;
+        // The journal is this host's own, whatever the operator allowed it to name.
+        let options = options.clone().permitting(Permitted::Any);
+        let applied = self.carry_out(&back, Some(journal), &options)?;
+        Ok(Reverted { journal: journal.to_owned(), restored_count: applied.changed.len() as u64 })
+    }
+
+    pub(super) fn guardian(&self) -> Result<Guardian, PlanError> {
+        let started = (self.guardian)().and_then(Guardian::start);
+        started.map_err(|source| PlanError::Guardian { source })
+    }
+}
+
+/// Retries while a guardian recovers an interrupted journal or holds the lock.
+pub(super) fn retry_until_recovered<T>(
+    mut work: impl FnMut() -> Result<T, PlanError>,
+) -> Result<T, PlanError> {
+    let until = Instant::now() + RECOVERY_TIMEOUT;
+    loop {
+        match work() {
+            Err(PlanError::Interrupted { .. } | PlanError::Busy { .. }) if Instant::now() < until => {
+                thread::sleep(POLL_INTERVAL);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Reverts an overdue plan of an earlier command; fails for one that still waits for
+/// confirmation.
+pub fn settle(options: &Options) -> Result<(), PlanError> {
+    for change in unconfirmed(options)? {
+        if !change.left.is_zero() {
+            return Err(PlanError::Unconfirmed { journal: change.journal, left: change.left });
+        }
+        expire(&change.journal, options)?;
+    }
+    Ok(())
+}
+
+/// The inverse plan, the last step first.
+fn inverse(mut plan: Plan) -> Plan {
+    plan.steps.reverse();
+    for step in &mut plan.steps {
+        std::mem::swap(&mut step.current, &mut step.desired);
+    }
+    plan
+}

@@ -1,0 +1,160 @@
+//! The service of an agent for plans. A controller can neither force nor confirm:
+//! what would cut or change the path of its connection, of an ssh session or of the
+//! default route is rejected, and restored where the guard finds it lost afterwards.
+//! Other ways to cut the session (an MTU, a sysctl, a queueing discipline) end with
+//! it: a change is kept only after the controller has received the reply. No setting
+//! outside of the families is read, changed or restored for any controller.
+
+use clearstream_control::{Call, CallContext, Done, Registration, Service};
+use clearstream_schema::plan::{Plan, Verification};
+
+use crate::{
+    Guarded, Options, Permitted, PlanError,
+    calls::{
+        Applied, Apply, ApplyPending, History, Journals, Keep, Read, Recover, Recoveries, Revert, Reverted,
+        Values, Verify,
+    },
+    check_settings, failure,
+    guard::Tested,
+    history, read, recover, verify,
+};
+
+/// Plans that one session carries out: dropped, what it has under test is restored.
+#[derive(Debug)]
+pub struct Plans {
+    guarded: fn() -> Guarded,
+    /// The oldest first.
+    tested: Vec<Tested>,
+    /// Applied, and kept with the next sign of the controller.
+    held: Vec<Tested>,
+}
+
+impl Service for Plans {
+    fn register(calls: &mut Registration<Self>) {
+        on(calls, Self::read);
+        on(calls, Self::apply);
+        on(calls, Self::apply_pending);
+        on(calls, Self::keep);
+        on(calls, Self::verify);
+        on(calls, Self::revert);
+        on(calls, Self::history);
+        on(calls, Self::recover);
+        calls.on_contact(Self::release);
+    }
+}
+
+/// Registers what serves a call on this host, in the namespaces of the calling
+/// thread.
+fn on<C: Call + 'static>(
+    calls: &mut Registration<Plans>,
+    serve: impl Fn(&mut Plans, C, Options) -> Result<C::Reply, PlanError> + Send + 'static,
+) {
+    calls.on(move |plans: &mut Plans, call: C, context: &CallContext<'_>| {
+        // The account that started the agent can load modules itself.
+        let permitted = match context.controller() {
+            Some(_) => Permitted::FamiliesLoaded,
+            None => Permitted::FamiliesOnly,
+        };
+        let options = options().map(|options| options.permitting(permitted));
+        options.and_then(|options| serve(plans, call, options)).map_err(|error| failure(&error))
+    });
+}
+
+impl Plans {
+    /// `guarded` makes the guard at the time of a call, with the connections of the
+    /// agent at that time.
+    pub fn new(guarded: fn() -> Guarded) -> Self {
+        Self { guarded, tested: Vec::new(), held: Vec::new() }
+    }
+
+    fn read(&mut self, call: Read, options: Options) -> Result<Values, PlanError> {
+        Ok(Values { values: read(&call.settings, &options)?.into_iter().collect() })
+    }
+
+    fn apply(&mut self, Apply { plan }: Apply, options: Options) -> Result<Applied, PlanError> {
+        let (done, held) = self.guarded_for(&plan, &options)?.apply_pending(&plan, &options)?;
+        self.held.extend(held);
+        Ok(applied(&done))
+    }
+
+    /// The controller has had the reply to what it applied: that stays. What cannot
+    /// be kept its guardian restores.
+    fn release(&mut self) {
+        for held in self.held.drain(..) {
+            if let Err(error) = held.keep() {
+                tracing::error!(reason = %error, "a change could not be kept and is restored");
+            }
+        }
+    }
+
+    fn apply_pending(&mut self, call: ApplyPending, options: Options) -> Result<Applied, PlanError> {
+        let (done, tested) = self.guarded_for(&call.plan, &options)?.apply_pending(&call.plan, &options)?;
+        self.tested.extend(tested);
+        Ok(applied(&done))
+    }
+
+    fn keep(&mut self, Keep { journal }: Keep, _: Options) -> Result<Done, PlanError> {
+        let Some(tested) = self.take(&journal) else {
+            return Err(PlanError::NotUnderTest { journal });
+        };
+        tested.keep()?;
+        Ok(Done {})
+    }
+
+    fn verify(&mut self, Verify { plan }: Verify, options: Options) -> Result<Verification, PlanError> {
+        verify(&plan, &options)
+    }
+
+    /// Forced are values that somebody else changed, not connections.
+    fn revert(&mut self, call: Revert, options: Options) -> Result<Reverted, PlanError> {
+        let Revert { journal, force } = call;
+        let remedy = "run clearstream plan revert --force on that host";
+        let done = (self.guarded)().restore_journal(&journal, force, remedy, &options)?;
+        if let Some(tested) = self.take(&journal) {
+            tested.reverted();
+        }
+        Ok(Reverted { restored_count: done.restored_count })
+    }
+
+    fn history(&mut self, _: History, options: Options) -> Result<Journals, PlanError> {
+        Ok(Journals { journals: history(&options)? })
+    }
+
+    fn recover(&mut self, _: Recover, options: Options) -> Result<Recoveries, PlanError> {
+        Ok(Recoveries { journals: recover(&options)? })
+    }
+
+    fn take(&mut self, journal: &str) -> Option<Tested> {
+        let at = self.tested.iter().position(|tested| tested.journal() == journal)?;
+        Some(self.tested.remove(at))
+    }
+
+    /// The guard of a plan whose settings are permitted: what is not is refused before
+    /// anything is looked at or started for it.
+    fn guarded_for(&self, plan: &Plan, options: &Options) -> Result<Guarded, PlanError> {
+        check_settings(plan, options)?;
+        let guarded = (self.guarded)();
+        let remedy = "run clearstream plan apply with --confirm-within 60s on that host";
+        guarded.refuse_with(guarded.dangers(plan)?, remedy)?;
+        Ok(guarded)
+    }
+}
+
+impl Drop for Plans {
+    fn drop(&mut self) {
+        let Ok(options) = options() else { return };
+        // The youngest first.
+        self.tested.append(&mut self.held);
+        while let Some(tested) = self.tested.pop() {
+            tested.restore(&options);
+        }
+    }
+}
+
+fn options() -> Result<Options, PlanError> {
+    Ok(Options::live()?.permitting(Permitted::FamiliesOnly))
+}
+
+fn applied(done: &crate::Applied) -> Applied {
+    Applied { journal: done.journal.clone(), changed_count: done.changed.len() as u64 }
+}

@@ -1,0 +1,171 @@
+//! Plans under a scripted guard: rejected, restored, unconfirmed; and the guardian.
+
+use std::{cell::Cell, io, process::Command, rc::Rc, time::Duration};
+
+use clearstream_plan::{
+    Danger, Guard, Guarded, PlanError, Snapshot, apply, await_confirmation, confirm_newest, guard_over,
+    history, recover, unconfirmed,
+};
+use clearstream_schema::plan::{JournalState, Plan};
+
+use crate::common::{Tree, run_child};
+
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Returns scripted results.
+#[derive(Clone, Default)]
+struct Scripted {
+    is_untouched: bool,
+    dangers: Vec<Danger>,
+    is_lost: bool,
+    snapshot_count: Rc<Cell<u32>>,
+}
+
+impl Guard for Scripted {
+    fn is_touched_by(&self, _: &Plan) -> bool {
+        !self.is_untouched
+    }
+
+    fn dangers(&self, _: &Plan) -> Result<Vec<Danger>, PlanError> {
+        Ok(self.dangers.clone())
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot> {
+        self.snapshot_count.set(self.snapshot_count.get() + 1);
+        Box::new(Before { is_lost: self.is_lost })
+    }
+}
+
+struct Before {
+    is_lost: bool,
+}
+
+impl Snapshot for Before {
+    fn lost(&self, _: bool) -> Option<String> {
+        self.is_lost.then(|| "the session is gone".to_owned())
+    }
+}
+
+/// A guardian that waits and does nothing.
+fn cat() -> io::Result<Command> {
+    Ok(Command::new("cat"))
+}
+
+fn none() -> io::Result<Command> {
+    Err(io::ErrorKind::NotFound.into())
+}
+
+fn danger(is_cut: bool) -> Danger {
+    Danger { subject: "the session".to_owned(), before: "on a".to_owned(), after: "on b".to_owned(), is_cut }
+}
+
+#[test]
+fn what_is_cut_needs_force_and_what_moves_needs_confirmation_too() {
+    let tree = Tree::new();
+    let under = |is_cut| Guarded::new(Scripted { dangers: vec![danger(is_cut)], ..Scripted::default() }, cat);
+    let refused = |guarded: &Guarded| {
+        let found = guarded.dangers(&tree.plan()).unwrap();
+        guarded.refuse(found).err().map(|error| error.to_string())
+    };
+    let cut = refused(&under(true)).unwrap();
+    assert_eq!(
+        cut,
+        "nothing was changed: it would cut the session: on a now, on b afterwards; --force does it all the same"
+    );
+    assert!(refused(&under(true).confirmed_within(Some(LONG))).is_some());
+    assert_eq!(refused(&under(true).forcing(true)), None);
+    let moved = refused(&under(false)).unwrap();
+    assert!(moved.contains("it would move") && moved.contains("add --confirm-within 60s"), "{moved}");
+    assert_eq!(refused(&under(false).confirmed_within(Some(LONG))), None);
+    assert_eq!(refused(&under(false).forcing(true)), None);
+}
+
+#[test]
+fn what_the_guard_finds_lost_is_restored() {
+    let tree = Tree::new();
+    let before = tree.texts();
+    let under = || Guarded::new(Scripted { is_lost: true, ..Scripted::default() }, cat);
+    let error = under().apply(&tree.plan(), &tree.options()).unwrap_err();
+    assert_eq!(error.to_string(), "everything was restored: the session is gone");
+    assert_eq!(tree.texts(), before);
+    let applied = under().forcing(true).apply(&tree.plan(), &tree.options()).unwrap();
+    assert_ne!(tree.texts(), before);
+    // A revert goes on, and says what was lost by it.
+    let error = under().revert(&applied.journal.unwrap(), &tree.options()).unwrap_err();
+    assert!(matches!(error, PlanError::LostByRevert { .. }), "{error}");
+    assert_eq!(tree.texts(), before);
+}
+
+#[test]
+fn what_waits_for_confirmation_is_not_built_upon() {
+    let tree = Tree::new();
+    let guarded = Guarded::new(Scripted::default(), cat).confirmed_within(Some(LONG));
+    let applied = guarded.apply(&tree.plan(), &tree.options()).unwrap();
+    let waiting = unconfirmed(&tree.options()).unwrap();
+    assert_eq!(Some(&waiting[0].journal), applied.journal.as_ref());
+    let refused = guarded.apply(&tree.plan(), &tree.options()).unwrap_err();
+    assert!(refused.to_string().contains("run clearstream plan confirm"), "{refused}");
+    let confirmed = confirm_newest(&tree.options()).unwrap();
+    assert_eq!((Some(confirmed.journal), confirmed.reverted), (applied.journal, None));
+    assert!(matches!(confirm_newest(&tree.options()), Err(PlanError::NothingToConfirm)));
+    let again = guarded.apply(&tree.plan(), &tree.options()).unwrap();
+    assert_eq!((again.journal, again.changed.len()), (None, 0));
+}
+
+#[test]
+fn a_confirmation_that_comes_too_late_restores() {
+    let tree = Tree::new();
+    let before = tree.texts();
+    let journal = apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
+    await_confirmation(&journal, Duration::ZERO, &tree.options()).unwrap();
+    let error = confirm_newest(&tree.options()).unwrap_err();
+    assert_eq!(error.to_string(), format!("too late: journal {journal} was restored"));
+    assert_eq!(tree.texts(), before);
+}
+
+#[test]
+fn nothing_is_started_for_a_plan_beside_the_guard_and_nothing_changed_without_a_guardian() {
+    let tree = Tree::new();
+    let before = tree.texts();
+    let guard = Scripted { is_untouched: true, dangers: vec![danger(true)], ..Scripted::default() };
+    let guarded = Guarded::new(guard.clone(), none);
+    assert_eq!(guarded.dangers(&tree.plan()).unwrap(), []);
+    let journal = guarded.apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
+    guarded.revert(&journal, &tree.options()).unwrap();
+    assert_eq!((guard.snapshot_count.get(), tree.texts()), (0, before.clone()));
+    // Also where only a confirmation asks for one.
+    for guarded in [guarded.confirmed_within(Some(LONG)), Guarded::new(Scripted::default(), none)] {
+        let error = guarded.apply(&tree.plan(), &tree.options()).unwrap_err();
+        assert!(matches!(error, PlanError::Guardian { .. }), "{error}");
+        assert_eq!(tree.texts(), before);
+    }
+}
+
+#[test]
+fn the_guardian_ends_what_a_command_that_died_left() {
+    for is_done in [false, true] {
+        let tree = Tree::new();
+        let before = tree.texts();
+        assert!(!run_child("apply", Some(&tree.root()), &tree.journals(), &tree.plan(), 7, |_| ()));
+        let journal = history(&tree.options()).unwrap()[0].journal.clone();
+        // Before a journal was named nothing was begun that is its own.
+        guard_over(std::iter::empty(), &tree.options()).unwrap();
+        assert_ne!(tree.texts(), before);
+        let lines = [Some(journal), is_done.then(|| "done".to_owned())];
+        guard_over(lines.into_iter().flatten(), &tree.options()).unwrap();
+        assert_eq!(tree.texts() == before, !is_done);
+        assert_eq!(recover(&tree.options()).unwrap().len(), usize::from(is_done));
+        assert_eq!(tree.texts(), before);
+    }
+}
+
+#[test]
+fn the_guardian_restores_what_nobody_confirms() {
+    let tree = Tree::new();
+    let before = tree.texts();
+    let journal = apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
+    await_confirmation(&journal, Duration::from_millis(50), &tree.options()).unwrap();
+    guard_over([journal, "done".to_owned()].into_iter(), &tree.options()).unwrap();
+    assert_eq!(tree.texts(), before);
+    assert_eq!(history(&tree.options()).unwrap()[0].state, JournalState::Reverted);
+}

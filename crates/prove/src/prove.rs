@@ -1,0 +1,465 @@
+//! The proof from beginning to end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+    sync::atomic::AtomicBool,
+    time::{Duration, Instant},
+};
+
+use clearstream_control::Peer;
+use clearstream_schema::{
+    TimeSpan,
+    control::Cookie,
+    counters::HostCounters,
+    flow::Notice,
+    proof::{
+        CrossingProof, LostAt, PacketWitnesses, ProofFinding, ProofVerdict, ROUTE_PROOF_SCHEMA, RouteProof,
+    },
+    tune::Severity,
+};
+use clearstream_stats::median;
+
+use super::{
+    calls::{Close, Connect, Counters, Listen, MOST_WIRE_FLOWS, Observation, Observe, Observed},
+    crossing::{Crossing, End},
+    extent,
+    facts::Facts,
+    findings::{self, Evidence, finding},
+    flows::{self, PlannedFlow, PlannedFlows},
+    hosts::{Hosts, ProofError, refusal},
+    judge::{self, Judged, Results, Seen},
+    queries::{self, Asked},
+};
+
+/// What a proof does beside its flows, and how many there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProofOptions {
+    /// Flows of each crossing, by which shares are judged.
+    pub flow_count: usize,
+    /// Choose source ports by the clients' kernels, so that requests fall to the
+    /// gateways by their weights: chance is taken out of the shares.
+    pub even: bool,
+    /// How long one flow may take.
+    pub timeout: TimeSpan,
+    /// How long each gateway is measured with a bulk flow; zero for not at all.
+    pub rate_duration: TimeSpan,
+    /// Look for the path MTU through each gateway.
+    pub path_mtu: bool,
+}
+
+impl Default for ProofOptions {
+    fn default() -> Self {
+        Self {
+            flow_count: 1000,
+            even: false,
+            timeout: TimeSpan::from_seconds(3),
+            rate_duration: TimeSpan::from_millis(500),
+            path_mtu: true,
+        }
+    }
+}
+
+/// Flows that one client has open at a time.
+const AT_ONCE: u16 = 64;
+/// Longest that gateways watch without being asked.
+const WATCH_SECONDS: u32 = 600;
+/// What a bulk flow takes beside its duration.
+const RATE_OVERHEAD: Duration = Duration::from_millis(700);
+/// What all other steps of a crossing take, about.
+const STEPS: Duration = Duration::from_secs(3);
+/// An answered flow lasts several round trips; its last packets pass by then.
+const TAIL: Duration = Duration::from_millis(100);
+
+/// What is being done, and how long it will still take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProofProgress {
+    /// For people.
+    pub what: String,
+    /// Time left, about.
+    pub left: Duration,
+}
+
+/// Proves crossings with the agents of their hosts, by host name.
+///
+/// # Errors
+/// When an agent is lost, `stop` was raised, or there is nothing to prove. What
+/// single hosts could not do (capabilities, addresses) is in the proof.
+pub fn prove(
+    fabric: &str,
+    peers: &mut BTreeMap<String, Peer>,
+    crossings: &[Crossing],
+    options: &ProofOptions,
+    stop: &AtomicBool,
+    on_progress: &mut dyn FnMut(ProofProgress),
+) -> Result<RouteProof, ProofError> {
+    if crossings.is_empty() {
+        let text = format!("{fabric} has no route with hosts at both ends");
+        return Err(ProofError::Nothing(text));
+    }
+    let begun = Instant::now();
+    let mut work = Work {
+        hosts: Hosts { peers, stop },
+        options,
+        facts: Facts::default(),
+        findings: Vec::new(),
+        notices: Vec::new(),
+        left: expected_of_all(crossings, options),
+        rated: BTreeSet::new(),
+        on_progress,
+    };
+    work.facts = Facts::gather(&mut work.hosts)?;
+    let proofs = crossings.iter().map(|crossing| work.crossing(crossing)).collect::<Result<Vec<_>, _>>();
+    // Whatever happened, agents keep nothing open.
+    let names: Vec<String> = work.hosts.peers.keys().cloned().collect();
+    let close = |name| (name, vec![Close {}]);
+    drop(work.hosts.call_all(names.into_iter().map(close).collect()));
+    let proofs = proofs?;
+    work.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    work.findings.dedup();
+    let failed = work.findings.iter().any(|finding| finding.severity == Severity::Error);
+    Ok(RouteProof {
+        schema: ROUTE_PROOF_SCHEMA.to_owned(),
+        version: 1,
+        fabric: fabric.to_owned(),
+        verdict: match (failed, work.notices.iter().any(|notice| notice.id.starts_with("not-"))) {
+            (true, _) => ProofVerdict::Failed,
+            (false, true) => ProofVerdict::Incomplete,
+            (false, false) => ProofVerdict::Proven,
+        },
+        crossings: proofs,
+        findings: work.findings,
+        notices: work.notices,
+        duration_ns: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+    })
+}
+
+/// Time that a crossing takes, about; gateways whose rate is known take none.
+pub(super) fn expected(crossing: &Crossing, options: &ProofOptions, rated: &BTreeSet<String>) -> Duration {
+    let rate = options.rate_duration.to_std();
+    let each = if rate.is_zero() { Duration::ZERO } else { rate + RATE_OVERHEAD };
+    let gateways = crossing.gateways.iter().filter(|gateway| !rated.contains(&gateway.host)).count();
+    STEPS + each * u32::try_from(gateways).unwrap_or(u32::MAX)
+}
+
+/// The same of all, one after the other.
+fn expected_of_all(crossings: &[Crossing], options: &ProofOptions) -> Duration {
+    let mut rated = BTreeSet::new();
+    let mut whole = Duration::ZERO;
+    for crossing in crossings {
+        whole += expected(crossing, options, &rated);
+        rated.extend(crossing.gateways.iter().map(|gateway| gateway.host.clone()));
+    }
+    whole
+}
+
+pub(super) struct Work<'a> {
+    pub(super) hosts: Hosts<'a>,
+    pub(super) options: &'a ProofOptions,
+    pub(super) facts: Facts,
+    pub(super) findings: Vec<ProofFinding>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) left: Duration,
+    /// Gateways whose rate is known: one family tells it.
+    pub(super) rated: BTreeSet<String>,
+    pub(super) on_progress: &'a mut dyn FnMut(ProofProgress),
+}
+
+/// What the flows of a crossing showed.
+pub(super) struct Shown {
+    pub(super) planned: PlannedFlows,
+    pub(super) asked: Asked,
+    pub(super) judged: Vec<Judged>,
+    pub(super) seen: Seen,
+    /// By gateway: before and after the flows.
+    pub(super) counted: Vec<Option<HostCounters>>,
+    /// Median time to connect.
+    pub(super) connect: Duration,
+}
+
+impl Work<'_> {
+    pub(super) fn progress(&mut self, what: impl Into<String>) {
+        (self.on_progress)(ProofProgress { what: what.into(), left: self.left });
+    }
+
+    /// Something that could not be looked at; the proof is not complete.
+    pub(super) fn missed(&mut self, id: &str, message: String) {
+        self.notices.push(Notice { id: id.to_owned(), message });
+    }
+
+    fn crossing(&mut self, crossing: &Crossing) -> Result<CrossingProof, ProofError> {
+        let left = self.left.saturating_sub(expected(crossing, self.options, &self.rated));
+        let family = if crossing.ipv6 { "IPv6" } else { "IPv4" };
+        let [near, far] = &crossing.between;
+        if crossing.left_out_count > 0 {
+            let message = format!(
+                "{near} to {far}: {} hosts were left out; {} clients and {} servers stand for their classes",
+                crossing.left_out_count,
+                crossing.clients.len(),
+                crossing.servers.len()
+            );
+            let notice = Notice { id: "representatives".to_owned(), message };
+            // Both address families leave the same ones out.
+            if !self.notices.contains(&notice) {
+                self.notices.push(notice);
+            }
+        }
+        self.progress(format!("{near} to {far}, {family}: flows"));
+        let shown = self.flows(crossing)?;
+        let mut proof = judge::tables(crossing, &shown.planned, &shown.judged, &shown.asked);
+        self.witnesses(crossing, &shown, &mut proof);
+        let evidence = Evidence {
+            crossing,
+            planned: &shown.planned,
+            judged: &shown.judged,
+            seen: &shown.seen,
+            facts: &self.facts,
+            proof: &proof,
+        };
+        let found = findings::find(&evidence);
+        self.findings.extend(found);
+        self.extents(crossing, &shown, &mut proof)?;
+        self.left = left;
+        Ok(proof)
+    }
+
+    /// Opens all flows while the gateways watch.
+    fn flows(&mut self, crossing: &Crossing) -> Result<Shown, ProofError> {
+        let cookie = extent::cookie();
+        let mut listening = Vec::new();
+        for server in &crossing.servers {
+            let addresses = self.addresses(server);
+            let listen = Listen { addresses, port: None, cookie: cookie.clone() };
+            listening.push(self.hosts.call(&server.host, &listen)?.port);
+        }
+        let ProofOptions { flow_count, even, .. } = *self.options;
+        let even = even && crossing.spreads_by_ports();
+        let mut planned = flows::choose(&mut self.hosts, crossing, &listening, flow_count, even)?;
+        let asked = queries::ask(&mut self.hosts, crossing, &listening)?;
+        for (client, reason) in &planned.unasked {
+            let host = &crossing.clients[*client].host;
+            let message =
+                format!("{host} cannot be queried for the gateway of a flow, so ports are tried: {reason}");
+            self.notices.push(Notice { id: "no-lookup".to_owned(), message });
+        }
+        let before = self.counters(crossing)?;
+        let chosen = std::mem::take(&mut planned.flows);
+        let (mut results, mut seen) = self.watched(crossing, &listening, &chosen, &cookie)?;
+        let mut judged = judge::judge_all(crossing, chosen, &results, &seen);
+        let trials = flows::by_trial(crossing, &planned, &judged, &listening);
+        if !trials.is_empty() {
+            let (tried, later) = self.watched(crossing, &listening, &trials, &cookie)?;
+            judged.extend(judge::judge_all(crossing, trials, &tried, &later));
+            results.extend(tried);
+            seen.add(later);
+        }
+        let after = self.counters(crossing)?;
+        let counted =
+            before.into_iter().zip(after).map(|(before, after)| Some(after?.since(&before?))).collect();
+        let mut times: Vec<f64> =
+            results.values().filter_map(|result| result.connect_ns).map(|ns| ns as f64).collect();
+        times.sort_by(f64::total_cmp);
+        let connect = Duration::from_nanos(median(&times).map_or(0, |ns| ns as u64));
+        // One flow of each server that did not answer requests the reason.
+        let silent = judged.iter().filter(|one| matches!(one.lost, Some(LostAt::AtServer(_))));
+        let silent: BTreeMap<usize, &PlannedFlow> = silent.map(|one| (one.flow.server, &one.flow)).collect();
+        for (server, flow) in silent {
+            if let Some(reason) = flows::refused_back(&mut self.hosts, crossing, flow)? {
+                planned.refused_back.insert(server, reason);
+            }
+        }
+        // Ports and observers are for this crossing only.
+        let hosts = crossing.hosts().map(|host| (host.to_owned(), vec![Close {}]));
+        for (_, closed) in self.hosts.call_all(hosts.collect()) {
+            closed?;
+        }
+        Ok(Shown { planned, asked, judged, seen, counted, connect })
+    }
+
+    /// Opens flows while the gateways watch.
+    fn watched(
+        &mut self,
+        crossing: &Crossing,
+        listening: &[u16],
+        flows: &[PlannedFlow],
+        cookie: &Cookie,
+    ) -> Result<(Results, Seen), ProofError> {
+        self.watch(crossing, listening)?;
+        let results = self.open(crossing, flows, cookie)?;
+        std::thread::sleep(TAIL);
+        Ok((results, Seen::new(&self.observed(crossing)?)))
+    }
+
+    /// Addresses that a server can listen on; those that it lacks are reported.
+    fn addresses(&mut self, server: &End) -> Vec<IpAddr> {
+        let mut addresses = vec![server.address];
+        for alias in &server.aliases {
+            if self.facts.interface(&server.host, *alias).is_some() {
+                addresses.push(*alias);
+                continue;
+            }
+            let message = format!("{} lacks {alias}, by which clients choose a gateway", server.host);
+            let correction = format!("apply its plan: `clearstream route apply` on {}", server.host);
+            let mut found = finding("address-missing", Severity::Error, &server.host, message, correction);
+            found.address = Some(*alias);
+            self.findings.push(found);
+        }
+        addresses
+    }
+
+    /// Lets every gateway watch; one that cannot is reported.
+    fn watch(&mut self, crossing: &Crossing, listening: &[u16]) -> Result<(), ProofError> {
+        let mut requests = BTreeMap::new();
+        for gateway in &crossing.gateways {
+            let of = |address| self.facts.interface(&gateway.host, address).map(str::to_owned);
+            let interfaces: Vec<String> =
+                [gateway.client_side, gateway.server_side].into_iter().filter_map(of).collect();
+            let mut ports = listening.to_vec();
+            ports.sort_unstable();
+            ports.dedup();
+            let both = interfaces.len() == 2;
+            let observe = Observe {
+                ports,
+                interfaces: if both { interfaces } else { Vec::new() },
+                seconds: WATCH_SECONDS,
+            };
+            requests.insert(gateway.host.clone(), vec![observe]);
+        }
+        for (host, answer) in self.hosts.call_all(requests) {
+            if let Err(error) = answer {
+                let reason = refusal(error)?;
+                let message = format!("{host} cannot watch what passes it: {reason}");
+                self.missed("not-watched", message);
+            }
+        }
+        Ok(())
+    }
+
+    fn observed(&mut self, crossing: &Crossing) -> Result<Vec<Option<Observation>>, ProofError> {
+        let mut by_host: BTreeMap<String, Observation> = BTreeMap::new();
+        let mut asked: Vec<String> = crossing.gateways.iter().map(|gateway| gateway.host.clone()).collect();
+        while !asked.is_empty() {
+            let requests = asked.drain(..).map(|host| (host, vec![Observed {}])).collect();
+            for (host, answers) in self.hosts.call_all(requests) {
+                let mut answers = match answers {
+                    Ok(answers) => answers,
+                    // It could not watch, which has been reported.
+                    Err(error) => refusal(error).map(|_| Vec::new())?,
+                };
+                let Some(told) = answers.pop() else { continue };
+                if told.more {
+                    asked.push(host.clone());
+                }
+                match by_host.get_mut(&host) {
+                    Some(seen) => seen.flows.extend(told.flows),
+                    None => drop(by_host.insert(host, told)),
+                }
+            }
+        }
+        for (host, seen) in by_host.iter().filter(|(_, seen)| seen.lost_count > 0 || seen.truncated) {
+            let message = format!(
+                "{host} could not count {} packets that passed: repeat with fewer flows",
+                seen.lost_count
+            );
+            self.notices.push(Notice { id: "not-counted".to_owned(), message });
+        }
+        Ok(crossing.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
+    }
+
+    fn counters(&mut self, crossing: &Crossing) -> Result<Vec<Option<HostCounters>>, ProofError> {
+        let request = |host: &String| (host.clone(), vec![Counters {}]);
+        let requests = crossing.gateways.iter().map(|gateway| request(&gateway.host)).collect();
+        let mut by_host = BTreeMap::new();
+        for (host, answers) in self.hosts.call_all(requests) {
+            by_host.extend(answers?.pop().map(|counters| (host, counters)));
+        }
+        Ok(crossing.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
+    }
+
+    /// Opens the flows of all clients at the same time.
+    fn open(
+        &mut self,
+        crossing: &Crossing,
+        flows: &[PlannedFlow],
+        cookie: &Cookie,
+    ) -> Result<Results, ProofError> {
+        let mut ports: BTreeMap<(usize, SocketAddr), Vec<u16>> = BTreeMap::new();
+        for flow in flows {
+            ports.entry((flow.client, flow.destination)).or_default().push(flow.port);
+        }
+        let timeout_ms = u32::try_from(self.options.timeout.0 / 1_000_000).unwrap_or(u32::MAX);
+        let mut requests: BTreeMap<String, Vec<Connect>> = BTreeMap::new();
+        let mut order: BTreeMap<String, Vec<(usize, SocketAddr)>> = BTreeMap::new();
+        for ((client, server), ports) in ports {
+            let end = &crossing.clients[client];
+            for ports in ports.chunks(MOST_WIRE_FLOWS) {
+                let connect = Connect {
+                    source: end.address,
+                    server,
+                    ports: ports.to_vec(),
+                    cookie: cookie.clone(),
+                    timeout_ms,
+                    at_once: AT_ONCE,
+                };
+                requests.entry(end.host.clone()).or_default().push(connect);
+                order.entry(end.host.clone()).or_default().push((client, server));
+            }
+        }
+        let mut results = Results::new();
+        for (host, answers) in self.hosts.call_all(requests) {
+            let answers = match answers {
+                Ok(answers) => answers,
+                Err(error) => {
+                    let reason = refusal(error)?;
+                    let message = format!("{host} could not open flows: {reason}");
+                    self.findings.push(finding(
+                        "no-flows",
+                        Severity::Error,
+                        &host,
+                        message,
+                        format!("apply its plan: `clearstream route apply` on {host}"),
+                    ));
+                    continue;
+                }
+            };
+            for ((client, server), answer) in order.remove(&host).into_iter().flatten().zip(answers) {
+                results
+                    .extend(answer.results.into_iter().map(|result| ((client, server, result.port), result)));
+            }
+        }
+        Ok(results)
+    }
+
+    /// Puts the interface counters beside the packets that were counted one by
+    /// one. Other traffic only adds to them; fewer mean that one of them errs.
+    fn witnesses(&mut self, crossing: &Crossing, shown: &Shown, proof: &mut CrossingProof) {
+        for (place, gateway) in crossing.gateways.iter().enumerate() {
+            let Some(counted) = shown.counted[place].as_ref().filter(|_| shown.seen.watched[place]) else {
+                continue;
+            };
+            let sent = |address| {
+                let name = self.facts.interface(&gateway.host, address)?;
+                let found = counted.interfaces.iter().find(|interface| interface.name == name);
+                found.map(|interface| interface.send_packet_count)
+            };
+            let (Some(forward), Some(reply)) = (sent(gateway.server_side), sent(gateway.client_side)) else {
+                continue;
+            };
+            let (forward_count, reply_count) = shown.seen.packets(place);
+            if forward < forward_count || reply < reply_count {
+                let message = format!(
+                    "{}: its interfaces counted {forward} and {reply} packets sent, but {forward_count} and \
+                     {reply_count} were seen leaving",
+                    gateway.host
+                );
+                self.notices.push(Notice { id: "not-counted".to_owned(), message });
+            }
+            proof.gateways[place].packets = Some(PacketWitnesses {
+                forward_count,
+                forward_interface_count: forward,
+                reply_count,
+                reply_interface_count: reply,
+            });
+        }
+    }
+}

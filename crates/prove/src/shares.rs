@@ -1,0 +1,136 @@
+//! Shares of the gateways against their weights, and what can be said of them.
+//!
+//! A thousand flows that are hashed to six gateways give each of them 167 with
+//! a standard deviation of 12, or 7 %: of all that is within 10 % of the
+//! weights, flows alone can show little. The kernels' own lookups can: they
+//! cost microseconds, and flows show whether they come true.
+
+use clearstream_schema::proof::{CrossingProof, GatewayProof, ProofFinding, ShareFit};
+use clearstream_stats::{chance_deviation, goodness_of_fit};
+
+use super::{crossing::Crossing, findings::error, flows::BELIEVED_RATIO};
+
+/// A deviation of shares is no chance below this probability ...
+const NO_CHANCE: f64 = 0.001;
+/// ... and matters above this part of the weight.
+const SHARE_TOLERANCE: f64 = 0.10;
+/// Probability with which chance exceeds what is called chance.
+const BY_CHANCE: f64 = 0.05;
+
+/// Counts of the gateways beside their shares.
+pub(super) fn fit(counts: &[u64], ratios: &[f64]) -> Option<ShareFit> {
+    let fit = goodness_of_fit(counts, ratios)?;
+    let total: u64 = counts.iter().sum();
+    let deviation = counts.iter().zip(ratios).map(|(count, ratio)| {
+        let share = *count as f64 / total as f64;
+        (share / ratio - 1.0).abs()
+    });
+    Some(ShareFit {
+        flow_count: total,
+        chi_square: fit.statistic,
+        degrees_of_freedom: fit.degrees,
+        p_value: fit.p_value,
+        worst_deviation_ratio: deviation.fold(0.0, f64::max),
+        chance_deviation_ratio: chance_deviation(total, ratios, BY_CHANCE)?,
+    })
+}
+
+/// Flows by which a deviation of half of what matters is distinguished from chance.
+pub(super) fn enough_flows(ratios: &[f64]) -> u64 {
+    // The deviation falls with the square root of the number.
+    let of_one = chance_deviation(1, ratios, BY_CHANCE).unwrap_or(0.0);
+    (of_one / (SHARE_TOLERANCE / 2.0)).powi(2).ceil() as u64
+}
+
+/// A fit with the shares that it is of.
+type FitOf = (Option<ShareFit>, fn(&GatewayProof) -> Option<f64>);
+
+/// How one direction is shared.
+struct Direction<'a> {
+    what: &'static str,
+    /// Network of the hosts that choose.
+    network: &'a str,
+    opened: FitOf,
+    asked: FitOf,
+}
+
+/// Shares that are not those of the weights.
+pub(super) fn find(crossing: &Crossing, proof: &CrossingProof) -> Vec<ProofFinding> {
+    let [near, far] = &crossing.between;
+    let directions = [
+        Direction {
+            what: "requests",
+            network: near,
+            opened: (proof.forward_fit, |gateway| gateway.forward_ratio),
+            asked: (proof.asked_forward_fit, |gateway| gateway.asked_forward_ratio),
+        },
+        Direction {
+            what: "replies",
+            network: far,
+            opened: (proof.reply_fit, |gateway| gateway.reply_ratio),
+            asked: (proof.asked_reply_fit, |gateway| gateway.asked_reply_ratio),
+        },
+    ];
+    let [right, all] = proof.predicted_count;
+    let believed = all > 0 && right as f64 >= BELIEVED_RATIO * all as f64;
+    let wrong = |fit: &ShareFit| fit.p_value < NO_CHANCE && fit.worst_deviation_ratio > SHARE_TOLERANCE;
+    let mut findings = Vec::new();
+    for direction in directions {
+        // Flows that went where lookups said show nothing beside more lookups but chance.
+        let ((fit, ratio), how) = match direction.asked.0 {
+            Some(_) if believed => (direction.asked, "by the kernels' lookups for"),
+            _ => (direction.opened, "of"),
+        };
+        let Some(fit) = fit.filter(wrong) else { continue };
+        findings.extend(finding(crossing, proof, &direction, fit, ratio, how));
+    }
+    findings
+}
+
+fn finding(
+    crossing: &Crossing,
+    proof: &CrossingProof,
+    direction: &Direction<'_>,
+    fit: ShareFit,
+    ratio: fn(&GatewayProof) -> Option<f64>,
+    how: &str,
+) -> Option<ProofFinding> {
+    let deviations = proof.gateways.iter().filter_map(|gateway| {
+        let share = ratio(gateway)?;
+        Some((gateway, share, (share / gateway.expected_ratio - 1.0).abs()))
+    });
+    let (gateway, share, _) = deviations.max_by(|one, other| one.2.total_cmp(&other.2))?;
+    let message = format!(
+        "{} carries {:.1} % of the {} ({}, {how} {} flows), its weight requests {:.1} %; such shares come by chance once in {:.0} times",
+        gateway.gateway,
+        share * 100.0,
+        direction.what,
+        crossing.family(),
+        fit.flow_count,
+        gateway.expected_ratio * 100.0,
+        (1.0 / fit.p_value.max(1e-9)).floor()
+    );
+    let correction = format!(
+        "compare weights and next hops of the hosts on network {} with the plan: `clearstream route verify`; a next hop that is listed twice gets twice its share",
+        direction.network
+    );
+    Some(error("share", &gateway.gateway, message, correction))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thousand_flows_cannot_show_a_tenth_and_enough_can() {
+        let six = [1.0 / 6.0; 6];
+        // 12 of 167 is 7 %, which a gateway of six exceeds 2.6-fold now and then.
+        let thousand = fit(&[150, 160, 170, 180, 190, 150], &six).unwrap();
+        assert_eq!(thousand.flow_count, 1000);
+        assert!((0.15..0.22).contains(&thousand.chance_deviation_ratio), "{thousand:?}");
+        let enough = enough_flows(&six);
+        let chance = chance_deviation(enough, &six, BY_CHANCE).unwrap();
+        assert!((chance - 0.05).abs() < 1e-4, "{enough}: {chance}");
+        assert!(enough_flows(&[1.0 / 64.0; 64]) > 10 * enough);
+    }
+}

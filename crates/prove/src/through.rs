@@ -1,0 +1,198 @@
+//! Path MTU and forwarding rate of each gateway, and what is wrong with them.
+
+use std::{
+    cmp::min_by_key,
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{proof::CrossingProof, tune::Severity};
+
+use super::{
+    calls::PathMtuFound,
+    crossing::Crossing,
+    extent::{self, Sizes},
+    findings::finding,
+    hosts::ProofError,
+    judge::Judged,
+    prove::{Shown, Work, expected},
+};
+
+/// Waiting for the answer to one packet of a search takes three round trips,
+/// and time for a program to be woken on a busy host.
+const WAKE_UP: Duration = Duration::from_millis(60);
+
+impl Work<'_> {
+    /// Path MTU and rate through each gateway that forwards.
+    pub(super) fn extents(
+        &mut self,
+        crossing: &Crossing,
+        shown: &Shown,
+        proof: &mut CrossingProof,
+    ) -> Result<(), ProofError> {
+        let timeout = shown.connect * 3 + WAKE_UP;
+        let expected_mtu = self.expected_mtu(crossing);
+        let expected_time = expected(crossing, self.options, &self.rated);
+        let begun = Instant::now();
+        let all_left = self.left;
+        for (place, gateway) in crossing.gateways.iter().enumerate() {
+            // Pairs that were answered over it in both directions.
+            let works = |one: &&Judged| one.answered() && one.forward == Some(place);
+            let mut pairs: Vec<(usize, usize)> =
+                shown.judged.iter().filter(works).map(|one| (one.flow.client, one.flow.server)).collect();
+            pairs.sort_unstable();
+            pairs.dedup();
+            if pairs.is_empty() {
+                continue;
+            }
+            self.left = all_left.saturating_sub(begun.elapsed().min(expected_time));
+            proof.gateways[place].expected_mtu_bytes = expected_mtu;
+            if self.options.path_mtu {
+                self.progress(format!("path MTU through {}", gateway.host));
+                let sizes = self.sizes(crossing, &pairs, place, timeout)?;
+                self.judge_sizes(crossing, place, sizes, expected_mtu, proof);
+            }
+            let duration = self.options.rate_duration.to_std();
+            if !duration.is_zero() && self.rated.insert(gateway.host.clone()) {
+                self.progress(format!("forwarding rate of {}", gateway.host));
+                // Not always the same hosts, so that one slow host stands out.
+                let first = place % pairs.len();
+                let order = pairs[first..].iter().chain(&pairs[..first]);
+                self.rate(crossing, order.copied().collect(), place, duration, proof)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rate(
+        &mut self,
+        crossing: &Crossing,
+        pairs: Vec<(usize, usize)>,
+        place: usize,
+        duration: Duration,
+        proof: &mut CrossingProof,
+    ) -> Result<(), ProofError> {
+        let gateway = &crossing.gateways[place].host;
+        for pair in pairs {
+            match extent::rate(&mut self.hosts, crossing, pair, place, duration, &self.facts)? {
+                Some(Ok(rate)) => {
+                    proof.gateways[place].rate = Some(rate);
+                    return Ok(());
+                }
+                Some(Err(reason)) => {
+                    self.missed("not-measured", format!("forwarding rate of {gateway}: {reason}"));
+                    return Ok(());
+                }
+                None => {}
+            }
+        }
+        self.missed(
+            "not-measured",
+            format!("forwarding rate of {gateway}: no source port was found that leads there"),
+        );
+        Ok(())
+    }
+
+    /// MTU that packets should have: the fabric's, or the smallest of the end
+    /// hosts' interfaces.
+    fn expected_mtu(&self, crossing: &Crossing) -> Option<u32> {
+        crossing.mtu_bytes.or_else(|| {
+            let ends = crossing.clients.iter().chain(&crossing.servers);
+            ends.filter_map(|end| self.facts.mtu_bytes(&end.host, end.address)).min()
+        })
+    }
+
+    /// Searches for one pair of each pair of classes; the smallest counts.
+    fn sizes(
+        &mut self,
+        crossing: &Crossing,
+        pairs: &[(usize, usize)],
+        gateway: usize,
+        timeout: Duration,
+    ) -> Result<Sizes, ProofError> {
+        let mut classes = BTreeSet::new();
+        let mut smallest = Sizes::default();
+        for pair in pairs {
+            let (client, server) = (&crossing.clients[pair.0], &crossing.servers[pair.1]);
+            if !classes.insert((&client.class, &server.class)) {
+                continue;
+            }
+            let found = extent::path_mtu(&mut self.hosts, crossing, *pair, gateway, timeout)?;
+            let smaller = |one: Option<_>, other: Option<_>| match (one, other) {
+                (Some(one), Some(other)) => Some(min_by_key(one, other, bytes)),
+                (one, other) => one.or(other),
+            };
+            smallest.forward = smaller(smallest.forward, found.forward);
+            smallest.reply = smaller(smallest.reply, found.reply);
+        }
+        Ok(smallest)
+    }
+
+    fn judge_sizes(
+        &mut self,
+        crossing: &Crossing,
+        place: usize,
+        sizes: Sizes,
+        expected: Option<u32>,
+        proof: &mut CrossingProof,
+    ) {
+        let gateway = &crossing.gateways[place];
+        let row = &mut proof.gateways[place];
+        row.path_mtu_bytes = sizes.forward.and_then(|found| found.path_bytes);
+        row.reply_path_mtu_bytes = sizes.reply.and_then(|found| found.path_bytes);
+        let ways = [
+            (sizes.forward, gateway.client_side, gateway.server_side, &crossing.between[1]),
+            (sizes.reply, gateway.server_side, gateway.client_side, &crossing.between[0]),
+        ];
+        for (found, arrives_by, leaves_by, network) in ways {
+            let Some(found) = found else {
+                // A hash of addresses may leave a gateway out in one direction.
+                let id = if crossing.spreads_by_ports() { "not-measured" } else { "unused" };
+                let message = format!(
+                    "path MTU through {} to network {network}: no flow of these hosts takes that path",
+                    gateway.host
+                );
+                self.missed(id, message);
+                continue;
+            };
+            let Some(path) = found.path_bytes else {
+                let message = format!(
+                    "path MTU through {} to network {network}: not even small packets were answered",
+                    gateway.host
+                );
+                self.missed("not-measured", message);
+                continue;
+            };
+            if let Some(expected) = expected.filter(|expected| path < *expected) {
+                let told = found.told_bytes.is_some();
+                // A link drops what is longer than the MTU of the interface
+                // that it arrives by, too, and says nothing.
+                let small = [leaves_by, arrives_by].into_iter().find_map(|address| {
+                    let own = self.facts.mtu_bytes(&gateway.host, address).filter(|own| *own < expected)?;
+                    Some((self.facts.interface(&gateway.host, address)?, own))
+                });
+                let interface = self.facts.interface(&gateway.host, leaves_by).unwrap_or("its interface");
+                let message = format!(
+                    "packets to network {network} through {} pass up to {path} bytes, the fabric says {expected}{}",
+                    gateway.host,
+                    if told { "" } else { "; longer ones vanish and nobody says so (black hole)" }
+                );
+                let correction = match small {
+                    Some((interface, own)) => {
+                        format!("set the MTU of {interface} on {} to {expected} (it is {own})", gateway.host)
+                    }
+                    None => format!(
+                        "look at the MTU of switches and hosts behind {interface} of {}, and set it to {expected}",
+                        gateway.host
+                    ),
+                };
+                let id = if told { "path-mtu" } else { "mtu-black-hole" };
+                self.findings.push(finding(id, Severity::Error, &gateway.host, message, correction));
+            }
+        }
+    }
+}
+
+fn bytes(found: &PathMtuFound) -> u32 {
+    found.path_bytes.unwrap_or(0)
+}

@@ -1,0 +1,166 @@
+//! The hosts of a run by the machine they run on: pictures of each machine and
+//! the stairs of its slots.
+
+use clearstream_schema::{flow::Direction, host::HostReport, record::RunHost, study::Figure as Kind};
+
+use crate::{
+    digest::Digest,
+    document::Section,
+    figure::{Figure, Table, draw_both, identifier},
+    figures::staircase,
+    format::{bytes, join},
+    machine::{self, Marks},
+};
+
+/// Hosts that share the cores of one machine, in the order of the record.
+pub(crate) struct Machine<'a> {
+    hosts: Vec<&'a RunHost>,
+}
+
+/// The machines of a run, in the order of their first hosts.
+pub(crate) fn of(digest: &Digest) -> Vec<Machine<'_>> {
+    let mut machines: Vec<Machine<'_>> = Vec::new();
+    for host in &digest.run.hosts {
+        let shares = |machine: &&mut Machine<'_>| {
+            machine.hosts.iter().any(|other| digest.on_same_machine(&other.report, &host.report))
+        };
+        match machines.iter_mut().find(shares) {
+            Some(machine) => machine.hosts.push(host),
+            None => machines.push(Machine { hosts: vec![host] }),
+        }
+    }
+    machines
+}
+
+impl Machine<'_> {
+    /// Facts of one of its hosts hold for the others.
+    fn report(&self) -> &HostReport {
+        &self.hosts[0].report
+    }
+
+    /// Names of its hosts, each once.
+    fn name(&self) -> String {
+        let mut names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+        names.dedup();
+        join(names)
+    }
+
+    /// Roles of its hosts in the run.
+    fn role(&self, host_count: usize) -> String {
+        match self.hosts.len() {
+            1 => self.hosts[0].role.clone(),
+            2 if host_count == 2 => "both ends, one machine".to_owned(),
+            count => format!("{count} hosts, one machine"),
+        }
+    }
+
+    /// For identifiers: the role of its first host, with the name where several have that role.
+    fn key(&self, digest: &Digest) -> String {
+        let first = self.hosts[0];
+        let alone = digest.run.hosts.iter().filter(|host| host.role == first.role).count() == 1;
+        if alone { first.role.clone() } else { format!("{}-{}", first.role, first.name) }
+    }
+
+    fn has(&self, host: &HostReport) -> bool {
+        self.hosts.iter().any(|own| std::ptr::eq(&own.report, host))
+    }
+
+    /// The core of it that took the receiver's packets in the first experiment that names one.
+    fn interrupt_core(&self, digest: &Digest) -> Option<u32> {
+        let here = |direction: Direction| self.has(digest.receiver(direction));
+        digest.experiments.iter().find_map(|e| e.interrupt_core().filter(|_| here(e.direction())))
+    }
+}
+
+/// Pictures of all machines and the stairs of their slots.
+pub(crate) fn section(digest: &Digest) -> Section {
+    let machines = of(digest);
+    let host_count = digest.run.hosts.len();
+    // A lab's links are virtual: nothing that was measured there crossed a slot.
+    let over_slots = digest.run.lab.is_none();
+    let best = best_goodput(digest).filter(|_| over_slots);
+    let mut figures = Vec::new();
+    for (place, machine) in machines.iter().enumerate() {
+        figures.push(picture(digest, machine, host_count));
+        let same = |other: &Machine<'_>| staircase::same_stairs(machine.report(), other.report());
+        if machines[..place].iter().any(same) {
+            continue;
+        }
+        let group: Vec<String> = machines.iter().filter(|other| same(other)).map(Machine::name).collect();
+        let label = match (group.len() == machines.len(), host_count) {
+            (true, 2) => "both hosts".to_owned(),
+            (true, count) if count > 2 => "all hosts".to_owned(),
+            _ if group.len() > 1 => join(group),
+            _ => machine.key(digest),
+        };
+        figures.extend(staircase::figure(machine.report(), &label, best));
+    }
+    let about_hosts = digest.experiments.iter().filter(|e| e.spec.figure() == Kind::Topology);
+    if let Some(first) = figures.first_mut() {
+        first.published = about_hosts.flat_map(|e| e.spec.published.clone()).collect();
+    }
+    let slots = digest.run.hosts.iter().any(|host| staircase::slot(&host.report).is_some());
+    Section {
+        id: "section-hosts".to_owned(),
+        title: "The hosts".to_owned(),
+        about: match (slots, over_slots) {
+            (true, true) => String::new(),
+            (true, false) => "The lab's links are virtual: no packet of this run crossed a PCIe slot, so the stairs below show the capacity of the slots, not a measurement.".to_owned(),
+            (false, _) => format!(
+                "No PCIe staircase: {} has a network interface in a PCIe slot with a known link, so no slot can limit this path.",
+                if host_count == 2 { "neither host" } else { "no host" }
+            ),
+        },
+        absent: figures.is_empty().then(|| "The record describes no host.".to_owned()),
+        figures,
+    }
+}
+
+/// The highest median goodput of all cells.
+fn best_goodput(digest: &Digest) -> Option<f64> {
+    let cells = digest.experiments.iter().flat_map(|e| &e.cells);
+    cells.filter_map(|cell| cell.goodput()).map(|estimate| estimate.median).max_by(f64::total_cmp)
+}
+
+fn picture(digest: &Digest, machine: &Machine<'_>, host_count: usize) -> Figure {
+    let (host, marks) = (machine.report(), Marks { interrupt_core: machine.interrupt_core(digest) });
+    let id = identifier(&["host", &machine.key(digest)]);
+    let title = format!("{} ({})", machine.name(), machine.role(host_count));
+    let finding = machine::description(host);
+    let notes = host.cpu_model.iter().map(|model| format!("Processor: {model}.")).collect();
+    Figure {
+        drawings: draw_both(&id, &title, &finding, |size| machine::draw(host, marks, size)),
+        notes,
+        legend: machine::legend(host, marks),
+        table: nodes(host),
+        published: Vec::new(),
+        id,
+        title,
+        finding,
+    }
+}
+
+fn nodes(host: &HostReport) -> Table {
+    let mut table =
+        Table::new("Nodes of the host", &["Node", "Cores", "#Memory", "Package", "Distances", "Interfaces"]);
+    for node in &host.nodes {
+        let packages: Vec<String> = host
+            .packages
+            .iter()
+            .filter(|package| package.cores.iter().any(|core| node.cores.contains(core)))
+            .map(|package| package.package.to_string())
+            .collect();
+        let nics: Vec<String> =
+            host.nics.iter().filter(|nic| nic.node == Some(node.node)).map(|nic| nic.name.clone()).collect();
+        let distances: Vec<String> = node.distances.iter().map(u32::to_string).collect();
+        table.push(vec![
+            node.node.to_string(),
+            clearstream_schema::CoreList(node.cores.clone()).to_string(),
+            bytes(node.memory_bytes as f64),
+            packages.join(", "),
+            distances.join(" "),
+            nics.join(", "),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,156 @@
+//! Trials of any workload as (factor, metric, series): what every figure of a
+//! metric is drawn of, whichever workload measured it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use clearstream_schema::outcome::{Better, Metric, Outcome, Series, Unit};
+use serde_json::Value;
+
+/// Levels of a cell's factors: one copy for all that is kept of its trials.
+pub(crate) type Factors = Arc<BTreeMap<String, Value>>;
+
+/// Definition of a metric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MetricName {
+    pub(crate) name: String,
+    pub(crate) unit: Unit,
+    pub(crate) better: Better,
+}
+
+/// All measured trials of an experiment.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// In the order in which trials have them: the headline first.
+    metrics: Vec<MetricName>,
+    /// By the number of the cell.
+    cells: BTreeMap<u32, MeasuredCell>,
+}
+
+/// Trials with the same levels.
+#[derive(Debug, Default)]
+pub(crate) struct MeasuredCell {
+    pub(crate) factors: Factors,
+    /// The receiver discarded in the kernel: its figures are labelled so.
+    pub(crate) discard: bool,
+    pub(crate) trials: Vec<MeasuredTrial>,
+}
+
+/// A trial, reduced to its numbers.
+#[derive(Debug)]
+pub(crate) struct MeasuredTrial {
+    pub(crate) complete: bool,
+    /// By the places of [`Measured::metrics`], NaN where it has none: thousands of trials have
+    /// no names of their own.
+    values: Box<[f64]>,
+    /// Metrics over time or size, where a figure may need them.
+    pub(crate) series: Vec<Series>,
+}
+
+impl Measured {
+    /// Adds a trial; nothing of one without metrics.
+    pub(crate) fn add(
+        &mut self,
+        (cell, factors): (u32, &Factors),
+        outcome: &Outcome,
+        discard: bool,
+        keep_series: bool,
+    ) {
+        if outcome.metrics.is_empty() {
+            return;
+        }
+        let placed: Vec<(usize, f64)> =
+            outcome.metrics.iter().map(|metric| (self.place(metric), metric.value)).collect();
+        let mut values = vec![f64::NAN; self.metrics.len()];
+        placed.into_iter().for_each(|(place, value)| values[place] = value);
+        let series = if keep_series { outcome.series.clone() } else { Vec::new() };
+        let cell = self
+            .cells
+            .entry(cell)
+            .or_insert_with(|| MeasuredCell { factors: Arc::clone(factors), ..MeasuredCell::default() });
+        cell.discard |= discard;
+        cell.trials.push(MeasuredTrial {
+            complete: outcome.complete,
+            values: values.into_boxed_slice(),
+            series,
+        });
+    }
+
+    fn place(&mut self, metric: &Metric) -> usize {
+        let same = |known: &MetricName| known.name == metric.name && known.unit == metric.unit;
+        self.metrics.iter().position(same).unwrap_or_else(|| {
+            let Metric { name, unit, better, .. } = metric.clone();
+            self.metrics.push(MetricName { name, unit, better });
+            self.metrics.len() - 1
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    pub(crate) fn metrics(&self) -> &[MetricName] {
+        &self.metrics
+    }
+
+    /// The metric of this name, the headline without one.
+    pub(crate) fn metric(&self, named: Option<&str>) -> Option<&MetricName> {
+        match named {
+            Some(name) => self.metrics.iter().find(|metric| metric.name == name),
+            None => self.metrics.first(),
+        }
+    }
+
+    pub(crate) fn cells(&self) -> impl Iterator<Item = &MeasuredCell> {
+        self.cells.values()
+    }
+
+    /// A metric in the trials of a cell that count.
+    pub(crate) fn values(&self, cell: &MeasuredCell, metric: &MetricName) -> Vec<f64> {
+        let Some(place) = self.metrics.iter().position(|known| known == metric) else { return Vec::new() };
+        let value = |trial: &MeasuredTrial| trial.values.get(place).copied().filter(|value| !value.is_nan());
+        cell.counted().filter_map(value).collect()
+    }
+
+    /// A trial per point of the metric's series, whose axis becomes a factor: what a
+    /// curve is drawn of where one trial measures all sizes.
+    pub(crate) fn over_series(&self, metric: &MetricName) -> Self {
+        let mut numbers = BTreeMap::new();
+        let mut expanded = Self { metrics: vec![metric.clone()], cells: BTreeMap::new() };
+        for (number, cell) in &self.cells {
+            for trial in cell.counted() {
+                let series =
+                    trial.series.iter().find(|one| one.name == metric.name && one.y.unit == metric.unit);
+                let Some(series) = series else { continue };
+                for (x, y) in &series.points {
+                    let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+                    let place = *numbers.entry((*number, x.to_bits())).or_insert(next);
+                    let point = expanded.cells.entry(place).or_insert_with(|| {
+                        let mut factors = BTreeMap::clone(&cell.factors);
+                        factors.insert(series.x.name.clone(), level(series.x.unit, *x));
+                        MeasuredCell { factors: Arc::new(factors), discard: cell.discard, trials: Vec::new() }
+                    });
+                    let values = Box::new([*y]);
+                    point.trials.push(MeasuredTrial { complete: trial.complete, values, series: Vec::new() });
+                }
+            }
+        }
+        expanded
+    }
+}
+
+impl MeasuredCell {
+    /// Complete trials; all of them when none is complete.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = &MeasuredTrial> {
+        let any = self.trials.iter().any(|trial| trial.complete);
+        self.trials.iter().filter(move |trial| trial.complete || !any)
+    }
+}
+
+/// A point of an axis as a level of a factor.
+fn level(unit: Unit, x: f64) -> Value {
+    match unit {
+        Unit::Bytes => Value::from(clearstream_schema::ByteCount(x as u64).to_string()),
+        Unit::Nanoseconds => Value::from(clearstream_schema::TimeSpan(x as u64).to_string()),
+        _ => Value::from(x),
+    }
+}

@@ -1,0 +1,329 @@
+//! Looks a packet up as the kernel does: rules in the order of their
+//! priorities, the table of each, its longest matching prefix, the next hops of
+//! that route. It knows a host's routing and nothing of how it was planned
+//! (ip-rule(8), ip-route(8), Documentation/networking/ip-sysctl.rst).
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    net::IpAddr,
+};
+
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{
+        HostRouting, MAIN_TABLE, NexthopTarget, Resilient, RouteAction, RouteEntry, RuleAction, RuleEntry,
+        RuleSelector,
+    },
+};
+
+/// Table of the kernel's last rule (`RT_TABLE_DEFAULT`).
+pub const DEFAULT_TABLE: u32 = 253;
+/// Priorities of the kernel's own rules (fib_default_rules_init).
+const MAIN_PRIORITY: u32 = 32_766;
+const DEFAULT_PRIORITY: u32 = 32_767;
+/// Metric of IPv6 routes that say none (`IP6_RT_PRIO_USER`), and of those that
+/// the kernel makes for an address (`IP6_RT_PRIO_ADDRCONF`).
+const IPV6_METRIC: u32 = 1024;
+const IPV6_CONNECTED_METRIC: u32 = 256;
+
+/// What is looked up.
+#[derive(Debug, Clone, Copy)]
+pub struct Packet<'a> {
+    /// Source address; absent before a socket has one. IPv6 then lets rules
+    /// with a source choose an address of the host first, which is not done
+    /// here: say the source where there are such rules.
+    pub source: Option<IpAddr>,
+    /// Destination.
+    pub destination: IpAddr,
+    /// Mark, 0 for none.
+    pub mark: u32,
+    /// Interface of arrival; absent for what the host sends itself.
+    pub input: Option<&'a str>,
+}
+
+impl Packet<'_> {
+    /// A packet of the host itself without a mark.
+    pub fn sent(source: IpAddr, destination: IpAddr) -> Self {
+        Self { source: Some(source), destination, mark: 0, input: None }
+    }
+}
+
+/// A next hop that a packet may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way<'a> {
+    /// Gateway.
+    pub via: IpAddr,
+    /// Interface; absent where the route leaves it to the kernel.
+    pub interface: Option<&'a str>,
+    /// Share of flows relative to the other ways.
+    pub weight: u16,
+}
+
+/// Where a packet goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict<'a> {
+    /// To this host itself.
+    Local,
+    /// To a neighbour on a link.
+    Link(&'a str),
+    /// By one of these; by buckets when the group is resilient, else by thresholds.
+    Gateways(Vec<Way<'a>>, Option<Resilient>),
+    /// Nowhere: discarded by a route or rule, in the words of `ip`.
+    Refused(&'static str),
+    /// Nowhere: no route.
+    NoRoute,
+    /// Not known: a rule before the first match says something that is not
+    /// understood here.
+    Unknown(String),
+}
+
+/// What was found, and by which rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// Where the packet goes.
+    pub verdict: Verdict<'a>,
+    /// Priority of the rule that led there.
+    pub priority: u32,
+    /// Its table; 0 where none was looked up.
+    pub table: u32,
+    /// The route that matched; absent for the host's own addresses and networks.
+    pub route: Option<&'a RouteEntry>,
+    /// The rule that matched; absent for the kernel's own.
+    pub rule: Option<&'a RuleEntry>,
+}
+
+/// A host's routing, ready for lookups.
+#[derive(Debug)]
+pub struct Lookup<'a> {
+    local: HashSet<IpAddr>,
+    rules: Vec<Rule<'a>>,
+    tables: HashMap<(u32, bool), Table<'a>>,
+    nexthops: HashMap<u32, &'a NexthopTarget>,
+}
+
+#[derive(Debug)]
+struct Rule<'a> {
+    priority: u32,
+    ipv6: bool,
+    entry: Option<&'a RuleEntry>,
+    action: Act<'a>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Act<'a> {
+    Table(u32),
+    Other(&'a str),
+}
+
+/// Routes by length of their prefix, the longest last.
+#[derive(Debug, Default)]
+struct Table<'a> {
+    lengths: BTreeMap<u8, HashMap<IpAddr, Vec<Entry<'a>>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Entry<'a> {
+    Connected(&'a str),
+    Route(&'a RouteEntry),
+}
+
+impl<'a> Entry<'a> {
+    fn route(&self) -> Option<&'a RouteEntry> {
+        match self {
+            Self::Connected(_) => None,
+            Self::Route(route) => Some(route),
+        }
+    }
+
+    fn metric(&self, ipv6: bool) -> u32 {
+        match self {
+            Self::Connected(_) if ipv6 => IPV6_CONNECTED_METRIC,
+            Self::Connected(_) => 0,
+            Self::Route(route) if ipv6 && route.metric == 0 => IPV6_METRIC,
+            Self::Route(route) => route.metric,
+        }
+    }
+}
+
+impl<'a> Lookup<'a> {
+    /// Makes a host's routing ready.
+    pub fn new(routing: &'a HostRouting) -> Self {
+        Self::of_routes(routing, |_| true)
+    }
+
+    /// The same with some of the routes only, as where the kernel refuses the others.
+    pub fn of_routes(routing: &'a HostRouting, is_accepted: impl Fn(&'a RouteEntry) -> bool) -> Self {
+        let mut tables: HashMap<(u32, bool), Table<'a>> = HashMap::new();
+        let mut add = |table, destination: Prefix, entry: Entry<'a>| {
+            let ipv6 = destination.address.is_ipv6();
+            let network = destination.network().address;
+            let table = tables.entry((table, ipv6)).or_default();
+            let entries = table.lengths.entry(destination.length).or_default().entry(network).or_default();
+            let at = entries.partition_point(|other| other.metric(ipv6) <= entry.metric(ipv6));
+            entries.insert(at, entry);
+        };
+        let mut local = HashSet::new();
+        for interface in &routing.interfaces {
+            for address in &interface.addresses {
+                local.insert(address.value.address);
+                add(MAIN_TABLE, address.value, Entry::Connected(&interface.name));
+            }
+        }
+        for route in routing.routes.iter().filter(|route| is_accepted(route)) {
+            add(route.table, route.destination, Entry::Route(route));
+        }
+        let nexthops = routing.nexthops.iter().map(|nexthop| (nexthop.id, &nexthop.target)).collect();
+        Self { local, rules: all_rules(&routing.rules), tables, nexthops }
+    }
+
+    /// Looks a packet up.
+    pub fn find(&self, packet: &Packet<'_>) -> Found<'a> {
+        let ipv6 = packet.destination.is_ipv6();
+        // The rule of priority 0: the local table.
+        if self.local.contains(&packet.destination) {
+            return Found { verdict: Verdict::Local, priority: 0, table: 255, route: None, rule: None };
+        }
+        for rule in self.rules.iter().filter(|rule| rule.ipv6 == ipv6) {
+            let found = |verdict, table| Found {
+                verdict,
+                priority: rule.priority,
+                table,
+                route: None,
+                rule: rule.entry,
+            };
+            if let Some(selector) = rule.entry.map(|entry| &entry.selector) {
+                if !selector.other.is_empty() {
+                    return found(Verdict::Unknown(selector.other.join(" ")), 0);
+                }
+                if !selects(selector, packet) {
+                    continue;
+                }
+            }
+            match rule.action {
+                Act::Table(number) => {
+                    if let Some((verdict, route)) = self.in_table(number, packet.destination) {
+                        return Found { route, ..found(verdict, number) };
+                    }
+                }
+                Act::Other("blackhole") => return found(Verdict::Refused("blackhole"), 0),
+                Act::Other("unreachable") => return found(Verdict::Refused("unreachable"), 0),
+                Act::Other("prohibit") => return found(Verdict::Refused("prohibit"), 0),
+                Act::Other("nop") => {}
+                Act::Other(words) => return found(Verdict::Unknown(words.to_owned()), 0),
+            }
+        }
+        Found { verdict: Verdict::NoRoute, priority: DEFAULT_PRIORITY, table: 0, route: None, rule: None }
+    }
+
+    /// The verdict of one table; none where it has no route, or one that throws.
+    fn in_table(&self, number: u32, destination: IpAddr) -> Option<(Verdict<'a>, Option<&'a RouteEntry>)> {
+        let table = self.tables.get(&(number, destination.is_ipv6()))?;
+        for (length, networks) in table.lengths.iter().rev() {
+            let network = Prefix { address: destination, length: *length }.network().address;
+            let Some(entries) = networks.get(&network) else { continue };
+            match self.verdict(entries, destination.is_ipv6()) {
+                Some(Verdict::Refused("throw")) => return None,
+                Some(verdict) => {
+                    let route = entries.first().and_then(Entry::route);
+                    return Some((verdict, route));
+                }
+                None => {}
+            }
+        }
+        None
+    }
+
+    fn verdict(&self, entries: &[Entry<'a>], ipv6: bool) -> Option<Verdict<'a>> {
+        let first = entries.first()?;
+        let route = match first {
+            Entry::Connected(interface) => return Some(Verdict::Link(interface)),
+            Entry::Route(route) => route,
+        };
+        Some(match &route.action {
+            RouteAction::Link { interface } => Verdict::Link(interface),
+            RouteAction::Blackhole => Verdict::Refused("blackhole"),
+            RouteAction::Unreachable => Verdict::Refused("unreachable"),
+            RouteAction::Prohibit => Verdict::Refused("prohibit"),
+            RouteAction::Throw => Verdict::Refused("throw"),
+            RouteAction::Nexthop(id) => return self.nexthop(*id),
+            RouteAction::Gateways(_) => {
+                // IPv6 joins routes that differ in their gateway only.
+                let alike = |entry: &&Entry<'a>| ipv6 && entry.metric(ipv6) == first.metric(ipv6);
+                let siblings = entries[1..].iter().take_while(alike);
+                let hops = std::iter::once(first).chain(siblings).filter_map(|entry| match entry {
+                    Entry::Route(RouteEntry { action: RouteAction::Gateways(hops), .. }) => Some(hops),
+                    _ => None,
+                });
+                let way = |hop: &'a clearstream_schema::routing::Hop| Way {
+                    via: hop.via,
+                    interface: hop.interface.as_deref(),
+                    weight: hop.weight,
+                };
+                Verdict::Gateways(hops.flatten().map(way).collect(), None)
+            }
+        })
+    }
+
+    fn nexthop(&self, id: u32) -> Option<Verdict<'a>> {
+        match self.nexthops.get(&id)? {
+            NexthopTarget::Blackhole => Some(Verdict::Refused("blackhole")),
+            NexthopTarget::Gateway { via, interface } => {
+                let way = Way { via: *via, interface: Some(interface), weight: 1 };
+                Some(Verdict::Gateways(vec![way], None))
+            }
+            NexthopTarget::Group { members, resilient } => {
+                let way = |member: &clearstream_schema::routing::GroupMember| {
+                    let NexthopTarget::Gateway { via, interface } = self.nexthops.get(&member.id)? else {
+                        return None;
+                    };
+                    Some(Way { via: *via, interface: Some(interface), weight: member.weight })
+                };
+                let ways: Vec<Way<'a>> = members.iter().filter_map(way).collect();
+                (!ways.is_empty()).then_some(Verdict::Gateways(ways, *resilient))
+            }
+        }
+    }
+}
+
+/// The rules of the files and the kernel's, in order. A rule without priority
+/// gets one below the least that is there (fib_default_rule_pref), in the
+/// order in which rules are added.
+fn all_rules(rules: &[RuleEntry]) -> Vec<Rule<'_>> {
+    let mut all: Vec<Rule<'_>> = Vec::with_capacity(rules.len() + 4);
+    for ipv6 in [false, true] {
+        for (priority, table) in [(MAIN_PRIORITY, MAIN_TABLE), (DEFAULT_PRIORITY, DEFAULT_TABLE)] {
+            // IPv6 has no rule for a default table.
+            if !ipv6 || table == MAIN_TABLE {
+                all.push(Rule { priority, ipv6, entry: None, action: Act::Table(table) });
+            }
+        }
+    }
+    for rule in rules {
+        let family = all.iter().filter(|other| other.ipv6 == rule.ipv6 && other.priority > 0);
+        let least = family.map(|other| other.priority).min().unwrap_or(MAIN_PRIORITY);
+        let action = match &rule.action {
+            RuleAction::Table(number) => Act::Table(*number),
+            RuleAction::Other(words) => Act::Other(words),
+        };
+        let priority = rule.priority.unwrap_or_else(|| least.saturating_sub(1));
+        all.push(Rule { priority, ipv6: rule.ipv6, entry: Some(rule), action });
+    }
+    all.sort_by_key(|rule| rule.priority);
+    all
+}
+
+fn selects(selector: &RuleSelector, packet: &Packet<'_>) -> bool {
+    let from = selector.from.is_none_or(|from| match packet.source {
+        Some(source) => from.contains(source),
+        None => from.length == 0,
+    });
+    let to = selector.to.is_none_or(|to| to.contains(packet.destination));
+    let mark = selector.mark.is_none_or(|(mark, mask)| packet.mark & mask == mark & mask);
+    let input = selector.input.as_deref().is_none_or(|input| match packet.input {
+        Some(interface) => interface == input,
+        // What the host sends itself comes from `lo`.
+        None => input == "lo",
+    });
+    let output = selector.output.is_none();
+    (from && to && mark && input && output) != selector.inverted
+}

@@ -1,0 +1,175 @@
+//! Declared metrics are those of the outcome: summaries in which everything was
+//! measured have every declared metric, and no other. That what is really measured has no
+//! other is asserted in every run of a workload.
+
+use clearstream_flow::AllPairs;
+use clearstream_schema::{
+    all_pairs::AllPairsSummary,
+    flow::FlowSummary,
+    gateways::GatewaySummary,
+    message::MessageSummary,
+    outcome::Outcome,
+    probe::ProbeSummary,
+    rdma::{RdmaSummary, VerbsSummary},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::common::registry;
+
+/// An outcome of a workload with these options is as it declares.
+fn assert_declared(workload: &str, options: &Value, outcome: &Outcome) {
+    let workload = registry().with(AllPairs).workload(workload).unwrap();
+    let config = options.as_object().unwrap().iter().fold(workload.defaults(), |config, (option, value)| {
+        workload.with(&config, option, value, &[]).unwrap()
+    });
+    let declared = workload.metrics(&config);
+    assert_eq!(outcome.contradicts(&declared), None, "{options}");
+    let missing: Vec<&str> =
+        declared.iter().map(|kind| kind.name).filter(|name| outcome.metric(name).is_none()).collect();
+    assert_eq!(missing, [""; 0], "{} {options}", workload.name());
+}
+
+fn read<T: DeserializeOwned>(document: Value) -> T {
+    serde_json::from_value(document).unwrap()
+}
+
+#[test]
+fn of_flows_by_protocol_and_direction() {
+    for (protocol, direction) in [("tcp", "forward"), ("tcp", "both"), ("mptcp", "reverse"), ("udp", "both")]
+    {
+        let options = json!({ "protocol": protocol, "direction": direction });
+        let is_udp = protocol == "udp";
+        let one = |direction: &str| {
+            let mut one = json!({
+                "direction": direction, "measured_ns": 1, "received_bytes": 1, "goodput_bps": 1e9,
+                "flow_goodput_bps": [1e9],
+            });
+            if is_udp {
+                one["jitter_ns"] = json!(1000);
+            }
+            one
+        };
+        let directions = match direction {
+            "both" => vec![one("forward"), one("reverse")],
+            direction => vec![one(direction)],
+        };
+        let mut summary = json!({
+            "requested": options, "client_settings": {"flows": []}, "server_settings": {"flows": []},
+            "measured_ns": 1, "received_bytes": 1, "goodput_bps": 1e9, "flow_goodput_bps": [1e9],
+            "client_cpu_seconds_per_gb": 0.1, "server_cpu_seconds_per_gb": 0.1, "complete": true,
+            "directions": directions,
+        });
+        let reported = match is_udp {
+            true => json!({ "loss_ratio": 0.01 }),
+            false => json!({ "rtt_ns": 2, "min_rtt_ns": 1, "retransmit_count": 0 }),
+        };
+        summary.as_object_mut().unwrap().extend(reported.as_object().unwrap().clone());
+        assert_declared("flow", &options, &read::<FlowSummary>(summary).outcome().unwrap());
+    }
+}
+
+#[test]
+fn of_probes() {
+    let delays = json!({
+        "answered_count": 1, "sent_count": 1, "loss_ratio": 0.0, "clock": "kernel", "min_ns": 1,
+        "mean_ns": 1, "p50_ns": 1, "p90_ns": 1, "p99_ns": 1, "max_ns": 1, "jitter_ns": 0,
+    });
+    let summary: ProbeSummary = read(json!({
+        "requested": {},
+        "directions": [{ "from": "a", "to": "b", "udp": delays, "tcp": delays, "path_mtu_bytes": 1500 }],
+    }));
+    assert_declared("probe", &json!({}), &summary.outcome().unwrap());
+}
+
+#[test]
+fn of_gateways_with_and_without_a_failure() {
+    for failure in ["none", "silent"] {
+        let options = json!({ "failure": failure });
+        let mut summary = json!({
+            "schema": "clearstream.gateways", "version": 1, "config": options, "gateways": [],
+            "flow_count": 1, "unanswered_count": 0, "other_return_count": 0, "answers_per_second": 1.0,
+            "round_trip_p50_ns": 1, "quiet_max_ns": 1, "series": [], "step_ns": 1, "flows": [],
+        });
+        if failure != "none" {
+            summary["failure"] = json!({
+                "gateway": "gw1", "fault": {"host": "gw1", "kind": "cut"}, "at_ns": 1, "hit_count": 1,
+                "stuck_count": 0, "spared_count": 0, "spared_stuck_count": 0, "spared_gap_max_ns": 1,
+                "gap_p50_ns": 1, "gap_max_ns": 1, "full_rate_ns": 1,
+            });
+        }
+        assert_declared("gateways", &options, &read::<GatewaySummary>(summary).outcome().unwrap());
+    }
+}
+
+#[test]
+fn of_messages_by_kind() {
+    for kind in ["ping-pong", "stream", "bidirectional"] {
+        let options = json!({ "kind": kind });
+        let mut point = json!({
+            "size_bytes": 1, "iteration_count": 1, "server_received_count": 1, "client_received_count": 1,
+            "elapsed_ns": 1, "client_cpu_ratio": 0.5, "server_cpu_ratio": 0.5,
+        });
+        let measured = match kind {
+            "ping-pong" => json!({
+                "latency": {"min_ns": 1, "mean_ns": 1, "p50_ns": 1, "p99_ns": 1, "max_ns": 1},
+                "throughput_bps": 1e9,
+            }),
+            _ => json!({ "bandwidth_bps": 1e9, "message_rate_per_second": 1.0 }),
+        };
+        point.as_object_mut().unwrap().extend(measured.as_object().unwrap().clone());
+        let summary: MessageSummary = read(json!({
+            "requested": options, "complete": true, "client": {}, "server": {}, "points": [point],
+        }));
+        assert_declared("message", &options, &summary.outcome().unwrap());
+    }
+}
+
+#[test]
+fn of_rdma_by_what_is_measured() {
+    for options in [json!({}), json!({"both-ways": true}), json!({"latency": true})] {
+        let rate = json!({
+            "message_count": 1, "bytes": 64, "elapsed_ns": 1, "goodput_bps": 1e9, "messages_per_second": 1.0,
+        });
+        let mut result = json!({
+            "size_bytes": 64, "depth_count": 1, "forward": rate, "near_cpu_ns": 1, "far_cpu_ns": 1,
+        });
+        if options["both-ways"] == true {
+            result["reverse"] = rate;
+        }
+        if options["latency"] == true {
+            result["latency"] =
+                json!({"sample_count": 1, "p50_ns": 1, "p99_ns": 1, "min_ns": 1, "max_ns": 1, "mean_ns": 1});
+        }
+        let side = json!({ "address": "127.0.0.1:1" });
+        let summary: RdmaSummary = read(json!({
+            "operation": "send", "requested": options, "results": [result], "complete": true,
+            "effective": {
+                "near": side, "far": side, "revision": 2, "crc": true, "markers_sent": false,
+                "markers_received": false, "outstanding_reads": 1, "incoming_reads": 1, "mulpdu_bytes": 1,
+                "inline_bytes": 0,
+            },
+        }));
+        assert_declared("rdma", &options, &summary.outcome(&[]).unwrap());
+    }
+}
+
+#[test]
+fn of_verbs_calls_pairs_and_descriptions() {
+    let verbs: VerbsSummary = read(json!({
+        "requested": {}, "calls_per_sample_count": 1, "clock_ns": 1, "times_ns": [1.0, 2.0],
+        "complete": true,
+    }));
+    assert_declared("verbs-calls", &json!({}), &verbs.outcome().unwrap());
+    let pairs: AllPairsSummary =
+        read(json!({ "complete": true, "rounds": [[{"from": "a", "to": "b", "goodput_bps": 1e9}]] }));
+    assert_declared("all-pairs", &json!({}), &pairs.outcome().unwrap());
+    assert_declared("inspect", &json!({}), &Outcome::default());
+}
+
+/// A workload that is added needs its lines above.
+#[test]
+fn no_workload_is_left_out() {
+    let names: Vec<&str> = registry().names().collect();
+    assert_eq!(names, ["flow", "probe", "inspect", "gateways", "message", "rdma", "verbs-calls"]);
+}

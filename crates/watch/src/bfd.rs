@@ -1,0 +1,133 @@
+//! BFD sessions as the routing daemons tell of them: BIRD's
+//! `birdc show bfd sessions` and FRR's `vtysh -c 'show bfd peers json'`. A
+//! session that is down is further evidence; one that is up proves nothing,
+//! since a gateway may answer BFD and forward nothing.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+/// Time between questions.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// A daemon that can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BfdSource {
+    /// BIRD, by `birdc`.
+    Bird,
+    /// FRR, by `vtysh`.
+    Frr,
+}
+
+/// Whether the session with each peer is up.
+pub(super) type Sessions = BTreeMap<IpAddr, bool>;
+
+/// Reads the table of `birdc show bfd sessions`. A peer with several sessions is
+/// up when one of them is.
+pub(super) fn parse_bird(text: &str) -> Sessions {
+    let mut found = Sessions::new();
+    for line in text.lines() {
+        // IP address, interface, state, since, interval, timeout.
+        let mut words = line.split_whitespace();
+        let peer = words.next().and_then(|word| word.parse::<IpAddr>().ok());
+        if let (Some(peer), Some(_), Some(state)) = (peer, words.next(), words.next()) {
+            *found.entry(peer).or_default() |= state == "Up";
+        }
+    }
+    found
+}
+
+/// Reads the list of `show bfd peers json`; absent when it is none.
+pub(super) fn parse_frr(text: &str) -> Option<Sessions> {
+    let mut found = Sessions::new();
+    for peer in serde_json::from_str::<Value>(text).ok()?.as_array()? {
+        let address = peer.get("peer").and_then(Value::as_str).and_then(|text| text.parse().ok());
+        let status = peer.get("status").and_then(Value::as_str);
+        if let (Some(address), Some(status)) = (address, status) {
+            *found.entry(address).or_default() |= status == "up";
+        }
+    }
+    Some(found)
+}
+
+/// The latest sessions of a daemon, requested on a thread that ends with the
+/// process. A daemon that does not answer knows nothing.
+#[derive(Debug, Clone)]
+pub(super) struct Asker(Arc<Mutex<Sessions>>);
+
+impl Asker {
+    /// Begins to ask.
+    pub(super) fn start(source: BfdSource) -> std::io::Result<Self> {
+        let shared = Arc::new(Mutex::new(Sessions::new()));
+        let latest = Arc::clone(&shared);
+        thread::Builder::new().name("watch-bfd".to_owned()).spawn(move || {
+            loop {
+                let sessions = ask(source).unwrap_or_default();
+                *latest.lock().unwrap_or_else(PoisonError::into_inner) = sessions;
+                thread::sleep(EVERY);
+            }
+        })?;
+        Ok(Self(shared))
+    }
+
+    /// What the daemon said last of a peer.
+    pub(super) fn is_up(&self, peer: IpAddr) -> Option<bool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).copied()
+    }
+}
+
+fn ask(source: BfdSource) -> Option<Sessions> {
+    let mut command = match source {
+        BfdSource::Bird => Command::new("birdc"),
+        BfdSource::Frr => Command::new("vtysh"),
+    };
+    match source {
+        BfdSource::Bird => command.args(["-r", "show", "bfd", "sessions"]),
+        BfdSource::Frr => command.args(["-c", "show bfd peers json"]),
+    };
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match source {
+        BfdSource::Bird => output.status.success().then(|| parse_bird(&text)),
+        BfdSource::Frr => parse_frr(&text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As BIRD 2.0.12 printed it.
+    const BIRD: &str = include_str!("../../../fixtures/routing/bfd/bird-2.0.12.txt");
+    /// The object of FRR's user guide, chapter BFD, in a list as `peers` gives
+    /// it, and a second one that is down.
+    const FRR: &str = include_str!("../../../fixtures/routing/bfd/frr-guide.json");
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn sessions_of_bird_are_read() {
+        let sessions = parse_bird(BIRD);
+        assert_eq!(sessions.get(&address("10.77.0.2")), Some(&true), "{sessions:?}");
+        assert_eq!(sessions.get(&address("10.77.0.3")), Some(&false), "{sessions:?}");
+        assert_eq!(sessions.len(), 2);
+    }
+
+    #[test]
+    fn sessions_of_frr_are_read() {
+        let sessions = parse_frr(FRR).unwrap();
+        assert_eq!(sessions.get(&address("192.168.0.1")), Some(&true), "{sessions:?}");
+        assert_eq!(sessions.get(&address("192.168.1.1")), Some(&false), "{sessions:?}");
+        assert_eq!(parse_frr("% Unknown command"), None);
+        assert_eq!(parse_frr("[{\"peer\":7},{\"status\":\"up\"},8]"), Some(Sessions::new()));
+    }
+}

@@ -1,0 +1,126 @@
+//! What happened and how things stand, in the published words.
+
+use std::{sync::PoisonError, time::Duration};
+
+use clearstream_schema::watch::{
+    GatewayStatus, OutReason, PathStatus, WATCH_EVENT_SCHEMA, WATCH_STATUS_SCHEMA, WatchEvent,
+    WatchEventKind, WatchStatus,
+};
+
+use super::{Watch, WatchConfig, balance::Group};
+use crate::{
+    network_path::{WayAction, WayHealth},
+    setup::WatchedWay,
+};
+
+impl Watch<'_> {
+    pub(super) fn in_words(&self, way: usize, action: WayAction, now: Duration) -> Option<WatchEventKind> {
+        let at = &self.config.ways[way];
+        let name = |gateway: usize| at.gateways[gateway].name.clone();
+        let address = |candidate: usize| at.candidates[candidate];
+        let used = || self.health[way].members().iter().filter(|member| **member).count() as u32;
+        let path = at.way.clone();
+        Some(match action {
+            WayAction::Probe(_) | WayAction::Members(_) => return None,
+            WayAction::Out { gateway, reason, since } => {
+                let delay = since.map(|since| now.saturating_sub(since).as_nanos());
+                let delay_ns =
+                    delay.filter(|_| reason != OutReason::Drained).and_then(|ns| ns.try_into().ok());
+                WatchEventKind::Out { path, gateway: name(gateway), reason, left_count: used(), delay_ns }
+            }
+            WayAction::In { gateway } => {
+                WatchEventKind::In { path, gateway: name(gateway), used_count: used() }
+            }
+            WayAction::KeptLast { gateway, reason } => {
+                WatchEventKind::KeptLast { path, gateway: name(gateway), reason }
+            }
+            WayAction::Silent => WatchEventKind::Silent { path },
+            WayAction::Heard => WatchEventKind::Reachable { path },
+            WayAction::TargetChanged { from, to } => {
+                WatchEventKind::TargetChanged { path, from: address(from), to: address(to) }
+            }
+        })
+    }
+
+    /// Tells a problem once, until another one comes or it is over.
+    pub(super) fn problem(&mut self, message: String) {
+        if self.told_problem.as_ref() != Some(&message) {
+            self.told_problem = Some(message.clone());
+            self.tell(WatchEventKind::Failed { message });
+        }
+    }
+
+    pub(super) fn tell(&mut self, event: WatchEventKind) {
+        match &event {
+            WatchEventKind::Failed { message } => tracing::error!(message, "watch"),
+            event => tracing::info!(event = event.name(), gateway = event.changed_gateway(), "watch"),
+        }
+        (self.on_event)(&WatchEvent {
+            schema: WATCH_EVENT_SCHEMA.to_owned(),
+            version: 1,
+            time: jiff::Timestamp::now().to_string(),
+            host: self.config.host.clone(),
+            event,
+        });
+    }
+
+    /// `6 of 6 gateways to storage IPv4`.
+    pub(super) fn summary(&self) -> String {
+        let way = |(way, health): (&WatchedWay, &WayHealth)| {
+            let used = health.members().iter().filter(|member| **member).count();
+            format!("{used} of {} gateways to {}", way.gateways.len(), way.way)
+        };
+        self.config.ways.iter().zip(&self.health).map(way).collect::<Vec<_>>().join(", ")
+    }
+
+    pub(super) fn publish(&self) {
+        let paths = (self.config.ways.iter().enumerate())
+            .map(|(index, way)| PathStatus {
+                path: way.way.clone(),
+                interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
+                targets: self.health[index].targets().map(|target| way.candidates[target]).collect(),
+                reachable: self.health[index].heard,
+                tcp_reachable: Some(self.health[index].tcp_heard()),
+                group: self.groups[index].as_ref().map(Group::status),
+                gateways: self.gateway_statuses(index, way),
+            })
+            .collect();
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.running_ns = u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX);
+        shared.paths = paths;
+    }
+
+    fn gateway_statuses(&self, index: usize, way: &WatchedWay) -> Vec<GatewayStatus> {
+        (way.gateways.iter().zip(&self.health[index].gateways).enumerate())
+            .map(|(gateway, (at, health))| GatewayStatus {
+                name: at.name.clone(),
+                address: at.near,
+                used: health.member,
+                drained: health.drained,
+                reason: health.reason,
+                neighbour: health.neighbour,
+                session_up: health.session_up,
+                round_trip_ns: self.round_trips[index][gateway],
+                loss_ratio: health.loss.ratio(),
+                bucket_count: self.groups[index].as_ref().and_then(|group| group.bucket_count(gateway)),
+                counts: health.counts,
+            })
+            .collect()
+    }
+}
+
+/// Before the first look.
+pub(super) fn empty_status(config: &WatchConfig) -> WatchStatus {
+    WatchStatus {
+        schema: WATCH_STATUS_SCHEMA.to_owned(),
+        version: 1,
+        host: config.host.clone(),
+        fabric: config.fabric.clone(),
+        running_ns: 0,
+        served_count: 0,
+        change_count: 0,
+        failed_change_count: 0,
+        repair_count: 0,
+        paths: Vec::new(),
+    }
+}

@@ -1,0 +1,58 @@
+//! The systemd unit of the watch.
+
+/// The text of the unit: `program` and `arguments` are what it runs. It starts
+/// when the network is there, is restarted when it dies or hangs, and may do
+/// nothing but what a watch needs.
+pub fn unit(program: &str, arguments: &[String], fabric: &str) -> String {
+    let command = command_line(program, arguments);
+    format!(
+        "\
+[Unit]
+Description=Health of the gateways of the fabric {fabric}
+Documentation=man:clearstream-route-watch(1)
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+Type=notify
+ExecStart={command}
+# A watch that hangs is killed after this time and restarted; the routes
+# stay as it left them meanwhile.
+WatchdogSec=5
+Restart=always
+RestartSec=1
+# Which gateways are drained outlives a restart, not a boot.
+RuntimeDirectory=clearstream
+RuntimeDirectoryPreserve=yes
+AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_NICE
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_NICE
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_PACKET AF_UNIX
+MemoryMax=256M
+
+[Install]
+WantedBy=multi-user.target
+"
+    )
+}
+
+/// A program and its arguments as a value of `ExecStart=`.
+pub fn command_line(program: &str, arguments: &[String]) -> String {
+    let words: Vec<String> =
+        std::iter::once(program).chain(arguments.iter().map(String::as_str)).map(quoted).collect();
+    words.join(" ")
+}
+
+/// A word of `ExecStart=` (systemd.service(5), command lines): `%` begins a
+/// specifier and `$` a variable.
+fn quoted(word: &str) -> String {
+    let escaped = word.replace('%', "%%").replace('$', "$$");
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/-_.:=@%$+,".contains(letter);
+    if !word.is_empty() && word.chars().all(plain) {
+        return escaped;
+    }
+    format!("\"{}\"", escaped.replace('\\', "\\\\").replace('"', "\\\""))
+}
