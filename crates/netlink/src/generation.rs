@@ -28,7 +28,7 @@ const DESTINATION: &str = "100::/128";
 
 impl RouteSocket {
     /// Adds `steps` to the generation number of the namespace's IPv6 routes: a route in a dedicated table is
-    /// replaced that many times, and removed. Sockets look their routes up once more, as after any route
+    /// replaced that many times, and removed. Sockets repeat their route lookups, as after any route
     /// change.
     ///
     /// # Errors

@@ -38,8 +38,8 @@ impl Netem {
         let mut out = Vec::with_capacity(96);
         // The kernel's probabilities are fractions of 2^32 - 1 (netem_enqueue).
         let loss = (self.loss_ratio.clamp(0.0, 1.0) * f64::from(u32::MAX)).round() as u32;
-        for word in [0, self.limit_count, loss, 0, 0, 0] {
-            out.extend_from_slice(&word.to_ne_bytes());
+        for field in [0, self.limit_count, loss, 0, 0, 0] {
+            out.extend_from_slice(&field.to_ne_bytes());
         }
         attribute(&mut out, TCA_NETEM_LATENCY64, &self.delay_ns.to_ne_bytes());
         attribute(&mut out, TCA_NETEM_JITTER64, &self.jitter_ns.to_ne_bytes());
@@ -122,11 +122,11 @@ mod tests {
             limit_count: 1000,
         };
         let bytes = netem.options();
-        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-        assert_eq!(word(0), 0, "latency in ticks");
-        assert_eq!(word(4), 1000, "limit");
-        assert_eq!(word(8), 42_949_673, "loss: 1 % of 2^32 - 1");
-        assert_eq!((word(12), word(16), word(20)), (0, 0, 0), "gap, duplicate, jitter");
+        let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!(u32_at(0), 0, "latency in ticks");
+        assert_eq!(u32_at(4), 1000, "limit");
+        assert_eq!(u32_at(8), 42_949_673, "loss: 1 % of 2^32 - 1");
+        assert_eq!((u32_at(12), u32_at(16), u32_at(20)), (0, 0, 0), "gap, duplicate, jitter");
         let head = |at: usize| {
             let half = |at: usize| u16::from_ne_bytes(bytes[at..at + 2].try_into().unwrap());
             (half(at), half(at + 2))
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(bytes[28..36], 8_500_000u64.to_ne_bytes());
         assert_eq!(head(36), (12, TCA_NETEM_JITTER64));
         assert_eq!(head(48), (20, TCA_NETEM_RATE));
-        assert_eq!(word(52), 2_375_000_000);
+        assert_eq!(u32_at(52), 2_375_000_000);
         assert_eq!(bytes.len(), 68);
     }
 }

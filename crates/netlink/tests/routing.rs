@@ -144,7 +144,7 @@ fn root_ip_and_netlink_create_the_same_objects() {
         let kind = text
             .split(' ')
             .next()
-            .filter(|word| ["blackhole", "unreachable", "prohibit", "throw"].contains(word));
+            .filter(|keyword| ["blackhole", "unreachable", "prohibit", "throw"].contains(keyword));
         let rest = text.strip_prefix(kind.unwrap_or_default()).unwrap();
         by_ip.ip(&format!(
             "{family} route add {} {to} table {table} metric {metric} {rest}",
@@ -345,7 +345,7 @@ fn host_with_ipv6_group() -> Host {
 /// generation, that of the initial namespace. The test searches for it from the first generation on; a
 /// namespace advanced to just before it hits it at once, and one advanced beyond it never does.
 #[test]
-fn root_sockets_look_up_routes_again_after_the_generation_was_advanced() {
+fn root_sockets_repeat_route_lookups_after_the_generation_was_advanced() {
     /// Beyond the number of route changes of test machines.
     const REACH: usize = 1 << 18;
     /// Changes that others may make in the initial namespace meanwhile.

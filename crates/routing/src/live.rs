@@ -44,7 +44,7 @@ pub fn live(root: &HostRoot) -> Result<HostRouting, NetlinkError> {
     Ok(host)
 }
 
-/// Adds what files of the kernel tell, live or captured: the host's name, modes
+/// Adds what files of the kernel report, live or captured: the host's name, modes
 /// of interfaces, and the sysctls around its routes.
 pub fn complete(root: &HostRoot, host: &mut HostRouting) {
     if let Some(name) = text(root, "proc/sys/kernel/hostname") {

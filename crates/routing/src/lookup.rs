@@ -1,4 +1,4 @@
-//! Looks a packet up as the kernel does: rules in the order of their
+//! Route lookup as the kernel does it: rules in the order of their
 //! priorities, the table of each, its longest matching prefix, the next hops of
 //! that route. It knows a host's routing and nothing of how it was planned
 //! (ip-rule(8), ip-route(8), Documentation/networking/ip-sysctl.rst).
@@ -21,17 +21,17 @@ pub const DEFAULT_TABLE: u32 = 253;
 /// Priorities of the kernel's own rules (fib_default_rules_init).
 const MAIN_PRIORITY: u32 = 32_766;
 const DEFAULT_PRIORITY: u32 = 32_767;
-/// Metric of IPv6 routes that say none (`IP6_RT_PRIO_USER`), and of those that
-/// the kernel makes for an address (`IP6_RT_PRIO_ADDRCONF`).
+/// Metric of IPv6 routes that name none (`IP6_RT_PRIO_USER`), and of those that
+/// the kernel creates for an address (`IP6_RT_PRIO_ADDRCONF`).
 const IPV6_METRIC: u32 = 1024;
 const IPV6_CONNECTED_METRIC: u32 = 256;
 
-/// What is looked up.
+/// A packet, as far as rules and routes select by it.
 #[derive(Debug, Clone, Copy)]
 pub struct Packet<'a> {
     /// Source address; absent before a socket has one. IPv6 then lets rules
     /// with a source choose an address of the host first, which is not done
-    /// here: say the source where there are such rules.
+    /// here: give the source where there are such rules.
     pub source: Option<IpAddr>,
     /// Destination.
     pub destination: IpAddr,
@@ -50,12 +50,12 @@ impl Packet<'_> {
 
 /// A next hop that a packet may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Way<'a> {
+pub struct NextHop<'a> {
     /// Gateway.
     pub via: IpAddr,
     /// Interface; absent where the route leaves it to the kernel.
     pub interface: Option<&'a str>,
-    /// Share of flows relative to the other ways.
+    /// Share of flows relative to the other next hops.
     pub weight: u16,
 }
 
@@ -67,13 +67,13 @@ pub enum Verdict<'a> {
     /// To a neighbour on a link.
     Link(&'a str),
     /// By one of these; by buckets when the group is resilient, else by thresholds.
-    Gateways(Vec<Way<'a>>, Option<Resilient>),
-    /// Nowhere: discarded by a route or rule, in the words of `ip`.
+    Gateways(Vec<NextHop<'a>>, Option<Resilient>),
+    /// Nowhere: discarded by a route or rule of this type, as `ip` names it.
     Refused(&'static str),
     /// Nowhere: no route.
     NoRoute,
-    /// Not known: a rule before the first match says something that is not
-    /// understood here.
+    /// Not known: a rule before the first match has a selector or an action that is
+    /// not supported here.
     Unknown(String),
 }
 
@@ -146,7 +146,7 @@ impl<'a> Entry<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Makes a host's routing ready.
+    /// Indexes a host's routing.
     pub fn new(routing: &'a HostRouting) -> Self {
         Self::of_routes(routing, |_| true)
     }
@@ -209,7 +209,7 @@ impl<'a> Lookup<'a> {
                 Act::Other("unreachable") => return found(Verdict::Refused("unreachable"), 0),
                 Act::Other("prohibit") => return found(Verdict::Refused("prohibit"), 0),
                 Act::Other("nop") => {}
-                Act::Other(words) => return found(Verdict::Unknown(words.to_owned()), 0),
+                Act::Other(action) => return found(Verdict::Unknown(action.to_owned()), 0),
             }
         }
         Found { verdict: Verdict::NoRoute, priority: DEFAULT_PRIORITY, table: 0, route: None, rule: None }
@@ -254,12 +254,12 @@ impl<'a> Lookup<'a> {
                     Entry::Route(RouteEntry { action: RouteAction::Gateways(hops), .. }) => Some(hops),
                     _ => None,
                 });
-                let way = |hop: &'a clearstream_schema::routing::Hop| Way {
+                let next_hop = |hop: &'a clearstream_schema::routing::Hop| NextHop {
                     via: hop.via,
                     interface: hop.interface.as_deref(),
                     weight: hop.weight,
                 };
-                Verdict::Gateways(hops.flatten().map(way).collect(), None)
+                Verdict::Gateways(hops.flatten().map(next_hop).collect(), None)
             }
         })
     }
@@ -268,18 +268,18 @@ impl<'a> Lookup<'a> {
         match self.nexthops.get(&id)? {
             NexthopTarget::Blackhole => Some(Verdict::Refused("blackhole")),
             NexthopTarget::Gateway { via, interface } => {
-                let way = Way { via: *via, interface: Some(interface), weight: 1 };
-                Some(Verdict::Gateways(vec![way], None))
+                let next_hop = NextHop { via: *via, interface: Some(interface), weight: 1 };
+                Some(Verdict::Gateways(vec![next_hop], None))
             }
             NexthopTarget::Group { members, resilient } => {
-                let way = |member: &clearstream_schema::routing::GroupMember| {
+                let next_hop = |member: &clearstream_schema::routing::GroupMember| {
                     let NexthopTarget::Gateway { via, interface } = self.nexthops.get(&member.id)? else {
                         return None;
                     };
-                    Some(Way { via: *via, interface: Some(interface), weight: member.weight })
+                    Some(NextHop { via: *via, interface: Some(interface), weight: member.weight })
                 };
-                let ways: Vec<Way<'a>> = members.iter().filter_map(way).collect();
-                (!ways.is_empty()).then_some(Verdict::Gateways(ways, *resilient))
+                let next_hops: Vec<NextHop<'a>> = members.iter().filter_map(next_hop).collect();
+                (!next_hops.is_empty()).then_some(Verdict::Gateways(next_hops, *resilient))
             }
         }
     }
@@ -303,7 +303,7 @@ fn all_rules(rules: &[RuleEntry]) -> Vec<Rule<'_>> {
         let least = family.map(|other| other.priority).min().unwrap_or(MAIN_PRIORITY);
         let action = match &rule.action {
             RuleAction::Table(number) => Act::Table(*number),
-            RuleAction::Other(words) => Act::Other(words),
+            RuleAction::Other(other) => Act::Other(other),
         };
         let priority = rule.priority.unwrap_or_else(|| least.saturating_sub(1));
         all.push(Rule { priority, ipv6: rule.ipv6, entry: Some(rule), action });

@@ -1,5 +1,5 @@
-//! What marks connections by the gateway that they came by, in the words of
-//! nft(8): the same in the table of a live host and in files for later.
+//! Statements of nft(8) that mark connections by the gateway that they came by: the
+//! same in the table of a live host and in its files.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub fn arrivals(marks: &[ConnectionMark]) -> Vec<String> {
     marks.iter().map(line).collect()
 }
 
-/// The marks, ascending as nft shows them. Those of others stay out of it.
+/// The marks, ascending as nft shows them, without those of others.
 pub fn set(marks: &[ConnectionMark]) -> String {
     let mut numbers: Vec<u32> = marks.iter().map(|mark| mark.mark).collect();
     numbers.sort_unstable();
@@ -26,8 +26,8 @@ pub fn set(marks: &[ConnectionMark]) -> String {
 
 /// The chains of the table: new connections are marked where they arrive, and
 /// what leaves takes the mark of its connection when it is one of ours. The
-/// chain on the way out is of type `route`, which looks the route up again when
-/// the mark changes (nft(8), CHAINS).
+/// output chain is of type `route`, which repeats the route lookup when the mark
+/// changes (nft(8), CHAINS).
 pub fn chains(marks: &[ConnectionMark]) -> String {
     let mut text =
         "\tchain arrive {\n\t\ttype filter hook prerouting priority mangle; policy accept;\n".to_owned();
@@ -35,7 +35,7 @@ pub fn chains(marks: &[ConnectionMark]) -> String {
         let _ = writeln!(text, "\t\t{line}");
     }
     let set = set(marks);
-    // nft shows a set of one as what is in it.
+    // nft shows a set of one element without braces.
     let set = if set.contains(',') { format!("{{ {set} }}") } else { set };
     let _ = write!(
         text,

@@ -42,7 +42,7 @@ impl FlowKey {
 }
 
 /// Key of the hash: the kernel repeats the 32 bits of its seed in all four
-/// words of a SipHash key (`fib_multipath_hash_construct_key`).
+/// quarters of a SipHash key (`fib_multipath_hash_construct_key`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashKey([u64; 2]);
 
@@ -53,9 +53,9 @@ impl HashKey {
         Self([half, half])
     }
 
-    /// Another key, as a host draws one at boot.
-    pub fn of_words(words: [u64; 2]) -> Self {
-        Self(words)
+    /// Any key, as a host draws one at boot.
+    pub fn from_raw(key: [u64; 2]) -> Self {
+        Self(key)
     }
 }
 

@@ -8,7 +8,7 @@ use clearstream_schema::{
     routing::{HostRouting, Located},
 };
 
-use crate::lookup::{Lookup, Packet, Verdict, Way};
+use crate::lookup::{Lookup, NextHop, Packet, Verdict};
 
 /// Reverse-path filter in effect on an interface (ip-sysctl.rst, `rp_filter`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,24 +86,24 @@ impl<'a> Node<'a> {
         has.map(|interface| interface.name.as_str())
     }
 
-    /// Interface of a next hop: as the route says, else that of the network it is in.
-    pub fn interface_to(&self, said: Option<&'a str>, via: IpAddr) -> Option<&'a str> {
+    /// Interface of a next hop: the route's, else that of the network it is in.
+    pub fn interface_to(&self, given: Option<&'a str>, via: IpAddr) -> Option<&'a str> {
         let in_network = || self.attached.iter().find(|(_, network)| network.contains(via));
-        said.or_else(|| in_network().map(|(interface, _)| *interface))
+        given.or_else(|| in_network().map(|(interface, _)| *interface))
     }
 
     /// Interfaces that a packet may leave by; absent ones are not known.
     pub fn outputs(&self, verdict: &Verdict<'a>) -> Vec<Option<&'a str>> {
         match verdict {
             Verdict::Link(interface) => vec![Some(interface)],
-            Verdict::Gateways(ways, _) => {
-                ways.iter().map(|way: &Way<'a>| self.interface_to(way.interface, way.via)).collect()
+            Verdict::Gateways(next_hops, _) => {
+                next_hops.iter().map(|hop: &NextHop<'a>| self.interface_to(hop.interface, hop.via)).collect()
             }
             _ => Vec::new(),
         }
     }
 
-    /// Whether it forwards what arrives on an interface; absent where no sysctl says so.
+    /// Whether it forwards what arrives on an interface; absent where no sysctl is known.
     pub fn forwards(&self, input: Option<&str>, ipv6: bool) -> Option<bool> {
         let of_interface =
             |family: &str, name: &str| self.number(&format!("net.{family}.conf.{}.{name}", escaped(input?)));
@@ -119,9 +119,9 @@ impl<'a> Node<'a> {
         of_interface("ipv4", "forwarding").or_else(all).map(|value| value != 0)
     }
 
-    /// Whether it answers neighbours for addresses that it forwards to: by the
+    /// Whether it replies to ARP or neighbour solicitations for addresses that it forwards to: by the
     /// sysctl of `all` or of the interface (ip-sysctl.rst, `proxy_arp`; of IPv6,
-    /// `proxy_ndp`, which answers for listed addresses alone, is taken for the same).
+    /// `proxy_ndp`, which replies for listed addresses alone, is taken for the same).
     pub fn is_proxy(&self, input: &str, ipv6: bool) -> bool {
         let (family, name) = if ipv6 { ("ipv6", "proxy_ndp") } else { ("ipv4", "proxy_arp") };
         let of = |of: &str| self.number(&format!("net.{family}.conf.{of}.{name}"));

@@ -15,7 +15,7 @@ const TCA_TBF_RATE64: u16 = 4;
 const TCA_TBF_PRATE64: u16 = 5;
 /// `TC_LINKLAYER_ETHERNET`: without it the kernel requires a rate table.
 const LINKLAYER_ETHERNET: u8 = 1;
-/// Two `struct tc_ratespec` and three 32-bit words.
+/// Two `struct tc_ratespec` and three 32-bit fields.
 const TBF_BYTES: usize = 36;
 /// Default of tc when no `mtu` is given (tc-tbf(8) documents the interface's MTU, tc sends 2047).
 const USUAL_MTU_BYTES: u64 = 2047;
@@ -34,7 +34,7 @@ pub(super) fn limit(values: &Values) -> Option<Vec<u8>> {
 }
 
 pub(super) fn read_limit(options: &[u8]) -> Values {
-    word(options, 0).map(|limit| ("limit", u64::from(limit))).into_iter().collect()
+    u32_at(options, 0).map(|limit| ("limit", u64::from(limit))).into_iter().collect()
 }
 
 /// Validates a tbf, and derives its limit from a latency: the bytes that arrive at the rate in that time,
@@ -83,8 +83,8 @@ pub(super) fn tbf(values: &Values) -> Vec<u8> {
     }
     let mtu = values.get("mtu").copied().unwrap_or(USUAL_MTU_BYTES);
     let mtu = if peak == 0 { 0 } else { ticks(mtu, peak) };
-    for word in [low(value("limit")), ticks(value("burst"), rate), mtu] {
-        structure.extend_from_slice(&word.to_ne_bytes());
+    for field in [low(value("limit")), ticks(value("burst"), rate), mtu] {
+        structure.extend_from_slice(&field.to_ne_bytes());
     }
     let mut out = Vec::new();
     attribute(&mut out, TCA_TBF_PARMS, &structure);
@@ -109,19 +109,19 @@ pub(super) fn read_tbf(options: &[u8]) -> Values {
             _ => {}
         }
     }
-    let at = |offset: usize| word(structure, offset).map(u64::from);
+    let at = |offset: usize| u32_at(structure, offset).map(u64::from);
     let (rate, peak) = (rate.or_else(|| at(8)).unwrap_or(0), peak.or_else(|| at(20)).unwrap_or(0));
     values.insert("rate", rate);
     values.insert("limit", at(24).unwrap_or(0));
-    values.insert("burst", bytes(word(structure, 28).unwrap_or(0), rate));
+    values.insert("burst", bytes(u32_at(structure, 28).unwrap_or(0), rate));
     if peak > 0 {
         values.insert("peakrate", peak);
-        values.insert("mtu", bytes(word(structure, 32).unwrap_or(0), peak));
+        values.insert("mtu", bytes(u32_at(structure, 32).unwrap_or(0), peak));
     }
     values
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 

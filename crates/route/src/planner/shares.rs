@@ -144,7 +144,7 @@ impl<'p, 'a> Spread<'p, 'a> {
             Some(seed) => HashKey::of_seed(seed),
             None => {
                 let (class, number) = (host.class as u64, host.index as u64);
-                HashKey::of_words([drawn(class, number), drawn(number, !class)])
+                HashKey::from_raw([drawn(class, number), drawn(number, !class)])
             }
         };
         let policy = self.planner.fabric.route(self.index).0.hash_policy;

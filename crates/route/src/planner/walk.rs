@@ -4,7 +4,7 @@
 use std::{collections::HashMap, net::IpAddr};
 
 use clearstream_routing::{
-    lookup::{Lookup, Packet, Verdict, Way},
+    lookup::{Lookup, NextHop, Packet, Verdict},
     node::{Node, Received, ReverseFilter},
 };
 use clearstream_schema::{
@@ -57,7 +57,7 @@ struct Request<'r> {
 }
 
 /// What a host may choose, with what the choice depends on.
-type Choice<'r> = (Vec<Way<'r>>, Option<Resilient>);
+type Choice<'r> = (Vec<NextHop<'r>>, Option<Resilient>);
 
 impl<'w> Walker<'w> {
     pub(super) fn new(
@@ -130,7 +130,7 @@ impl<'w> Walker<'w> {
                 format!("{} has {problem} to {}", client.host, request.address),
             )
         })?;
-        let taken: Vec<Way<'_>> = match turn {
+        let taken: Vec<NextHop<'_>> = match turn {
             Some(turn) => choice.0.get(turn % choice.0.len()).copied().into_iter().collect(),
             None => choice.0.clone(),
         };
@@ -256,7 +256,7 @@ impl<'w> Walker<'w> {
         Ok((ways, resilient))
     }
 
-    fn owner(&self, way: &Way<'_>) -> Result<usize, String> {
+    fn owner(&self, way: &NextHop<'_>) -> Result<usize, String> {
         self.owners
             .get(&way.via)
             .copied()
