@@ -53,7 +53,7 @@ pub(crate) trait Backend: fmt::Debug + Sync {
 pub(crate) type ReadDocument = fn(&str, &Yaml, &mut Gathering);
 
 /// Every format. A file is read by the first that accepts its name, a text by the last that
-/// accepts it: a few characters look like a sysctl.
+/// accepts it: a few characters already match a sysctl.
 pub(crate) static BACKENDS: [&dyn Backend; 11] = [
     &Ifcfg,
     &Sysctl,

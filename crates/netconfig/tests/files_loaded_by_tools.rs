@@ -73,9 +73,9 @@ fn nmcli() -> Command {
 }
 
 /// NetworkManager reads a keyfile as a profile and writes what it understood:
-/// a rule or route that it does not like is missing then.
+/// a rule or route that it rejects is missing then.
 #[test]
-fn networkmanager_keeps_every_word_of_a_profile() {
+fn networkmanager_keeps_every_key_of_a_profile() {
     for (_, plan) in plans::all() {
         let rendered = routes::host(&plan, format("networkmanager")).unwrap();
         for file in rendered.files.iter().filter(|file| file.path.ends_with(".nmconnection")) {
@@ -90,8 +90,8 @@ fn networkmanager_keeps_every_word_of_a_profile() {
                 .expect("nmcli: run .ci/install test");
             std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
             let output = child.wait_with_output().unwrap();
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success() && said.is_empty(), "{said}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success() && stderr.is_empty(), "{stderr}");
             let understood = String::from_utf8(output.stdout).unwrap();
             let theirs = read_texts(vec![("their.nmconnection".to_owned(), understood)]);
             let ours = read_texts(vec![("our.nmconnection".to_owned(), text.clone())]);
@@ -100,7 +100,7 @@ fn networkmanager_keeps_every_word_of_a_profile() {
     }
 }
 
-/// Netplan turns its file into those of networkd; they say the same.
+/// Netplan turns its file into those of networkd; both read as the same.
 #[test]
 fn netplan_makes_the_same_of_it() {
     for (_, plan) in plans::different() {
@@ -112,8 +112,8 @@ fn netplan_makes_the_same_of_it() {
             .arg(root.path())
             .output()
             .expect("netplan: run .ci/install test");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success() && said.is_empty(), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && stderr.is_empty(), "{stderr}");
         let made = fs::read_dir(root.path().join("run/systemd/network")).unwrap();
         let sources = made
             .map(|entry| entry.unwrap().path())
@@ -126,7 +126,7 @@ fn netplan_makes_the_same_of_it() {
     }
 }
 
-/// Nmstate's own library takes the state and makes profiles of it, which say
+/// Nmstate's own library takes the state and makes profiles of it, which read as
 /// the same.
 #[test]
 fn nmstate_makes_the_same_of_it() {
@@ -155,14 +155,14 @@ fn systemd_takes_the_unit() {
     let root = tempfile::tempdir().unwrap();
     install(&rendered, root.path());
     let unit = root.path().join("etc/systemd/system/clearstream-routes.service");
-    // The programs are looked for where the unit has them.
+    // The unit names the programs by their paths in the temporary folder.
     let text = fs::read_to_string(&unit).unwrap();
     let here = root.path().join("etc/clearstream").display().to_string();
     fs::write(&unit, text.replace("/etc/clearstream", &here)).unwrap();
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let of_unit: Vec<&str> = said.lines().filter(|line| line.contains("clearstream-routes")).collect();
-    assert!(output.status.success() && of_unit.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let of_unit: Vec<&str> = stderr.lines().filter(|line| line.contains("clearstream-routes")).collect();
+    assert!(output.status.success() && of_unit.is_empty(), "{stderr}");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn shellcheck_finds_nothing() {
 /// The batches in a namespace: in effect after one run and the same after two,
 /// and gone after `remove`.
 #[test]
-fn root_batches_are_in_effect_and_may_run_again() {
+fn root_batches_are_in_effect_and_may_be_repeated() {
     for (number, (what, plan)) in (0..).zip(plans::different()) {
         let root = tempfile::tempdir().unwrap();
         install(&routes::host(&plan, format("iproute2")).unwrap(), root.path());
@@ -205,7 +205,7 @@ fn root_batches_are_in_effect_and_may_run_again() {
         let states = private::states(&output.stdout);
         assert_eq!(states.len(), 4, "{what}: {}", output.stderr);
         assert_eq!(difference(&plain(&states[1]), &plain(&plan)), [""; 0], "{what}: {}", output.stderr);
-        assert_eq!(difference(&plain(&states[2]), &plain(&plan)), [""; 0], "{what}, again");
+        assert_eq!(difference(&plain(&states[2]), &plain(&plan)), [""; 0], "{what}, repeated");
         // Addresses stay, so that nobody is cut off.
         let gone = HostRouting { interfaces: states[2].interfaces.clone(), ..HostRouting::default() };
         assert_eq!(difference(&plain(&states[3]), &plain(&gone)), [""; 0], "{what}, removed");
@@ -215,7 +215,7 @@ fn root_batches_are_in_effect_and_may_run_again() {
     }
 }
 
-/// Rules of an older plan give way to those of the new one.
+/// Rules of an older plan are replaced by those of the new one.
 #[test]
 fn root_batches_replace_rules_of_another_plan() {
     let plan = plans::with_rules();
@@ -285,7 +285,7 @@ fn root_ansible_installs_and_changes_nothing_the_second_time() {
     assert!(recaps.iter().all(|recap| recap.contains("failed=0")), "{recaps:?}");
 }
 
-/// Lines of the network scripts are words behind `ip route add` and `ip rule
+/// Lines of the network scripts are arguments of `ip route add` and `ip rule
 /// add`; the scripts hand them to it line by line.
 #[test]
 fn root_ip_takes_the_lines_of_the_network_scripts() {
@@ -309,7 +309,7 @@ fn root_ip_takes_the_lines_of_the_network_scripts() {
             };
             text.lines().for_each(|line| script.push_str(&format!("{command} {line}\n")));
         }
-        // What the scripts cannot say is in the batches.
+        // What the scripts cannot express is in the batches.
         let root = tempfile::tempdir().unwrap();
         install(&rendered, root.path());
         if text_of(&rendered, "routes/apply").is_some() {

@@ -1,4 +1,4 @@
-//! Files that other people have written, and what `ip` makes of the same words.
+//! Files that other people have written, and what `ip` makes of the same arguments.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 #[path = "tools/compare.rs"]
@@ -29,8 +29,8 @@ fn read_text(path: &str, text: &str) -> (HostRouting, Vec<Unread>) {
     read::texts(&[Source { path: path.to_owned(), text: text.to_owned() }])
 }
 
-/// A route in few words: `10.0.0.0/8 7001 5 10.0.0.1@ib1*2,...`.
-fn route_words(route: &RouteEntry) -> String {
+/// Short form of a route: `10.0.0.0/8 7001 5 10.0.0.1@ib1*2,...`.
+fn route_text(route: &RouteEntry) -> String {
     let action = match &route.action {
         RouteAction::Gateways(hops) => hops
             .iter()
@@ -43,24 +43,24 @@ fn route_words(route: &RouteEntry) -> String {
     format!("{} {} {} {action}", route.destination, route.table, route.metric)
 }
 
-fn rule_words(rule: &RuleEntry) -> String {
+fn rule_text(rule: &RuleEntry) -> String {
     let selector = &rule.selector;
-    let mut words = format!("{}:", rule.priority.map_or("?".to_owned(), |priority| priority.to_string()));
+    let mut text = format!("{}:", rule.priority.map_or("?".to_owned(), |priority| priority.to_string()));
     for (name, value) in [
         ("from", selector.from.map(|from| from.to_string())),
         ("to", selector.to.map(|to| to.to_string())),
         ("mark", selector.mark.map(|(mark, mask)| format!("{mark:#x}/{mask:#x}"))),
     ] {
-        words.extend(value.map(|value| format!(" {name} {value}")));
+        text.extend(value.map(|value| format!(" {name} {value}")));
     }
     match &rule.action {
-        RuleAction::Table(table) => format!("{words} -> {table}"),
-        RuleAction::Other(other) => format!("{words} -> {other}"),
+        RuleAction::Table(table) => format!("{text} -> {table}"),
+        RuleAction::Other(other) => format!("{text} -> {other}"),
     }
 }
 
-fn words(routing: &HostRouting) -> (Vec<String>, Vec<String>) {
-    (routing.routes.iter().map(route_words).collect(), routing.rules.iter().map(rule_words).collect())
+fn routes_and_rules(routing: &HostRouting) -> (Vec<String>, Vec<String>) {
+    (routing.routes.iter().map(route_text).collect(), routing.rules.iter().map(rule_text).collect())
 }
 
 fn lines(routing: &HostRouting) -> Vec<u32> {
@@ -71,7 +71,7 @@ fn lines(routing: &HostRouting) -> Vec<u32> {
 fn netplans_example_of_source_routing() {
     let (routing, unread) = read_fixture("netplan-source-routing.yaml");
     assert_eq!(unread, []);
-    let (routes, rules) = words(&routing);
+    let (routes, rules) = routes_and_rules(&routing);
     assert_eq!(
         routes,
         [
@@ -83,7 +83,7 @@ fn netplans_example_of_source_routing() {
     assert_eq!(rules, ["?: from 192.168.3.0/24 -> 101", "?: from 192.168.5.0/24 -> 102"]);
     assert_eq!(lines(&routing), [10, 21, 23]);
     assert_eq!(routing.rules[1].place.as_ref().unwrap().line, Some(27));
-    // Behind NetworkManager netplan writes no rules, which must not go unsaid.
+    // With the renderer NetworkManager netplan writes no rules, which must be reported.
     let text = std::fs::read_to_string(fixture("netplan-source-routing.yaml")).unwrap();
     let (_, unread) = read_text("x.yaml", &text.replace("renderer: networkd", "renderer: NetworkManager"));
     assert_eq!(unread.len(), 2);
@@ -94,7 +94,7 @@ fn netplans_example_of_source_routing() {
 fn nmstate_with_rules_and_absent_routes() {
     let (routing, unread) = read_fixture("nmstate-rules.yml");
     assert_eq!(unread, []);
-    let (routes, rules) = words(&routing);
+    let (routes, rules) = routes_and_rules(&routing);
     assert_eq!(routes, ["198.51.100.0/24 254 150 192.0.2.1@eth1*1", "203.0.113.0/24 500 0 192.0.2.2@eth1*1"]);
     assert_eq!(rules, ["1000: from 192.0.3.0/24 to 198.51.100.0/24 -> 500"]);
     assert_eq!(routing.interfaces[0].addresses[0].value.to_string(), "192.0.2.251/24");
@@ -105,7 +105,7 @@ fn nmstate_with_rules_and_absent_routes() {
 fn a_play_with_the_network_role_and_tasks() {
     let (routing, unread) = read_fixture("role-network-connections.yml");
     assert_eq!(unread, []);
-    let (routes, rules) = words(&routing);
+    let (routes, rules) = routes_and_rules(&routing);
     assert_eq!(
         routes,
         [
@@ -120,9 +120,9 @@ fn a_play_with_the_network_role_and_tasks() {
 }
 
 #[test]
-fn a_network_file_with_what_it_may_say() {
+fn a_network_file_with_all_its_sections() {
     let (routing, unread) = read_fixture("wan.network");
-    let (routes, rules) = words(&routing);
+    let (routes, rules) = routes_and_rules(&routing);
     assert_eq!(
         routes,
         ["0.0.0.0/0 254 0 10.10.0.1@enp1s0*1", "10.100.0.0/16 254 0 10.10.0.11@enp1s0*2,10.10.0.12@enp1s0*1"]
@@ -131,15 +131,15 @@ fn a_network_file_with_what_it_may_say() {
     assert_eq!(rules, ["101: from 10.10.0.211/32 mark 0x7/0xff -> 7001"]);
     assert_eq!(routing.interfaces[0].mtu.as_ref().unwrap().value, 9216, "K is 1024 (systemd.syntax)");
     assert_eq!(routing.sysctls["net.ipv4.ip_forward"].value, "1");
-    let told: Vec<_> = unread.iter().map(|unread| (unread.place.line, unread.text.as_str())).collect();
-    assert_eq!(told, [(Some(20), "InitialCongestionWindow=20")]);
+    let reported: Vec<_> = unread.iter().map(|unread| (unread.place.line, unread.text.as_str())).collect();
+    assert_eq!(reported, [(Some(20), "InitialCongestionWindow=20")]);
     // A drop-in adds to its file; without that nobody knows its interface.
     let rule = "[RoutingPolicyRule]\nFrom=10.10.0.9\nTable=9\n[Route]\nGateway=10.10.0.2\nTable=9\n";
     let drop_in = Source { path: "n/wan.network.d/rules.conf".to_owned(), text: rule.to_owned() };
     let text = std::fs::read_to_string(fixture("wan.network")).unwrap();
     let main = Source { path: "n/wan.network".to_owned(), text };
     let (routing, _) = read::texts(&[drop_in.clone(), main]);
-    assert_eq!(words(&routing).0[2], "0.0.0.0/0 9 0 10.10.0.2@enp1s0*1");
+    assert_eq!(routes_and_rules(&routing).0[2], "0.0.0.0/0 9 0 10.10.0.2@enp1s0*1");
     let (routing, unread) = read::texts(&[drop_in]);
     assert!(routing.routes.is_empty() && unread[0].reason.contains("wan.network"), "{unread:?}");
     // Files for many interfaces, or for none by name, are not guessed at.
@@ -150,7 +150,7 @@ fn a_network_file_with_what_it_may_say() {
 #[test]
 fn a_script_as_they_are() {
     let (routing, unread) = read_fixture("routes.sh");
-    let (routes, rules) = words(&routing);
+    let (routes, rules) = routes_and_rules(&routing);
     assert_eq!(
         routes,
         [
@@ -169,10 +169,10 @@ fn a_script_as_they_are() {
     assert_eq!((ib1.name.as_str(), ib1.mtu.as_ref().unwrap().value), ("ib1", 65520));
     assert_eq!(ib1.infiniband_mode.as_ref().unwrap().value, InfinibandMode::Connected);
     assert_eq!(routing.sysctls["net.ipv4.conf.ib1.rp_filter"].value, "2");
-    let told: Vec<_> =
+    let reported: Vec<_> =
         unread.iter().map(|unread| (unread.place.line.unwrap(), unread.text.as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [(3, "IP=/sbin/ip"), (5, "modprobe ib_ipoib"), (19, "ip route add $OTHER via 10.10.0.11")]
     );
     assert!(unread[2].reason.contains("shell fills this in"), "{}", unread[2].reason);
@@ -203,7 +203,7 @@ fn files_of_the_network_scripts_old_and_older() {
     ]
     .map(|(path, text)| Source { path: path.to_owned(), text });
     let (routing, unread) = read::texts(&sources);
-    let (mut routes, rules) = words(&routing);
+    let (mut routes, rules) = routes_and_rules(&routing);
     routes.sort();
     assert_eq!(
         routes,
@@ -218,9 +218,9 @@ fn files_of_the_network_scripts_old_and_older() {
     let addresses: Vec<String> = ib1.addresses.iter().map(|address| address.value.to_string()).collect();
     assert_eq!(addresses, ["10.10.0.201/24", "10.10.0.211/32"]);
     assert_eq!(ib1.mtu.as_ref().unwrap().value, 65520);
-    let told: Vec<_> = unread.iter().map(|unread| unread.text.as_str()).collect();
+    let reported: Vec<_> = unread.iter().map(|unread| unread.text.as_str()).collect();
     // iproute2 knows pref, preference, priority and order, and no "prio".
-    assert_eq!(told, ["ADDRESS1=10.30.0.0", "fwmark 2 lookup gateway-2 prio 5"]);
+    assert_eq!(reported, ["ADDRESS1=10.30.0.0", "fwmark 2 lookup gateway-2 prio 5"]);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn an_old_profile_of_networkmanager() {
                 route2=10.101.0.0/16,0.0.0.0,50\nrouting-rule1=priority 5 from 10.10.0.5 table 7\n\
                 routing-rule2=from 10.10.0.6 table 8\nshiny-new-key=1\n";
     let (routing, unread) = read_text("storage.nmconnection", text);
-    let (routes, rules) = words(&routing);
+    let (routes, rules) = routes_and_rules(&routing);
     assert_eq!(
         routes,
         [
@@ -241,10 +241,10 @@ fn an_old_profile_of_networkmanager() {
         ]
     );
     assert_eq!(rules, ["5: from 10.10.0.5/32 -> 7"]);
-    let told: Vec<_> =
+    let reported: Vec<_> =
         unread.iter().map(|unread| (unread.place.line.unwrap(), unread.text.as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [(13, "initcwnd=20"), (16, "routing-rule2=from 10.10.0.6 table 8"), (17, "shiny-new-key=1")]
     );
 }
@@ -257,7 +257,7 @@ fn printed_routes_may_be_wrapped() {
                 dev ipogif0 weight 1\nlocal 10.100.0.1 dev ipogif0 table local\n  proto kernel scope host\n";
     let (routing, unread) = read_text("routes.txt", text);
     assert_eq!(unread, []);
-    let (routes, _) = words(&routing);
+    let (routes, _) = routes_and_rules(&routing);
     assert_eq!(
         routes,
         [
@@ -267,9 +267,9 @@ fn printed_routes_may_be_wrapped() {
     );
 }
 
-/// The same words to `sh` and to the reader: the kernel holds what was read.
+/// The same script to `sh` and to the reader: the kernel holds what was read.
 #[test]
-fn root_ip_understands_the_words_as_they_are_read() {
+fn root_ip_accepts_arguments_as_they_are_read() {
     let script = "ip link set mtu 1400 dev ib1\nip address add 10.10.0.201/24 dev ib1\n\
         ip a a dev ib1 10.10.0.211/32\nip -6 addr add fd00::5/64 dev ib1\n\
         ip ro a table 7001 default via 10.10.0.11 dev ib1\n\

@@ -22,7 +22,7 @@ fn format(name: &str) -> Format {
 }
 
 /// The plan without places, in one order, and without what `format` cannot
-/// say: owners of routes and rules.
+/// express: owners of routes and rules.
 fn plain(mut routing: HostRouting, format: Format) -> HostRouting {
     for route in &mut routing.routes {
         route.place = None;
@@ -304,9 +304,9 @@ fn hosts_of_a_class_share_what_is_the_same() {
     }
 }
 
-/// What a tool cannot say is named, and written for another.
+/// What a tool cannot express is named, and written for another.
 #[test]
-fn what_a_format_cannot_say_is_reported() {
+fn what_a_format_cannot_express_is_reported() {
     let routing = HostRouting {
         host: "storage-1".to_owned(),
         interfaces: vec![interface("ib0", &["10.10.0.211/24"], None, None)],
@@ -323,7 +323,7 @@ fn what_a_format_cannot_say_is_reported() {
         }],
         ..HostRouting::default()
     };
-    for (format, word) in [
+    for (format, expected) in [
         ("networkmanager", "NetworkManager: nexthop objects"),
         ("networkd", "systemd-networkd: resilient nexthop groups"),
         ("netplan", "netplan: nexthop objects"),
@@ -331,7 +331,7 @@ fn what_a_format_cannot_say_is_reported() {
         ("nmstate", "nmstate: nexthop objects"),
     ] {
         let rendered = routes::host(&routing, self::format(format)).unwrap();
-        assert!(rendered.notices.iter().any(|notice| notice.starts_with(word)), "{:?}", rendered.notices);
+        assert!(rendered.notices.iter().any(|notice| notice.starts_with(expected)), "{:?}", rendered.notices);
         let batch = rendered.files.iter().find(|file| file.path == "etc/clearstream/routes/routes.batch");
         let Content::Text { text, .. } = &batch.unwrap().content else { panic!("{format}") };
         assert!(text.contains("type resilient buckets 120"), "{format}: {text}");
@@ -351,7 +351,7 @@ fn what_cannot_stand_in_a_file_is_refused_and_nothing_is_left() {
         ..good.clone()
     };
     let parent = tempfile::tempdir().unwrap();
-    for (bad, word) in [
+    for (bad, expected) in [
         (named("../etc"), "host name"),
         (named(""), "host name"),
         (named("a/b"), "host name"),
@@ -366,7 +366,7 @@ fn what_cannot_stand_in_a_file_is_refused_and_nothing_is_left() {
         let out = parent.path().join("out");
         let mut writer = FolderWriter::create(&out, format("iproute2")).unwrap();
         let message = writer.add(&[good.clone(), bad], &of_class).unwrap_err().to_string();
-        assert!(message.contains(word) && !message.contains('\n'), "{message}");
+        assert!(message.contains(expected) && !message.contains('\n'), "{message}");
         drop(writer);
         assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0, "nothing is left behind");
     }

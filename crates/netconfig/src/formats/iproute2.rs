@@ -9,7 +9,7 @@ use crate::{
         Source,
         detect::{FileName, Reader, Turn},
         gathering::{Gathering, place},
-        ini, marks, script, values,
+        ini, nftables, script, values,
     },
     routes::{RouteFiles, Routes},
 };
@@ -22,7 +22,7 @@ static ROUTES: Routes = Routes {
     files: RouteFiles::Batches,
 };
 
-const MARKS: Reader = Reader { turn: Turn::Marks, read: marks::read };
+const NFTABLES: Reader = Reader { turn: Turn::Nftables, read: nftables::read };
 
 impl Backend for Iproute2 {
     fn name(&self) -> &'static str {
@@ -44,7 +44,7 @@ impl Backend for Iproute2 {
                 read: |source, gathering| gathering.names.read_protocols(&source.text),
             },
             ("modes", "routes", _) => Reader { turn: Turn::Interfaces, read: modes },
-            (_, _, "nft") => MARKS,
+            (_, _, "nft") => NFTABLES,
             (_, _, "service") => Reader { turn: Turn::Units, read: unit },
             (_, _, "batch" | "sh") => script_of(name.name.contains("6.")),
             _ => return None,
@@ -52,11 +52,11 @@ impl Backend for Iproute2 {
     }
 
     fn holding(&self, name: &FileName<'_>, text: &str) -> Option<Reader> {
-        let is_of_nft = ["ct mark set", "masquerade", "snat "].iter().any(|words| text.contains(words));
+        let is_of_nft = ["ct mark set", "masquerade", "snat "].iter().any(|keyword| text.contains(keyword));
         if is_of_nft && text.contains("chain ") {
-            return Some(MARKS);
+            return Some(NFTABLES);
         }
-        let ipv6 = ["rule6", "rules6", "-6"].iter().any(|word| name.name.contains(word));
+        let ipv6 = ["rule6", "rules6", "-6"].iter().any(|part| name.name.contains(part));
         text.lines().any(is_of_ip).then(|| script_of(ipv6))
     }
 }
@@ -73,11 +73,11 @@ fn script_of(ipv6: bool) -> Reader {
 
 /// A line that calls `ip` or that `ip` printed.
 fn is_of_ip(line: &str) -> bool {
-    let mut words = line.split_whitespace().skip_while(|word| matches!(*word, "up" | "post-up" | "sudo"));
-    let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let mut tokens = line.split_whitespace().skip_while(|token| matches!(*token, "up" | "post-up" | "sudo"));
+    let (first, second) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
     match (first, second) {
-        (word, "route" | "rule" | "nexthop" | "-4" | "-6" | "address" | "addr" | "ro" | "ru" | "link")
-            if word == "ip" || word.ends_with("/ip") =>
+        (program, "route" | "rule" | "nexthop" | "-4" | "-6" | "address" | "addr" | "ro" | "ru" | "link")
+            if program == "ip" || program.ends_with("/ip") =>
         {
             true
         }
@@ -99,8 +99,8 @@ fn is_of_ip(line: &str) -> bool {
 /// `ib0 connected`.
 fn modes(source: &Source, gathering: &mut Gathering) {
     for (line, text) in (1..).zip(source.text.lines()) {
-        let mut words = text.split_whitespace();
-        match (words.next(), words.next().and_then(script::infiniband_mode)) {
+        let mut tokens = text.split_whitespace();
+        match (tokens.next(), tokens.next().and_then(script::infiniband_mode)) {
             (Some(interface), Some(value)) => {
                 let place = Some(place(&source.path, line));
                 gathering.interface(interface).infiniband_mode = Some(Located { value, place });

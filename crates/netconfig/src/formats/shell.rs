@@ -39,8 +39,8 @@ pub(crate) fn script(head: &str, kept: &[Kept<'_>], with_sysctls: bool) -> Strin
     text
 }
 
-/// The command that makes one change. Names and values were looked at: no
-/// letter in them means anything to a shell between single quotes.
+/// The command that makes one change. Names and values are validated: none
+/// has a character that is special to a shell between single quotes.
 fn command(setting: &Setting, value: &str) -> String {
     match setting {
         Setting::Sysctl(key) => format!("sysctl -q -w '{key}={value}'"),
@@ -52,7 +52,7 @@ fn command(setting: &Setting, value: &str) -> String {
             format!("ip link set dev '{interface}' txqueuelen '{value}'")
         }
         Setting::Qdisc { interface } => format!("tc qdisc replace dev '{interface}' root {value}"),
-        // `equal 4` are two words, and the name of the setting is none.
+        // `equal 4` are two arguments; the name of the setting is no argument.
         Setting::Ethtool { interface, group, .. } if group == "rss" => {
             format!("ethtool {} '{interface}' {value}", ethtool_option(group))
         }
@@ -62,7 +62,7 @@ fn command(setting: &Setting, value: &str) -> String {
         Setting::Nexthop { id } => format!("ip nexthop replace id {id} {value}"),
         Setting::Route { table, destination, metric } => {
             let family = if destination.address.is_ipv6() { "-6" } else { "-4" };
-            // The word of a type comes before the destination.
+            // The keyword of a type comes before the destination.
             let (kind, rest) = match value.split_once(' ').unwrap_or((value, "")) {
                 (kind @ ("blackhole" | "unreachable" | "prohibit" | "throw"), rest) => (kind, rest),
                 _ => ("unicast", value),
@@ -74,7 +74,7 @@ fn command(setting: &Setting, value: &str) -> String {
             let rule = format!("pref {priority} {} {value}", selector.ip_arguments());
             format!("ip {family} rule del {rule} 2>/dev/null || :\nip {family} rule add {rule}")
         }
-        // The owner is left out: `ip` before 6.4 does not know the word.
+        // The owner is left out: `ip` before 6.4 does not know `proto` here.
         Setting::Address { interface, prefix } => {
             let at_once = if prefix.address.is_ipv6() { " nodad" } else { "" };
             format!("ip address replace {prefix} dev '{interface}'{at_once}")

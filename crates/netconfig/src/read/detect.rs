@@ -23,7 +23,7 @@ pub(crate) enum Turn {
     /// Units that call commands.
     Units,
     /// Rules of nftables.
-    Marks,
+    Nftables,
     /// Sysctls: the last file wins.
     Sysctls,
 }
@@ -50,7 +50,7 @@ pub(crate) struct FileName<'a> {
 pub(crate) enum Known {
     /// It is read, in the order of turns and formats.
     By(Reader, usize),
-    /// A constant file of our own, which says nothing of its own.
+    /// A constant file of our own, which has no configuration.
     Own,
 }
 

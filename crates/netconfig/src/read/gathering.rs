@@ -52,13 +52,13 @@ impl Default for Names {
 
 impl Names {
     /// A table by number or name.
-    pub(crate) fn table(&self, word: &str) -> Option<u32> {
-        super::values::number(word).or_else(|| self.tables.get(word).copied())
+    pub(crate) fn table(&self, text: &str) -> Option<u32> {
+        super::values::number(text).or_else(|| self.tables.get(text).copied())
     }
 
     /// A protocol by number or name.
-    pub(crate) fn protocol(&self, word: &str) -> Option<u8> {
-        word.parse().ok().or_else(|| self.protocols.get(word).copied())
+    pub(crate) fn protocol(&self, text: &str) -> Option<u8> {
+        text.parse().ok().or_else(|| self.protocols.get(text).copied())
     }
 
     /// Reads `rt_tables`: `7001  storage-1`.
@@ -84,8 +84,8 @@ impl Names {
 
 fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines().filter_map(|line| {
-        let mut words = line.split('#').next()?.split_whitespace();
-        Some((words.next()?, words.next()?))
+        let mut tokens = line.split('#').next()?.split_whitespace();
+        Some((tokens.next()?, tokens.next()?))
     })
 }
 
@@ -113,7 +113,7 @@ impl Gathering {
         &mut interfaces[at]
     }
 
-    /// An address; one said twice is held once.
+    /// An address; a repeated one is held once.
     pub(crate) fn address(&mut self, interface: &str, prefix: Prefix, place: Place) {
         let addresses = &mut self.interface(interface).addresses;
         if addresses.iter().all(|known| known.value != prefix) {

@@ -1,19 +1,19 @@
 //! Configuration files to what a host routes by. Readers are tolerant: what
 //! they do not understand is reported with its place and never stops the rest.
 //!
-//! Each format reads its own (`formats`); here is what they share: INI and YAML with
-//! lines (`ini`, `yaml`), the words of `ip` (`script`, `words`), and what
-//! nftables files say of routing (`marks`).
+//! Each format has its own reader (`formats`); here is what they share: INI and YAML with
+//! lines (`ini`, `yaml`), the syntax of `ip` (`script`, `ip_arguments`), and routing in
+//! nftables files (`nftables`).
 
 pub(crate) mod detect;
 mod folder;
 pub(crate) mod gathering;
 pub(crate) mod ini;
-pub(crate) mod marks;
+pub(crate) mod ip_arguments;
+pub(crate) mod nftables;
 pub(crate) mod script;
 pub(crate) mod statements;
 pub(crate) mod values;
-pub(crate) mod words;
 pub(crate) mod yaml;
 
 use std::{io, path::PathBuf};
@@ -26,15 +26,15 @@ use self::{detect::Known, gathering::Gathering};
 /// Something in a file that was not understood, or that cannot be held.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Unread {
-    /// Where.
+    /// File and line.
     pub place: Place,
-    /// The words, shortened and without control characters.
+    /// The text, shortened and without control characters.
     pub text: String,
     /// Why it was not read.
     pub reason: String,
 }
 
-/// What files say.
+/// Result of reading files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Hosts, by name.
@@ -46,7 +46,7 @@ pub struct Reading {
 /// A file's path, as it is to appear in places, and its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Path as given; its last part tells the format, together with the text.
+    /// Path as given; its last part and the text decide the format.
     pub path: String,
     /// Text.
     pub text: String,
@@ -55,7 +55,7 @@ pub struct Source {
 /// Files that could not be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The system says no.
+    /// A system call failed.
     #[error("cannot read {}: {source}", path.display())]
     File {
         /// Path of the file.
@@ -97,8 +97,8 @@ pub fn texts(sources: &[Source]) -> (HostRouting, Vec<Unread>) {
 }
 
 /// Reads what `ip rule`, `ip route show table all`, `ip nexthop` or `ip
-/// address` print. `ipv6` tells of which family it is, where the words do not
-/// (`from all lookup 7001`).
+/// address` print. `ipv6` is the family of arguments that imply none (`from all
+/// lookup 7001`).
 pub fn printed_by_ip(source: &Source, ipv6: Option<bool>) -> (HostRouting, Vec<Unread>) {
     let mut gathering = Gathering::default();
     script::read(source, ipv6, &mut gathering);

@@ -1,4 +1,4 @@
-//! What nftables files say of routing: connection marks, `iifname "ib1" ct state
+//! Routing in nftables files: connection marks, `iifname "ib1" ct state
 //! new ether saddr 02:00:00:00:00:01 ct mark set 7001 comment "gw1"`, and rules
 //! that replace sources, `oifname "eth0" masquerade` (nft(8), NAT STATEMENTS).
 
@@ -17,8 +17,8 @@ pub(crate) fn read(source: &Source, gathering: &mut Gathering) {
             continue;
         }
         if text.starts_with('#') || !text.contains("ct mark set") {
-            // What restores the marks on the way out and the frame of tables
-            // and chains go with the marks themselves.
+            // Statements that restore the marks on output, and the tables and chains
+            // around them, follow from the marks.
             continue;
         }
         match mark(text) {
@@ -34,10 +34,10 @@ pub(crate) fn read(source: &Source, gathering: &mut Gathering) {
 }
 
 fn mark(text: &str) -> Option<ConnectionMark> {
-    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_matches(['"', ';'])).collect();
+    let tokens: Vec<&str> = text.split_whitespace().map(|token| token.trim_matches(['"', ';'])).collect();
     let behind = |name: &[&str]| {
-        let at = words.windows(name.len()).position(|window| window == name)?;
-        words.get(at + name.len()).copied()
+        let at = tokens.windows(name.len()).position(|window| window == name)?;
+        tokens.get(at + name.len()).copied()
     };
     let interface = behind(&["iifname"]).or_else(|| behind(&["iif"]))?;
     let link_address = values::link_address(behind(&["ether", "saddr"])?)?;
@@ -47,16 +47,16 @@ fn mark(text: &str) -> Option<ConnectionMark> {
 }
 
 /// A rule that masquerades or does SNAT. What it depends on beyond the source and
-/// the output interface makes it conditional; verdicts of earlier rules are not
-/// looked at.
+/// the output interface makes it conditional; verdicts of earlier rules are
+/// ignored.
 fn translation(text: &str) -> Option<SourceTranslation> {
-    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_end_matches(';')).collect();
-    let at = words.iter().position(|word| matches!(*word, "masquerade" | "snat"))?;
+    let tokens: Vec<&str> = text.split_whitespace().map(|token| token.trim_end_matches(';')).collect();
+    let at = tokens.iter().position(|token| matches!(*token, "masquerade" | "snat"))?;
     if text.starts_with('#') {
         return None;
     }
     let mut found = SourceTranslation::default();
-    let mut rest = &words[..at];
+    let mut rest = &tokens[..at];
     while let [first, tail @ ..] = rest {
         rest = match (*first, tail) {
             ("oifname" | "oif", [name, tail @ ..]) if name.starts_with('"') && !name.contains('*') => {
@@ -74,7 +74,7 @@ fn translation(text: &str) -> Option<SourceTranslation> {
             }
         };
     }
-    let given = words[at + 1..].iter().find_map(|word| values::prefix(word));
+    let given = tokens[at + 1..].iter().find_map(|token| values::prefix(token));
     found.to = given.filter(|to| *to == Prefix::host(to.address)).map(|to| to.address);
     Some(found)
 }

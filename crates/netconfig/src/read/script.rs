@@ -1,6 +1,6 @@
-//! Scripts that call `ip`, batches for `ip -batch`, and what `ip` prints. What
-//! a line is follows from its first words, so that one file may hold several
-//! kinds: notes of an administrator often do.
+//! Scripts that call `ip`, batches for `ip -batch`, and the output of `ip`. The first
+//! tokens of a line decide its kind, so that one file may hold several kinds: notes
+//! of an administrator often do.
 
 use clearstream_schema::{
     fabric::InfinibandMode,
@@ -13,13 +13,13 @@ use super::{
     Source,
     detect::last_part,
     gathering::{Gathering, place},
+    ip_arguments::{self, Context, ParseError, Token},
     statements::{Style, divide, is_ip, joined, statements, style_of},
     values,
-    words::{self, Context, Misread, Word},
 };
 
-/// Reads a script, a batch or printed text. `ipv6` is the family of words that
-/// do not tell.
+/// Reads a script, a batch or printed text. `ipv6` is the family of arguments that
+/// imply none.
 pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gathering) {
     let style = style_of(&source.text);
     if style == Style::Commands {
@@ -27,8 +27,8 @@ pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gatherin
     }
     let mut state = State { file: &source.path, ipv6 };
     for statement in statements(&source.text, style) {
-        if let Err(Misread(reason)) = state.statement(&statement, gathering) {
-            let line = statement.first().map_or(1, |word| word.line);
+        if let Err(ParseError(reason)) = state.statement(&statement, gathering) {
+            let line = statement.first().map_or(1, |token| token.line);
             gathering.unread(state.file, line, &joined(&statement), reason);
         }
     }
@@ -37,9 +37,9 @@ pub(crate) fn read(source: &Source, ipv6: Option<bool>, gathering: &mut Gatherin
 /// Reads one command that stands in a file of another kind.
 pub(crate) fn line(file: &str, line: u32, text: &str, gathering: &mut Gathering) {
     let mut state = State { file, ipv6: None };
-    let words = words::split(text, line);
-    for statement in divide(&words, Style::Commands) {
-        if let Err(Misread(reason)) = state.statement(&statement, gathering) {
+    let tokens = ip_arguments::split(text, line);
+    for statement in divide(&tokens, Style::Commands) {
+        if let Err(ParseError(reason)) = state.statement(&statement, gathering) {
             gathering.unread(file, line, &joined(&statement), reason);
         }
     }
@@ -61,7 +61,7 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    fn statement(&mut self, statement: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
+    fn statement(&mut self, statement: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
         let mut rest = statement;
         while let [first, others @ ..] = rest {
             let is_prefix =
@@ -73,59 +73,59 @@ impl State<'_> {
         }
         let [first, others @ ..] = rest else { return Ok(()) };
         match first.text {
-            word if is_ip(word) => self.command(others, gathering),
+            token if is_ip(token) => self.command(others, gathering),
             // The object of a batch line.
             "route" | "rule" | "nexthop" | "address" | "link" | "addr"
-                if others.first().is_some_and(|word| verb(word.text).is_some()) =>
+                if others.first().is_some_and(|token| verb(token.text).is_some()) =>
             {
                 self.command(rest, gathering)
             }
             "id" => self.nexthop(rest, false, gathering),
             "sysctl" | "set" | "exit" | "true" | ":" | "fi" | "done" | "export" => Ok(()),
             "echo" => self.echo(others, gathering),
-            word if last_part(word) == "sysctl" || word.starts_with("PATH=") => Ok(()),
-            word if word.ends_with(':') && word.trim_end_matches(':').parse::<u32>().is_ok() => {
+            token if last_part(token) == "sysctl" || token.starts_with("PATH=") => Ok(()),
+            token if token.ends_with(':') && token.trim_end_matches(':').parse::<u32>().is_ok() => {
                 match others.first() {
                     Some(next) if next.text.ends_with(':') => self.printed_link(others, gathering),
                     // One line of `ip -oneline address`.
-                    Some(_) if others.get(1).is_some_and(|word| matches!(word.text, "inet" | "inet6")) => {
+                    Some(_) if others.get(1).is_some_and(|token| matches!(token.text, "inet" | "inet6")) => {
                         self.printed_link(others, gathering)
                     }
                     _ => self.rule(rest, gathering),
                 }
             }
-            word if is_route_start(word) => self.route(rest, gathering),
-            word => Err(Misread(format!("\"{word}\" begins nothing that sets routes"))),
+            token if is_route_start(token) => self.route(rest, gathering),
+            token => Err(ParseError(format!("\"{token}\" begins nothing that sets routes"))),
         }
     }
 
-    fn command(&mut self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
-        let mut words = words;
+    fn command(&mut self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
+        let mut tokens = tokens;
         let outside = self.ipv6;
-        while let [first, others @ ..] = words {
+        while let [first, others @ ..] = tokens {
             match first.text {
                 "-4" => self.ipv6 = Some(false),
                 "-6" => self.ipv6 = Some(true),
                 "-force" | "-o" | "-d" | "-s" | "-N" | "-br" | "-details" | "-oneline" | "-j" | "-p" => {}
                 option if option.starts_with('-') => {
-                    return Err(Misread(format!("\"ip {option}\" is not followed")));
+                    return Err(ParseError(format!("\"ip {option}\" is not supported")));
                 }
                 _ => break,
             }
-            words = others;
+            tokens = others;
         }
-        let done = self.object(words, gathering);
+        let done = self.object(tokens, gathering);
         self.ipv6 = outside;
         done
     }
 
-    fn object(&mut self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
-        let [object, rest @ ..] = words else { return Ok(()) };
+    fn object(&mut self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
+        let [object, rest @ ..] = tokens else { return Ok(()) };
         let object = object_name(object.text)
-            .ok_or_else(|| Misread(format!("\"ip {}\" is not read here", object.text)))?;
-        let [word, rest @ ..] = rest else { return Ok(()) };
-        let verb = verb(word.text)
-            .ok_or_else(|| Misread(format!("\"ip {object} {}\" is not read here", word.text)))?;
+            .ok_or_else(|| ParseError(format!("\"ip {}\" is not read here", object.text)))?;
+        let [command, rest @ ..] = rest else { return Ok(()) };
+        let verb = verb(command.text)
+            .ok_or_else(|| ParseError(format!("\"ip {object} {}\" is not read here", command.text)))?;
         match (object, verb) {
             (_, Verb::Show) => Ok(()),
             ("route", Verb::Add | Verb::Replace) => self.route(rest, gathering),
@@ -134,13 +134,13 @@ impl State<'_> {
             ("rule", Verb::Delete) => self.delete_rule(rest, gathering),
             ("nexthop", Verb::Add | Verb::Replace) => self.nexthop(rest, verb == Verb::Replace, gathering),
             ("nexthop", Verb::Delete) => {
-                let id = rest.get(1).and_then(|word| values::number::<u32>(word.text));
+                let id = rest.get(1).and_then(|token| values::number::<u32>(token.text));
                 gathering.routing.nexthops.retain(|known| Some(known.id) != id);
                 Ok(())
             }
             ("address", Verb::Add | Verb::Replace) => self.address(rest, gathering),
             ("link", Verb::Set) => self.link(rest, gathering),
-            (object, _) => Err(Misread(format!("\"ip {object} {}\" is not followed", word.text))),
+            (object, _) => Err(ParseError(format!("\"ip {object} {}\" is not supported", command.text))),
         }
     }
 
@@ -148,24 +148,24 @@ impl State<'_> {
         Context { file: self.file, names: &gathering.names, ipv6: self.ipv6, device: None }
     }
 
-    fn route(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
-        match words::route(words, self.context(gathering))? {
-            Some(meant) => {
-                self.left_out(&meant.left_out, gathering);
-                gathering.route(meant.value);
+    fn route(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
+        match ip_arguments::route(tokens, self.context(gathering))? {
+            Some(parsed) => {
+                self.left_out(&parsed.left_out, gathering);
+                gathering.route(parsed.value);
             }
-            None => self.address_by_route(words, gathering),
+            None => self.address_by_route(tokens, gathering),
         }
         Ok(())
     }
 
     /// The kernel's route to the network of an address names the address:
     /// `10.0.0.0/24 dev ib0 proto kernel scope link src 10.0.0.1`.
-    fn address_by_route(&self, words: &[Word<'_>], gathering: &mut Gathering) {
-        let network = words.first().and_then(|word| Some((values::prefix(word.text)?, word.line)));
-        let source = value_of(words, "src").and_then(values::address);
+    fn address_by_route(&self, tokens: &[Token<'_>], gathering: &mut Gathering) {
+        let network = tokens.first().and_then(|token| Some((values::prefix(token.text)?, token.line)));
+        let source = value_of(tokens, "src").and_then(values::address);
         if let (Some((network, line)), Some(address), Some(device)) =
-            (network, source, value_of(words, "dev"))
+            (network, source, value_of(tokens, "dev"))
             && network.contains(address)
         {
             let prefix = Prefix { address, length: network.length };
@@ -173,18 +173,23 @@ impl State<'_> {
         }
     }
 
-    fn rule(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
-        if let Some(meant) = words::rule(words, self.context(gathering))? {
-            self.left_out(&meant.left_out, gathering);
-            gathering.rule(meant.value);
+    fn rule(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
+        if let Some(parsed) = ip_arguments::rule(tokens, self.context(gathering))? {
+            self.left_out(&parsed.left_out, gathering);
+            gathering.rule(parsed.value);
         }
         Ok(())
     }
 
-    fn nexthop(&self, words: &[Word<'_>], replaces: bool, gathering: &mut Gathering) -> Result<(), Misread> {
-        let meant = words::nexthop(words, self.context(gathering))?;
-        self.left_out(&meant.left_out, gathering);
-        gathering.nexthop(meant.value, replaces);
+    fn nexthop(
+        &self,
+        tokens: &[Token<'_>],
+        replaces: bool,
+        gathering: &mut Gathering,
+    ) -> Result<(), ParseError> {
+        let parsed = ip_arguments::nexthop(tokens, self.context(gathering))?;
+        self.left_out(&parsed.left_out, gathering);
+        gathering.nexthop(parsed.value, replaces);
         Ok(())
     }
 
@@ -200,29 +205,29 @@ impl State<'_> {
     }
 
     /// A script that deletes before it adds means what it adds.
-    fn delete_route(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
+    fn delete_route(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
         // `ip route del 10.0.0.0/8` needs no gateway: any will do to read it.
-        let named = words.iter().any(|word| matches!(word.text, "via" | "dev" | "nhid" | "nexthop"));
+        let named = tokens.iter().any(|token| matches!(token.text, "via" | "dev" | "nhid" | "nexthop"));
         let context = Context { device: (!named).then_some("any"), ..self.context(gathering) };
-        let Ok(Some(meant)) = words::route(words, context) else { return Ok(()) };
-        let gone = meant.value;
+        let Ok(Some(parsed)) = ip_arguments::route(tokens, context) else { return Ok(()) };
+        let gone = parsed.value;
         gathering.routing.routes.retain(|known| {
             (known.destination, known.table) != (gone.destination, gone.table)
                 || gone.metric != 0 && known.metric != gone.metric
-                || named && !same_way(&known.action, &gone.action)
+                || named && !same_action(&known.action, &gone.action)
         });
         Ok(())
     }
 
-    fn delete_rule(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
+    fn delete_rule(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
         let has_action =
-            words.iter().any(|word| matches!(word.text, "table" | "lookup" | "goto" | "blackhole"));
-        let mut all = words.to_vec();
+            tokens.iter().any(|token| matches!(token.text, "table" | "lookup" | "goto" | "blackhole"));
+        let mut all = tokens.to_vec();
         if !has_action {
-            all.extend(words.first().map(|first| Word { text: "nop", line: first.line }));
+            all.extend(tokens.first().map(|first| Token { text: "nop", line: first.line }));
         }
-        let Ok(Some(meant)) = words::rule(&all, self.context(gathering)) else { return Ok(()) };
-        let gone = meant.value;
+        let Ok(Some(parsed)) = ip_arguments::rule(&all, self.context(gathering)) else { return Ok(()) };
+        let gone = parsed.value;
         gathering.routing.rules.retain(|known| {
             gone.priority.is_some() && known.priority != gone.priority
                 || gone.selector != Default::default() && known.selector != gone.selector
@@ -233,40 +238,41 @@ impl State<'_> {
     }
 
     /// `ip address replace 10.0.0.1/24 dev ib0`.
-    fn address(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
+    fn address(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
         let device =
-            value_of(words, "dev").ok_or_else(|| Misread("an address without \"dev\"".to_owned()))?;
-        let word = words
+            value_of(tokens, "dev").ok_or_else(|| ParseError("an address without \"dev\"".to_owned()))?;
+        let token = tokens
             .iter()
-            .find(|word| values::prefix(word.text).is_some())
-            .ok_or_else(|| Misread("no address with prefix length".to_owned()))?;
-        if let Some(prefix) = values::prefix(word.text) {
-            gathering.address(device, prefix, place(self.file, word.line));
+            .find(|token| values::prefix(token.text).is_some())
+            .ok_or_else(|| ParseError("no address with prefix length".to_owned()))?;
+        if let Some(prefix) = values::prefix(token.text) {
+            gathering.address(device, prefix, place(self.file, token.line));
         }
         Ok(())
     }
 
     /// `ip link set dev ib0 mtu 65520 up`, in any order; transmit queues are read
     /// with the sysctls.
-    fn link(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
-        let (mut device, mut mtu) = (value_of(words, "dev"), None);
-        let mut rest = words.iter();
-        while let Some(word) = rest.next() {
-            match word.text {
+    fn link(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
+        let (mut device, mut mtu) = (value_of(tokens, "dev"), None);
+        let mut rest = tokens.iter();
+        while let Some(token) = rest.next() {
+            match token.text {
                 "up" => {}
                 "dev" | "txqueuelen" | "txqlen" | "qlen" => {
                     rest.next();
                 }
                 "mtu" => {
-                    let bytes: Option<u32> = rest.next().and_then(|word| values::number(word.text));
-                    let bytes = bytes.ok_or_else(|| Misread("\"mtu\" needs a number of bytes".to_owned()))?;
-                    mtu = Some((bytes, word.line));
+                    let bytes: Option<u32> = rest.next().and_then(|token| values::number(token.text));
+                    let bytes =
+                        bytes.ok_or_else(|| ParseError("\"mtu\" needs a number of bytes".to_owned()))?;
+                    mtu = Some((bytes, token.line));
                 }
                 name if device.is_none() => device = Some(name),
-                other => return Err(Misread(format!("\"ip link set ... {other}\" is not followed"))),
+                other => return Err(ParseError(format!("\"ip link set ... {other}\" is not supported"))),
             }
         }
-        let device = device.ok_or_else(|| Misread("no interface is named".to_owned()))?;
+        let device = device.ok_or_else(|| ParseError("no interface is named".to_owned()))?;
         if let Some((bytes, line)) = mtu {
             gathering.mtu(device, bytes, place(self.file, line));
         }
@@ -274,49 +280,49 @@ impl State<'_> {
     }
 
     /// `echo connected > /sys/class/net/ib0/mode`, with or without the blank.
-    fn echo(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
-        let text = joined(words);
-        let path = words.last().map(|word| word.text.trim_start_matches('>')).unwrap_or_default();
+    fn echo(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
+        let text = joined(tokens);
+        let path = tokens.last().map(|token| token.text.trim_start_matches('>')).unwrap_or_default();
         let interface = path
             .strip_prefix('/')
             .and_then(|path| path.strip_prefix("sys/class/net/"))
             .and_then(|rest| rest.strip_suffix("/mode"));
-        let mode = words.first().and_then(|word| infiniband_mode(word.text));
-        if let (Some(interface), Some(mode), Some(word)) = (interface, mode, words.first()) {
-            let place = Some(place(self.file, word.line));
+        let mode = tokens.first().and_then(|token| infiniband_mode(token.text));
+        if let (Some(interface), Some(mode), Some(token)) = (interface, mode, tokens.first()) {
+            let place = Some(place(self.file, token.line));
             gathering.interface(interface).infiniband_mode = Some(Located { value: mode, place });
         } else if !text.contains("proc/sys/") && text.contains('/') {
-            return Err(Misread("what is written there is not followed".to_owned()));
+            return Err(ParseError("what is written there is not supported".to_owned()));
         }
         Ok(())
     }
 
     /// `2: ib0: <BROADCAST,UP> mtu 2044 ... inet 10.0.0.1/24 ...`, a block of
     /// `ip address show` in one statement.
-    fn printed_link(&self, words: &[Word<'_>], gathering: &mut Gathering) -> Result<(), Misread> {
-        let Some(name) = words.first() else { return Ok(()) };
+    fn printed_link(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
+        let Some(name) = tokens.first() else { return Ok(()) };
         let name = name.text.trim_end_matches(':');
         let name = name.split('@').next().unwrap_or(name).to_owned();
         if name == "lo" {
             return Ok(());
         }
-        let mut rest = words.iter();
-        while let Some(word) = rest.next() {
-            match word.text {
+        let mut rest = tokens.iter();
+        while let Some(token) = rest.next() {
+            match token.text {
                 "mtu" => {
-                    if let Some(bytes) = rest.next().and_then(|word| values::number(word.text)) {
-                        gathering.mtu(&name, bytes, place(self.file, word.line));
+                    if let Some(bytes) = rest.next().and_then(|token| values::number(token.text)) {
+                        gathering.mtu(&name, bytes, place(self.file, token.line));
                     }
                 }
                 "link/ether" | "link/infiniband" => {
-                    let address = rest.next().map(|word| word.text.to_owned());
+                    let address = rest.next().map(|token| token.text.to_owned());
                     gathering.interface(&name).link_address = address;
                 }
                 "inet" | "inet6" => {
-                    let prefix = rest.next().and_then(|word| values::prefix(word.text));
+                    let prefix = rest.next().and_then(|token| values::prefix(token.text));
                     // Link-local addresses are the kernel's (RFC 4291, 2.5.6).
                     if let Some(prefix) = prefix.filter(|prefix| !is_link_local(*prefix)) {
-                        gathering.address(&name, prefix, place(self.file, word.line));
+                        gathering.address(&name, prefix, place(self.file, token.line));
                     }
                 }
                 _ => {}
@@ -330,7 +336,7 @@ fn is_link_local(prefix: clearstream_schema::prefix::Prefix) -> bool {
     matches!(prefix.address, std::net::IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80)
 }
 
-fn same_way(one: &RouteAction, other: &RouteAction) -> bool {
+fn same_action(one: &RouteAction, other: &RouteAction) -> bool {
     match (one, other) {
         (RouteAction::Gateways(one), RouteAction::Gateways(other)) => {
             one.iter().map(|hop| hop.via).eq(other.iter().map(|hop| hop.via))
@@ -339,21 +345,21 @@ fn same_way(one: &RouteAction, other: &RouteAction) -> bool {
     }
 }
 
-fn value_of<'a>(words: &[Word<'a>], name: &str) -> Option<&'a str> {
-    let at = words.iter().position(|word| word.text == name)?;
-    words.get(at + 1).map(|word| word.text)
+fn value_of<'a>(tokens: &[Token<'a>], name: &str) -> Option<&'a str> {
+    let at = tokens.iter().position(|token| token.text == name)?;
+    tokens.get(at + 1).map(|token| token.text)
 }
 
 /// IPoIB modes as sysfs has them.
-pub(crate) fn infiniband_mode(word: &str) -> Option<InfinibandMode> {
-    match word.to_ascii_lowercase().as_str() {
+pub(crate) fn infiniband_mode(token: &str) -> Option<InfinibandMode> {
+    match token.to_ascii_lowercase().as_str() {
         "connected" => Some(InfinibandMode::Connected),
         "datagram" => Some(InfinibandMode::Datagram),
         _ => None,
     }
 }
 
-fn is_route_start(word: &str) -> bool {
+fn is_route_start(token: &str) -> bool {
     let types = [
         "default",
         "unicast",
@@ -367,13 +373,13 @@ fn is_route_start(word: &str) -> bool {
         "throw",
         "to",
     ];
-    types.contains(&word) || values::prefix(word).is_some() || words::kind_by_number(word).is_some()
+    types.contains(&token) || values::prefix(token).is_some() || ip_arguments::kind_by_number(token).is_some()
 }
 
 /// Objects by the abbreviations that ip(8) takes.
-fn object_name(word: &str) -> Option<&'static str> {
-    let begins = |full: &str, least: usize| word.len() >= least && full.starts_with(word);
-    match word {
+fn object_name(token: &str) -> Option<&'static str> {
+    let begins = |full: &str, least: usize| token.len() >= least && full.starts_with(token);
+    match token {
         _ if begins("address", 1) => Some("address"),
         _ if begins("rule", 2) => Some("rule"),
         _ if begins("route", 1) => Some("route"),
@@ -393,14 +399,14 @@ enum Verb {
 }
 
 /// What to do, by the abbreviations that ip(8) takes.
-fn verb(word: &str) -> Option<Verb> {
-    let begins = |full: &str| !word.is_empty() && full.starts_with(word);
-    match word {
+fn verb(token: &str) -> Option<Verb> {
+    let begins = |full: &str| !token.is_empty() && full.starts_with(token);
+    match token {
         _ if begins("add") || begins("append") || begins("prepend") => Some(Verb::Add),
-        _ if begins("replace") || begins("change") || word == "chg" => Some(Verb::Replace),
+        _ if begins("replace") || begins("change") || token == "chg" => Some(Verb::Replace),
         _ if begins("delete") => Some(Verb::Delete),
         "set" => Some(Verb::Set),
-        _ if begins("show") || begins("list") || begins("get") || word == "lst" => Some(Verb::Show),
+        _ if begins("show") || begins("list") || begins("get") || token == "lst" => Some(Verb::Show),
         _ => None,
     }
 }

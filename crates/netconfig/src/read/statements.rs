@@ -1,7 +1,7 @@
-//! Lines of scripts and of printed text, put together and divided into
-//! statements of words.
+//! Lines of scripts and of printed text, joined and split into statements, which
+//! are lists of tokens.
 
-use super::words::{self, Word};
+use super::ip_arguments::{self, Token};
 
 /// How lines belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,9 +16,9 @@ pub(crate) enum Style {
 /// so has one whose lines begin with an object and what to do with it.
 pub(crate) fn style_of(text: &str) -> Style {
     let is_command = |line: &str| {
-        let mut words = line.split_whitespace();
-        let first = words.next().unwrap_or_default();
-        let second = words.next().unwrap_or_default();
+        let mut tokens = line.split_whitespace();
+        let first = tokens.next().unwrap_or_default();
+        let second = tokens.next().unwrap_or_default();
         is_ip(first)
             || matches!(first, "rule" | "route" | "nexthop" | "address" | "link")
                 && matches!(second, "add" | "replace" | "del" | "set" | "append" | "change" | "prepend")
@@ -27,20 +27,22 @@ pub(crate) fn style_of(text: &str) -> Style {
     if printed { Style::Printed } else { Style::Commands }
 }
 
-pub(crate) fn is_ip(word: &str) -> bool {
-    let word = word.trim_start_matches("$(").trim_start_matches('`');
-    word == "ip" || word.ends_with("/ip") && !word.contains('=') || matches!(word, "sudo" | "$IP" | "${IP}")
+pub(crate) fn is_ip(token: &str) -> bool {
+    let token = token.trim_start_matches("$(").trim_start_matches('`');
+    token == "ip"
+        || token.ends_with("/ip") && !token.contains('=')
+        || matches!(token, "sudo" | "$IP" | "${IP}")
 }
 
-/// The lines of a file of commands as words: joined where a backslash or a
-/// leading `nexthop` says so, without comments.
-pub(crate) fn command_lines(text: &str) -> Vec<Vec<Word<'_>>> {
+/// The lines of a file of commands as tokens: joined at a backslash or a leading
+/// `nexthop`, without comments.
+pub(crate) fn command_lines(text: &str) -> Vec<Vec<Token<'_>>> {
     statements(text, Style::Commands)
 }
 
-/// Statements as words, each with its line.
-pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Word<'_>>> {
-    let mut statements: Vec<Vec<Word<'_>>> = Vec::new();
+/// Statements as tokens, each with its line.
+pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Token<'_>>> {
+    let mut statements: Vec<Vec<Token<'_>>> = Vec::new();
     let mut goes_on = false;
     for (line, text) in (1..).zip(text.lines()) {
         let trimmed = text.trim_end();
@@ -48,10 +50,10 @@ pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Word<'_>>> {
             Some(body) => (body, true),
             None => (trimmed, false),
         };
-        let found = words::split(body, line);
+        let found = ip_arguments::split(body, line);
         let is_indented = text.starts_with([' ', '\t']);
         let joins = goes_on
-            || found.first().is_some_and(|word| word.text == "nexthop" && is_printed_hop(&found))
+            || found.first().is_some_and(|token| token.text == "nexthop" && is_printed_hop(&found))
             || style == Style::Printed && is_indented;
         goes_on = continues;
         match statements.last_mut() {
@@ -64,21 +66,21 @@ pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Word<'_>>> {
 }
 
 /// `nexthop via ...` goes on with a route; `nexthop add ...` is a command.
-fn is_printed_hop(words: &[Word<'_>]) -> bool {
-    words.get(1).is_some_and(|word| matches!(word.text, "via" | "dev" | "weight"))
+fn is_printed_hop(tokens: &[Token<'_>]) -> bool {
+    tokens.get(1).is_some_and(|token| matches!(token.text, "via" | "dev" | "weight"))
 }
 
-/// Divides at `;`, `&&`, `||` and takes redirections away, except those of
-/// `echo`, which say what is set.
-pub(crate) fn divide<'a>(words: &[Word<'a>], style: Style) -> Vec<Vec<Word<'a>>> {
+/// Splits at `;`, `&&`, `||` and removes redirections, except those of `echo`,
+/// whose target names what is set.
+pub(crate) fn divide<'a>(tokens: &[Token<'a>], style: Style) -> Vec<Vec<Token<'a>>> {
     if style == Style::Printed {
-        return vec![words.to_vec()];
+        return vec![tokens.to_vec()];
     }
-    let mut parts: Vec<Vec<Word<'a>>> = Vec::new();
-    let mut part: Vec<Word<'a>> = Vec::new();
+    let mut parts: Vec<Vec<Token<'a>>> = Vec::new();
+    let mut part: Vec<Token<'a>> = Vec::new();
     let mut is_target = false;
-    for word in words {
-        let text = word.text.trim_end_matches(';');
+    for token in tokens {
+        let text = token.text.trim_end_matches(';');
         if matches!(text, "&&" | "||" | "|" | "&" | "") {
             parts.push(std::mem::take(&mut part));
             continue;
@@ -90,9 +92,9 @@ pub(crate) fn divide<'a>(words: &[Word<'a>], style: Style) -> Vec<Vec<Word<'a>>>
         } else if arrow.starts_with('>') && !is_echo {
             is_target = matches!(arrow, ">" | ">>");
         } else {
-            part.push(Word { text, line: word.line });
+            part.push(Token { text, line: token.line });
         }
-        if word.text.ends_with(';') {
+        if token.text.ends_with(';') {
             parts.push(std::mem::take(&mut part));
         }
     }
@@ -100,7 +102,7 @@ pub(crate) fn divide<'a>(words: &[Word<'a>], style: Style) -> Vec<Vec<Word<'a>>>
     parts
 }
 
-/// Words of a statement, for messages.
-pub(crate) fn joined(words: &[Word<'_>]) -> String {
-    words.iter().map(|word| word.text).collect::<Vec<_>>().join(" ")
+/// Tokens of a statement, for messages.
+pub(crate) fn joined(tokens: &[Token<'_>]) -> String {
+    tokens.iter().map(|token| token.text).collect::<Vec<_>>().join(" ")
 }

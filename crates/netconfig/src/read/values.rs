@@ -5,19 +5,19 @@ use std::net::{IpAddr, Ipv4Addr};
 use clearstream_schema::prefix::Prefix;
 
 /// A number, decimal or with `0x`.
-pub(crate) fn number<T: TryFrom<u64>>(word: &str) -> Option<T> {
-    let value = match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+pub(crate) fn number<T: TryFrom<u64>>(text: &str) -> Option<T> {
+    let value = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16).ok()?,
-        None => word.parse().ok()?,
+        None => text.parse().ok()?,
     };
     T::try_from(value).ok()
 }
 
 /// A prefix: `10.0.0.0/8`, `10.0.0.0/255.0.0.0`, `10/8` (iproute2 pads with
 /// zeros), or an address alone, which is a host.
-pub(crate) fn prefix(word: &str) -> Option<Prefix> {
-    let Some((address, length)) = word.split_once('/') else {
-        return address(word).map(Prefix::host);
+pub(crate) fn prefix(text: &str) -> Option<Prefix> {
+    let Some((address, length)) = text.split_once('/') else {
+        return address(text).map(Prefix::host);
     };
     let address = padded(address)?;
     let length = match length.parse::<Ipv4Addr>() {
@@ -36,15 +36,15 @@ pub(crate) fn mask_length(mask: Ipv4Addr) -> Option<u8> {
 }
 
 /// An address.
-pub(crate) fn address(word: &str) -> Option<IpAddr> {
-    word.parse().ok()
+pub(crate) fn address(text: &str) -> Option<IpAddr> {
+    text.parse().ok()
 }
 
-fn padded(word: &str) -> Option<IpAddr> {
-    if let Ok(address) = word.parse() {
+fn padded(text: &str) -> Option<IpAddr> {
+    if let Ok(address) = text.parse() {
         return Some(address);
     }
-    let parts: Vec<&str> = word.split('.').collect();
+    let parts: Vec<&str> = text.split('.').collect();
     if parts.len() > 3 || parts.iter().any(|part| part.is_empty()) {
         return None;
     }
@@ -60,15 +60,15 @@ pub(crate) fn everything(ipv6: bool) -> Prefix {
 }
 
 /// A link address of Ethernet, in small letters.
-pub(crate) fn link_address(word: &str) -> Option<String> {
-    let octets: Vec<&str> = word.split(':').collect();
+pub(crate) fn link_address(text: &str) -> Option<String> {
+    let octets: Vec<&str> = text.split(':').collect();
     let is_octet = |octet: &&str| octet.len() == 2 && octet.chars().all(|c| c.is_ascii_hexdigit());
-    (octets.len() == 6 && octets.iter().all(is_octet)).then(|| word.to_ascii_lowercase())
+    (octets.len() == 6 && octets.iter().all(is_octet)).then(|| text.to_ascii_lowercase())
 }
 
-/// Yes and no of INI files and YAML.
-pub(crate) fn truth(word: &str) -> Option<bool> {
-    match word.to_ascii_lowercase().as_str() {
+/// A boolean of INI files and YAML.
+pub(crate) fn truth(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
         "yes" | "true" | "on" | "1" | "y" | "t" => Some(true),
         "no" | "false" | "off" | "0" | "n" | "f" => Some(false),
         _ => None,
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn prefixes_are_read_as_iproute2_does() {
-        let text = |word| prefix(word).map(|prefix| prefix.to_string());
-        for (word, meant) in [
+        let normalized = |text| prefix(text).map(|prefix| prefix.to_string());
+        for (text, expected) in [
             ("10/8", "10.0.0.0/8"),
             ("10.100/16", "10.100.0.0/16"),
             ("10.100.0.0/255.255.0.0", "10.100.0.0/16"),
@@ -90,10 +90,10 @@ mod tests {
             ("fd00::/64", "fd00::/64"),
             ("fd00::1", "fd00::1/128"),
         ] {
-            assert_eq!(text(word).as_deref(), Some(meant), "{word}");
+            assert_eq!(normalized(text).as_deref(), Some(expected), "{text}");
         }
-        for word in ["10", "10./8", "10.0.0.0/33", "10.0.0.0/255.0.255.0", "fd00::/129", "/8", "", "a/8"] {
-            assert_eq!(text(word), None, "{word}");
+        for text in ["10", "10./8", "10.0.0.0/33", "10.0.0.0/255.0.255.0", "fd00::/129", "/8", "", "a/8"] {
+            assert_eq!(normalized(text), None, "{text}");
         }
     }
 

@@ -56,15 +56,15 @@ impl Yaml {
         }
     }
 
-    /// The value in few words, for messages.
-    pub(crate) fn words(&self) -> String {
+    /// The value, shortened for messages.
+    pub(crate) fn summary(&self) -> String {
         match &self.node {
             Node::Scalar(text) => text.clone(),
             Node::List(items) => {
-                format!("[{}]", items.iter().take(4).map(Yaml::words).collect::<Vec<_>>().join(", "))
+                format!("[{}]", items.iter().take(4).map(Yaml::summary).collect::<Vec<_>>().join(", "))
             }
             Node::Map(entries) => {
-                let pair = |(key, value): &(Yaml, Yaml)| format!("{}: {}", key.words(), value.words());
+                let pair = |(key, value): &(Yaml, Yaml)| format!("{}: {}", key.summary(), value.summary());
                 format!("{{{}}}", entries.iter().take(4).map(pair).collect::<Vec<_>>().join(", "))
             }
         }

@@ -1,4 +1,4 @@
-//! Batches of `ip`, marks of nftables, sysctls, and the unit that loads them.
+//! Batches of `ip`, connection marks of nftables, sysctls, and the unit that loads them.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -10,7 +10,7 @@ use clearstream_schema::{
 
 use super::{APPLY, Content, REMOVE, RenderedFile, UNIT, ip_arguments};
 
-/// Where they lie on a host.
+/// Folder of the batches on a host.
 const FOLDER: &str = "etc/clearstream/routes";
 
 /// Whether there is anything to load.
@@ -89,10 +89,10 @@ pub(crate) fn rules(rules: &[RuleEntry], ipv6: bool) -> Vec<String> {
     family.map(|rule| format!("rule add {}", ip_arguments::rule(rule))).collect()
 }
 
-/// The whole table, in the place of the one of before.
+/// The whole table; it replaces the one before.
 fn mark_table(marks: &[ConnectionMark]) -> String {
     format!(
-        "# Marks connections by the gateway that they came by; answers carry the mark.\n\
+        "# Marks connections by the gateway that they came by; replies carry the mark.\n\
          add table inet clearstream_route\n\
          delete table inet clearstream_route\n\
          table inet clearstream_route {{\n{}}}\n",

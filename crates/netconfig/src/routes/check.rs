@@ -1,5 +1,5 @@
-//! What may stand in files: names that end up in paths, shells and sections
-//! are plain, and ids that routes point at are there.
+//! Validates what files may hold: names that end up in paths, shells and sections
+//! are plain, and ids that routes refer to exist.
 
 use std::collections::BTreeSet;
 
@@ -20,11 +20,11 @@ pub(crate) fn host(routing: &HostRouting) -> Result<(), RenderError> {
         for interface in selector.input.iter().chain(&selector.output) {
             check.interface(interface)?;
         }
-        for word in &selector.other {
-            check.words(word)?;
+        for argument in &selector.other {
+            check.rule_argument(argument)?;
         }
         if let RuleAction::Other(other) = &rule.action {
-            check.words(other)?;
+            check.rule_argument(other)?;
         }
         let of_family = |prefix: &clearstream_schema::prefix::Prefix| prefix.address.is_ipv6() == rule.ipv6;
         if !selector.from.iter().chain(&selector.to).all(of_family) {
@@ -150,7 +150,7 @@ impl Check<'_> {
     }
 
     /// The kernel takes up to 15 bytes without `/` and blanks (netdevice(7));
-    /// what is a pattern to networkd is left out too.
+    /// patterns of networkd are rejected too.
     fn interface(self, name: &str) -> Result<(), RenderError> {
         let is_plain = (1..=15).contains(&name.len())
             && name.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -161,12 +161,13 @@ impl Check<'_> {
         Err(self.unwritable("interface", name, "1 to 15 letters, digits, dots, hyphens and underscores"))
     }
 
-    fn words(self, words: &str) -> Result<(), RenderError> {
+    /// A selector that is kept as text, its value, or an action.
+    fn rule_argument(self, text: &str) -> Result<(), RenderError> {
         let is_plain =
-            !words.is_empty() && words.chars().all(|c| c.is_ascii_alphanumeric() || " ._-/:".contains(c));
+            !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || " ._-/:".contains(c));
         if is_plain {
             return Ok(());
         }
-        Err(self.unwritable("word of a rule", words, "a word of ip-rule(8)"))
+        Err(self.unwritable("argument of a rule", text, "an argument of ip-rule(8)"))
     }
 }

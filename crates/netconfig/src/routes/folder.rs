@@ -45,7 +45,7 @@ pub struct Summary {
     pub notices: BTreeMap<String, usize>,
 }
 
-/// What one thread has done.
+/// Result of one thread.
 #[derive(Default)]
 struct Done {
     file_count: usize,
@@ -53,7 +53,7 @@ struct Done {
 }
 
 impl FolderWriter {
-    /// Begins. Fails when `out` is there and not empty, or nothing can be
+    /// Starts a folder. Fails when `out` is there and not empty, or nothing can be
     /// written beside it.
     pub fn create(out: &Path, format: Format) -> Result<Self, RenderError> {
         let fail = |source| RenderError::Write { path: out.to_owned(), source };

@@ -1,17 +1,17 @@
-//! The words of `ip` for what a host routes by, as batches of `ip -batch`
-//! take them and the files of the network scripts: those of settings
-//! (`clearstream_schema::routing`), with what names the place in front.
+//! Writes the arguments of `ip` for a host's routing, as batches of `ip -batch` and
+//! the files of the network scripts have them: those of settings
+//! (`clearstream_schema::routing`), after the arguments that name the place.
 
 use std::fmt::Write;
 
 use clearstream_schema::routing::{MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleEntry};
 
-/// Words behind `ip nexthop replace`.
+/// Arguments of `ip nexthop replace`.
 pub(crate) fn nexthop(nexthop: &Nexthop) -> String {
     format!("id {} {}", nexthop.id, nexthop.ip_arguments())
 }
 
-/// Words behind `ip route replace`; those of a type come before the destination.
+/// Arguments of `ip route replace`; the keyword of a type comes before the destination.
 pub(crate) fn route(route: &RouteEntry) -> String {
     let all = route.ip_arguments();
     let is_type = matches!(
@@ -19,37 +19,37 @@ pub(crate) fn route(route: &RouteEntry) -> String {
         RouteAction::Blackhole | RouteAction::Unreachable | RouteAction::Prohibit | RouteAction::Throw
     );
     let (kind, rest) = if is_type { all.split_once(' ').unwrap_or((&all, "")) } else { ("", all.as_str()) };
-    let mut words = format!("{kind} {}", route.destination);
+    let mut arguments = format!("{kind} {}", route.destination);
     if route.table != MAIN_TABLE {
-        let _ = write!(words, " table {}", route.table);
+        let _ = write!(arguments, " table {}", route.table);
     }
     if route.metric != 0 {
-        let _ = write!(words, " metric {}", route.metric);
+        let _ = write!(arguments, " metric {}", route.metric);
     }
-    format!("{words} {rest}").trim().to_owned()
+    format!("{arguments} {rest}").trim().to_owned()
 }
 
-/// Words behind `ip rule add`. The owner comes last, where `apply` looks for it.
+/// Arguments of `ip rule add`. The owner comes last, where `apply` expects it.
 pub(crate) fn rule(rule: &RuleEntry) -> String {
     let mut plain = RuleEntry { protocol: 0, ..rule.clone() };
-    for word in &mut plain.selector.other {
-        *word = shortest(word).to_owned();
+    for argument in &mut plain.selector.other {
+        *argument = shortest(argument).to_owned();
     }
-    let mut words = format!("{} {}", plain.selector.ip_arguments(), plain.ip_arguments());
+    let mut arguments = format!("{} {}", plain.selector.ip_arguments(), plain.ip_arguments());
     if let Some(priority) = rule.priority {
-        let _ = write!(words, " priority {priority}");
+        let _ = write!(arguments, " priority {priority}");
     }
     if rule.protocol != 0 {
-        let _ = write!(words, " protocol {}", rule.protocol);
+        let _ = write!(arguments, " protocol {}", rule.protocol);
     }
-    words
+    arguments
 }
 
 /// A range of one port is written as the port, which every version takes.
-pub(crate) fn shortest(word: &str) -> &str {
-    match word.split_once('-') {
+pub(crate) fn shortest(argument: &str) -> &str {
+    match argument.split_once('-') {
         Some((first, last)) if first == last => first,
-        _ => word,
+        _ => argument,
     }
 }
 
@@ -58,8 +58,7 @@ pub(crate) fn mark(mark: u32, mask: u32) -> String {
     if mask == u32::MAX { format!("{mark:#x}") } else { format!("{mark:#x}/{mask:#x}") }
 }
 
-/// An Ansible-safe list of the words of nexthops, gateways before groups, and
-/// routes behind both.
+/// Batch lines of nexthops, gateways before groups, and of routes after both.
 pub(crate) fn nexthops_and_routes<'a>(
     nexthops: &'a [Nexthop],
     routes: &'a [RouteEntry],

@@ -1,6 +1,6 @@
-//! What a host routes by, as files of the tools that set networks up. What a
-//! tool cannot say is not left out: it goes into files of `ip` and a unit that
-//! loads them at every start, and a notice says so.
+//! A host's routing as files of the tools that configure networks. What a tool
+//! cannot express goes into batches of `ip` and a unit that loads them at every
+//! start, with a notice.
 
 pub(crate) mod batches;
 mod check;
@@ -16,9 +16,9 @@ pub use self::folder::{FolderWriter, Summary};
 use self::split::{Grammar, Split, split};
 use crate::backend::BACKENDS;
 
-/// How a format says what hosts route by.
+/// How a format expresses the routing of hosts.
 pub(crate) struct Routes {
-    /// How the files of a host get into force.
+    /// How the files of a host take effect.
     pub(crate) next_step: &'static str,
     /// Its files.
     pub(crate) files: RouteFiles,
@@ -26,13 +26,13 @@ pub(crate) struct Routes {
 
 /// Files of hosts.
 pub(crate) enum RouteFiles {
-    /// Those of a tool, and batches of `ip` for what it cannot say.
+    /// Those of a tool, and batches of `ip` for what it cannot express.
     Tool {
-        /// What it can say.
+        /// What it can express.
         grammar: Grammar,
         /// Its files of a host.
         files: fn(&HostRouting) -> Vec<RenderedFile>,
-        /// What brings the batches back when an interface has been down.
+        /// Hooks that load the batches again when an interface has been down.
         hooks: fn() -> Vec<RenderedFile>,
     },
     /// Batches of `ip` alone.
@@ -55,12 +55,12 @@ impl Format {
         formats.filter_map(|format| Some(Self { name: format.name(), routes: format.routes()? }))
     }
 
-    /// The word for it.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         self.name
     }
 
-    /// How the files of a host get into force.
+    /// How the files of a host take effect.
     pub fn next_step(self) -> &'static str {
         self.routes.next_step
     }
@@ -139,7 +139,7 @@ impl RenderedFile {
 pub struct Rendered {
     /// Files, each path once.
     pub files: Vec<RenderedFile>,
-    /// What the tool cannot say, and what was written instead.
+    /// What the tool cannot express, and what was written instead.
     pub notices: Vec<String>,
 }
 
@@ -158,7 +158,7 @@ pub enum RenderError {
         /// What it has to be.
         expected: &'static str,
     },
-    /// The plan of the host does not hold together.
+    /// The plan of the host is inconsistent.
     #[error("{host}: {fault}")]
     Inconsistent {
         /// Host.
@@ -178,7 +178,7 @@ pub enum RenderError {
         /// Folder.
         path: PathBuf,
     },
-    /// The system says no.
+    /// A system call failed.
     #[error("cannot write {}: {source}", path.display())]
     Write {
         /// File or folder.

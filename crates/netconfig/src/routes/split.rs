@@ -1,4 +1,4 @@
-//! Divides what a host routes by into what a tool can say and the rest.
+//! Splits a host's routing into the part that a tool can express and the rest.
 
 use std::collections::BTreeSet;
 
@@ -8,22 +8,22 @@ use clearstream_schema::routing::{
 
 use super::{HOOK, NETWORKD_CONF, RenderedFile};
 
-/// What a tool can say. Each function gives the reason why not.
+/// What a tool can express. Each function returns the reason why not.
 pub(crate) struct Grammar {
-    /// Name for people.
+    /// Display name.
     pub(crate) name: &'static str,
     /// A route that goes out by gateways of one interface, or by none.
     pub(crate) route: fn(&RouteEntry) -> Option<&'static str>,
     pub(crate) rule: fn(&RuleEntry) -> Option<&'static str>,
     pub(crate) nexthop: fn(&Nexthop) -> Option<&'static str>,
     /// Whether next hops of a route, and members of a group, stay in their
-    /// order. With a fixed hash seed both ends count on it.
+    /// order. With a fixed hash seed both ends depend on it.
     pub(crate) keeps_order: Order,
     /// Whether routes and rules keep the number of their owner.
     pub(crate) owners: Owners,
 }
 
-/// Whether the numbers of owners (`proto`) can be said.
+/// Whether the numbers of owners (`proto`) can be expressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owners {
     pub(crate) routes: bool,
@@ -37,12 +37,12 @@ pub(crate) struct Order {
     pub(crate) groups: bool,
 }
 
-/// The two parts and what the user is to know.
+/// The two parts, and notices to the user.
 pub(crate) struct Split {
-    /// What the tool says. Hops have their interface, and all interfaces have
+    /// Part in the tool's files. Hops have their interface, and all interfaces have
     /// addresses.
     pub(crate) carried: HostRouting,
-    /// What batches say.
+    /// Part in batches.
     pub(crate) rest: HostRouting,
     pub(crate) notices: Vec<String>,
 }
@@ -87,15 +87,15 @@ pub(crate) fn split(routing: &HostRouting, grammar: &Grammar) -> Split {
     split
 }
 
-/// The key whose presence tells that both ends hash alike (ip-sysctl.rst).
+/// The key whose presence means that both ends use one hash seed (ip-sysctl.rst).
 const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
 const MOVED: &str = "next hops whose order counts because the hash seed is fixed";
 /// Routes by nexthops go where these go, which has its own reason.
 const WITH_NEXTHOPS: &str = "";
 const NO_PROFILE: &str = "interfaces without an address of the family here";
 
-/// A profile takes an interface over, so one without addresses would take the
-/// ones away that somebody else has given it.
+/// A profile takes an interface over: without addresses it would remove those that
+/// others have assigned.
 fn interfaces(routing: &HostRouting, split: &mut Split, reasons: &mut BTreeSet<&'static str>) {
     for interface in &routing.interfaces {
         if !interface.addresses.is_empty() {
@@ -140,7 +140,7 @@ fn nexthops(
     reasons.extend(refused);
 }
 
-/// The route as the tool can say it, each hop with its interface.
+/// The route as the tool can express it, each hop with its interface.
 fn carried_route(
     route: &RouteEntry,
     grammar: &Grammar,
@@ -148,7 +148,8 @@ fn carried_route(
 ) -> Result<RouteEntry, &'static str> {
     let mut route = route.clone();
     let ipv6 = route.destination.address.is_ipv6();
-    let has = |name: &str| carried.interfaces.iter().any(|known| known.name == name && speaks(known, ipv6));
+    let has =
+        |name: &str| carried.interfaces.iter().any(|known| known.name == name && has_family(known, ipv6));
     let is_there = match &mut route.action {
         RouteAction::Link { interface } => has(interface),
         RouteAction::Gateways(hops) => {
@@ -186,7 +187,7 @@ fn lost_owners(carried: &HostRouting, grammar: &Grammar) -> Vec<String> {
     let owned_rules = carried.rules.iter().any(|rule| rule.protocol != 0);
     let lost = |what: &str| {
         format!(
-            "{}: cannot say who owns {what} (protocol): the kernel will show its own number",
+            "{}: cannot express who owns {what} (protocol): the kernel will show its own number",
             grammar.name
         )
     };
@@ -200,12 +201,12 @@ fn lost_owners(carried: &HostRouting, grammar: &Grammar) -> Vec<String> {
     notices
 }
 
-/// What brings the rest back when an interface has been down, by NetworkManager.
+/// Hook that loads the batches again when an interface has been down, for NetworkManager.
 pub(crate) fn manager_hooks() -> Vec<RenderedFile> {
     vec![RenderedFile::program("etc/NetworkManager/dispatcher.d/50-clearstream-routes", HOOK)]
 }
 
-/// The same by systemd-networkd, which is kept from taking the rest away.
+/// The same for systemd-networkd, which is kept from removing what the batches add.
 pub(crate) fn networkd_hooks() -> Vec<RenderedFile> {
     vec![
         RenderedFile::program("etc/networkd-dispatcher/routable.d/50-clearstream-routes", HOOK),
@@ -234,12 +235,12 @@ fn hop_count(route: &RouteEntry) -> usize {
 
 /// The first interface with an address of a family: home of what has none.
 fn home(carried: &HostRouting, ipv6: bool) -> Option<&RoutingInterface> {
-    carried.interfaces.iter().find(|known| speaks(known, ipv6))
+    carried.interfaces.iter().find(|known| has_family(known, ipv6))
 }
 
 /// Whether an interface has an address of a family; the sections of tools for
 /// families without address are switched off.
-fn speaks(interface: &RoutingInterface, ipv6: bool) -> bool {
+fn has_family(interface: &RoutingInterface, ipv6: bool) -> bool {
     interface.addresses.iter().any(|address| address.value.address.is_ipv6() == ipv6)
 }
 

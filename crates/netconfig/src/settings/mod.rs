@@ -1,5 +1,5 @@
 //! A plan as files of the operator's system, so that it is there after the
-//! next boot. What a format cannot say is named in the file and in the result.
+//! next boot. What a format cannot express is named in the file and in the result.
 
 use std::{fmt, str::FromStr};
 
@@ -7,13 +7,13 @@ use clearstream_schema::plan::{Plan, Setting, Step, is_default_qdisc};
 
 use crate::backend::BACKENDS;
 
-/// How a format says settings.
+/// How a format expresses settings.
 pub(crate) struct Settings {
     /// The commands in its files.
     pub(crate) commands: Commands,
-    /// Why it cannot say a setting with this value.
+    /// Why it cannot express a setting with this value.
     pub(crate) unfit: fn(&Setting, &str) -> Option<&'static str>,
-    /// The files of the steps that it says; each begins with the comment.
+    /// The files of the steps that it expresses; each begins with the comment.
     pub(crate) files: fn(&str, &[Kept<'_>]) -> Vec<File>,
 }
 
@@ -132,8 +132,8 @@ pub(crate) struct Kept<'a> {
 }
 
 fn unfit(format: Format, step: &Step, value: &str) -> Option<String> {
-    if let Some(word) = words(&step.setting).into_iter().find(|word| !is_plain(word)) {
-        return Some(format!("the name \"{word}\" has letters that no configuration file takes"));
+    if let Some(name) = names(&step.setting).into_iter().find(|name| !is_plain(name)) {
+        return Some(format!("the name \"{name}\" has letters that no configuration file takes"));
     }
     let commands = format.settings.commands;
     if let Some(reason) = unfit_routing(commands, &step.setting) {
@@ -154,7 +154,7 @@ fn unfit(format: Format, step: &Step, value: &str) -> Option<String> {
     makes_default.then(|| "the kernel makes its default qdisc by itself".to_owned())
 }
 
-/// An indirection table is set by ethtool(8) alone, and there by its word `equal`.
+/// An indirection table is set by ethtool(8) alone, and there by its keyword `equal`.
 fn unfit_table(commands: Commands, setting: &Setting, value: &str) -> Option<&'static str> {
     match setting {
         Setting::Ethtool { group, .. } if group == "rss" => {
@@ -178,7 +178,7 @@ fn unfit_routing(commands: Commands, setting: &Setting) -> Option<&'static str> 
 }
 
 /// Names in a setting, which become parts of lines and file names.
-fn words(setting: &Setting) -> Vec<&str> {
+fn names(setting: &Setting) -> Vec<&str> {
     match setting {
         Setting::Sysctl(key) => vec![key],
         Setting::File(path) => vec![path],
@@ -197,9 +197,9 @@ fn words(setting: &Setting) -> Vec<&str> {
     }
 }
 
-fn is_plain(word: &str) -> bool {
+fn is_plain(name: &str) -> bool {
     let allowed = |letter: char| letter.is_ascii_alphanumeric() || "._-/:@".contains(letter);
-    !word.is_empty() && !word.starts_with('-') && !word.contains("..") && word.chars().all(allowed)
+    !name.is_empty() && !name.starts_with('-') && !name.contains("..") && name.chars().all(allowed)
 }
 
 /// The comment that heads every file.

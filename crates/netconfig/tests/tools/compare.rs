@@ -3,7 +3,7 @@
 use clearstream_schema::routing::{HostRouting, RouteAction};
 
 /// Without names and places, in one order; without what neither the kernel nor
-/// files tell back.
+/// files return.
 pub(crate) fn bare(routing: &HostRouting) -> HostRouting {
     let mut routing = routing.clone();
     routing.host.clear();

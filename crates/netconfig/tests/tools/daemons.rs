@@ -6,7 +6,7 @@ use clearstream_schema::routing::HostRouting;
 
 use crate::private::SHOW;
 
-/// New interfaces take IPv6 addresses without looking whether others have them,
+/// New interfaces take IPv6 addresses without duplicate address detection,
 /// which costs two seconds (ip-sysctl.rst, `accept_dad`).
 pub(crate) const QUICK: &str =
     "sysctl -q net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.all.accept_dad=0\n";
@@ -26,8 +26,8 @@ pub(crate) fn links(plan: &HostRouting) -> String {
 }
 
 /// The recipe of a bare networkd: private `/run`, `/sys` read-only so that it
-/// sees no udev, and a restart at the end, which must not take away what the
-/// batches have put there.
+/// sees no udev, and a restart at the end, which must not remove what the
+/// batches have added.
 pub(crate) fn networkd(plan: &HostRouting, root: &Path, has_batches: bool) -> String {
     let root = root.display();
     let batches = if has_batches {
@@ -43,7 +43,7 @@ pub(crate) fn networkd(plan: &HostRouting, root: &Path, has_batches: bool) -> St
          cp {root}/etc/systemd/networkd.conf.d/* /run/systemd/networkd.conf.d/ 2>/dev/null\n\
          start() {{ /lib/systemd/systemd-networkd </dev/null >/dev/null 2>&1 & networkd=$!; }}\n\
          stop() {{ kill $networkd; wait $networkd; }}\n\
-         # Until two looks in a row, half a second apart, show the same.\n\
+         # Until two polls in a row, half a second apart, show the same.\n\
          settle() {{ last=; for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.5\n\
              now=$(ip address show scope global; ip rule show; ip -6 rule show; ip route show table all; ip nexthop show)\n\
              [ \"$now\" = \"$last\" ] && [ $try -gt 3 ] && return; last=$now; done; }}\n\

@@ -1,5 +1,5 @@
 //! Plans of hosts of the fabric `gateways-6` with every return path and every
-//! way to write several next hops.
+//! form of several next hops.
 
 use std::path::Path;
 

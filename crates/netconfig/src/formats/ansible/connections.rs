@@ -8,8 +8,9 @@ use clearstream_schema::{
 
 use crate::read::{
     gathering::{Gathering, place},
+    ip_arguments,
     script::infiniband_mode,
-    values, words,
+    values,
     yaml::Yaml,
 };
 
@@ -20,7 +21,12 @@ pub(crate) fn read(file: &str, list: &Yaml, gathering: &mut Gathering) {
             continue;
         }
         let Some(name) = text("interface_name").or_else(|| text("name")) else {
-            gathering.unread(file, item.line, &item.words(), "a connection without interface_name and name");
+            gathering.unread(
+                file,
+                item.line,
+                &item.summary(),
+                "a connection without interface_name and name",
+            );
             continue;
         };
         connection(file, name, item, gathering);
@@ -32,7 +38,7 @@ fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gatherin
     if let Some(mtu) = item.get("mtu") {
         match mtu.text().and_then(values::number) {
             Some(bytes) => gathering.mtu(interface, bytes, place(file, mtu.line)),
-            None => gathering.unread(file, mtu.line, &mtu.words(), "no MTU in bytes"),
+            None => gathering.unread(file, mtu.line, &mtu.summary(), "no MTU in bytes"),
         }
     }
     let mode = item.get("infiniband").and_then(|infiniband| infiniband.get("transport_mode"));
@@ -47,9 +53,12 @@ fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gatherin
                 for item in value.items() {
                     match item.text().and_then(values::prefix) {
                         Some(prefix) => gathering.address(interface, prefix, place(file, item.line)),
-                        None => {
-                            gathering.unread(file, item.line, &item.words(), "no address with prefix length")
-                        }
+                        None => gathering.unread(
+                            file,
+                            item.line,
+                            &item.summary(),
+                            "no address with prefix length",
+                        ),
                     }
                 }
             }
@@ -63,7 +72,7 @@ fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gatherin
             "route" => {
                 for item in value.items() {
                     if let Err(reason) = route(file, interface, item, gathering) {
-                        gathering.unread(file, item.line, &item.words(), reason);
+                        gathering.unread(file, item.line, &item.summary(), reason);
                     }
                 }
             }
@@ -71,7 +80,7 @@ fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gatherin
                 for item in value.items() {
                     match rule(file, item, gathering) {
                         Ok(rule) => gathering.rule(rule),
-                        Err(reason) => gathering.unread(file, item.line, &item.words(), reason),
+                        Err(reason) => gathering.unread(file, item.line, &item.summary(), reason),
                     }
                 }
             }
@@ -105,20 +114,20 @@ fn route(file: &str, interface: &str, item: &Yaml, gathering: &mut Gathering) ->
         .ok_or("network and prefix make no destination")?;
     let mut route = plain(file, interface, destination, item.line);
     for (key, value) in item.entries() {
-        let word = value.text().unwrap_or_default();
+        let scalar = value.text().unwrap_or_default();
         match key.text().unwrap_or_default() {
             "network" | "prefix" => {}
             "gateway" => {
-                let via = values::address(word).ok_or("\"gateway\" is no address")?;
+                let via = values::address(scalar).ok_or("\"gateway\" is no address")?;
                 route.action = by_gateway(interface, via);
             }
-            "metric" if word == "-1" => {}
-            "metric" => route.metric = values::number(word).ok_or("\"metric\" is no number")?,
+            "metric" if scalar == "-1" => {}
+            "metric" => route.metric = values::number(scalar).ok_or("\"metric\" is no number")?,
             "table" => {
-                route.table = gathering.names.table(word).ok_or("\"table\" is no number or known name")?
+                route.table = gathering.names.table(scalar).ok_or("\"table\" is no number or known name")?
             }
-            "src" => route.source = Some(values::address(word).ok_or("\"src\" is no address")?),
-            "type" => match word {
+            "src" => route.source = Some(values::address(scalar).ok_or("\"src\" is no address")?),
+            "type" => match scalar {
                 "unicast" => {}
                 "blackhole" => route.action = RouteAction::Blackhole,
                 "unreachable" => route.action = RouteAction::Unreachable,
@@ -138,31 +147,31 @@ fn rule(file: &str, item: &Yaml, gathering: &Gathering) -> Result<RuleEntry, Str
     let mut mark: Option<u32> = None;
     let mut mask = u32::MAX;
     for (key, value) in item.entries() {
-        let word = value.text().unwrap_or_default();
+        let scalar = value.text().unwrap_or_default();
         match key.text().unwrap_or_default() {
             name @ ("from" | "to") => {
-                let prefix = values::prefix(word).ok_or("\"from\" or \"to\" is no prefix")?;
+                let prefix = values::prefix(scalar).ok_or("\"from\" or \"to\" is no prefix")?;
                 ipv6 = prefix.address.is_ipv6();
                 let slot = if name == "from" { &mut selector.from } else { &mut selector.to };
                 *slot = (prefix.length > 0).then_some(prefix);
             }
-            "family" => ipv6 = word == "ipv6",
-            "priority" => priority = Some(values::number(word).ok_or("\"priority\" is no number")?),
-            "table" => table = gathering.names.table(word).ok_or("\"table\" is no number or known name")?,
-            "fwmark" => mark = Some(words::mark(word).ok_or("\"fwmark\" is no number")?.0),
-            "fwmask" => mask = values::number(word).ok_or("\"fwmask\" is no number")?,
-            "iif" => selector.input = Some(word.to_owned()),
-            "oif" => selector.output = Some(word.to_owned()),
-            "invert" => selector.inverted = values::truth(word) == Some(true),
-            "action" if word == "to-table" => {}
-            "action" => other = Some(word.to_owned()),
+            "family" => ipv6 = scalar == "ipv6",
+            "priority" => priority = Some(values::number(scalar).ok_or("\"priority\" is no number")?),
+            "table" => table = gathering.names.table(scalar).ok_or("\"table\" is no number or known name")?,
+            "fwmark" => mark = Some(ip_arguments::mark(scalar).ok_or("\"fwmark\" is no number")?.0),
+            "fwmask" => mask = values::number(scalar).ok_or("\"fwmask\" is no number")?,
+            "iif" => selector.input = Some(scalar.to_owned()),
+            "oif" => selector.output = Some(scalar.to_owned()),
+            "invert" => selector.inverted = values::truth(scalar) == Some(true),
+            "action" if scalar == "to-table" => {}
+            "action" => other = Some(scalar.to_owned()),
             name @ ("ipproto" | "sport" | "dport" | "tos") => {
-                selector.other.extend(words::rarer(name, word));
+                selector.other.extend(ip_arguments::rarer(name, scalar));
             }
             "suppress_prefixlength" => {
-                selector.other.extend(["suppress_prefixlength".to_owned(), word.to_owned()]);
+                selector.other.extend(["suppress_prefixlength".to_owned(), scalar.to_owned()]);
             }
-            "uid" => selector.other.extend(["uidrange".to_owned(), word.to_owned()]),
+            "uid" => selector.other.extend(["uidrange".to_owned(), scalar.to_owned()]),
             name => return Err(format!("\"{name}\" is no key of a rule")),
         }
     }

@@ -75,8 +75,8 @@ fn read_host(groups: &[&Variables], own: Option<&Variables>, gathering: &mut Gat
     }
 }
 
-/// Hosts of a group and of its children; `all` and our own top group say
-/// nothing of variables.
+/// Hosts of a group and of its children. The group of all hosts has no
+/// variables of its own.
 fn members(name: &str, group: &Yaml, hosts: &mut BTreeMap<String, Vec<String>>) {
     for (host, _) in group.get("hosts").map(Yaml::entries).unwrap_or_default() {
         let groups = hosts.entry(host.text().unwrap_or_default().to_owned()).or_default();

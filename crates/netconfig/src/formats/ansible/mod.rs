@@ -1,5 +1,5 @@
-//! A play of Ansible with an inventory; as a reader, what plays of others say of
-//! routes and sysctls.
+//! A play of Ansible with an inventory; as a reader, the routes and sysctls
+//! in plays of others.
 
 mod connections;
 mod inventory;
@@ -40,7 +40,7 @@ impl Backend for Ansible {
         Some(&SETTINGS)
     }
 
-    /// What is nobody else's, at any depth.
+    /// Any document that no other format claims, at any depth.
     fn document(&self, _document: &Yaml) -> Option<ReadDocument> {
         Some(read::read)
     }

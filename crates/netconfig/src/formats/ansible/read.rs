@@ -1,6 +1,6 @@
 //! Ansible: variables that `routes` writes, the network role's
 //! `network_state` and `network_connections`, tasks that call `ip` or set
-//! sysctls. What else plays do is other people's business.
+//! sysctls. Everything else in plays is ignored.
 
 use super::{connections, variables};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     read::{
         Source,
         gathering::{Gathering, place},
-        marks, script,
+        nftables, script,
         yaml::{Node, Yaml},
     },
 };
@@ -40,7 +40,7 @@ pub(super) fn entry(file: &str, key: &Yaml, value: &Yaml, gathering: &mut Gather
                 // A source whose lines before are empty has the same places.
                 let lines_before = usize::try_from(item.line).unwrap_or(1).saturating_sub(1).min(1_000_000);
                 let text = "\n".repeat(lines_before) + item.text().unwrap_or_default();
-                marks::read(&Source { path: file.to_owned(), text }, gathering);
+                nftables::read(&Source { path: file.to_owned(), text }, gathering);
             }
         }
         variables::SYSCTLS => {
@@ -59,7 +59,7 @@ pub(super) fn entry(file: &str, key: &Yaml, value: &Yaml, gathering: &mut Gather
     }
 }
 
-/// Words behind `ip`, one statement an item.
+/// Arguments of `ip`, one statement an item.
 fn lines(file: &str, ipv6: bool, list: &Yaml, gathering: &mut Gathering) {
     for item in list.items() {
         let text = item.text().unwrap_or_default();
@@ -70,14 +70,14 @@ fn lines(file: &str, ipv6: bool, list: &Yaml, gathering: &mut Gathering) {
 
 fn modes(file: &str, list: &Yaml, gathering: &mut Gathering) {
     for item in list.items() {
-        let mut words = item.text().unwrap_or_default().split_whitespace();
-        match (words.next(), words.next().and_then(script::infiniband_mode)) {
+        let mut tokens = item.text().unwrap_or_default().split_whitespace();
+        match (tokens.next(), tokens.next().and_then(script::infiniband_mode)) {
             (Some(interface), Some(value)) => {
                 let place = Some(place(file, item.line));
                 gathering.interface(interface).infiniband_mode =
                     Some(clearstream_schema::routing::Located { value, place });
             }
-            _ => gathering.unread(file, item.line, &item.words(), "no interface with its mode"),
+            _ => gathering.unread(file, item.line, &item.summary(), "no interface with its mode"),
         }
     }
 }
@@ -89,7 +89,7 @@ fn sysctl(file: &str, task: &Yaml, gathering: &mut Gathering) {
             gathering.sysctl(name, value, place(file, task.line));
         }
         _ if text("state") == Some("absent") => {}
-        _ => gathering.unread(file, task.line, &task.words(), "the sysctl or its value is a template"),
+        _ => gathering.unread(file, task.line, &task.summary(), "the sysctl or its value is a template"),
     }
 }
 
@@ -99,8 +99,8 @@ fn command(file: &str, task: &Yaml, gathering: &mut Gathering) {
     let Some(text) = body.text() else { return };
     let first = if text.contains('\n') { body.line + 1 } else { body.line };
     for (line, text) in (first..).zip(text.lines()) {
-        let word = text.split_whitespace().next().unwrap_or_default();
-        if word == "ip" || word.ends_with("/ip") {
+        let program = text.split_whitespace().next().unwrap_or_default();
+        if program == "ip" || program.ends_with("/ip") {
             script::line(file, line, text, gathering);
         }
     }

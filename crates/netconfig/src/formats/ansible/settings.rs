@@ -32,7 +32,7 @@ pub(super) fn files(head: &str, kept: &[Kept<'_>]) -> Vec<File> {
             "0644",
             &unit,
         ));
-        text.push_str(&run("Take the unit in", &["systemctl", "daemon-reload"]));
+        text.push_str(&run("Reload the units", &["systemctl", "daemon-reload"]));
         text.push_str(&run(
             "Set the other settings",
             &["systemctl", "enable", "clearstream-settings.service"],
@@ -54,10 +54,10 @@ fn copy(name: &str, path: &str, mode: &str, content: &str) -> String {
     text
 }
 
-fn run(name: &str, words: &[&str]) -> String {
+fn run(name: &str, arguments: &[&str]) -> String {
     let mut text = format!("    - name: {name}\n      ansible.builtin.command:\n        argv:\n");
-    for word in words {
-        let _ = writeln!(text, "          - \"{word}\"");
+    for argument in arguments {
+        let _ = writeln!(text, "          - \"{argument}\"");
     }
     text.push_str("      changed_when: true\n");
     text

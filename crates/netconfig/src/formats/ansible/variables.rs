@@ -4,13 +4,13 @@
 pub(crate) const ALL_HOSTS: &str = "clearstream_routes";
 /// IPoIB modes: `ib0 connected`.
 pub(crate) const MODES: &str = "clearstream_route_modes";
-/// Words behind `ip` for links and addresses.
+/// Arguments of `ip` for links and addresses.
 pub(crate) const LINKS: &str = "clearstream_route_links";
-/// Words behind `ip` for nexthops and routes.
+/// Arguments of `ip` for nexthops and routes.
 pub(crate) const ROUTES: &str = "clearstream_route_routes";
-/// Words behind `ip -4` for rules.
+/// Arguments of `ip -4` for rules.
 pub(crate) const RULES4: &str = "clearstream_route_rules4";
-/// Words behind `ip -6` for rules.
+/// Arguments of `ip -6` for rules.
 pub(crate) const RULES6: &str = "clearstream_route_rules6";
 /// Statements of nftables that mark connections.
 pub(crate) const MARKS: &str = "clearstream_route_marks";

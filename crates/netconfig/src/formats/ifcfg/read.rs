@@ -13,12 +13,12 @@ use crate::read::{
     Source,
     detect::last_part,
     gathering::{Gathering, place},
+    ip_arguments::{self, Context, Token},
     statements::{command_lines, joined},
     values,
-    words::{self, Context, Word},
 };
 
-/// Which of the files.
+/// Kind of a file, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum File {
     Interface,
@@ -26,7 +26,7 @@ pub(super) enum File {
     Rules { ipv6: bool },
 }
 
-/// Tells the files by their names.
+/// Kind of the file of a name.
 pub(super) fn file(name: &str) -> Option<File> {
     let begins = |prefix: &str| name.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
     match name {
@@ -47,24 +47,24 @@ pub(super) fn read(file: File, source: &Source, gathering: &mut Gathering) {
         File::Routes { ipv6 } if is_numbered(&source.text) => {
             numbered_routes(device, ipv6, source, gathering)
         }
-        File::Routes { ipv6 } => lines(source, gathering, |words, gathering| {
+        File::Routes { ipv6 } => lines(source, gathering, |tokens, gathering| {
             let context = Context {
                 file: &source.path,
                 names: &gathering.names,
                 ipv6: Some(ipv6),
                 device: Some(device),
             };
-            let Some(meant) = words::route(words, context)? else { return Ok(()) };
-            left_out(source, &meant.left_out, gathering);
-            gathering.route(meant.value);
+            let Some(parsed) = ip_arguments::route(tokens, context)? else { return Ok(()) };
+            left_out(source, &parsed.left_out, gathering);
+            gathering.route(parsed.value);
             Ok(())
         }),
-        File::Rules { ipv6 } => lines(source, gathering, |words, gathering| {
+        File::Rules { ipv6 } => lines(source, gathering, |tokens, gathering| {
             let context =
                 Context { file: &source.path, names: &gathering.names, ipv6: Some(ipv6), device: None };
-            let Some(meant) = words::rule(words, context)? else { return Ok(()) };
-            left_out(source, &meant.left_out, gathering);
-            gathering.rule(meant.value);
+            let Some(parsed) = ip_arguments::rule(tokens, context)? else { return Ok(()) };
+            left_out(source, &parsed.left_out, gathering);
+            gathering.rule(parsed.value);
             Ok(())
         }),
     }
@@ -84,13 +84,13 @@ fn left_out(source: &Source, list: &[(u32, String)], gathering: &mut Gathering) 
 fn lines(
     source: &Source,
     gathering: &mut Gathering,
-    mut read: impl FnMut(&[Word<'_>], &mut Gathering) -> Result<(), words::Misread>,
+    mut read: impl FnMut(&[Token<'_>], &mut Gathering) -> Result<(), ip_arguments::ParseError>,
 ) {
-    for words in command_lines(&source.text) {
+    for tokens in command_lines(&source.text) {
         // Some write the command itself into the file, which the scripts refuse.
-        if let Err(words::Misread(reason)) = read(&words, gathering) {
-            let line = words.first().map_or(1, |word| word.line);
-            gathering.unread(&source.path, line, &joined(&words), reason);
+        if let Err(ip_arguments::ParseError(reason)) = read(&tokens, gathering) {
+            let line = tokens.first().map_or(1, |token| token.line);
+            gathering.unread(&source.path, line, &joined(&tokens), reason);
         }
     }
 }

@@ -76,7 +76,7 @@ impl Device<'_> {
                 "routes" => {
                     for item in value.items() {
                         if let Err(reason) = self.route(item, gathering) {
-                            gathering.unread(self.file, item.line, &item.words(), reason);
+                            gathering.unread(self.file, item.line, &item.summary(), reason);
                         }
                     }
                     Ok(())
@@ -88,7 +88,7 @@ impl Device<'_> {
                 _ => Ok(()),
             };
             if let Err(reason) = done {
-                gathering.unread(self.file, value.line, &value.words(), reason);
+                gathering.unread(self.file, value.line, &value.summary(), reason);
             }
         }
     }
@@ -100,7 +100,7 @@ impl Device<'_> {
             match text.and_then(values::prefix) {
                 Some(prefix) => gathering.address(self.name, prefix, place(self.file, item.line)),
                 None => {
-                    gathering.unread(self.file, item.line, &item.words(), "no address with prefix length")
+                    gathering.unread(self.file, item.line, &item.summary(), "no address with prefix length")
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Device<'_> {
     fn route(&self, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {
         let text = |key: &str| item.get(key).and_then(Yaml::text);
         let via = match text("via") {
-            Some(word) => Some(values::address(word).ok_or("\"via\" is no address")?),
+            Some(scalar) => Some(values::address(scalar).ok_or("\"via\" is no address")?),
             None => None,
         };
         let to = text("to").ok_or("a route without \"to\"")?;
@@ -140,16 +140,17 @@ impl Device<'_> {
             route.action = self.gateway(via);
         }
         for (key, value) in item.entries() {
-            let word = value.text().unwrap_or_default();
+            let scalar = value.text().unwrap_or_default();
             match key.text().unwrap_or_default() {
                 "to" | "via" | "on-link" | "scope" => {}
                 "table" => {
-                    route.table = gathering.names.table(word).ok_or("\"table\" is no number or known name")?
+                    route.table =
+                        gathering.names.table(scalar).ok_or("\"table\" is no number or known name")?
                 }
-                "metric" => route.metric = values::number(word).ok_or("\"metric\" is no number")?,
-                "from" => route.source = Some(values::address(word).ok_or("\"from\" is no address")?),
-                "mtu" => route.mtu = Some(values::number(word).ok_or("\"mtu\" is no number")?),
-                "type" => match word {
+                "metric" => route.metric = values::number(scalar).ok_or("\"metric\" is no number")?,
+                "from" => route.source = Some(values::address(scalar).ok_or("\"from\" is no address")?),
+                "mtu" => route.mtu = Some(values::number(scalar).ok_or("\"mtu\" is no number")?),
+                "type" => match scalar {
                     "unicast" => {}
                     "blackhole" => route.action = RouteAction::Blackhole,
                     "unreachable" => route.action = RouteAction::Unreachable,
@@ -158,7 +159,7 @@ impl Device<'_> {
                     other => return Err(format!("a route of type {other} is not held here")),
                 },
                 other => {
-                    let text = format!("{other}: {word}");
+                    let text = format!("{other}: {scalar}");
                     gathering.unread(self.file, key.line, &text, "has no place in a routing plan");
                 }
             }
@@ -176,7 +177,7 @@ impl Device<'_> {
         for item in list.items() {
             match self.rule(item, gathering) {
                 Ok(rule) => gathering.rule(rule),
-                Err(reason) => gathering.unread(self.file, item.line, &item.words(), reason),
+                Err(reason) => gathering.unread(self.file, item.line, &item.summary(), reason),
             }
         }
     }
@@ -192,23 +193,26 @@ impl Device<'_> {
             place: Some(place(self.file, item.line)),
         };
         for (key, value) in item.entries() {
-            let word = value.text().unwrap_or_default();
+            let scalar = value.text().unwrap_or_default();
             match key.text().unwrap_or_default() {
                 name @ ("from" | "to") => {
-                    let prefix = values::prefix(word).ok_or("\"from\" or \"to\" is no prefix")?;
+                    let prefix = values::prefix(scalar).ok_or("\"from\" or \"to\" is no prefix")?;
                     rule.ipv6 = prefix.address.is_ipv6();
                     let slot = if name == "from" { &mut selector.from } else { &mut selector.to };
                     *slot = (prefix.length > 0).then_some(prefix);
                 }
                 "table" => {
-                    let table = gathering.names.table(word).ok_or("\"table\" is no number or known name")?;
+                    let table =
+                        gathering.names.table(scalar).ok_or("\"table\" is no number or known name")?;
                     rule.action = RuleAction::Table(table);
                 }
-                "priority" => rule.priority = Some(values::number(word).ok_or("\"priority\" is no number")?),
-                "mark" => {
-                    selector.mark = Some((values::number(word).ok_or("\"mark\" is no number")?, u32::MAX))
+                "priority" => {
+                    rule.priority = Some(values::number(scalar).ok_or("\"priority\" is no number")?)
                 }
-                "type-of-service" => selector.other.extend(["tos".to_owned(), word.to_owned()]),
+                "mark" => {
+                    selector.mark = Some((values::number(scalar).ok_or("\"mark\" is no number")?, u32::MAX))
+                }
+                "type-of-service" => selector.other.extend(["tos".to_owned(), scalar.to_owned()]),
                 other => return Err(format!("\"{other}\" is no key of a rule")),
             }
         }

@@ -108,7 +108,7 @@ fn route(route: &RouteEntry, text: &mut String) {
     }
 }
 
-/// A rule needs `from` or `to`; all of a family tells the family.
+/// A rule needs `from` or `to`; the prefix of a whole family sets the family.
 fn rule(rule: &RuleEntry, text: &mut String) {
     let selector = &rule.selector;
     let everything = if rule.ipv6 { "::/0" } else { "0.0.0.0/0" };

@@ -15,8 +15,9 @@ use crate::read::{
     detect::last_part,
     gathering::{Gathering, place},
     ini::{self, Entry, Section},
+    ip_arguments,
     script::infiniband_mode,
-    values, words,
+    values,
 };
 
 pub(super) fn read(source: &Source, gathering: &mut Gathering) {
@@ -63,7 +64,7 @@ fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gat
     }
 }
 
-/// What could not be understood: line, words, why.
+/// What could not be understood: line, text, reason.
 type Unfit = (u32, String, String);
 
 fn unfit(entry: &Entry<'_>, reason: &str) -> Unfit {
@@ -295,9 +296,9 @@ impl File<'_> {
 
     /// `10.10.0.11@ib1 2`, or as one gateway where only the kernel's choice is given.
     fn multipath(&self, text: &str) -> Option<Hop> {
-        let mut words = text.split_whitespace();
-        let target = words.next()?;
-        let weight = words.next().map_or(Some(1), values::number)?;
+        let mut tokens = text.split_whitespace();
+        let target = tokens.next()?;
+        let weight = tokens.next().map_or(Some(1), values::number)?;
         let (via, interface) = target.split_once('@').unwrap_or((target, self.interface));
         Some(Hop { via: values::address(via)?, interface: Some(interface.to_owned()), weight, place: None })
     }
@@ -316,7 +317,7 @@ impl File<'_> {
         for entry in &section.entries {
             let value = entry.value.as_str();
             let no = |reason| move || unfit(entry, reason);
-            let mut other = |name: &str| rule.selector.other.extend(words::rarer(name, value));
+            let mut other = |name: &str| rule.selector.other.extend(ip_arguments::rarer(name, value));
             match entry.key {
                 "From" | "To" => {
                     let prefix = values::prefix(value).ok_or_else(no("no address or prefix"))?;
@@ -326,7 +327,7 @@ impl File<'_> {
                     *slot = (prefix.length > 0).then_some(prefix);
                 }
                 "FirewallMark" => {
-                    rule.selector.mark = Some(words::mark(value).ok_or_else(no("no mark"))?);
+                    rule.selector.mark = Some(ip_arguments::mark(value).ok_or_else(no("no mark"))?);
                 }
                 "IncomingInterface" => rule.selector.input = Some(value.to_owned()),
                 "OutgoingInterface" => rule.selector.output = Some(value.to_owned()),

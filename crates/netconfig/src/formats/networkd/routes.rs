@@ -31,7 +31,7 @@ pub(super) const GRAMMAR: Grammar = Grammar {
     name: "systemd-networkd",
     route: |_| None,
     rule: |rule| {
-        let is_known = |word: &String| SELECTORS.iter().any(|(name, _)| name == word);
+        let is_known = |selector: &String| SELECTORS.iter().any(|(name, _)| name == selector);
         if !rule.selector.other.iter().step_by(2).all(is_known) {
             return Some("rules by rarer selectors");
         }

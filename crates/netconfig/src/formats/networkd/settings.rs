@@ -108,8 +108,8 @@ fn link_key(group: &str, name: &str) -> Option<(&'static str, &'static str)> {
 /// A section of systemd.network(5) for a qdisc; `None` for kinds and
 /// parameters that it does not have.
 fn network_section(value: &str) -> Option<String> {
-    let mut words = value.split(' ');
-    let kind = words.next()?;
+    let mut tokens = value.split(' ');
+    let kind = tokens.next()?;
     let section = match kind {
         "fq" => "FairQueueing",
         "fq_codel" => "FairQueueingControlledDelay",
@@ -120,15 +120,15 @@ fn network_section(value: &str) -> Option<String> {
         _ => return None,
     };
     let mut text = format!("[{section}]\nParent=root\n");
-    while let Some(word) = words.next() {
-        let line = match (kind, word) {
+    while let Some(parameter) = tokens.next() {
+        let line = match (kind, parameter) {
             ("fq", "pacing") => "Pacing=yes".to_owned(),
             ("fq", "nopacing") => "Pacing=no".to_owned(),
             ("fq_codel", "ecn") => "ECN=yes".to_owned(),
             ("fq_codel", "noecn") => "ECN=no".to_owned(),
             _ => {
-                let value = words.next()?;
-                format!("{}={}", network_key(kind, word)?, network_value(value))
+                let value = tokens.next()?;
+                format!("{}={}", network_key(kind, parameter)?, network_value(value))
             }
         };
         let _ = writeln!(text, "{line}");
@@ -136,8 +136,8 @@ fn network_section(value: &str) -> Option<String> {
     Some(text)
 }
 
-fn network_key(kind: &str, word: &str) -> Option<&'static str> {
-    Some(match (kind, word) {
+fn network_key(kind: &str, parameter: &str) -> Option<&'static str> {
+    Some(match (kind, parameter) {
         ("fq" | "fq_codel" | "pfifo", "limit") => "PacketLimit",
         ("bfifo" | "tbf", "limit") => "LimitBytes",
         ("fq", "flow_limit") => "FlowLimit",

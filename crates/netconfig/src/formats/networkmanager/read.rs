@@ -11,8 +11,9 @@ use crate::read::{
     Source,
     gathering::{Gathering, place},
     ini::{self, Entry, Section},
+    ip_arguments,
     script::infiniband_mode,
-    values, words,
+    values,
 };
 
 pub(super) fn read(source: &Source, gathering: &mut Gathering) {
@@ -137,15 +138,19 @@ impl Family<'_> {
     }
 
     fn rule(&self, entry: &Entry<'_>, gathering: &mut Gathering) -> Result<(), String> {
-        let list = words::split(&entry.value, entry.line);
-        let context =
-            words::Context { file: self.file, names: &gathering.names, ipv6: Some(self.ipv6), device: None };
-        let meant = words::rule(&list, context).map_err(|misread| misread.0)?;
-        if let Some(meant) = meant {
-            if meant.value.priority.is_none() {
+        let tokens = ip_arguments::split(&entry.value, entry.line);
+        let context = ip_arguments::Context {
+            file: self.file,
+            names: &gathering.names,
+            ipv6: Some(self.ipv6),
+            device: None,
+        };
+        let parsed = ip_arguments::rule(&tokens, context).map_err(|error| error.0)?;
+        if let Some(parsed) = parsed {
+            if parsed.value.priority.is_none() {
                 return Err("NetworkManager refuses a rule without priority".to_owned());
             }
-            gathering.rule(meant.value);
+            gathering.rule(parsed.value);
         }
         Ok(())
     }
@@ -161,12 +166,12 @@ impl Family<'_> {
         let mut parts = entry.value.split([',', ';']).map(str::trim);
         let destination: Prefix =
             parts.next().and_then(values::prefix).ok_or("no destination with prefix length")?;
-        let via: Option<IpAddr> = match parts.next().filter(|word| !word.is_empty()) {
-            Some(word) => Some(values::address(word).ok_or("no address of a gateway")?),
+        let via: Option<IpAddr> = match parts.next().filter(|text| !text.is_empty()) {
+            Some(text) => Some(values::address(text).ok_or("no address of a gateway")?),
             None => None,
         };
-        let metric = match parts.next().filter(|word| !word.is_empty()) {
-            Some(word) => values::number(word).ok_or("no metric")?,
+        let metric = match parts.next().filter(|text| !text.is_empty()) {
+            Some(text) => values::number(text).ok_or("no metric")?,
             None => 0,
         };
         let mut options = Options { table: default_table, ..Options::default() };
@@ -220,7 +225,7 @@ struct Options {
 }
 
 impl Options {
-    /// Reads `table=7,weight=2`; gives back what was not understood.
+    /// Reads `table=7,weight=2`; returns the options that were not understood.
     fn read(&mut self, text: &str) -> Vec<(String, &'static str)> {
         let mut unread = Vec::new();
         for option in text.split(',').map(str::trim).filter(|option| !option.is_empty()) {
@@ -250,7 +255,7 @@ impl Options {
     }
 }
 
-/// Keys of `[ipv4]` and `[ipv6]` that say nothing of static routes.
+/// Keys of `[ipv4]` and `[ipv6]` that do not affect static routes.
 fn is_without_routes(key: &str) -> bool {
     key.starts_with("dns")
         || key.starts_with("dhcp")

@@ -27,7 +27,7 @@ pub(super) const GRAMMAR: Grammar = Grammar {
         if rule.priority.is_none() {
             return Some("rules without priority");
         }
-        if rule.selector.other.iter().step_by(2).any(|word| !known.contains(&word.as_str())) {
+        if rule.selector.other.iter().step_by(2).any(|name| !known.contains(&name.as_str())) {
             return Some("rules by rarer selectors");
         }
         match &rule.action {
@@ -36,7 +36,7 @@ pub(super) const GRAMMAR: Grammar = Grammar {
         }
     },
     nexthop: |_| Some("nexthop objects"),
-    // It merges profiles and tells nothing of the order.
+    // It merges profiles in an unspecified order.
     keeps_order: Order { routes: false, groups: false },
     owners: Owners { routes: false, rules: false },
 };
@@ -112,11 +112,11 @@ fn family(routing: &HostRouting, interface: &RoutingInterface, ipv6: bool, text:
     }
     let rules = rules_of(routing, &interface.name).filter(|rule| rule.ipv6 == ipv6);
     for (number, rule) in (1..).zip(rules) {
-        let _ = writeln!(text, "routing-rule{number}={}", rule_words(rule));
+        let _ = writeln!(text, "routing-rule{number}={}", rule_arguments(rule));
     }
 }
 
-/// The metric is always said: NetworkManager would take its own (100 and more).
+/// The metric is always written: NetworkManager's own default is 100 and more.
 fn one_route(route: &RouteEntry, hop: Option<&Hop>, is_one_of_several: bool, number: u32, text: &mut String) {
     let none = if route.destination.address.is_ipv6() { "::" } else { "0.0.0.0" };
     let via = hop.map_or_else(|| none.to_owned(), |hop| hop.via.to_string());
@@ -141,45 +141,45 @@ fn one_route(route: &RouteEntry, hop: Option<&Hop>, is_one_of_several: bool, num
     let _ = writeln!(text, "route{number}_options={}", options.join(","));
 }
 
-fn rule_words(rule: &RuleEntry) -> String {
+fn rule_arguments(rule: &RuleEntry) -> String {
     let everything = if rule.ipv6 { "::/0" } else { "0.0.0.0/0" };
     let selector = &rule.selector;
-    let mut words = format!("priority {}", rule.priority.unwrap_or_default());
+    let mut text = format!("priority {}", rule.priority.unwrap_or_default());
     if selector.inverted {
-        words.push_str(" not");
+        text.push_str(" not");
     }
     match selector.from {
         Some(from) => {
-            let _ = write!(words, " from {from}");
+            let _ = write!(text, " from {from}");
         }
         None => {
-            let _ = write!(words, " from {everything}");
+            let _ = write!(text, " from {everything}");
         }
     }
     if let Some(to) = selector.to {
-        let _ = write!(words, " to {to}");
+        let _ = write!(text, " to {to}");
     }
     if let Some((mark, mask)) = selector.mark {
-        let _ = write!(words, " fwmark {}", ip_arguments::mark(mark, mask));
+        let _ = write!(text, " fwmark {}", ip_arguments::mark(mark, mask));
     }
     if let Some(input) = &selector.input {
-        let _ = write!(words, " iif {input}");
+        let _ = write!(text, " iif {input}");
     }
     if let Some(output) = &selector.output {
-        let _ = write!(words, " oif {output}");
+        let _ = write!(text, " oif {output}");
     }
-    for word in &selector.other {
-        let _ = write!(words, " {}", ip_arguments::shortest(word));
+    for argument in &selector.other {
+        let _ = write!(text, " {}", ip_arguments::shortest(argument));
     }
     match &rule.action {
         RuleAction::Table(table) => {
-            let _ = write!(words, " table {table}");
+            let _ = write!(text, " table {table}");
         }
         RuleAction::Other(other) => {
-            let _ = write!(words, " type {other}");
+            let _ = write!(text, " type {other}");
         }
     }
-    words
+    text
 }
 
 /// The same number for the same host and interface, in the form of RFC 9562,

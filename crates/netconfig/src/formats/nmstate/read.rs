@@ -34,7 +34,7 @@ fn each(
 ) {
     for item in list.items() {
         if let Err(reason) = read(file, item, gathering) {
-            gathering.unread(file, item.line, &item.words(), reason);
+            gathering.unread(file, item.line, &item.summary(), reason);
         }
     }
 }
@@ -70,7 +70,7 @@ fn interface(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), S
                 .and_then(|(ip, length)| values::prefix(&format!("{ip}/{length}")));
             match prefix {
                 Some(prefix) => gathering.address(name, prefix, place(file, address.line)),
-                None => gathering.unread(file, address.line, &address.words(), "no ip with prefix-length"),
+                None => gathering.unread(file, address.line, &address.summary(), "no ip with prefix-length"),
             }
         }
     }
@@ -86,29 +86,29 @@ fn route(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), Strin
         text("destination").and_then(values::prefix).ok_or("a route without destination")?;
     let interface = text("next-hop-interface").map(str::to_owned);
     let via: Option<IpAddr> = match text("next-hop-address") {
-        Some(word) => Some(values::address(word).ok_or("\"next-hop-address\" is no address")?),
+        Some(scalar) => Some(values::address(scalar).ok_or("\"next-hop-address\" is no address")?),
         None => None,
     };
     let via = via.filter(|via| !via.is_unspecified());
     let (mut table, mut metric, mut weight, mut source, mut mtu) = (MAIN_TABLE, 0, None, None, None);
     let mut kind = "";
     for (key, value) in item.entries() {
-        let word = value.text().unwrap_or_default();
+        let scalar = value.text().unwrap_or_default();
         match key.text().unwrap_or_default() {
             "destination" | "next-hop-interface" | "next-hop-address" | "state" => {}
             // 0 is the main table and -1 the default metric (nmstate's RouteEntry).
             "table-id" => {
-                table = values::number(word).ok_or("\"table-id\" is no number")?;
+                table = values::number(scalar).ok_or("\"table-id\" is no number")?;
                 table = if table == 0 { MAIN_TABLE } else { table };
             }
-            "metric" if word == "-1" => {}
-            "metric" => metric = values::number(word).ok_or("\"metric\" is no number")?,
-            "weight" => weight = Some(values::number(word).ok_or("\"weight\" is no number")?),
-            "source" => source = Some(values::address(word).ok_or("\"source\" is no address")?),
-            "mtu" => mtu = Some(values::number(word).ok_or("\"mtu\" is no number")?),
-            "route-type" => kind = word,
+            "metric" if scalar == "-1" => {}
+            "metric" => metric = values::number(scalar).ok_or("\"metric\" is no number")?,
+            "weight" => weight = Some(values::number(scalar).ok_or("\"weight\" is no number")?),
+            "source" => source = Some(values::address(scalar).ok_or("\"source\" is no address")?),
+            "mtu" => mtu = Some(values::number(scalar).ok_or("\"mtu\" is no number")?),
+            "route-type" => kind = scalar,
             other => {
-                let text = format!("{other}: {word}");
+                let text = format!("{other}: {scalar}");
                 gathering.unread(file, key.line, &text, "has no place in a routing plan");
             }
         }
@@ -144,27 +144,29 @@ fn rule(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String
     let (mut ipv6, mut priority, mut table, mut other) = (None, None, None, None);
     let (mut mark, mut mask) = (None, u32::MAX);
     for (key, value) in item.entries() {
-        let word = value.text().unwrap_or_default();
+        let scalar = value.text().unwrap_or_default();
         match key.text().unwrap_or_default() {
             "state" => {}
-            "family" => ipv6 = Some(word == "ipv6"),
+            "family" => ipv6 = Some(scalar == "ipv6"),
             name @ ("ip-from" | "ip-to") => {
-                if word.is_empty() {
+                if scalar.is_empty() {
                     continue;
                 }
-                let prefix = values::prefix(word).ok_or("\"ip-from\" or \"ip-to\" is no prefix")?;
+                let prefix = values::prefix(scalar).ok_or("\"ip-from\" or \"ip-to\" is no prefix")?;
                 ipv6 = Some(prefix.address.is_ipv6());
                 let slot = if name == "ip-from" { &mut selector.from } else { &mut selector.to };
                 *slot = (prefix.length > 0).then_some(prefix);
             }
-            "priority" => priority = Some(values::number(word).ok_or("\"priority\" is no number")?),
-            "route-table" => table = Some(values::number::<u32>(word).ok_or("\"route-table\" is no number")?),
-            "fwmark" => mark = Some(values::number(word).ok_or("\"fwmark\" is no number")?),
-            "fwmask" => mask = values::number(word).ok_or("\"fwmask\" is no number")?,
-            "iif" => selector.input = Some(word.to_owned()),
-            "action" => other = Some(word.to_owned()),
+            "priority" => priority = Some(values::number(scalar).ok_or("\"priority\" is no number")?),
+            "route-table" => {
+                table = Some(values::number::<u32>(scalar).ok_or("\"route-table\" is no number")?)
+            }
+            "fwmark" => mark = Some(values::number(scalar).ok_or("\"fwmark\" is no number")?),
+            "fwmask" => mask = values::number(scalar).ok_or("\"fwmask\" is no number")?,
+            "iif" => selector.input = Some(scalar.to_owned()),
+            "action" => other = Some(scalar.to_owned()),
             "suppress-prefix-length" | "suppress_prefixlength" => {
-                selector.other.extend(["suppress_prefixlength".to_owned(), word.to_owned()]);
+                selector.other.extend(["suppress_prefixlength".to_owned(), scalar.to_owned()]);
             }
             name => return Err(format!("\"{name}\" is no key of a rule")),
         }

@@ -26,7 +26,7 @@ pub(super) const GRAMMAR: Grammar = Grammar {
         if selector.inverted || selector.output.is_some() {
             return Some("rules by outgoing interface or inversion");
         }
-        let is_plain = selector.other.iter().step_by(2).all(|word| word == "suppress_prefixlength");
+        let is_plain = selector.other.iter().step_by(2).all(|name| name == "suppress_prefixlength");
         if rule.priority.is_none() || !is_plain {
             return Some("rules by rarer selectors or without priority");
         }

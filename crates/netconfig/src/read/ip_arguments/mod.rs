@@ -1,6 +1,6 @@
-//! The words of `ip route`, `ip rule`, `ip nexthop` and `ip address`, as they
-//! stand in scripts, batches, ifcfg files and in what `ip` prints. Their order
-//! is free, as in iproute2.
+//! Reads the arguments of `ip route`, `ip rule` and `ip nexthop`, as they stand in
+//! scripts, batches, ifcfg files and in the output of `ip`. Their order is free, as
+//! in iproute2. They are written by `crate::routes::ip_arguments`.
 
 mod nexthop;
 mod route;
@@ -14,27 +14,27 @@ use clearstream_schema::routing::Place;
 
 use super::gathering::{Names, place};
 
-/// A word and the line it stands in.
+/// A token and its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Word<'a> {
+pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
     pub(crate) line: u32,
 }
 
-/// Words that are invalid.
+/// Why arguments are invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Misread(pub(crate) String);
+pub(crate) struct ParseError(pub(crate) String);
 
-/// What the surroundings say about words.
+/// What arguments leave to the file that they stand in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Context<'a> {
     /// File, for places.
     pub(crate) file: &'a str,
     /// Names of tables and protocols.
     pub(crate) names: &'a Names,
-    /// Family, where an option or the file's name tells it.
+    /// Family, where an option or the file's name states it.
     pub(crate) ipv6: Option<bool>,
-    /// Interface of the file, for words that name none.
+    /// Interface of the file, for arguments without interface.
     pub(crate) device: Option<&'a str>,
 }
 
@@ -44,66 +44,66 @@ impl Context<'_> {
     }
 }
 
-/// What words mean, and those among them that have no place in it.
+/// The value of arguments, and the options that it has no field for, with their lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Meant<T> {
+pub(crate) struct Parsed<T> {
     pub(crate) value: T,
     pub(crate) left_out: Vec<(u32, String)>,
 }
 
-/// Goes over words.
-struct Cursor<'a, 'w> {
-    words: &'w [Word<'a>],
+/// Position in a list of tokens.
+struct Cursor<'a, 't> {
+    tokens: &'t [Token<'a>],
     at: usize,
 }
 
-impl<'a, 'w> Cursor<'a, 'w> {
-    fn new(words: &'w [Word<'a>]) -> Self {
-        Self { words, at: 0 }
+impl<'a, 't> Cursor<'a, 't> {
+    fn new(tokens: &'t [Token<'a>]) -> Self {
+        Self { tokens, at: 0 }
     }
 
-    fn next(&mut self) -> Option<Word<'a>> {
-        let word = self.words.get(self.at).copied();
+    fn next(&mut self) -> Option<Token<'a>> {
+        let token = self.tokens.get(self.at).copied();
         self.at += 1;
-        word
+        token
     }
 
-    fn peek(&self) -> Option<Word<'a>> {
-        self.words.get(self.at).copied()
+    fn peek(&self) -> Option<Token<'a>> {
+        self.tokens.get(self.at).copied()
     }
 
-    /// The word behind `name`.
-    fn value(&mut self, name: &str) -> Result<Word<'a>, Misread> {
-        self.next().ok_or_else(|| Misread(format!("a value is missing behind \"{name}\"")))
+    /// The token after `name`.
+    fn value(&mut self, name: &str) -> Result<Token<'a>, ParseError> {
+        self.next().ok_or_else(|| ParseError(format!("a value is missing behind \"{name}\"")))
     }
 
-    /// The word behind `name`, as `read` has it.
+    /// The token after `name`, parsed by `read`.
     fn read<T>(
         &mut self,
         name: &str,
         what: &str,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<T, Misread> {
-        let word = self.value(name)?;
-        read(word.text).ok_or_else(|| Misread(unfit(name, word.text, what)))
+    ) -> Result<T, ParseError> {
+        let token = self.value(name)?;
+        read(token.text).ok_or_else(|| ParseError(unfit(name, token.text, what)))
     }
 }
 
-fn unfit(name: &str, word: &str, what: &str) -> String {
-    if word.contains('$') {
-        return format!("\"{name} {word}\": the shell fills this in; read the captured host instead");
+fn unfit(name: &str, token: &str, what: &str) -> String {
+    if token.contains('$') {
+        return format!("\"{name} {token}\": the shell fills this in; read the captured host instead");
     }
-    format!("\"{name} {word}\" is no {what}")
+    format!("\"{name} {token}\" is no {what}")
 }
 
 /// A mark with or without mask: `0x1/0xff`.
-pub(crate) fn mark(word: &str) -> Option<(u32, u32)> {
-    let (mark, mask) = word.split_once('/').unwrap_or((word, "0xffffffff"));
+pub(crate) fn mark(token: &str) -> Option<(u32, u32)> {
+    let (mark, mask) = token.split_once('/').unwrap_or((token, "0xffffffff"));
     Some((super::values::number(mark)?, super::values::number(mask)?))
 }
 
-/// Divides a line into words; a comment ends it.
-pub(crate) fn split(text: &str, line: u32) -> Vec<Word<'_>> {
-    let words = text.split_whitespace().take_while(|word| !word.starts_with('#'));
-    words.map(|text| Word { text: text.trim_matches(['"', '\'']), line }).collect()
+/// Splits a line into tokens; a comment ends it.
+pub(crate) fn split(text: &str, line: u32) -> Vec<Token<'_>> {
+    let tokens = text.split_whitespace().take_while(|token| !token.starts_with('#'));
+    tokens.map(|text| Token { text: text.trim_matches(['"', '\'']), line }).collect()
 }

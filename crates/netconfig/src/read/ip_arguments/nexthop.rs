@@ -2,26 +2,26 @@
 
 use clearstream_schema::routing::{GroupMember, Nexthop, NexthopTarget, Resilient};
 
-use super::{Context, Cursor, Meant, Misread, Word, unfit};
+use super::{Context, Cursor, ParseError, Parsed, Token, unfit};
 use crate::read::values;
 
 /// The kernel's default of a resilient group's idle timer, seconds
 /// (Documentation/networking/nexthop-group-resilient.rst).
 const IDLE_SECONDS: u32 = 120;
 
-/// Reads the words behind `ip nexthop add`, or a line of `ip nexthop show`.
-pub(crate) fn nexthop(words: &[Word<'_>], context: Context<'_>) -> Result<Meant<Nexthop>, Misread> {
-    let mut cursor = Cursor::new(words);
+/// Reads the arguments of `ip nexthop add`, or a line of `ip nexthop show`.
+pub(crate) fn nexthop(tokens: &[Token<'_>], context: Context<'_>) -> Result<Parsed<Nexthop>, ParseError> {
+    let mut cursor = Cursor::new(tokens);
     let (mut id, mut via, mut interface, mut members, mut protocol) = (None, None, None, None, 0);
     let (mut is_blackhole, mut is_resilient) = (false, false);
     let mut resilient = Resilient { bucket_count: 0, idle_seconds: IDLE_SECONDS, unbalanced_seconds: 0 };
     let mut left_out = Vec::new();
-    while let Some(word) = cursor.next() {
-        let name = word.text;
+    while let Some(token) = cursor.next() {
+        let name = token.text;
         match name {
             "id" => id = Some(cursor.read(name, "nexthop id", values::number)?),
             "via" => {
-                if cursor.peek().is_some_and(|word| matches!(word.text, "inet" | "inet6")) {
+                if cursor.peek().is_some_and(|token| matches!(token.text, "inet" | "inet6")) {
                     cursor.next();
                 }
                 via = Some(cursor.read(name, "address of a gateway", values::address)?);
@@ -33,7 +33,7 @@ pub(crate) fn nexthop(words: &[Word<'_>], context: Context<'_>) -> Result<Meant<
                 is_resilient = match kind {
                     "resilient" => true,
                     "mpath" => false,
-                    other => return Err(Misread(unfit(name, other, "type of a nexthop group"))),
+                    other => return Err(ParseError(unfit(name, other, "type of a nexthop group"))),
                 };
             }
             "buckets" => resilient.bucket_count = cursor.read(name, "number of buckets", values::number)?,
@@ -46,28 +46,29 @@ pub(crate) fn nexthop(words: &[Word<'_>], context: Context<'_>) -> Result<Meant<
             }
             "proto" | "protocol" => {
                 protocol = cursor
-                    .read(name, "protocol by number or known name", |word| context.names.protocol(word))?;
+                    .read(name, "protocol by number or known name", |token| context.names.protocol(token))?;
             }
             "blackhole" => is_blackhole = true,
             "onlink" | "linkdown" | "dead" | "offload" | "trap" => {}
-            "fdb" | "encap" => left_out.push((word.line, name.to_owned())),
-            other => return Err(Misread(unfit("", other, "word of a nexthop"))),
+            "fdb" | "encap" => left_out.push((token.line, name.to_owned())),
+            other => return Err(ParseError(unfit("", other, "argument of a nexthop"))),
         }
     }
-    let id = id.ok_or_else(|| Misread("a nexthop without id".to_owned()))?;
+    let id = id.ok_or_else(|| ParseError("a nexthop without id".to_owned()))?;
     let target = match (members, via, interface) {
         _ if is_blackhole => NexthopTarget::Blackhole,
         (Some(members), ..) => NexthopTarget::Group { members, resilient: is_resilient.then_some(resilient) },
         (None, Some(via), Some(interface)) => NexthopTarget::Gateway { via, interface },
-        _ => return Err(Misread("a nexthop needs a gateway and its interface, or a group".to_owned())),
+        _ => return Err(ParseError("a nexthop needs a gateway and its interface, or a group".to_owned())),
     };
-    let place = words.first().map(|word| context.place(word.line));
-    Ok(Meant { value: Nexthop { id, target, protocol, place }, left_out })
+    let place = tokens.first().map(|token| context.place(token.line));
+    Ok(Parsed { value: Nexthop { id, target, protocol, place }, left_out })
 }
 
 /// `1,2/3,1`: ids with weights, which default to 1.
-fn group(word: &str) -> Option<Vec<GroupMember>> {
-    word.split('/')
+fn group(token: &str) -> Option<Vec<GroupMember>> {
+    token
+        .split('/')
         .map(|member| {
             let (id, weight) = member.split_once(',').unwrap_or((member, "1"));
             Some(GroupMember { id: values::number(id)?, weight: values::number(weight)? })

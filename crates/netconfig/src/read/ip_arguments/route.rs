@@ -7,7 +7,7 @@ use clearstream_schema::{
     routing::{Hop, MAIN_TABLE, RouteAction, RouteEntry},
 };
 
-use super::{Context, Cursor, Meant, Misread, Word, unfit};
+use super::{Context, Cursor, ParseError, Parsed, Token, unfit};
 use crate::read::values;
 
 /// Number of the `local` table (rtnetlink(7), `RT_TABLE_LOCAL`).
@@ -34,29 +34,32 @@ struct Parts {
     left_out: Vec<(u32, String)>,
 }
 
-/// Reads the words behind `ip route add`, or a line of `ip route show`.
-/// Nothing comes of routes that the kernel makes for an address.
-pub(crate) fn route(words: &[Word<'_>], context: Context<'_>) -> Result<Option<Meant<RouteEntry>>, Misread> {
+/// Reads the arguments of `ip route add`, or a line of `ip route show`.
+/// Returns `None` for routes that the kernel creates for an address.
+pub(crate) fn route(
+    tokens: &[Token<'_>],
+    context: Context<'_>,
+) -> Result<Option<Parsed<RouteEntry>>, ParseError> {
     let mut parts = Parts::default();
-    let mut rest = words;
+    let mut rest = tokens;
     // `ip -Numeric route show` prints types as numbers before the destination.
-    if let [first, next, ..] = words
+    if let [first, next, ..] = tokens
         && let Some(kind) = kind_by_number(first.text)
         && (next.text == "default" || values::prefix(next.text).is_some())
     {
         parts.kind = kind;
-        rest = &words[1..];
+        rest = &tokens[1..];
     }
     let mut cursor = Cursor::new(rest);
-    while let Some(word) = cursor.next() {
-        if word.text == "nexthop" {
-            let hop = one_hop(&mut cursor, word, context)?;
+    while let Some(token) = cursor.next() {
+        if token.text == "nexthop" {
+            let hop = one_hop(&mut cursor, token, context)?;
             parts.hops.push(hop);
         } else {
-            parts.word(word, &mut cursor, context)?;
+            parts.argument(token, &mut cursor, context)?;
         }
     }
-    let line = words.first().map_or(1, |word| word.line);
+    let line = tokens.first().map_or(1, |token| token.line);
     if parts.protocol == KERNEL || parts.table == Some(LOCAL_TABLE) {
         return Ok(None);
     }
@@ -64,13 +67,14 @@ pub(crate) fn route(words: &[Word<'_>], context: Context<'_>) -> Result<Option<M
 }
 
 impl Parts {
-    fn word(
+    /// Reads one option with its value.
+    fn argument(
         &mut self,
-        word: Word<'_>,
+        token: Token<'_>,
         cursor: &mut Cursor<'_, '_>,
         context: Context<'_>,
-    ) -> Result<(), Misread> {
-        let name = word.text;
+    ) -> Result<(), ParseError> {
+        let name = token.text;
         match name {
             "unicast" | "onlink" | "linkdown" | "dead" | "offload" | "trap" | "offload_failed"
             | "rt_offload" | "rt_trap" | "cache" => {}
@@ -85,7 +89,7 @@ impl Parts {
             }
             "via" => {
                 // `via inet6 ADDRESS` names the family of the gateway.
-                if cursor.peek().is_some_and(|word| matches!(word.text, "inet" | "inet6")) {
+                if cursor.peek().is_some_and(|token| matches!(token.text, "inet" | "inet6")) {
                     cursor.next();
                 }
                 self.via = Some(cursor.read(name, "address of a gateway", values::address)?);
@@ -93,7 +97,7 @@ impl Parts {
             "dev" | "oif" => self.device = Some(cursor.value(name)?.text.to_owned()),
             "table" => {
                 self.table = Some(
-                    cursor.read(name, "table by number or known name", |word| context.names.table(word))?,
+                    cursor.read(name, "table by number or known name", |token| context.names.table(token))?,
                 );
             }
             "metric" | "priority" | "preference" => {
@@ -101,16 +105,16 @@ impl Parts {
             }
             "proto" | "protocol" => {
                 self.protocol = cursor
-                    .read(name, "protocol by number or known name", |word| context.names.protocol(word))?;
+                    .read(name, "protocol by number or known name", |token| context.names.protocol(token))?;
             }
             "src" => {
                 self.source = Some(cursor.read(name, "address", values::address)?);
             }
             "mtu" => {
-                let locked = cursor.peek().is_some_and(|word| word.text == "lock");
+                let locked = cursor.peek().is_some_and(|token| token.text == "lock");
                 if locked {
                     cursor.next();
-                    self.left_out.push((word.line, "mtu lock".to_owned()));
+                    self.left_out.push((token.line, "mtu lock".to_owned()));
                 }
                 self.mtu = Some(cursor.read(name, "MTU in bytes", values::number)?);
             }
@@ -121,33 +125,33 @@ impl Parts {
             }
             _ if option_with_value(name) => {
                 let mut text = name.to_owned();
-                if cursor.peek().is_some_and(|word| word.text == "lock") {
+                if cursor.peek().is_some_and(|token| token.text == "lock") {
                     cursor.next();
                     text.push_str(" lock");
                 }
                 text = format!("{text} {}", cursor.value(name)?.text);
-                self.left_out.push((word.line, text));
+                self.left_out.push((token.line, text));
             }
             _ => self.destination(name)?,
         }
         Ok(())
     }
 
-    fn destination(&mut self, text: &str) -> Result<(), Misread> {
+    fn destination(&mut self, text: &str) -> Result<(), ParseError> {
         if self.destination.is_some() || self.default {
-            return Err(Misread(format!("\"{text}\" stands where the route has its destination already")));
+            return Err(ParseError(format!("\"{text}\" stands where the route has its destination already")));
         }
         if matches!(text, "default" | "any" | "all") {
             self.default = true;
             return Ok(());
         }
         let prefix = values::prefix(text)
-            .ok_or_else(|| Misread(unfit("", text, "destination or option of a route")))?;
+            .ok_or_else(|| ParseError(unfit("", text, "destination or option of a route")))?;
         self.destination = Some(prefix);
         Ok(())
     }
 
-    fn finish(mut self, line: u32, context: Context<'_>) -> Result<Meant<RouteEntry>, Misread> {
+    fn finish(mut self, line: u32, context: Context<'_>) -> Result<Parsed<RouteEntry>, ParseError> {
         let family_of_hops = self.via.or_else(|| self.hops.first().map(|hop| hop.via));
         let destination = match self.destination {
             Some(destination) => destination,
@@ -155,10 +159,10 @@ impl Parts {
                 let ipv6 = context.ipv6.or(family_of_hops.map(|via| via.is_ipv6())).unwrap_or(false);
                 values::everything(ipv6)
             }
-            None => return Err(Misread("a route without destination".to_owned())),
+            None => return Err(ParseError("a route without destination".to_owned())),
         };
         if self.kind == Some("foreign") {
-            return Err(Misread("a route of this type is not held here".to_owned()));
+            return Err(ParseError("a route of this type is not held here".to_owned()));
         }
         let action = self.action(line, context)?;
         let value = RouteEntry {
@@ -171,10 +175,10 @@ impl Parts {
             protocol: self.protocol,
             place: Some(context.place(line)),
         };
-        Ok(Meant { value, left_out: self.left_out })
+        Ok(Parsed { value, left_out: self.left_out })
     }
 
-    fn action(&mut self, line: u32, context: Context<'_>) -> Result<RouteAction, Misread> {
+    fn action(&mut self, line: u32, context: Context<'_>) -> Result<RouteAction, ParseError> {
         match self.kind {
             Some("blackhole") => return Ok(RouteAction::Blackhole),
             Some("unreachable") => return Ok(RouteAction::Unreachable),
@@ -200,14 +204,14 @@ impl Parts {
         }
         match self.device.take().or_else(|| context.device.map(str::to_owned)) {
             Some(interface) => Ok(RouteAction::Link { interface }),
-            None => Err(Misread("a route without gateway, interface or type".to_owned())),
+            None => Err(ParseError("a route without gateway, interface or type".to_owned())),
         }
     }
 }
 
 /// Types of routes by number (rtnetlink(7), `rtm_type`).
-pub(crate) fn kind_by_number(word: &str) -> Option<Option<&'static str>> {
-    Some(match word {
+pub(crate) fn kind_by_number(token: &str) -> Option<Option<&'static str>> {
+    Some(match token {
         "1" => None,
         "2" | "3" | "4" | "5" => Some("foreign"),
         "6" => Some("blackhole"),
@@ -219,13 +223,13 @@ pub(crate) fn kind_by_number(word: &str) -> Option<Option<&'static str>> {
 }
 
 /// `nexthop via ADDRESS dev NAME weight N`, in any order.
-fn one_hop(cursor: &mut Cursor<'_, '_>, start: Word<'_>, context: Context<'_>) -> Result<Hop, Misread> {
-    let (mut via, mut interface, mut share) = (None, None, 1);
-    while let Some(word) = cursor.peek() {
-        match word.text {
+fn one_hop(cursor: &mut Cursor<'_, '_>, start: Token<'_>, context: Context<'_>) -> Result<Hop, ParseError> {
+    let (mut via, mut interface, mut hop_weight) = (None, None, 1);
+    while let Some(token) = cursor.peek() {
+        match token.text {
             "via" => {
                 cursor.next();
-                if cursor.peek().is_some_and(|word| matches!(word.text, "inet" | "inet6")) {
+                if cursor.peek().is_some_and(|token| matches!(token.text, "inet" | "inet6")) {
                     cursor.next();
                 }
                 via = Some(cursor.read("via", "address of a gateway", values::address)?);
@@ -236,7 +240,7 @@ fn one_hop(cursor: &mut Cursor<'_, '_>, start: Word<'_>, context: Context<'_>) -
             }
             "weight" => {
                 cursor.next();
-                share = cursor.read("weight", "weight from 1 to 256", weight)?;
+                hop_weight = cursor.read("weight", "weight from 1 to 256", weight)?;
             }
             "onlink" | "linkdown" | "dead" | "pervasive" | "offload" | "trap" => {
                 cursor.next();
@@ -248,14 +252,14 @@ fn one_hop(cursor: &mut Cursor<'_, '_>, start: Word<'_>, context: Context<'_>) -
             _ => break,
         }
     }
-    let via = via.ok_or_else(|| Misread("a next hop without gateway".to_owned()))?;
-    Ok(Hop { via, interface, weight: share, place: Some(context.place(start.line)) })
+    let via = via.ok_or_else(|| ParseError("a next hop without gateway".to_owned()))?;
+    Ok(Hop { via, interface, weight: hop_weight, place: Some(context.place(start.line)) })
 }
 
 /// rtnh_hops is one octet and counts from 0 (rtnetlink(7)); nexthop groups of
 /// newer kernels have two.
-fn weight(word: &str) -> Option<u16> {
-    values::number(word).filter(|weight| *weight >= 1)
+fn weight(token: &str) -> Option<u16> {
+    values::number(token).filter(|weight| *weight >= 1)
 }
 
 /// Options of ip-route(8) that have a value and no place in a routing plan.

@@ -5,29 +5,33 @@ use clearstream_schema::{
     routing::{RuleAction, RuleEntry, RuleSelector},
 };
 
-use super::{Context, Cursor, Meant, Misread, Word, mark, unfit};
+use super::{Context, Cursor, ParseError, Parsed, Token, mark, unfit};
 use crate::read::values;
 
-/// Reads the words behind `ip rule add`, or a line of `ip rule show`.
-/// Nothing comes of the kernel's own three rules.
-pub(crate) fn rule(words: &[Word<'_>], context: Context<'_>) -> Result<Option<Meant<RuleEntry>>, Misread> {
+/// Reads the arguments of `ip rule add`, or a line of `ip rule show`.
+/// Returns `None` for the kernel's own three rules.
+pub(crate) fn rule(
+    tokens: &[Token<'_>],
+    context: Context<'_>,
+) -> Result<Option<Parsed<RuleEntry>>, ParseError> {
     let mut parts = Parts::default();
-    let mut words = words;
+    let mut tokens = tokens;
     // `7001:  from all lookup 7001`
-    let numbered = words.split_first().and_then(|(first, rest)| Some((first.text.strip_suffix(':')?, rest)));
+    let numbered = tokens.split_first().and_then(|(first, rest)| Some((first.text.strip_suffix(':')?, rest)));
     if let Some((number, rest)) = numbered {
-        parts.priority = Some(values::number(number).ok_or_else(|| Misread(unfit("", number, "priority")))?);
-        words = rest;
+        parts.priority =
+            Some(values::number(number).ok_or_else(|| ParseError(unfit("", number, "priority")))?);
+        tokens = rest;
     }
-    let line = words.first().map_or(1, |word| word.line);
-    let mut cursor = Cursor::new(words);
-    while let Some(word) = cursor.next() {
-        parts.word(word, &mut cursor, context)?;
+    let line = tokens.first().map_or(1, |token| token.line);
+    let mut cursor = Cursor::new(tokens);
+    while let Some(token) = cursor.next() {
+        parts.argument(token, &mut cursor, context)?;
     }
     let action = match (parts.table, parts.other) {
         (_, Some(other)) => RuleAction::Other(other),
         (Some(table), None) => RuleAction::Table(table),
-        (None, None) => return Err(Misread("a rule without table or action".to_owned())),
+        (None, None) => return Err(ParseError("a rule without table or action".to_owned())),
     };
     let is_kernels = parts.selector == RuleSelector::default()
         && matches!(
@@ -48,7 +52,7 @@ pub(crate) fn rule(words: &[Word<'_>], context: Context<'_>) -> Result<Option<Me
         protocol: parts.protocol,
         place: Some(context.place(line)),
     };
-    Ok(Some(Meant { value, left_out: parts.left_out }))
+    Ok(Some(Parsed { value, left_out: parts.left_out }))
 }
 
 #[derive(Default)]
@@ -63,13 +67,14 @@ struct Parts {
 }
 
 impl Parts {
-    fn word(
+    /// Reads one option with its value.
+    fn argument(
         &mut self,
-        word: Word<'_>,
+        token: Token<'_>,
         cursor: &mut Cursor<'_, '_>,
         context: Context<'_>,
-    ) -> Result<(), Misread> {
-        let name = word.text;
+    ) -> Result<(), ParseError> {
+        let name = token.text;
         match name {
             "not" => self.selector.inverted = true,
             "from" => self.selector.from = self.prefix(name, cursor)?,
@@ -82,12 +87,12 @@ impl Parts {
             }
             "table" | "lookup" => {
                 self.table = Some(
-                    cursor.read(name, "table by number or known name", |word| context.names.table(word))?,
+                    cursor.read(name, "table by number or known name", |token| context.names.table(token))?,
                 );
             }
             "protocol" | "proto" => {
                 self.protocol = cursor
-                    .read(name, "protocol by number or known name", |word| context.names.protocol(word))?;
+                    .read(name, "protocol by number or known name", |token| context.names.protocol(token))?;
             }
             "tos"
             | "dsfield"
@@ -114,7 +119,7 @@ impl Parts {
             "l3mdev" => self.selector.other.push(name.to_owned()),
             "realms" | "realm" => {
                 let value = cursor.value(name)?.text;
-                self.left_out.push((word.line, format!("{name} {value}")));
+                self.left_out.push((token.line, format!("{name} {value}")));
             }
             "type" => {
                 let kind = cursor.value(name)?;
@@ -128,31 +133,30 @@ impl Parts {
         Ok(())
     }
 
-    fn kind(&mut self, word: &str) -> Result<(), Misread> {
+    fn kind(&mut self, token: &str) -> Result<(), ParseError> {
         // `ip -Numeric rule show` prints types as numbers (rtnetlink(7), `rtm_type`).
-        let word = match word {
+        let token = match token {
             "6" => "blackhole",
             "7" => "unreachable",
             "8" => "prohibit",
             named => named,
         };
-        match word {
+        match token {
             "unicast" => {}
-            "blackhole" | "unreachable" | "prohibit" | "nop" => self.other = Some(word.to_owned()),
-            _ => return Err(Misread(unfit("", word, "word of a rule"))),
+            "blackhole" | "unreachable" | "prohibit" | "nop" => self.other = Some(token.to_owned()),
+            _ => return Err(ParseError(unfit("", token, "argument of a rule"))),
         }
         Ok(())
     }
 
-    /// A prefix; all of a family is the same as saying nothing, except that it
-    /// tells the family.
-    fn prefix(&mut self, name: &str, cursor: &mut Cursor<'_, '_>) -> Result<Option<Prefix>, Misread> {
-        let word = cursor.value(name)?;
-        if matches!(word.text, "all" | "any" | "default") {
+    /// A prefix; the prefix of a whole family selects nothing and sets the family.
+    fn prefix(&mut self, name: &str, cursor: &mut Cursor<'_, '_>) -> Result<Option<Prefix>, ParseError> {
+        let token = cursor.value(name)?;
+        if matches!(token.text, "all" | "any" | "default") {
             return Ok(None);
         }
-        let prefix =
-            values::prefix(word.text).ok_or_else(|| Misread(unfit(name, word.text, "address or prefix")))?;
+        let prefix = values::prefix(token.text)
+            .ok_or_else(|| ParseError(unfit(name, token.text, "address or prefix")))?;
         self.ipv6 = Some(prefix.address.is_ipv6());
         Ok((prefix.length > 0).then_some(prefix))
     }
