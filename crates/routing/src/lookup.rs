@@ -241,10 +241,6 @@ impl<'a> Lookup<'a> {
         };
         Some(match &route.action {
             RouteAction::Link { interface } => Verdict::Link(interface),
-            RouteAction::Blackhole => Verdict::Refused("blackhole"),
-            RouteAction::Unreachable => Verdict::Refused("unreachable"),
-            RouteAction::Prohibit => Verdict::Refused("prohibit"),
-            RouteAction::Throw => Verdict::Refused("throw"),
             RouteAction::Nexthop(id) => return self.nexthop(*id),
             RouteAction::Gateways(_) => {
                 // IPv6 joins routes that differ in their gateway only.
@@ -261,6 +257,7 @@ impl<'a> Lookup<'a> {
                 };
                 Verdict::Gateways(hops.flatten().map(next_hop).collect(), None)
             }
+            action => Verdict::Refused(action.type_keyword()?),
         })
     }
 

@@ -211,6 +211,30 @@ pub enum RouteAction {
     Throw,
 }
 
+impl RouteAction {
+    /// Action of a route type without next hop, by its keyword in ip-route(8).
+    pub fn of_type(keyword: &str) -> Option<Self> {
+        match keyword {
+            "blackhole" => Some(Self::Blackhole),
+            "unreachable" => Some(Self::Unreachable),
+            "prohibit" => Some(Self::Prohibit),
+            "throw" => Some(Self::Throw),
+            _ => None,
+        }
+    }
+
+    /// Keyword of its route type; `None` for unicast routes.
+    pub fn type_keyword(&self) -> Option<&'static str> {
+        match self {
+            Self::Link { .. } | Self::Gateways(_) | Self::Nexthop(_) => None,
+            Self::Blackhole => Some("blackhole"),
+            Self::Unreachable => Some("unreachable"),
+            Self::Prohibit => Some("prohibit"),
+            Self::Throw => Some("throw"),
+        }
+    }
+}
+
 /// A next hop of a route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use clearstream_schema::plan::{LinkAttribute, Setting};
+use clearstream_schema::{
+    plan::{LinkAttribute, Setting},
+    routing::RouteAction,
+};
 
 use crate::{
     backend::Backend,
@@ -64,7 +67,7 @@ fn command(setting: &Setting, value: &str) -> String {
             let family = if destination.address.is_ipv6() { "-6" } else { "-4" };
             // The keyword of a type comes before the destination.
             let (kind, rest) = match value.split_once(' ').unwrap_or((value, "")) {
-                (kind @ ("blackhole" | "unreachable" | "prohibit" | "throw"), rest) => (kind, rest),
+                (kind, rest) if RouteAction::of_type(kind).is_some() => (kind, rest),
                 _ => ("unicast", value),
             };
             format!("ip {family} route replace {kind} {destination} table {table} metric {metric} {rest}")

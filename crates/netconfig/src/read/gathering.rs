@@ -161,6 +161,14 @@ impl Gathering {
         }
     }
 
+    /// Options of a line that have no field.
+    pub(crate) fn left_out(&mut self, file: &str, left_out: &[(u32, String)]) {
+        for (line, text) in left_out {
+            let reason = "has no place in a routing plan; the rest of the line is read";
+            self.unread(file, *line, text, reason);
+        }
+    }
+
     pub(crate) fn unread(&mut self, file: &str, line: u32, text: &str, reason: impl Into<String>) {
         self.unread.push(Unread {
             place: Place { file: file.to_owned(), line: Some(line) },

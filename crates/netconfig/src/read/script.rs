@@ -151,7 +151,7 @@ impl State<'_> {
     fn route(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
         match ip_arguments::route(tokens, self.context(gathering))? {
             Some(parsed) => {
-                self.left_out(&parsed.left_out, gathering);
+                gathering.left_out(self.file, &parsed.left_out);
                 gathering.route(parsed.value);
             }
             None => self.address_by_route(tokens, gathering),
@@ -175,7 +175,7 @@ impl State<'_> {
 
     fn rule(&self, tokens: &[Token<'_>], gathering: &mut Gathering) -> Result<(), ParseError> {
         if let Some(parsed) = ip_arguments::rule(tokens, self.context(gathering))? {
-            self.left_out(&parsed.left_out, gathering);
+            gathering.left_out(self.file, &parsed.left_out);
             gathering.rule(parsed.value);
         }
         Ok(())
@@ -188,20 +188,9 @@ impl State<'_> {
         gathering: &mut Gathering,
     ) -> Result<(), ParseError> {
         let parsed = ip_arguments::nexthop(tokens, self.context(gathering))?;
-        self.left_out(&parsed.left_out, gathering);
+        gathering.left_out(self.file, &parsed.left_out);
         gathering.nexthop(parsed.value, replaces);
         Ok(())
-    }
-
-    fn left_out(&self, left_out: &[(u32, String)], gathering: &mut Gathering) {
-        for (line, text) in left_out {
-            gathering.unread(
-                self.file,
-                *line,
-                text,
-                "has no place in a routing plan; the rest of the line is read",
-            );
-        }
     }
 
     /// A script that deletes before it adds means what it adds.
@@ -360,20 +349,10 @@ pub(crate) fn infiniband_mode(token: &str) -> Option<InfinibandMode> {
 }
 
 fn is_route_start(token: &str) -> bool {
-    let types = [
-        "default",
-        "unicast",
-        "local",
-        "broadcast",
-        "multicast",
-        "anycast",
-        "blackhole",
-        "unreachable",
-        "prohibit",
-        "throw",
-        "to",
-    ];
-    types.contains(&token) || values::prefix(token).is_some() || ip_arguments::kind_by_number(token).is_some()
+    matches!(token, "default" | "to")
+        || ip_arguments::TYPES.contains(&token)
+        || ip_arguments::type_by_number(token).is_some()
+        || values::prefix(token).is_some()
 }
 
 /// Objects by the abbreviations that ip(8) takes.

@@ -53,6 +53,11 @@ fn padded(text: &str) -> Option<IpAddr> {
     Some(IpAddr::V4(Ipv4Addr::new(at(0), at(1), at(2), at(3))))
 }
 
+/// Why a route is not read, by its type.
+pub(crate) fn unsupported_type(kind: &str) -> String {
+    format!("a route of type {kind} is not held here")
+}
+
 /// The network of everything of a family.
 pub(crate) fn everything(ipv6: bool) -> Prefix {
     let address = if ipv6 { IpAddr::V6(0.into()) } else { IpAddr::V4(0.into()) };

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use clearstream_schema::routing::{MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleEntry};
+use clearstream_schema::routing::{MAIN_TABLE, Nexthop, NexthopTarget, RouteEntry, RuleEntry};
 
 /// Arguments of `ip nexthop replace`.
 pub(crate) fn nexthop(nexthop: &Nexthop) -> String {
@@ -14,11 +14,8 @@ pub(crate) fn nexthop(nexthop: &Nexthop) -> String {
 /// Arguments of `ip route replace`; the keyword of a type comes before the destination.
 pub(crate) fn route(route: &RouteEntry) -> String {
     let all = route.ip_arguments();
-    let is_type = matches!(
-        route.action,
-        RouteAction::Blackhole | RouteAction::Unreachable | RouteAction::Prohibit | RouteAction::Throw
-    );
-    let (kind, rest) = if is_type { all.split_once(' ').unwrap_or((&all, "")) } else { ("", all.as_str()) };
+    let kind = route.action.type_keyword().unwrap_or_default();
+    let rest = all.strip_prefix(kind).unwrap_or(&all).trim_start();
     let mut arguments = format!("{kind} {}", route.destination);
     if route.table != MAIN_TABLE {
         let _ = write!(arguments, " table {}", route.table);

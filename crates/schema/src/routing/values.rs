@@ -150,14 +150,11 @@ impl fmt::Display for RouteValue {
         let mut text = match &self.action {
             RouteAction::Link { interface } => format!("dev {interface}"),
             RouteAction::Nexthop(id) => format!("nhid {id}"),
-            RouteAction::Blackhole => "blackhole".to_owned(),
-            RouteAction::Unreachable => "unreachable".to_owned(),
-            RouteAction::Prohibit => "prohibit".to_owned(),
-            RouteAction::Throw => "throw".to_owned(),
             RouteAction::Gateways(hops) => match hops.as_slice() {
                 [hop] => self.hop(hop),
                 _ => String::new(),
             },
+            action => action.type_keyword().unwrap_or_default().to_owned(),
         };
         text.push_str(&owner(self.protocol));
         if let Some(source) = self.source {
@@ -186,10 +183,7 @@ impl FromStr for RouteValue {
         let (mut action, mut hops): (_, Vec<Hop>) = (None, Vec::new());
         while let Some(token) = tokens.next() {
             match token {
-                "blackhole" => action = Some(RouteAction::Blackhole),
-                "unreachable" => action = Some(RouteAction::Unreachable),
-                "prohibit" => action = Some(RouteAction::Prohibit),
-                "throw" => action = Some(RouteAction::Throw),
+                "blackhole" | "unreachable" | "prohibit" | "throw" => action = RouteAction::of_type(token),
                 "nhid" => action = Some(RouteAction::Nexthop(tokens.value()?)),
                 "nexthop" => {}
                 "via" => {

@@ -129,10 +129,10 @@ fn route(file: &str, interface: &str, item: &Yaml, gathering: &mut Gathering) ->
             "src" => route.source = Some(values::address(scalar).ok_or("\"src\" is no address")?),
             "type" => match scalar {
                 "unicast" => {}
-                "blackhole" => route.action = RouteAction::Blackhole,
-                "unreachable" => route.action = RouteAction::Unreachable,
-                "prohibit" => route.action = RouteAction::Prohibit,
-                other => return Err(format!("a route of type {other} is not held here")),
+                "throw" => return Err(values::unsupported_type(scalar)),
+                kind => {
+                    route.action = RouteAction::of_type(kind).ok_or_else(|| values::unsupported_type(kind))?
+                }
             },
             other => return Err(format!("\"{other}\" is no key of a route")),
         }

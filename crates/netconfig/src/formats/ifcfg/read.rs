@@ -55,7 +55,7 @@ pub(super) fn read(file: File, source: &Source, gathering: &mut Gathering) {
                 device: Some(device),
             };
             let Some(parsed) = ip_arguments::route(tokens, context)? else { return Ok(()) };
-            left_out(source, &parsed.left_out, gathering);
+            gathering.left_out(&source.path, &parsed.left_out);
             gathering.route(parsed.value);
             Ok(())
         }),
@@ -63,21 +63,10 @@ pub(super) fn read(file: File, source: &Source, gathering: &mut Gathering) {
             let context =
                 Context { file: &source.path, names: &gathering.names, ipv6: Some(ipv6), device: None };
             let Some(parsed) = ip_arguments::rule(tokens, context)? else { return Ok(()) };
-            left_out(source, &parsed.left_out, gathering);
+            gathering.left_out(&source.path, &parsed.left_out);
             gathering.rule(parsed.value);
             Ok(())
         }),
-    }
-}
-
-fn left_out(source: &Source, list: &[(u32, String)], gathering: &mut Gathering) {
-    for (line, text) in list {
-        gathering.unread(
-            &source.path,
-            *line,
-            text,
-            "has no place in a routing plan; the rest of the line is read",
-        );
     }
 }
 

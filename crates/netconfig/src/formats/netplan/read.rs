@@ -152,11 +152,10 @@ impl Device<'_> {
                 "mtu" => route.mtu = Some(values::number(scalar).ok_or("\"mtu\" is no number")?),
                 "type" => match scalar {
                     "unicast" => {}
-                    "blackhole" => route.action = RouteAction::Blackhole,
-                    "unreachable" => route.action = RouteAction::Unreachable,
-                    "prohibit" => route.action = RouteAction::Prohibit,
-                    "throw" => route.action = RouteAction::Throw,
-                    other => return Err(format!("a route of type {other} is not held here")),
+                    kind => {
+                        route.action =
+                            RouteAction::of_type(kind).ok_or_else(|| values::unsupported_type(kind))?;
+                    }
                 },
                 other => {
                     let text = format!("{other}: {scalar}");

@@ -90,11 +90,10 @@ fn route(route: &RouteEntry, text: &mut String) {
                 line("via", &format!("\"{}\"", hop.via));
             }
         }
-        RouteAction::Blackhole => line("type", "blackhole"),
-        RouteAction::Unreachable => line("type", "unreachable"),
-        RouteAction::Prohibit => line("type", "prohibit"),
-        RouteAction::Throw => line("type", "throw"),
-        RouteAction::Link { .. } | RouteAction::Nexthop(_) => line("scope", "link"),
+        action => match action.type_keyword() {
+            Some(kind) => line("type", kind),
+            None => line("scope", "link"),
+        },
     }
     line("table", &route.table.to_string());
     if route.metric != 0 {

@@ -281,14 +281,10 @@ impl File<'_> {
             (None, None) => return Err(fail("a route without destination and gateway")),
         };
         route.action = match (kind, nexthop) {
-            ("blackhole", _) => RouteAction::Blackhole,
-            ("unreachable", _) => RouteAction::Unreachable,
-            ("prohibit", _) => RouteAction::Prohibit,
-            ("throw", _) => RouteAction::Throw,
             ("unicast", Some(id)) => RouteAction::Nexthop(id),
             ("unicast", None) if hops.is_empty() => route.action,
             ("unicast", None) => RouteAction::Gateways(hops),
-            (other, _) => return Err(fail(&format!("a route of type {other} is not held here"))),
+            (kind, _) => RouteAction::of_type(kind).ok_or_else(|| fail(&values::unsupported_type(kind)))?,
         };
         gathering.route(route);
         Ok(())

@@ -141,10 +141,9 @@ fn route(route: &RouteEntry, text: &mut String) {
         RouteAction::Nexthop(id) => {
             let _ = writeln!(text, "NextHop={id}");
         }
-        RouteAction::Blackhole => text.push_str("Type=blackhole\n"),
-        RouteAction::Unreachable => text.push_str("Type=unreachable\n"),
-        RouteAction::Prohibit => text.push_str("Type=prohibit\n"),
-        RouteAction::Throw => text.push_str("Type=throw\n"),
+        action => {
+            let _ = writeln!(text, "Type={}", action.type_keyword().unwrap_or_default());
+        }
     }
     let _ = writeln!(text, "Table={}", route.table);
     if route.metric != 0 {

@@ -183,17 +183,13 @@ impl Family<'_> {
         let via = via.filter(|via| !via.is_unspecified());
         let interface = self.interface.to_owned();
         let action = match (options.kind.as_str(), via) {
-            ("blackhole", _) => RouteAction::Blackhole,
-            ("unreachable", _) => RouteAction::Unreachable,
-            ("prohibit", _) => RouteAction::Prohibit,
-            ("throw", _) => RouteAction::Throw,
             ("unicast" | "", Some(via)) => {
                 let weight = options.weight.unwrap_or(1);
                 let place = options.weight.map(|_| place(self.file, entry.line));
                 RouteAction::Gateways(vec![Hop { via, interface: Some(interface), weight, place }])
             }
             ("unicast" | "", None) => RouteAction::Link { interface },
-            (other, _) => return Err(format!("a route of type {other} is not held here")),
+            (kind, _) => RouteAction::of_type(kind).ok_or_else(|| values::unsupported_type(kind))?,
         };
         let route = RouteEntry {
             destination,

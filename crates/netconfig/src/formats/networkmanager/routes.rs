@@ -131,13 +131,7 @@ fn one_route(route: &RouteEntry, hop: Option<&Hop>, is_one_of_several: bool, num
     if let Some(mtu) = route.mtu {
         options.push(format!("mtu={mtu}"));
     }
-    match route.action {
-        RouteAction::Blackhole => options.push("type=blackhole".to_owned()),
-        RouteAction::Unreachable => options.push("type=unreachable".to_owned()),
-        RouteAction::Prohibit => options.push("type=prohibit".to_owned()),
-        RouteAction::Throw => options.push("type=throw".to_owned()),
-        _ => {}
-    }
+    options.extend(route.action.type_keyword().map(|kind| format!("type={kind}")));
     let _ = writeln!(text, "route{number}_options={}", options.join(","));
 }
 

@@ -115,16 +115,14 @@ fn route(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), Strin
     }
     let line = place(file, item.line);
     let action = match (kind, via, interface) {
-        ("blackhole", ..) => RouteAction::Blackhole,
-        ("unreachable", ..) => RouteAction::Unreachable,
-        ("prohibit", ..) => RouteAction::Prohibit,
         ("", Some(via), interface) => {
             let place = weight.map(|_| line.clone());
             RouteAction::Gateways(vec![Hop { via, interface, weight: weight.unwrap_or(1), place }])
         }
         ("", None, Some(interface)) => RouteAction::Link { interface },
         ("", None, None) => return Err("a route without next hop".to_owned()),
-        (other, ..) => return Err(format!("a route of type {other} is not held here")),
+        ("throw", ..) => return Err(values::unsupported_type(kind)),
+        _ => RouteAction::of_type(kind).ok_or_else(|| values::unsupported_type(kind))?,
     };
     let route =
         RouteEntry { destination, table, metric, action, source, mtu, protocol: 0, place: Some(line) };

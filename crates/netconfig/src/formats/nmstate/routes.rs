@@ -119,13 +119,7 @@ fn route(route: &RouteEntry, hop: Option<&Hop>, is_one_of_several: bool, interfa
     let mut line = |key: &str, value: &str| {
         let _ = writeln!(text, "      {key}: {value}");
     };
-    let kind = match route.action {
-        RouteAction::Blackhole => Some("blackhole"),
-        RouteAction::Unreachable => Some("unreachable"),
-        RouteAction::Prohibit => Some("prohibit"),
-        _ => None,
-    };
-    match kind {
+    match route.action.type_keyword() {
         Some(kind) => line("route-type", kind),
         None => line("next-hop-interface", &format!("\"{interface}\"")),
     }

@@ -7,12 +7,17 @@ mod route;
 mod rule;
 
 pub(crate) use nexthop::nexthop;
-pub(crate) use route::{kind_by_number, route};
+pub(crate) use route::{TYPES, route, type_by_number};
 pub(crate) use rule::{rarer, rule};
+
+use std::net::IpAddr;
 
 use clearstream_schema::routing::Place;
 
-use super::gathering::{Names, place};
+use super::{
+    gathering::{Names, place},
+    values,
+};
 
 /// A token and its line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +92,22 @@ impl<'a, 't> Cursor<'a, 't> {
         let token = self.value(name)?;
         read(token.text).ok_or_else(|| ParseError(unfit(name, token.text, what)))
     }
+
+    /// The gateway after `via`; its family may be named, `via inet6 ADDRESS`.
+    fn gateway(&mut self) -> Result<IpAddr, ParseError> {
+        if self.peek().is_some_and(|token| matches!(token.text, "inet" | "inet6")) {
+            self.next();
+        }
+        self.read("via", "address of a gateway", values::address)
+    }
+
+    fn table(&mut self, name: &str, context: Context<'_>) -> Result<u32, ParseError> {
+        self.read(name, "table by number or known name", |token| context.names.table(token))
+    }
+
+    fn protocol(&mut self, name: &str, context: Context<'_>) -> Result<u8, ParseError> {
+        self.read(name, "protocol by number or known name", |token| context.names.protocol(token))
+    }
 }
 
 fn unfit(name: &str, token: &str, what: &str) -> String {
@@ -99,7 +120,7 @@ fn unfit(name: &str, token: &str, what: &str) -> String {
 /// A mark with or without mask: `0x1/0xff`.
 pub(crate) fn mark(token: &str) -> Option<(u32, u32)> {
     let (mark, mask) = token.split_once('/').unwrap_or((token, "0xffffffff"));
-    Some((super::values::number(mark)?, super::values::number(mask)?))
+    Some((values::number(mark)?, values::number(mask)?))
 }
 
 /// Splits a line into tokens; a comment ends it.

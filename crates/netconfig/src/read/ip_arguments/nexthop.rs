@@ -20,12 +20,7 @@ pub(crate) fn nexthop(tokens: &[Token<'_>], context: Context<'_>) -> Result<Pars
         let name = token.text;
         match name {
             "id" => id = Some(cursor.read(name, "nexthop id", values::number)?),
-            "via" => {
-                if cursor.peek().is_some_and(|token| matches!(token.text, "inet" | "inet6")) {
-                    cursor.next();
-                }
-                via = Some(cursor.read(name, "address of a gateway", values::address)?);
-            }
+            "via" => via = Some(cursor.gateway()?),
             "dev" => interface = Some(cursor.value(name)?.text.to_owned()),
             "group" => members = Some(cursor.read(name, "list of nexthops such as 1,2/3,1", group)?),
             "type" => {
@@ -44,10 +39,7 @@ pub(crate) fn nexthop(tokens: &[Token<'_>], context: Context<'_>) -> Result<Pars
             "unbalanced_time" | "scope" => {
                 cursor.value(name)?;
             }
-            "proto" | "protocol" => {
-                protocol = cursor
-                    .read(name, "protocol by number or known name", |token| context.names.protocol(token))?;
-            }
+            "proto" | "protocol" => protocol = cursor.protocol(name, context)?,
             "blackhole" => is_blackhole = true,
             "onlink" | "linkdown" | "dead" | "offload" | "trap" => {}
             "fdb" | "encap" => left_out.push((token.line, name.to_owned())),

@@ -17,8 +17,9 @@ const KERNEL: u8 = 2;
 
 /// A route as it is put together.
 #[derive(Default)]
-struct Parts {
-    kind: Option<&'static str>,
+struct Parts<'a> {
+    /// Type, unless it is `unicast`.
+    kind: Option<&'a str>,
     default: bool,
     destination: Option<Prefix>,
     table: Option<u32>,
@@ -44,10 +45,10 @@ pub(crate) fn route(
     let mut rest = tokens;
     // `ip -Numeric route show` prints types as numbers before the destination.
     if let [first, next, ..] = tokens
-        && let Some(kind) = kind_by_number(first.text)
+        && let Some(kind) = type_by_number(first.text)
         && (next.text == "default" || values::prefix(next.text).is_some())
     {
-        parts.kind = kind;
+        parts.kind = Some(kind).filter(|kind| *kind != "unicast");
         rest = &tokens[1..];
     }
     let mut cursor = Cursor::new(rest);
@@ -66,11 +67,11 @@ pub(crate) fn route(
     parts.finish(line, context).map(Some)
 }
 
-impl Parts {
+impl<'a> Parts<'a> {
     /// Reads one option with its value.
     fn argument(
         &mut self,
-        token: Token<'_>,
+        token: Token<'a>,
         cursor: &mut Cursor<'_, '_>,
         context: Context<'_>,
     ) -> Result<(), ParseError> {
@@ -78,35 +79,19 @@ impl Parts {
         match name {
             "unicast" | "onlink" | "linkdown" | "dead" | "offload" | "trap" | "offload_failed"
             | "rt_offload" | "rt_trap" | "cache" => {}
-            "blackhole" => self.kind = Some("blackhole"),
-            "unreachable" => self.kind = Some("unreachable"),
-            "prohibit" => self.kind = Some("prohibit"),
-            "throw" => self.kind = Some("throw"),
-            "local" | "broadcast" | "multicast" | "anycast" | "nat" => self.kind = Some("foreign"),
+            "blackhole" | "unreachable" | "prohibit" | "throw" | "local" | "broadcast" | "multicast"
+            | "anycast" | "nat" => self.kind = Some(name),
             "to" => {
                 let destination = cursor.value(name)?;
                 self.destination(destination.text)?;
             }
-            "via" => {
-                // `via inet6 ADDRESS` names the family of the gateway.
-                if cursor.peek().is_some_and(|token| matches!(token.text, "inet" | "inet6")) {
-                    cursor.next();
-                }
-                self.via = Some(cursor.read(name, "address of a gateway", values::address)?);
-            }
+            "via" => self.via = Some(cursor.gateway()?),
             "dev" | "oif" => self.device = Some(cursor.value(name)?.text.to_owned()),
-            "table" => {
-                self.table = Some(
-                    cursor.read(name, "table by number or known name", |token| context.names.table(token))?,
-                );
-            }
+            "table" => self.table = Some(cursor.table(name, context)?),
             "metric" | "priority" | "preference" => {
                 self.metric = cursor.read(name, "metric", values::number)?
             }
-            "proto" | "protocol" => {
-                self.protocol = cursor
-                    .read(name, "protocol by number or known name", |token| context.names.protocol(token))?;
-            }
+            "proto" | "protocol" => self.protocol = cursor.protocol(name, context)?,
             "src" => {
                 self.source = Some(cursor.read(name, "address", values::address)?);
             }
@@ -161,7 +146,7 @@ impl Parts {
             }
             None => return Err(ParseError("a route without destination".to_owned())),
         };
-        if self.kind == Some("foreign") {
+        if self.kind.is_some_and(|kind| RouteAction::of_type(kind).is_none()) {
             return Err(ParseError("a route of this type is not held here".to_owned()));
         }
         let action = self.action(line, context)?;
@@ -179,12 +164,8 @@ impl Parts {
     }
 
     fn action(&mut self, line: u32, context: Context<'_>) -> Result<RouteAction, ParseError> {
-        match self.kind {
-            Some("blackhole") => return Ok(RouteAction::Blackhole),
-            Some("unreachable") => return Ok(RouteAction::Unreachable),
-            Some("prohibit") => return Ok(RouteAction::Prohibit),
-            Some("throw") => return Ok(RouteAction::Throw),
-            _ => {}
+        if let Some(action) = self.kind.and_then(RouteAction::of_type) {
+            return Ok(action);
         }
         // With `nhid`, `ip route show` prints the members too.
         if let Some(id) = self.nexthop {
@@ -209,17 +190,25 @@ impl Parts {
     }
 }
 
-/// Types of routes by number (rtnetlink(7), `rtm_type`).
-pub(crate) fn kind_by_number(token: &str) -> Option<Option<&'static str>> {
-    Some(match token {
-        "1" => None,
-        "2" | "3" | "4" | "5" => Some("foreign"),
-        "6" => Some("blackhole"),
-        "7" => Some("unreachable"),
-        "8" => Some("prohibit"),
-        "9" => Some("throw"),
-        _ => return None,
-    })
+/// Types of routes in the order of their numbers, from 1 (rtnetlink(7), `rtm_type`).
+pub(crate) const TYPES: [&str; 9] = [
+    "unicast",
+    "local",
+    "broadcast",
+    "anycast",
+    "multicast",
+    "blackhole",
+    "unreachable",
+    "prohibit",
+    "throw",
+];
+
+/// Type of a route by its number.
+pub(crate) fn type_by_number(token: &str) -> Option<&'static str> {
+    match token.as_bytes() {
+        [digit @ b'1'..=b'9'] => Some(TYPES[usize::from(digit - b'1')]),
+        _ => None,
+    }
 }
 
 /// `nexthop via ADDRESS dev NAME weight N`, in any order.
@@ -229,10 +218,7 @@ fn one_hop(cursor: &mut Cursor<'_, '_>, start: Token<'_>, context: Context<'_>) 
         match token.text {
             "via" => {
                 cursor.next();
-                if cursor.peek().is_some_and(|token| matches!(token.text, "inet" | "inet6")) {
-                    cursor.next();
-                }
-                via = Some(cursor.read("via", "address of a gateway", values::address)?);
+                via = Some(cursor.gateway()?);
             }
             "dev" | "oif" => {
                 cursor.next();

@@ -85,15 +85,8 @@ impl Parts {
             "preference" | "priority" | "pref" | "order" => {
                 self.priority = Some(cursor.read(name, "priority", values::number)?);
             }
-            "table" | "lookup" => {
-                self.table = Some(
-                    cursor.read(name, "table by number or known name", |token| context.names.table(token))?,
-                );
-            }
-            "protocol" | "proto" => {
-                self.protocol = cursor
-                    .read(name, "protocol by number or known name", |token| context.names.protocol(token))?;
-            }
+            "table" | "lookup" => self.table = Some(cursor.table(name, context)?),
+            "protocol" | "proto" => self.protocol = cursor.protocol(name, context)?,
             "tos"
             | "dsfield"
             | "uidrange"
