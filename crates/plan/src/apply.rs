@@ -95,8 +95,8 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
         reverts,
         changes,
     };
-    let mut journal = Journal::create(path, name.clone(), head, || options.tell(Event::JournalBegun))?;
-    options.tell(Event::Journaled { journal: &name });
+    let mut journal = Journal::create(path, name.clone(), head, || options.emit(Event::JournalBegun))?;
+    options.emit(Event::Journaled { journal: &name });
     for &index in &changed {
         journal.mark(Mark::Writing(index)).or_else(|error| undo_unwritten(&mut journal, error, options))?;
         if let Err(source) = write_back(&journal.head.changes[index], options) {
@@ -110,7 +110,7 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
         }
     }
     journal.mark(Mark::Applied).or_else(|error| undo_unwritten(&mut journal, error, options))?;
-    options.tell(Event::Ended);
+    options.emit(Event::Ended);
     Ok(Applied { journal: Some(name), changed })
 }
 
@@ -191,14 +191,14 @@ pub(crate) fn write_and_read(
     value: Option<&str>,
     options: &Options,
 ) -> Result<(), SettingError> {
-    options.tell(Event::Writing { setting });
+    options.emit(Event::Writing { setting });
     match value {
         Some(value) => options.target.write(setting, value)?,
         None => options.target.remove(setting)?,
     }
-    options.tell(Event::Written { setting });
+    options.emit(Event::Written { setting });
     holds(setting, value, options)?;
-    options.tell(Event::ReadBack { setting });
+    options.emit(Event::ReadBack { setting });
     Ok(())
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn checks(plan: &Plan, options: &Options) -> Vec<Check> {
     if expectations.is_empty() {
         return Vec::new();
     }
-    let seen = look();
+    let seen = inspect_connection();
     expectations.into_iter().map(|expectation| expectation.check(seen.as_ref())).collect()
 }
 
@@ -62,7 +62,7 @@ impl Expectation {
         let found = seen.map(|seen| (self.found)(seen));
         let holds = found.as_ref().is_ok_and(|found| *found == self.expected);
         let note = found.as_ref().err().map(|error| {
-            format!("not looked at: no connection over loopback here: {error} (is the interface lo up?)")
+            format!("not checked: no connection over loopback here: {error} (is the interface lo up?)")
         });
         Check { subject: self.subject, expected: self.expected, found: found.ok(), holds, note }
     }
@@ -140,7 +140,7 @@ fn on_off(on: bool) -> String {
     (if on { "on" } else { "off" }).to_owned()
 }
 
-fn look() -> io::Result<Seen> {
+fn inspect_connection() -> io::Result<Seen> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     let (receive_buffer_bytes, send_buffer_bytes) = (socket.recv_buffer_size()?, socket.send_buffer_size()?);
     socket.set_recv_buffer_size(HUGE_BYTES)?;

@@ -146,7 +146,7 @@ pub enum PlanError {
         found: String,
     },
     /// Made for another kernel.
-    #[error("this plan was made for kernel {wanted} and this is {found}: make it again with `tune plan`")]
+    #[error("this plan was made for kernel {wanted} and this is {found}: recreate it with `tune plan`")]
     OtherKernel {
         /// In the plan.
         wanted: String,
@@ -268,7 +268,7 @@ pub enum PlanError {
     #[error("no folder for journals: set CLEARSTREAM_PLANS or HOME, or run as root")]
     NoFolder,
     /// The host does not say who it is.
-    #[error("cannot tell which host this is: {what}: {source}")]
+    #[error("cannot identify this host: {what}: {source}")]
     Identity {
         /// What was asked.
         what: String,
@@ -276,7 +276,7 @@ pub enum PlanError {
         source: io::Error,
     },
     /// The effective values could not be looked at.
-    #[error("cannot look at a connection over loopback: {source}")]
+    #[error("cannot inspect a connection over loopback: {source}")]
     Connection {
         /// What the system said.
         source: io::Error,

@@ -95,10 +95,10 @@ fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, Set
     if output.status.success() {
         return Ok(output);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().next().unwrap_or("nft failed and said nothing").trim().to_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let message = stderr.lines().next().unwrap_or("nft failed without a message").trim().to_owned();
     let value = input.lines().rev().nth(1).unwrap_or_default().to_owned();
-    Err(Fault::Rejected { value, source: std::io::Error::other(said) }.of(setting))
+    Err(Fault::Rejected { value, source: std::io::Error::other(message) }.of(setting))
 }
 
 /// Whether two texts of a table have the same meaning.

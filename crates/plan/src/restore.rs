@@ -25,21 +25,25 @@ pub(crate) fn restore(
     force: bool,
     options: &Options,
 ) -> Result<u64, PlanError> {
-    let left_alone = look(journal, force, options)?;
+    let left_alone = check_restorable(journal, force, options)?;
     journal.mark(Mark::Reverting { reason, force, left_alone })?;
-    options.tell(Event::Reverting);
+    options.emit(Event::Reverting);
     let count = restore_settings(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
     journal.mark(Mark::Reverted)?;
     confirm::forget(&journal.name, options)?;
     pending::forget(&journal.name, options)?;
-    options.tell(Event::Ended);
+    options.emit(Event::Ended);
     Ok(count)
 }
 
 /// Looks at everything before anything is written: settings that may not be
 /// restored, live values that are neither old nor new (unless forced), what cannot
 /// be written. Returns the indices of settings that somebody else owns now.
-pub(crate) fn look(journal: &Journal, force: bool, options: &Options) -> Result<Vec<usize>, PlanError> {
+pub(crate) fn check_restorable(
+    journal: &Journal,
+    force: bool,
+    options: &Options,
+) -> Result<Vec<usize>, PlanError> {
     for change in &journal.head.changes {
         options.check_touched(&change.setting)?;
     }

@@ -12,7 +12,7 @@ use crate::{
     journal::{Change, Head, Journal},
     pending,
     qdisc::is_default,
-    restore::{look, restore},
+    restore::{check_restorable, restore},
 };
 
 /// What reverting did.
@@ -64,7 +64,7 @@ pub fn plan_back(journal: &str, force: bool, options: &Options) -> Result<Plan, 
     if opened.is_interrupted() {
         return Err(PlanError::Interrupted { journal: opened.name });
     }
-    let left_alone = look(&opened, force, options)?;
+    let left_alone = check_restorable(&opened, force, options)?;
     let mut plan = plan_of(journal, options)?;
     plan.purpose = format!("revert journal {journal}: {}", plan.purpose);
     plan.host = PlanHost { name: here.name, kernel: here.kernel };

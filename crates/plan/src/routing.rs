@@ -26,9 +26,9 @@ pub(crate) fn read(setting: &Setting, socket: &mut RouteSocket) -> Result<Option
 }
 
 fn texts(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<String>, NetlinkError> {
-    let with = |words: String, unsupported: &[String]| match unsupported {
-        [] => words,
-        unsupported => format!("{words} {BESIDES} {}", unsupported.join(" ")),
+    let with = |text: String, unsupported: &[String]| match unsupported {
+        [] => text,
+        unsupported => format!("{text} {BESIDES} {}", unsupported.join(" ")),
     };
     Ok(match setting {
         Setting::Nexthop { id } => {

@@ -169,11 +169,11 @@ impl Options {
 
     /// The same, telling of every step.
     #[must_use]
-    pub fn telling(self, on_event: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
+    pub fn on_event(self, on_event: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
         Self { on_event: Arc::new(on_event), ..self }
     }
 
-    pub(crate) fn tell(&self, event: Event<'_>) {
+    pub(crate) fn emit(&self, event: Event<'_>) {
         (self.on_event)(event);
     }
 }

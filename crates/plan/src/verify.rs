@@ -46,9 +46,7 @@ fn who_sees(effect: Effect) -> Option<&'static str> {
         Effect::Now | Effect::LinkFlap => None,
         Effect::NewSockets => Some("sockets made before keep the old value: restart what holds them"),
         Effect::Handshake => Some("connections made before keep what they negotiated"),
-        Effect::NewQdiscs => {
-            Some("qdiscs made before stay: an interface gets it when its qdisc is made again")
-        }
+        Effect::NewQdiscs => Some("existing qdiscs stay: an interface gets it when its qdisc is recreated"),
         Effect::Boot => Some("takes effect at the next boot only"),
     }
 }

@@ -102,7 +102,7 @@ impl Guarded {
         let within = self.within;
         let guardian = self.guardian()?;
         let (reporter, outer) = (guardian.reporter(), options.clone());
-        let options = options.clone().telling(move |event| {
+        let options = options.clone().on_event(move |event| {
             if let Event::Journaled { journal } = event {
                 // Before the first change: if this process dies the change is reverted
                 // in any case. An error of the deadline is returned below.
@@ -111,7 +111,7 @@ impl Guarded {
                 }
                 reporter.journal(journal);
             }
-            outer.tell(event);
+            outer.emit(event);
         });
         let before = self.guard.snapshot();
         let applied = apply(&options)?;

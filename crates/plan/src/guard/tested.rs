@@ -58,15 +58,15 @@ impl Guarded {
         let guardian = self.guardian()?;
         let begun: Arc<Mutex<Option<Result<Test, PlanError>>>> = Arc::default();
         let (slot, outer, reporter) = (Arc::clone(&begun), options.clone(), guardian.reporter());
-        let telling = options.clone().telling(move |event| {
+        let observed = options.clone().on_event(move |event| {
             if let Event::Journaled { journal } = event {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(begin_test(journal, &outer));
                 reporter.journal(journal);
             }
-            outer.tell(event);
+            outer.emit(event);
         });
         let before = self.guard.snapshot();
-        let applied = retry_until_recovered(|| apply(plan, &telling))?;
+        let applied = retry_until_recovered(|| apply(plan, &observed))?;
         let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (Some(journal), Some(begun)) = (&applied.journal, begun) else {
             guardian.done();

@@ -134,7 +134,7 @@ fn a_plan_back_is_refused_where_somebody_else_changed_a_value() {
 fn under_test(tree: &Tree) -> (String, Test) {
     let begun = std::sync::Arc::new(std::sync::Mutex::new(None));
     let (slot, folder) = (std::sync::Arc::clone(&begun), tree.options());
-    let options = tree.options().telling(move |event| {
+    let options = tree.options().on_event(move |event| {
         if let Event::Journaled { journal } = event {
             *slot.lock().unwrap() = Some(begin_test(journal, &folder).unwrap());
         }

@@ -108,8 +108,8 @@ fn what_waits_for_confirmation_is_not_built_upon() {
     let confirmed = confirm_newest(&tree.options()).unwrap();
     assert_eq!((Some(confirmed.journal), confirmed.reverted), (applied.journal, None));
     assert!(matches!(confirm_newest(&tree.options()), Err(PlanError::NothingToConfirm)));
-    let again = guarded.apply(&tree.plan(), &tree.options()).unwrap();
-    assert_eq!((again.journal, again.changed.len()), (None, 0));
+    let unchanged = guarded.apply(&tree.plan(), &tree.options()).unwrap();
+    assert_eq!((unchanged.journal, unchanged.changed.len()), (None, 0));
 }
 
 #[test]

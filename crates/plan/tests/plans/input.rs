@@ -204,7 +204,7 @@ fn damaged_journals_are_named() {
 fn one_at_a_time() {
     let tree = Tree::new();
     let inner = std::sync::Arc::new((tree.options(), tree.plan()));
-    let outer = tree.options().telling(move |event| {
+    let outer = tree.options().on_event(move |event| {
         if matches!(event, Event::Journaled { .. }) {
             let refused = apply(&inner.1, &inner.0);
             assert!(matches!(refused, Err(PlanError::Busy { .. })), "{refused:?}");

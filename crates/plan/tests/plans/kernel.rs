@@ -66,10 +66,10 @@ impl Lab {
         let ports = self.tool("ip -o link show left");
         // Counters of the qdisc are not part of the setting, nor is its handle.
         let qdisc = self.tool("tc qdisc show dev left");
-        let qdisc = qdisc.split(' ').enumerate().filter(|(at, _)| *at != 2).map(|(_, word)| word);
+        let qdisc = qdisc.split(' ').enumerate().filter(|(at, _)| *at != 2).map(|(_, field)| field);
         [
             self.tool("sysctl net.ipv4.tcp_rmem net.ipv4.tcp_timestamps net.ipv4.tcp_congestion_control"),
-            ports.split_whitespace().skip_while(|word| *word != "mtu").collect::<Vec<_>>().join(" "),
+            ports.split_whitespace().skip_while(|field| *field != "mtu").collect::<Vec<_>>().join(" "),
             qdisc.collect::<Vec<_>>().join(" "),
             self.tool("ethtool -k left"),
         ]
@@ -136,7 +136,7 @@ fn root_verify_sees_what_is_not_in_effect() {
 }
 
 #[test]
-fn root_what_the_kernel_does_not_take_is_put_back() {
+fn root_values_the_kernel_does_not_accept_are_restored() {
     let lab = Lab::new();
     let (rmem, before) = (step(sysctl("net.ipv4.tcp_rmem"), "4096 262144 67108864"), lab.shown());
     let clipped = Setting::File("sys/class/net/left/queues/rx-0/rps_flow_cnt".to_owned());

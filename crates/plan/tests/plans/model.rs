@@ -79,7 +79,7 @@ impl Target for Model {
 /// Unwinding runs nothing of ours, as a kill would.
 fn dying(model: &Model, folder: &std::path::Path, at: usize) -> Options {
     let count = AtomicUsize::new(0);
-    Options::new(model.clone(), folder).telling(move |_| {
+    Options::new(model.clone(), folder).on_event(move |_| {
         if count.fetch_add(1, Ordering::Relaxed) == at {
             // Quietly: this is no failure of a test.
             std::panic::resume_unwind(Box::new("killed"));
