@@ -33,7 +33,7 @@ pub struct Missing {
 
 impl Missing {
     /// One line.
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         let since = self.since.as_ref().map_or_else(String::new, |since| format!(" (Linux {since})"));
         format!("{}{since} for {}", self.name, self.what_for)
     }
@@ -210,12 +210,20 @@ mod tests {
             "CONFIG_IP_ADVANCED_ROUTER=y\nCONFIG_IP_ROUTE_MULTIPATH=y\n# CONFIG_IP_MULTIPLE_TABLES is not set\nCONFIG_NF_TABLES=m\n",
         );
         let missing = features(&HostRoot::directory(folder.path())).missing(&everything());
-        let words: Vec<String> = missing.iter().map(|need| Missing::of(need).words()).collect();
-        assert!(words.iter().any(|words| words.starts_with("CONFIG_IP_MULTIPLE_TABLES for")), "{words:?}");
+        let description: Vec<String> = missing.iter().map(|need| Missing::of(need).description()).collect();
         assert!(
-            words.iter().any(|words| words.starts_with("resilient nexthop groups (Linux 5.13)")),
-            "{words:?}"
+            description.iter().any(|description| description.starts_with("CONFIG_IP_MULTIPLE_TABLES for")),
+            "{description:?}"
         );
-        assert!(!words.iter().any(|words| words.contains("CONFIG_IP_ROUTE_MULTIPATH")), "{words:?}");
+        assert!(
+            description
+                .iter()
+                .any(|description| description.starts_with("resilient nexthop groups (Linux 5.13)")),
+            "{description:?}"
+        );
+        assert!(
+            !description.iter().any(|description| description.contains("CONFIG_IP_ROUTE_MULTIPATH")),
+            "{description:?}"
+        );
     }
 }

@@ -50,7 +50,7 @@ sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
 for name in near far; do ip link add name $name type bridge; ip link set $name up; done
 for name in c1 c2 gw1 gw2 s1; do host $name; done
 for name in c1 c2 gw1 gw2; do join $name near e0; done
-# Two interfaces on one link: each answers for its own addresses alone.
+# Two interfaces on one link: each replies for its own addresses alone.
 at s1 sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
 join s1 far e0; join s1 far e1; for name in gw1 gw2; do join $name far e1; done
 "#;
@@ -301,7 +301,7 @@ fn root_paths_are_broken_where_the_kernel_loses_pings() {
 
 /// The smallest site in which nobody can talk: every line is right by itself.
 #[test]
-fn root_nobody_can_talk_from_files_and_live() {
+fn root_nobody_can_communicate_from_files_and_live() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &setting("c1", "", ""));
     fs::remove_dir_all(folder.path().join("c2")).unwrap();

@@ -85,7 +85,7 @@ pub enum DifferenceError {
     },
     /// The link address of a gateway is not known.
     #[error(
-        "the link address of gateway {gateway} on {interface} is not known, so its connections cannot be marked: give it in link-addresses of the fabric, or see that the gateway answers"
+        "the link address of gateway {gateway} on {interface} is not known, so its connections cannot be marked: give it in link-addresses of the fabric, or make sure that the gateway responds"
     )]
     UnknownGateway {
         /// Its name.
@@ -196,13 +196,13 @@ impl<'a> Draft<'a> {
             if let Some(mode) = &wanted.infiniband_mode
                 && live.infiniband_mode.as_ref() != Some(mode)
             {
-                let word = |mode: InfinibandMode| match mode {
+                let name = |mode: InfinibandMode| match mode {
                     InfinibandMode::Connected => "connected".to_owned(),
                     InfinibandMode::Datagram => "datagram".to_owned(),
                 };
                 let setting = Setting::File(format!("sys/class/net/{}/mode", wanted.name));
-                let current = live.infiniband_mode.as_ref().map(|mode| word(mode.value));
-                self.step(setting, current, Some(word(mode.value)), &items, "the mode of its network");
+                let current = live.infiniband_mode.as_ref().map(|mode| name(mode.value));
+                self.step(setting, current, Some(name(mode.value)), &items, "the mode of its network");
                 if let Some(step) = self.steps.last_mut() {
                     step.effect = Effect::LinkFlap;
                 }
@@ -227,7 +227,7 @@ impl<'a> Draft<'a> {
                 };
                 match self.current.addresses.iter().find(is_same) {
                     Some(live) if live.prefix.length != address.value.length => self.advice.push(format!(
-                        "{} has {} where the fabric says {}: it is left so, and the routes follow the fabric",
+                        "{} has {} where the fabric has {}: it stays so, and the routes follow the fabric",
                         interface.name, live.prefix, address.value
                     )),
                     Some(_) => {}
@@ -296,7 +296,7 @@ impl<'a> Draft<'a> {
                 wanted.destination.to_string(),
                 format!("route {}", wanted.destination),
             ];
-            let otherwise = format!("the way to {}", wanted.destination);
+            let otherwise = format!("the path to {}", wanted.destination);
             let current = self.text(&setting);
             self.step(setting, current, Some(wanted.ip_arguments()), &items, &otherwise);
         }

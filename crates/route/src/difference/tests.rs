@@ -132,7 +132,7 @@ fn from_nothing_each_step_finds_what_it_needs() {
 }
 
 #[test]
-fn what_is_as_wanted_has_no_steps_whoever_made_it() {
+fn what_is_as_wanted_has_no_steps_regardless_of_origin() {
     let mut there = wanted();
     there.interfaces.insert(0, RoutingInterface { name: "lo".to_owned(), ..RoutingInterface::default() });
     there.routes.push(route("0.0.0.0/0", MAIN_TABLE, by("10.10.0.254"), 4));
@@ -230,7 +230,7 @@ fn what_forwarding_takes_along_is_in_the_journal() {
 }
 
 #[test]
-fn marks_ask_for_link_addresses_and_learn_them() {
+fn link_addresses_for_marks_are_requested_and_resolved() {
     let mut routing = wanted();
     routing.rules[0].selector = RuleSelector { mark: Some((7001, u32::MAX)), ..RuleSelector::default() };
     routing.connection_marks.push(ConnectionMark {

@@ -158,7 +158,7 @@ impl AddressPattern {
     pub fn read(text: &str) -> Result<Self, String> {
         if text.contains('/') {
             return Err(format!(
-                "\"{text}\" has a prefix length: the network says it, write the addresses alone"
+                "\"{text}\" has a prefix length: the network has it, write the addresses alone"
             ));
         }
         let wrong = || {

@@ -148,17 +148,17 @@ fn describe(verdict: &Verdict<'_>) -> String {
     match verdict {
         Verdict::Local => "to this host itself".to_owned(),
         Verdict::Link(interface) => format!("on {interface}"),
-        Verdict::Gateways(ways, _) => {
-            let way = |interface: Option<&str>, via: IpAddr| match interface {
+        Verdict::Gateways(hops, _) => {
+            let hop = |interface: Option<&str>, via: IpAddr| match interface {
                 Some(interface) => format!("by {via} on {interface}"),
                 None => format!("by {via}"),
             };
-            let ways: Vec<String> = ways.iter().map(|hop| way(hop.interface, hop.via)).collect();
-            ways.join(" or ")
+            let hops: Vec<String> = hops.iter().map(|it| hop(it.interface, it.via)).collect();
+            hops.join(" or ")
         }
-        Verdict::Refused(word) => (*word).to_owned(),
+        Verdict::Refused(kind) => (*kind).to_owned(),
         Verdict::NoRoute => "no route".to_owned(),
-        Verdict::Unknown(words) => format!("a rule that is not understood ({words})"),
+        Verdict::Unknown(rule) => format!("a rule that is not understood ({rule})"),
     }
 }
 

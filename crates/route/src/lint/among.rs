@@ -153,7 +153,7 @@ pub(super) fn kind(host: &View<'_>) -> u64 {
         let own = selector.from.take_if(|from| host.own.contains(&from.address)).map(|from| from.length);
         let action = match &rule.action {
             RuleAction::Table(table) => Ok(*table),
-            RuleAction::Other(words) => Err(words),
+            RuleAction::Other(other) => Err(other),
         };
         (rule.ipv6, rule.priority, own, selector, action).hash(&mut hasher);
     }

@@ -26,8 +26,8 @@ impl<'a> View<'a> {
 }
 
 /// Actions that end the search (`fib_rules` `FR_ACT_BLACKHOLE` and the like).
-pub(super) fn refuses(words: &str) -> bool {
-    matches!(words.split_whitespace().next(), Some("blackhole" | "unreachable" | "prohibit"))
+pub(super) fn refuses(action: &str) -> bool {
+    matches!(action.split_whitespace().next(), Some("blackhole" | "unreachable" | "prohibit"))
 }
 
 /// Whether every packet of `inner` is one of `outer` too.

@@ -8,12 +8,12 @@
 
 mod among;
 mod fabric;
+mod ip_syntax;
 mod lookup;
 mod rules;
 mod simulate;
 mod subjects;
 mod view;
-mod words;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -190,7 +190,7 @@ fn missing(hosts: &[Subject], compared: &Compared, notices: Vec<String>) -> Vec<
     let cut = compared.is_cut.then(|| {
         format!(
             "so many hosts differ that each was compared with {MOST_COMPARED} on other networks, the commonest \
-             kinds first: what only two rare kinds show together was not looked for"
+             kinds first: what only two rare kinds show together was not checked"
         )
     });
     parts.chain(cut).chain(notices).collect()

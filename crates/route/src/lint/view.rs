@@ -181,7 +181,7 @@ impl<'a> View<'a> {
     }
 
     /// Tables that some rule looks up.
-    pub(super) fn looked_up(&self) -> BTreeSet<u32> {
+    pub(super) fn tables_of_rules(&self) -> BTreeSet<u32> {
         let table = |rule: &RuleEntry| match rule.action {
             RuleAction::Table(table) => Some(table),
             RuleAction::Other(_) => None,

@@ -313,13 +313,13 @@ fn aliases(host: &HostRouting, network: &Network, interface: usize) -> Vec<IpAdd
 fn role(name: &str, link: &Link, busiest: Option<usize>) -> (HostRole, bool) {
     const STORAGE: [&str; 8] = ["storage", "nsd", "oss", "mds", "ost", "nfs", "server", "dtn"];
     let name = name.to_ascii_lowercase();
-    if STORAGE.iter().any(|word| name.contains(word)) || !link.aliases[0].is_empty() {
+    if STORAGE.iter().any(|part| name.contains(part)) || !link.aliases[0].is_empty() {
         return (HostRole::Storage, false);
     }
     if name.contains("login") {
         return (HostRole::Login, false);
     }
-    if ["compute", "node", "nid", "client"].iter().any(|word| name.contains(word)) {
+    if ["compute", "node", "nid", "client"].iter().any(|part| name.contains(part)) {
         return (HostRole::Compute, false);
     }
     (if busiest == Some(link.network) { HostRole::Compute } else { HostRole::Storage }, true)

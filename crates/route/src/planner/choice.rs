@@ -47,14 +47,14 @@ pub fn choose(fabric: &Fabric, route: usize) -> Choice {
     let costs = vec![facts.none(), facts.alias(), facts.connection_mark(), facts.equal_seed()];
     let can = |path: ReturnPath| costs.iter().any(|cost| cost.return_path == path && cost.obstacle.is_none());
     let (recommended, because) = facts.recommend(can);
-    let asked = fabric.route(route).0.return_path;
-    let return_path = if asked == ReturnPath::Auto { recommended } else { asked };
+    let configured = fabric.route(route).0.return_path;
+    let return_path = if configured == ReturnPath::Auto { recommended } else { configured };
     Choice { return_path, recommended, because, costs }
 }
 
 impl Facts {
     fn of(fabric: &Fabric, route: usize) -> Self {
-        let (asked, networks) = fabric.route(route);
+        let (configured, networks) = fabric.route(route);
         let gateways: Vec<_> = fabric.route_gateways(route).collect();
         let total: f64 = gateways.iter().map(|gateway| f64::from(gateway.weight)).sum();
         let meet = |gateway: &&crate::fabric::Gateway| (f64::from(gateway.weight) / total).powi(2);
@@ -74,20 +74,20 @@ impl Facts {
             without_aliases: Vec::new(),
             no_ethernet: Vec::new(),
             old_kernels: Vec::new(),
-            layer4: asked.hash_policy == HashPolicy::Layer4,
+            layer4: configured.hash_policy == HashPolicy::Layer4,
             has_ipv6: networks.iter().all(|network| {
                 fabric.network(*network).prefixes.iter().any(|prefix| prefix.address.is_ipv6())
             }),
         };
         for network in networks {
             for class in fabric.classes_on(network) {
-                facts.look_at(fabric, network, class);
+                facts.add_class(fabric, network, class);
             }
         }
         facts
     }
 
-    fn look_at(&mut self, fabric: &Fabric, network: usize, number: usize) {
+    fn add_class(&mut self, fabric: &Fabric, network: usize, number: usize) {
         let class = &fabric.file().classes[number];
         let old = class.kernel.as_ref().and_then(|text| text.parse::<KernelVersion>().ok());
         if class.role != HostRole::Gateway && old.is_some_and(|kernel| kernel < EQUAL_SEED_SINCE) {

@@ -184,8 +184,8 @@ impl<'p, 'a> Draft<'p, 'a> {
                 self.because(
                     || format!("route {destination}"),
                     || {
-                        let narrow = narrow_words(self.planner, at.near, at.far);
-                        format!("network {far}, over {count} gateways{narrow}")
+                        let mtu_reason = mtu_reason(self.planner, at.near, at.far);
+                        format!("network {far}, over {count} gateways{mtu_reason}")
                     },
                 );
             }
@@ -408,7 +408,7 @@ fn narrower(planner: &Planner<'_>, near: usize, far: usize) -> Option<u32> {
     (far < near).then_some(far)
 }
 
-fn narrow_words(planner: &Planner<'_>, near: usize, far: usize) -> String {
+fn mtu_reason(planner: &Planner<'_>, near: usize, far: usize) -> String {
     match narrower(planner, near, far) {
         Some(mtu) => {
             format!("; packets of {mtu} bytes, which is the MTU there: nothing waits for path MTU discovery")

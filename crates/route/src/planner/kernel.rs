@@ -121,13 +121,13 @@ pub fn needs(routing: &HostRouting) -> Vec<KernelNeed> {
 
 /// How several next hops are written for a kernel, and why so.
 pub(super) fn multipath(
-    asked: Multipath,
+    requested: Multipath,
     return_path: ReturnPath,
     kernel: &KernelFeatures,
 ) -> (Multipath, String) {
-    match asked {
+    match requested {
         Multipath::Auto => {}
-        asked => return (asked, "the fabric requests it".to_owned()),
+        requested => return (requested, "the fabric requests it".to_owned()),
     }
     let release = kernel.release.map(|release| release.to_string()).unwrap_or_default();
     if !kernel.has(GROUP_SINCE) {

@@ -189,7 +189,7 @@ mod tests {
                 assert!((find(&both, lost, multipath).hit_ratio - twice).abs() < 1e-9);
             }
         }
-        assert!(losses(&[1], 120, true, true).is_empty(), "the last gateway is never taken out");
+        assert!(losses(&[1], 120, true, true).is_empty(), "the last gateway is never removed");
     }
 
     #[test]

@@ -158,8 +158,8 @@ impl<'a> Planner<'a> {
 
     /// How hosts of a class write several next hops of a route, and why so.
     pub fn multipath(&self, route: usize, class: usize) -> (Multipath, String) {
-        let asked = self.fabric.route(route).0.multipath;
-        kernel::multipath(asked, self.routes[route].return_path(), &self.kernels[class])
+        let configured = self.fabric.route(route).0.multipath;
+        kernel::multipath(configured, self.routes[route].return_path(), &self.kernels[class])
     }
 
     /// Walks both directions of every kind of flow of a route on paper.
@@ -196,7 +196,7 @@ impl<'a> Planner<'a> {
         let (fabric, count) = (self.fabric, self.fabric.class_count(class));
         let first = HostId { class, index: 0 };
         let needs = kernel::needs(&self.routing(first));
-        let in_words = |need: kernel::KernelNeed| match need.since {
+        let describe = |need: kernel::KernelNeed| match need.since {
             Some(since) => format!("Linux {since} ({})", need.name),
             None => need.name.to_owned(),
         };
@@ -206,21 +206,21 @@ impl<'a> Planner<'a> {
             host_count: count as u64,
             first: fabric.host_name(first),
             last: fabric.host_name(HostId { class, index: count.saturating_sub(1) }),
-            kernel_needs: needs.into_iter().map(in_words).collect(),
+            kernel_needs: needs.into_iter().map(describe).collect(),
         }
     }
 
     fn route(&self, index: usize, population: &Population) -> PlannedRoute {
-        let (asked, networks) = self.fabric.route(index);
+        let (configured, networks) = self.fabric.route(index);
         let route = &self.routes[index];
         PlannedRoute {
-            between: asked.between.clone(),
+            between: configured.between.clone(),
             gateways: route.gateways.iter().map(|number| self.gateway(*number, networks)).collect(),
             return_path: route.return_path(),
             recommended: route.choice.recommended,
             recommended_because: route.choice.because.clone(),
             multipath: self.class_multipaths(index),
-            hash_policy: asked.hash_policy,
+            hash_policy: configured.hash_policy,
             hash_seed: route.seed,
             costs: route.choice.costs.clone(),
             proof: self.prove(index),
@@ -300,7 +300,7 @@ impl<'a> Planner<'a> {
 }
 
 fn read_route(fabric: &Fabric, index: usize) -> Route {
-    let (asked, networks) = fabric.route(index);
+    let (configured, networks) = fabric.route(index);
     let choice = choice::choose(fabric, index);
     let gateways: Vec<usize> = fabric.route_gateways(index).map(|gateway| gateway.number).collect();
     let hops = [false, true].map(|ipv6| {
@@ -321,8 +321,8 @@ fn read_route(fabric: &Fabric, index: usize) -> Route {
     let aliases =
         networks.map(|network| if is_alias { aliases_on(fabric, index, network) } else { Vec::new() });
     let seed = match choice.return_path {
-        ReturnPath::EqualSeed => Some(asked.hash_seed.unwrap_or_else(|| seed_of(fabric.name()))),
-        _ => asked.hash_seed,
+        ReturnPath::EqualSeed => Some(configured.hash_seed.unwrap_or_else(|| seed_of(fabric.name()))),
+        _ => configured.hash_seed,
     };
     Route { networks, choice, gateways, seed, hops, aliases }
 }

@@ -34,8 +34,8 @@ impl Planner<'_> {
     }
 
     fn route_notices(&self, index: usize, route: &Route, notices: &mut Vec<String>) {
-        let asked = self.fabric.route(index).0;
-        let [one, other] = &asked.between;
+        let configured = self.fabric.route(index).0;
+        let [one, other] = &configured.between;
         let path = route.return_path();
         let stateful = route.gateways.iter().any(|number| self.fabric.gateways()[*number].stateful);
         if stateful && path == ReturnPath::None && route.gateways.len() > 1 {
@@ -51,7 +51,7 @@ impl Planner<'_> {
                 "{one} - {other}: gateways keep state, so busy flows never move to one that returns: it gets idle buckets and new flows, and no time bounds until when"
             ));
         }
-        if path == ReturnPath::EqualSeed && asked.multipath == Multipath::Resilient {
+        if path == ReturnPath::EqualSeed && configured.multipath == Multipath::Resilient {
             notices.push(format!(
                 "{one} - {other}: buckets of resilient groups depend on what came before, so replies return as requests came only until a gateway goes: multipath = \"group\" keeps it"
             ));
@@ -63,7 +63,7 @@ impl Planner<'_> {
             });
         if learns {
             notices.push(format!(
-                "{one} - {other}: link addresses of gateways are not in the file: servers learn them from their neighbours when the plan is applied, and a gateway whose interface is replaced needs it applied again"
+                "{one} - {other}: link addresses of gateways are not in the file: servers learn them from their neighbours when the plan is applied, and a gateway whose interface is replaced needs another apply"
             ));
         }
         notices.extend(self.few_buckets(index, route));

@@ -55,7 +55,7 @@ pub(super) fn prove(
 /// What the proof rests on beside the plan.
 fn conditions(planner: &Planner<'_>, index: usize) -> Vec<String> {
     let policy = planner.fabric.route(index).0.hash_policy;
-    let words: &[&str] = match planner.routes[index].return_path() {
+    let conditions: &[&str] = match planner.routes[index].return_path() {
         ReturnPath::Alias => &[
             "clients address servers by their further addresses; the first address is spread over all gateways",
         ],
@@ -71,7 +71,7 @@ fn conditions(planner: &Planner<'_>, index: usize) -> Vec<String> {
         ],
         ReturnPath::Auto | ReturnPath::None => &[],
     };
-    words.iter().map(|text| (*text).to_owned()).collect()
+    conditions.iter().map(|text| (*text).to_owned()).collect()
 }
 
 struct Run<'w> {
@@ -88,9 +88,9 @@ impl Run<'_> {
                 hosts(block.servers, block.server_count).map(|host| (host, (self.routing)(host))).collect();
             for client in hosts(block.clients, block.client_count) {
                 let routing = (self.routing)(client);
-                for (server, answers) in &servers {
+                for (server, server_routing) in &servers {
                     let pair = Pair { client, server: *server, client_end: block.client_end };
-                    self.walks += self.walker.walk(&pair, &Walk::new(&routing, answers), None)?;
+                    self.walks += self.walker.walk(&pair, &Walk::new(&routing, server_routing), None)?;
                 }
             }
         }
@@ -141,9 +141,9 @@ impl Run<'_> {
         let routing = (self.routing)(client);
         let step = (block.server_count as usize).div_ceil(MOST_SERVERS).max(1);
         for server in hosts(block.servers, block.server_count).step_by(step) {
-            let answers = (self.routing)(server);
+            let server_routing = (self.routing)(server);
             let pair = Pair { client, server, client_end: block.client_end };
-            self.walks += self.walker.walk(&pair, &Walk::new(&routing, &answers), None)?;
+            self.walks += self.walker.walk(&pair, &Walk::new(&routing, &server_routing), None)?;
         }
         Ok(())
     }
@@ -151,19 +151,21 @@ impl Run<'_> {
     /// Every client over one gateway, to a server in turn; servers beyond those
     /// asked so far take part here.
     fn everyone_once(&mut self, block: &Block) -> Result<(), Counterexample> {
-        let mut answers: HashMap<usize, HostRouting> = HashMap::new();
+        let mut server_routings: HashMap<usize, HostRouting> = HashMap::new();
         let turns = block.client_count.max(block.server_count);
         for turn in 0..turns {
             let client = HostId { class: block.clients, index: (turn % block.client_count) as usize };
             // Servers by a stride of their own, so that few are made again.
             let server = HostId { class: block.servers, index: (turn % block.server_count) as usize };
-            if answers.len() > MOST_SERVERS {
-                answers.clear();
+            if server_routings.len() > MOST_SERVERS {
+                server_routings.clear();
             }
-            let answers = answers.entry(server.index).or_insert_with(|| (self.routing)(server));
+            let server_routing =
+                server_routings.entry(server.index).or_insert_with(|| (self.routing)(server));
             let routing = (self.routing)(client);
             let pair = Pair { client, server, client_end: block.client_end };
-            self.walks += self.walker.walk(&pair, &Walk::new(&routing, answers), Some(turn as usize))?;
+            self.walks +=
+                self.walker.walk(&pair, &Walk::new(&routing, server_routing), Some(turn as usize))?;
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ fn with_path(name: &str, path: ReturnPath) -> Fabric {
 
 fn gateways_of(verdict: &Verdict<'_>) -> Vec<String> {
     match verdict {
-        Verdict::Gateways(ways, _) => ways.iter().map(|way| way.via.to_string()).collect(),
+        Verdict::Gateways(hops, _) => hops.iter().map(|hop| hop.via.to_string()).collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -144,7 +144,7 @@ fn what_breaks_symmetry_or_reach_is_found() {
         (ReturnPath::None, "gw4", |host| host.sysctls.clear(), "gw4 does not forward"),
         (ReturnPath::None, "compute-1", |host| host.routes.clear(), "no route"),
     ];
-    for (path, name, break_it, words) in cases {
+    for (path, name, break_it, expected) in cases {
         let fabric = with_path("gateways-6", path);
         let planner = Planner::new(&fabric);
         let proof = planner.prove_with(0, &|host| {
@@ -156,14 +156,14 @@ fn what_breaks_symmetry_or_reach_is_found() {
         });
         assert_eq!(proof.outcome, ProofOutcome::Fails, "{path:?} {name}");
         let found = proof.counterexample.unwrap();
-        assert!(found.problem.contains(words), "{path:?} {name}: {found:?}");
+        assert!(found.problem.contains(expected), "{path:?} {name}: {found:?}");
     }
 }
 
 /// A host on two networks that answers by the first: the strict filter drops
 /// what came by the second (RFC 3704), so the loose one is planned.
 #[test]
-fn a_strict_filter_on_a_host_with_two_ways_in_is_found() {
+fn a_strict_filter_on_a_host_with_two_uplinks_is_found() {
     let two = with("gateways-6", |file| {
         let mut other = file.networks[0].clone();
         other.name = "second".to_owned();
@@ -255,8 +255,8 @@ fn busy_buckets_move_unless_a_gateway_keeps_state() {
         Planner::new(fabric).notices().iter().filter(|it| it.contains("no time bounds until when")).count()
     };
     assert_eq!((unbounded(&stateful), unbounded(&fabric::load("gateways-6").unwrap())), (1, 0));
-    let asked = with("gateways-6", |file| file.numbers.unbalanced_seconds = 7);
-    assert_eq!(timers(&asked), [(60, 7)]);
+    let configured = with("gateways-6", |file| file.numbers.unbalanced_seconds = 7);
+    assert_eq!(timers(&configured), [(60, 7)]);
 }
 
 /// Measured on Linux 6.18 with six gateways: 79 to 85 % of the flows returned
@@ -406,7 +406,7 @@ fn every_item_has_its_reason() {
                 let alias = planned
                     .reasons
                     .iter()
-                    .any(|reason| lengths.iter().any(|word| reason.item.starts_with(word)));
+                    .any(|reason| lengths.iter().any(|length| reason.item.starts_with(length)));
                 assert!(
                     has(format!("route {}", route.destination))
                         || has(format!("table {}", route.table))

@@ -179,7 +179,7 @@ fn check_class(key: &str, class: &HostClass, file: &FabricFile) -> Result<(), Fa
     if !is_gateway && class.stateful {
         return fault(
             format!("{key}.stateful"),
-            "only gateways are stateful here: it says what they forward",
+            "only gateways are stateful here: it is about what they forward",
         );
     }
     if let Some(kernel) = &class.kernel
@@ -198,8 +198,8 @@ fn check_class(key: &str, class: &HostClass, file: &FabricFile) -> Result<(), Fa
         }
     }
     for (name, value) in &class.sysctls {
-        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
-        if !name.contains('.') || !name.chars().all(word) || name.split('.').any(str::is_empty) {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+        if !name.contains('.') || !name.chars().all(is_name) || name.split('.').any(str::is_empty) {
             let problem = format!("\"{name}\" is no sysctl: write its dotted name, net.ipv4.tcp_sack");
             return fault(format!("{key}.sysctls"), problem);
         }

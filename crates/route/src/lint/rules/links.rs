@@ -44,7 +44,7 @@ fn by_network<'v, 'a>(facts: &'v Facts<'a>) -> BTreeMap<Prefix, Vec<On<'v, 'a>>>
 /// Interfaces of one network that do not agree.
 pub(super) fn on_one_link(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let networks = by_network(facts);
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (network, members) in &networks {
         let described = facts.fabric.network_of(*network);
         let mtu = |on: &On<'_, '_>| on.interface.mtu.as_ref().map(|mtu| mtu.value);
@@ -62,13 +62,13 @@ pub(super) fn on_one_link(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             let name = (on.host.subject.name.as_str(), on.interface.name.as_str());
             if let (Some(expected), Some(mtu)) = (expected, &on.interface.mtu)
                 && mtu.value != expected
-                && told.insert((name, "mtu"))
+                && reported.insert((name, "mtu"))
             {
                 found.push(mtu_differs(on, mtu, expected, *network, described.is_some()));
             }
             if let (Some(expected), Some(mode)) = (expected_mode, &on.interface.infiniband_mode)
                 && mode.value != expected
-                && told.insert((name, "mode"))
+                && reported.insert((name, "mode"))
             {
                 found.push(mode_differs(on, mode, expected, *network));
             }
@@ -161,11 +161,11 @@ fn mode_differs(
 /// An end whose packets are larger than the path takes, and whose route does
 /// not say so.
 pub(super) fn along_the_path(facts: &Facts<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
         for at in other.own.iter().copied().filter(|own| !own.is_loopback()) {
             let Some(end) = End::of(facts, host, other, at) else { continue };
-            if end.mtu.value > end.path && told.insert((host.subject.name.clone(), end.interface)) {
+            if end.mtu.value > end.path && reported.insert((host.subject.name.clone(), end.interface)) {
                 found.push(end.finding(host, other));
             }
         }

@@ -32,7 +32,7 @@ const OF_ONE_HOST: &[HostRule] = &[
     tables::no_rule,
     tables::no_rules_given,
     tables::used_twice,
-    tables::on_link_beats_default,
+    tables::on_link_hides_default,
     tables::not_in_the_fabric,
     gateways::outside_every_subnet,
     gateways::missing_from_multipath,

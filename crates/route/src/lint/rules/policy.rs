@@ -11,9 +11,8 @@ use clearstream_schema::{
 };
 
 use super::super::{
-    Facts, View, With, finding,
+    Facts, View, With, finding, ip_syntax,
     lookup::{refuses, selects_all_of},
-    words,
 };
 
 const RULE: &str = "rule";
@@ -36,7 +35,7 @@ pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "duplicate", Severity::Warning, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise("delete one of them")
                 .sourced("ip-rule(8)"),
@@ -55,7 +54,7 @@ pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>)
                 && is_before(other)
                 && (&shade.selector, &shade.action) != (&rule.selector, &rule.action)
                 && selects_all_of(shade, rule)
-                && answers_all(host, shade)
+                && ends_every_lookup(host, shade)
         };
         let Some(shade) = (0..rules.len()).find(|other| hides(*other)) else { continue };
         let order = match (rule.priority, rules[shade].priority) {
@@ -67,12 +66,12 @@ pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>)
         let message = format!(
             "never applies: \"{}\"{} takes the same packets first, and its table has a route for every \
              destination{order}",
-            words::rule(&rules[shade]),
+            ip_syntax::rule(&rules[shade]),
             place(&rules[shade]),
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "shadowed", Severity::Warning, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise("delete the one that is not meant, and give each rule a priority of its own")
                 .sourced("ip-rule(8); net/core/fib_rules.c, fib_default_rule_pref"),
@@ -100,7 +99,7 @@ pub(super) fn address_nobody_has(facts: &Facts<'_>, host: &View<'_>, found: &mut
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "address-nobody-has", Severity::Warning, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise(
                     "give this host an address for each gateway and name that address in the rule, or mark \
@@ -164,7 +163,7 @@ pub(super) fn empty_table(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "empty-table", Severity::Warning, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise(format!("add the routes of table {table}, or delete the rule"))
                 .sourced("ip-rule(8)"),
@@ -186,11 +185,11 @@ pub(super) fn no_priority(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
         };
         let message = format!(
             "{subject} no priority: {verb} gets one below the lowest there is, so that the last line comes \
-             first, and applying the file again adds the same rules once more with new priorities"
+             first, and each further run of the file adds the same rules with new priorities"
         );
         found.push(
             finding(host, RULE, FindingClass::Order, "no-priority", Severity::Warning, message)
-                .of(words::rule(first))
+                .of(ip_syntax::rule(first))
                 .at(first.place.as_ref())
                 .advise("write a priority into each rule, as in \"priority 101 from 10.0.0.1 table 1\"")
                 .sourced("ip-rule(8); net/core/fib_rules.c, fib_default_rule_pref"),
@@ -210,12 +209,12 @@ pub(super) fn mark_never_set(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
         // Of a host the firewall is not read.
         let severity = if host.is_whole() { Severity::Note } else { Severity::Warning };
         let message = format!(
-            "nothing that was looked at gives packets the mark {mark:#x}: unless a firewall rule or a program \
+            "nothing that was read gives packets the mark {mark:#x}: unless a firewall rule or a program \
              (SO_MARK) does, this rule matches none"
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "mark-never-set", severity, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise(
                     "set the mark: \"ct mark set\" by the gateway's link address where packets arrive, and \
@@ -227,7 +226,7 @@ pub(super) fn mark_never_set(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
 }
 
 /// Whether a rule ends the search for every destination.
-fn answers_all(host: &View<'_>, rule: &RuleEntry) -> bool {
+fn ends_every_lookup(host: &View<'_>, rule: &RuleEntry) -> bool {
     match &rule.action {
         RuleAction::Other(action) => refuses(action),
         RuleAction::Table(table) => {

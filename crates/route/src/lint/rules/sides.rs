@@ -16,9 +16,8 @@ use clearstream_schema::{
 
 use super::{
     super::{
-        Facts, View, With, finding,
+        Facts, View, With, finding, ip_syntax,
         view::{ResolvedHop, overlap},
-        words,
     },
     policy::KERNEL_TABLES,
     weights,
@@ -65,7 +64,7 @@ fn tables_never_reached(facts: &Facts<'_>, host: &View<'_>) -> bool {
 
 /// Both sides choose among the gateways, each for itself.
 pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut unreached: HashMap<*const View<'_>, bool> = HashMap::new();
     for (left, right) in facts.pairs() {
         let (server, client) = facts.server_first(left, right);
@@ -77,12 +76,12 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         {
             continue;
         }
-        let Some((route, hops, share)) = price(facts, client, server) else { continue };
-        if price(facts, server, client).is_none() {
+        let Some((route, hops, share)) = worst_return(facts, client, server) else { continue };
+        if worst_return(facts, server, client).is_none() {
             continue;
         }
         // One for each host and route, regardless of the clients.
-        if !told.insert((server.subject.name.clone(), route.destination, route.table)) {
+        if !reported.insert((server.subject.name.clone(), route.destination, route.table)) {
             continue;
         }
         let why =
@@ -94,12 +93,12 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
 /// The route by which `server` answers `client`, and the share of flows that
 /// come back by another gateway; absent when some address of the server is
 /// answered by the gateway that was asked.
-fn price<'a>(
+fn worst_return<'a>(
     facts: &Facts<'a>,
     client: &View<'a>,
     server: &View<'a>,
 ) -> Option<(&'a RouteEntry, Vec<ResolvedHop<'a>>, f64)> {
-    let mut dearest: Option<(&RouteEntry, Vec<ResolvedHop<'_>>, f64)> = None;
+    let mut worst: Option<(&RouteEntry, Vec<ResolvedHop<'_>>, f64)> = None;
     let mut seen = HashSet::new();
     for at in server.own.iter().copied().filter(|own| !own.is_loopback()) {
         for from in client.own_like(at).filter(|own| !own.is_loopback()) {
@@ -112,12 +111,12 @@ fn price<'a>(
             }
             let (there, hops) = (client.hops(there), server.hops(route));
             let share = share_elsewhere(facts, client, server, &there, &hops)?;
-            if dearest.as_ref().is_none_or(|(.., dearest)| share > *dearest) {
-                dearest = Some((route, hops, share));
+            if worst.as_ref().is_none_or(|(.., worst)| share > *worst) {
+                worst = Some((route, hops, share));
             }
         }
     }
-    dearest
+    worst
 }
 
 /// Share of flows whose reply takes another gateway than the request; absent
@@ -129,7 +128,7 @@ fn share_elsewhere(
     there: &[ResolvedHop<'_>],
     back: &[ResolvedHop<'_>],
 ) -> Option<f64> {
-    if answers_by_mark(server) || have_equal_seeds(client, server) {
+    if replies_by_mark(server) || have_equal_seeds(client, server) {
         return None;
     }
     let (Some(there), Some(back)) = (shares(facts, there), shares(facts, back)) else {
@@ -144,7 +143,7 @@ fn share_elsewhere(
 
 /// Connections are marked, or rules by mark lead to single gateways; of a host
 /// the firewall that marks is not read.
-fn answers_by_mark(server: &View<'_>) -> bool {
+fn replies_by_mark(server: &View<'_>) -> bool {
     let leads = |rule: &RuleEntry| {
         let RuleAction::Table(table) = rule.action else { return false };
         let routes = server.tables.get(&table).map_or(&[][..], Vec::as_slice);
@@ -206,11 +205,11 @@ fn asymmetric_finding(
         hops.len()
     );
     finding(host, "return", class, cause, severity, message)
-        .of(words::route(route))
+        .of(ip_syntax::route(route))
         .at(route.place.as_ref().or_else(|| hops.first().and_then(|hop| hop.place)))
         .advise(
             "give the servers an address for each gateway with a rule and a table, or mark connections by the \
-             gateway that they came by (`clearstream route plan` shows the price of each)",
+             gateway that they came by (`clearstream route plan` shows the cost of each)",
         )
         .sourced("measured: 84 % of 300 flows over six gateways; ip-sysctl.rst")
 }
@@ -221,7 +220,7 @@ pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (left, right) in facts.pairs() {
         let (Some(there), Some(back)) = (widest(left, right), widest(right, left)) else { continue };
         // What does not lead to the other side is no gateway: the simulation says so.
-        if [&there, &back].iter().any(|way| has_wrong_hop(facts, way)) {
+        if [&there, &back].iter().any(|multipath| has_wrong_hop(facts, multipath)) {
             continue;
         }
         let sides = [(left, &there), (right, &back)];
@@ -265,10 +264,10 @@ fn named_differ(
     found: &mut Vec<Finding>,
 ) {
     let (left, right) = (by_name(mine), by_name(theirs));
-    let [(left_host, left_way), (right_host, right_way)] = sides;
-    for (host, way, other, lacking) in [
-        (left_host, left_way, right_host, lacking(&right, &left)),
-        (right_host, right_way, left_host, lacking(&left, &right)),
+    let [(left_host, left_multipath), (right_host, right_multipath)] = sides;
+    for (host, multipath, other, lacking) in [
+        (left_host, left_multipath, right_host, lacking(&right, &left)),
+        (right_host, right_multipath, left_host, lacking(&left, &right)),
     ] {
         if !lacking.is_empty() {
             let message = format!(
@@ -279,7 +278,7 @@ fn named_differ(
             );
             found.push(side_finding(
                 host,
-                way.0,
+                multipath.0,
                 "one-side-only",
                 message,
                 "name the same gateways on both sides",
@@ -298,7 +297,7 @@ fn named_differ(
             right_host.subject.name
         );
         let advice = "write the gateways in one order on all hosts";
-        found.push(side_finding(left_host, left_way.0, "order-differs", message, advice));
+        found.push(side_finding(left_host, left_multipath.0, "order-differs", message, advice));
     }
 }
 
@@ -320,7 +319,7 @@ fn counts_differ(sides: &[Side<'_, '_, '_>; 2], found: &mut Vec<Finding>) {
             "{} gateways here and {} in \"{}\" of {}: what comes by one that is not here returns by another",
             less.1.1.len(),
             more.1.1.len(),
-            words::route(more.1.0),
+            ip_syntax::route(more.1.0),
             more.0.subject.name
         );
         let advice = "name the same gateways on both sides";
@@ -352,7 +351,7 @@ pub(super) fn side_finding(
     advice: &str,
 ) -> Finding {
     finding(host, "gateway", FindingClass::Routing, cause, Severity::Warning, message)
-        .of(words::route(route))
+        .of(ip_syntax::route(route))
         .at(route.place.as_ref())
         .advise(advice)
         .sourced("ip-route(8), ip-sysctl.rst")
@@ -360,15 +359,15 @@ pub(super) fn side_finding(
 
 /// A multipath route to a network on which none of the other hosts is.
 pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
         let Some(far) = rdma_server(host, other) else { continue };
-        let looked_up = host.looked_up();
+        let used_tables = host.tables_of_rules();
         let is_reached = |address: &IpAddr| {
             host.is_attached(*address, None)
                 || host.routing.routes.iter().any(|route| {
-                    let is_asked = route.table == MAIN_TABLE || looked_up.contains(&route.table);
-                    is_asked && route.destination.contains(*address) && !host.hops(route).is_empty()
+                    let is_searched = route.table == MAIN_TABLE || used_tables.contains(&route.table);
+                    is_searched && route.destination.contains(*address) && !host.hops(route).is_empty()
                 })
         };
         if far.iter().any(is_reached) {
@@ -378,7 +377,7 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
             let is_other_family = !far.iter().any(|far| far.is_ipv4() == route.destination.address.is_ipv4());
             if is_other_family
                 || facts.is_anybodys(route.destination)
-                || !told.insert((host.subject.name.clone(), route.destination))
+                || !reported.insert((host.subject.name.clone(), route.destination))
             {
                 continue;
             }
@@ -399,7 +398,7 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
                     Severity::Error,
                     message,
                 )
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(route.place.as_ref())
                 .advise(format!("write {}", list(networks(&far))))
                 .sourced("the other hosts' routes"),

@@ -52,10 +52,10 @@ fn by_fabric(site: &Site<'_, '_>, intents: &mut BTreeSet<Intent>) {
 
 fn by_routes(site: &Site<'_, '_>, host: usize, intents: &mut BTreeSet<Intent>) {
     let view = site.view(host);
-    let looked_up = view.looked_up();
+    let used_tables = view.tables_of_rules();
     for route in &view.routing.routes {
         let ipv6 = route.destination.address.is_ipv6();
-        let is_used = route.table == MAIN_TABLE || looked_up.contains(&route.table);
+        let is_used = route.table == MAIN_TABLE || used_tables.contains(&route.table);
         let hops = view.hops(route);
         if !is_used || hops.is_empty() || site.is_gateway(host, ipv6) {
             continue;

@@ -231,13 +231,13 @@ impl<'s, 'a> Site<'s, 'a> {
     /// address: what a prefix too long leaves out.
     pub(super) fn partial_route(&self, host: usize, network: Prefix) -> Option<usize> {
         let view = self.view(host);
-        let looked_up = view.looked_up();
+        let used_tables = view.tables_of_rules();
         view.routing.routes.iter().position(|route| {
             let destination = route.destination;
             destination.length > network.length
                 && destination != Prefix::host(destination.address)
                 && covers(network, destination)
-                && (route.table == MAIN_TABLE || looked_up.contains(&route.table))
+                && (route.table == MAIN_TABLE || used_tables.contains(&route.table))
                 && !view.hops(route).is_empty()
         })
     }

@@ -150,7 +150,7 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
         // IPv6 takes of several also depends on their age.
         if address.is_ipv4() {
             let towards = match &found.verdict {
-                Verdict::Gateways(ways, _) => ways.first().map(|way| way.via),
+                Verdict::Gateways(hops, _) => hops.first().map(|hop| hop.via),
                 _ => Some(address),
             };
             let is_near = |source: &&IpAddr| {
@@ -233,11 +233,11 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
                 self.deliver(travel, at, output, &found);
                 travel.restore(kept);
             }
-            Verdict::Gateways(ways, _) => {
-                for way in ways {
-                    let Some(output) = node.interface_to(way.interface, way.via) else { continue };
-                    let kept = self.translate(travel, at, output, way.via);
-                    self.hand_over(travel, Taken { sender: at, route: found.route, via: way.via, output });
+            Verdict::Gateways(hops, _) => {
+                for hop in hops {
+                    let Some(output) = node.interface_to(hop.interface, hop.via) else { continue };
+                    let kept = self.translate(travel, at, output, hop.via);
+                    self.hand_over(travel, Taken { sender: at, route: found.route, via: hop.via, output });
                     travel.restore(kept);
                 }
                 self.note_left_out(travel, at, &found);

@@ -63,7 +63,7 @@ fn a_gateway_that_does_not_forward() {
     // Files that say nothing of it leave the kernel's default.
     let mut silent = gateway(1, 1);
     silent.routing.sysctls.clear();
-    assert_eq!(look(&[client(), silent]).findings[0].severity, Severity::Warning);
+    assert_eq!(report_of(&[client(), silent]).findings[0].severity, Severity::Warning);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn errors_in_sysctls_are_those_of_tune() {
     let text = "net.ipv4.tcp rmem = 4096 87380 268435456\nnet.ipv4.tcp_mem = 4096 87380 268435456\n";
     let mut subject = host("nsd1", "");
     subject.settings = Some(HostState::of_file("sysctl.conf", text, clearstream_tune::Assumed::default()));
-    let report = look(&[subject]);
+    let report = report_of(&[subject]);
     let found = ids(&report);
     assert!(found.contains(&"net.ipv4.tcp_rmem:syntax:blank-in-name@1".to_owned()), "{found:?}");
     assert!(found.iter().any(|id| id.starts_with("net.ipv4.tcp_mem:unit:copied-triple@2")), "{found:?}");
