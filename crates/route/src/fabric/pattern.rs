@@ -1,5 +1,5 @@
-//! Patterns that stand for many names or addresses: brackets that count up,
-//! or an address to start from. Nothing is written out before it is requested.
+//! Patterns that stand for many names or addresses: brackets that count up, or an
+//! address to start from. Values are generated on request.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ impl Pattern {
     /// radix 16, in hexadecimal (IPv6, link addresses).
     ///
     /// # Errors
-    /// What is wrong with it and what to write instead.
+    /// The problem, with a suggestion.
     pub fn read(text: &str, radix: u32) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -154,7 +154,7 @@ impl AddressPattern {
     /// Reads a pattern of IPv4 or IPv6 addresses.
     ///
     /// # Errors
-    /// What is wrong with it and what to write instead.
+    /// The problem, with a suggestion.
     pub fn read(text: &str) -> Result<Self, String> {
         if text.contains('/') {
             return Err(format!(
@@ -180,7 +180,7 @@ impl AddressPattern {
         Ok(Self::Counted(pattern))
     }
 
-    /// Whether it is of IPv6.
+    /// Whether the addresses are IPv6.
     pub fn is_ipv6(&self) -> bool {
         match self {
             Self::Counted(pattern) => pattern.radix == 16,

@@ -59,7 +59,7 @@ fn invalid_patterns_are_rejected_with_a_suggestion() {
     }
 }
 
-/// The shell expands `{0009..0011}` alike: same order, same leading zeros.
+/// The shell expands `{0009..0011}` identically: same order, same leading zeros.
 #[test]
 fn expands_as_the_shell_does() {
     for (pattern, shell) in [

@@ -90,7 +90,7 @@ fn a_good_file_is_read() {
     assert_eq!(fabric.gateways().len(), 2);
 }
 
-/// Each mistake is found where it stands, with what to write instead.
+/// Each mistake is reported with its line, its key and a suggestion.
 #[test]
 fn mistakes_are_named_with_key_and_line() {
     for (good, bad, key, expected) in [
@@ -312,7 +312,7 @@ proptest! {
         }
     }
 
-    /// Written out and read again it is the same.
+    /// A written fabric reads back unchanged.
     #[test]
     fn a_file_survives_being_written(weight in 1_u16..=256, stateful: bool) {
         let mut file: FabricFile = toml::from_str(GOOD).unwrap();

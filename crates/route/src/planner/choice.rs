@@ -1,4 +1,5 @@
-//! The return path: what each one costs in this fabric, and which to take.
+//! Choice of the return path: the cost of each one in this fabric, and the
+//! recommended one.
 
 use clearstream_schema::{
     fabric::{HashPolicy, HostRole, NetworkKind, ReturnPath},
@@ -14,18 +15,19 @@ use crate::fabric::Fabric;
 pub struct Choice {
     /// The one that is planned.
     pub return_path: ReturnPath,
-    /// The one that the planner would choose.
+    /// The one that the planner recommends.
     pub recommended: ReturnPath,
-    /// Why it would.
+    /// Reason for the recommendation.
     pub because: String,
-    /// Every one's price.
+    /// Cost of each return path.
     pub costs: Vec<ReturnCost>,
 }
 
-/// What the choice looks at.
+/// Facts on which the choice depends.
 struct Facts {
     gateways: usize,
-    /// Sum of the squares of the gateways' shares: two independent choices meet.
+    /// Sum of the squares of the gateways' shares: the probability that two
+    /// independent choices agree.
     meet_ratio: f64,
     stateful: Vec<String>,
     servers: u64,

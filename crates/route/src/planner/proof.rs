@@ -1,6 +1,6 @@
-//! Symmetry, walked on paper: a request from a client over a gateway to a
-//! server, and the reply back, each step looked up in what the hosts route by.
-//! Nothing here knows how the plan was made.
+//! Symmetry check: a request from a client over a gateway to a server, and its
+//! reply, simulated by lookups in the routing of each host. Independent of how the
+//! plan was computed.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -18,12 +18,12 @@ use super::{
 };
 use crate::fabric::HostId;
 
-/// Walks up to which every pair and gateway is walked.
+/// Largest number of walks for which every pair and gateway is checked.
 const EXHAUSTIVE_WALKS: u64 = 100_000;
 /// Servers of a class that one client walks to, when not all do.
 const MOST_SERVERS: usize = 1024;
 
-/// Proves a route, or finds a walk that fails.
+/// Checks the symmetry of a route, or finds a walk that fails.
 pub(super) fn prove(
     planner: &Planner<'_>,
     index: usize,
@@ -52,7 +52,7 @@ pub(super) fn prove(
     }
 }
 
-/// What the proof rests on beside the plan.
+/// Conditions of symmetry that the plan cannot ensure.
 fn conditions(planner: &Planner<'_>, index: usize) -> Vec<String> {
     let policy = planner.fabric.route(index).0.hash_policy;
     let conditions: &[&str] = match planner.routes[index].return_path() {
@@ -148,14 +148,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Every client over one gateway, to a server in turn; servers beyond those
-    /// asked so far take part here.
+    /// Every client over one gateway, to a server in turn; includes servers that
+    /// the walks before left out.
     fn everyone_once(&mut self, block: &Block) -> Result<(), Counterexample> {
         let mut server_routings: HashMap<usize, HostRouting> = HashMap::new();
         let turns = block.client_count.max(block.server_count);
         for turn in 0..turns {
             let client = HostId { class: block.clients, index: (turn % block.client_count) as usize };
-            // Servers by a stride of their own, so that few are made again.
+            // Servers cycle on their own, so that few routings are computed twice.
             let server = HostId { class: block.servers, index: (turn % block.server_count) as usize };
             if server_routings.len() > MOST_SERVERS {
                 server_routings.clear();
@@ -175,7 +175,7 @@ fn hosts(class: usize, count: u64) -> impl Iterator<Item = HostId> {
     (0..count as usize).map(move |index| HostId { class, index })
 }
 
-/// A host's routing with its name and its own addresses taken out of it.
+/// A host's routing without its name and its own addresses.
 fn without_own(mut routing: HostRouting) -> HostRouting {
     let addresses = routing.interfaces.iter().flat_map(|interface| &interface.addresses);
     let own: HashMap<IpAddr, u128> =

@@ -1,5 +1,5 @@
-//! Shares of the gateways on paper: a population of flows, each with the hash
-//! that the kernel takes of it.
+//! Simulated load of the gateways: a population of flows, hashed as the kernel
+//! does.
 
 use clearstream_routing::multipath::{Buckets, FlowKey, HashKey, choose, multipath_hash, thresholds};
 use clearstream_schema::{
@@ -20,14 +20,14 @@ const FIRST_PORT: u16 = 32_768;
 /// Ports that a client may get, by default.
 const PORT_COUNT: u64 = 28_232;
 
-/// Flows to imagine.
+/// Flows to simulate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Population {
     /// Flows of each pair of a client and a server.
     pub flows_per_pair: u32,
     /// Port of the servers.
     pub port: u16,
-    /// Most flows; of more pairs, evenly spaced ones are taken.
+    /// Maximum number of flows; of more pairs, evenly spaced ones are used.
     pub most_flows: u64,
 }
 
@@ -38,7 +38,7 @@ impl Default for Population {
     }
 }
 
-/// Lets a population of flows choose their gateways.
+/// Simulates the gateways that a population of flows takes.
 pub(super) fn simulate(planner: &Planner<'_>, index: usize, population: &Population) -> GatewayShares {
     let spread = Spread::of(planner, index);
     let pairs = Pairs::of(planner, index);
@@ -78,7 +78,7 @@ pub(super) fn simulate(planner: &Planner<'_>, index: usize, population: &Populat
     }
 }
 
-/// How hosts of a route choose.
+/// Next hop selection by the hosts of a route.
 struct Spread<'p, 'a> {
     planner: &'p Planner<'a>,
     index: usize,
@@ -107,7 +107,7 @@ impl<'p, 'a> Spread<'p, 'a> {
         }
     }
 
-    /// A flow of a pair, its ports still open.
+    /// A flow of a pair, without ports.
     fn flow(&self, pair: &Pair) -> Option<FlowKey> {
         let address = |host: HostId, end: usize| {
             let link = self.planner.fabric.link_on(host, self.route.networks[end])?;
@@ -122,10 +122,10 @@ impl<'p, 'a> Spread<'p, 'a> {
         })
     }
 
-    /// Gateways of a flow, there and back.
+    /// Gateways of a flow: of the request and of the reply.
     fn both(&self, pair: &Pair, flow: &FlowKey) -> (usize, usize) {
         let forward = match self.route.return_path() {
-            // The client takes an address in turn, so to say.
+            // Models a client that uses the server's addresses evenly.
             ReturnPath::Alias => choose(
                 &self.thresholds,
                 (drawn(u64::from(flow.source_port), pair.client.index as u64) >> 33) as u32,

@@ -1,5 +1,5 @@
-//! Sysctls around a host's routes: forwarding, the hash, reverse paths, tuning
-//! of its class, and what the file says itself.
+//! Sysctls around a host's routes: forwarding, the hash, reverse paths, tuning of
+//! its class, and those of the file.
 
 use clearstream_schema::{
     fabric::{HashPolicy, HostRole, ReversePathFilter},
@@ -15,8 +15,8 @@ use super::{
 
 const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
 
-/// Adds a host's sysctls to its plan. Later ones win: what the file says itself
-/// comes last.
+/// Adds a host's sysctls to its plan. Later ones override earlier ones: those of
+/// the file come last.
 pub(super) fn add(draft: &mut Draft<'_, '_>) {
     let planner = draft.planner;
     for (key, value, why) in &planner.tunings[draft.host.class].sysctls {
@@ -112,7 +112,7 @@ fn hash(draft: &mut Draft<'_, '_>) {
     }
 }
 
-/// What a class's kernel is too old for, so that the plan leaves it out.
+/// Settings that the plan omits because the kernel of a class is too old.
 pub(super) fn left_out(planner: &Planner<'_>, class: usize) -> Option<String> {
     let kernel = &planner.kernels[class];
     let policy = routes_of(planner, class).map(|route| planner.fabric.route(route).0.hash_policy).next()?;
@@ -172,8 +172,8 @@ fn reverse_paths(draft: &mut Draft<'_, '_>) {
     }
 }
 
-/// Whether a far network is behind gateways of two of the host's links: it
-/// answers over the first one.
+/// Whether a remote network is behind gateways of two of the host's links: replies
+/// leave over the first one.
 fn replies_by_another_link(draft: &Draft<'_, '_>) -> bool {
     let planner = draft.planner;
     if planner.fabric.class(draft.host).role == HostRole::Gateway {

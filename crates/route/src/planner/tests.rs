@@ -86,7 +86,7 @@ fn each_promise_is_proved_in_both_families() {
     assert_eq!(Planner::new(&fabric).prove(0).outcome, ProofOutcome::NotPromised);
 }
 
-/// What somebody may break in the files of one host is found, with the walk.
+/// A mistake in the files of one host is found, with the walk.
 #[test]
 fn what_breaks_symmetry_or_reach_is_found() {
     type Break = fn(&mut HostRouting);
@@ -160,8 +160,8 @@ fn what_breaks_symmetry_or_reach_is_found() {
     }
 }
 
-/// A host on two networks that answers by the first: the strict filter drops
-/// what came by the second (RFC 3704), so the loose one is planned.
+/// A host on two networks that replies by the first: the strict filter drops what
+/// came by the second (RFC 3704), so the loose one is planned.
 #[test]
 fn a_strict_filter_on_a_host_with_two_uplinks_is_found() {
     let two = with("gateways-6", |file| {
@@ -316,7 +316,8 @@ fn old_kernels_get_classic_routes_without_what_they_lack() {
         matches!(nexthop.target, NexthopTarget::Group { resilient: Some(_), .. })
     };
     assert_eq!(new.nexthops.iter().filter(|nexthop| resilient(nexthop)).count(), 2, "one for each family");
-    // 5.14 has resilient groups, 5.4 has groups, and who knows the host better is believed.
+    // 5.14 has resilient groups, 5.4 has groups; the kernel of a known host
+    // overrides the file.
     let class = fabric.find_class("desk").unwrap();
     for (release, expected) in [
         ("5.14.0-427.el9", Multipath::Resilient),
@@ -417,7 +418,7 @@ fn every_item_has_its_reason() {
     }
 }
 
-/// What is written host by host is the published document.
+/// Hosts written one by one give the published document.
 #[test]
 fn hosts_are_written_one_at_a_time_into_the_published_document() {
     let fabric = fabric::load("dual-stack").unwrap();
@@ -441,7 +442,7 @@ fn buckets_that_are_too_few_for_the_weights_are_named() {
     assert!(notices.iter().all(|it| !it.contains("bucket-count")), "{notices:?}");
 }
 
-/// The bar: 10 000 hosts and 64 gateways are planned and proved by class.
+/// Scale: 10 000 hosts and 64 gateways are planned and checked by class.
 #[test]
 fn ten_thousand_hosts_are_planned_and_proved() {
     let fabric = fabric::load("ten-thousand").unwrap();
@@ -462,7 +463,7 @@ fn ten_thousand_hosts_are_planned_and_proved() {
     assert_eq!(proof.walk_count, 2 * 48 * 64 + 9872 + 48, "each gateway to each server, and everybody once");
 }
 
-/// By class, one host that differs is found.
+/// The check by class finds one host that differs.
 #[test]
 fn one_of_ten_thousand_that_differs_is_found() {
     let fabric = fabric::load("ten-thousand").unwrap();

@@ -47,7 +47,7 @@ impl<'r> Walk<'r> {
     }
 }
 
-/// A request on its way.
+/// A request in transit.
 struct Request<'r> {
     walk: &'r Walk<'r>,
     pair: Pair,
@@ -56,7 +56,7 @@ struct Request<'r> {
     promise: ReturnPath,
 }
 
-/// What a host may choose, with what the choice depends on.
+/// Next hops that a host may choose, and the resilient group that selects one.
 type Choice<'r> = (Vec<Way<'r>>, Option<Resilient>);
 
 impl<'w> Walker<'w> {
@@ -108,7 +108,8 @@ impl<'w> Walker<'w> {
             };
             let promise = route.return_path();
             let request = |address, promise| Request { walk, pair: *pair, source, address, promise };
-            // The first address of a server with aliases is spread like any.
+            // The first address of a server with aliases is distributed like any
+            // other.
             let plain = if promise == ReturnPath::Alias { ReturnPath::None } else { promise };
             walks += self.request(&request(address, plain), turn)?;
             if promise == ReturnPath::Alias {
@@ -263,7 +264,8 @@ impl<'w> Walker<'w> {
             .ok_or_else(|| format!("{} is no address of a gateway of this route", hop.via))
     }
 
-    /// A gateway forwards and has the destination on a link; gives the link.
+    /// Checks that a gateway forwards and has the destination on a link; returns
+    /// the link.
     fn forwards(&self, gateway: usize, destination: IpAddr) -> Result<&'w str, String> {
         let name = || self.name(gateway);
         let Some(node) = self.forwarders.get(&gateway) else {
@@ -315,7 +317,7 @@ impl<'w> Walker<'w> {
     }
 }
 
-/// What arrives at an address of a host passes its source validation.
+/// Checks that a packet passes the source validation of its destination.
 fn passes_filter(node: &Node<'_>, source: IpAddr, own: IpAddr, mark: u32) -> Result<(), String> {
     let Some(input) = node.interface_with(own) else { return Ok(()) };
     let packet = Received { source, destination: Some(own), mark, input, output: None };

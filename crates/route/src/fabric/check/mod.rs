@@ -1,4 +1,4 @@
-//! What a fabric file may say beyond its types.
+//! Validation of a fabric file beyond its types.
 
 pub(super) mod addresses;
 mod routes;
@@ -93,7 +93,8 @@ fn check_network(key: &str, network: &FabricNetwork) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whole networks that do not overlap: a host could not tell where an address is.
+/// Whole networks that do not overlap: otherwise the network of an address would be
+/// ambiguous.
 fn prefixes(file: &FabricFile, index: usize) -> Result<(), Fault> {
     let network = &file.networks[index];
     if network.prefixes.is_empty() {

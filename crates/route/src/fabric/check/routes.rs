@@ -1,4 +1,5 @@
-//! Routes: between networks that gateways join, in ways that can work there.
+//! Validation of routes: between networks that gateways join, with options that
+//! work there.
 
 use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::fabric::{FabricFile, HashPolicy, HostRole, Multipath, NetworkKind, ReturnPath};
