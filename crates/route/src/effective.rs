@@ -1,5 +1,5 @@
-//! Whether a host routes as planned: what is there, and where the kernel's own
-//! lookups lead.
+//! Verification of a host's routing against the plan: its objects, and the kernel's
+//! own lookups.
 
 use std::net::IpAddr;
 
@@ -14,8 +14,8 @@ use clearstream_schema::{
 
 use crate::difference::{Current, DifferenceError, Wanted, difference};
 
-/// One check for everything that the plan wants, and one for everything of ours
-/// that it does not.
+/// One check for each object of the plan, and one for each object of ours that is
+/// not in it.
 pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, DifferenceError> {
     // Against a host that has the interfaces and nothing else, all of it is a difference.
     let mut bare = Current { kernel: current.kernel.clone(), ..Current::default() };
@@ -44,7 +44,7 @@ pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, D
     Ok(all.iter().chain(extra).map(check).collect())
 }
 
-/// Queries the kernel where a packet of each kind goes: to every planned
+/// Queries the kernel for the next hop of a packet of each kind: to every planned
 /// destination, and out of every table of ours by the rule that leads there.
 pub fn lookups(wanted: &HostRouting, socket: &mut RouteSocket) -> Vec<Check> {
     let mut checks = Vec::new();
@@ -89,7 +89,7 @@ fn selected(selector: &RuleSelector, route: &RouteEntry) -> Option<(RouteQuery, 
     Some((query, subject))
 }
 
-/// The first address of a network that is no network's own.
+/// The first host address of a network.
 fn inside(prefix: Prefix) -> IpAddr {
     let network = prefix.network();
     match network.address {

@@ -1,5 +1,5 @@
-//! What is computed on paper, against the kernel itself: lookups, hashes,
-//! thresholds and buckets, in network namespaces of this machine.
+//! Computed lookups, hashes, thresholds and buckets against the kernel, in network
+//! namespaces of this machine.
 #![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, process::Command};
@@ -42,7 +42,7 @@ fn until_usable(interface: &str, addresses: impl Iterator<Item = IpAddr>) -> Str
     carrier + &addresses.filter(IpAddr::is_ipv6).map(local).collect::<String>()
 }
 
-/// A host's routing in the words of `ip`.
+/// A host's routing as commands of `ip`.
 fn script(routing: &HostRouting) -> String {
     let mut text = String::new();
     for interface in &routing.interfaces {
@@ -144,7 +144,7 @@ fn rule_command(rule: &RuleEntry) -> String {
 /// Whether a route of this table may go by that gateway through a nexthop object.
 /// Of IPv6 the kernel keeps the result of a lookup with the nexthop, one for each
 /// processor (`rt6_get_pcpu_route`, net/ipv6/route.c): a route of another table
-/// that has the same nexthop then gives its table to the answer.
+/// that has the same nexthop then determines the table in the reply.
 fn shares_nexthop(routing: &HostRouting, table: u32, via: &str) -> bool {
     let target = |id| routing.nexthops.iter().find(|nexthop| nexthop.id == id).map(|nexthop| &nexthop.target);
     let goes = |id| matches!(target(id), Some(NexthopTarget::Gateway { via: gateway, .. }) if gateway.to_string() == via);
@@ -157,8 +157,8 @@ fn shares_nexthop(routing: &HostRouting, table: u32, via: &str) -> bool {
     })
 }
 
-/// Looks packets up on paper and in the kernel. Sources are addresses of the
-/// host: the kernel refuses others for what a host sends itself.
+/// Compares computed lookups with the kernel's. Sources are addresses of the host:
+/// the kernel refuses others for what a host sends itself.
 fn compare(routing: &HostRouting, packets: &[Packet<'_>]) {
     let mut text = script(routing);
     for packet in packets {
@@ -275,7 +275,7 @@ fn prefix(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-/// Any rules and tables, odd ones too.
+/// Arbitrary rules and tables.
 fn any_routing(draw: &mut Draw) -> HostRouting {
     let interface = |name: &str, addresses: &[&str]| RoutingInterface {
         name: name.to_owned(),

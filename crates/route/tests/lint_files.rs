@@ -1,5 +1,5 @@
-//! Files as they were published, and what is wrong with them. The expectations
-//! were worked out by hand from reading the files, before a linter saw them.
+//! Published files, and their mistakes. The expectations were derived by hand from
+//! the files, before the linter existed.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -65,10 +65,10 @@ fn without_notes_of_sysctls(report: &LintReport) -> LintReport {
     report
 }
 
-/// The rules match gateways' addresses, which no packet of a server carries;
-/// the tables hold the compute network as neighbours in front of gateways that
-/// are in no network of the servers; 10.10.0.12 has two rules and is missing
-/// from the multipath route, the only one that is in effect.
+/// The rules match gateways' addresses, which no packet of a server carries; the
+/// tables hold the compute network as neighbours in front of gateways that are in
+/// no network of the servers; 10.10.0.12 has two rules and is missing from the
+/// multipath route, the only one that is effective.
 const STORAGE: &[(&str, &str, &[u32])] = &[
     ("rule:order:no-priority", "rule-ib1", &[2]),
     ("rule:no-op:shadowed", "rule-ib1", &[3]),
@@ -99,7 +99,7 @@ const COMPUTE: &[(&str, &str, &[u32])] = &[
     ("net.ipv4.fib_multipath_hash_policy:routing:ignores-ports", "ip-route-show-table-all.txt", &[14]),
 ];
 
-/// What only the other side, or the fabric, tells.
+/// Findings that need the other side, or the fabric.
 const OTHER_NETWORK: (&str, &str, &[u32]) =
     ("route:routing:not-the-other-network", "ip-route-show-table-all.txt", &[14]);
 const ONE_SIDE: (&str, &str, &[u32]) = ("gateway:routing:one-side-only", "route-ib1", &[14]);
@@ -199,8 +199,8 @@ fn the_fabric_knows_gateways_that_a_host_leaves_out() {
     assert!(!ids.contains("return:routing:asymmetric route-ib1:14"), "{ids:#?}");
 }
 
-/// What the planner makes of every built-in fabric is right by the linter's
-/// rules too: neither knows the other's. Of large classes a few hosts.
+/// The plans of every built-in fabric have no findings: planner and linter do not
+/// share rules. Of large classes a few hosts.
 #[test]
 fn planned_hosts_have_no_finding() {
     for name in fabric::built_in_names() {
@@ -221,7 +221,7 @@ fn planned_hosts_have_no_finding() {
         let wants_none = (0..count).any(|route| planner.choice(route).return_path == ReturnPath::None);
         for fabric in [None, Some(&fabric)] {
             let mut report = report_of(&hosts, fabric);
-            // Without the fabric nobody knows that it is meant so.
+            // Without the fabric this cannot be recognised as intended.
             let is_meant = wants_none && fabric.is_none();
             report.findings.retain(|finding| !(is_meant && finding.id == "return:routing:asymmetric"));
             assert!(report.findings.is_empty(), "{name}: {:#?}", report.findings);

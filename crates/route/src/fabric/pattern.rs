@@ -130,7 +130,8 @@ fn read_bracket(inside: &str, radix: u32) -> Result<Vec<Span>, String> {
         let span = Span {
             first: value(first)?,
             last: value(last)?,
-            // Leading zeros say how wide the numbers are, as in pdsh and ClusterShell.
+            // Leading zeros define the width of the numbers, as in pdsh and
+            // ClusterShell.
             width: if first.starts_with('0') { first.len() } else { 1 },
         };
         if span.last < span.first {

@@ -23,8 +23,8 @@ use crate::{
     planner::lookup::{Lookup, Packet, Verdict},
 };
 
-/// Addresses that nobody has (RFC 5737, RFC 3849, RFC 9637): what they are
-/// looked up by is the default route, unless a host routes them itself.
+/// Addresses that no host has (RFC 5737, RFC 3849, RFC 9637): a lookup of them
+/// returns the default route, unless a host has a route for them.
 const NOBODYS: [&str; 5] = ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "3fff::1"];
 
 /// Guards the controlling connections and the default routes of the running host.
@@ -66,7 +66,7 @@ impl Guard for RoutingGuard {
     }
 }
 
-/// Whether a setting is part of what a host routes by.
+/// Whether a setting is part of a host's routing.
 fn is_routing(setting: &Setting) -> bool {
     match setting {
         Setting::Nexthop { .. }
@@ -82,8 +82,8 @@ fn is_routing(setting: &Setting) -> bool {
     }
 }
 
-/// What the plan would change for the controlling connections and for the
-/// default route of each family.
+/// Effects of the plan on the controlling connections and on the default route of
+/// each family.
 pub fn dangers(live: &HostRouting, plan: &Plan, connections: &[Controlling]) -> Vec<Danger> {
     let after = applied(live, plan);
     let (now, then) = (Lookup::new(live), Lookup::new(&after));
@@ -122,7 +122,7 @@ fn has(routing: &HostRouting, address: IpAddr) -> bool {
     all.any(|known| known.value.address == address)
 }
 
-/// An address whose way is the default route of this host.
+/// An address whose path is the default route of this host.
 fn nobodys(live: &HostRouting, ipv6: bool) -> Option<IpAddr> {
     let specific = |address: IpAddr| {
         let routed = live
@@ -162,11 +162,11 @@ fn describe(verdict: &Verdict<'_>) -> String {
     }
 }
 
-/// What the host would route by after a plan.
+/// Routing of the host after a plan.
 pub fn applied(live: &HostRouting, plan: &Plan) -> HostRouting {
     let mut after = live.clone();
     for step in &plan.steps {
-        // A text that is no value is rejected before anything is changed.
+        // An invalid text is rejected before anything is changed.
         let wanted = step.wanted().and_then(Result::ok);
         match &step.setting {
             Setting::Nexthop { id } => {
@@ -198,7 +198,7 @@ pub fn applied(live: &HostRouting, plan: &Plan) -> HostRouting {
             _ => {}
         }
     }
-    // Routes that go by a nexthop object go with it.
+    // Routes that use a nexthop object are removed with it.
     let ids: Vec<u32> = after.nexthops.iter().map(|nexthop| nexthop.id).collect();
     after.routes.retain(|route| match route.action {
         RouteAction::Nexthop(id) => ids.contains(&id),

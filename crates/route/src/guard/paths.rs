@@ -5,12 +5,12 @@ use clearstream_plan::Snapshot;
 
 use super::Controlling;
 
-/// Where the kernel sent the packets of the controlling connections.
+/// Next hops of the controlling connections.
 #[derive(Debug)]
 pub(super) struct Paths(Vec<(Controlling, Result<Found, NetlinkError>)>);
 
 impl Paths {
-    /// As they are now.
+    /// Looks up the current paths in the kernel.
     pub(super) fn of(sessions: &[Controlling]) -> Self {
         Self(sessions.iter().map(|session| (session.clone(), path_of(session))).collect())
     }

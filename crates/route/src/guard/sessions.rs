@@ -16,11 +16,11 @@ const SSH_PORT: u16 = 22;
 /// A connection that must not be lost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Controlling {
-    /// What it is: `the ssh session`.
+    /// Kind of connection: `the ssh session`.
     pub what: &'static str,
-    /// Who is at the peer.
+    /// Address of the peer.
     pub peer: IpAddr,
-    /// Our address.
+    /// Local address.
     pub local: IpAddr,
 }
 
@@ -109,7 +109,8 @@ fn socket(line: &str) -> Option<Socket> {
     })
 }
 
-/// `0100007F:0016`: words of the address in the host's byte order, the port as a number.
+/// `0100007F:0016`: 32-bit words of the address in the host's byte order, the port
+/// as a number.
 fn end(text: &str) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

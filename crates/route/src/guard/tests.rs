@@ -99,7 +99,7 @@ fn the_default_route_is_guarded_without_a_session() {
         (setting(254, "0.0.0.0/1"), Some("unreachable")),
     ];
     assert!(dangers(&routing(), &plan(&half), &[]).iter().any(|danger| danger.subject.contains("default")));
-    // A rule that leads everything elsewhere.
+    // A rule that leads all packets elsewhere.
     let everything = Setting::Rule { ipv6: false, priority: 100, selector: Box::default() };
     let steps =
         [(setting(7001, "0.0.0.0/0"), Some("via 10.10.0.9 dev ib0")), (everything, Some("lookup 7001"))];

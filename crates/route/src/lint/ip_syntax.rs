@@ -31,7 +31,7 @@ pub(super) fn rule(rule: &RuleEntry) -> String {
     arguments.join(" ")
 }
 
-/// `10.100.0.0/16 dev ib1 table 1`; of several gateways only their number.
+/// `10.100.0.0/16 dev ib1 table 1`; for several gateways only their number.
 pub(super) fn route(route: &RouteEntry) -> String {
     let mut text = match route.destination.length {
         0 => "default".to_owned(),

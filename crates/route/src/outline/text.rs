@@ -1,4 +1,4 @@
-//! The file itself.
+//! Text of the fabric file.
 
 use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr};
 
@@ -13,7 +13,7 @@ use super::{
     patterns,
 };
 
-/// Writes the file; comments say what is to be looked at.
+/// Writes the file; comments name what to check.
 pub(super) fn write(name: &str, hosts: &[HostRouting], networks: &[Network], classes: &[Class]) -> String {
     let mut text = String::from(
         "# Started from hosts as they are. Comments show what could not be seen and\n\
@@ -221,7 +221,7 @@ fn write_route(
             &format!("All hosts hash with the seed {seed}: return-path = \"equal-seed\" needs it."),
         );
     }
-    // Only who has several next hops chooses.
+    // Only a host with several next hops selects one.
     let chooses = |host: &HostRouting| {
         let by_routes =
             |route: &RouteEntry| matches!(&route.action, RouteAction::Gateways(hops) if hops.len() > 1);

@@ -140,10 +140,10 @@ mod tests {
         losses.iter().find(|loss| loss.lost_count == lost && loss.multipath == multipath).unwrap()
     }
 
-    /// Measured on Linux 6.18 with 240 flows over six gateways when the third
-    /// one went: a group or classic route moved 59 flows, 24 of them
-    /// needlessly, and 59 again on return; a resilient group of 120 buckets
-    /// moved none needlessly and none on return while busy.
+    /// Measured on Linux 6.18 with 240 flows over six gateways when the third one
+    /// went: a group or classic route moved 59 flows, 24 of them needlessly, and 59
+    /// on return; a resilient group of 120 buckets moved none needlessly and none
+    /// on return while busy.
     #[test]
     fn agrees_with_what_was_measured_when_one_of_six_goes() {
         let before = [1; 6];

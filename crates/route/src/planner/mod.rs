@@ -247,8 +247,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Seconds after which busy buckets of a route's resilient groups move to a
-    /// gateway that came back; never over gateways that keep state: they would
-    /// drop the flow, or translate it again.
+    /// gateway that came back; never over gateways that keep state: they would drop
+    /// the flow, or give it another translation.
     fn unbalanced_seconds(&self, index: usize) -> u32 {
         let stateful = |number: &usize| self.fabric.gateways()[*number].stateful;
         let moves = !self.routes[index].gateways.iter().any(stateful);

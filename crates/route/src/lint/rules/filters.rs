@@ -1,5 +1,5 @@
-//! Sysctls without which routes do not do what they say: reverse path filters,
-//! forwarding, the hash that chooses a gateway.
+//! Sysctls without which routes have no effect: reverse path filters, forwarding,
+//! the hash that chooses a gateway.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -54,7 +54,7 @@ fn arrivals<'a>(host: &View<'a>) -> Vec<(&'a str, Prefix)> {
     arrivals
 }
 
-/// Marks of rules that look up a table.
+/// Marks of rules that refer to a table.
 fn usable_marks(host: &View<'_>) -> Vec<u32> {
     let with_table = host.routing.rules.iter().filter(|rule| matches!(rule.action, RuleAction::Table(_)));
     with_table.filter_map(|rule| rule.selector.mark).map(|(mark, mask)| mark & mask).collect()

@@ -1,4 +1,4 @@
-//! Next hops: where they are, which are missing, which are there twice.
+//! Next hops: unreachable, missing and duplicate ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,7 +45,7 @@ pub(super) fn outside_every_subnet(facts: &Facts<'_>, host: &View<'_>, found: &m
     }
 }
 
-/// Why a gateway is taken to be outside, and how sure that is.
+/// Why a gateway is considered outside, and how certain that is.
 pub(super) fn outside(
     facts: &Facts<'_>,
     host: &View<'_>,
@@ -112,14 +112,14 @@ fn usual_network(address: IpAddr) -> Prefix {
     Prefix { address, length: if address.is_ipv4() { 24 } else { 64 } }.network()
 }
 
-/// A gateway that the host knows by other routes or rules and leaves out of a
-/// multipath route.
+/// A gateway that other routes or rules of the host name and a multipath route
+/// omits.
 pub(super) struct Missing<'a> {
     pub(super) address: IpAddr,
     /// Gateways that are in it.
     pub(super) others: Vec<IpAddr>,
     route: &'a RouteEntry,
-    /// Where it is known from.
+    /// Source of its address.
     known_by: String,
     place: Option<&'a Place>,
 }
@@ -255,7 +255,7 @@ pub(super) fn listed_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
     }
 }
 
-/// A next hop that does not say by which of several interfaces.
+/// A next hop without an interface, on a host with several.
 pub(super) fn no_interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let interfaces: BTreeSet<&str> = host.routing.interfaces.iter().map(|it| it.name.as_str()).collect();
     if interfaces.iter().filter(|name| **name != "lo").count() < 2 {

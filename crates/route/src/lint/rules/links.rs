@@ -1,4 +1,5 @@
-//! MTU and IPoIB mode: alike on one link, and known where they differ along a path.
+//! MTU and IPoIB mode: equal on one link, and configured where they differ along a
+//! path.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -158,8 +159,7 @@ fn mode_differs(
         .sourced("Documentation/infiniband/ipoib.rst; RFC 4755")
 }
 
-/// An end whose packets are larger than the path takes, and whose route does
-/// not say so.
+/// An end whose packets are larger than the path MTU, and whose route has no MTU.
 pub(super) fn along_the_path(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut reported = BTreeSet::new();
     for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
@@ -176,7 +176,7 @@ pub(super) fn along_the_path(facts: &Facts<'_>, found: &mut Vec<Finding>) {
 struct End<'a> {
     interface: &'a str,
     mtu: &'a Located<u32>,
-    /// Smallest MTU on the way to the peer, and where it is.
+    /// Smallest MTU on the path to the peer, and its place.
     path: u32,
     narrowest: String,
     /// A link between gateways and neither end's own is the narrowest, so that
@@ -212,7 +212,8 @@ impl<'a> End<'a> {
         let (severity, who) = if self.is_in_between {
             (Severity::Warning, "TCP and UDP")
         } else {
-            // TCP's ends tell each other their segment size (RFC 9293, 3.7.1).
+            // TCP peers announce their segment size to each other (RFC 9293,
+            // 3.7.1).
             (Severity::Note, "UDP")
         };
         let message = format!(

@@ -1,4 +1,4 @@
-//! Policy rules that do nothing, or another thing than they seem to.
+//! Policy rules without effect, or with another effect than they seem to have.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -19,8 +19,8 @@ const RULE: &str = "rule";
 /// Numbers of the kernel's own tables (rtnetlink(7)): unspecified, default, main, local.
 pub(super) const KERNEL_TABLES: [u32; 4] = [0, DEFAULT_TABLE, MAIN_TABLE, 255];
 
-/// The same rule twice: the second is never reached, and each time the file is
-/// applied again there is one more.
+/// The same rule twice: the second is never reached, and each further run of the
+/// file adds one more.
 pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let rules = &host.routing.rules;
     for (at, rule) in rules.iter().enumerate() {
@@ -43,7 +43,8 @@ pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
     }
 }
 
-/// A rule behind one that takes all its packets to a table with an answer for each.
+/// A rule after one that selects all its packets, for a table with a route for
+/// each.
 pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let rules = &host.routing.rules;
     for (at, rule) in rules.iter().enumerate() {
@@ -149,7 +150,7 @@ fn forwards(host: &View<'_>) -> bool {
     keys.iter().any(|key| host.number(key) == Some(1))
 }
 
-/// A rule that looks up a table without routes.
+/// A rule that refers to a table without routes.
 pub(super) fn empty_table(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     for rule in &host.routing.rules {
         let RuleAction::Table(table) = rule.action else { continue };
@@ -206,7 +207,7 @@ pub(super) fn mark_never_set(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
         if is_set || rule.selector.inverted {
             continue;
         }
-        // Of a host the firewall is not read.
+        // The firewall of a host is not read.
         let severity = if host.is_whole() { Severity::Note } else { Severity::Warning };
         let message = format!(
             "nothing that was read gives packets the mark {mark:#x}: unless a firewall rule or a program \

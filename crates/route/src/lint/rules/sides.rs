@@ -1,5 +1,5 @@
-//! Both ends of a path: which gateways each takes, and whether replies come
-//! back by the one that the request went by.
+//! Both ends of a path: the gateways of each, and whether replies return by the
+//! gateway of the request.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -23,7 +23,7 @@ use super::{
     weights,
 };
 
-/// A gateway as both sides know it, and its share of the flows, 0 to 1.
+/// A gateway by the name that both sides use, and its share of the flows, 0 to 1.
 type Share<'f> = (&'f str, f64);
 
 /// Tables for each gateway that no packet of this host reaches, beside a
@@ -90,9 +90,9 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The route by which `server` answers `client`, and the share of flows that
-/// come back by another gateway; absent when some address of the server is
-/// answered by the gateway that was asked.
+/// The route by which `server` replies to `client`, and the largest share of flows
+/// that return by another gateway; absent when replies of some address of the
+/// server return by the gateway of the request.
 fn worst_return<'a>(
     facts: &Facts<'a>,
     client: &View<'a>,
@@ -132,7 +132,7 @@ fn share_elsewhere(
         return None;
     }
     let (Some(there), Some(back)) = (shares(facts, there), shares(facts, back)) else {
-        // Which is which is not known: equal shares are taken for granted.
+        // Gateways cannot be matched: equal shares are assumed.
         let count = u32::try_from(there.len().max(back.len())).ok()?;
         return (count > 1).then(|| 1.0 - 1.0 / f64::from(count));
     };
@@ -141,8 +141,8 @@ fn share_elsewhere(
     (same < 0.999).then_some(1.0 - same)
 }
 
-/// Connections are marked, or rules by mark lead to single gateways; of a host
-/// the firewall that marks is not read.
+/// Connections are marked, or rules by mark lead to single gateways; the firewall
+/// that sets marks is not read.
 fn replies_by_mark(server: &View<'_>) -> bool {
     let leads = |rule: &RuleEntry| {
         let RuleAction::Table(table) = rule.action else { return false };
@@ -167,7 +167,7 @@ fn by_name<'f>(shares: &[Share<'f>]) -> BTreeMap<&'f str, f64> {
     whole
 }
 
-/// Both hash alike.
+/// Both use the same hash.
 fn have_equal_seeds(left: &View<'_>, right: &View<'_>) -> bool {
     left.hash_seed().is_some() && left.hash_seed() == right.hash_seed()
 }
@@ -219,7 +219,8 @@ pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut weighed = weights::Weighed::new(facts);
     for (left, right) in facts.pairs() {
         let (Some(there), Some(back)) = (widest(left, right), widest(right, left)) else { continue };
-        // What does not lead to the other side is no gateway: the simulation says so.
+        // A next hop that does not lead to the other side is reported by the
+        // simulation.
         if [&there, &back].iter().any(|multipath| has_wrong_hop(facts, multipath)) {
             continue;
         }
@@ -306,7 +307,7 @@ fn lacking<'f>(all: &BTreeMap<&'f str, f64>, some: &BTreeMap<&'f str, f64>) -> V
     all.keys().copied().filter(|name| !some.contains_key(name)).collect()
 }
 
-/// Without knowing which address is whose gateway.
+/// Compares numbers of gateways, where their addresses cannot be matched.
 fn counts_differ(sides: &[Side<'_, '_, '_>; 2], found: &mut Vec<Finding>) {
     let [(left_host, left), (right_host, right)] = sides;
     let (less, more) = if left.1.len() < right.1.len() {

@@ -1,4 +1,4 @@
-//! Tables and what stands in them.
+//! Tables and their contents.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -30,7 +30,7 @@ fn leads_anywhere(host: &View<'_>) -> bool {
     })
 }
 
-/// A table that no rule looks up.
+/// A table that no rule refers to.
 pub(super) fn no_rule(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     if leads_anywhere(host) || host.routing.rules.is_empty() && !host.is_whole() {
         return;
@@ -55,7 +55,7 @@ pub(super) fn no_rule(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) 
     }
 }
 
-/// Tables, and not one rule in what was given.
+/// Tables in input without any rule.
 pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     if host.is_whole() || !host.routing.rules.is_empty() || leads_anywhere(host) {
         return;
@@ -160,7 +160,8 @@ fn is_always_on_link(route: &RouteEntry) -> bool {
     }
 }
 
-/// The less exact route over a gateway that this one hides, by the same interface.
+/// The less specific route over a gateway that this one hides, by the same
+/// interface.
 fn beaten<'a>(
     host: &View<'a>,
     routes: &[&'a RouteEntry],

@@ -1,4 +1,4 @@
-//! Findings out of causes: where, why, and what to write instead.
+//! Findings from causes: place, reason and suggested correction.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -80,7 +80,7 @@ fn is_explained(site: &Site<'_, '_>, host: usize, cause: &Cause, local: &[&Findi
     }
 }
 
-/// A finding about one host, before it is worded.
+/// A finding about one host, before its message is written.
 struct Draft<'t, 's, 'a> {
     site: &'t Site<'s, 'a>,
     host: &'s View<'a>,
@@ -107,7 +107,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
         }
     }
 
-    /// `12 pairs of addresses cannot talk, first c1 and 10.2.0.201 of s1`.
+    /// `stops 12 pairs of addresses, first c1 and 10.2.0.201 of s1`.
     fn who(&self) -> String {
         let example = self.affected.example;
         let server = format!("{} of {}", example.address, self.site.name(example.server));

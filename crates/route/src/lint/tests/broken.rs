@@ -1,5 +1,5 @@
-//! Any small fabric as it is planned has no finding; with one thing of one host
-//! broken there is one about that host.
+//! Any small fabric has no finding as planned, and one about the host in which one
+//! thing is changed.
 
 use clearstream_schema::{
     fabric::{Multipath, ReturnPath, ReversePathFilter},
@@ -21,7 +21,7 @@ fn planned(fabric: &Fabric) -> Vec<Subject> {
     fabric.hosts().map(subject).collect()
 }
 
-/// What is broken.
+/// The kind of mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
     NoRoutes,
@@ -64,7 +64,7 @@ fn replace_hop(routing: &mut HostRouting, from: &str, to: &str) {
     }
 }
 
-/// Breaks one host; its name.
+/// Adds a mistake to one host; returns its name.
 fn apply(hosts: &mut [Subject], what: Break, is_client: bool) -> String {
     let name = match (what, is_client) {
         (Break::NoForwarding, _) => "g1",
@@ -130,8 +130,8 @@ proptest! {
         let known = knows_fabric.then_some(&fabric);
         let grave = |hosts: &[Subject]| {
             let mut report = lint(hosts, known, &MuteList::default());
-            // Without the fabric nobody knows that it is meant so; marks of a
-            // whole host are not seen.
+            // Without the fabric this cannot be recognised as intended; marks of a
+            // whole host are not read.
             report.findings.retain(|it| it.severity > Severity::Note && it.id != "return:routing:asymmetric");
             report.findings
         };

@@ -8,7 +8,7 @@ fn a_gateway_outside_every_network() {
     let text = "address ib1 10.10.0.201/24\nroute default via 10.10.1.91 dev ib1 table 1\n";
     assert_eq!(lines(text, id), [2]);
     assert_eq!(lines(&text.replace("10.10.1.91", "10.10.0.91"), id), NONE);
-    // In a network of another interface than the one that is said.
+    // In a network of another interface than the given one.
     let other =
         "address ib1 10.10.0.201/24\naddress ib2 10.10.1.201/24\nroute default via 10.10.1.91 dev ib1\n";
     assert_eq!(lines(other, id), [3]);

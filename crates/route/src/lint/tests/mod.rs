@@ -1,4 +1,4 @@
-//! Each rule on a host that has the mistake and on one that has not.
+//! Each rule, on a host with the mistake and on one without it.
 
 mod broken;
 mod gateways;
@@ -19,10 +19,10 @@ use clearstream_schema::{
 
 use super::*;
 
-/// A host out of lines: `address IF PREFIX`, `mtu IF BYTES`, `route DEST
-/// via GATEWAY[*WEIGHT],... [dev IF] [table N] [metric N] [mtu N] [src A]`, `route
-/// DEST dev IF`, `route DEST blackhole`, `rule [priority N] [from P] [to P] [fwmark N] table N`, `mark N`,
-/// `KEY = VALUE`. The line number is the place.
+/// A host from lines: `address IF PREFIX`, `mtu IF BYTES`, `route DEST via
+/// GATEWAY[*WEIGHT],... [dev IF] [table N] [metric N] [mtu N] [src A]`, `route DEST
+/// dev IF`, `route DEST blackhole`, `rule [priority N] [from P] [to P] [fwmark N]
+/// table N`, `mark N`, `KEY = VALUE`. The line number is the place.
 fn host(name: &str, text: &str) -> Subject {
     let mut routing = HostRouting { host: name.to_owned(), ..HostRouting::default() };
     for (line, text) in (1..).zip(text.lines()) {

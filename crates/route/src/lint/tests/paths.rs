@@ -1,4 +1,5 @@
-//! Forwarding between given hosts: each mistake alone in a small site that works.
+//! Forwarding between given hosts: each mistake alone in a small, otherwise correct
+//! site.
 
 use super::*;
 
@@ -39,7 +40,7 @@ pub(super) fn with(name: &str, from: &str, to: &str) -> Vec<Subject> {
     hosts
 }
 
-/// `host id@line` of every finding but that both sides choose by themselves.
+/// `host id@line` of every finding but those of independent hashes.
 fn broken(hosts: &[Subject]) -> Vec<String> {
     findings(&report_of(hosts))
 }
@@ -67,7 +68,7 @@ fn what_works_has_no_finding() {
     }
 }
 
-/// The smallest site in which nobody can talk.
+/// The smallest site in which no pair can communicate.
 #[test]
 fn nobody_can_communicate() {
     let client = host(
@@ -184,8 +185,8 @@ fn each_mistake_is_reported_for_its_host() {
         assert!(found.contains(&expected.to_owned()), "{to}: {expected} in {found:?}");
         assert!(found.len() == count, "{to}: of {name} alone: {found:?}");
     }
-    // What is wrong of a gateway with another address is what others' routes name.
-    // Without the fabric another host, which was not given, may have it.
+    // A gateway with another address makes the routes of others wrong. Without the
+    // fabric another host, which was not given, may have it.
     let moved = with("gw1", "address e1 10.2.0.1/24", "address e1 10.2.0.9/24");
     assert_eq!(broken(&moved), Vec::<String>::new());
     let missing = report_of(&moved).missing;
@@ -211,7 +212,7 @@ fn one_cause_is_one_finding() {
 
 #[test]
 fn a_strict_filter_where_the_return_path_is_another() {
-    // The reply to what came by gw1 leaves by e1, where gw2 is the way.
+    // The reply to a request by gw1 leaves by e1, towards gw2.
     let server =
         "address e0 10.2.0.201/24\naddress e1 10.3.0.201/24\nroute 10.1.0.0/24 via 10.3.0.1 dev e1\n";
     let gateway =
@@ -261,7 +262,7 @@ fn an_address_that_two_hosts_have() {
     assert_eq!(broken(&hosts), Vec::<String>::new());
 }
 
-/// What was not given is said once, and nothing is claimed of it.
+/// A host that was not given is reported once, without findings about it.
 #[test]
 fn hosts_that_were_not_given() {
     let hosts = &site()[..4];

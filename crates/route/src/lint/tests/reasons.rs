@@ -1,4 +1,5 @@
-//! What each finding about a path says: severity, host, line, reason, and what to write.
+//! The text of each finding about a path: severity, host, line, reason, and what to
+//! write.
 
 use super::{
     paths::{FABRIC, FORWARDING, site, with},
@@ -152,7 +153,8 @@ fn next_hop_that_nobody_has_is_an_error_where_the_fabric_names_all_gateways() {
         );
         assert!(finding.contains("10.1.0.2 (gw2)"), "{finding}");
         assert_eq!(report.missing, Vec::<String>::new());
-        // Without it another gateway may be there: said once, as not given.
+        // Without the fabric another gateway may be there: reported once, as not
+        // given.
         let report = report_of(&hosts);
         assert_eq!(finding_in(&report, "c11", NOBODY), None);
         assert!(

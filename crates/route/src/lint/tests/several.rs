@@ -180,7 +180,7 @@ fn many_hosts_that_differ() {
     assert!(report_of(&many_hosts).missing.iter().any(|line| line.contains("commonest kinds first")));
     assert_eq!(report_of(&few).missing, Vec::<String>::new());
 
-    // Every fourth has the wrong network, all alike.
+    // Every fourth has the same wrong network.
     let id = "route:routing:not-the-other-network";
     let wrong = |at: u32| match at % 4 {
         0 => PLAIN_CLIENT.replace("10.10.0.0/24", "10.10.1.0/24"),

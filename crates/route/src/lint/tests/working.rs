@@ -99,11 +99,13 @@ fn what_may_be_translated_is_a_notice() {
             "{missing:?}"
         );
     }
-    // A kernel that tracks no connections translates nothing; nor do files that say nothing of it.
+    // A kernel that tracks no connections translates nothing; nor do files without
+    // such rules.
     let mut untracked = behind(None);
     untracked[2].routing.sysctls.remove(CONNECTION_COUNT);
     assert_eq!(found(&untracked), NO_ROUTE);
-    // What fails either way is a finding: the gateway has no route.
+    // What fails with and without translation is a finding: the gateway has no
+    // route.
     let mut broken = behind(None);
     broken[2].routing.interfaces.retain(|interface| interface.name != "e1");
     assert!(!found(&broken).is_empty());
@@ -137,7 +139,7 @@ fn gateways_may_share_an_address() {
     assert!(found(&with).contains(&"c2 address:contradiction:duplicate".to_owned()), "{:?}", found(&with));
 }
 
-/// A second router that is used one way and was not given may well be there.
+/// A second router that is used in one direction and was not given may exist.
 #[test]
 fn a_router_that_was_not_given_is_a_notice() {
     let client = CLIENT.replace("10.1.0.1 ", "10.1.0.1,10.1.0.9 ");
@@ -150,7 +152,7 @@ fn a_router_that_was_not_given_is_a_notice() {
     assert!(missing.iter().any(|it| it.contains("10.1.0.9")), "{missing:?}");
 }
 
-/// A router that answers ARP for the network behind it.
+/// A router that replies to ARP for the network behind it.
 #[test]
 fn a_proxy_of_arp_makes_neighbours() {
     let client = "address e0 10.1.0.11/24\nroute 10.2.0.0/24 dev e0\n";
