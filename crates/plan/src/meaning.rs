@@ -1,4 +1,4 @@
-//! When two texts mean the same to the kernel, although they are spelled
+//! Equality of texts that mean the same to the kernel, although they are spelled
 //! differently.
 
 use std::collections::BTreeSet;
@@ -7,10 +7,10 @@ use clearstream_schema::{indirection::Indirection, plan::Setting};
 
 use crate::{netfilter, qdisc, routing};
 
-/// Whether a setting that holds `live` is as `wanted` asks. Vectors are
-/// compared number by number, masks and lists as sets of processors; of a
-/// queueing discipline only what `wanted` names is looked at; routes, rules and
-/// nexthops by what their words say.
+/// Whether a setting that holds `live` matches `wanted`. Vectors are compared
+/// number by number, masks and lists as sets of processors; a queueing discipline
+/// only by what `wanted` names; routes, rules and nexthops by the meaning of their
+/// arguments.
 pub fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
     if wanted == live {
         return true;
@@ -36,7 +36,7 @@ fn same_table(wanted: &str, live: &str) -> bool {
     }
 }
 
-/// The same where a setting may be absent, which is like nothing else.
+/// The same if a setting may be absent, which equals only itself.
 pub(crate) fn alike(setting: &Setting, wanted: Option<&str>, live: Option<&str>) -> bool {
     match (wanted, live) {
         (Some(wanted), Some(live)) => same(setting, wanted, live),
@@ -45,12 +45,12 @@ pub(crate) fn alike(setting: &Setting, wanted: Option<&str>, live: Option<&str>)
     }
 }
 
-/// How a file spells its value.
+/// Format of a file's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Words and numbers between blanks.
+    /// Tokens and numbers between blanks.
     Tokens,
-    /// Words whose order means nothing.
+    /// Tokens in any order.
     Set,
     /// Hexadecimal words of 32 bits, the highest first (cpumask).
     Mask,
@@ -107,7 +107,7 @@ fn same_tokens(wanted: &str, live: &str) -> bool {
 }
 
 /// The text of a file in one spelling: no line end, single blanks, of a choice
-/// (`always [madvise] never`) the word that is chosen.
+/// (`always [madvise] never`) the chosen token.
 pub(crate) fn plain(text: &str) -> String {
     let tokens: Vec<&str> = text.split_whitespace().collect();
     let chosen: Vec<&str> =

@@ -19,8 +19,8 @@ const DEFAULT_DISCIPLINE: &str = "proc/sys/net/core/default_qdisc";
 /// Disciplines that every kernel has (net/sched/sch_api.c, `pktsched_init`).
 const ALWAYS: [&str; 5] = ["bfifo", "mq", "noqueue", "pfifo", "pfifo_fast"];
 
-/// Words of nft(8) for which nf_tables has what they need in itself since Linux
-/// 5.2, or nft_ct has: they match, mark, accept and drop. Others load modules
+/// Keywords of nft(8) that nf_tables implements itself since Linux 5.2, or that
+/// nft_ct implements: they match, mark, accept and drop. Others load modules
 /// (`nat`, `fib`, `socket`, `tproxy`, `queue`, `log`, `limit` ...).
 const TABLE_KEYWORDS: [&str; 43] = [
     "accept",
@@ -92,7 +92,7 @@ pub(crate) fn check(files: &Files, setting: &Setting, value: &str) -> Result<(),
         },
         Setting::Qdisc { .. } if !qdisc::is_default(value) => match value.parse::<Discipline>() {
             Ok(wanted) => discipline(wanted.kind()),
-            // What it cannot read it refuses later.
+            // An invalid text is refused later.
             Err(_) => Ok(()),
         },
         Setting::NetfilterTable { .. } => {
@@ -102,7 +102,7 @@ pub(crate) fn check(files: &Files, setting: &Setting, value: &str) -> Result<(),
                     format!("over TLS a table only matches, marks, accepts and drops: not \"{keyword}\"");
                 return Err(Fault::Invalid { reason }.of(setting));
             }
-            // What sets a field of a packet redirects it (nft(8), PAYLOAD STATEMENT).
+            // Setting a field of a packet redirects it (nft(8), PAYLOAD STATEMENT).
             if keywords.windows(2).any(|pair| pair[1] == "set" && pair[0] != "mark") {
                 let reason = "over TLS a table only matches, marks, accepts and drops: it sets marks alone";
                 return Err(Fault::Invalid { reason: reason.to_owned() }.of(setting));
@@ -114,7 +114,7 @@ pub(crate) fn check(files: &Files, setting: &Setting, value: &str) -> Result<(),
     }
 }
 
-/// Words of a table but names of chains and what stands in quotes.
+/// Keywords of a table, without names of chains and quoted strings.
 fn table_keywords(text: &str) -> Vec<&str> {
     let plain = text.split('"').step_by(2);
     let is_between = |letter: char| letter.is_whitespace() || "{};,=!<>&|()".contains(letter);
@@ -132,8 +132,8 @@ fn table_keywords(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether a module is loaded or part of the kernel; one that loads no modules
-/// has what it ever will.
+/// Whether a module is loaded or part of the kernel; a kernel without module
+/// loading needs no check.
 fn is_there(files: &Files, module: &str) -> bool {
     let loaded = match files.text("proc/modules") {
         Err(error) if error.is_absent() => return true,

@@ -13,13 +13,13 @@ use crate::{
     host::{netlink_error, refused},
 };
 
-/// Stands before words that have no place in a text, so that it cannot be
-/// written back and says why.
+/// Separates arguments that a text does not support; they show why it cannot be
+/// written back.
 const BESIDES: &str = "and";
-/// Stands between two things in one place.
+/// Separates two objects in one place.
 const SEVERAL: &str = ";";
 
-/// What is there; `None` when nothing is.
+/// Current text; `None` when there is none.
 pub(crate) fn read(setting: &Setting, socket: &mut RouteSocket) -> Result<Option<String>, SettingError> {
     let texts = texts(setting, socket).map_err(netlink_error(setting))?;
     Ok((!texts.is_empty()).then(|| texts.join(&format!(" {SEVERAL} "))))
@@ -100,7 +100,7 @@ pub(crate) fn check(setting: &Setting, text: &str) -> Result<(), SettingError> {
     entry(setting, text).map(|_| ())
 }
 
-/// Whether two texts say the same.
+/// Whether two texts have the same meaning.
 pub(crate) fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
     match (entry(setting, wanted), entry(setting, live)) {
         (Ok(Entry::Nexthop(wanted)), Ok(Entry::Nexthop(live))) => wanted == live,
@@ -114,8 +114,9 @@ pub(crate) fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
     }
 }
 
-/// Makes it so. A nexthop object and a route are replaced in place, so that
-/// packets find the old or the new one; of a rule the new one comes first.
+/// Writes a setting. A nexthop object and a route are replaced in place, so that
+/// packets see the old or the new one; a new rule is added before the old one is
+/// removed.
 pub(crate) fn write(setting: &Setting, text: &str, socket: &mut RouteSocket) -> Result<(), SettingError> {
     let unread = |error: NetlinkError| netlink_error(setting)(error);
     let result = match entry(setting, text)? {
@@ -149,7 +150,7 @@ fn remove_rules<'a>(
     Ok(())
 }
 
-/// Takes it away. What is not there is away already.
+/// Removes a setting. Removing what does not exist is no error.
 pub(crate) fn remove(setting: &Setting, socket: &mut RouteSocket) -> Result<(), SettingError> {
     let unread = |error: NetlinkError| netlink_error(setting)(error);
     let live = texts(setting, socket).map_err(unread)?;
@@ -171,7 +172,7 @@ pub(crate) fn remove(setting: &Setting, socket: &mut RouteSocket) -> Result<(), 
     Ok(())
 }
 
-/// Without its nexthop the kernel would take others' routes and groups away too.
+/// With a nexthop the kernel would remove routes and groups of others that use it.
 fn refuse_used(setting: &Setting, id: u32, socket: &mut RouteSocket) -> Result<(), SettingError> {
     let unread = |error: NetlinkError| netlink_error(setting)(error);
     let routes = socket.all_routes().map_err(unread)?;
@@ -193,8 +194,8 @@ fn refuse_used(setting: &Setting, id: u32, socket: &mut RouteSocket) -> Result<(
     }
 }
 
-/// With the first address of a network the kernel would take the others of that
-/// network away (`promote_secondaries`, ip-sysctl.rst).
+/// With the first address of a network the kernel would remove the others of that
+/// network (`promote_secondaries`, ip-sysctl.rst).
 fn refuse_first(
     setting: &Setting,
     interface: &str,
