@@ -136,7 +136,7 @@ impl Target for Host {
         match setting {
             Setting::NetfilterTable { name } => netfilter::remove(setting, name),
             _ if setting.may_be_absent() => routing::remove(setting, &mut route(setting)?),
-            _ => Err(Fault::Invalid { reason: "cannot be taken away".to_owned() }.of(setting)),
+            _ => Err(Fault::Invalid { reason: "cannot be removed".to_owned() }.of(setting)),
         }
     }
 

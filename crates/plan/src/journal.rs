@@ -13,7 +13,7 @@ use clearstream_schema::plan::{Effect, JournalState, Setting};
 use clearstream_sys::file;
 use serde::{Deserialize, Serialize};
 
-use crate::{Identity, PlanError, meaning::alike};
+use crate::{Identity, PlanError, meaning::same_or_absent};
 
 pub(crate) const SCHEMA: &str = "clearstream.plan-journal";
 pub(crate) const VERSION: u32 = 1;
@@ -60,7 +60,7 @@ fn at_once() -> Effect {
 impl Change {
     /// The plan had nothing to change here.
     pub(crate) fn was_right(&self) -> bool {
-        alike(&self.setting, self.old.as_deref(), self.new.as_deref())
+        same_or_absent(&self.setting, self.old.as_deref(), self.new.as_deref())
     }
 }
 

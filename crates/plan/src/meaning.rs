@@ -37,7 +37,7 @@ fn same_table(wanted: &str, live: &str) -> bool {
 }
 
 /// The same if a setting may be absent, which equals only itself.
-pub(crate) fn alike(setting: &Setting, wanted: Option<&str>, live: Option<&str>) -> bool {
+pub(crate) fn same_or_absent(setting: &Setting, wanted: Option<&str>, live: Option<&str>) -> bool {
     match (wanted, live) {
         (Some(wanted), Some(live)) => same(setting, wanted, live),
         (None, None) => true,

@@ -7,7 +7,7 @@ use crate::{
     apply::{ABSENT, write_and_read},
     confirm,
     journal::{Change, Journal, Mark},
-    meaning::alike,
+    meaning::same_or_absent,
     pending,
     qdisc::is_default,
 };
@@ -70,7 +70,7 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
             continue;
         }
         let live = live(setting, options)?;
-        let is = |text: &Option<String>| alike(setting, text.as_deref(), live.as_deref());
+        let is = |text: &Option<String>| same_or_absent(setting, text.as_deref(), live.as_deref());
         if in_flight != Some(index) && !is(old) && !is(new) {
             let (setting, ours, old) = (setting.clone(), new.clone(), old.clone());
             conflicts.push(Conflict { setting, live, ours, old });
@@ -89,7 +89,7 @@ fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError
     let mut found = Vec::new();
     for (index, change) in journal.head.changes.iter().enumerate().filter(|(_, change)| change.was_right()) {
         match live(&change.setting, options) {
-            Ok(live) if alike(&change.setting, change.old.as_deref(), live.as_deref()) => {}
+            Ok(live) if same_or_absent(&change.setting, change.old.as_deref(), live.as_deref()) => {}
             // Changed, or removed.
             Ok(_) => found.push(index),
             Err(PlanError::Unfit(error)) if error.is_absent() => found.push(index),
@@ -107,7 +107,7 @@ fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(
             _ if change.was_right() => {}
             Err(PlanError::Unfit(error)) if force && error.is_absent() => {}
             Err(error) => return Err(error),
-            Ok(live) if alike(setting, old.as_deref(), live.as_deref()) => {}
+            Ok(live) if same_or_absent(setting, old.as_deref(), live.as_deref()) => {}
             Ok(_) => {
                 if let Some(old) = old {
                     options.target.check(setting, old).map_err(PlanError::Unfit)?;
@@ -143,7 +143,7 @@ pub(crate) fn restore_settings(
                 Err(PlanError::Unfit(error)) if error.is_absent() => continue,
                 other => other?,
             };
-            if alike(&setting, old.as_deref(), live.as_deref()) {
+            if same_or_absent(&setting, old.as_deref(), live.as_deref()) {
                 continue;
             }
             is_quiet = false;
@@ -158,7 +158,7 @@ pub(crate) fn restore_settings(
     for &index in &order {
         let Change { setting, old, .. } = &journal.head.changes[index];
         let found = live(setting, options)?;
-        if !alike(setting, old.as_deref(), found.as_deref()) {
+        if !same_or_absent(setting, old.as_deref(), found.as_deref()) {
             let text = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());
             let fault = Fault::Altered { wanted: text(old.clone()), found: text(found) };
             return Err(PlanError::Unfit(fault.of(setting)));

@@ -15,20 +15,20 @@ use crate::{
 
 /// Separates arguments that a text does not support; they show why it cannot be
 /// written back.
-const BESIDES: &str = "and";
+const UNSUPPORTED: &str = "and";
 /// Separates two objects in one place.
-const SEVERAL: &str = ";";
+const NEXT_OBJECT: &str = ";";
 
 /// Current text; `None` when there is none.
 pub(crate) fn read(setting: &Setting, socket: &mut RouteSocket) -> Result<Option<String>, SettingError> {
     let texts = texts(setting, socket).map_err(netlink_error(setting))?;
-    Ok((!texts.is_empty()).then(|| texts.join(&format!(" {SEVERAL} "))))
+    Ok((!texts.is_empty()).then(|| texts.join(&format!(" {NEXT_OBJECT} "))))
 }
 
 fn texts(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<String>, NetlinkError> {
     let with = |text: String, unsupported: &[String]| match unsupported {
         [] => text,
-        unsupported => format!("{text} {BESIDES} {}", unsupported.join(" ")),
+        unsupported => format!("{text} {UNSUPPORTED} {}", unsupported.join(" ")),
     };
     Ok(match setting {
         Setting::Nexthop { id } => {
@@ -49,7 +49,7 @@ fn texts(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<String>, Net
             all.filter(|found| found.interface == *interface && found.prefix == *prefix)
                 .map(|found| {
                     let value = AddressValue { protocol: found.protocol };
-                    with(value.to_string(), unsaid_of_address(found.makes_no_route))
+                    with(value.to_string(), unsupported_of_address(found.makes_no_route))
                 })
                 .collect()
         }
@@ -57,7 +57,7 @@ fn texts(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<String>, Net
     })
 }
 
-fn unsaid_of_address(makes_no_route: bool) -> &'static [String] {
+fn unsupported_of_address(makes_no_route: bool) -> &'static [String] {
     use std::sync::LazyLock;
     static NO_ROUTE: LazyLock<[String; 1]> = LazyLock::new(|| ["noprefixroute".to_owned()]);
     if makes_no_route { NO_ROUTE.as_slice() } else { &[] }
@@ -69,7 +69,7 @@ fn rules(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<RuleEntry>, 
     Ok(all.filter(|rule| rule.setting().as_ref() == Some(setting)).collect())
 }
 
-/// What a text says of its place.
+/// A text parsed for its setting.
 enum Entry {
     Nexthop(Nexthop),
     Route(RouteEntry),
@@ -95,7 +95,7 @@ fn entry(setting: &Setting, text: &str) -> Result<Entry, SettingError> {
     }
 }
 
-/// Fails for a text that is not written through here.
+/// Fails for a text that is no valid value.
 pub(crate) fn check(setting: &Setting, text: &str) -> Result<(), SettingError> {
     entry(setting, text).map(|_| ())
 }

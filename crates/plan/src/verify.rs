@@ -3,7 +3,7 @@
 
 use clearstream_schema::plan::{Check, Effect, Plan, Setting, Step, Verification};
 
-use crate::{Fault, Options, PlanError, apply::ABSENT, effective, meaning::alike};
+use crate::{Fault, Options, PlanError, apply::ABSENT, effective, meaning::same_or_absent};
 
 /// Compares a plan with the effective settings of this host, which need not have
 /// been changed by it. Nothing is written; if the plan sets what a new connection
@@ -30,7 +30,7 @@ fn read_back(step: &Step, options: &Options) -> Check {
         Ok(None) if may_be_absent => (Some(ABSENT.to_owned()), None, wanted.is_none()),
         Ok(None) => (None, Some(Fault::Absent.of(&step.setting).to_string()), false),
         Ok(found) => {
-            let holds = alike(&step.setting, wanted, found.as_deref());
+            let holds = same_or_absent(&step.setting, wanted, found.as_deref());
             (found, None, holds)
         }
         Err(error) => (None, Some(error.to_string()), false),

@@ -82,7 +82,7 @@ impl Tree {
         fs::write(self.root().join(path), text).unwrap();
     }
 
-    /// All texts, blanks as the kernel would make them again.
+    /// All texts, with blanks as the kernel would print them.
     pub(crate) fn texts(&self) -> BTreeMap<&'static str, String> {
         let single_blanks = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         FILES

@@ -17,8 +17,8 @@ use crate::{
     rendered::{ethtool, format, sample, text},
 };
 
-/// What `.ci/install` has put beside the build because its package would start
-/// a daemon.
+/// Program that `.ci/install` has put beside the build because its package would
+/// start a daemon.
 fn beside(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools").join(path)
 }
@@ -86,9 +86,9 @@ fn networkmanager_keeps_every_line_of_a_keyfile() {
     assert_eq!(missing, unknown, "{version}: {theirs:?}");
 }
 
-/// The daemon itself in a namespace with files of its own: it puts the profile
-/// in effect and takes it back when it ends. It tunes no virtual interface, so
-/// of those options it is only seen that it knows them.
+/// The daemon itself in a namespace with files of its own: it applies the profile
+/// and reverts it when it ends. It tunes no virtual interface, so the test only
+/// checks that it knows those options.
 #[test]
 fn root_tuned_carries_out_its_profile() {
     let lab = Lab::new();

@@ -94,7 +94,7 @@ impl Target for Model {
     }
 }
 
-/// Applies and reverts; what is in effect in between.
+/// Applies and reverts; returns the effective values in between.
 fn applied(before: &Card, steps: Vec<Step>) -> Result<Card, PlanError> {
     let model = Model(Arc::new(Mutex::new(before.clone())));
     let folder = tempfile::tempdir().unwrap();
