@@ -186,7 +186,7 @@ impl Journal {
         let bytes = file::read(path, LARGEST_JOURNAL_BYTES).map_err(storage("read", path))?;
         let damaged = |reason: String| PlanError::Damaged { path: path.to_owned(), reason };
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
-            return Err(damaged("its first line is not whole".to_owned()));
+            return Err(damaged("its first line is incomplete".to_owned()));
         };
         let head: Head =
             serde_json::from_slice(&bytes[..end]).map_err(|error| damaged(format!("line 1: {error}")))?;

@@ -188,7 +188,7 @@ fn refuse_used(setting: &Setting, id: u32, socket: &mut RouteSocket) -> Result<(
     match user {
         None => Ok(()),
         Some(user) => {
-            let reason = format!("{user} still goes by it: move that one first");
+            let reason = format!("{user} still uses it: change that one first");
             Err(Fault::Invalid { reason }.of(setting))
         }
     }
@@ -211,7 +211,7 @@ fn refuse_first(
         .find(|found| found.interface == interface && found.is_secondary && same_network(&found.prefix));
     match other {
         Some(other) if prefix.address.is_ipv4() && !is_secondary => {
-            let reason = format!("{} was given after it and would go with it", other.prefix);
+            let reason = format!("{} was added after it and would be removed with it", other.prefix);
             Err(Fault::Invalid { reason }.of(setting))
         }
         _ => Ok(()),

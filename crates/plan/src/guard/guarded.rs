@@ -70,7 +70,7 @@ impl Guarded {
         let remedy = if found.iter().any(|danger| danger.is_cut) {
             "--force does it all the same"
         } else {
-            "add --confirm-within 60s, which puts everything back unless you confirm, or --force"
+            "add --confirm-within 60s, which reverts the change unless you confirm, or --force"
         };
         self.refuse_with(found, remedy)
     }

@@ -200,7 +200,7 @@ fn root_others_things_stay() {
     // with it.
     lab.tool("ip route add 203.0.113.0/24 nhid 7001");
     let error = lab.inside(|options| revert(&journal, false, &options)).unwrap_err().to_string();
-    assert!(error.contains("203.0.113.0/24") && error.contains("still goes by it"), "{error}");
+    assert!(error.contains("203.0.113.0/24") && error.contains("still uses it"), "{error}");
     assert!(lab.tool("ip route show 203.0.113.0/24").contains("nhid 7001"));
     lab.tool("ip route del 203.0.113.0/24");
     lab.inside(|options| recover(&options)).unwrap();

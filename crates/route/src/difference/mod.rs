@@ -63,7 +63,7 @@ pub enum DifferenceError {
     },
     /// A number of ours belongs to an object of others.
     #[error(
-        "{setting} belongs to somebody else ({holder}): choose other numbers in the fabric's [numbers], or remove it first"
+        "{setting} belongs to another owner ({holder}): choose other numbers in the fabric's [numbers], or remove it first"
     )]
     Held {
         /// The setting.

@@ -51,7 +51,7 @@ fn taken_along(draft: &mut Draft<'_>, key: &str) {
         .map(|(other, live)| (other.clone(), if live.value == "1" { "1" } else { "0" }))
         .collect();
     for (other, value) in found {
-        let why = format!("{key} takes it along; it is named so that it comes back as it was");
+        let why = format!("{key} changes it too; it is named so that a revert restores it");
         draft.step(Setting::Sysctl(other), Some(value.to_owned()), Some(value.to_owned()), &[], &why);
     }
 }

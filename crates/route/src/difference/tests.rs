@@ -187,13 +187,13 @@ fn what_others_hold_is_named() {
     };
     let message = held(&|there| there.routes.push(route("10.100.0.0/16", MAIN_TABLE, by("10.10.0.77"), 4)));
     assert!(
-        message.contains("route 10.100.0.0/16 table 254 belongs to somebody else (via 10.10.0.77"),
+        message.contains("route 10.100.0.0/16 table 254 belongs to another owner (via 10.10.0.77"),
         "{message}"
     );
     let message = held(&|there| there.routes.push(route("192.0.2.0/24", 7001, by("10.10.0.77"), 4)));
-    assert!(message.contains("table 7001 belongs to somebody else"), "{message}");
+    assert!(message.contains("table 7001 belongs to another owner"), "{message}");
     let message = held(&|there| there.nexthops.push(Nexthop { protocol: 3, ..nexthop(7001, "10.10.0.77") }));
-    assert!(message.contains("nexthop 7001 belongs to somebody else"), "{message}");
+    assert!(message.contains("nexthop 7001 belongs to another owner"), "{message}");
     let message = held(&|there| there.rules.push(RuleEntry { protocol: 0, ..rule("10.9.9.9/32", 7001) }));
     assert!(message.contains("from 10.9.9.9 lookup 7001") && message.contains("[numbers]"), "{message}");
     let message = held(&|there| there.nexthops.push(group(7013, &[7001], None)));

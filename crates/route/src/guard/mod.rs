@@ -25,7 +25,8 @@ use crate::{
 
 /// Addresses that no host has (RFC 5737, RFC 3849, RFC 9637): a lookup of them
 /// returns the default route, unless a host has a route for them.
-const NOBODYS: [&str; 5] = ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "3fff::1"];
+const DOCUMENTATION_ADDRESSES: [&str; 5] =
+    ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "3fff::1"];
 
 /// Guards the controlling connections and the default routes of the running host.
 #[derive(Debug)]
@@ -103,7 +104,7 @@ pub fn dangers(live: &HostRouting, plan: &Plan, connections: &[Controlling]) -> 
     }
     for ipv6 in [false, true] {
         let family = if ipv6 { "IPv6" } else { "IPv4" };
-        let Some(destination) = nobodys(live, ipv6) else { continue };
+        let Some(destination) = default_route_probe(live, ipv6) else { continue };
         let packet = Packet { source: None, destination, mark: 0, input: None };
         let before = now.find(&packet).verdict;
         if before != Verdict::NoRoute {
@@ -123,7 +124,7 @@ fn has(routing: &HostRouting, address: IpAddr) -> bool {
 }
 
 /// An address whose path is the default route of this host.
-fn nobodys(live: &HostRouting, ipv6: bool) -> Option<IpAddr> {
+fn default_route_probe(live: &HostRouting, ipv6: bool) -> Option<IpAddr> {
     let specific = |address: IpAddr| {
         let routed = live
             .routes
@@ -132,7 +133,7 @@ fn nobodys(live: &HostRouting, ipv6: bool) -> Option<IpAddr> {
         let mut links = live.interfaces.iter().flat_map(|interface| &interface.addresses);
         routed || links.any(|known| known.value.contains(address))
     };
-    let all = NOBODYS.iter().filter_map(|text| text.parse::<IpAddr>().ok());
+    let all = DOCUMENTATION_ADDRESSES.iter().filter_map(|text| text.parse::<IpAddr>().ok());
     all.filter(|address| address.is_ipv6() == ipv6).find(|address| !specific(*address))
 }
 

@@ -82,7 +82,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether some host has an address in a network.
-    fn is_anybodys(&self, network: Prefix) -> bool {
+    fn has_address_in(&self, network: Prefix) -> bool {
         let after = self.addresses.range(network.network().address..).next();
         after.is_some_and(|address| network.contains(*address))
     }
@@ -102,7 +102,7 @@ impl<'a> Facts<'a> {
         let others = senders.filter(|sender| {
             let destination = sender.route.destination;
             !std::ptr::eq(&self.hosts[sender.host], host)
-                && (host.may_lead(sender.via, destination) || !self.is_anybodys(destination))
+                && (host.may_lead(sender.via, destination) || !self.has_address_in(destination))
         });
         let first = others.min_by_key(|sender| (sender.host, sender.hop))?;
         Some((&self.hosts[first.host], first))

@@ -134,7 +134,7 @@ pub(super) fn multipath(
         return (Multipath::Classic, why);
     }
     if return_path == ReturnPath::EqualSeed {
-        let why = "both sides choose alike by hash thresholds; buckets of a resilient group depend on what came before";
+        let why = "both sides make the same choice by hash thresholds; buckets of a resilient group depend on what came before";
         return (Multipath::Group, why.to_owned());
     }
     if !kernel.has(RESILIENT_SINCE) {

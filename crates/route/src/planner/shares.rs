@@ -40,21 +40,22 @@ impl Default for Population {
 
 /// Simulates the gateways that a population of flows takes.
 pub(super) fn simulate(planner: &Planner<'_>, index: usize, population: &Population) -> GatewayShares {
-    let spread = Spread::of(planner, index);
+    let selection = Selection::of(planner, index);
     let pairs = Pairs::of(planner, index);
-    let mut counts = vec![[0_u64; 2]; spread.hops.len()];
+    let mut counts = vec![[0_u64; 2]; selection.hops.len()];
     let (mut flows, mut walked, mut elsewhere) = (0_u64, 0_u64, 0_u64);
     let wanted = (population.most_flows / u64::from(population.flows_per_pair.max(1))).max(1);
     let step = pairs.count().div_ceil(wanted).max(1);
     for number in (0..pairs.count()).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
-        let Some((pair, flow)) = pairs.nth(number).and_then(|pair| Some((pair, spread.flow(&pair)?))) else {
+        let Some((pair, flow)) = pairs.nth(number).and_then(|pair| Some((pair, selection.flow(&pair)?)))
+        else {
             continue;
         };
         walked += 1;
         for count in 0..population.flows_per_pair {
             let port = FIRST_PORT + (drawn(number, u64::from(count)) % PORT_COUNT) as u16;
             let flow = FlowKey { source_port: port, destination_port: population.port, ..flow };
-            let (forward, back) = spread.both(&pair, &flow);
+            let (forward, back) = selection.both(&pair, &flow);
             counts[forward][0] += 1;
             counts[back][1] += 1;
             flows += 1;
@@ -62,7 +63,7 @@ pub(super) fn simulate(planner: &Planner<'_>, index: usize, population: &Populat
         }
     }
     let ratio = |count: u64| if flows == 0 { 0.0 } else { count as f64 / flows as f64 };
-    let total: f64 = spread.hops.iter().map(|hop| f64::from(hop.weight)).sum();
+    let total: f64 = selection.hops.iter().map(|hop| f64::from(hop.weight)).sum();
     let share = |(hop, counts): (&Hop, &[u64; 2])| GatewayShare {
         name: planner.fabric.gateways()[hop.gateway].name.clone(),
         expected_ratio: f64::from(hop.weight) / total,
@@ -72,14 +73,14 @@ pub(super) fn simulate(planner: &Planner<'_>, index: usize, population: &Populat
     GatewayShares {
         flow_count: flows,
         pair_count: walked,
-        seed_is_known: spread.route.seed.is_some(),
-        gateways: spread.hops.iter().zip(&counts).map(share).collect(),
+        seed_is_known: selection.route.seed.is_some(),
+        gateways: selection.hops.iter().zip(&counts).map(share).collect(),
         other_gateway_ratio: ratio(elsewhere),
     }
 }
 
 /// Next hop selection by the hosts of a route.
-struct Spread<'p, 'a> {
+struct Selection<'p, 'a> {
     planner: &'p Planner<'a>,
     index: usize,
     route: &'p Route,
@@ -89,7 +90,7 @@ struct Spread<'p, 'a> {
     buckets: Buckets,
 }
 
-impl<'p, 'a> Spread<'p, 'a> {
+impl<'p, 'a> Selection<'p, 'a> {
     fn of(planner: &'p Planner<'a>, index: usize) -> Self {
         let route = &planner.routes[index];
         // IPv6 only where gateways carry nothing else.

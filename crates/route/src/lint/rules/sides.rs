@@ -377,7 +377,7 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
         for (route, hops) in host.multipaths().filter(|(route, _)| route.destination.length > 0) {
             let is_other_family = !far.iter().any(|far| far.is_ipv4() == route.destination.address.is_ipv4());
             if is_other_family
-                || facts.is_anybodys(route.destination)
+                || facts.has_address_in(route.destination)
                 || !reported.insert((host.subject.name.clone(), route.destination))
             {
                 continue;

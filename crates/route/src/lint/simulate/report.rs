@@ -296,8 +296,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
     fn goes_round(&self, route: Option<usize>, through: &[usize], network: Prefix) -> Finding {
         let names = through.iter().chain(through.first()).map(|host| self.site.name(*host));
         let round = names.collect::<Vec<_>>().join(" to ");
-        let message =
-            format!("packets to {network} go round, {round}, until their TTL is used up: {}", self.who());
+        let message = format!("packets to {network} loop, {round}, until their TTL expires: {}", self.who());
         let finding = self.broken(ROUTE, "loop", Severity::Error, message);
         self.about(finding, route, None)
             .advise(format!("let one of them lead to {network} without the others"))

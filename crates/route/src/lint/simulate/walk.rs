@@ -379,9 +379,9 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
         }
         // Only the fabric names every gateway; else it may be a host that was not given.
         let fabric = &self.site.facts.fabric;
-        let is_nobodys =
+        let is_unowned =
             fabric.networks.iter().any(|it| it.prefix.contains(via)) && fabric.gateway(via).is_none();
-        match self.number_of(sender, taken.route).filter(|_| is_nobodys) {
+        match self.number_of(sender, taken.route).filter(|_| is_unowned) {
             Some(route) => travel.stop(sender, What::NobodyHas { route, via, network }),
             None => drop(travel.not_given.insert((via, sender))),
         }
