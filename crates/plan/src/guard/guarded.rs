@@ -162,8 +162,8 @@ impl Guarded {
         }
     }
 
-    /// Restores the settings saved in a journal. With confirm-within the plan is applied
-    /// again unless the revert is confirmed.
+    /// Restores the settings saved in a journal. With confirm-within the plan is
+    /// reapplied unless the revert is confirmed.
     pub fn revert(&self, journal: &str, options: &Options) -> Result<Reverted, PlanError> {
         if self.within.is_none() {
             return self.restore_journal(journal, self.force, "--force does it all the same", options);

@@ -38,7 +38,7 @@ impl Guardian {
     /// Starts the program.
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // It may stay for as long as nobody confirms.
+        // It may run until the plan is confirmed.
         keep_descriptors_from(&mut command);
         let mut child = command.spawn()?;
         let pipe = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;

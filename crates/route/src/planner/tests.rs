@@ -110,7 +110,8 @@ fn what_breaks_symmetry_or_reach_is_found() {
             |host| host.connection_marks.clear(),
             "the reply of storage-2",
         ),
-        // The paper's mistake: the far network as a neighbour in a gateway's table.
+        // The paper's mistake: the remote network as a neighbour in a gateway's
+        // table.
         (
             ReturnPath::ConnectionMark,
             "storage-2",
