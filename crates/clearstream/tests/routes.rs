@@ -205,7 +205,7 @@ fn root_numbers_of_others_are_refused_by_name() {
     here.exec("here", "ip route add 10.9.0.0/24 via 10.0.0.9");
     let before = here.shown();
     let refused = here.route(&["apply", &here.fabric, "--yes"]);
-    refused.refused(4, &["route 10.9.0.0/24 table 254 belongs to somebody else", "via 10.0.0.9"]);
+    refused.refused(4, &["route 10.9.0.0/24 table 254 belongs to another owner", "via 10.0.0.9"]);
     here.route(&["apply", &here.fabric, "--host", "nobody", "--yes"]).refused_with(9);
     assert_eq!(here.shown(), before);
 }

@@ -1,6 +1,6 @@
-//! Reading settings, and applying a plan: everything is checked, then the
-//! journal is on disk, then each step is written and read back; the first
-//! failure puts everything back.
+//! Reading settings, and applying a plan: everything is checked, then the journal
+//! is on disk, then each step is written and read back; the first failure restores
+//! everything.
 
 use std::collections::BTreeSet;
 
@@ -11,19 +11,19 @@ use crate::{
     Event, Fault, Identity, Options, PlanError, SettingError,
     folder::{self, Locked},
     journal::{Change, Head, Journal, Mark, SCHEMA, VERSION},
-    meaning::alike,
+    meaning::same_or_absent,
     pending::orphan,
     restore,
     revert::is_here,
 };
 
-/// How messages name a setting that is not there.
+/// Name of a missing setting in messages.
 pub(crate) const ABSENT: &str = "absent";
 
-/// The version of plans that is read.
+/// Supported version of plans.
 pub(crate) const PLAN_VERSION: u32 = 1;
 
-/// What applying did.
+/// Result of an apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// Name of the journal; absent when everything was as desired already.
@@ -32,7 +32,7 @@ pub struct Applied {
     pub changed: Vec<usize>,
 }
 
-/// Texts that settings hold; those that are not on this host are left out.
+/// Texts of settings; those that are not on this host are omitted.
 pub fn read(settings: &[Setting], options: &Options) -> Result<Values, PlanError> {
     let mut values = Values::new();
     for setting in settings {
@@ -62,7 +62,7 @@ pub fn apply(plan: &Plan, options: &Options) -> Result<Applied, PlanError> {
 }
 
 /// Applies the [plan back](crate::plan_back) of a journal, with a journal of its
-/// own: reverted, it puts the first one's changes in effect again;
+/// own: reverting it applies the first one's changes a second time;
 /// [confirmed](crate::confirm()), the first one is reverted.
 pub fn apply_back(plan: &Plan, journal: &str, options: &Options) -> Result<Applied, PlanError> {
     carry_out(plan, Some(journal.to_owned()), options)
@@ -95,22 +95,23 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
         reverts,
         changes,
     };
-    let mut journal = Journal::create(path, name.clone(), head, || options.tell(Event::JournalBegun))?;
-    options.tell(Event::Journaled { journal: &name });
+    let mut journal = Journal::create(path, name.clone(), head, || options.emit(Event::JournalBegun))?;
+    options.emit(Event::Journaled { journal: &name });
     for &index in &changed {
         journal.mark(Mark::Writing(index)).or_else(|error| undo_unwritten(&mut journal, error, options))?;
         if let Err(source) = write_back(&journal.head.changes[index], options) {
             return undo(&mut journal, index + 1, source, options);
         }
     }
-    // A later step may have changed what an earlier one wrote or found right.
+    // A later step may have changed a setting that an earlier one wrote or left as
+    // it was.
     for (index, change) in journal.head.changes.clone().iter().enumerate() {
         if let Err(source) = holds(&change.setting, change.new.as_deref(), options) {
             return undo(&mut journal, index + 1, source, options);
         }
     }
     journal.mark(Mark::Applied).or_else(|error| undo_unwritten(&mut journal, error, options))?;
-    options.tell(Event::Ended);
+    options.emit(Event::Ended);
     Ok(Applied { journal: Some(name), changed })
 }
 
@@ -137,7 +138,7 @@ fn check_fits(plan: &Plan, here: &Identity) -> Result<(), PlanError> {
     }
 }
 
-/// On top of a half-made change nothing could be distinguished later.
+/// After a half-made change the old values could not be determined.
 fn refuse_interrupted(options: &Options, here: &Identity) -> Result<(), PlanError> {
     for name in folder::names(&options.journals)? {
         // A damaged journal of another time does not stop this host from being changed.
@@ -153,8 +154,8 @@ fn refuse_interrupted(options: &Options, here: &Identity) -> Result<(), PlanErro
     Ok(())
 }
 
-/// Every step with what is there now. Nothing is written while this looks
-/// whether all that has to be can be, forth and back.
+/// Every step with the current value. Checks, without writing, that all necessary
+/// writes are possible in both directions.
 fn changes(plan: &Plan, options: &Options) -> Result<Vec<Change>, PlanError> {
     let target = &options.target;
     let mut changes = Vec::new();
@@ -163,7 +164,7 @@ fn changes(plan: &Plan, options: &Options) -> Result<Vec<Change>, PlanError> {
         let setting = step.setting.clone();
         let new = step.desired.clone();
         if new.is_none() && !setting.may_be_absent() {
-            let reason = "cannot be taken away: give the text that it is to hold".to_owned();
+            let reason = "cannot be removed: give the text that it is to hold".to_owned();
             return Err(PlanError::Unfit(Fault::Invalid { reason }.of(&setting)));
         }
         let old = target.read(&setting).map_err(PlanError::Unfit)?;
@@ -185,26 +186,26 @@ fn write_back(change: &Change, options: &Options) -> Result<(), SettingError> {
     write_and_read(&change.setting, change.new.as_deref(), options)
 }
 
-/// Writes one text, or takes the setting away, and looks whether it is so.
+/// Writes one text, or removes the setting, and reads it back.
 pub(crate) fn write_and_read(
     setting: &Setting,
     value: Option<&str>,
     options: &Options,
 ) -> Result<(), SettingError> {
-    options.tell(Event::Writing { setting });
+    options.emit(Event::Writing { setting });
     match value {
         Some(value) => options.target.write(setting, value)?,
         None => options.target.remove(setting)?,
     }
-    options.tell(Event::Written { setting });
+    options.emit(Event::Written { setting });
     holds(setting, value, options)?;
-    options.tell(Event::ReadBack { setting });
+    options.emit(Event::ReadBack { setting });
     Ok(())
 }
 
 fn holds(setting: &Setting, wanted: Option<&str>, options: &Options) -> Result<(), SettingError> {
     let found = options.target.read(setting)?;
-    if alike(setting, wanted, found.as_deref()) {
+    if same_or_absent(setting, wanted, found.as_deref()) {
         return Ok(());
     }
     match found {
@@ -216,7 +217,7 @@ fn holds(setting: &Setting, wanted: Option<&str>, options: &Options) -> Result<(
     }
 }
 
-/// Puts back what the steps up to the failed one wrote.
+/// Restores what the steps up to the failed one wrote.
 fn undo(
     journal: &mut Journal,
     step: usize,
@@ -230,7 +231,7 @@ fn undo(
     }
 }
 
-/// The same when the journal itself cannot be written: without marks.
+/// The same without marks, when the journal itself cannot be written.
 fn undo_unwritten(journal: &mut Journal, error: PlanError, options: &Options) -> Result<(), PlanError> {
     match restore::restore_settings(journal, options, |_, _| Ok(())) {
         Ok(_) => Err(PlanError::JournalFailed { source: Box::new(error) }),

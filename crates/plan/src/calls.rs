@@ -1,4 +1,4 @@
-//! What a controller calls at an agent to change its host. The agent refuses what
+//! Calls of a controller to an agent that change its host. The agent refuses what
 //! would cut the connection and what belongs to no family of settings
 //! ([`Plans`](crate::Plans) serves them).
 
@@ -9,7 +9,7 @@ use clearstream_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Reads settings; those that are not there are left out of the reply.
+/// Reads settings; those that do not exist are omitted from the reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
     /// The settings.
@@ -31,7 +31,8 @@ pub struct Values {
 
 /// Applies a plan; all or nothing. It is kept when the agent has a further request
 /// of the session, or its [end in order](clearstream_control::Shutdown), after the
-/// reply; a session that ends before, as one that the change cuts, takes it along.
+/// reply; if the session ends before, for example cut by the change, the change is
+/// reverted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Apply {
     /// The plan.
@@ -44,7 +45,7 @@ impl Call for Apply {
     type Reply = Applied;
 }
 
-/// What was applied.
+/// Result of an apply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
     /// The journal's name; absent when everything was as desired already.
@@ -80,7 +81,7 @@ impl Call for Keep {
     type Reply = Done;
 }
 
-/// Compares a plan with what is effective.
+/// Compares a plan with the effective settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verify {
     /// The plan.
@@ -93,7 +94,7 @@ impl Call for Verify {
     type Reply = Verification;
 }
 
-/// Restores what a journal found.
+/// Restores the settings saved in a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revert {
     /// As [`Applied`] gave it.
@@ -108,7 +109,7 @@ impl Call for Revert {
     type Reply = Reverted;
 }
 
-/// What was reverted.
+/// Result of a revert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reverted {
     /// Steps that were restored.
@@ -132,7 +133,7 @@ pub struct Journals {
     pub journals: Vec<JournalEntry>,
 }
 
-/// Finishes what was interrupted.
+/// Recovers interrupted journals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recover {}
 
@@ -142,7 +143,7 @@ impl Call for Recover {
     type Reply = Recoveries;
 }
 
-/// What was done about interrupted journals.
+/// Result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recoveries {
     /// Each of them.

@@ -1,7 +1,7 @@
 //! Confirm-within: a plan is applied, and reverted at a deadline unless it is
 //! confirmed. The deadline is in a file beside the journal, on the clock that
-//! counts since boot, so that any process may act on it; the one that renames the
-//! file first decides.
+//! counts since boot, so that any process may act on it; the first process that
+//! renames the file decides.
 
 use std::{
     fs::{self, OpenOptions},
@@ -88,13 +88,12 @@ pub struct Confirmed {
     pub journal: String,
     /// Time that was left.
     pub left: Duration,
-    /// The journal that is reverted by it, where the plan was one
-    /// [back](crate::apply_back).
+    /// The journal that it reverts, if the plan was one [back](crate::apply_back).
     pub reverted: Option<String>,
 }
 
-/// Confirms the newest plan that waits for it here. Fails when there is none, and
-/// when it is overdue: it is reverted then.
+/// Confirms the newest plan that waits for confirmation here. Fails when there is
+/// none, and when it is overdue: it is reverted then.
 pub fn confirm_newest(options: &Options) -> Result<Confirmed, PlanError> {
     let Some(Unconfirmed { journal, .. }) = unconfirmed(options)?.pop() else {
         return Err(PlanError::NothingToConfirm);
@@ -132,8 +131,8 @@ pub fn confirm(journal: &str, options: &Options) -> Result<Option<Confirmed>, Pl
     }
 }
 
-/// The first journal is reverted for good, and the one that did it is history. A
-/// crash between the two leaves a first one whose values are the old ones already.
+/// The first journal becomes reverted, and the one that reverted it is closed. A
+/// crash between the two leaves the first one with the old values already restored.
 fn end_both(first: &str, second: &str, options: &Options) -> Result<(), PlanError> {
     let _locked = Locked::lock(&options.journals)?;
     let reason = Some(format!("by journal {second}, which was confirmed"));
@@ -154,7 +153,7 @@ pub(crate) fn is_unconfirmed(journal: &str, options: &Options) -> bool {
 }
 
 /// Reverts a plan that was not confirmed in time, whatever was changed since;
-/// `None` when there is nothing to do: it was confirmed, or has time left.
+/// `None` when it was confirmed or has time left.
 pub fn expire(journal: &str, options: &Options) -> Result<Option<Reverted>, PlanError> {
     let waiting = path_of(options, journal, WAITING);
     let expired = path_of(options, journal, EXPIRED);
@@ -208,7 +207,7 @@ fn deadline(path: &Path) -> Option<Deadline> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
-/// Since boot, time asleep included: clocks that are set do not move deadlines.
+/// Time since boot, suspend included: setting a clock does not move deadlines.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     nanoseconds(Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0)))

@@ -1,5 +1,5 @@
-//! What a new TCP connection gets, looked at on one made over loopback in the
-//! network namespace of the calling thread.
+//! Effective settings of a new TCP connection, inspected on one over loopback in
+//! the network namespace of the calling thread.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ const ECN_OPTION: u8 = 8;
 /// A size beyond any limit, which the kernel doubles without overflow.
 const HUGE_BYTES: usize = (i32::MAX / 2) as usize;
 
-/// What was seen on a new socket and a new connection.
+/// Values of a new socket and a new connection.
 struct Seen {
     receive_buffer_bytes: usize,
     send_buffer_bytes: usize,
@@ -47,7 +47,7 @@ pub(crate) fn checks(plan: &Plan, options: &Options) -> Vec<Check> {
     if expectations.is_empty() {
         return Vec::new();
     }
-    let seen = look();
+    let seen = inspect_connection();
     expectations.into_iter().map(|expectation| expectation.check(seen.as_ref())).collect()
 }
 
@@ -62,7 +62,7 @@ impl Expectation {
         let found = seen.map(|seen| (self.found)(seen));
         let holds = found.as_ref().is_ok_and(|found| *found == self.expected);
         let note = found.as_ref().err().map(|error| {
-            format!("not looked at: no connection over loopback here: {error} (is the interface lo up?)")
+            format!("not checked: no connection over loopback here: {error} (is the interface lo up?)")
         });
         Check { subject: self.subject, expected: self.expected, found: found.ok(), holds, note }
     }
@@ -102,7 +102,7 @@ fn expectations<'a>(desired: &impl Fn(&str) -> Option<&'a str>, options: &Option
             expect(&format!("{subject} of a new connection"), on_off(value != 0), Box::new(found));
         }
     }
-    // 1 asks and accepts, 0 and 2 do not ask (ip-sysctl.rst).
+    // 1 requests and accepts, 0 and 2 do not request (ip-sysctl.rst).
     if let Some(value @ 0..=2) = desired("net.ipv4.tcp_ecn").and_then(|text| nth(text, 0)) {
         let found = |seen: &Seen| on_off(seen.info.options & ECN_OPTION != 0);
         expect("ECN of a new connection", on_off(value == 1), Box::new(found));
@@ -140,7 +140,7 @@ fn on_off(on: bool) -> String {
     (if on { "on" } else { "off" }).to_owned()
 }
 
-fn look() -> io::Result<Seen> {
+fn inspect_connection() -> io::Result<Seen> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     let (receive_buffer_bytes, send_buffer_bytes) = (socket.recv_buffer_size()?, socket.send_buffer_size()?);
     socket.set_recv_buffer_size(HUGE_BYTES)?;

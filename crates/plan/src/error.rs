@@ -1,4 +1,4 @@
-//! What can go wrong, one line each.
+//! Errors, one line each.
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::{Danger, apply::ABSENT};
 pub struct SettingError {
     /// The setting.
     pub setting: Setting,
-    /// What is wrong.
+    /// Fault.
     #[source]
     pub fault: Box<Fault>,
 }
 
-/// What is wrong with a setting.
+/// Fault of a setting.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// It is not on this host.
@@ -30,7 +30,7 @@ pub enum Fault {
         /// The file.
         path: PathBuf,
     },
-    /// Only root may.
+    /// Needs root.
     #[error("not permitted: run as root")]
     NotPermitted,
     /// It belongs to none of the families that plans may name.
@@ -50,7 +50,7 @@ pub enum Fault {
     /// The name or the value is invalid.
     #[error("{reason}")]
     Invalid {
-        /// Why, and what to write instead.
+        /// Reason and suggested correction.
         reason: String,
     },
     /// The kernel refused a value.
@@ -58,10 +58,10 @@ pub enum Fault {
     Rejected {
         /// The value.
         value: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel took the value and made another one of it.
+    /// The kernel accepted the value and changed it.
     #[error("the kernel took \"{wanted}\" but holds \"{found}\" now")]
     Altered {
         /// What was written.
@@ -72,19 +72,19 @@ pub enum Fault {
     /// It could not be read.
     #[error("cannot be read: {source}")]
     Unreadable {
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// An interface's link or queueing discipline.
     #[error("{source}")]
     Netlink {
-        /// What the kernel said.
+        /// Error of the kernel.
         source: NetlinkError,
     },
     /// An interface's driver.
     #[error("{source}")]
     Driver {
-        /// What the driver said.
+        /// Error of the driver.
         source: EthtoolError,
     },
 }
@@ -106,22 +106,22 @@ impl SettingError {
         matches!(*self.fault, Fault::OutsideFamilies)
     }
 
-    /// Nothing is wrong with the plan: it may not be carried out here.
+    /// The plan is valid, and not permitted here.
     pub(crate) fn is_forbidden(&self) -> bool {
         matches!(*self.fault, Fault::NotPermitted | Fault::ReadOnly { .. })
     }
 }
 
-/// A live value that is neither what the journal wrote nor what it found.
+/// A live value that is neither the old nor the new one of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The setting.
     pub setting: Setting,
-    /// What is there; absent when nothing is.
+    /// Live value; absent when there is none.
     pub live: Option<String>,
-    /// What was written; absent when it was taken away.
+    /// Written value; absent when the setting was removed.
     pub ours: Option<String>,
-    /// What was there before; absent when nothing was.
+    /// Old value; absent when there was none.
     pub old: Option<String>,
 }
 
@@ -146,7 +146,7 @@ pub enum PlanError {
         found: String,
     },
     /// Made for another kernel.
-    #[error("this plan was made for kernel {wanted} and this is {found}: make it again with `tune plan`")]
+    #[error("this plan was made for kernel {wanted} and this is {found}: recreate it with `tune plan`")]
     OtherKernel {
         /// In the plan.
         wanted: String,
@@ -178,16 +178,16 @@ pub enum PlanError {
         /// Cause.
         source: SettingError,
     },
-    /// Something failed and putting back failed too.
+    /// A step failed, and the restore too.
     #[error(
-        "{reason}; putting back failed as well: {source}; journal {journal} keeps the old values: remove the cause, then run `clearstream plan recover`"
+        "{reason}; the restore failed as well: {source}; journal {journal} keeps the old values: remove the cause, then run `clearstream plan recover`"
     )]
     NotRestored {
-        /// What had failed first.
+        /// The first failure.
         reason: String,
         /// The journal.
         journal: String,
-        /// Why putting back failed.
+        /// Cause of the failed restore.
         source: Box<SettingError>,
     },
     /// Live values are neither ours nor the old ones.
@@ -198,7 +198,7 @@ pub enum PlanError {
         /// Each conflict.
         conflicts: Vec<Conflict>,
     },
-    /// The journal was written in an earlier life of the host.
+    /// The journal was written before the last boot of the host.
     #[error(
         "journal {journal}: the host was booted since, so what it changed is gone already; nothing to restore"
     )]
@@ -214,7 +214,7 @@ pub enum PlanError {
         /// Host name in the journal.
         host: String,
     },
-    /// It was put back before.
+    /// It was reverted before.
     #[error("journal {journal} was reverted already; nothing to do")]
     RevertedAlready {
         /// The journal.
@@ -251,11 +251,11 @@ pub enum PlanError {
     /// The journal folder.
     #[error("cannot {step} {}: {source}; CLEARSTREAM_PLANS names another folder for journals", .path.display())]
     Storage {
-        /// What was being done.
+        /// The operation.
         step: &'static str,
         /// File or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The journal could not be continued, so everything was restored.
@@ -267,18 +267,18 @@ pub enum PlanError {
     /// There is no folder for journals.
     #[error("no folder for journals: set CLEARSTREAM_PLANS or HOME, or run as root")]
     NoFolder,
-    /// The host does not say who it is.
-    #[error("cannot tell which host this is: {what}: {source}")]
+    /// The host cannot be identified.
+    #[error("cannot identify this host: {what}: {source}")]
     Identity {
-        /// What was asked.
+        /// The query.
         what: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The effective values could not be looked at.
-    #[error("cannot look at a connection over loopback: {source}")]
+    /// The effective values could not be inspected.
+    #[error("cannot inspect a connection over loopback: {source}")]
     Connection {
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// It would cut or change a guarded path.
@@ -307,7 +307,7 @@ pub enum PlanError {
     /// The guardian process.
     #[error("cannot start the guardian: {source}")]
     Guardian {
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// An earlier plan still waits for confirmation.

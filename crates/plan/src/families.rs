@@ -17,10 +17,10 @@ pub enum Permitted {
     Families,
     /// Everything is within the families: reading and restoring too. For an agent.
     FamiliesOnly,
-    /// The same, and no value makes the kernel load a module. For a controller
-    /// that came over TLS.
+    /// The same, and no value makes the kernel load a module. For a controller over
+    /// TLS.
     FamiliesLoaded,
-    /// Any setting: the operator has allowed it for this plan.
+    /// Any setting: the operator has permitted it for this plan.
     Any,
 }
 
@@ -73,13 +73,13 @@ const BYTE_QUEUE_LIMITS: [&str; 3] = ["hold_time", "limit_max", "limit_min"];
 /// Tables of nft that are ours begin with this.
 const TABLE_PREFIX: &str = "clearstream";
 
-/// Refuses a setting that belongs to no family, in the words of an operator's error.
+/// Refuses a setting that belongs to no family, with an error for the operator.
 pub(crate) fn check(setting: &Setting) -> Result<(), SettingError> {
     let belongs = match setting {
         Setting::Sysctl(key) => is_sysctl(&files::of_sysctl(setting, key)?),
         Setting::File(path) => is_file(&files::of_path(setting, path)?),
         Setting::NetfilterTable { name } => is_table(name),
-        // By netlink, which has names of interfaces and numbers, no paths.
+        // Netlink settings have names of interfaces and numbers, no paths.
         Setting::Link { .. }
         | Setting::Qdisc { .. }
         | Setting::Ethtool { .. }
@@ -172,8 +172,8 @@ mod tests {
         }
     }
 
-    /// Names of programs that the kernel runs as root, hardening, secrets, and the
-    /// ways around a list: both separators, parents, blanks, NUL.
+    /// Names of programs that the kernel runs as root, hardening, secrets, and
+    /// attempts to evade a list: both separators, parents, blanks, NUL.
     #[test]
     fn no_spelling_leads_out_of_the_families() {
         for key in [

@@ -35,7 +35,7 @@ impl Files {
         self.base.join(rel)
     }
 
-    /// The text of a file; `None` when it is not there.
+    /// The text of a file; `None` when it does not exist.
     pub(crate) fn read(&self, setting: &Setting, rel: &str) -> Result<Option<String>, SettingError> {
         match self.root.read(rel) {
             Ok(text) => Ok(Some(plain(&text))),
@@ -94,9 +94,9 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The file of a sysctl. The first separator decides, as in sysctl(8): after
-/// `net.` a dot parts names and a slash stands for a dot in one, after `net/`
-/// it is the other way round.
+/// The file of a sysctl. The first separator decides, as in sysctl(8): after `net.`
+/// a dot parts names and a slash stands for a dot in one, after `net/` it is the
+/// reverse.
 pub(crate) fn of_sysctl(setting: &Setting, key: &str) -> Result<String, SettingError> {
     let by_dot = key.find(['.', '/']).is_some_and(|at| key.as_bytes()[at] == b'.');
     let path: String = key

@@ -1,4 +1,4 @@
-//! The folder of the journals: where it is, its lock, names in it.
+//! The journal folder: its place, its lock, and the names in it.
 
 use std::{
     env,
@@ -23,7 +23,7 @@ const EXTENSION: &str = "jsonl";
 /// its own program, so the lock is tried a few times.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
 
-/// Where journals are unless specified otherwise, see [`crate::Options::live`].
+/// Default journal folder, see [`crate::Options::live`].
 pub(crate) fn usual() -> Result<PathBuf, PlanError> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(folder) = set("CLEARSTREAM_PLANS") {
@@ -36,7 +36,8 @@ pub(crate) fn usual() -> Result<PathBuf, PlanError> {
     state.map(|state| state.join("clearstream/plans")).ok_or(PlanError::NoFolder)
 }
 
-/// The folder with its lock held, which ends with the process at the latest.
+/// The folder with its lock held, which the kernel releases with the process at the
+/// latest.
 #[derive(Debug)]
 pub(crate) struct Locked {
     folder: PathBuf,
@@ -44,7 +45,7 @@ pub(crate) struct Locked {
 }
 
 impl Locked {
-    /// Makes the folder where it is not there, and locks it for this process.
+    /// Creates the folder if it does not exist, and locks it for this process.
     pub(crate) fn lock(folder: &Path) -> Result<Self, PlanError> {
         DirBuilder::new()
             .recursive(true)
@@ -72,7 +73,7 @@ impl Locked {
         }
     }
 
-    /// A name that is free, in the order of time: `20261121T124500Z`,
+    /// An unused name, in the order of time: `20261121T124500Z`,
     /// `20261121T124500Z-02`.
     pub(crate) fn free_name(&self, now: Timestamp) -> (String, PathBuf) {
         let base = now.strftime("%Y%m%dT%H%M%SZ").to_string();
@@ -86,8 +87,8 @@ impl Locked {
         (name, path)
     }
 
-    /// Removes journals that were not named before a crash: nothing was
-    /// changed under them.
+    /// Removes journals that had no name yet at a crash: nothing was changed under
+    /// them.
     pub(crate) fn sweep(&self) -> Result<(), PlanError> {
         let entries = fs::read_dir(&self.folder).map_err(storage("read", &self.folder))?;
         let mut found = false;
@@ -122,7 +123,8 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, PlanError> {
     Ok(names)
 }
 
-/// Opens the journal of a name. A name is one word: it never leaves the folder.
+/// Opens a journal by name. A name is one path component: it never leaves the
+/// folder.
 pub(crate) fn open(folder: &Path, name: &str) -> Result<Journal, PlanError> {
     let path = path_of(folder, name);
     if name.is_empty() || name.contains('/') || !path.exists() {

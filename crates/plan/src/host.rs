@@ -25,7 +25,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// The running host, in the namespaces of whichever thread asks.
+    /// The running host, in the namespaces of the calling thread.
     pub fn live() -> Self {
         Self { files: Files::live(), is_live: true }
     }
@@ -136,7 +136,7 @@ impl Target for Host {
         match setting {
             Setting::NetfilterTable { name } => netfilter::remove(setting, name),
             _ if setting.may_be_absent() => routing::remove(setting, &mut route(setting)?),
-            _ => Err(Fault::Invalid { reason: "cannot be taken away".to_owned() }.of(setting)),
+            _ => Err(Fault::Invalid { reason: "cannot be removed".to_owned() }.of(setting)),
         }
     }
 
@@ -203,7 +203,7 @@ impl Host {
         let inode = std::fs::metadata(&path)
             .map_err(|source| PlanError::Identity { what: path.display().to_string(), source })?
             .ino();
-        // Any socket tells the cookie of its namespace.
+        // Any socket has the cookie of its namespace.
         let socket = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
         let cookie = socket.and_then(clearstream_sys::socket::network_namespace_cookie).ok();
         Ok(Namespace { inode, cookie })
@@ -228,7 +228,7 @@ fn driver_error(setting: &Setting) -> impl Fn(clearstream_netlink::ethtool::Etht
     move |source| Fault::Driver { source }.of(&setting)
 }
 
-/// An interface that is not there is a setting that is not there.
+/// A setting of an interface that does not exist does not exist.
 fn present<T>(setting: &Setting, found: Result<T, NetlinkError>) -> Result<Option<T>, SettingError> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -1,6 +1,6 @@
-//! The journal of one plan: what was there, what was written, how far it got.
-//! JSON Lines. The first line holds everything that putting back needs and is
-//! on disk before the first change; the others are marks that are added.
+//! The journal of one plan: old values, new values, progress. JSON Lines. The first
+//! line holds everything that a restore needs and is on disk before the first
+//! change; the others are marks that are appended.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -13,11 +13,11 @@ use clearstream_schema::plan::{Effect, JournalState, Setting};
 use clearstream_sys::file;
 use serde::{Deserialize, Serialize};
 
-use crate::{Identity, PlanError, meaning::alike};
+use crate::{Identity, PlanError, meaning::same_or_absent};
 
 pub(crate) const SCHEMA: &str = "clearstream.plan-journal";
 pub(crate) const VERSION: u32 = 1;
-/// Journals of the largest plans take some megabytes.
+/// Maximum size: journals of the largest plans take some megabytes.
 const LARGEST_JOURNAL_BYTES: u64 = 256 << 20;
 
 /// The first line.
@@ -36,19 +36,19 @@ pub(crate) struct Head {
     pub(crate) changes: Vec<Change>,
 }
 
-/// A setting with the text before and after. Where both are alike, the plan
-/// found it right: it is here because the kernel may couple it to another one,
-/// and taking that one back must not leave it changed.
+/// A setting with the text before and after. If both are equal, the plan did not
+/// need to change it: it is here because the kernel may couple it to another one,
+/// and reverting that one must not leave it changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Change {
     pub(crate) setting: Setting,
     /// Absent where nothing was there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) old: Option<String>,
-    /// Absent where it is taken away.
+    /// Absent if the plan removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) new: Option<String>,
-    /// For the person who asks later whether it is in effect.
+    /// For a later verification of whether it is effective.
     #[serde(default = "at_once")]
     pub(crate) effect: Effect,
 }
@@ -60,7 +60,7 @@ fn at_once() -> Effect {
 impl Change {
     /// The plan had nothing to change here.
     pub(crate) fn was_right(&self) -> bool {
-        alike(&self.setting, self.old.as_deref(), self.new.as_deref())
+        same_or_absent(&self.setting, self.old.as_deref(), self.new.as_deref())
     }
 }
 
@@ -72,17 +72,17 @@ pub(crate) enum Mark {
     Writing(usize),
     /// All changes are made and read back.
     Applied,
-    /// From here on old values are put back.
+    /// From here on old values are restored.
     Reverting {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         force: bool,
-        /// Indices of settings that were right before and are not now, because
-        /// somebody else changed them: theirs, and left so.
+        /// Indices of settings that needed no change and have another value now:
+        /// changed by others, and left so.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left_alone: Vec<usize>,
     },
-    /// All old values are back.
+    /// All old values are restored.
     Reverted,
 }
 
@@ -110,7 +110,7 @@ impl Journal {
         matches!(self.state(), JournalState::Applying | JournalState::Reverting)
     }
 
-    /// Why it was put back, where it was not the user's wish.
+    /// Why it was reverted, if the user did not request it.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.marks.iter().rev().find_map(|mark| match mark {
             Mark::Reverting { reason, .. } => reason.as_deref(),
@@ -118,7 +118,7 @@ impl Journal {
         })
     }
 
-    /// What the revert that was begun leaves alone.
+    /// Settings that the begun revert leaves alone.
     pub(crate) fn left_alone(&self) -> Vec<usize> {
         let begun = self.marks.iter().rev().find_map(|mark| match mark {
             Mark::Reverting { left_alone, .. } => Some(left_alone.clone()),
@@ -127,7 +127,7 @@ impl Journal {
         begun.unwrap_or_default()
     }
 
-    /// The revert that was begun was a forced one.
+    /// Whether the begun revert is forced.
     pub(crate) fn is_forced(&self) -> bool {
         self.marks.iter().any(|mark| matches!(mark, Mark::Reverting { force: true, .. }))
     }
@@ -140,8 +140,9 @@ impl Journal {
         })
     }
 
-    /// Makes the file: complete and synced under another name first, then
-    /// renamed, then the folder synced, so that a journal that has its name is whole.
+    /// Creates the file: complete and synced under another name first, then
+    /// renamed, then the folder synced, so that a journal with its final name is
+    /// complete.
     pub(crate) fn create(
         path: PathBuf,
         name: String,
@@ -179,13 +180,13 @@ impl Journal {
         Ok(())
     }
 
-    /// Reads a journal. The first line must be whole; of the marks a line that
-    /// was torn by a crash is left out, since what it announced was not begun.
+    /// Reads a journal. The first line must be complete; a mark that a crash cut
+    /// off is ignored, since the announced change was not begun.
     pub(crate) fn open(path: &Path, name: &str) -> Result<Self, PlanError> {
         let bytes = file::read(path, LARGEST_JOURNAL_BYTES).map_err(storage("read", path))?;
         let damaged = |reason: String| PlanError::Damaged { path: path.to_owned(), reason };
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
-            return Err(damaged("its first line is not whole".to_owned()));
+            return Err(damaged("its first line is incomplete".to_owned()));
         };
         let head: Head =
             serde_json::from_slice(&bytes[..end]).map_err(|error| damaged(format!("line 1: {error}")))?;

@@ -1,13 +1,13 @@
 //! Reversible changes of a host: read, apply, verify, revert, and the journal
 //! that makes them survive a crash.
 //!
-//! A [`Setting`](clearstream_schema::plan::Setting) is a place that holds one
-//! text, so there is one way to change anything: note the text that is there,
-//! write the new one, read it back. The journal is on disk before the first
-//! change; [`recover`] ends whatever was interrupted in the state before or
-//! the state after, never between. [`Guarded`] is the only path for operators and
-//! agents: with a guard of the connections by which the host is controlled, a
-//! guardian process, and confirm-within.
+//! A [`Setting`](clearstream_schema::plan::Setting) is a place that holds one text,
+//! so every change has the same steps: save the current text, write the new one,
+//! read it back. The journal is on disk before the first change; [`recover`] brings
+//! an interrupted change to the state before or the state after, never between.
+//! [`Guarded`] is the only path for operators and agents: with a guard of the
+//! connections by which the host is controlled, a guardian process, and
+//! confirm-within.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,4 +1,4 @@
-//! When two texts mean the same to the kernel, although they are spelled
+//! Equality of texts that mean the same to the kernel, although they are spelled
 //! differently.
 
 use std::collections::BTreeSet;
@@ -7,10 +7,10 @@ use clearstream_schema::{indirection::Indirection, plan::Setting};
 
 use crate::{netfilter, qdisc, routing};
 
-/// Whether a setting that holds `live` is as `wanted` asks. Vectors are
-/// compared number by number, masks and lists as sets of processors; of a
-/// queueing discipline only what `wanted` names is looked at; routes, rules and
-/// nexthops by what their words say.
+/// Whether a setting that holds `live` matches `wanted`. Vectors are compared
+/// number by number, masks and lists as sets of processors; a queueing discipline
+/// only by what `wanted` names; routes, rules and nexthops by the meaning of their
+/// arguments.
 pub fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
     if wanted == live {
         return true;
@@ -20,7 +20,7 @@ pub fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
         Setting::File(path) => same_as(Form::of_file(path), wanted, live),
         Setting::Qdisc { .. } => qdisc::same(wanted, live),
         Setting::Ethtool { group, .. } if group == "rss" => same_table(wanted, live),
-        Setting::Link { .. } | Setting::Ethtool { .. } => same_as(Form::Words, wanted, live),
+        Setting::Link { .. } | Setting::Ethtool { .. } => same_as(Form::Tokens, wanted, live),
         Setting::Nexthop { .. } | Setting::Route { .. } | Setting::Rule { .. } | Setting::Address { .. } => {
             routing::same(setting, wanted, live)
         }
@@ -36,8 +36,8 @@ fn same_table(wanted: &str, live: &str) -> bool {
     }
 }
 
-/// The same where a setting may be absent, which is like nothing else.
-pub(crate) fn alike(setting: &Setting, wanted: Option<&str>, live: Option<&str>) -> bool {
+/// The same if a setting may be absent, which equals only itself.
+pub(crate) fn same_or_absent(setting: &Setting, wanted: Option<&str>, live: Option<&str>) -> bool {
     match (wanted, live) {
         (Some(wanted), Some(live)) => same(setting, wanted, live),
         (None, None) => true,
@@ -45,12 +45,12 @@ pub(crate) fn alike(setting: &Setting, wanted: Option<&str>, live: Option<&str>)
     }
 }
 
-/// How a file spells its value.
+/// Format of a file's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Words and numbers between blanks.
-    Words,
-    /// Words whose order means nothing.
+    /// Tokens and numbers between blanks.
+    Tokens,
+    /// Tokens in any order.
     Set,
     /// Hexadecimal words of 32 bits, the highest first (cpumask).
     Mask,
@@ -64,7 +64,7 @@ impl Form {
             "rps_default_mask" | "flow_limit_cpu_bitmap" => Self::Mask,
             "ip_local_reserved_ports" => Self::List,
             "tcp_allowed_congestion_control" => Self::Set,
-            _ => Self::Words,
+            _ => Self::Tokens,
         }
     }
 
@@ -72,32 +72,32 @@ impl Form {
         match path.rsplit('/').next().unwrap_or(path) {
             "smp_affinity" | "default_smp_affinity" | "rps_cpus" | "xps_cpus" | "xps_rxqs" => Self::Mask,
             "smp_affinity_list" => Self::List,
-            _ => Self::Words,
+            _ => Self::Tokens,
         }
     }
 }
 
 fn same_as(form: Form, wanted: &str, live: &str) -> bool {
-    let words = || same_words(wanted, live);
+    let by_tokens = || same_tokens(wanted, live);
     match form {
-        Form::Words => words(),
+        Form::Tokens => by_tokens(),
         Form::Set => {
             let set = |text: &str| text.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>();
             set(wanted) == set(live)
         }
         Form::Mask => match (mask(wanted), mask(live)) {
             (Some(wanted), Some(live)) => wanted == live,
-            _ => words(),
+            _ => by_tokens(),
         },
         Form::List => match (list(wanted), list(live)) {
             (Some(wanted), Some(live)) => wanted == live,
-            _ => words(),
+            _ => by_tokens(),
         },
     }
 }
 
-fn same_words(wanted: &str, live: &str) -> bool {
-    let number = |word: &str| word.parse::<i128>().ok();
+fn same_tokens(wanted: &str, live: &str) -> bool {
+    let number = |token: &str| token.parse::<i128>().ok();
     let same = |(wanted, live): (&str, &str)| {
         wanted == live || number(wanted).is_some_and(|wanted| number(live) == Some(wanted))
     };
@@ -107,14 +107,14 @@ fn same_words(wanted: &str, live: &str) -> bool {
 }
 
 /// The text of a file in one spelling: no line end, single blanks, of a choice
-/// (`always [madvise] never`) the word that is chosen.
+/// (`always [madvise] never`) the chosen token.
 pub(crate) fn plain(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
+    let tokens: Vec<&str> = text.split_whitespace().collect();
     let chosen: Vec<&str> =
-        words.iter().filter_map(|word| word.strip_prefix('[')?.strip_suffix(']')).collect();
+        tokens.iter().filter_map(|token| token.strip_prefix('[')?.strip_suffix(']')).collect();
     match chosen.as_slice() {
-        [chosen] if words.len() > 1 => (*chosen).to_owned(),
-        _ => words.join(" "),
+        [chosen] if tokens.len() > 1 => (*chosen).to_owned(),
+        _ => tokens.join(" "),
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_is_its_chosen_word() {
+    fn a_choice_is_its_chosen_token() {
         assert_eq!(plain("always [madvise] never\n"), "madvise");
         assert_eq!(plain("4096\t131072\t33554432\n"), "4096 131072 33554432");
         assert_eq!(plain("[fe80::1]\n"), "[fe80::1]");

@@ -19,10 +19,10 @@ const DEFAULT_DISCIPLINE: &str = "proc/sys/net/core/default_qdisc";
 /// Disciplines that every kernel has (net/sched/sch_api.c, `pktsched_init`).
 const ALWAYS: [&str; 5] = ["bfifo", "mq", "noqueue", "pfifo", "pfifo_fast"];
 
-/// Words of nft(8) for which nf_tables has what they need in itself since Linux
-/// 5.2, or nft_ct has: they match, mark, accept and drop. Others load modules
+/// Keywords of nft(8) that nf_tables implements itself since Linux 5.2, or that
+/// nft_ct implements: they match, mark, accept and drop. Others load modules
 /// (`nat`, `fib`, `socket`, `tproxy`, `queue`, `log`, `limit` ...).
-const TABLE_WORDS: [&str; 43] = [
+const TABLE_KEYWORDS: [&str; 43] = [
     "accept",
     "chain",
     "comment",
@@ -92,47 +92,48 @@ pub(crate) fn check(files: &Files, setting: &Setting, value: &str) -> Result<(),
         },
         Setting::Qdisc { .. } if !qdisc::is_default(value) => match value.parse::<Discipline>() {
             Ok(wanted) => discipline(wanted.kind()),
-            // What it cannot read it refuses later.
+            // An invalid text is refused later.
             Err(_) => Ok(()),
         },
         Setting::NetfilterTable { .. } => {
-            let words = table_words(value);
-            if let Some(word) = words.iter().find(|word| !TABLE_WORDS.contains(word)) {
+            let keywords = table_keywords(value);
+            if let Some(keyword) = keywords.iter().find(|keyword| !TABLE_KEYWORDS.contains(keyword)) {
                 let reason =
-                    format!("over TLS a table only matches, marks, accepts and drops: not \"{word}\"");
+                    format!("over TLS a table only matches, marks, accepts and drops: not \"{keyword}\"");
                 return Err(Fault::Invalid { reason }.of(setting));
             }
-            // What sets a field of a packet redirects it (nft(8), PAYLOAD STATEMENT).
-            if words.windows(2).any(|pair| pair[1] == "set" && pair[0] != "mark") {
+            // Setting a field of a packet redirects it (nft(8), PAYLOAD STATEMENT).
+            if keywords.windows(2).any(|pair| pair[1] == "set" && pair[0] != "mark") {
                 let reason = "over TLS a table only matches, marks, accepts and drops: it sets marks alone";
                 return Err(Fault::Invalid { reason: reason.to_owned() }.of(setting));
             }
             needed("nf_tables")?;
-            if words.contains(&"ct") { needed("nft_ct") } else { Ok(()) }
+            if keywords.contains(&"ct") { needed("nft_ct") } else { Ok(()) }
         }
         _ => Ok(()),
     }
 }
 
-/// Words of a table but names of chains and what stands in quotes.
-fn table_words(text: &str) -> Vec<&str> {
+/// Keywords of a table, without names of chains and quoted strings.
+fn table_keywords(text: &str) -> Vec<&str> {
     let plain = text.split('"').step_by(2);
     let is_between = |letter: char| letter.is_whitespace() || "{};,=!<>&|()".contains(letter);
-    let words = plain.flat_map(|part| part.split(is_between)).filter(|word| !word.is_empty());
+    let keywords = plain.flat_map(|part| part.split(is_between)).filter(|keyword| !keyword.is_empty());
     let mut is_name = false;
-    words
-        .filter(|word| {
-            let is_chain = std::mem::replace(&mut is_name, *word == "chain");
+    keywords
+        .filter(|keyword| {
+            let is_chain = std::mem::replace(&mut is_name, *keyword == "chain");
             // Numbers and addresses of links and hosts.
-            let is_number = word.starts_with(|first: char| first.is_ascii_digit() || "-+.:".contains(first))
-                || word.contains(':');
+            let is_number = keyword
+                .starts_with(|first: char| first.is_ascii_digit() || "-+.:".contains(first))
+                || keyword.contains(':');
             !is_chain && !is_number
         })
         .collect()
 }
 
-/// Whether a module is loaded or part of the kernel; one that loads no modules
-/// has what it ever will.
+/// Whether a module is loaded or part of the kernel; a kernel without module
+/// loading needs no check.
 fn is_there(files: &Files, module: &str) -> bool {
     let loaded = match files.text("proc/modules") {
         Err(error) if error.is_absent() => return true,

@@ -1,5 +1,5 @@
 //! A table of nft(8) of family `inet` as a setting: its text on one line. The
-//! program itself writes and reads, a whole table in one transaction.
+//! program nft reads and writes it, a whole table in one transaction.
 
 use std::{
     io::Write as _,
@@ -15,7 +15,7 @@ use crate::{Fault, SettingError};
 
 const PROGRAM: &str = "nft";
 
-/// What is there; `None` when there is no such table.
+/// Current text; `None` when there is no such table.
 pub(crate) fn read(setting: &Setting, name: &str) -> Result<Option<String>, SettingError> {
     check_name(setting, name)?;
     match run(setting, &["list", "table", "inet", name], "") {
@@ -30,8 +30,8 @@ fn is_absent(error: &SettingError) -> bool {
     matches!(&*error.fault, Fault::Rejected { source, .. } if source.to_string().contains("No such file or directory"))
 }
 
-/// Puts the table in the place of the one of its name: packets find the one or
-/// the other (nft(8), a file is one transaction).
+/// Replaces the table of this name: packets see the old or the new one (nft(8), a
+/// file is one transaction).
 pub(crate) fn write(setting: &Setting, name: &str, text: &str) -> Result<(), SettingError> {
     check_name(setting, name)?;
     let text = read_text(setting, text)?;
@@ -39,13 +39,13 @@ pub(crate) fn write(setting: &Setting, name: &str, text: &str) -> Result<(), Set
     run(setting, &["-f", "-"], &format!("{empty}table inet {name} {{ {text}\n}}\n")).map(|_| ())
 }
 
-/// Takes the table away.
+/// Removes the table.
 pub(crate) fn remove(setting: &Setting, name: &str) -> Result<(), SettingError> {
     check_name(setting, name)?;
     run(setting, &["delete", "table", "inet", name], "").map(|_| ())
 }
 
-/// Fails for a name or text that is not one table, or when the program is not there.
+/// Fails for a name or text that is not one table, or when nft is not installed.
 pub(crate) fn check(setting: &Setting, name: &str, text: &str) -> Result<(), SettingError> {
     check_name(setting, name)?;
     let text = read_text(setting, text)?;
@@ -72,7 +72,8 @@ fn read_text(setting: &Setting, text: &str) -> Result<TableText, SettingError> {
 fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, SettingError> {
     let unreadable = |source| Fault::Unreadable { source }.of(setting);
     let mut command = Command::new(PROGRAM);
-    // A change that comes after its journal was put back would be nobody's.
+    // A change that happens after its journal was reverted would belong to no
+    // journal.
     clearstream_sys::process::bind_child_to_parent(&mut command);
     command
         .args(arguments)
@@ -88,17 +89,17 @@ fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, Set
         _ => unreadable(source),
     })?;
     if let Some(mut stdin) = child.stdin.take() {
-        // The program may have ended already; its status says why.
+        // The program may have ended already; its status has the reason.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(unreadable)?;
     if output.status.success() {
         return Ok(output);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().next().unwrap_or("nft failed and said nothing").trim().to_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let message = stderr.lines().next().unwrap_or("nft failed without a message").trim().to_owned();
     let value = input.lines().rev().nth(1).unwrap_or_default().to_owned();
-    Err(Fault::Rejected { value, source: std::io::Error::other(said) }.of(setting))
+    Err(Fault::Rejected { value, source: std::io::Error::other(message) }.of(setting))
 }
 
 /// Whether two texts of a table have the same meaning.
@@ -113,7 +114,7 @@ pub(crate) fn same(wanted: &str, live: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Names and texts by which a table would be left: nothing is run for them.
+    /// Names and texts that would escape from the table: nft is not run for them.
     #[test]
     fn a_table_is_never_left() {
         let setting = Setting::NetfilterTable { name: "clearstream".to_owned() };

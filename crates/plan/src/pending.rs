@@ -1,6 +1,7 @@
-//! Changes under test: applied, and restored when anyone who tests them is gone. A
-//! file beside the journal says so and its tester holds a lock on it, which the
-//! kernel releases with the process; anyone who gets the lock restores the change.
+//! Changes under test: applied, and reverted when their tester is gone. A file
+//! beside the journal marks the test, and its tester holds a lock on it, which the
+//! kernel releases with the process; a process that gets the lock reverts the
+//! change.
 
 use std::{
     fs::{File, OpenOptions},
@@ -20,7 +21,7 @@ use crate::{
 };
 
 const EXTENSION: &str = "test";
-/// Why a change was restored without anybody's request.
+/// Reason of a revert without a request.
 pub(crate) const REASON: &str = "its test ended before it was kept";
 
 /// A change under test by this process.
@@ -60,7 +61,7 @@ impl Test {
         sync_folder_of(&self.path)
     }
 
-    /// Ends the test and restores what was there before.
+    /// Ends the test and reverts the change.
     pub fn restore(self, options: &Options) -> Result<Reverted, PlanError> {
         let locked = Locked::lock(&options.journals)?;
         let mut journal = folder::open(&options.journals, &self.journal)?;
@@ -70,13 +71,13 @@ impl Test {
     }
 }
 
-/// Whether a journal is under test, by a process that lives or by one that died.
+/// Whether a journal is under test, by a running process or by one that died.
 pub fn is_under_test(journal: &str, options: &Options) -> bool {
     path_of(options, journal).exists()
 }
 
 /// The lock of a change whose tester is gone; `None` when it is not under test, or
-/// its tester lives.
+/// its tester is running.
 pub(crate) fn orphan(journal: &str, options: &Options) -> Result<Option<File>, PlanError> {
     let path = path_of(options, journal);
     let file = match OpenOptions::new().write(true).open(&path) {
@@ -94,7 +95,7 @@ pub(crate) fn orphan(journal: &str, options: &Options) -> Result<Option<File>, P
     Ok(is_there.then_some(file))
 }
 
-/// Forgets the test of a journal that was restored.
+/// Removes the test of a journal that was reverted.
 pub(crate) fn forget(journal: &str, options: &Options) -> Result<(), PlanError> {
     remove(&path_of(options, journal))
 }

@@ -1,20 +1,20 @@
-//! How a plan spells a root qdisc: as tc does, with `default` before one that
-//! the kernel made by itself and makes again when ours is deleted.
+//! Notation of a root qdisc in a plan: that of tc, with `default` before one that
+//! the kernel created by itself and recreates when ours is deleted.
 
 use clearstream_netlink::{Discipline, Root};
 use clearstream_schema::plan::DEFAULT_QDISC;
 pub(crate) use clearstream_schema::plan::is_default_qdisc as is_default;
 
-/// The text of what is in effect.
+/// The text of the effective qdisc.
 pub(crate) fn text(root: &Root) -> String {
     let before = if root.is_default { DEFAULT_QDISC } else { "" };
     format!("{before}{}", root.text)
 }
 
-/// Whether `live` is as `wanted` asks: the same kind, and every parameter that
-/// `wanted` names. Of two defaults the kind does not matter: which one it
-/// makes is the kernel's choice, by `net.core.default_qdisc` and by whether
-/// the interface is up (`noop` while it is down).
+/// Whether `live` matches `wanted`: the same kind, and every parameter that
+/// `wanted` names. Of two defaults the kind does not matter: the kernel selects it,
+/// by `net.core.default_qdisc` and by whether the interface is up (`noop` while it
+/// is down).
 pub(crate) fn same(wanted: &str, live: &str) -> bool {
     if is_default(wanted) {
         return is_default(live);

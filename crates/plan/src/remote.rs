@@ -1,4 +1,4 @@
-//! What is reported to a controller of errors.
+//! Errors as reported to a controller.
 
 use clearstream_schema::control::{Failure, FailureKind};
 

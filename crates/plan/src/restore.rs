@@ -1,4 +1,4 @@
-//! Putting back what a journal found.
+//! Restores the settings saved in a journal.
 
 use clearstream_schema::plan::{JournalState, Setting};
 
@@ -7,44 +7,48 @@ use crate::{
     apply::{ABSENT, write_and_read},
     confirm,
     journal::{Change, Journal, Mark},
-    meaning::alike,
+    meaning::same_or_absent,
     pending,
     qdisc::is_default,
 };
 
-/// Writing one setting may change another (a device's channels take its rings
-/// along), so looking and writing is repeated this often at most.
+/// Maximum number of passes: writing one setting may change another (a device's
+/// channels change its rings).
 const PASS_COUNT: usize = 3;
 
-/// Looks at everything first, then puts back every old value that is not in
-/// effect, marks and all. Unless forced, refuses where a live value is neither
-/// old nor new. Returns how many were written.
+/// Checks everything first, then restores every old value that is not effective,
+/// with marks in the journal. Unless forced, refuses if a live value is neither old
+/// nor new. Returns the number of written settings.
 pub(crate) fn restore(
     journal: &mut Journal,
     reason: Option<String>,
     force: bool,
     options: &Options,
 ) -> Result<u64, PlanError> {
-    let left_alone = look(journal, force, options)?;
+    let left_alone = check_restorable(journal, force, options)?;
     journal.mark(Mark::Reverting { reason, force, left_alone })?;
-    options.tell(Event::Reverting);
+    options.emit(Event::Reverting);
     let count = restore_settings(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
     journal.mark(Mark::Reverted)?;
     confirm::forget(&journal.name, options)?;
     pending::forget(&journal.name, options)?;
-    options.tell(Event::Ended);
+    options.emit(Event::Ended);
     Ok(count)
 }
 
-/// Looks at everything before anything is written: settings that may not be
-/// restored, live values that are neither old nor new (unless forced), what cannot
-/// be written. Returns the indices of settings that somebody else owns now.
-pub(crate) fn look(journal: &Journal, force: bool, options: &Options) -> Result<Vec<usize>, PlanError> {
+/// Checks everything before anything is written: settings that may not be restored,
+/// live values that are neither old nor new (unless forced), what cannot be
+/// written. Returns the indices of settings that others changed and now own.
+pub(crate) fn check_restorable(
+    journal: &Journal,
+    force: bool,
+    options: &Options,
+) -> Result<Vec<usize>, PlanError> {
     for change in &journal.head.changes {
         options.check_touched(&change.setting)?;
     }
-    // A revert that was begun has looked already: what is neither old nor new
-    // now, the kernel took along with what was written since.
+    // A begun revert has checked this already: values that are neither old nor new
+    // now were changed by the kernel along with what was written since.
     if !force && journal.state() != JournalState::Reverting {
         let conflicts = conflicts(journal, options)?;
         if !conflicts.is_empty() {
@@ -55,8 +59,8 @@ pub(crate) fn look(journal: &Journal, force: bool, options: &Options) -> Result<
     foreign(journal, options)
 }
 
-/// Live values that somebody else wrote. Of the change that was being written
-/// when a crash came, any value may be ours: the kernel may have rounded it.
+/// Live values that others wrote. For the change that was being written at a crash,
+/// any value may be ours: the kernel may have rounded it.
 fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, PlanError> {
     let in_flight = journal.last_written().filter(|_| journal.is_interrupted());
     let mut conflicts = Vec::new();
@@ -66,7 +70,7 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
             continue;
         }
         let live = live(setting, options)?;
-        let is = |text: &Option<String>| alike(setting, text.as_deref(), live.as_deref());
+        let is = |text: &Option<String>| same_or_absent(setting, text.as_deref(), live.as_deref());
         if in_flight != Some(index) && !is(old) && !is(new) {
             let (setting, ours, old) = (setting.clone(), new.clone(), old.clone());
             conflicts.push(Conflict { setting, live, ours, old });
@@ -75,9 +79,9 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
     Ok(conflicts)
 }
 
-/// Settings that the plan found right and somebody has changed since. While a
-/// plan is half applied or half reverted there are no new ones: then the kernel
-/// took them along with what was written.
+/// Settings that needed no change and that others have changed since. While a plan
+/// is half applied or half reverted there are no new ones: then the kernel changed
+/// them along with what was written.
 fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError> {
     if journal.is_interrupted() {
         return Ok(journal.left_alone());
@@ -85,8 +89,8 @@ fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError
     let mut found = Vec::new();
     for (index, change) in journal.head.changes.iter().enumerate().filter(|(_, change)| change.was_right()) {
         match live(&change.setting, options) {
-            Ok(live) if alike(&change.setting, change.old.as_deref(), live.as_deref()) => {}
-            // Changed, or gone.
+            Ok(live) if same_or_absent(&change.setting, change.old.as_deref(), live.as_deref()) => {}
+            // Changed, or removed.
             Ok(_) => found.push(index),
             Err(PlanError::Unfit(error)) if error.is_absent() => found.push(index),
             Err(error) => return Err(error),
@@ -95,14 +99,15 @@ fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError
     Ok(found)
 }
 
-/// What has to be written can be; forced, a setting that is gone is left out.
+/// Checks that everything necessary can be written; forced, a setting that no
+/// longer exists is omitted.
 fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(), PlanError> {
     for change @ Change { setting, old, .. } in &journal.head.changes {
         match live(setting, options) {
             _ if change.was_right() => {}
             Err(PlanError::Unfit(error)) if force && error.is_absent() => {}
             Err(error) => return Err(error),
-            Ok(live) if alike(setting, old.as_deref(), live.as_deref()) => {}
+            Ok(live) if same_or_absent(setting, old.as_deref(), live.as_deref()) => {}
             Ok(_) => {
                 if let Some(old) = old {
                     options.target.check(setting, old).map_err(PlanError::Unfit)?;
@@ -113,14 +118,14 @@ fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(
     Ok(())
 }
 
-/// Writes old values until all are in effect; `before` is called at each write.
+/// Writes old values until all are effective; `before` is called at each write.
 pub(crate) fn restore_settings(
     journal: &mut Journal,
     options: &Options,
     mut before: impl FnMut(&mut Journal, usize) -> Result<(), PlanError>,
 ) -> Result<u64, PlanError> {
-    // The last change first. A default qdisc comes after all others, because
-    // the kernel makes it again by the sysctls and queues that it finds then.
+    // The last change first. A default qdisc comes after all others, because the
+    // kernel recreates it from the sysctls and queues of that time.
     let left_alone = journal.left_alone();
     let mut order: Vec<usize> =
         (0..journal.head.changes.len()).rev().filter(|index| !left_alone.contains(index)).collect();
@@ -138,7 +143,7 @@ pub(crate) fn restore_settings(
                 Err(PlanError::Unfit(error)) if error.is_absent() => continue,
                 other => other?,
             };
-            if alike(&setting, old.as_deref(), live.as_deref()) {
+            if same_or_absent(&setting, old.as_deref(), live.as_deref()) {
                 continue;
             }
             is_quiet = false;
@@ -153,7 +158,7 @@ pub(crate) fn restore_settings(
     for &index in &order {
         let Change { setting, old, .. } = &journal.head.changes[index];
         let found = live(setting, options)?;
-        if !alike(setting, old.as_deref(), found.as_deref()) {
+        if !same_or_absent(setting, old.as_deref(), found.as_deref()) {
             let text = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());
             let fault = Fault::Altered { wanted: text(old.clone()), found: text(found) };
             return Err(PlanError::Unfit(fault.of(setting)));
@@ -162,7 +167,7 @@ pub(crate) fn restore_settings(
     Ok(written)
 }
 
-/// What is there; `None` only of a setting that may be absent.
+/// Current text; `None` only for a setting that may be absent.
 fn live(setting: &Setting, options: &Options) -> Result<Option<String>, PlanError> {
     let live = options.target.read(setting).map_err(PlanError::Unfit)?;
     if live.is_none() && !setting.may_be_absent() {

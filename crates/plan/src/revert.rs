@@ -1,4 +1,4 @@
-//! Reverting a journal, listing journals, and ending what was interrupted.
+//! Revert of a journal, list of journals, and recovery of interrupted ones.
 
 use clearstream_schema::plan::{
     JournalEntry, JournalState, PLAN_SCHEMA, Plan, PlanHost, Recovered, Setting, Step,
@@ -12,35 +12,37 @@ use crate::{
     journal::{Change, Head, Journal},
     pending,
     qdisc::is_default,
-    restore::{look, restore},
+    restore::{check_restorable, restore},
 };
 
-/// What reverting did.
+/// Result of a revert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reverted {
     /// The journal.
     pub journal: String,
-    /// Settings that were put back; those that held the old value already are not counted.
+    /// Settings that were restored; those that held the old value already are not
+    /// counted.
     pub restored_count: u64,
 }
 
-/// Restores what the journal found, all or nothing. Refuses where a live value is
-/// neither ours nor the old one, unless forced; forced, it leaves out settings
-/// that are gone. An interrupted journal is ended as [`recover`] ends it.
+/// Restores the settings saved in a journal, all or nothing. Refuses if a live
+/// value is neither ours nor the old one, unless forced; forced, it omits settings
+/// that no longer exist. An interrupted journal is completed as [`recover`] does.
 pub fn revert(journal: &str, force: bool, options: &Options) -> Result<Reverted, PlanError> {
     let here = options.target.identity()?;
-    // A name that is none is an error of its own, before a folder is made for the lock.
+    // An invalid name is an error of its own, before a folder is created for the
+    // lock.
     folder::open(&options.journals, journal)?;
     let locked = Locked::lock(&options.journals)?;
     locked.sweep()?;
-    // Read under the lock: anyone who held it before may have added marks.
+    // Read under the lock: its previous holder may have added marks.
     let mut journal = revertible(journal, &here, options)?;
     let (reason, forced) = how_to_end(&journal);
     let restored_count = restore(&mut journal, reason, force || forced, options)?;
     Ok(Reverted { journal: journal.name, restored_count })
 }
 
-/// The journal, where it is one of this host that is not reverted.
+/// The journal, if it belongs to this host and is not reverted.
 fn revertible(journal: &str, here: &Identity, options: &Options) -> Result<Journal, PlanError> {
     let journal = folder::open(&options.journals, journal)?;
     let name = journal.name.clone();
@@ -56,15 +58,16 @@ fn revertible(journal: &str, here: &Identity, options: &Options) -> Result<Journ
     }
 }
 
-/// The plan that restores what a journal found, the last change first: for
-/// [`crate::apply_back`]. Refuses as [`revert`] does, and an interrupted journal.
+/// The plan that restores the settings saved in a journal, the last change first:
+/// for [`crate::apply_back`]. Refuses as [`revert`] does, and an interrupted
+/// journal.
 pub fn plan_back(journal: &str, force: bool, options: &Options) -> Result<Plan, PlanError> {
     let here = options.target.identity()?;
     let opened = revertible(journal, &here, options)?;
     if opened.is_interrupted() {
         return Err(PlanError::Interrupted { journal: opened.name });
     }
-    let left_alone = look(&opened, force, options)?;
+    let left_alone = check_restorable(&opened, force, options)?;
     let mut plan = plan_of(journal, options)?;
     plan.purpose = format!("revert journal {journal}: {}", plan.purpose);
     plan.host = PlanHost { name: here.name, kernel: here.kernel };
@@ -73,15 +76,16 @@ pub fn plan_back(journal: &str, force: bool, options: &Options) -> Result<Plan, 
     for step in &mut plan.steps {
         std::mem::swap(&mut step.current, &mut step.desired);
     }
-    // As a revert does: the kernel makes its default by what it finds then.
+    // As a revert does: the kernel creates its default from the settings at that
+    // time.
     plan.steps.sort_by_key(|step| {
         matches!(step.setting, Setting::Qdisc { .. }) && step.desired.as_deref().is_some_and(is_default)
     });
     Ok(plan)
 }
 
-/// The plan that a journal applied, with the texts that it found as current
-/// ones: for looking whether it is still in effect.
+/// The plan that a journal applied, with the saved texts as current ones: to verify
+/// whether it is still effective.
 pub fn plan_of(journal: &str, options: &Options) -> Result<Plan, PlanError> {
     let Head { purpose, identity, changes, .. } = folder::open(&options.journals, journal)?.head;
     let step = |change: Change| Step {
@@ -101,7 +105,7 @@ pub fn plan_of(journal: &str, options: &Options) -> Result<Plan, PlanError> {
     })
 }
 
-/// All journals, oldest first, with what became of each.
+/// All journals, oldest first, with the state of each.
 pub fn history(options: &Options) -> Result<Vec<JournalEntry>, PlanError> {
     let here = options.target.identity()?;
     let names = folder::names(&options.journals)?;
@@ -133,7 +137,7 @@ fn entry(name: String, here: &Identity, options: &Options) -> JournalEntry {
     }
 }
 
-/// What the file says, and whether the kernel that it speaks of still runs.
+/// State of a journal, and whether its kernel is still running.
 fn state(journal: &Journal, here: &Identity, options: &Options) -> JournalState {
     match journal.state() {
         JournalState::Reverted => JournalState::Reverted,
@@ -144,12 +148,12 @@ fn state(journal: &Journal, here: &Identity, options: &Options) -> JournalState 
     }
 }
 
-/// Ends every journal of this host and namespace that was interrupted: an
-/// unfinished apply is restored, an unfinished revert is finished, and so is what
-/// was not confirmed in time and a change whose tester is gone. Journals of
-/// other namespaces and of earlier boots are left alone. One that cannot be
-/// ended says why in `problem`; the others are ended all the same. The newest
-/// is taken first.
+/// Recovers every interrupted journal of this host and namespace: reverts an
+/// unfinished apply, finishes an unfinished revert, and reverts what was not
+/// confirmed in time and a change whose tester is gone. Journals of other
+/// namespaces and of earlier boots are left alone. `problem` has the reason for one
+/// that cannot be recovered; the others are recovered all the same. The newest is
+/// first.
 pub fn recover(options: &Options) -> Result<Vec<Recovered>, PlanError> {
     let here = options.target.identity()?;
     let mut done = overdue(options)?;
@@ -205,8 +209,8 @@ fn overdue(options: &Options) -> Result<Vec<Recovered>, PlanError> {
     Ok(done)
 }
 
-/// The reason to write, and whether the revert is a forced one: of a revert that
-/// was begun as it was begun, of an apply that was interrupted unforced.
+/// The reason to write, and whether the revert is a forced one: a revert resumes as
+/// it began, an interrupted apply is reverted unforced.
 fn how_to_end(journal: &Journal) -> (Option<String>, bool) {
     match journal.state() {
         JournalState::Applying => (Some("applying was interrupted".to_owned()), false),
@@ -231,8 +235,8 @@ fn end(journal: &mut Journal, options: &Options) -> Recovered {
     }
 }
 
-/// The journal speaks of this life of this host, seen from this network
-/// namespace: what a lab changed is never put back on the host around it.
+/// Whether the journal belongs to this boot of this host and to this network
+/// namespace: what a lab changed is never restored on the host around it.
 pub(crate) fn is_here(written: &Identity, here: &Identity) -> bool {
     // A boot id is one host's; the name may have been changed meanwhile.
     written.boot == here.boot && written.namespace == here.namespace

@@ -13,22 +13,22 @@ use crate::{
     host::{netlink_error, refused},
 };
 
-/// Stands before words that have no place in a text, so that it cannot be
-/// written back and says why.
-const BESIDES: &str = "and";
-/// Stands between two things in one place.
-const SEVERAL: &str = ";";
+/// Separates arguments that a text does not support; they show why it cannot be
+/// written back.
+const UNSUPPORTED: &str = "and";
+/// Separates two objects in one place.
+const NEXT_OBJECT: &str = ";";
 
-/// What is there; `None` when nothing is.
+/// Current text; `None` when there is none.
 pub(crate) fn read(setting: &Setting, socket: &mut RouteSocket) -> Result<Option<String>, SettingError> {
     let texts = texts(setting, socket).map_err(netlink_error(setting))?;
-    Ok((!texts.is_empty()).then(|| texts.join(&format!(" {SEVERAL} "))))
+    Ok((!texts.is_empty()).then(|| texts.join(&format!(" {NEXT_OBJECT} "))))
 }
 
 fn texts(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<String>, NetlinkError> {
-    let with = |words: String, unsupported: &[String]| match unsupported {
-        [] => words,
-        unsupported => format!("{words} {BESIDES} {}", unsupported.join(" ")),
+    let with = |text: String, unsupported: &[String]| match unsupported {
+        [] => text,
+        unsupported => format!("{text} {UNSUPPORTED} {}", unsupported.join(" ")),
     };
     Ok(match setting {
         Setting::Nexthop { id } => {
@@ -49,7 +49,7 @@ fn texts(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<String>, Net
             all.filter(|found| found.interface == *interface && found.prefix == *prefix)
                 .map(|found| {
                     let value = AddressValue { protocol: found.protocol };
-                    with(value.to_string(), unsaid_of_address(found.makes_no_route))
+                    with(value.to_string(), unsupported_of_address(found.makes_no_route))
                 })
                 .collect()
         }
@@ -57,7 +57,7 @@ fn texts(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<String>, Net
     })
 }
 
-fn unsaid_of_address(makes_no_route: bool) -> &'static [String] {
+fn unsupported_of_address(makes_no_route: bool) -> &'static [String] {
     use std::sync::LazyLock;
     static NO_ROUTE: LazyLock<[String; 1]> = LazyLock::new(|| ["noprefixroute".to_owned()]);
     if makes_no_route { NO_ROUTE.as_slice() } else { &[] }
@@ -69,7 +69,7 @@ fn rules(setting: &Setting, socket: &mut RouteSocket) -> Result<Vec<RuleEntry>, 
     Ok(all.filter(|rule| rule.setting().as_ref() == Some(setting)).collect())
 }
 
-/// What a text says of its place.
+/// A text parsed for its setting.
 enum Entry {
     Nexthop(Nexthop),
     Route(RouteEntry),
@@ -95,12 +95,12 @@ fn entry(setting: &Setting, text: &str) -> Result<Entry, SettingError> {
     }
 }
 
-/// Fails for a text that is not written through here.
+/// Fails for a text that is no valid value.
 pub(crate) fn check(setting: &Setting, text: &str) -> Result<(), SettingError> {
     entry(setting, text).map(|_| ())
 }
 
-/// Whether two texts say the same.
+/// Whether two texts have the same meaning.
 pub(crate) fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
     match (entry(setting, wanted), entry(setting, live)) {
         (Ok(Entry::Nexthop(wanted)), Ok(Entry::Nexthop(live))) => wanted == live,
@@ -114,8 +114,9 @@ pub(crate) fn same(setting: &Setting, wanted: &str, live: &str) -> bool {
     }
 }
 
-/// Makes it so. A nexthop object and a route are replaced in place, so that
-/// packets find the old or the new one; of a rule the new one comes first.
+/// Writes a setting. A nexthop object and a route are replaced in place, so that
+/// packets see the old or the new one; a new rule is added before the old one is
+/// removed.
 pub(crate) fn write(setting: &Setting, text: &str, socket: &mut RouteSocket) -> Result<(), SettingError> {
     let unread = |error: NetlinkError| netlink_error(setting)(error);
     let result = match entry(setting, text)? {
@@ -149,7 +150,7 @@ fn remove_rules<'a>(
     Ok(())
 }
 
-/// Takes it away. What is not there is away already.
+/// Removes a setting. Removing what does not exist is no error.
 pub(crate) fn remove(setting: &Setting, socket: &mut RouteSocket) -> Result<(), SettingError> {
     let unread = |error: NetlinkError| netlink_error(setting)(error);
     let live = texts(setting, socket).map_err(unread)?;
@@ -171,7 +172,7 @@ pub(crate) fn remove(setting: &Setting, socket: &mut RouteSocket) -> Result<(), 
     Ok(())
 }
 
-/// Without its nexthop the kernel would take others' routes and groups away too.
+/// With a nexthop the kernel would remove routes and groups of others that use it.
 fn refuse_used(setting: &Setting, id: u32, socket: &mut RouteSocket) -> Result<(), SettingError> {
     let unread = |error: NetlinkError| netlink_error(setting)(error);
     let routes = socket.all_routes().map_err(unread)?;
@@ -187,14 +188,14 @@ fn refuse_used(setting: &Setting, id: u32, socket: &mut RouteSocket) -> Result<(
     match user {
         None => Ok(()),
         Some(user) => {
-            let reason = format!("{user} still goes by it: move that one first");
+            let reason = format!("{user} still uses it: change that one first");
             Err(Fault::Invalid { reason }.of(setting))
         }
     }
 }
 
-/// With the first address of a network the kernel would take the others of that
-/// network away (`promote_secondaries`, ip-sysctl.rst).
+/// With the first address of a network the kernel would remove the others of that
+/// network (`promote_secondaries`, ip-sysctl.rst).
 fn refuse_first(
     setting: &Setting,
     interface: &str,
@@ -210,7 +211,7 @@ fn refuse_first(
         .find(|found| found.interface == interface && found.is_secondary && same_network(&found.prefix));
     match other {
         Some(other) if prefix.address.is_ipv4() && !is_secondary => {
-            let reason = format!("{} was given after it and would go with it", other.prefix);
+            let reason = format!("{} was added after it and would be removed with it", other.prefix);
             Err(Fault::Invalid { reason }.of(setting))
         }
         _ => Ok(()),

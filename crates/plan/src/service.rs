@@ -1,9 +1,10 @@
-//! The service of an agent for plans. A controller can neither force nor confirm:
-//! what would cut or change the path of its connection, of an ssh session or of the
-//! default route is rejected, and restored where the guard finds it lost afterwards.
-//! Other ways to cut the session (an MTU, a sysctl, a queueing discipline) end with
-//! it: a change is kept only after the controller has received the reply. No setting
-//! outside of the families is read, changed or restored for any controller.
+//! The service of an agent for plans. A controller can neither force nor confirm: a
+//! plan that would cut or change the path of its connection, of an ssh session or
+//! of the default route is rejected, and reverted if the guard finds a path lost
+//! afterwards. Other changes that cut the session (an MTU, a sysctl, a queueing
+//! discipline) are reverted with it: a change is kept only after the controller has
+//! received the reply. No setting outside of the families is read, changed or
+//! restored for any controller.
 
 use clearstream_control::{Call, CallContext, Done, Registration, Service};
 use clearstream_schema::plan::{Plan, Verification};
@@ -19,13 +20,13 @@ use crate::{
     history, read, recover, verify,
 };
 
-/// Plans that one session carries out: dropped, what it has under test is restored.
+/// Plans that one session applies: dropping it reverts its changes under test.
 #[derive(Debug)]
 pub struct Plans {
     guarded: fn() -> Guarded,
     /// The oldest first.
     tested: Vec<Tested>,
-    /// Applied, and kept with the next sign of the controller.
+    /// Applied, and kept with the next request of the controller.
     held: Vec<Tested>,
 }
 
@@ -43,7 +44,7 @@ impl Service for Plans {
     }
 }
 
-/// Registers what serves a call on this host, in the namespaces of the calling
+/// Registers the handler of a call on this host, in the namespaces of the calling
 /// thread.
 fn on<C: Call + 'static>(
     calls: &mut Registration<Plans>,
@@ -77,8 +78,8 @@ impl Plans {
         Ok(applied(&done))
     }
 
-    /// The controller has had the reply to what it applied: that stays. What cannot
-    /// be kept its guardian restores.
+    /// Keeps the changes whose reply the controller has received. The guardian
+    /// reverts what cannot be kept.
     fn release(&mut self) {
         for held in self.held.drain(..) {
             if let Err(error) = held.keep() {
@@ -105,7 +106,7 @@ impl Plans {
         verify(&plan, &options)
     }
 
-    /// Forced are values that somebody else changed, not connections.
+    /// Force applies to values that others changed, not to connections.
     fn revert(&mut self, call: Revert, options: Options) -> Result<Reverted, PlanError> {
         let Revert { journal, force } = call;
         let remedy = "run clearstream plan revert --force on that host";
@@ -129,8 +130,8 @@ impl Plans {
         Some(self.tested.remove(at))
     }
 
-    /// The guard of a plan whose settings are permitted: what is not is refused before
-    /// anything is looked at or started for it.
+    /// The guard of a plan whose settings are permitted: others are refused before
+    /// anything is read or started for it.
     fn guarded_for(&self, plan: &Plan, options: &Options) -> Result<Guarded, PlanError> {
         check_settings(plan, options)?;
         let guarded = (self.guarded)();

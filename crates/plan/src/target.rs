@@ -1,5 +1,4 @@
-//! What plans are carried out on, and how: the settings of a host, who it is,
-//! where its journals are.
+//! Target and options of plans: the settings of a host, its identity, its journals.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -14,12 +13,12 @@ pub trait Target: Send + Sync {
     /// `None` when the setting is not there.
     fn read(&self, setting: &Setting) -> Result<Option<String>, SettingError>;
 
-    /// Writes a text. What the kernel makes of it is the caller's to read back.
+    /// Writes a text. The caller reads back the value that the kernel made of it.
     fn write(&self, setting: &Setting, value: &str) -> Result<(), SettingError>;
 
-    /// Takes a setting away that [may be absent](Setting::may_be_absent).
+    /// Removes a setting that [may be absent](Setting::may_be_absent).
     fn remove(&self, setting: &Setting) -> Result<(), SettingError> {
-        let reason = "cannot be taken away".to_owned();
+        let reason = "cannot be removed".to_owned();
         Err(Fault::Invalid { reason }.of(setting))
     }
 
@@ -31,14 +30,15 @@ pub trait Target: Send + Sync {
         Ok(())
     }
 
-    /// Who this is.
+    /// Identity of the host.
     fn identity(&self) -> Result<Identity, PlanError>;
 
-    /// Sockets, queues and interrupts can be looked at: this is a running kernel.
+    /// Whether sockets, queues and interrupts can be inspected: this is a running
+    /// kernel.
     fn is_live(&self) -> bool;
 }
 
-/// A host, its kernel's life and its network namespace.
+/// A host, its boot and its network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Host name.
@@ -83,30 +83,30 @@ pub enum Event<'a> {
         /// Which setting.
         setting: &'a Setting,
     },
-    /// The text was read back and is right.
+    /// The text was read back and is as written.
     ReadBack {
         /// Which setting.
         setting: &'a Setting,
     },
-    /// The journal says that everything is restored from here on.
+    /// The journal has the mark that everything is restored from here on.
     Reverting,
-    /// The journal says that it is over.
+    /// The journal has the mark of its end.
     Ended,
 }
 
 /// Receives events.
 pub type OnEvent = Arc<dyn Fn(Event<'_>) + Send + Sync>;
 
-/// Where and how plans are carried out.
+/// Target and options of applies and reverts.
 #[derive(Clone)]
 pub struct Options {
     /// The host.
     pub target: Arc<dyn Target>,
-    /// Folder of the journals; made when it is not there.
+    /// Folder of the journals; created when it does not exist.
     pub journals: PathBuf,
     /// Settings that may be read, written and restored.
     pub permitted: Permitted,
-    /// Told of every step.
+    /// Receives every event.
     pub on_event: OnEvent,
 }
 
@@ -125,7 +125,7 @@ impl Options {
         Ok(Self::new(Host::live(), folder::usual()?))
     }
 
-    /// Any target, any folder of journals.
+    /// Options for a target and a folder of journals.
     pub fn new(target: impl Target + 'static, journals: impl Into<PathBuf>) -> Self {
         Self {
             target: Arc::new(target),
@@ -167,13 +167,13 @@ impl Options {
         }
     }
 
-    /// The same, telling of every step.
+    /// The same, with a receiver of every event.
     #[must_use]
-    pub fn telling(self, on_event: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
+    pub fn on_event(self, on_event: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
         Self { on_event: Arc::new(on_event), ..self }
     }
 
-    pub(crate) fn tell(&self, event: Event<'_>) {
+    pub(crate) fn emit(&self, event: Event<'_>) {
         (self.on_event)(event);
     }
 }

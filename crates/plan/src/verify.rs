@@ -1,13 +1,13 @@
-//! Whether a plan is in effect: every setting read back, and what a new socket
-//! and an interrupt really get.
+//! Verification of whether a plan is effective: every setting read back, and what a
+//! new socket and an interrupt really get.
 
 use clearstream_schema::plan::{Check, Effect, Plan, Setting, Step, Verification};
 
-use crate::{Fault, Options, PlanError, apply::ABSENT, effective, meaning::alike};
+use crate::{Fault, Options, PlanError, apply::ABSENT, effective, meaning::same_or_absent};
 
-/// Compares a plan with what is in effect on this host, which need not have
-/// been changed by it. Nothing is written; where the plan sets what a new
-/// connection gets, one is made over loopback and looked at.
+/// Compares a plan with the effective settings of this host, which need not have
+/// been changed by it. Nothing is written; if the plan sets what a new connection
+/// gets, one is opened over loopback and inspected.
 pub fn verify(plan: &Plan, options: &Options) -> Result<Verification, PlanError> {
     for step in &plan.steps {
         options.check_touched(&step.setting)?;
@@ -30,7 +30,7 @@ fn read_back(step: &Step, options: &Options) -> Check {
         Ok(None) if may_be_absent => (Some(ABSENT.to_owned()), None, wanted.is_none()),
         Ok(None) => (None, Some(Fault::Absent.of(&step.setting).to_string()), false),
         Ok(found) => {
-            let holds = alike(&step.setting, wanted, found.as_deref());
+            let holds = same_or_absent(&step.setting, wanted, found.as_deref());
             (found, None, holds)
         }
         Err(error) => (None, Some(error.to_string()), false),
@@ -40,15 +40,13 @@ fn read_back(step: &Step, options: &Options) -> Check {
     Check { subject, expected, found, holds, note }
 }
 
-/// Who does not see a value that is in effect.
+/// What does not use an effective value yet.
 fn who_sees(effect: Effect) -> Option<&'static str> {
     match effect {
         Effect::Now | Effect::LinkFlap => None,
         Effect::NewSockets => Some("sockets made before keep the old value: restart what holds them"),
         Effect::Handshake => Some("connections made before keep what they negotiated"),
-        Effect::NewQdiscs => {
-            Some("qdiscs made before stay: an interface gets it when its qdisc is made again")
-        }
+        Effect::NewQdiscs => Some("existing qdiscs stay: an interface gets it when its qdisc is recreated"),
         Effect::Boot => Some("takes effect at the next boot only"),
     }
 }

@@ -1,5 +1,5 @@
-//! Whether a host routes as planned: what is there, and where the kernel's own
-//! lookups lead.
+//! Verification of a host's routing against the plan: its objects, and the kernel's
+//! own lookups.
 
 use std::net::IpAddr;
 
@@ -14,8 +14,8 @@ use clearstream_schema::{
 
 use crate::difference::{Current, DifferenceError, Wanted, difference};
 
-/// One check for everything that the plan wants, and one for everything of ours
-/// that it does not.
+/// One check for each object of the plan, and one for each object of ours that is
+/// not in it.
 pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, DifferenceError> {
     // Against a host that has the interfaces and nothing else, all of it is a difference.
     let mut bare = Current { kernel: current.kernel.clone(), ..Current::default() };
@@ -44,26 +44,26 @@ pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, D
     Ok(all.iter().chain(extra).map(check).collect())
 }
 
-/// Queries the kernel where a packet of each kind goes: to every planned
+/// Queries the kernel for the next hop of a packet of each kind: to every planned
 /// destination, and out of every table of ours by the rule that leads there.
 pub fn lookups(wanted: &HostRouting, socket: &mut RouteSocket) -> Vec<Check> {
     let mut checks = Vec::new();
     for route in &wanted.routes {
-        let ways = ways(wanted, &route.action);
-        if ways.is_empty() {
+        let next_hops = next_hops(wanted, &route.action);
+        if next_hops.is_empty() {
             continue;
         }
         if route.table == MAIN_TABLE {
-            let question = RouteQuery::to(inside(route.destination));
-            checks.push(check(format!("packets to {}", question.to), &question, &ways, socket));
+            let query = RouteQuery::to(inside(route.destination));
+            checks.push(check(format!("packets to {}", query.to), &query, &next_hops, socket));
             continue;
         }
         let ipv6 = route.destination.address.is_ipv6();
         let leads_there =
             |rule: &&RuleEntry| rule.ipv6 == ipv6 && rule.action == RuleAction::Table(route.table);
         for rule in wanted.rules.iter().filter(leads_there) {
-            if let Some((question, subject)) = selected(&rule.selector, route) {
-                checks.push(check(subject, &question, &ways, socket));
+            if let Some((query, subject)) = selected(&rule.selector, route) {
+                checks.push(check(subject, &query, &next_hops, socket));
             }
         }
     }
@@ -72,24 +72,24 @@ pub fn lookups(wanted: &HostRouting, socket: &mut RouteSocket) -> Vec<Check> {
 
 /// A packet that a rule selects; `None` for one that only arrives from outside.
 fn selected(selector: &RuleSelector, route: &RouteEntry) -> Option<(RouteQuery, String)> {
-    let mut question = RouteQuery::to(inside(route.destination));
-    let mut subject = format!("packets to {}", question.to);
+    let mut query = RouteQuery::to(inside(route.destination));
+    let mut subject = format!("packets to {}", query.to);
     if selector.inverted || selector.input.is_some() || !selector.other.is_empty() {
         return None;
     }
     if let Some(from) = selector.from {
-        question.from = Some(from.address);
+        query.from = Some(from.address);
         subject.push_str(&format!(" from {}", from.address));
     }
     if let Some((mark, _)) = selector.mark {
-        question.mark = mark;
+        query.mark = mark;
         subject.push_str(&format!(" with mark {mark}"));
     }
-    question.output.clone_from(&selector.output);
-    Some((question, subject))
+    query.output.clone_from(&selector.output);
+    Some((query, subject))
 }
 
-/// The first address of a network that is no network's own.
+/// The first host address of a network.
 fn inside(prefix: Prefix) -> IpAddr {
     let network = prefix.network();
     match network.address {
@@ -99,9 +99,9 @@ fn inside(prefix: Prefix) -> IpAddr {
     }
 }
 
-type Way = (Option<IpAddr>, Option<String>);
+type NextHop = (Option<IpAddr>, Option<String>);
 
-fn ways(wanted: &HostRouting, action: &RouteAction) -> Vec<Way> {
+fn next_hops(wanted: &HostRouting, action: &RouteAction) -> Vec<NextHop> {
     let nexthop = |id: u32| wanted.nexthops.iter().find(|nexthop| nexthop.id == id);
     let gateway = |id: u32| match &nexthop(id)?.target {
         NexthopTarget::Gateway { via, interface } => Some((Some(*via), Some(interface.clone()))),
@@ -124,24 +124,25 @@ fn ways(wanted: &HostRouting, action: &RouteAction) -> Vec<Way> {
     }
 }
 
-fn check(subject: String, question: &RouteQuery, ways: &[Way], socket: &mut RouteSocket) -> Check {
-    let words = |(via, interface): &Way| match (via, interface) {
+fn check(subject: String, query: &RouteQuery, next_hops: &[NextHop], socket: &mut RouteSocket) -> Check {
+    let described = |(via, interface): &NextHop| match (via, interface) {
         (Some(via), Some(interface)) => format!("by {via} on {interface}"),
         (Some(via), None) => format!("by {via}"),
         (None, interface) => format!("on {}", interface.as_deref().unwrap_or("any interface")),
     };
-    let expected = match ways {
-        [first, .., last] if ways.len() > 2 => {
-            format!("by one of {}, {} to {}", ways.len(), words(first), words(last))
+    let expected = match next_hops {
+        [first, .., last] if next_hops.len() > 2 => {
+            format!("by one of {}, {} to {}", next_hops.len(), described(first), described(last))
         }
-        ways => ways.iter().map(words).collect::<Vec<_>>().join(" or "),
+        next_hops => next_hops.iter().map(described).collect::<Vec<_>>().join(" or "),
     };
-    match socket.lookup(question) {
+    match socket.lookup(query) {
         Ok(found) => {
-            let way: Way = (found.via, found.interface);
-            let fits = |wanted: &Way| wanted.0 == way.0 && (wanted.1.is_none() || wanted.1 == way.1);
-            let holds = ways.iter().any(fits);
-            Check { subject, expected, found: Some(words(&way)), holds, note: None }
+            let actual: NextHop = (found.via, found.interface);
+            let fits =
+                |wanted: &NextHop| wanted.0 == actual.0 && (wanted.1.is_none() || wanted.1 == actual.1);
+            let holds = next_hops.iter().any(fits);
+            Check { subject, expected, found: Some(described(&actual)), holds, note: None }
         }
         Err(error) => Check { subject, expected, found: None, holds: false, note: Some(error.to_string()) },
     }

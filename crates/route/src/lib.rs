@@ -1,5 +1,5 @@
-//! Routes over several gateways: from the description of a fabric to what each
-//! host routes by, and its mistakes.
+//! Routes over several gateways: from the description of a fabric to the routing of
+//! each host, and a linter for routing.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,6 +1,5 @@
-//! Whether this kernel can do what a host's routing asks of it: tried out in a
-//! network namespace that is thrown away, or read from its configuration where
-//! that is not allowed.
+//! Whether this kernel has what a host's routing needs: tried out in a temporary
+//! network namespace, or read from its configuration where that is not permitted.
 
 use std::{io, net::IpAddr};
 
@@ -17,7 +16,7 @@ use clearstream_sys::namespace::{Holder, NamespaceSet};
 
 use crate::planner::kernel::{KernelFeatures, KernelNeed, needs};
 
-/// Numbers in the namespace that is thrown away.
+/// Numbers in the temporary namespace.
 const NUMBER: u32 = 7001;
 
 /// Something that the kernel lacks.
@@ -33,7 +32,7 @@ pub struct Missing {
 
 impl Missing {
     /// One line.
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         let since = self.since.as_ref().map_or_else(String::new, |since| format!(" (Linux {since})"));
         format!("{}{since} for {}", self.name, self.what_for)
     }
@@ -48,8 +47,8 @@ impl Missing {
 }
 
 /// What this kernel lacks for a host's routing. Needs `CAP_SYS_ADMIN` to try;
-/// without it the configuration of the kernel is looked at, and nothing is
-/// missing where that is not there either.
+/// without it the configuration of the kernel is read, and nothing is reported
+/// where that is absent too.
 pub fn missing(root: &HostRoot, routing: &HostRouting) -> Vec<Missing> {
     let needed = needs(routing);
     if needed.is_empty() {
@@ -68,7 +67,7 @@ pub fn missing(root: &HostRoot, routing: &HostRouting) -> Vec<Missing> {
     lacking.iter().map(Missing::of).collect()
 }
 
-/// Release and configuration as files tell them.
+/// Release and configuration from files.
 pub fn features(root: &HostRoot) -> KernelFeatures {
     let release = root.read("proc/sys/kernel/osrelease").ok().map(|text| text.trim().to_owned());
     let file = release.as_ref().map(|release| format!("boot/config-{release}"));
@@ -76,7 +75,7 @@ pub fn features(root: &HostRoot) -> KernelFeatures {
     KernelFeatures::read(release.as_deref(), configuration.as_deref())
 }
 
-/// Names of what the kernel refuses.
+/// Names of the features that the kernel refuses.
 fn try_out() -> io::Result<Vec<&'static str>> {
     let holder = Holder::start()?;
     let inside = NamespaceSet::of_process(holder.pid())?;
@@ -149,7 +148,7 @@ fn multipath(gateways: &[IpAddr]) -> RouteEntry {
     }
 }
 
-/// The table of marks is tried by the plan crate, which has the program.
+/// The plan crate, which runs nft, tries the table of marks.
 fn marks_refused() -> Vec<&'static str> {
     use clearstream_schema::plan::Setting;
     let setting = Setting::NetfilterTable { name: "tried".to_owned() };
@@ -210,12 +209,20 @@ mod tests {
             "CONFIG_IP_ADVANCED_ROUTER=y\nCONFIG_IP_ROUTE_MULTIPATH=y\n# CONFIG_IP_MULTIPLE_TABLES is not set\nCONFIG_NF_TABLES=m\n",
         );
         let missing = features(&HostRoot::directory(folder.path())).missing(&everything());
-        let words: Vec<String> = missing.iter().map(|need| Missing::of(need).words()).collect();
-        assert!(words.iter().any(|words| words.starts_with("CONFIG_IP_MULTIPLE_TABLES for")), "{words:?}");
+        let description: Vec<String> = missing.iter().map(|need| Missing::of(need).description()).collect();
         assert!(
-            words.iter().any(|words| words.starts_with("resilient nexthop groups (Linux 5.13)")),
-            "{words:?}"
+            description.iter().any(|description| description.starts_with("CONFIG_IP_MULTIPLE_TABLES for")),
+            "{description:?}"
         );
-        assert!(!words.iter().any(|words| words.contains("CONFIG_IP_ROUTE_MULTIPATH")), "{words:?}");
+        assert!(
+            description
+                .iter()
+                .any(|description| description.starts_with("resilient nexthop groups (Linux 5.13)")),
+            "{description:?}"
+        );
+        assert!(
+            !description.iter().any(|description| description.contains("CONFIG_IP_ROUTE_MULTIPATH")),
+            "{description:?}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What is computed on paper, against the kernel itself: lookups, hashes,
-//! thresholds and buckets, in network namespaces of this machine.
+//! Computed lookups, hashes, thresholds and buckets against the kernel, in network
+//! namespaces of this machine.
 #![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, process::Command};
@@ -42,7 +42,7 @@ fn until_usable(interface: &str, addresses: impl Iterator<Item = IpAddr>) -> Str
     carrier + &addresses.filter(IpAddr::is_ipv6).map(local).collect::<String>()
 }
 
-/// A host's routing in the words of `ip`.
+/// A host's routing as commands of `ip`.
 fn script(routing: &HostRouting) -> String {
     let mut text = String::new();
     for interface in &routing.interfaces {
@@ -59,7 +59,7 @@ fn script(routing: &HostRouting) -> String {
         text.push_str(&until_usable(&interface.name, addresses));
     }
     for nexthop in &routing.nexthops {
-        let words = match &nexthop.target {
+        let arguments = match &nexthop.target {
             NexthopTarget::Gateway { via, interface } => format!("via {via} dev {interface}"),
             NexthopTarget::Group { members, resilient } => {
                 let members = members.iter().map(|member| format!("{},{}", member.id, member.weight));
@@ -74,13 +74,13 @@ fn script(routing: &HostRouting) -> String {
             }
             NexthopTarget::Blackhole => "blackhole".to_owned(),
         };
-        let _ = writeln!(text, "ip nexthop add id {} {words}", nexthop.id);
+        let _ = writeln!(text, "ip nexthop add id {} {arguments}", nexthop.id);
     }
     for route in &routing.routes {
-        let _ = writeln!(text, "{}", route_words(route));
+        let _ = writeln!(text, "{}", route_command(route));
     }
     for rule in &routing.rules {
-        let _ = writeln!(text, "{}", rule_words(rule));
+        let _ = writeln!(text, "{}", rule_command(rule));
     }
     for (key, value) in routing.sysctls.iter().filter(|(key, _)| key.contains("fib_multipath")) {
         let _ = writeln!(text, "sysctl -qw {key}={}", value.value);
@@ -88,7 +88,7 @@ fn script(routing: &HostRouting) -> String {
     text
 }
 
-fn route_words(route: &RouteEntry) -> String {
+fn route_command(route: &RouteEntry) -> String {
     let family = if route.destination.address.is_ipv6() { "-6" } else { "-4" };
     let (kind, rest) = match &route.action {
         RouteAction::Link { interface } => ("", format!("dev {interface}")),
@@ -109,42 +109,42 @@ fn route_words(route: &RouteEntry) -> String {
         RouteAction::Prohibit => ("prohibit", String::new()),
         RouteAction::Throw => ("throw", String::new()),
     };
-    let mut words = format!("ip {family} route add {kind} {} table {}", route.destination, route.table);
+    let mut command = format!("ip {family} route add {kind} {} table {}", route.destination, route.table);
     if route.metric > 0 {
-        let _ = write!(words, " metric {}", route.metric);
+        let _ = write!(command, " metric {}", route.metric);
     }
     if let Some(source) = route.source {
-        let _ = write!(words, " src {source}");
+        let _ = write!(command, " src {source}");
     }
-    format!("{words} {rest}")
+    format!("{command} {rest}")
 }
 
-fn rule_words(rule: &RuleEntry) -> String {
-    let mut words = format!("ip {} rule add", if rule.ipv6 { "-6" } else { "-4" });
+fn rule_command(rule: &RuleEntry) -> String {
+    let mut command = format!("ip {} rule add", if rule.ipv6 { "-6" } else { "-4" });
     if rule.selector.inverted {
-        words.push_str(" not");
+        command.push_str(" not");
     }
     let from = rule.selector.from.map_or("all".to_owned(), |from| from.to_string());
-    let _ = write!(words, " from {from}");
+    let _ = write!(command, " from {from}");
     if let Some(to) = rule.selector.to {
-        let _ = write!(words, " to {to}");
+        let _ = write!(command, " to {to}");
     }
     if let Some((mark, mask)) = rule.selector.mark {
-        let _ = write!(words, " fwmark {mark}/{mask:#x}");
+        let _ = write!(command, " fwmark {mark}/{mask:#x}");
     }
     if let Some(priority) = rule.priority {
-        let _ = write!(words, " priority {priority}");
+        let _ = write!(command, " priority {priority}");
     }
     match &rule.action {
-        RuleAction::Table(table) => words + &format!(" lookup {table}"),
-        RuleAction::Other(action) => format!("{words} {action}"),
+        RuleAction::Table(table) => command + &format!(" lookup {table}"),
+        RuleAction::Other(action) => format!("{command} {action}"),
     }
 }
 
 /// Whether a route of this table may go by that gateway through a nexthop object.
 /// Of IPv6 the kernel keeps the result of a lookup with the nexthop, one for each
 /// processor (`rt6_get_pcpu_route`, net/ipv6/route.c): a route of another table
-/// that has the same nexthop then gives its table to the answer.
+/// that has the same nexthop then determines the table in the reply.
 fn shares_nexthop(routing: &HostRouting, table: u32, via: &str) -> bool {
     let target = |id| routing.nexthops.iter().find(|nexthop| nexthop.id == id).map(|nexthop| &nexthop.target);
     let goes = |id| matches!(target(id), Some(NexthopTarget::Gateway { via: gateway, .. }) if gateway.to_string() == via);
@@ -157,8 +157,8 @@ fn shares_nexthop(routing: &HostRouting, table: u32, via: &str) -> bool {
     })
 }
 
-/// Looks packets up on paper and in the kernel. Sources are addresses of the
-/// host: the kernel refuses others for what a host sends itself.
+/// Compares computed lookups with the kernel's. Sources are addresses of the host:
+/// the kernel refuses others for what a host sends itself.
 fn compare(routing: &HostRouting, packets: &[Packet<'_>]) {
     let mut text = script(routing);
     for packet in packets {
@@ -169,30 +169,30 @@ fn compare(routing: &HostRouting, packets: &[Packet<'_>]) {
             packet.destination, packet.mark
         );
     }
-    let answers = in_namespace(&text);
-    let answers: Vec<&str> = answers.lines().collect();
-    assert_eq!(answers.len(), packets.len());
+    let outputs = in_namespace(&text);
+    let outputs: Vec<&str> = outputs.lines().collect();
+    assert_eq!(outputs.len(), packets.len());
     let lookup = Lookup::new(routing);
-    for (packet, answer) in packets.iter().zip(answers) {
+    for (packet, output) in packets.iter().zip(outputs) {
         let found = lookup.find(packet);
-        let word = |name: &str| {
-            let mut words = answer.split_whitespace().skip_while(|word| *word != name);
-            words.nth(1).map(str::to_owned)
+        let value = |name: &str| {
+            let mut fields = output.split_whitespace().skip_while(|field| *field != name);
+            fields.nth(1).map(str::to_owned)
         };
         let agrees = match &found.verdict {
-            Verdict::Local => answer.starts_with("local "),
-            Verdict::Link(interface) => word("dev").as_deref() == Some(interface) && word("via").is_none(),
-            Verdict::Gateways(ways, _) => ways.iter().any(|way| word("via") == Some(way.via.to_string())),
+            Verdict::Local => output.starts_with("local "),
+            Verdict::Link(interface) => value("dev").as_deref() == Some(interface) && value("via").is_none(),
+            Verdict::Gateways(hops, _) => hops.iter().any(|hop| value("via") == Some(hop.via.to_string())),
             // Errors of net/ipv4/fib_rules.c and fib_props of net/ipv4/fib_semantics.c.
-            Verdict::Refused("blackhole") => answer.contains("Invalid argument"),
-            Verdict::Refused("prohibit") => answer.contains("Permission denied"),
-            Verdict::Refused(_) => answer.contains("No route to host") || answer.contains("unreachable"),
-            Verdict::NoRoute => answer.contains("Network is unreachable"),
+            Verdict::Refused("blackhole") => output.contains("Invalid argument"),
+            Verdict::Refused("prohibit") => output.contains("Permission denied"),
+            Verdict::Refused(_) => output.contains("No route to host") || output.contains("unreachable"),
+            Verdict::NoRoute => output.contains("Network is unreachable"),
             Verdict::Unknown(_) => false,
         };
         let is_routed = matches!(found.verdict, Verdict::Link(_) | Verdict::Gateways(..));
         // `ip` shows the table of IPv4 lookups only, by name where it has one.
-        let table = match word("table").as_deref() {
+        let table = match value("table").as_deref() {
             Some("default") => Some(253),
             Some("local") => Some(255),
             Some(text) => Some(text.parse().unwrap()),
@@ -201,8 +201,8 @@ fn compare(routing: &HostRouting, packets: &[Packet<'_>]) {
         let is_routed = is_routed && table.is_some();
         let is_named = table == Some(found.table)
             || packet.destination.is_ipv6()
-                && table.zip(word("via")).is_some_and(|(table, via)| shares_nexthop(routing, table, &via));
-        assert!(agrees && (!is_routed || is_named), "{packet:?}\n{found:?}\n{answer}\n{}", script(routing));
+                && table.zip(value("via")).is_some_and(|(table, via)| shares_nexthop(routing, table, &via));
+        assert!(agrees && (!is_routed || is_named), "{packet:?}\n{found:?}\n{output}\n{}", script(routing));
     }
 }
 
@@ -275,7 +275,7 @@ fn prefix(text: &str) -> Prefix {
     text.parse().unwrap()
 }
 
-/// Any rules and tables, odd ones too.
+/// Arbitrary rules and tables.
 fn any_routing(draw: &mut Draw) -> HostRouting {
     let interface = |name: &str, addresses: &[&str]| RoutingInterface {
         name: name.to_owned(),
@@ -349,8 +349,8 @@ fn any_routing(draw: &mut Draw) -> HostRouting {
     for rule in rules {
         // The kernel takes a rule and its inversion for one.
         let plain = |rule: &RuleEntry| RuleSelector { inverted: false, ..rule.selector.clone() };
-        let says_something = plain(&rule) != RuleSelector::default();
-        if says_something && !distinct.iter().any(|other| plain(other) == plain(&rule)) {
+        let selects_something = plain(&rule) != RuleSelector::default();
+        if selects_something && !distinct.iter().any(|other| plain(other) == plain(&rule)) {
             distinct.push(rule);
         }
     }
@@ -441,10 +441,10 @@ fn root_the_kernel_chooses_as_computed() {
                     flows.push(flow);
                 }
             }
-            let answers = in_namespace(&text);
+            let outputs = in_namespace(&text);
             let bounds = thresholds(&weights);
             let buckets = Buckets::new(64, &weights);
-            for (flow, answer) in flows.iter().zip(answers.lines()) {
+            for (flow, output) in flows.iter().zip(outputs.lines()) {
                 let hash = multipath_hash(flow, policy, HashKey::of_seed(SEED));
                 let chosen = if kind.is_empty() {
                     choose(&bounds, hash)
@@ -453,7 +453,7 @@ fn root_the_kernel_chooses_as_computed() {
                 };
                 let via = if flow.source.is_ipv4() { "10.1.0.10" } else { "fd01::10" };
                 let expected = format!("via {via}{} ", chosen + 1);
-                assert!(answer.contains(&expected), "{policy:?} {kind}: {flow:?}: {expected} in {answer}");
+                assert!(output.contains(&expected), "{policy:?} {kind}: {flow:?}: {expected} in {output}");
             }
         }
     }
@@ -494,6 +494,6 @@ fn root_buckets_are_the_kernels() {
         buckets.change(&without, true);
         assert_eq!(owners(&buckets), there[1], "without {gateway} of {weights:?}");
         buckets.change(&weights, true);
-        assert_eq!(owners(&buckets), there[2], "with {gateway} again of {weights:?}");
+        assert_eq!(owners(&buckets), there[2], "with {gateway} back of {weights:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Files as they were published, and what is wrong with them. The expectations
-//! were worked out by hand from reading the files, before a linter saw them.
+//! Published files, and their mistakes. The expectations were derived by hand from
+//! the files, before the linter existed.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -33,7 +33,7 @@ fn hosts(folder: &str, kernel: Option<&str>) -> Vec<Subject> {
     lint::of_files(read::folder(&fixtures().join(folder)).unwrap(), folder, &assumed)
 }
 
-fn look(hosts: &[Subject], fabric: Option<&Fabric>) -> LintReport {
+fn report_of(hosts: &[Subject], fabric: Option<&Fabric>) -> LintReport {
     lint::lint(hosts, fabric, &MuteList::default())
 }
 
@@ -65,10 +65,10 @@ fn without_notes_of_sysctls(report: &LintReport) -> LintReport {
     report
 }
 
-/// The rules match gateways' addresses, which no packet of a server carries;
-/// the tables hold the compute network as neighbours in front of gateways that
-/// are in no network of the servers; 10.10.0.12 has two rules and is missing
-/// from the multipath route, the only one that is in effect.
+/// The rules match gateways' addresses, which no packet of a server carries; the
+/// tables hold the compute network as neighbours in front of gateways that are in
+/// no network of the servers; 10.10.0.12 has two rules and is missing from the
+/// multipath route, the only one that is effective.
 const STORAGE: &[(&str, &str, &[u32])] = &[
     ("rule:order:no-priority", "rule-ib1", &[2]),
     ("rule:no-op:shadowed", "rule-ib1", &[3]),
@@ -99,7 +99,7 @@ const COMPUTE: &[(&str, &str, &[u32])] = &[
     ("net.ipv4.fib_multipath_hash_policy:routing:ignores-ports", "ip-route-show-table-all.txt", &[14]),
 ];
 
-/// What only the other side, or the fabric, tells.
+/// Findings that need the other side, or the fabric.
 const OTHER_NETWORK: (&str, &str, &[u32]) =
     ("route:routing:not-the-other-network", "ip-route-show-table-all.txt", &[14]);
 const ONE_SIDE: (&str, &str, &[u32]) = ("gateway:routing:one-side-only", "route-ib1", &[14]);
@@ -111,11 +111,11 @@ fn the_fabric() -> Fabric {
 #[test]
 fn the_storage_servers_of_the_paper() {
     // Kernel 3.10 chose the gateway of each lookup by itself: there was no hash policy.
-    let report = look(&hosts("paper-storage", Some("3.10.0")), None);
+    let report = report_of(&hosts("paper-storage", Some("3.10.0")), None);
     assert_eq!(set(&without_notes_of_sysctls(&report)), expected(STORAGE), "{:#?}", report.findings);
     assert_eq!(report.missing, Vec::<String>::new());
     // On a kernel of today the policy is missing and one key is gone.
-    let report = look(&hosts("paper-storage", Some("6.12")), None);
+    let report = report_of(&hosts("paper-storage", Some("6.12")), None);
     let ids = set(&report);
     assert!(
         ids.contains("net.ipv4.fib_multipath_hash_policy:routing:ignores-ports route-ib1:14"),
@@ -126,7 +126,7 @@ fn the_storage_servers_of_the_paper() {
 
 #[test]
 fn the_compute_nodes_of_the_paper() {
-    let report = look(&hosts("paper-compute", None), None);
+    let report = report_of(&hosts("paper-compute", None), None);
     assert_eq!(set(&report), expected(COMPUTE), "{:#?}", report.findings);
     assert_eq!(report.missing, Vec::<String>::new());
 }
@@ -135,7 +135,7 @@ fn the_compute_nodes_of_the_paper() {
 fn both_sides_together_show_the_wrong_network_and_the_missing_gateway() {
     let mut both = hosts("paper-storage", Some("3.10.0"));
     both.extend(hosts("paper-compute", Some("3.12")));
-    let report = look(&both, None);
+    let report = report_of(&both, None);
     let mut all = [STORAGE, COMPUTE].concat();
     all.extend([OTHER_NETWORK, ONE_SIDE]);
     assert_eq!(set(&without_notes_of_sysctls(&report)), expected(&all), "{:#?}", report.findings);
@@ -145,12 +145,12 @@ fn both_sides_together_show_the_wrong_network_and_the_missing_gateway() {
 }
 
 #[test]
-fn the_fabric_tells_it_of_one_side_alone() {
+fn the_fabric_shows_it_from_one_side_alone() {
     let fabric = the_fabric();
-    let report = look(&hosts("paper-compute", None), Some(&fabric));
+    let report = report_of(&hosts("paper-compute", None), Some(&fabric));
     let all = [COMPUTE, &[OTHER_NETWORK]].concat();
     assert_eq!(set(&report), expected(&all), "{:#?}", report.findings);
-    let report = look(&hosts("paper-storage", Some("3.10.0")), Some(&fabric));
+    let report = report_of(&hosts("paper-storage", Some("3.10.0")), Some(&fabric));
     assert_eq!(set(&without_notes_of_sysctls(&report)), expected(STORAGE), "{:#?}", report.findings);
     // Now it is certain.
     let outside = report.findings.iter().filter(|finding| finding.id == "gateway:range:outside-every-subnet");
@@ -162,11 +162,11 @@ fn the_corrected_files_have_no_finding() {
     let corrected = hosts("paper-corrected", None);
     assert_eq!(corrected.len(), 8);
     for fabric in [None, Some(&the_fabric())] {
-        let together = look(&corrected, fabric);
+        let together = report_of(&corrected, fabric);
         assert!(together.findings.is_empty(), "{:#?}", together.findings);
         assert_eq!(together.missing, Vec::<String>::new());
         for host in &corrected {
-            let alone = look(std::slice::from_ref(host), fabric);
+            let alone = report_of(std::slice::from_ref(host), fabric);
             assert!(alone.findings.is_empty(), "{}: {:#?}", host.name, alone.findings);
         }
     }
@@ -184,8 +184,8 @@ fn the_fabric_knows_gateways_that_a_host_leaves_out() {
     });
     multipath.unwrap().pop();
     let compute = [compute.clone()];
-    assert!(look(&compute, None).findings.is_empty());
-    let report = look(&compute, Some(&the_fabric()));
+    assert!(report_of(&compute, None).findings.is_empty());
+    let report = report_of(&compute, Some(&the_fabric()));
     let found: Vec<&str> = report.findings.iter().map(|finding| finding.id.as_str()).collect();
     assert_eq!(found, ["gateway:routing:missing-from-multipath"]);
     assert!(report.findings[0].message.contains("10.100.0.96"), "{}", report.findings[0].message);
@@ -194,13 +194,13 @@ fn the_fabric_knows_gateways_that_a_host_leaves_out() {
     file.classes[0].stateful = true;
     let stateful = Fabric::new(file).unwrap();
     let storage = self::hosts("paper-storage", None);
-    let ids = set(&look(&storage, Some(&stateful)));
+    let ids = set(&report_of(&storage, Some(&stateful)));
     assert!(ids.contains("return:unsafe:asymmetric-through-stateful route-ib1:14"), "{ids:#?}");
     assert!(!ids.contains("return:routing:asymmetric route-ib1:14"), "{ids:#?}");
 }
 
-/// What the planner makes of every built-in fabric is right by the linter's
-/// rules too: neither knows the other's. Of large classes a few hosts.
+/// The plans of every built-in fabric have no findings: planner and linter do not
+/// share rules. Of large classes a few hosts.
 #[test]
 fn planned_hosts_have_no_finding() {
     for name in fabric::built_in_names() {
@@ -220,8 +220,8 @@ fn planned_hosts_have_no_finding() {
         let count = fabric.file().routes.len();
         let wants_none = (0..count).any(|route| planner.choice(route).return_path == ReturnPath::None);
         for fabric in [None, Some(&fabric)] {
-            let mut report = look(&hosts, fabric);
-            // Without the fabric nobody knows that it is meant so.
+            let mut report = report_of(&hosts, fabric);
+            // Without the fabric this cannot be recognised as intended.
             let is_meant = wants_none && fabric.is_none();
             report.findings.retain(|finding| !(is_meant && finding.id == "return:routing:asymmetric"));
             assert!(report.findings.is_empty(), "{name}: {:#?}", report.findings);
@@ -249,7 +249,7 @@ fn rendered_files_have_no_broken_path() {
             let hosts = lint::of_files(read::folder(&out).unwrap(), name, &Assumed::default());
             assert_eq!(hosts.len(), routings.len(), "{name} {format}");
             for fabric in [None, Some(&fabric)] {
-                let mut report = look(&hosts, fabric);
+                let mut report = report_of(&hosts, fabric);
                 report.findings.retain(|it| it.severity == Severity::Error || it.id.starts_with("gateway:"));
                 assert!(report.findings.is_empty(), "{name} {format}: {:#?}", report.findings);
                 let is_path =
@@ -267,7 +267,7 @@ fn sarif_names_the_rule_the_host_and_the_line() {
     both.extend(hosts("paper-compute", None));
     let schema: serde_json::Value =
         serde_json::from_str(include_str!("../../lint/tests/sarif-2.1.0-required.json")).unwrap();
-    let log = sarif(&look(&both, None), "clearstream route lint");
+    let log = sarif(&report_of(&both, None), "clearstream route lint");
     let errors: Vec<String> = jsonschema::validator_for(&schema)
         .unwrap()
         .iter_errors(&log)

@@ -1,6 +1,6 @@
-//! Paths between hosts against the kernel: the linter says of their files, and
-//! of their namespaces as they are, that a path is broken where, and only
-//! where, pings between the namespaces are lost.
+//! Paths between hosts against the kernel: the linter reports a broken path, from
+//! files and from live namespaces, where pings between the namespaces are lost, and
+//! only there.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -50,7 +50,7 @@ sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
 for name in near far; do ip link add name $name type bridge; ip link set $name up; done
 for name in c1 c2 gw1 gw2 s1; do host $name; done
 for name in c1 c2 gw1 gw2; do join $name near e0; done
-# Two interfaces on one link: each answers for its own addresses alone.
+# Two interfaces on one link: each replies for its own addresses alone.
 at s1 sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
 join s1 far e0; join s1 far e1; for name in gw1 gw2; do join $name far e1; done
 "#;
@@ -129,7 +129,7 @@ const CHANGES: [Change; 19] = [
     setting("s1", "net.ipv4.conf.all.rp_filter = 1\n", "rp_filter:routing:will-drop"),
     setting("s1", "net.ipv4.conf.all.rp_filter = 1\nnet.ipv4.conf.e1.rp_filter = 2\n", ""),
     setting("c1", "net.ipv4.conf.all.rp_filter = 1\n", ""),
-    // The filter looks as for what the host sends itself.
+    // The filter does the lookup of a packet that the host itself sends.
     Change {
         host: "c1",
         from: TO_SERVERS,
@@ -177,7 +177,7 @@ fn write(folder: &Path, change: &Change) {
     }
 }
 
-/// Lines that bring the files into force. What the kernel refuses stays out.
+/// Commands that apply the files. What the kernel refuses is omitted.
 fn applied(folder: &Path) -> String {
     let mut text = String::new();
     for name in NAMES.into_iter().filter(|name| folder.join(name).is_dir()) {
@@ -213,8 +213,8 @@ fn pings() -> String {
     text + "wait $PIDS\n"
 }
 
-/// Brings the files into force in namespaces: what pings were lost there, and
-/// the hosts as they then are.
+/// Applies the files in namespaces: returns the lost pings, and the hosts as they
+/// are then.
 fn effective(folder: &Path) -> (String, Vec<Subject>) {
     let mut script = format!("{HOSTS}\n{}{}", applied(folder), pings());
     for name in NAMES.into_iter().filter(|name| folder.join(name).is_dir()) {
@@ -250,7 +250,7 @@ fn live(name: &str, pid: &str) -> Subject {
     Subject { name: name.to_owned(), ..subject }
 }
 
-/// `host id` of what is grave about paths.
+/// `host id` of severe findings about paths.
 fn found(hosts: &[Subject]) -> Vec<String> {
     let report = lint::lint(hosts, None, &MuteList::default());
     let is_of_paths = |id: &str| {
@@ -299,9 +299,10 @@ fn root_paths_are_broken_where_the_kernel_loses_pings() {
     });
 }
 
-/// The smallest site in which nobody can talk: every line is right by itself.
+/// The smallest site in which no pair can communicate: every line is right by
+/// itself.
 #[test]
-fn root_nobody_can_talk_from_files_and_live() {
+fn root_nobody_can_communicate_from_files_and_live() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &setting("c1", "", ""));
     fs::remove_dir_all(folder.path().join("c2")).unwrap();
@@ -347,8 +348,8 @@ fn root_behind_masquerade_no_route_back_is_needed() {
     }
 }
 
-/// A client that takes the servers for neighbours works where a gateway answers
-/// ARP for them.
+/// A client with the servers as neighbours works where a gateway replies to ARP for
+/// them.
 #[test]
 fn root_neighbours_by_a_proxy_of_arp() {
     for (sysctl, works) in [("net.ipv4.conf.e0.proxy_arp = 1\n", true), ("", false)] {

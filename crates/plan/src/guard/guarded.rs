@@ -70,7 +70,7 @@ impl Guarded {
         let remedy = if found.iter().any(|danger| danger.is_cut) {
             "--force does it all the same"
         } else {
-            "add --confirm-within 60s, which puts everything back unless you confirm, or --force"
+            "add --confirm-within 60s, which reverts the change unless you confirm, or --force"
         };
         self.refuse_with(found, remedy)
     }
@@ -102,7 +102,7 @@ impl Guarded {
         let within = self.within;
         let guardian = self.guardian()?;
         let (reporter, outer) = (guardian.reporter(), options.clone());
-        let options = options.clone().telling(move |event| {
+        let options = options.clone().on_event(move |event| {
             if let Event::Journaled { journal } = event {
                 // Before the first change: if this process dies the change is reverted
                 // in any case. An error of the deadline is returned below.
@@ -111,7 +111,7 @@ impl Guarded {
                 }
                 reporter.journal(journal);
             }
-            outer.tell(event);
+            outer.emit(event);
         });
         let before = self.guard.snapshot();
         let applied = apply(&options)?;
@@ -162,8 +162,8 @@ impl Guarded {
         }
     }
 
-    /// Restores the settings saved in a journal. With confirm-within the plan is applied
-    /// again unless the revert is confirmed.
+    /// Restores the settings saved in a journal. With confirm-within the plan is
+    /// reapplied unless the revert is confirmed.
     pub fn revert(&self, journal: &str, options: &Options) -> Result<Reverted, PlanError> {
         if self.within.is_none() {
             return self.restore_journal(journal, self.force, "--force does it all the same", options);

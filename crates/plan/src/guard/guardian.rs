@@ -21,8 +21,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const RELEASE_COUNT: u32 = 50;
 const DONE: &str = "done";
 
-/// The end of the pipe that the command holds: the guardian acts when it closes
-/// before [`Guardian::done`].
+/// The command's end of the pipe: the guardian acts when it closes before
+/// [`Guardian::done`].
 #[derive(Debug)]
 pub(super) struct Guardian {
     pipe: Arc<Mutex<ChildStdin>>,
@@ -38,11 +38,11 @@ impl Guardian {
     /// Starts the program.
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        // It may stay for as long as nobody confirms.
+        // It may run until the plan is confirmed.
         keep_descriptors_from(&mut command);
         let mut child = command.spawn()?;
         let pipe = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        // The one that outlives the other is waited for by nobody (init takes it).
+        // The guardian may outlive the command; then init reaps it.
         drop(child);
         Ok(Self { pipe: Arc::new(Mutex::new(pipe)) })
     }

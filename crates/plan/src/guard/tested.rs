@@ -1,6 +1,5 @@
-//! Changes that an agent's controller tests: pending as long as the session
-//! lives, restored when it ends, by the agent or, where that one died too, by its
-//! guardian.
+//! Changes that an agent's controller tests: pending during the session, reverted
+//! when it ends, by the agent or, if that died too, by its guardian.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::{Applied, Event, Options, PlanError, Test, apply, begin_test, revert};
 
-/// A change under test, with the process that restores it when this one dies.
+/// A change under test, with the process that reverts it when this one dies.
 #[derive(Debug)]
 pub(crate) struct Tested {
     test: Test,
@@ -25,21 +24,21 @@ impl Tested {
         self.test.journal()
     }
 
-    /// The change stays.
+    /// Keeps the change.
     pub(crate) fn keep(self) -> Result<(), PlanError> {
         self.test.keep()?;
         self.guardian.done();
         Ok(())
     }
 
-    /// The change was reverted by its controller.
+    /// Ends the test of a change that its controller has reverted.
     pub(crate) fn reverted(self) {
         drop(self.test);
         self.guardian.done();
     }
 
-    /// The session has ended: what was there before is restored. Where that fails
-    /// here, the guardian tries it too.
+    /// Reverts the change at the end of the session. If that fails, the guardian
+    /// retries.
     pub(crate) fn restore(self, options: &Options) {
         if self.test.restore(options).is_ok() {
             self.guardian.done();
@@ -48,7 +47,7 @@ impl Tested {
 }
 
 impl Guarded {
-    /// Applies a plan that is restored unless it is kept.
+    /// Applies a plan that is reverted unless it is kept.
     pub(crate) fn apply_pending(
         &self,
         plan: &Plan,
@@ -58,15 +57,15 @@ impl Guarded {
         let guardian = self.guardian()?;
         let begun: Arc<Mutex<Option<Result<Test, PlanError>>>> = Arc::default();
         let (slot, outer, reporter) = (Arc::clone(&begun), options.clone(), guardian.reporter());
-        let telling = options.clone().telling(move |event| {
+        let observed = options.clone().on_event(move |event| {
             if let Event::Journaled { journal } = event {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(begin_test(journal, &outer));
                 reporter.journal(journal);
             }
-            outer.tell(event);
+            outer.emit(event);
         });
         let before = self.guard.snapshot();
-        let applied = retry_until_recovered(|| apply(plan, &telling))?;
+        let applied = retry_until_recovered(|| apply(plan, &observed))?;
         let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (Some(journal), Some(begun)) = (&applied.journal, begun) else {
             guardian.done();

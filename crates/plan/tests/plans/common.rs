@@ -82,12 +82,12 @@ impl Tree {
         fs::write(self.root().join(path), text).unwrap();
     }
 
-    /// All texts, blanks as the kernel would make them again.
+    /// All texts, with blanks as the kernel would print them.
     pub(crate) fn texts(&self) -> BTreeMap<&'static str, String> {
-        let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let single_blanks = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
         FILES
             .iter()
-            .map(|(path, _)| (*path, words(fs::read_to_string(self.root().join(path)).unwrap())))
+            .map(|(path, _)| (*path, single_blanks(fs::read_to_string(self.root().join(path)).unwrap())))
             .collect()
     }
 
@@ -155,7 +155,7 @@ pub(crate) fn child() {
     let plan: Plan = serde_json::from_str(&env::var("PLAN_TEST_PLAN").unwrap()).unwrap();
     let host = env::var("PLAN_TEST_ROOT").map_or_else(|_| Host::live(), Host::directory);
     let count = AtomicUsize::new(0);
-    let options = Options::new(host, journals).telling(move |_| {
+    let options = Options::new(host, journals).on_event(move |_| {
         if count.fetch_add(1, Ordering::Relaxed) == die_at {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         }
@@ -164,7 +164,7 @@ pub(crate) fn child() {
         "apply" => drop(apply(&plan, &options).unwrap()),
         "test" => {
             let (inner, test) = (options.clone(), Mutex::new(None));
-            let tested = options.telling(move |event| {
+            let tested = options.on_event(move |event| {
                 (inner.on_event)(event);
                 if let Event::Journaled { journal } = event {
                     *test.lock().unwrap() = Some(begin_test(journal, &inner).unwrap());

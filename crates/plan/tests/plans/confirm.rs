@@ -43,7 +43,7 @@ fn an_overdue_plan_is_reverted_by_any_process() {
         }
         assert!(unconfirmed(&tree.options()).unwrap()[0].left.is_zero());
         assert_eq!(confirm(&journal, &tree.options()).unwrap(), None, "too late");
-        // Somebody changed a setting meanwhile: the plan goes back all the same.
+        // Others changed a setting meanwhile: the plan is reverted all the same.
         tree.write("sys/class/net/eth0/mtu", "4000\n");
         let done = expire(&journal, &tree.options()).unwrap().unwrap();
         assert_eq!(done.journal, journal);
@@ -85,8 +85,7 @@ fn a_revert_that_was_interrupted_is_finished_by_the_next() {
     }
 }
 
-/// A revert with a deadline: kept when confirmed, and otherwise the plan is in
-/// effect again.
+/// A revert with a deadline: kept when confirmed, otherwise the plan is reapplied.
 #[test]
 fn a_revert_with_a_deadline_is_confirmed_or_undone() {
     for confirmed in [true, false] {
@@ -121,7 +120,7 @@ fn a_revert_with_a_deadline_is_confirmed_or_undone() {
     }
 }
 
-/// A plan back looks as a revert does.
+/// A plan back does the checks of a revert.
 #[test]
 fn a_plan_back_is_refused_where_somebody_else_changed_a_value() {
     let tree = Tree::new();
@@ -134,7 +133,7 @@ fn a_plan_back_is_refused_where_somebody_else_changed_a_value() {
 fn under_test(tree: &Tree) -> (String, Test) {
     let begun = std::sync::Arc::new(std::sync::Mutex::new(None));
     let (slot, folder) = (std::sync::Arc::clone(&begun), tree.options());
-    let options = tree.options().telling(move |event| {
+    let options = tree.options().on_event(move |event| {
         if let Event::Journaled { journal } = event {
             *slot.lock().unwrap() = Some(begin_test(journal, &folder).unwrap());
         }

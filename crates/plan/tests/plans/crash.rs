@@ -29,7 +29,7 @@ fn killed_at_every_moment_of_apply() {
             other => panic!("moment {moments}: {other:?}"),
         }
         assert!(recover(&tree.options()).unwrap().is_empty(), "a second recover has nothing to do");
-        // The way is free again.
+        // Another plan can be applied.
         apply(&tree.plan(), &tree.options()).unwrap();
         moments += 1;
     }

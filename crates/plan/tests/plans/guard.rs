@@ -90,7 +90,7 @@ fn what_the_guard_finds_lost_is_restored() {
     assert_eq!(tree.texts(), before);
     let applied = under().forcing(true).apply(&tree.plan(), &tree.options()).unwrap();
     assert_ne!(tree.texts(), before);
-    // A revert goes on, and says what was lost by it.
+    // A revert continues, and reports what was lost by it.
     let error = under().revert(&applied.journal.unwrap(), &tree.options()).unwrap_err();
     assert!(matches!(error, PlanError::LostByRevert { .. }), "{error}");
     assert_eq!(tree.texts(), before);
@@ -108,8 +108,8 @@ fn what_waits_for_confirmation_is_not_built_upon() {
     let confirmed = confirm_newest(&tree.options()).unwrap();
     assert_eq!((Some(confirmed.journal), confirmed.reverted), (applied.journal, None));
     assert!(matches!(confirm_newest(&tree.options()), Err(PlanError::NothingToConfirm)));
-    let again = guarded.apply(&tree.plan(), &tree.options()).unwrap();
-    assert_eq!((again.journal, again.changed.len()), (None, 0));
+    let unchanged = guarded.apply(&tree.plan(), &tree.options()).unwrap();
+    assert_eq!((unchanged.journal, unchanged.changed.len()), (None, 0));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn nothing_is_started_for_a_plan_beside_the_guard_and_nothing_changed_without_a_
     let journal = guarded.apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
     guarded.revert(&journal, &tree.options()).unwrap();
     assert_eq!((guard.snapshot_count.get(), tree.texts()), (0, before.clone()));
-    // Also where only a confirmation asks for one.
+    // Also if only the confirmation needs one.
     for guarded in [guarded.confirmed_within(Some(LONG)), Guarded::new(Scripted::default(), none)] {
         let error = guarded.apply(&tree.plan(), &tree.options()).unwrap_err();
         assert!(matches!(error, PlanError::Guardian { .. }), "{error}");
@@ -148,7 +148,8 @@ fn the_guardian_ends_what_a_command_that_died_left() {
         let before = tree.texts();
         assert!(!run_child("apply", Some(&tree.root()), &tree.journals(), &tree.plan(), 7, |_| ()));
         let journal = history(&tree.options()).unwrap()[0].journal.clone();
-        // Before a journal was named nothing was begun that is its own.
+        // Without the name of a journal the guardian leaves the journals of others
+        // alone.
         guard_over(std::iter::empty(), &tree.options()).unwrap();
         assert_ne!(tree.texts(), before);
         let lines = [Some(journal), is_done.then(|| "done".to_owned())];

@@ -69,7 +69,7 @@ fn plans_that_do_not_fit() {
     }
     let mut absent = tree.plan();
     absent.steps[3].desired = None;
-    refused(&tree, &absent, "cannot be taken away");
+    refused(&tree, &absent, "cannot be removed");
     // The suffix of a distribution may be left out.
     apply(&plan("dtn1", "6.18.44", steps), &tree.options()).unwrap();
 }
@@ -104,8 +104,8 @@ fn links_do_not_lead_to_another_setting() {
     assert_eq!(fs::read_to_string(tree.root().join("proc/sys/kernel/core_pattern")).unwrap(), "core\n");
 }
 
-/// What belongs to no family is refused unless the operator allows it; then a
-/// journal of it goes back for the operator, and never for an agent.
+/// A setting of no family is refused unless the operator permits it; then the
+/// operator can revert its journal, and an agent never.
 #[test]
 fn settings_outside_of_the_families_are_the_operators() {
     let tree = Tree::new();
@@ -204,7 +204,7 @@ fn damaged_journals_are_named() {
 fn one_at_a_time() {
     let tree = Tree::new();
     let inner = std::sync::Arc::new((tree.options(), tree.plan()));
-    let outer = tree.options().telling(move |event| {
+    let outer = tree.options().on_event(move |event| {
         if matches!(event, Event::Journaled { .. }) {
             let refused = apply(&inner.1, &inner.0);
             assert!(matches!(refused, Err(PlanError::Busy { .. })), "{refused:?}");

@@ -61,15 +61,15 @@ impl Lab {
         plan(&identity.name, &identity.kernel, steps)
     }
 
-    /// All that the plan of these tests touches, in the words of the tools.
+    /// Everything that the plan of these tests touches, as printed by the tools.
     fn shown(&self) -> [String; 4] {
         let ports = self.tool("ip -o link show left");
         // Counters of the qdisc are not part of the setting, nor is its handle.
         let qdisc = self.tool("tc qdisc show dev left");
-        let qdisc = qdisc.split(' ').enumerate().filter(|(at, _)| *at != 2).map(|(_, word)| word);
+        let qdisc = qdisc.split(' ').enumerate().filter(|(at, _)| *at != 2).map(|(_, field)| field);
         [
             self.tool("sysctl net.ipv4.tcp_rmem net.ipv4.tcp_timestamps net.ipv4.tcp_congestion_control"),
-            ports.split_whitespace().skip_while(|word| *word != "mtu").collect::<Vec<_>>().join(" "),
+            ports.split_whitespace().skip_while(|field| *field != "mtu").collect::<Vec<_>>().join(" "),
             qdisc.collect::<Vec<_>>().join(" "),
             self.tool("ethtool -k left"),
         ]
@@ -117,8 +117,8 @@ fn root_every_kind_of_setting_is_what_the_tools_show() {
     assert_eq!(lab.shown(), before);
 }
 
-/// `ss` is the oracle of what a connection negotiated; here the kernel's own
-/// word is compared with a plan that is not in effect.
+/// `ss` is the oracle of what a connection negotiated; here the kernel's own values
+/// are compared with a plan that is not effective.
 #[test]
 fn root_verify_sees_what_is_not_in_effect() {
     let lab = Lab::new();
@@ -136,7 +136,7 @@ fn root_verify_sees_what_is_not_in_effect() {
 }
 
 #[test]
-fn root_what_the_kernel_does_not_take_is_put_back() {
+fn root_values_the_kernel_does_not_accept_are_restored() {
     let lab = Lab::new();
     let (rmem, before) = (step(sysctl("net.ipv4.tcp_rmem"), "4096 262144 67108864"), lab.shown());
     let clipped = Setting::File("sys/class/net/left/queues/rx-0/rps_flow_cnt".to_owned());
@@ -157,7 +157,7 @@ fn root_what_the_kernel_does_not_take_is_put_back() {
             step(Setting::Qdisc { interface: left() }, "tbf rate 1gbit burst 1b limit 1b"),
             ["step 2 failed", "tbf"],
         ),
-        // The kernel's own sentence (net/ethtool/channels.c).
+        // Error message of the kernel (net/ethtool/channels.c).
         (channels("77"), ["channels refused", "requested channel count exceeds maximum"]),
     ] {
         let plan = lab.plan(vec![rmem.clone(), bad]);
@@ -291,7 +291,7 @@ fn root_qdiscs_are_what_tc_sets() {
         lab.inside(|options| options.target.write(&qdisc, "default noqueue")).unwrap();
         assert_eq!(live(), "default noqueue");
     }
-    // One that cannot be made again from its text is not replaced.
+    // One that cannot be recreated from its text is not replaced.
     lab.tool("tc qdisc replace dev left root handle 1: htb default 1");
     let plan = lab.plan(vec![step(qdisc.clone(), "pfifo limit 10p")]);
     let message = lab.inside(|options| apply(&plan, &options)).unwrap_err().to_string();

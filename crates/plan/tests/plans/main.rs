@@ -13,7 +13,7 @@ mod rendered;
 mod routing;
 mod table;
 
-/// The other side of tests that end a process: see `common::run_child`.
+/// The child of tests that end a process: see `common::run_child`.
 #[test]
 fn child() {
     common::child();

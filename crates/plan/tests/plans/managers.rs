@@ -17,8 +17,8 @@ use crate::{
     rendered::{ethtool, format, sample, text},
 };
 
-/// What `.ci/install` has put beside the build because its package would start
-/// a daemon.
+/// Program that `.ci/install` has put beside the build because its package would
+/// start a daemon.
 fn beside(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools").join(path)
 }
@@ -72,8 +72,8 @@ fn networkmanager_keeps_every_line_of_a_keyfile() {
         .expect("nmcli: run .ci/install test");
     child.stdin.take().unwrap().write_all(ours.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
     let theirs = keyfile_lines(&String::from_utf8(output.stdout).unwrap());
     let lines = keyfile_lines(&ours);
     assert_eq!(lines.len(), plan.steps.len());
@@ -86,9 +86,9 @@ fn networkmanager_keeps_every_line_of_a_keyfile() {
     assert_eq!(missing, unknown, "{version}: {theirs:?}");
 }
 
-/// The daemon itself in a namespace with files of its own: it puts the profile
-/// in effect and takes it back when it ends. It tunes no virtual interface, so
-/// of those options it is only seen that it knows them.
+/// The daemon itself in a namespace with files of its own: it applies the profile
+/// and reverts it when it ends. It tunes no virtual interface, so the test only
+/// checks that it knows those options.
 #[test]
 fn root_tuned_carries_out_its_profile() {
     let lab = Lab::new();
@@ -116,7 +116,7 @@ fn root_tuned_carries_out_its_profile() {
     command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
     lab.enter(&mut command);
     let mut daemon = command.spawn().unwrap();
-    let told = || fs::read_to_string(&log).unwrap_or_default();
+    let log_text = || fs::read_to_string(&log).unwrap_or_default();
     let effective = (0..100).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(100));
         lab.tool("cat /sys/class/net/left/queues/rx-0/rps_cpus").trim_start_matches('0').trim() == "1"
@@ -125,10 +125,10 @@ fn root_tuned_carries_out_its_profile() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&daemon), rustix::process::Signal::TERM)
         .unwrap();
     daemon.wait().unwrap();
-    assert!(effective, "{}", told());
+    assert!(effective, "{}", log_text());
     assert_eq!(during.split_whitespace().collect::<Vec<_>>(), ["0", "4096", "262144", "67108864"]);
     assert_eq!(lab.tool("sysctl -n net.ipv4.tcp_timestamps net.ipv4.tcp_rmem"), before);
-    assert!(!told().contains("Unknown option"), "{}", told());
+    assert!(!log_text().contains("Unknown option"), "{}", log_text());
 }
 
 /// A bare networkd: private `/run`, and `/sys` read-only, so that it sees no udev.

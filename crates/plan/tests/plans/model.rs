@@ -79,7 +79,7 @@ impl Target for Model {
 /// Unwinding runs nothing of ours, as a kill would.
 fn dying(model: &Model, folder: &std::path::Path, at: usize) -> Options {
     let count = AtomicUsize::new(0);
-    Options::new(model.clone(), folder).telling(move |_| {
+    Options::new(model.clone(), folder).on_event(move |_| {
         if count.fetch_add(1, Ordering::Relaxed) == at {
             // Quietly: this is no failure of a test.
             std::panic::resume_unwind(Box::new("killed"));
@@ -96,8 +96,8 @@ fn a_plan() -> impl Strategy<Value = Plan> {
     })
 }
 
-/// Key 1 takes key 2 along: what was right without being written comes back,
-/// too, unless somebody else has changed it meanwhile.
+/// Writing key 1 changes key 2: a value that needed no change is restored too,
+/// unless others have changed it meanwhile.
 #[test]
 fn what_was_right_already_comes_back_when_the_kernel_takes_it_along() {
     let plan = plan("model", "model", vec![step(key(1), "1"), step(key(2), "1")]);
@@ -113,7 +113,7 @@ fn what_was_right_already_comes_back_when_the_kernel_takes_it_along() {
         }
         revert(&applied.journal.unwrap(), false, &options).unwrap();
         assert_eq!(model.values()[&key(1)], 0);
-        // The coupling itself takes a foreign value along; nothing of ours writes it.
+        // The coupling itself changes a foreign value; nothing of ours writes it.
         assert_eq!(model.values()[&key(2)], if foreign { 0 } else { 1 });
     }
 }
@@ -121,7 +121,7 @@ fn what_was_right_already_comes_back_when_the_kernel_takes_it_along() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 60, ..ProptestConfig::default() })]
 
-    /// All or nothing, and back again.
+    /// All or nothing, and reverted.
     #[test]
     fn applied_or_untouched(values in prop::collection::vec(0u32..CLIPPED, KEY_COUNT), plan in a_plan()) {
         let folder = tempfile::tempdir().unwrap();
@@ -135,7 +135,8 @@ proptest! {
                 }
                 prop_assert_eq!(apply(&plan, &options).unwrap().journal, None);
                 if let Some(journal) = applied.journal {
-                    // What a write took along and no step names is nobody's in the journal.
+                    // What a write changed by coupling and no step names is not in the
+                    // journal.
                     let named = |setting: &Setting| plan.steps.iter().any(|step| step.setting == *setting);
                     match revert(&journal, false, &options) {
                         Ok(_) => {}
@@ -172,8 +173,8 @@ proptest! {
         let _ = catch_unwind(AssertUnwindSafe(|| apply(&plan, &dying(&model, folder.path(), moments.0))));
         let _ = catch_unwind(AssertUnwindSafe(|| recover(&dying(&model, folder.path(), moments.1))));
         for recovered in recover(&options).unwrap() {
-            // A coupled key that was not begun may hold what no journal knows:
-            // then recovery says so, and the operator decides.
+            // A coupled key that was not begun may hold what no journal knows: then
+            // recovery reports it, and the operator decides.
             if let Some(problem) = recovered.problem {
                 prop_assert!(problem.contains("neither"), "{}", problem);
                 revert(&recovered.journal, true, &options).unwrap();

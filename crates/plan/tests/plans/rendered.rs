@@ -150,7 +150,7 @@ fn root_udev_and_systemd_read_theirs() {
         lab.tool(&format!("cp {} {path}", source.display()));
     };
     put(text(&render(&sample(), "udev".parse().unwrap())), "/run/udev/rules.d/90-clearstream.rules");
-    let printed = told(&lab, "udevadm test --action=add /sys/class/net/left");
+    let printed = output_of(&lab, "udevadm test --action=add /sys/class/net/left");
     assert!(!printed.contains("90-clearstream.rules") || !printed.contains("nvalid"), "{printed}");
     assert!(printed.contains("run: '/sbin/ethtool -K left rx-gro on'"), "{printed}");
     assert!(printed.contains("run: '/sbin/tc qdisc replace dev left root tbf rate 1gbit"), "{printed}");
@@ -162,15 +162,15 @@ fn root_udev_and_systemd_read_theirs() {
     other.steps[2].desired = Some("5000".to_owned());
     other.steps.push(step(ethtool("coalesce", "rx-usecs"), "3"));
     put(text(&render(&other, format("networkd"))), "/run/systemd/network/10-clearstream-left.link");
-    let printed = told(&lab, "udevadm test-builtin net_setup_link /sys/class/net/left");
+    let printed = output_of(&lab, "udevadm test-builtin net_setup_link /sys/class/net/left");
     assert!(!printed.contains("Unknown key") && !printed.contains("Failed to parse"), "{printed}");
     assert!(lab.tool("ip -o link show left").contains("mtu 5000"), "{printed}");
 }
 
-fn told(lab: &Lab, line: &str) -> String {
-    let mut words = line.split(' ');
-    let mut command = Command::new(words.next().unwrap());
-    command.args(words);
+fn output_of(lab: &Lab, line: &str) -> String {
+    let mut arguments = line.split(' ');
+    let mut command = Command::new(arguments.next().unwrap());
+    command.args(arguments);
     lab.enter(&mut command);
     let output = command.output().unwrap();
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))

@@ -157,7 +157,7 @@ fn root_routes_are_what_ip_shows_and_come_back() {
 fn root_killed_at_every_moment_routes_are_before_or_after() {
     let lab = lab();
     let (mut plan, before) = (plan(&lab), shown(&lab));
-    // One of each kind, and of each way: made, replaced, taken away.
+    // One of each kind and operation: added, replaced, removed.
     let of_both = ["fd10::211/128", "nexthop 7009", "fd64::/64 table 7001", "rule -6 7001"];
     plan.steps.retain(|step| !of_both.iter().any(|part| step.setting.to_string().contains(part)));
     let mut moments = 0;
@@ -190,22 +190,23 @@ fn root_killed_at_every_moment_routes_are_before_or_after() {
     }
 }
 
-/// What others made is neither taken away nor written over on the way back.
+/// A revert neither removes nor overwrites what others made.
 #[test]
 fn root_others_things_stay() {
     let lab = lab();
     let plan = plan(&lab);
     let journal = lab.inside(|options| apply(&plan, &options)).unwrap().journal.unwrap();
-    // Somebody goes by a nexthop of ours: the kernel would remove that route with it.
+    // A route of others uses a nexthop of ours: the kernel would remove that route
+    // with it.
     lab.tool("ip route add 203.0.113.0/24 nhid 7001");
     let error = lab.inside(|options| revert(&journal, false, &options)).unwrap_err().to_string();
-    assert!(error.contains("203.0.113.0/24") && error.contains("still goes by it"), "{error}");
+    assert!(error.contains("203.0.113.0/24") && error.contains("still uses it"), "{error}");
     assert!(lab.tool("ip route show 203.0.113.0/24").contains("nhid 7001"));
     lab.tool("ip route del 203.0.113.0/24");
     lab.inside(|options| recover(&options)).unwrap();
     let newest = lab.inside(|options| history(&options)).unwrap().pop().unwrap();
     assert_eq!(newest.state, JournalState::Reverted);
-    // Somebody changed a route of ours.
+    // Others changed a route of ours.
     let journal = lab.inside(|options| apply(&plan, &options)).unwrap().journal.unwrap();
     lab.tool("ip route replace 10.100.0.0/16 via 10.10.0.77");
     let error = lab.inside(|options| revert(&journal, false, &options)).unwrap_err().to_string();
@@ -243,7 +244,7 @@ fn root_a_script_of_routes_does_what_apply_does() {
     assert_eq!(left_out, ["nft table inet clearstream_route", "rule 7009 from 10.10.0.209", "nexthop 7009"]);
     let path = by_script.folder.path().join("routes.sh");
     std::fs::write(&path, &rendered.files[0].text).unwrap();
-    // Twice: it may be run again.
+    // Twice: it may be repeated.
     by_script.tool(&format!("sh {}", path.display()));
     by_script.tool(&format!("sh {}", path.display()));
     let mut rest = plan(&applied);

@@ -1,6 +1,6 @@
-//! Channels and the indirection table of a model of a card, by the rules of
-//! the kernel: net/ethtool/channels.c refuses channels that the table names
-//! when somebody set it, net/ethtool/ioctl.c refuses queues that are not there.
+//! Channels and the indirection table of a model of a card, by the rules of the
+//! kernel: net/ethtool/channels.c refuses channels that a configured table names,
+//! net/ethtool/ioctl.c refuses queues that are not there.
 
 use std::{
     io,
@@ -94,7 +94,7 @@ impl Target for Model {
     }
 }
 
-/// Applies and reverts; what is in effect in between.
+/// Applies and reverts; returns the effective values in between.
 fn applied(before: &Card, steps: Vec<Step>) -> Result<Card, PlanError> {
     let model = Model(Arc::new(Mutex::new(before.clone())));
     let folder = tempfile::tempdir().unwrap();

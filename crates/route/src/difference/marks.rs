@@ -28,7 +28,7 @@ pub(super) fn add(draft: &mut Draft<'_>) -> Result<(), DifferenceError> {
         return Ok(());
     }
     let items: Vec<String> = marks.iter().map(|mark| format!("mark {}", mark.mark)).collect();
-    let otherwise = "connections are marked by the gateway that they came by, and answers carry the mark";
+    let otherwise = "connections are marked by the gateway that they came by, and replies carry the mark";
     let setting = Setting::NetfilterTable { name: MARK_TABLE.to_owned() };
     draft.step(setting, draft.current.mark_table.clone(), Some(text), &items, otherwise);
     Ok(())

@@ -1,6 +1,6 @@
-//! From what a host routes by to what it is to route by: the least plan that
-//! leads there. It takes over only what bears its own numbers; what others made
-//! stays, and where they hold a number of ours that is an error.
+//! Difference between the current and the wanted routing of a host: the smallest
+//! plan from one to the other. It changes only objects with ClearStream's own
+//! numbers; other objects stay, and one of them with such a number is an error.
 
 mod marks;
 mod removal;
@@ -21,21 +21,21 @@ use clearstream_schema::{
 
 pub use self::marks::{MARK_TABLE, learn_marks, unknown_gateways};
 
-/// What a host is to route by.
+/// Wanted routing of a host.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// Name of the fabric, for people.
     pub fabric: &'a str,
-    /// Everything that is to be there.
+    /// All wanted objects.
     pub routing: &'a HostRouting,
-    /// Cause.
+    /// Reasons of the objects.
     pub reasons: &'a [Reason],
     /// Protocol number by which routes, rules and nexthops of ours are distinguished
     /// from others'.
     pub protocol: u8,
 }
 
-/// What a host routes by now.
+/// Current routing of a host.
 #[derive(Debug, Clone, Default)]
 pub struct Current {
     /// All of it, from [`clearstream_routing::live::live`].
@@ -48,7 +48,7 @@ pub struct Current {
     pub kernel: String,
 }
 
-/// Why there is no plan.
+/// Errors that prevent a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DifferenceError {
     /// The host lacks an interface.
@@ -61,14 +61,14 @@ pub enum DifferenceError {
         /// Those that are there.
         have: String,
     },
-    /// Somebody else holds a number of ours.
+    /// A number of ours belongs to an object of others.
     #[error(
-        "{setting} belongs to somebody else ({holder}): choose other numbers in the fabric's [numbers], or remove it first"
+        "{setting} belongs to another owner ({holder}): choose other numbers in the fabric's [numbers], or remove it first"
     )]
     Held {
         /// The setting.
         setting: String,
-        /// What is there, in the words of `ip`.
+        /// Current value, in the syntax of ip(8).
         holder: String,
     },
     /// A group cannot be made another kind in place.
@@ -85,7 +85,7 @@ pub enum DifferenceError {
     },
     /// The link address of a gateway is not known.
     #[error(
-        "the link address of gateway {gateway} on {interface} is not known, so its connections cannot be marked: give it in link-addresses of the fabric, or see that the gateway answers"
+        "the link address of gateway {gateway} on {interface} is not known, so its connections cannot be marked: give it in link-addresses of the fabric, or make sure that the gateway responds"
     )]
     UnknownGateway {
         /// Its name.
@@ -98,11 +98,11 @@ pub enum DifferenceError {
     NoPriority(String),
 }
 
-/// The least plan from `current` to `wanted`. Its steps are in the order in
+/// The smallest plan from `current` to `wanted`. Its steps are in the order in
 /// which each finds what it needs: sysctls, interfaces, addresses, nexthops,
-/// groups, marks, routes of own tables, routes of the main table, rules; then
-/// what is no longer wanted goes, the other way round. A host that is as wanted
-/// has a plan without steps.
+/// groups, marks, routes of own tables, routes of the main table, rules; then what
+/// is no longer wanted is removed, in reverse order. A host that is as wanted has a
+/// plan without steps.
 pub fn difference(current: &Current, wanted: &Wanted<'_>) -> Result<Plan, DifferenceError> {
     let mut draft = Draft::new(current, wanted);
     draft.interfaces()?;
@@ -123,7 +123,7 @@ pub fn difference(current: &Current, wanted: &Wanted<'_>) -> Result<Plan, Differ
     })
 }
 
-/// A plan being made.
+/// A plan under construction.
 struct Draft<'a> {
     current: &'a Current,
     wanted: &'a Wanted<'a>,
@@ -196,13 +196,13 @@ impl<'a> Draft<'a> {
             if let Some(mode) = &wanted.infiniband_mode
                 && live.infiniband_mode.as_ref() != Some(mode)
             {
-                let word = |mode: InfinibandMode| match mode {
+                let name = |mode: InfinibandMode| match mode {
                     InfinibandMode::Connected => "connected".to_owned(),
                     InfinibandMode::Datagram => "datagram".to_owned(),
                 };
                 let setting = Setting::File(format!("sys/class/net/{}/mode", wanted.name));
-                let current = live.infiniband_mode.as_ref().map(|mode| word(mode.value));
-                self.step(setting, current, Some(word(mode.value)), &items, "the mode of its network");
+                let current = live.infiniband_mode.as_ref().map(|mode| name(mode.value));
+                self.step(setting, current, Some(name(mode.value)), &items, "the mode of its network");
                 if let Some(step) = self.steps.last_mut() {
                     step.effect = Effect::LinkFlap;
                 }
@@ -227,7 +227,7 @@ impl<'a> Draft<'a> {
                 };
                 match self.current.addresses.iter().find(is_same) {
                     Some(live) if live.prefix.length != address.value.length => self.advice.push(format!(
-                        "{} has {} where the fabric says {}: it is left so, and the routes follow the fabric",
+                        "{} has {} where the fabric has {}: it stays so, and the routes follow the fabric",
                         interface.name, live.prefix, address.value
                     )),
                     Some(_) => {}
@@ -296,14 +296,14 @@ impl<'a> Draft<'a> {
                 wanted.destination.to_string(),
                 format!("route {}", wanted.destination),
             ];
-            let otherwise = format!("the way to {}", wanted.destination);
+            let otherwise = format!("the path to {}", wanted.destination);
             let current = self.text(&setting);
             self.step(setting, current, Some(wanted.ip_arguments()), &items, &otherwise);
         }
         Ok(())
     }
 
-    /// A table of ours with routes of others in it would lead packets astray.
+    /// Routes of others in a table of ours would misroute packets.
     fn refuse_held_tables(&self) -> Result<(), DifferenceError> {
         let own: BTreeSet<u32> = self.wanted.routing.routes.iter().map(|route| route.table).collect();
         let foreign = self.current.routing.routes.iter().find(|live| {
@@ -380,8 +380,8 @@ fn family(target: &NexthopTarget) -> Option<bool> {
     }
 }
 
-/// Whether a live route is as wanted, whatever made it: a host whose files say
-/// what the plan says has nothing to change.
+/// Whether a live route is as wanted, whatever its origin: a host whose files match
+/// the plan needs no change.
 fn same_but_owner(wanted: &RouteEntry, live: &RouteEntry) -> bool {
     let owned = RouteEntry { protocol: live.protocol, ..wanted.clone() };
     owned.is_met_by(live)

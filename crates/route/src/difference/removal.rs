@@ -1,4 +1,4 @@
-//! What bears our number and is no longer wanted, the last built first.
+//! Removal of objects with our numbers that are no longer wanted, in reverse order.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) fn add(draft: &mut Draft<'_>) {
     remove(draft, gone.difference(&kept_rules).cloned());
 
     let kept_routes: BTreeSet<Setting> = wanted.routes.iter().map(|route| route.setting()).collect();
-    // The main table first: it is asked without a rule.
+    // The main table first: it is searched without a rule.
     for main in [true, false] {
         let gone = current
             .routing

@@ -1,4 +1,4 @@
-//! Sysctls that differ, and those that the kernel takes along.
+//! Sysctls that differ, and those that the kernel changes with them.
 
 use clearstream_schema::plan::Setting;
 
@@ -29,9 +29,9 @@ pub(super) fn add(draft: &mut Draft<'_>) {
 }
 
 /// Turning forwarding on sets it on every interface and turns the acceptance of
-/// redirects off; turning it off again sets all of them back to what a host
-/// without forwarding has (inet_forward_change, dev_forward_change). What is
-/// not so now is named in the plan, so that it comes back as it was.
+/// redirects off; turning it off resets all of them to the values of a host without
+/// forwarding (inet_forward_change, dev_forward_change). The plan names those with
+/// other values now, so that a revert restores them.
 fn taken_along(draft: &mut Draft<'_>, key: &str) {
     let (prefix, usual_redirects) = match key {
         FORWARD => ("net.ipv4.conf.", Some("net.ipv4.conf.all.accept_redirects")),
@@ -51,7 +51,7 @@ fn taken_along(draft: &mut Draft<'_>, key: &str) {
         .map(|(other, live)| (other.clone(), if live.value == "1" { "1" } else { "0" }))
         .collect();
     for (other, value) in found {
-        let why = format!("{key} takes it along; it is named so that it comes back as it was");
+        let why = format!("{key} changes it too; it is named so that a revert restores it");
         draft.step(Setting::Sysctl(other), Some(value.to_owned()), Some(value.to_owned()), &[], &why);
     }
 }

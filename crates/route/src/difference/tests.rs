@@ -132,7 +132,7 @@ fn from_nothing_each_step_finds_what_it_needs() {
 }
 
 #[test]
-fn what_is_as_wanted_has_no_steps_whoever_made_it() {
+fn what_is_as_wanted_has_no_steps_regardless_of_origin() {
     let mut there = wanted();
     there.interfaces.insert(0, RoutingInterface { name: "lo".to_owned(), ..RoutingInterface::default() });
     there.routes.push(route("0.0.0.0/0", MAIN_TABLE, by("10.10.0.254"), 4));
@@ -187,13 +187,13 @@ fn what_others_hold_is_named() {
     };
     let message = held(&|there| there.routes.push(route("10.100.0.0/16", MAIN_TABLE, by("10.10.0.77"), 4)));
     assert!(
-        message.contains("route 10.100.0.0/16 table 254 belongs to somebody else (via 10.10.0.77"),
+        message.contains("route 10.100.0.0/16 table 254 belongs to another owner (via 10.10.0.77"),
         "{message}"
     );
     let message = held(&|there| there.routes.push(route("192.0.2.0/24", 7001, by("10.10.0.77"), 4)));
-    assert!(message.contains("table 7001 belongs to somebody else"), "{message}");
+    assert!(message.contains("table 7001 belongs to another owner"), "{message}");
     let message = held(&|there| there.nexthops.push(Nexthop { protocol: 3, ..nexthop(7001, "10.10.0.77") }));
-    assert!(message.contains("nexthop 7001 belongs to somebody else"), "{message}");
+    assert!(message.contains("nexthop 7001 belongs to another owner"), "{message}");
     let message = held(&|there| there.rules.push(RuleEntry { protocol: 0, ..rule("10.9.9.9/32", 7001) }));
     assert!(message.contains("from 10.9.9.9 lookup 7001") && message.contains("[numbers]"), "{message}");
     let message = held(&|there| there.nexthops.push(group(7013, &[7001], None)));
@@ -230,7 +230,7 @@ fn what_forwarding_takes_along_is_in_the_journal() {
 }
 
 #[test]
-fn marks_ask_for_link_addresses_and_learn_them() {
+fn link_addresses_for_marks_are_requested_and_resolved() {
     let mut routing = wanted();
     routing.rules[0].selector = RuleSelector { mark: Some((7001, u32::MAX)), ..RuleSelector::default() };
     routing.connection_marks.push(ConnectionMark {

@@ -1,4 +1,4 @@
-//! What can be wrong with a fabric file.
+//! Errors of fabric files.
 
 use clearstream_configfile::ConfigError;
 
@@ -13,7 +13,7 @@ pub enum FabricError {
     NoHost {
         /// Fabric.
         fabric: String,
-        /// As asked.
+        /// As requested.
         name: String,
         /// The nearest host, or nothing.
         hint: String,
@@ -25,7 +25,7 @@ pub enum FabricError {
     NoClass {
         /// Fabric.
         fabric: String,
-        /// As asked.
+        /// As requested.
         name: String,
         /// Its classes.
         known: String,

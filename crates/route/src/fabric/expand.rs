@@ -1,5 +1,5 @@
-//! The hosts that a fabric stands for, each by its class and number; names and
-//! addresses are made when they are requested.
+//! The hosts of a fabric, each identified by class and number; names and addresses
+//! are generated on request.
 
 use std::net::IpAddr;
 
@@ -38,7 +38,7 @@ pub struct Gateway {
     pub stateful: bool,
 }
 
-/// A fabric whose file makes sense.
+/// A validated fabric.
 #[derive(Debug, Clone)]
 pub struct Fabric {
     file: FabricFile,
@@ -67,10 +67,10 @@ pub(super) struct Link {
 }
 
 impl Fabric {
-    /// Checks a fabric and makes its hosts known.
+    /// Validates a fabric and expands its hosts.
     ///
     /// # Errors
-    /// The first thing that cannot be meant: its key, and what to write instead.
+    /// The first invalid entry: its key, and a suggested correction.
     pub fn new(file: FabricFile) -> Result<Self, Fault> {
         check::head(&file)?;
         let classes =
@@ -88,7 +88,7 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// What the file says.
+    /// Contents of the file.
     pub fn file(&self) -> &FabricFile {
         &self.file
     }
@@ -138,7 +138,7 @@ impl Fabric {
     /// A host by its name.
     ///
     /// # Errors
-    /// There is none; the nearest name is proposed.
+    /// There is none; the nearest name is suggested.
     pub fn find(&self, name: &str) -> Result<HostId, FabricError> {
         if let Some(host) = self.hosts().find(|host| self.host_name(*host) == name) {
             return Ok(host);
@@ -186,7 +186,7 @@ impl Fabric {
         (0..each).filter_map(|gateway| list.nth(host.index * each + gateway)).collect()
     }
 
-    /// Link address of a host on one of its links, where the file says it.
+    /// Link address of a host on one of its links, if the file has it.
     pub fn link_address(&self, host: HostId, link: usize) -> Option<String> {
         let text = self.classes[host.class].links[link].link_addresses.nth(host.index)?;
         Some(text.to_ascii_lowercase())

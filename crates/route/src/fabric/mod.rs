@@ -1,5 +1,5 @@
-//! Fabric files: the built-in ones, those of the user, what is wrong with one
-//! (file, line, key, what was meant), and the hosts that one stands for.
+//! Fabric files: built-in ones and those of the user, errors (file, line, key,
+//! suggestion), and the hosts that a file describes.
 
 mod check;
 mod error;

@@ -1,5 +1,5 @@
-//! Patterns that stand for many names or addresses: brackets that count up,
-//! or an address to start from. Nothing is written out before it is requested.
+//! Patterns that stand for many names or addresses: brackets that count up, or an
+//! address to start from. Values are generated on request.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ impl Pattern {
     /// radix 16, in hexadecimal (IPv6, link addresses).
     ///
     /// # Errors
-    /// What is wrong with it and what to write instead.
+    /// The problem, with a suggestion.
     pub fn read(text: &str, radix: u32) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -130,7 +130,8 @@ fn read_bracket(inside: &str, radix: u32) -> Result<Vec<Span>, String> {
         let span = Span {
             first: value(first)?,
             last: value(last)?,
-            // Leading zeros say how wide the numbers are, as in pdsh and ClusterShell.
+            // Leading zeros define the width of the numbers, as in pdsh and
+            // ClusterShell.
             width: if first.starts_with('0') { first.len() } else { 1 },
         };
         if span.last < span.first {
@@ -154,11 +155,11 @@ impl AddressPattern {
     /// Reads a pattern of IPv4 or IPv6 addresses.
     ///
     /// # Errors
-    /// What is wrong with it and what to write instead.
+    /// The problem, with a suggestion.
     pub fn read(text: &str) -> Result<Self, String> {
         if text.contains('/') {
             return Err(format!(
-                "\"{text}\" has a prefix length: the network says it, write the addresses alone"
+                "\"{text}\" has a prefix length: the network has it, write the addresses alone"
             ));
         }
         let wrong = || {
@@ -180,7 +181,7 @@ impl AddressPattern {
         Ok(Self::Counted(pattern))
     }
 
-    /// Whether it is of IPv6.
+    /// Whether the addresses are IPv6.
     pub fn is_ipv6(&self) -> bool {
         match self {
             Self::Counted(pattern) => pattern.radix == 16,

@@ -33,8 +33,8 @@ fn addresses_count_by_brackets_or_from_a_start() {
 }
 
 #[test]
-fn what_is_no_pattern_says_what_to_write() {
-    for (text, word) in [
+fn invalid_patterns_are_rejected_with_a_suggestion() {
+    for (text, expected) in [
         ("a[1-", "without its ]"),
         ("a1-2]", "without its ["),
         ("a[2-1]", "counts down"),
@@ -46,20 +46,20 @@ fn what_is_no_pattern_says_what_to_write() {
         ("a[1-9999][1-9999]", "more than"),
     ] {
         let problem = Pattern::read(text, 10).unwrap_err();
-        assert!(problem.contains(word), "{text}: {problem}");
+        assert!(problem.contains(expected), "{text}: {problem}");
     }
-    for (text, word) in [
+    for (text, expected) in [
         ("10.0.0.[1-300]", "(10.0.0.300)"),
         ("10.0.0.1/24", "prefix length"),
         ("10.0.0", "no address pattern"),
         ("10.0.0.x+", "no address pattern"),
     ] {
         let problem = AddressPattern::read(text).unwrap_err();
-        assert!(problem.contains(word), "{text}: {problem}");
+        assert!(problem.contains(expected), "{text}: {problem}");
     }
 }
 
-/// The shell expands `{0009..0011}` alike: same order, same leading zeros.
+/// The shell expands `{0009..0011}` identically: same order, same leading zeros.
 #[test]
 fn expands_as_the_shell_does() {
     for (pattern, shell) in [

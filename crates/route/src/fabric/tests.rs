@@ -90,10 +90,10 @@ fn a_good_file_is_read() {
     assert_eq!(fabric.gateways().len(), 2);
 }
 
-/// Each mistake is found where it stands, with what to write instead.
+/// Each mistake is reported with its line, its key and a suggestion.
 #[test]
 fn mistakes_are_named_with_key_and_line() {
-    for (good, bad, key, word) in [
+    for (good, bad, key, expected) in [
         ("clearstream.fabric\"", "clearstream.lab\"", "schema", "clearstream.fabric"),
         ("version = 1", "version = 2", "version", "use 1"),
         ("name = \"small\"", "name = \"sm all\"", "name", "letters"),
@@ -199,7 +199,7 @@ fn mistakes_are_named_with_key_and_line() {
         let text = GOOD.replacen(good, bad, 1);
         let (line, found, problem) = refused(&text);
         assert_eq!(found, key, "{bad}: {problem}");
-        assert!(problem.contains(word), "{bad}: {problem}");
+        assert!(problem.contains(expected), "{bad}: {problem}");
         // The line is that of the key, or of what should have it.
         let last = key.rsplit('.').next().unwrap().split('[').next().unwrap();
         let there = text.lines().nth(line - 1).unwrap();
@@ -209,7 +209,7 @@ fn mistakes_are_named_with_key_and_line() {
 
 #[test]
 fn numbers_that_meet_the_kernels_are_refused() {
-    for (numbers, key, word) in [
+    for (numbers, key, expected) in [
         ("first-table = 254", "numbers.first-table", "253 to 255"),
         ("first-table = 0", "numbers.first-table", "253 to 255"),
         ("first-priority = 32765", "numbers.first-priority", "32766"),
@@ -219,12 +219,12 @@ fn numbers_that_meet_the_kernels_are_refused() {
     ] {
         let (_, found, problem) = refused(&format!("{GOOD}\n[numbers]\n{numbers}\n"));
         assert_eq!(found, key);
-        assert!(problem.contains(word), "{numbers}: {problem}");
+        assert!(problem.contains(expected), "{numbers}: {problem}");
     }
 }
 
 #[test]
-fn kernels_without_what_is_asked_are_named() {
+fn kernels_without_requested_features_are_named() {
     let old = GOOD.replace("role = \"compute\"", "role = \"compute\"\nkernel = \"4.18.0-553.el8\"");
     let text = old.replace("return-path = \"alias\"", "multipath = \"group\"");
     let (_, key, problem) = refused(&text);
@@ -235,7 +235,7 @@ fn kernels_without_what_is_asked_are_named() {
 }
 
 #[test]
-fn names_that_are_not_there_are_answered_with_the_nearest() {
+fn unknown_names_are_rejected_with_the_nearest() {
     let fabric = parse(Path::new("f.toml"), GOOD).unwrap();
     let text = fabric.find("c11").unwrap_err().to_string();
     assert!(text.contains("did you mean `c"), "{text}");
@@ -312,7 +312,7 @@ proptest! {
         }
     }
 
-    /// Written out and read again it is the same.
+    /// A written fabric reads back unchanged.
     #[test]
     fn a_file_survives_being_written(weight in 1_u16..=256, stateful: bool) {
         let mut file: FabricFile = toml::from_str(GOOD).unwrap();

@@ -23,9 +23,10 @@ use crate::{
     planner::lookup::{Lookup, Packet, Verdict},
 };
 
-/// Addresses that nobody has (RFC 5737, RFC 3849, RFC 9637): what they are
-/// looked up by is the default route, unless a host routes them itself.
-const NOBODYS: [&str; 5] = ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "3fff::1"];
+/// Addresses that no host has (RFC 5737, RFC 3849, RFC 9637): a lookup of them
+/// returns the default route, unless a host has a route for them.
+const DOCUMENTATION_ADDRESSES: [&str; 5] =
+    ["192.0.2.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "3fff::1"];
 
 /// Guards the controlling connections and the default routes of the running host.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ impl Guard for RoutingGuard {
     }
 }
 
-/// Whether a setting is part of what a host routes by.
+/// Whether a setting is part of a host's routing.
 fn is_routing(setting: &Setting) -> bool {
     match setting {
         Setting::Nexthop { .. }
@@ -82,8 +83,8 @@ fn is_routing(setting: &Setting) -> bool {
     }
 }
 
-/// What the plan would change for the controlling connections and for the
-/// default route of each family.
+/// Effects of the plan on the controlling connections and on the default route of
+/// each family.
 pub fn dangers(live: &HostRouting, plan: &Plan, connections: &[Controlling]) -> Vec<Danger> {
     let after = applied(live, plan);
     let (now, then) = (Lookup::new(live), Lookup::new(&after));
@@ -103,7 +104,7 @@ pub fn dangers(live: &HostRouting, plan: &Plan, connections: &[Controlling]) -> 
     }
     for ipv6 in [false, true] {
         let family = if ipv6 { "IPv6" } else { "IPv4" };
-        let Some(destination) = nobodys(live, ipv6) else { continue };
+        let Some(destination) = default_route_probe(live, ipv6) else { continue };
         let packet = Packet { source: None, destination, mark: 0, input: None };
         let before = now.find(&packet).verdict;
         if before != Verdict::NoRoute {
@@ -122,8 +123,8 @@ fn has(routing: &HostRouting, address: IpAddr) -> bool {
     all.any(|known| known.value.address == address)
 }
 
-/// An address whose way is the default route of this host.
-fn nobodys(live: &HostRouting, ipv6: bool) -> Option<IpAddr> {
+/// An address whose path is the default route of this host.
+fn default_route_probe(live: &HostRouting, ipv6: bool) -> Option<IpAddr> {
     let specific = |address: IpAddr| {
         let routed = live
             .routes
@@ -132,7 +133,7 @@ fn nobodys(live: &HostRouting, ipv6: bool) -> Option<IpAddr> {
         let mut links = live.interfaces.iter().flat_map(|interface| &interface.addresses);
         routed || links.any(|known| known.value.contains(address))
     };
-    let all = NOBODYS.iter().filter_map(|text| text.parse::<IpAddr>().ok());
+    let all = DOCUMENTATION_ADDRESSES.iter().filter_map(|text| text.parse::<IpAddr>().ok());
     all.filter(|address| address.is_ipv6() == ipv6).find(|address| !specific(*address))
 }
 
@@ -148,25 +149,25 @@ fn describe(verdict: &Verdict<'_>) -> String {
     match verdict {
         Verdict::Local => "to this host itself".to_owned(),
         Verdict::Link(interface) => format!("on {interface}"),
-        Verdict::Gateways(ways, _) => {
-            let way = |interface: Option<&str>, via: IpAddr| match interface {
+        Verdict::Gateways(hops, _) => {
+            let hop = |interface: Option<&str>, via: IpAddr| match interface {
                 Some(interface) => format!("by {via} on {interface}"),
                 None => format!("by {via}"),
             };
-            let ways: Vec<String> = ways.iter().map(|hop| way(hop.interface, hop.via)).collect();
-            ways.join(" or ")
+            let hops: Vec<String> = hops.iter().map(|it| hop(it.interface, it.via)).collect();
+            hops.join(" or ")
         }
-        Verdict::Refused(word) => (*word).to_owned(),
+        Verdict::Refused(kind) => (*kind).to_owned(),
         Verdict::NoRoute => "no route".to_owned(),
-        Verdict::Unknown(words) => format!("a rule that is not understood ({words})"),
+        Verdict::Unknown(rule) => format!("a rule that is not understood ({rule})"),
     }
 }
 
-/// What the host would route by after a plan.
+/// Routing of the host after a plan.
 pub fn applied(live: &HostRouting, plan: &Plan) -> HostRouting {
     let mut after = live.clone();
     for step in &plan.steps {
-        // A text that is no value is rejected before anything is changed.
+        // An invalid text is rejected before anything is changed.
         let wanted = step.wanted().and_then(Result::ok);
         match &step.setting {
             Setting::Nexthop { id } => {
@@ -198,7 +199,7 @@ pub fn applied(live: &HostRouting, plan: &Plan) -> HostRouting {
             _ => {}
         }
     }
-    // Routes that go by a nexthop object go with it.
+    // Routes that use a nexthop object are removed with it.
     let ids: Vec<u32> = after.nexthops.iter().map(|nexthop| nexthop.id).collect();
     after.routes.retain(|route| match route.action {
         RouteAction::Nexthop(id) => ids.contains(&id),

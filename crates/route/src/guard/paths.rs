@@ -5,14 +5,14 @@ use clearstream_plan::Snapshot;
 
 use super::Controlling;
 
-/// Where the kernel sent the packets of the controlling connections.
+/// Next hops of the controlling connections.
 #[derive(Debug)]
 pub(super) struct Paths(Vec<(Controlling, Result<Found, NetlinkError>)>);
 
 impl Paths {
-    /// As they are now.
+    /// Looks up the current paths in the kernel.
     pub(super) fn of(sessions: &[Controlling]) -> Self {
-        Self(sessions.iter().map(|session| (session.clone(), look_up(session))).collect())
+        Self(sessions.iter().map(|session| (session.clone(), path_of(session))).collect())
     }
 }
 
@@ -21,7 +21,7 @@ impl Snapshot for Paths {
         self.0.iter().find_map(|(session, before)| {
             let before = before.as_ref().ok()?;
             let subject = format!("{} from {}", session.what, session.peer);
-            match look_up(session) {
+            match path_of(session) {
                 Err(error) => Some(format!("{subject} lost its path ({error})")),
                 Ok(after)
                     if may_move || (&before.via, &before.interface) == (&after.via, &after.interface) =>
@@ -34,7 +34,7 @@ impl Snapshot for Paths {
     }
 }
 
-fn look_up(session: &Controlling) -> Result<Found, NetlinkError> {
+fn path_of(session: &Controlling) -> Result<Found, NetlinkError> {
     let query = RouteQuery::to(session.peer).from(session.local);
     RouteSocket::open().and_then(|mut socket| socket.lookup(&query))
 }

@@ -16,11 +16,11 @@ const SSH_PORT: u16 = 22;
 /// A connection that must not be lost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Controlling {
-    /// What it is: `the ssh session`.
+    /// Kind of connection: `the ssh session`.
     pub what: &'static str,
-    /// Who is at the peer.
+    /// Address of the peer.
     pub peer: IpAddr,
-    /// Our address.
+    /// Local address.
     pub local: IpAddr,
 }
 
@@ -79,8 +79,8 @@ fn inodes(root: &HostRoot, process: &str) -> BTreeSet<u64> {
 }
 
 fn named(text: &str) -> Option<Controlling> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let [peer, _, local, _] = words.as_slice() else { return None };
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let [peer, _, local, _] = fields.as_slice() else { return None };
     // A zone of a link-local address is not part of the address.
     let address =
         |text: &str| text.split('%').next()?.parse::<IpAddr>().ok().map(|address| address.to_canonical());
@@ -98,28 +98,29 @@ struct Socket {
 
 /// A line of `/proc/net/tcp` (Documentation/networking/proc_net_tcp.rst).
 fn socket(line: &str) -> Option<Socket> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let state = *words.get(3)?;
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let state = *fields.get(3)?;
     Some(Socket {
-        local: end(words.get(1)?)?,
-        peer: end(words.get(2)?)?,
+        local: end(fields.get(1)?)?,
+        peer: end(fields.get(2)?)?,
         is_established: state == ESTABLISHED,
         is_listening: state == LISTEN,
-        inode: words.get(9)?.parse().ok()?,
+        inode: fields.get(9)?.parse().ok()?,
     })
 }
 
-/// `0100007F:0016`: words of the address in the host's byte order, the port as a number.
+/// `0100007F:0016`: 32-bit words of the address in the host's byte order, the port
+/// as a number.
 fn end(text: &str) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    let word = |at: usize| u32::from_str_radix(address.get(at * 8..at * 8 + 8)?, 16).ok();
+    let u32_at = |at: usize| u32::from_str_radix(address.get(at * 8..at * 8 + 8)?, 16).ok();
     let address: IpAddr = match address.len() {
-        8 => Ipv4Addr::from(word(0)?.to_ne_bytes()).into(),
+        8 => Ipv4Addr::from(u32_at(0)?.to_ne_bytes()).into(),
         32 => {
             let mut octets = [0; 16];
             for (at, part) in octets.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                *part = word(at)?.to_ne_bytes();
+                *part = u32_at(at)?.to_ne_bytes();
             }
             Ipv6Addr::from(octets).into()
         }

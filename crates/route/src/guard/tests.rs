@@ -63,28 +63,28 @@ fn session() -> [Controlling; 1] {
     }]
 }
 
-fn words(steps: &[(Setting, Option<&str>)]) -> Vec<String> {
+fn predicted(steps: &[(Setting, Option<&str>)]) -> Vec<String> {
     dangers(&routing(), &plan(steps), &session()).iter().map(Danger::to_string).collect()
 }
 
 #[test]
 fn a_route_beside_the_session_is_no_danger() {
     assert_eq!(
-        words(&[(setting(254, "10.100.0.0/16"), Some("via 10.10.0.9 dev ib0 proto 117"))]),
+        predicted(&[(setting(254, "10.100.0.0/16"), Some("via 10.10.0.9 dev ib0 proto 117"))]),
         Vec::<String>::new()
     );
 }
 
 #[test]
 fn a_route_that_takes_the_session_along_is_one() {
-    let found = words(&[(setting(254, "203.0.113.0/24"), Some("via 10.10.0.9 dev ib0 proto 117"))]);
+    let found = predicted(&[(setting(254, "203.0.113.0/24"), Some("via 10.10.0.9 dev ib0 proto 117"))]);
     assert_eq!(
         found,
         [
             "it would move the ssh session from 203.0.113.7: by 10.0.0.254 on eth0 now, by 10.10.0.9 on ib0 afterwards"
         ]
     );
-    let found = words(&[(setting(254, "203.0.113.7/32"), Some("blackhole"))]);
+    let found = predicted(&[(setting(254, "203.0.113.7/32"), Some("blackhole"))]);
     assert_eq!(found.len(), 1);
     assert!(found[0].starts_with("it would cut the ssh session"), "{found:?}");
 }
@@ -99,7 +99,7 @@ fn the_default_route_is_guarded_without_a_session() {
         (setting(254, "0.0.0.0/1"), Some("unreachable")),
     ];
     assert!(dangers(&routing(), &plan(&half), &[]).iter().any(|danger| danger.subject.contains("default")));
-    // A rule that leads everything elsewhere.
+    // A rule that leads all packets elsewhere.
     let everything = Setting::Rule { ipv6: false, priority: 100, selector: Box::default() };
     let steps =
         [(setting(7001, "0.0.0.0/0"), Some("via 10.10.0.9 dev ib0")), (everything, Some("lookup 7001"))];
@@ -109,11 +109,11 @@ fn the_default_route_is_guarded_without_a_session() {
 #[test]
 fn the_address_of_the_session_stays() {
     let address = Setting::Address { interface: "eth0".to_owned(), prefix: "10.0.0.1/24".parse().unwrap() };
-    let found = words(&[(address, None)]);
+    let found = predicted(&[(address, None)]);
     assert!(
         found
             .iter()
-            .any(|words| words.contains("cut the ssh session") && words.contains("its address 10.0.0.1")),
+            .any(|danger| danger.contains("cut the ssh session") && danger.contains("its address 10.0.0.1")),
         "{found:?}"
     );
 }

@@ -1,5 +1,5 @@
-//! What hosts are to each other, found once for all rules: whose packets a
-//! gateway gets, and which hosts are worth comparing.
+//! Relations between hosts, computed once for all rules: the senders to each
+//! gateway, and the hosts worth comparing.
 
 use std::{
     cmp::Reverse,
@@ -16,7 +16,8 @@ use clearstream_schema::{
 
 use super::view::{View, overlap};
 
-/// Of hosts alike in everything but their addresses others are compared with two.
+/// Number of hosts to compare with, of those equal in everything but their
+/// addresses.
 const ALIKE: usize = 2;
 /// Senders that are kept of one address: a host does not count for itself.
 const SENDERS: usize = 2;
@@ -61,8 +62,8 @@ pub(super) struct Compared {
     pub(super) is_cut: bool,
 }
 
-/// Hosts alike in all but where that is said and which addresses they have:
-/// the first of them, and how many there are.
+/// Hosts that differ only in their addresses and in the places of their settings:
+/// the first of them, and their number.
 #[derive(Debug, Default)]
 struct Kind {
     first: Vec<usize>,
@@ -133,8 +134,8 @@ fn networks(host: &View<'_>) -> BTreeSet<Prefix> {
     networks.filter(|network| !network.address.is_loopback()).collect()
 }
 
-/// A number for all that makes a host like another. Which addresses it has
-/// does not count, nor which of them its rules are for, nor the files it was read from.
+/// A hash of the properties that make two hosts equal: not its addresses, nor which
+/// of them its rules are for, nor the files it was read from.
 pub(super) fn kind(host: &View<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
     host.attached.hash(&mut hasher);
@@ -153,7 +154,7 @@ pub(super) fn kind(host: &View<'_>) -> u64 {
         let own = selector.from.take_if(|from| host.own.contains(&from.address)).map(|from| from.length);
         let action = match &rule.action {
             RuleAction::Table(table) => Ok(*table),
-            RuleAction::Other(words) => Err(words),
+            RuleAction::Other(other) => Err(other),
         };
         (rule.ipv6, rule.priority, own, selector, action).hash(&mut hasher);
     }

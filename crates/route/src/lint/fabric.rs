@@ -1,4 +1,4 @@
-//! What a fabric tells the rules: its networks, its gateways, who serves.
+//! Facts that the rules take from a fabric: networks, gateways, servers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -42,7 +42,7 @@ struct Between {
     return_path: ReturnPath,
 }
 
-/// The whole; empty where there is no fabric.
+/// All facts; empty without a fabric.
 #[derive(Debug, Default)]
 pub(super) struct FabricFacts {
     pub(super) networks: Vec<Network>,
@@ -140,7 +140,7 @@ impl FabricFacts {
         lacking
     }
 
-    /// The fabric says that replies may return by any gateway.
+    /// The fabric permits replies to return by any gateway.
     pub(super) fn wants_no_return_path(&self, mut networks: impl Iterator<Item = Prefix>) -> bool {
         networks.any(|network| {
             self.between.iter().any(|between| {
@@ -164,7 +164,7 @@ fn between(planner: &Planner<'_>, route: usize) -> Between {
     Between {
         networks: prefixes.collect(),
         gateways: fabric.route_gateways(route).map(|gateway| gateway.number).collect(),
-        // What `auto` comes to.
+        // The return path that `auto` selects.
         return_path: planner.choice(route).return_path,
     }
 }

@@ -1,5 +1,5 @@
-//! Which route a packet takes, by the planner's lookup, and which packets a
-//! rule takes from another.
+//! The route that a packet takes, by the planner's lookup, and the packets that one
+//! rule takes before another.
 
 use std::net::IpAddr;
 
@@ -12,22 +12,22 @@ use clearstream_schema::{
 use super::view::{ResolvedHop, View, covers};
 
 impl<'a> View<'a> {
-    /// The route over gateways by which the host sends to an address; absent
-    /// when it sends to a neighbour, nowhere, or by what is not understood.
+    /// The route over gateways by which the host sends to an address; absent when
+    /// it sends to a neighbour, to no host, or by a rule that is not understood.
     pub(super) fn sends_by(&self, source: Option<IpAddr>, destination: IpAddr) -> Option<&'a RouteEntry> {
         let found = self.node.lookup.find(&Packet { source, destination, mark: 0, input: None });
         matches!(found.verdict, Verdict::Gateways(..)).then_some(found.route)?
     }
 
-    /// The interface of a gateway: as said, else that of the network it is in.
+    /// The interface of a gateway: the given one, else that of its network.
     pub(super) fn interface_of(&self, hop: &ResolvedHop<'a>) -> Option<&'a str> {
         self.node.interface_to(hop.interface, hop.via)
     }
 }
 
 /// Actions that end the search (`fib_rules` `FR_ACT_BLACKHOLE` and the like).
-pub(super) fn refuses(words: &str) -> bool {
-    matches!(words.split_whitespace().next(), Some("blackhole" | "unreachable" | "prohibit"))
+pub(super) fn refuses(action: &str) -> bool {
+    matches!(action.split_whitespace().next(), Some("blackhole" | "unreachable" | "prohibit"))
 }
 
 /// Whether every packet of `inner` is one of `outer` too.

@@ -1,19 +1,19 @@
-//! Mistakes in what hosts route by, of one host or of several that belong
-//! together, whether read from files, captured or live.
+//! Linter for routing: mistakes of one host, or of several that belong together,
+//! read from files, captured or live.
 //!
-//! Rules are small functions over a [`HostRouting`] and the facts that follow
-//! from it (`view`, `lookup`); they only look. Findings are those of
-//! `tune lint`, with the same ids, mute lists and SARIF; what is wrong with
-//! sysctls is said by its rules.
+//! Rules are small functions over a [`HostRouting`] and the facts that follow from
+//! it (`view`, `lookup`); they change nothing. Findings are those of `tune lint`,
+//! with the same ids, mute lists and SARIF; mistakes in sysctls are found by its
+//! rules.
 
 mod among;
 mod fabric;
+mod ip_syntax;
 mod lookup;
 mod rules;
 mod simulate;
 mod subjects;
 mod view;
-mod words;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -44,15 +44,15 @@ const MOST_NAMED: usize = 4;
 /// Connections that a kernel tracks; only there, and above 0, where it does.
 pub const CONNECTION_COUNT: &str = "net.netfilter.nf_conntrack_count";
 
-/// A host to look at.
+/// A host to check.
 #[derive(Debug, Clone, Default)]
 pub struct Subject {
     /// Name for findings: the host's, or that of its folder or bundle.
     pub name: String,
-    /// What it routes by.
+    /// Its routing.
     pub routing: HostRouting,
-    /// Everything was read, from a kernel: a route, rule or address that is not
-    /// in `routing` does not exist. Files tell only what they set.
+    /// The routing was read completely, from a kernel: a route, rule or address
+    /// that is not in `routing` does not exist. Files contain only what they set.
     pub is_whole: bool,
     /// Its settings, for the rules of `tune lint`.
     pub settings: Option<HostState>,
@@ -60,7 +60,7 @@ pub struct Subject {
     pub missing: Vec<String>,
 }
 
-/// What rules look at.
+/// Facts that the rules use.
 #[derive(Debug)]
 struct Facts<'a> {
     hosts: Vec<View<'a>>,
@@ -68,7 +68,7 @@ struct Facts<'a> {
     by_address: HashMap<IpAddr, usize>,
     /// Every address that some host has.
     addresses: BTreeSet<IpAddr>,
-    /// Who sends packets for others to an address.
+    /// Hosts that send packets for others to an address.
     senders: HashMap<IpAddr, Vec<Sender<'a>>>,
     compared: Compared,
     fabric: FabricFacts,
@@ -82,7 +82,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether some host has an address in a network.
-    fn is_anybodys(&self, network: Prefix) -> bool {
+    fn has_address_in(&self, network: Prefix) -> bool {
         let after = self.addresses.range(network.network().address..).next();
         after.is_some_and(|address| network.contains(*address))
     }
@@ -97,12 +97,12 @@ impl<'a> Facts<'a> {
     fn sender_to(&self, host: &View<'_>, is_ipv4: bool) -> Option<(&View<'a>, &Sender<'a>)> {
         let own = host.own.iter().filter(|own| own.is_ipv4() == is_ipv4);
         let senders = own.filter_map(|own| self.senders.get(own)).flatten();
-        // Where hosts at the destination were given, the simulation knows whether
-        // the next hop or anyone who sends to it is mistaken.
+        // Where hosts at the destination were given, the simulation decides whether
+        // the next hop or a sender is wrong.
         let others = senders.filter(|sender| {
             let destination = sender.route.destination;
             !std::ptr::eq(&self.hosts[sender.host], host)
-                && (host.may_lead(sender.via, destination) || !self.is_anybodys(destination))
+                && (host.may_lead(sender.via, destination) || !self.has_address_in(destination))
         });
         let first = others.min_by_key(|sender| (sender.host, sender.hop))?;
         Some((&self.hosts[first.host], first))
@@ -113,8 +113,8 @@ impl<'a> Facts<'a> {
         self.compared.pairs.iter().map(|(left, right)| (&self.hosts[*left], &self.hosts[*right]))
     }
 
-    /// The name of a gateway that keeps connection state: the fabric says so,
-    /// or its kernel counts connections.
+    /// The name of a gateway that keeps connection state: by the fabric, or because
+    /// its kernel counts connections.
     fn stateful_gateway(&self, address: IpAddr) -> Option<String> {
         let counts = |host: &&View<'_>| host.number(CONNECTION_COUNT).is_some_and(|count| count > 0);
         let by_host = self.owner(address).filter(counts).map(|host| host.subject.name.clone());
@@ -128,8 +128,8 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Looks at hosts, each alone and all together; a fabric file says which
-/// networks there are and who their gateways are.
+/// Checks hosts, each alone and all together; a fabric file describes the networks
+/// and their gateways.
 pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> LintReport {
     let views: Vec<View<'_>> = hosts.iter().map(View::new).collect();
     let mut by_address = HashMap::new();
@@ -190,7 +190,7 @@ fn missing(hosts: &[Subject], compared: &Compared, notices: Vec<String>) -> Vec<
     let cut = compared.is_cut.then(|| {
         format!(
             "so many hosts differ that each was compared with {MOST_COMPARED} on other networks, the commonest \
-             kinds first: what only two rare kinds show together was not looked for"
+             kinds first: what only two rare kinds show together was not checked"
         )
     });
     parts.chain(cut).chain(notices).collect()

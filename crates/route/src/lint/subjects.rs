@@ -1,4 +1,4 @@
-//! Hosts to look at, from files, from a captured host or from the running one.
+//! Hosts to check, from files, from a captured host or from the running one.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -14,7 +14,7 @@ use clearstream_tune::{Assumed, HostState, Value, syntax};
 
 use super::{CONNECTION_COUNT, Subject};
 
-/// The hosts that files describe. A host whose files do not tell its name is
+/// The hosts that files describe. A host whose files do not contain its name is
 /// called `name`; `assumed` is what the settings are for.
 pub fn of_files(reading: Reading, name: &str, assumed: &Assumed) -> Vec<Subject> {
     let mut subjects: Vec<Subject> = Vec::new();

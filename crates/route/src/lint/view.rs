@@ -1,5 +1,5 @@
-//! A host as the rules look at it: addresses, networks and tables by what they
-//! are requested, nexthop objects resolved to the gateways behind them.
+//! A host as the rules see it: addresses, networks and tables indexed for lookups,
+//! and nexthop objects resolved to their gateways.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -17,7 +17,7 @@ use clearstream_schema::{
 
 use super::{CONNECTION_COUNT, Subject};
 
-/// A gateway that a route goes by, whichever way it is written.
+/// A gateway of a route, whatever the form of the route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ResolvedHop<'a> {
     pub(super) via: IpAddr,
@@ -26,7 +26,7 @@ pub(super) struct ResolvedHop<'a> {
     pub(super) place: Option<&'a Place>,
 }
 
-/// A host with what follows from its routing.
+/// A host with the facts derived from its routing.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub(super) subject: &'a Subject,
@@ -159,14 +159,14 @@ impl<'a> View<'a> {
         self.number("net.ipv4.fib_multipath_hash_seed").filter(|seed| *seed != 0)
     }
 
-    /// Everything that routing holds was read: what is not there is not there.
+    /// Whether the routing was read completely: objects that it lacks do not exist.
     pub(super) fn is_whole(&self) -> bool {
         self.subject.is_whole
     }
 
-    /// Rules that replace sources of forwarded packets; `None` where a kernel has
-    /// them perhaps and they could not be read. Files tell what they set, and a
-    /// kernel that tracks no connections translates nothing.
+    /// Rules that replace sources of forwarded packets; `None` if a kernel may have
+    /// them and they could not be read. Files contain what they set, and a kernel
+    /// that tracks no connections translates nothing.
     pub(super) fn source_translations(&self) -> Option<&'a [SourceTranslation]> {
         match &self.routing.source_translations {
             Some(translations) => Some(translations),
@@ -180,8 +180,8 @@ impl<'a> View<'a> {
         self.tables.get(&MAIN_TABLE).map_or(&[], Vec::as_slice)
     }
 
-    /// Tables that some rule looks up.
-    pub(super) fn looked_up(&self) -> BTreeSet<u32> {
+    /// Tables that some rule refers to.
+    pub(super) fn tables_of_rules(&self) -> BTreeSet<u32> {
         let table = |rule: &RuleEntry| match rule.action {
             RuleAction::Table(table) => Some(table),
             RuleAction::Other(_) => None,

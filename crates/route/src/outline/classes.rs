@@ -1,5 +1,4 @@
-//! Classes of hosts: gateways by who is sent to, the others by the network and
-//! interface that they are on.
+//! Classes of hosts: gateways from next hops, the others by network and interface.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -12,7 +11,7 @@ use clearstream_schema::{
 use super::networks::{Network, addresses, hops};
 use crate::lint::CONNECTION_COUNT;
 
-/// A class as the file will have it.
+/// A class of the file to write.
 #[derive(Debug, Clone)]
 pub(super) struct Class {
     pub(super) name: String,
@@ -22,7 +21,7 @@ pub(super) struct Class {
     pub(super) weight: u16,
     /// Known for captured gateways.
     pub(super) stateful: Option<bool>,
-    /// What is taken for granted.
+    /// Assumptions.
     pub(super) assumed: Vec<String>,
 }
 
@@ -99,8 +98,8 @@ fn first_on(host: &HostRouting, interface: usize, network: &Network, is_ipv6: bo
     on_it.find(|address| address.is_ipv6() == is_ipv6 && network.contains(*address))
 }
 
-/// Gateways that were not captured: of two networks with as many of them each,
-/// they are taken to stand in one order.
+/// Gateways that were not captured: of two networks with as many of them each, they
+/// are assumed to be in the same order.
 fn uncaptured(unknown: &[[Vec<IpAddr>; 2]]) -> Vec<Seat> {
     let with: Vec<usize> =
         (0..unknown.len()).filter(|number| unknown[*number].iter().any(|list| !list.is_empty())).collect();
@@ -186,7 +185,7 @@ fn interface_name(
     if let (Some(host), Some(interface)) = (seat.host, interface) {
         return hosts[host].interfaces[interface].name.clone();
     }
-    // As the hosts that were captured call theirs.
+    // The name that captured hosts use.
     let some = networks[network].members.first();
     some.map_or_else(
         || "eth0".to_owned(),
@@ -201,7 +200,7 @@ fn add_seat(hosts: &[HostRouting], seat: &Seat, class: &mut Class) {
         link.ipv4.push(*ipv4);
         link.ipv6.push(*ipv6);
         let captured = seat.host.zip(*interface).map(|(host, interface)| &hosts[host].interfaces[interface]);
-        // Six octets: a server can tell gateways apart by them.
+        // Six octets: a server can distinguish gateways by them.
         let address = captured.and_then(|it| it.link_address.clone()).filter(|link| link.len() == 17);
         link.link_addresses.push(address.filter(|link| link != "00:00:00:00:00:00"));
     }
@@ -227,7 +226,7 @@ fn end_classes(hosts: &[HostRouting], networks: &[Network], ends: &[usize]) -> V
             let members = network.members.iter().filter(|(member, _)| member == host);
             members.map(move |(_, interface)| (number, *interface)).take(1)
         });
-        // A host on several is nobody's gateway and no end of one network.
+        // A host on several networks that is no gateway belongs to none of them.
         if let (Some((network, interface)), None) = (on.next(), on.next()) {
             links.push((*host, end_link(&hosts[*host], network, &networks[network], interface)));
         }
@@ -308,18 +307,18 @@ fn aliases(host: &HostRouting, network: &Network, interface: usize) -> Vec<IpAdd
     gateways.map(by_gateway).collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
-/// What a host is for, by its name or its addresses; else a guess: where most
-/// hosts are, they compute.
+/// Role of a host, by its name or its addresses; else a guess: the network with
+/// most hosts is the compute network.
 fn role(name: &str, link: &Link, busiest: Option<usize>) -> (HostRole, bool) {
     const STORAGE: [&str; 8] = ["storage", "nsd", "oss", "mds", "ost", "nfs", "server", "dtn"];
     let name = name.to_ascii_lowercase();
-    if STORAGE.iter().any(|word| name.contains(word)) || !link.aliases[0].is_empty() {
+    if STORAGE.iter().any(|part| name.contains(part)) || !link.aliases[0].is_empty() {
         return (HostRole::Storage, false);
     }
     if name.contains("login") {
         return (HostRole::Login, false);
     }
-    if ["compute", "node", "nid", "client"].iter().any(|word| name.contains(word)) {
+    if ["compute", "node", "nid", "client"].iter().any(|part| name.contains(part)) {
         return (HostRole::Compute, false);
     }
     (if busiest == Some(link.network) { HostRole::Compute } else { HostRole::Storage }, true)

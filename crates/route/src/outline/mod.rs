@@ -1,6 +1,6 @@
-//! A fabric file to start from, out of hosts as they are: networks from the
-//! prefixes that they are on, gateways from who is sent to, classes from hosts
-//! that are alike. What could not be known is a comment in the file.
+//! Draft of a fabric file from existing hosts: networks from their prefixes,
+//! gateways from their next hops, classes from hosts that are equal. What is
+//! unknown is a comment in the file.
 
 mod classes;
 mod networks;

@@ -154,8 +154,8 @@ fn forwards(host: &HostRouting) -> bool {
     keys.iter().any(is_on) && networks.iter().filter(|it| it.address.is_ipv4()).count() > 1
 }
 
-/// Names networks by the interfaces on them, without their numbers, where all
-/// hosts call it alike; else by their number.
+/// Names networks by the interfaces on them, without their numbers, where all hosts
+/// use one name; else by their number.
 fn name_them(hosts: &[HostRouting], networks: &mut [Network]) {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     for (number, network) in networks.iter_mut().enumerate() {

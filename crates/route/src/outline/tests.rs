@@ -51,7 +51,7 @@ fn a_whole_fabric_comes_back() {
     assert!(report.findings.is_empty(), "{:#?}", report.findings);
 }
 
-/// Without the gateways, both sides' routes tell them.
+/// Without the gateways, the routes of both sides name them.
 #[test]
 fn a_pair_of_hosts_is_enough() {
     let pair: Vec<HostRouting> =
@@ -71,7 +71,7 @@ fn a_pair_of_hosts_is_enough() {
 fn hosts_without_gateway_are_refused_with_their_names() {
     let one: Vec<HostRouting> = corrected().into_iter().filter(|host| host.host == "sn1").collect();
     // A gateway alone is on two networks and forwards, which is enough for two
-    // networks; without its sysctls nothing tells that it is one.
+    // networks; without its sysctls it cannot be recognised as one.
     let mut silent = one.clone();
     silent[0].sysctls.clear();
     let error = outline(&silent, "x").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The file itself.
+//! Text of the fabric file.
 
 use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr};
 
@@ -13,11 +13,11 @@ use super::{
     patterns,
 };
 
-/// Writes the file; comments say what is to be looked at.
+/// Writes the file; comments name what to check.
 pub(super) fn write(name: &str, hosts: &[HostRouting], networks: &[Network], classes: &[Class]) -> String {
     let mut text = String::from(
-        "# Started from hosts as they are. Comments say what could not be seen and\n\
-         # was taken for granted: look at each, then at `clearstream route plan`.\n\n",
+        "# Started from hosts as they are. Comments show what could not be seen and\n\
+         # was taken for granted: check each, then `clearstream route plan`.\n\n",
     );
     let _ = writeln!(text, "schema = \"{FABRIC_SCHEMA}\"\nversion = 1\nname = {}", quoted(&plain(name)));
     left_out(&mut text, hosts, classes);
@@ -53,12 +53,12 @@ fn list(items: &[String]) -> String {
 
 fn comment(text: &mut String, about: &str) {
     let mut line = String::from("#");
-    for word in about.split_whitespace() {
-        if line.len() + word.len() > 78 {
+    for token in about.split_whitespace() {
+        if line.len() + token.len() > 78 {
             let _ = writeln!(text, "{line}");
             line = String::from("#");
         }
-        let _ = write!(line, " {word}");
+        let _ = write!(line, " {token}");
     }
     let _ = writeln!(text, "{line}");
 }
@@ -209,7 +209,7 @@ fn write_route(
         comment(
             text,
             "How replies find the gateway that the request came by was not seen; \"auto\" lets the planner \
-             choose and say why.",
+             choose and give the reason.",
         );
         text.push_str("return-path = \"auto\"\n");
     }
@@ -221,7 +221,7 @@ fn write_route(
             &format!("All hosts hash with the seed {seed}: return-path = \"equal-seed\" needs it."),
         );
     }
-    // Only who has several next hops chooses.
+    // Only a host with several next hops selects one.
     let chooses = |host: &HostRouting| {
         let by_routes =
             |route: &RouteEntry| matches!(&route.action, RouteAction::Gateways(hops) if hops.len() > 1);

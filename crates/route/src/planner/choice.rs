@@ -1,4 +1,5 @@
-//! The return path: what each one costs in this fabric, and which to take.
+//! Choice of the return path: the cost of each one in this fabric, and the
+//! recommended one.
 
 use clearstream_schema::{
     fabric::{HashPolicy, HostRole, NetworkKind, ReturnPath},
@@ -14,18 +15,19 @@ use crate::fabric::Fabric;
 pub struct Choice {
     /// The one that is planned.
     pub return_path: ReturnPath,
-    /// The one that the planner would choose.
+    /// The one that the planner recommends.
     pub recommended: ReturnPath,
-    /// Why it would.
+    /// Reason for the recommendation.
     pub because: String,
-    /// Every one's price.
+    /// Cost of each return path.
     pub costs: Vec<ReturnCost>,
 }
 
-/// What the choice looks at.
+/// Facts on which the choice depends.
 struct Facts {
     gateways: usize,
-    /// Sum of the squares of the gateways' shares: two independent choices meet.
+    /// Sum of the squares of the gateways' shares: the probability that two
+    /// independent choices agree.
     meet_ratio: f64,
     stateful: Vec<String>,
     servers: u64,
@@ -47,14 +49,14 @@ pub fn choose(fabric: &Fabric, route: usize) -> Choice {
     let costs = vec![facts.none(), facts.alias(), facts.connection_mark(), facts.equal_seed()];
     let can = |path: ReturnPath| costs.iter().any(|cost| cost.return_path == path && cost.obstacle.is_none());
     let (recommended, because) = facts.recommend(can);
-    let asked = fabric.route(route).0.return_path;
-    let return_path = if asked == ReturnPath::Auto { recommended } else { asked };
+    let configured = fabric.route(route).0.return_path;
+    let return_path = if configured == ReturnPath::Auto { recommended } else { configured };
     Choice { return_path, recommended, because, costs }
 }
 
 impl Facts {
     fn of(fabric: &Fabric, route: usize) -> Self {
-        let (asked, networks) = fabric.route(route);
+        let (configured, networks) = fabric.route(route);
         let gateways: Vec<_> = fabric.route_gateways(route).collect();
         let total: f64 = gateways.iter().map(|gateway| f64::from(gateway.weight)).sum();
         let meet = |gateway: &&crate::fabric::Gateway| (f64::from(gateway.weight) / total).powi(2);
@@ -74,20 +76,20 @@ impl Facts {
             without_aliases: Vec::new(),
             no_ethernet: Vec::new(),
             old_kernels: Vec::new(),
-            layer4: asked.hash_policy == HashPolicy::Layer4,
+            layer4: configured.hash_policy == HashPolicy::Layer4,
             has_ipv6: networks.iter().all(|network| {
                 fabric.network(*network).prefixes.iter().any(|prefix| prefix.address.is_ipv6())
             }),
         };
         for network in networks {
             for class in fabric.classes_on(network) {
-                facts.look_at(fabric, network, class);
+                facts.add_class(fabric, network, class);
             }
         }
         facts
     }
 
-    fn look_at(&mut self, fabric: &Fabric, network: usize, number: usize) {
+    fn add_class(&mut self, fabric: &Fabric, network: usize, number: usize) {
         let class = &fabric.file().classes[number];
         let old = class.kernel.as_ref().and_then(|text| text.parse::<KernelVersion>().ok());
         if class.role != HostRole::Gateway && old.is_some_and(|kernel| kernel < EQUAL_SEED_SINCE) {
@@ -196,7 +198,7 @@ impl Facts {
         }
         if self.stateful.is_empty() {
             let why = format!(
-                "no gateway keeps state, so nothing breaks when {:.0} % of the flows return by another gateway; the price is that {:.0} % instead of {:.0} % are hit when one dies",
+                "no gateway keeps state, so nothing breaks when {:.0} % of the flows return by another gateway; the cost is that {:.0} % instead of {:.0} % are hit when one dies",
                 100.0 * (1.0 - self.meet_ratio),
                 100.0 * self.none().hit_ratio,
                 100.0 / self.gateways as f64,

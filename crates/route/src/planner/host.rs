@@ -1,5 +1,5 @@
-//! One host's plan being written: interfaces, next hops, routes, rules, marks.
-//! Every item comes with its reason, which is only put into words when requested.
+//! Builds the plan of one host: interfaces, next hops, routes, rules, marks. Every
+//! item has a reason, which is formatted on request only.
 
 use std::net::IpAddr;
 
@@ -16,13 +16,13 @@ use clearstream_schema::{
 use super::{Hop, Planner, Route, prefixes, sysctls};
 use crate::fabric::HostId;
 
-/// A plan being written.
+/// A plan under construction.
 pub(super) struct Draft<'p, 'a> {
     pub(super) planner: &'p Planner<'a>,
     pub(super) host: HostId,
     pub(super) routing: HostRouting,
     reasons: Option<Vec<Reason>>,
-    /// Destinations that a link before this one reaches.
+    /// Destinations that an earlier link reaches.
     reached: Vec<Prefix>,
 }
 
@@ -72,7 +72,7 @@ impl<'p, 'a> Draft<'p, 'a> {
             for (index, route) in planner.routes.iter().enumerate() {
                 let Some(end) = route.end(near).filter(|_| !forwards) else { continue };
                 let far = route.networks[1 - end];
-                // Who is on both networks needs no gateway.
+                // A host on both networks needs no gateway.
                 if planner.fabric.link_on(self.host, far).is_none() {
                     let multipath = planner.multipath(index, self.host.class).0;
                     self.route(End { index, route, link, near, far, end, multipath });
@@ -87,7 +87,7 @@ impl<'p, 'a> Draft<'p, 'a> {
         }
     }
 
-    /// Notes why an item is there.
+    /// Records the reason for an item.
     pub(super) fn because(&mut self, item: impl FnOnce() -> String, why: impl FnOnce() -> String) {
         if let Some(reasons) = &mut self.reasons {
             reasons.push(Reason { item: item(), why: why() });
@@ -102,7 +102,7 @@ impl<'p, 'a> Draft<'p, 'a> {
         &self.planner.fabric.gateways()[number].name
     }
 
-    /// Whether this host serves, so that replies are its part.
+    /// Whether this host is a server, which sends replies.
     fn serves(&self) -> bool {
         self.planner.fabric.class(self.host).role == HostRole::Storage
     }
@@ -174,7 +174,7 @@ impl<'p, 'a> Draft<'p, 'a> {
             for destination in far {
                 self.reached.push(destination);
                 let entry = RouteEntry {
-                    // Beside aliases the kernel shall not choose one of them.
+                    // The kernel must not choose an alias as the source.
                     source: serves_aliases.then_some(source),
                     ..self.entry(at, destination, MAIN_TABLE, action.clone())
                 };
@@ -184,8 +184,8 @@ impl<'p, 'a> Draft<'p, 'a> {
                 self.because(
                     || format!("route {destination}"),
                     || {
-                        let narrow = narrow_words(self.planner, at.near, at.far);
-                        format!("network {far}, over {count} gateways{narrow}")
+                        let mtu_reason = mtu_reason(self.planner, at.near, at.far);
+                        format!("network {far}, over {count} gateways{mtu_reason}")
                     },
                 );
             }
@@ -207,7 +207,7 @@ impl<'p, 'a> Draft<'p, 'a> {
         }
     }
 
-    /// The way over one gateway.
+    /// The route action for a single gateway.
     fn single(&self, at: End<'_>, ipv6: bool, hop: &Hop) -> RouteAction {
         if at.multipath == Multipath::Classic {
             return RouteAction::Gateways(vec![self.classic_hop(at, hop, 1)]);
@@ -281,7 +281,7 @@ impl<'p, 'a> Draft<'p, 'a> {
         id
     }
 
-    /// Clients choose a gateway by the address that they ask.
+    /// Clients choose a gateway by the server address that they connect to.
     fn client_aliases(&mut self, at: End<'p>, ipv6: bool, hops: &[Hop]) {
         let aliases = &at.route.aliases[1 - at.end];
         let mut count = 0;
@@ -355,9 +355,8 @@ impl<'p, 'a> Draft<'p, 'a> {
         );
     }
 
-    /// The far network over one gateway, and nothing else: what has another
-    /// destination goes on to the main table, and nothing more specific hides
-    /// the gateway.
+    /// The remote network over one gateway, and nothing else: other destinations
+    /// continue to the main table, and no more specific route hides the gateway.
     fn table(&mut self, at: End<'_>, ipv6: bool, hop: &Hop) {
         let table = self.planner.fabric.file().numbers.first_table + hop.gateway as u32;
         for destination in prefixes(self.planner.fabric, at.far, ipv6) {
@@ -408,7 +407,7 @@ fn narrower(planner: &Planner<'_>, near: usize, far: usize) -> Option<u32> {
     (far < near).then_some(far)
 }
 
-fn narrow_words(planner: &Planner<'_>, near: usize, far: usize) -> String {
+fn mtu_reason(planner: &Planner<'_>, near: usize, far: usize) -> String {
     match narrower(planner, near, far) {
         Some(mtu) => {
             format!("; packets of {mtu} bytes, which is the MTU there: nothing waits for path MTU discovery")

@@ -1,5 +1,5 @@
-//! What a host's routing asks of its kernel: releases and options, and which
-//! of them a kernel lacks.
+//! Kernel requirements of a host's routing: releases and options, and which of them
+//! a kernel lacks.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub const HASH_POLICY_IPV6_SINCE: KernelVersion = KernelVersion::new(4, 17, 0);
 /// Policy 2, addresses of the inner packet (Linux 5.3).
 pub const HASH_INNER_SINCE: KernelVersion = KernelVersion::new(5, 3, 0);
 
-/// What is known of a kernel.
+/// Known features of a kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KernelFeatures {
     /// Its release; one with everything is assumed when absent.
@@ -33,7 +33,7 @@ pub struct KernelFeatures {
 }
 
 impl KernelFeatures {
-    /// From a release as `uname -r` says it, and the text of a configuration
+    /// From a release as `uname -r` prints it, and the text of a configuration
     /// (`/boot/config-*`, `/proc/config.gz` unpacked).
     pub fn read(release: Option<&str>, configuration: Option<&str>) -> Self {
         let options = configuration.map(|text| {
@@ -47,8 +47,7 @@ impl KernelFeatures {
         self.release.is_none_or(|release| release >= since)
     }
 
-    /// What this kernel lacks for a host's routing; nothing when all that is
-    /// known of it does.
+    /// Requirements of a host's routing that this kernel is known to lack.
     pub fn missing(&self, routing: &HostRouting) -> Vec<KernelNeed> {
         let lacks = |need: &KernelNeed| match need.since {
             Some(since) => !self.is_at_least(since),
@@ -74,7 +73,7 @@ pub struct KernelNeed {
     pub what_for: &'static str,
 }
 
-/// What a host's routing asks of a kernel.
+/// Kernel requirements of a host's routing.
 pub fn needs(routing: &HostRouting) -> Vec<KernelNeed> {
     let mut needs = Vec::new();
     let mut option = |name, what_for| needs.push(KernelNeed { name, since: None, what_for });
@@ -119,15 +118,15 @@ pub fn needs(routing: &HostRouting) -> Vec<KernelNeed> {
     needs
 }
 
-/// How several next hops are written for a kernel, and why so.
+/// Multipath form for a kernel, and the reason.
 pub(super) fn multipath(
-    asked: Multipath,
+    requested: Multipath,
     return_path: ReturnPath,
     kernel: &KernelFeatures,
 ) -> (Multipath, String) {
-    match asked {
+    match requested {
         Multipath::Auto => {}
-        asked => return (asked, "the fabric requests it".to_owned()),
+        requested => return (requested, "the fabric requests it".to_owned()),
     }
     let release = kernel.release.map(|release| release.to_string()).unwrap_or_default();
     if !kernel.has(GROUP_SINCE) {
@@ -135,7 +134,7 @@ pub(super) fn multipath(
         return (Multipath::Classic, why);
     }
     if return_path == ReturnPath::EqualSeed {
-        let why = "both sides choose alike by hash thresholds; buckets of a resilient group depend on what came before";
+        let why = "both sides make the same choice by hash thresholds; buckets of a resilient group depend on what came before";
         return (Multipath::Group, why.to_owned());
     }
     if !kernel.has(RESILIENT_SINCE) {

@@ -1,19 +1,19 @@
-//! What the loss of gateways does to flows, computed from the parts of the hash
+//! Effect of the loss of gateways on flows, computed from the parts of the hash
 //! space that each gateway has before and after.
 
 use clearstream_routing::multipath::{Buckets, thresholds};
 use clearstream_schema::{fabric::Multipath, route_plan::GatewayLoss};
 
-/// Most gateways lost at a time that are looked at.
+/// Maximum number of gateways lost at a time.
 const MOST_LOST: usize = 3;
-/// Most sets of lost gateways for which it is computed; of more, evenly spaced ones.
+/// Maximum number of sets of lost gateways; of more, evenly spaced ones are used.
 const MOST_SETS: usize = 1024;
 /// One more than the largest hash: 31 bits.
 const HASHES: f64 = (1_u64 << 31) as f64;
 
-/// Loss of one to three gateways with these weights, for each way to write
-/// next hops. With `both_ways` replies choose a gateway of their own. With
-/// `rebalanced` busy buckets of a resilient group move to what came back too.
+/// Loss of one to three gateways with these weights, for each multipath form. With
+/// `both_ways` replies choose a gateway of their own. With `rebalanced` busy
+/// buckets of a resilient group move to what came back too.
 pub fn losses(weights: &[u16], buckets: u16, both_ways: bool, rebalanced: bool) -> Vec<GatewayLoss> {
     let kinds = [Multipath::Resilient, Multipath::Group, Multipath::Classic];
     let most = MOST_LOST.min(weights.len().saturating_sub(1));
@@ -68,7 +68,7 @@ fn loss(
     }
 }
 
-/// Flows that move although their gateway lives, flows that move when the lost
+/// Flows that move although their gateway is alive, flows that move when the lost
 /// ones are back in their places, and the largest share between.
 fn by_thresholds(before: &[u16], after: &[u16]) -> Change {
     let (old, new) = (thresholds(before), thresholds(after));
@@ -140,10 +140,10 @@ mod tests {
         losses.iter().find(|loss| loss.lost_count == lost && loss.multipath == multipath).unwrap()
     }
 
-    /// Measured on Linux 6.18 with 240 flows over six gateways when the third
-    /// one went: a group or classic route moved 59 flows, 24 of them
-    /// needlessly, and 59 again on return; a resilient group of 120 buckets
-    /// moved none needlessly and none on return while busy.
+    /// Measured on Linux 6.18 with 240 flows over six gateways when the third one
+    /// went: a group or classic route moved 59 flows, 24 of them needlessly, and 59
+    /// on return; a resilient group of 120 buckets moved none needlessly and none
+    /// on return while busy.
     #[test]
     fn agrees_with_what_was_measured_when_one_of_six_goes() {
         let before = [1; 6];
@@ -189,7 +189,7 @@ mod tests {
                 assert!((find(&both, lost, multipath).hit_ratio - twice).abs() < 1e-9);
             }
         }
-        assert!(losses(&[1], 120, true, true).is_empty(), "the last gateway is never taken out");
+        assert!(losses(&[1], 120, true, true).is_empty(), "the last gateway is never removed");
     }
 
     #[test]

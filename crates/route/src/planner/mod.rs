@@ -1,6 +1,6 @@
-//! From a fabric to what each of its hosts routes by, with the reasons, and to
-//! what can be known of it on paper. Hosts are planned one at a time when they
-//! are requested, so that thousands cost no memory.
+//! Route planner: from a fabric to the routing of each host with its reasons, a
+//! symmetry check and simulated shares. Hosts are planned one at a time on request,
+//! so that thousands cost no memory.
 
 pub mod choice;
 mod host;
@@ -103,7 +103,7 @@ struct Alias {
 }
 
 impl Route {
-    /// The end of the route that a network is.
+    /// Index of a network among the two ends of the route.
     fn end(&self, network: usize) -> Option<usize> {
         self.networks.iter().position(|other| *other == network)
     }
@@ -114,7 +114,7 @@ impl Route {
 }
 
 impl<'a> Planner<'a> {
-    /// Chooses return paths and makes ready for hosts.
+    /// Chooses return paths and prepares the planning of hosts.
     pub fn new(fabric: &'a Fabric) -> Self {
         let file = fabric.file();
         let kernel = |class: &clearstream_schema::fabric::HostClass| {
@@ -126,8 +126,8 @@ impl<'a> Planner<'a> {
         Self { fabric, routes, kernels, tunings }
     }
 
-    /// The same for hosts of a class whose kernel is known better than the file
-    /// tells: that of a running or captured one.
+    /// Uses this kernel, of a running or captured host, for a class instead of the
+    /// one in the file.
     #[must_use]
     pub fn with_kernel(mut self, class: usize, kernel: KernelFeatures) -> Self {
         if let Some(known) = self.kernels.get_mut(class) {
@@ -146,28 +146,28 @@ impl<'a> Planner<'a> {
         &self.routes[route].choice
     }
 
-    /// What a host will route by.
+    /// Planned routing of a host.
     pub fn routing(&self, host: HostId) -> HostRouting {
         Draft::new(self, host, false).finish().routing
     }
 
-    /// What a host will route by, and why.
+    /// Planned routing of a host, with reasons.
     pub fn explain(&self, host: HostId) -> PlannedHost {
         Draft::new(self, host, true).finish()
     }
 
-    /// How hosts of a class write several next hops of a route, and why so.
+    /// Multipath form that hosts of a class use for a route, and the reason.
     pub fn multipath(&self, route: usize, class: usize) -> (Multipath, String) {
-        let asked = self.fabric.route(route).0.multipath;
-        kernel::multipath(asked, self.routes[route].return_path(), &self.kernels[class])
+        let configured = self.fabric.route(route).0.multipath;
+        kernel::multipath(configured, self.routes[route].return_path(), &self.kernels[class])
     }
 
-    /// Walks both directions of every kind of flow of a route on paper.
+    /// Symmetry check of a route: both directions of every kind of flow.
     pub fn prove(&self, route: usize) -> SymmetryProof {
         proof::prove(self, route, &|host| self.routing(host))
     }
 
-    /// The same for a routing that comes from elsewhere, as from files.
+    /// The same for routing from another source, such as files.
     pub fn prove_with(&self, route: usize, routing: &dyn Fn(HostId) -> HostRouting) -> SymmetryProof {
         proof::prove(self, route, routing)
     }
@@ -187,7 +187,7 @@ impl<'a> Planner<'a> {
     }
 
     /// An overview with hosts, each planned when it is written: a document of
-    /// thousands never stands in memory.
+    /// thousands of hosts is never held in memory.
     pub fn with_hosts(&'a self, overview: &'a RoutePlan, hosts: &'a [HostId]) -> impl Serialize + 'a {
         WithHosts { planner: self, overview, hosts }
     }
@@ -196,7 +196,7 @@ impl<'a> Planner<'a> {
         let (fabric, count) = (self.fabric, self.fabric.class_count(class));
         let first = HostId { class, index: 0 };
         let needs = kernel::needs(&self.routing(first));
-        let in_words = |need: kernel::KernelNeed| match need.since {
+        let describe = |need: kernel::KernelNeed| match need.since {
             Some(since) => format!("Linux {since} ({})", need.name),
             None => need.name.to_owned(),
         };
@@ -206,21 +206,21 @@ impl<'a> Planner<'a> {
             host_count: count as u64,
             first: fabric.host_name(first),
             last: fabric.host_name(HostId { class, index: count.saturating_sub(1) }),
-            kernel_needs: needs.into_iter().map(in_words).collect(),
+            kernel_needs: needs.into_iter().map(describe).collect(),
         }
     }
 
     fn route(&self, index: usize, population: &Population) -> PlannedRoute {
-        let (asked, networks) = self.fabric.route(index);
+        let (configured, networks) = self.fabric.route(index);
         let route = &self.routes[index];
         PlannedRoute {
-            between: asked.between.clone(),
+            between: configured.between.clone(),
             gateways: route.gateways.iter().map(|number| self.gateway(*number, networks)).collect(),
             return_path: route.return_path(),
             recommended: route.choice.recommended,
             recommended_because: route.choice.because.clone(),
             multipath: self.class_multipaths(index),
-            hash_policy: asked.hash_policy,
+            hash_policy: configured.hash_policy,
             hash_seed: route.seed,
             costs: route.choice.costs.clone(),
             proof: self.prove(index),
@@ -247,8 +247,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Seconds after which busy buckets of a route's resilient groups move to a
-    /// gateway that came back; never over gateways that keep state: they would
-    /// drop the flow, or translate it again.
+    /// gateway that came back; never over gateways that keep state: they would drop
+    /// the flow, or give it another translation.
     fn unbalanced_seconds(&self, index: usize) -> u32 {
         let stateful = |number: &usize| self.fabric.gateways()[*number].stateful;
         let moves = !self.routes[index].gateways.iter().any(stateful);
@@ -292,7 +292,7 @@ impl<'a> Planner<'a> {
         self.fabric.classes_on(network).filter(is_server)
     }
 
-    /// Link address of a gateway on a network, where the file says it.
+    /// Link address of a gateway on a network, if the file has it.
     fn hardware(&self, gateway: usize, network: usize) -> Option<String> {
         let host = self.fabric.gateways()[gateway].host;
         self.fabric.link_address(host, self.fabric.link_on(host, network)?)
@@ -300,7 +300,7 @@ impl<'a> Planner<'a> {
 }
 
 fn read_route(fabric: &Fabric, index: usize) -> Route {
-    let (asked, networks) = fabric.route(index);
+    let (configured, networks) = fabric.route(index);
     let choice = choice::choose(fabric, index);
     let gateways: Vec<usize> = fabric.route_gateways(index).map(|gateway| gateway.number).collect();
     let hops = [false, true].map(|ipv6| {
@@ -321,8 +321,8 @@ fn read_route(fabric: &Fabric, index: usize) -> Route {
     let aliases =
         networks.map(|network| if is_alias { aliases_on(fabric, index, network) } else { Vec::new() });
     let seed = match choice.return_path {
-        ReturnPath::EqualSeed => Some(asked.hash_seed.unwrap_or_else(|| seed_of(fabric.name()))),
-        _ => asked.hash_seed,
+        ReturnPath::EqualSeed => Some(configured.hash_seed.unwrap_or_else(|| seed_of(fabric.name()))),
+        _ => configured.hash_seed,
     };
     Route { networks, choice, gateways, seed, hops, aliases }
 }
@@ -345,7 +345,7 @@ fn aliases_on(fabric: &Fabric, route: usize, network: usize) -> Vec<Alias> {
     aliases
 }
 
-/// A seed for a fabric that says none: FNV-1a of its name, never zero.
+/// Seed of a fabric that has none: FNV-1a of its name, never zero.
 fn seed_of(name: &str) -> u32 {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

@@ -1,4 +1,4 @@
-//! What a plan leaves to people, or does not do on some hosts.
+//! Notices of a plan: manual steps, and what it omits on some hosts.
 
 use clearstream_routing::multipath;
 use clearstream_schema::fabric::{Multipath, ReturnPath};
@@ -6,11 +6,11 @@ use clearstream_schema::fabric::{Multipath, ReturnPath};
 use super::{Planner, Route, sysctls};
 use crate::fabric::HostId;
 
-/// Most that a gateway's buckets may be off from its weight, unsaid.
+/// Largest deviation of a gateway's buckets from its weight that needs no notice.
 const LARGEST_BUCKET_ERROR: f64 = 0.1;
 
 impl Planner<'_> {
-    /// What the plan leaves to people, or does not do on some hosts.
+    /// Manual steps, and what the plan omits on some hosts.
     pub fn notices(&self) -> Vec<String> {
         let mut notices = Vec::new();
         for (route, planned) in self.routes.iter().enumerate() {
@@ -34,8 +34,8 @@ impl Planner<'_> {
     }
 
     fn route_notices(&self, index: usize, route: &Route, notices: &mut Vec<String>) {
-        let asked = self.fabric.route(index).0;
-        let [one, other] = &asked.between;
+        let configured = self.fabric.route(index).0;
+        let [one, other] = &configured.between;
         let path = route.return_path();
         let stateful = route.gateways.iter().any(|number| self.fabric.gateways()[*number].stateful);
         if stateful && path == ReturnPath::None && route.gateways.len() > 1 {
@@ -51,7 +51,7 @@ impl Planner<'_> {
                 "{one} - {other}: gateways keep state, so busy flows never move to one that returns: it gets idle buckets and new flows, and no time bounds until when"
             ));
         }
-        if path == ReturnPath::EqualSeed && asked.multipath == Multipath::Resilient {
+        if path == ReturnPath::EqualSeed && configured.multipath == Multipath::Resilient {
             notices.push(format!(
                 "{one} - {other}: buckets of resilient groups depend on what came before, so replies return as requests came only until a gateway goes: multipath = \"group\" keeps it"
             ));
@@ -63,14 +63,15 @@ impl Planner<'_> {
             });
         if learns {
             notices.push(format!(
-                "{one} - {other}: link addresses of gateways are not in the file: servers learn them from their neighbours when the plan is applied, and a gateway whose interface is replaced needs it applied again"
+                "{one} - {other}: link addresses of gateways are not in the file: servers learn them from their neighbours when the plan is applied, and a gateway whose interface is replaced needs another apply"
             ));
         }
         notices.extend(self.few_buckets(index, route));
         let has_ipv6 = |alias: &super::Alias| alias.address.is_ipv6();
         if route.aliases.iter().flatten().any(has_ipv6) {
-            // net/ipv6/fib6_rules.c: a rule with a source asks ipv6_dev_get_saddr
-            // where the packet has none yet, and of equals the newest address wins.
+            // net/ipv6/fib6_rules.c: a rule with a source calls ipv6_dev_get_saddr
+            // where the packet has none yet; of equal addresses it selects the
+            // newest.
             notices.push(format!(
                 "{one} - {other}: a server that begins an IPv6 flow without binding an address may get one of its further addresses from the kernel, and all such flows one gateway: bind the first address there"
             ));
@@ -93,7 +94,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Buckets are whole: with few of them shares are not those of the weights.
+    /// Buckets are whole: a small number of them cannot represent the weights.
     fn few_buckets(&self, index: usize, route: &Route) -> Option<String> {
         let classes = self.class_multipaths(index);
         let count = self.bucket_count(index);

@@ -1,4 +1,4 @@
-//! Who asks whom over a route: clients on one network, servers on the other.
+//! Pairs of a route: clients on one network, servers on the other.
 
 use clearstream_schema::fabric::HostRole;
 
@@ -11,7 +11,7 @@ pub(super) struct Pairs {
     pub(super) blocks: Vec<Block>,
 }
 
-/// Hosts of one class that ask hosts of another one.
+/// Hosts of one class that are clients of hosts of another one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Block {
     pub(super) clients: usize,

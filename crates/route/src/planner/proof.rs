@@ -1,6 +1,6 @@
-//! Symmetry, walked on paper: a request from a client over a gateway to a
-//! server, and the reply back, each step looked up in what the hosts route by.
-//! Nothing here knows how the plan was made.
+//! Symmetry check: a request from a client over a gateway to a server, and its
+//! reply, simulated by lookups in the routing of each host. Independent of how the
+//! plan was computed.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -18,12 +18,12 @@ use super::{
 };
 use crate::fabric::HostId;
 
-/// Walks up to which every pair and gateway is walked.
+/// Largest number of walks for which every pair and gateway is checked.
 const EXHAUSTIVE_WALKS: u64 = 100_000;
 /// Servers of a class that one client walks to, when not all do.
 const MOST_SERVERS: usize = 1024;
 
-/// Proves a route, or finds a walk that fails.
+/// Checks the symmetry of a route, or finds a walk that fails.
 pub(super) fn prove(
     planner: &Planner<'_>,
     index: usize,
@@ -52,10 +52,10 @@ pub(super) fn prove(
     }
 }
 
-/// What the proof rests on beside the plan.
+/// Conditions of symmetry that the plan cannot ensure.
 fn conditions(planner: &Planner<'_>, index: usize) -> Vec<String> {
     let policy = planner.fabric.route(index).0.hash_policy;
-    let words: &[&str] = match planner.routes[index].return_path() {
+    let conditions: &[&str] = match planner.routes[index].return_path() {
         ReturnPath::Alias => &[
             "clients address servers by their further addresses; the first address is spread over all gateways",
         ],
@@ -71,7 +71,7 @@ fn conditions(planner: &Planner<'_>, index: usize) -> Vec<String> {
         ],
         ReturnPath::Auto | ReturnPath::None => &[],
     };
-    words.iter().map(|text| (*text).to_owned()).collect()
+    conditions.iter().map(|text| (*text).to_owned()).collect()
 }
 
 struct Run<'w> {
@@ -88,9 +88,9 @@ impl Run<'_> {
                 hosts(block.servers, block.server_count).map(|host| (host, (self.routing)(host))).collect();
             for client in hosts(block.clients, block.client_count) {
                 let routing = (self.routing)(client);
-                for (server, answers) in &servers {
+                for (server, server_routing) in &servers {
                     let pair = Pair { client, server: *server, client_end: block.client_end };
-                    self.walks += self.walker.walk(&pair, &Walk::new(&routing, answers), None)?;
+                    self.walks += self.walker.walk(&pair, &Walk::new(&routing, server_routing), None)?;
                 }
             }
         }
@@ -141,29 +141,31 @@ impl Run<'_> {
         let routing = (self.routing)(client);
         let step = (block.server_count as usize).div_ceil(MOST_SERVERS).max(1);
         for server in hosts(block.servers, block.server_count).step_by(step) {
-            let answers = (self.routing)(server);
+            let server_routing = (self.routing)(server);
             let pair = Pair { client, server, client_end: block.client_end };
-            self.walks += self.walker.walk(&pair, &Walk::new(&routing, &answers), None)?;
+            self.walks += self.walker.walk(&pair, &Walk::new(&routing, &server_routing), None)?;
         }
         Ok(())
     }
 
-    /// Every client over one gateway, to a server in turn; servers beyond those
-    /// asked so far take part here.
+    /// Every client over one gateway, to a server in turn; includes servers that
+    /// the walks before left out.
     fn everyone_once(&mut self, block: &Block) -> Result<(), Counterexample> {
-        let mut answers: HashMap<usize, HostRouting> = HashMap::new();
+        let mut server_routings: HashMap<usize, HostRouting> = HashMap::new();
         let turns = block.client_count.max(block.server_count);
         for turn in 0..turns {
             let client = HostId { class: block.clients, index: (turn % block.client_count) as usize };
-            // Servers by a stride of their own, so that few are made again.
+            // Servers cycle on their own, so that few routings are computed twice.
             let server = HostId { class: block.servers, index: (turn % block.server_count) as usize };
-            if answers.len() > MOST_SERVERS {
-                answers.clear();
+            if server_routings.len() > MOST_SERVERS {
+                server_routings.clear();
             }
-            let answers = answers.entry(server.index).or_insert_with(|| (self.routing)(server));
+            let server_routing =
+                server_routings.entry(server.index).or_insert_with(|| (self.routing)(server));
             let routing = (self.routing)(client);
             let pair = Pair { client, server, client_end: block.client_end };
-            self.walks += self.walker.walk(&pair, &Walk::new(&routing, answers), Some(turn as usize))?;
+            self.walks +=
+                self.walker.walk(&pair, &Walk::new(&routing, server_routing), Some(turn as usize))?;
         }
         Ok(())
     }
@@ -173,7 +175,7 @@ fn hosts(class: usize, count: u64) -> impl Iterator<Item = HostId> {
     (0..count as usize).map(move |index| HostId { class, index })
 }
 
-/// A host's routing with its name and its own addresses taken out of it.
+/// A host's routing without its name and its own addresses.
 fn without_own(mut routing: HostRouting) -> HostRouting {
     let addresses = routing.interfaces.iter().flat_map(|interface| &interface.addresses);
     let own: HashMap<IpAddr, u128> =

@@ -23,7 +23,8 @@ fn any_multipath() -> impl Strategy<Value = Multipath> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever is planned keeps what it promises, and hosts share no number.
+    /// Every plan is symmetric if its return path promises it, and uses no number
+    /// twice.
     #[test]
     fn every_plan_holds(
         gateways in 1_usize..10,

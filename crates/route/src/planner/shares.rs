@@ -1,5 +1,5 @@
-//! Shares of the gateways on paper: a population of flows, each with the hash
-//! that the kernel takes of it.
+//! Simulated load of the gateways: a population of flows, hashed as the kernel
+//! does.
 
 use clearstream_routing::multipath::{Buckets, FlowKey, HashKey, choose, multipath_hash, thresholds};
 use clearstream_schema::{
@@ -20,14 +20,14 @@ const FIRST_PORT: u16 = 32_768;
 /// Ports that a client may get, by default.
 const PORT_COUNT: u64 = 28_232;
 
-/// Flows to imagine.
+/// Flows to simulate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Population {
     /// Flows of each pair of a client and a server.
     pub flows_per_pair: u32,
     /// Port of the servers.
     pub port: u16,
-    /// Most flows; of more pairs, evenly spaced ones are taken.
+    /// Maximum number of flows; of more pairs, evenly spaced ones are used.
     pub most_flows: u64,
 }
 
@@ -38,23 +38,24 @@ impl Default for Population {
     }
 }
 
-/// Lets a population of flows choose their gateways.
+/// Simulates the gateways that a population of flows takes.
 pub(super) fn simulate(planner: &Planner<'_>, index: usize, population: &Population) -> GatewayShares {
-    let spread = Spread::of(planner, index);
+    let selection = Selection::of(planner, index);
     let pairs = Pairs::of(planner, index);
-    let mut counts = vec![[0_u64; 2]; spread.hops.len()];
+    let mut counts = vec![[0_u64; 2]; selection.hops.len()];
     let (mut flows, mut walked, mut elsewhere) = (0_u64, 0_u64, 0_u64);
     let wanted = (population.most_flows / u64::from(population.flows_per_pair.max(1))).max(1);
     let step = pairs.count().div_ceil(wanted).max(1);
     for number in (0..pairs.count()).step_by(usize::try_from(step).unwrap_or(usize::MAX)) {
-        let Some((pair, flow)) = pairs.nth(number).and_then(|pair| Some((pair, spread.flow(&pair)?))) else {
+        let Some((pair, flow)) = pairs.nth(number).and_then(|pair| Some((pair, selection.flow(&pair)?)))
+        else {
             continue;
         };
         walked += 1;
         for count in 0..population.flows_per_pair {
             let port = FIRST_PORT + (drawn(number, u64::from(count)) % PORT_COUNT) as u16;
             let flow = FlowKey { source_port: port, destination_port: population.port, ..flow };
-            let (forward, back) = spread.both(&pair, &flow);
+            let (forward, back) = selection.both(&pair, &flow);
             counts[forward][0] += 1;
             counts[back][1] += 1;
             flows += 1;
@@ -62,7 +63,7 @@ pub(super) fn simulate(planner: &Planner<'_>, index: usize, population: &Populat
         }
     }
     let ratio = |count: u64| if flows == 0 { 0.0 } else { count as f64 / flows as f64 };
-    let total: f64 = spread.hops.iter().map(|hop| f64::from(hop.weight)).sum();
+    let total: f64 = selection.hops.iter().map(|hop| f64::from(hop.weight)).sum();
     let share = |(hop, counts): (&Hop, &[u64; 2])| GatewayShare {
         name: planner.fabric.gateways()[hop.gateway].name.clone(),
         expected_ratio: f64::from(hop.weight) / total,
@@ -72,14 +73,14 @@ pub(super) fn simulate(planner: &Planner<'_>, index: usize, population: &Populat
     GatewayShares {
         flow_count: flows,
         pair_count: walked,
-        seed_is_known: spread.route.seed.is_some(),
-        gateways: spread.hops.iter().zip(&counts).map(share).collect(),
+        seed_is_known: selection.route.seed.is_some(),
+        gateways: selection.hops.iter().zip(&counts).map(share).collect(),
         other_gateway_ratio: ratio(elsewhere),
     }
 }
 
-/// How hosts of a route choose.
-struct Spread<'p, 'a> {
+/// Next hop selection by the hosts of a route.
+struct Selection<'p, 'a> {
     planner: &'p Planner<'a>,
     index: usize,
     route: &'p Route,
@@ -89,7 +90,7 @@ struct Spread<'p, 'a> {
     buckets: Buckets,
 }
 
-impl<'p, 'a> Spread<'p, 'a> {
+impl<'p, 'a> Selection<'p, 'a> {
     fn of(planner: &'p Planner<'a>, index: usize) -> Self {
         let route = &planner.routes[index];
         // IPv6 only where gateways carry nothing else.
@@ -107,7 +108,7 @@ impl<'p, 'a> Spread<'p, 'a> {
         }
     }
 
-    /// A flow of a pair, its ports still open.
+    /// A flow of a pair, without ports.
     fn flow(&self, pair: &Pair) -> Option<FlowKey> {
         let address = |host: HostId, end: usize| {
             let link = self.planner.fabric.link_on(host, self.route.networks[end])?;
@@ -122,10 +123,10 @@ impl<'p, 'a> Spread<'p, 'a> {
         })
     }
 
-    /// Gateways of a flow, there and back.
+    /// Gateways of a flow: of the request and of the reply.
     fn both(&self, pair: &Pair, flow: &FlowKey) -> (usize, usize) {
         let forward = match self.route.return_path() {
-            // The client takes an address in turn, so to say.
+            // Models a client that uses the server's addresses evenly.
             ReturnPath::Alias => choose(
                 &self.thresholds,
                 (drawn(u64::from(flow.source_port), pair.client.index as u64) >> 33) as u32,

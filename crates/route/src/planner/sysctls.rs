@@ -1,5 +1,5 @@
-//! Sysctls around a host's routes: forwarding, the hash, reverse paths, tuning
-//! of its class, and what the file says itself.
+//! Sysctls around a host's routes: forwarding, the hash, reverse paths, tuning of
+//! its class, and those of the file.
 
 use clearstream_schema::{
     fabric::{HashPolicy, HostRole, ReversePathFilter},
@@ -15,8 +15,8 @@ use super::{
 
 const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
 
-/// Adds a host's sysctls to its plan. Later ones win: what the file says itself
-/// comes last.
+/// Adds a host's sysctls to its plan. Later ones override earlier ones: those of
+/// the file come last.
 pub(super) fn add(draft: &mut Draft<'_, '_>) {
     let planner = draft.planner;
     for (key, value, why) in &planner.tunings[draft.host.class].sysctls {
@@ -30,7 +30,7 @@ pub(super) fn add(draft: &mut Draft<'_, '_>) {
     reverse_paths(draft);
     for (key, value) in &planner.fabric.class(draft.host).sysctls {
         let class = &planner.fabric.class(draft.host).name;
-        set(draft, key, value, || format!("class {class} says so"));
+        set(draft, key, value, || format!("set by class {class}"));
     }
 }
 
@@ -112,7 +112,7 @@ fn hash(draft: &mut Draft<'_, '_>) {
     }
 }
 
-/// What a class's kernel is too old for, so that the plan leaves it out.
+/// Settings that the plan omits because the kernel of a class is too old.
 pub(super) fn left_out(planner: &Planner<'_>, class: usize) -> Option<String> {
     let kernel = &planner.kernels[class];
     let policy = routes_of(planner, class).map(|route| planner.fabric.route(route).0.hash_policy).next()?;
@@ -138,7 +138,7 @@ fn reverse_paths(draft: &mut Draft<'_, '_>) {
     let interfaces: Vec<String> =
         draft.routing.interfaces.iter().map(|interface| interface.name.clone()).collect();
     if let Some(filter) = class.rp_filter.filter(|_| has_family(draft, false)) {
-        let (number, word) = match filter {
+        let (number, described) = match filter {
             ReversePathFilter::Off => ("0", "no filter"),
             ReversePathFilter::Strict => ("1", "the strict filter"),
             ReversePathFilter::Loose => ("2", "the loose filter"),
@@ -151,13 +151,14 @@ fn reverse_paths(draft: &mut Draft<'_, '_>) {
         }
         for interface in &interfaces {
             set(draft, &of_interface("ipv4", interface, "rp_filter"), number, || {
-                format!("class {} requests {word}", class.name)
+                format!("class {} requests {described}", class.name)
             });
         }
-    } else if answers_by_another_link(draft) {
+    } else if replies_by_another_link(draft) {
         for interface in &interfaces {
             set(draft, &of_interface("ipv4", interface, "rp_filter"), "2", || {
-                "what comes by one link is answered by another: the strict filter would drop it".to_owned()
+                "replies to what comes by one link leave by another: the strict filter would drop it"
+                    .to_owned()
             });
         }
     }
@@ -166,14 +167,14 @@ fn reverse_paths(draft: &mut Draft<'_, '_>) {
     let marked: Vec<String> = interfaces.iter().filter(is_marked).cloned().collect();
     for interface in &marked {
         set(draft, &of_interface("ipv4", interface, "src_valid_mark"), "1", || {
-            "the reverse path is looked up with the packet's mark: a marked packet is judged by the table that answers it".to_owned()
+            "the reverse path lookup uses the packet's mark: a marked packet is validated by the table that routes its reply".to_owned()
         });
     }
 }
 
-/// Whether a far network is behind gateways of two of the host's links: it
-/// answers over the first one.
-fn answers_by_another_link(draft: &Draft<'_, '_>) -> bool {
+/// Whether a remote network is behind gateways of two of the host's links: replies
+/// leave over the first one.
+fn replies_by_another_link(draft: &Draft<'_, '_>) -> bool {
     let planner = draft.planner;
     if planner.fabric.class(draft.host).role == HostRole::Gateway {
         return false;

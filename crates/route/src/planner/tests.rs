@@ -26,7 +26,7 @@ fn with_path(name: &str, path: ReturnPath) -> Fabric {
 
 fn gateways_of(verdict: &Verdict<'_>) -> Vec<String> {
     match verdict {
-        Verdict::Gateways(ways, _) => ways.iter().map(|way| way.via.to_string()).collect(),
+        Verdict::Gateways(hops, _) => hops.iter().map(|hop| hop.via.to_string()).collect(),
         other => panic!("{other:?}"),
     }
 }
@@ -86,7 +86,7 @@ fn each_promise_is_proved_in_both_families() {
     assert_eq!(Planner::new(&fabric).prove(0).outcome, ProofOutcome::NotPromised);
 }
 
-/// What somebody may break in the files of one host is found, with the walk.
+/// A mistake in the files of one host is found, with the walk.
 #[test]
 fn what_breaks_symmetry_or_reach_is_found() {
     type Break = fn(&mut HostRouting);
@@ -110,7 +110,8 @@ fn what_breaks_symmetry_or_reach_is_found() {
             |host| host.connection_marks.clear(),
             "the reply of storage-2",
         ),
-        // The paper's mistake: the far network as a neighbour in a gateway's table.
+        // The paper's mistake: the remote network as a neighbour in a gateway's
+        // table.
         (
             ReturnPath::ConnectionMark,
             "storage-2",
@@ -144,7 +145,7 @@ fn what_breaks_symmetry_or_reach_is_found() {
         (ReturnPath::None, "gw4", |host| host.sysctls.clear(), "gw4 does not forward"),
         (ReturnPath::None, "compute-1", |host| host.routes.clear(), "no route"),
     ];
-    for (path, name, break_it, words) in cases {
+    for (path, name, break_it, expected) in cases {
         let fabric = with_path("gateways-6", path);
         let planner = Planner::new(&fabric);
         let proof = planner.prove_with(0, &|host| {
@@ -156,14 +157,14 @@ fn what_breaks_symmetry_or_reach_is_found() {
         });
         assert_eq!(proof.outcome, ProofOutcome::Fails, "{path:?} {name}");
         let found = proof.counterexample.unwrap();
-        assert!(found.problem.contains(words), "{path:?} {name}: {found:?}");
+        assert!(found.problem.contains(expected), "{path:?} {name}: {found:?}");
     }
 }
 
-/// A host on two networks that answers by the first: the strict filter drops
-/// what came by the second (RFC 3704), so the loose one is planned.
+/// A host on two networks that replies by the first: the strict filter drops what
+/// came by the second (RFC 3704), so the loose one is planned.
 #[test]
-fn a_strict_filter_on_a_host_with_two_ways_in_is_found() {
+fn a_strict_filter_on_a_host_with_two_uplinks_is_found() {
     let two = with("gateways-6", |file| {
         let mut other = file.networks[0].clone();
         other.name = "second".to_owned();
@@ -255,8 +256,8 @@ fn busy_buckets_move_unless_a_gateway_keeps_state() {
         Planner::new(fabric).notices().iter().filter(|it| it.contains("no time bounds until when")).count()
     };
     assert_eq!((unbounded(&stateful), unbounded(&fabric::load("gateways-6").unwrap())), (1, 0));
-    let asked = with("gateways-6", |file| file.numbers.unbalanced_seconds = 7);
-    assert_eq!(timers(&asked), [(60, 7)]);
+    let configured = with("gateways-6", |file| file.numbers.unbalanced_seconds = 7);
+    assert_eq!(timers(&configured), [(60, 7)]);
 }
 
 /// Measured on Linux 6.18 with six gateways: 79 to 85 % of the flows returned
@@ -316,7 +317,8 @@ fn old_kernels_get_classic_routes_without_what_they_lack() {
         matches!(nexthop.target, NexthopTarget::Group { resilient: Some(_), .. })
     };
     assert_eq!(new.nexthops.iter().filter(|nexthop| resilient(nexthop)).count(), 2, "one for each family");
-    // 5.14 has resilient groups, 5.4 has groups, and who knows the host better is believed.
+    // 5.14 has resilient groups, 5.4 has groups; the kernel of a known host
+    // overrides the file.
     let class = fabric.find_class("desk").unwrap();
     for (release, expected) in [
         ("5.14.0-427.el9", Multipath::Resilient),
@@ -406,7 +408,7 @@ fn every_item_has_its_reason() {
                 let alias = planned
                     .reasons
                     .iter()
-                    .any(|reason| lengths.iter().any(|word| reason.item.starts_with(word)));
+                    .any(|reason| lengths.iter().any(|length| reason.item.starts_with(length)));
                 assert!(
                     has(format!("route {}", route.destination))
                         || has(format!("table {}", route.table))
@@ -417,7 +419,7 @@ fn every_item_has_its_reason() {
     }
 }
 
-/// What is written host by host is the published document.
+/// Hosts written one by one give the published document.
 #[test]
 fn hosts_are_written_one_at_a_time_into_the_published_document() {
     let fabric = fabric::load("dual-stack").unwrap();
@@ -441,7 +443,7 @@ fn buckets_that_are_too_few_for_the_weights_are_named() {
     assert!(notices.iter().all(|it| !it.contains("bucket-count")), "{notices:?}");
 }
 
-/// The bar: 10 000 hosts and 64 gateways are planned and proved by class.
+/// Scale: 10 000 hosts and 64 gateways are planned and checked by class.
 #[test]
 fn ten_thousand_hosts_are_planned_and_proved() {
     let fabric = fabric::load("ten-thousand").unwrap();
@@ -462,7 +464,7 @@ fn ten_thousand_hosts_are_planned_and_proved() {
     assert_eq!(proof.walk_count, 2 * 48 * 64 + 9872 + 48, "each gateway to each server, and everybody once");
 }
 
-/// By class, one host that differs is found.
+/// The check by class finds one host that differs.
 #[test]
 fn one_of_ten_thousand_that_differs_is_found() {
     let fabric = fabric::load("ten-thousand").unwrap();

@@ -1,5 +1,5 @@
-//! Tuning of a class: the plan that `tune` would make for a host of its kernel
-//! with nothing but the kernel's own values, as far as it is sysctls.
+//! Tuning of a class: the sysctls of the plan that `tune` would make for a host
+//! with this kernel and its default values.
 
 use clearstream_schema::{plan::Setting, tune::PathGoal};
 use clearstream_tune::{HostState, KernelVersion, Profile, Value, knowledge::Knowledge, recommend};
@@ -15,12 +15,12 @@ const USUAL_KERNEL: KernelVersion = KernelVersion::new(6, 12, 0);
 pub(super) struct Tuning {
     /// Key, value, reason.
     pub(super) sysctls: Vec<(String, String, String)>,
-    /// What is no sysctl.
+    /// Settings that are no sysctls.
     pub(super) advice: Vec<String>,
 }
 
 impl Tuning {
-    /// Of a class that names a profile; nothing for others.
+    /// Tuning of a class that names a profile; empty for others.
     pub(super) fn of(fabric: &Fabric, class: usize) -> Self {
         let class = &fabric.file().classes[class];
         let profile = class.tuning.as_ref().and_then(|name| name.parse::<Profile>().ok());
@@ -42,7 +42,7 @@ impl Tuning {
     }
 }
 
-/// A host of which nothing is known but its kernel's own values.
+/// A host with its kernel's default values.
 fn untouched(kernel: KernelVersion) -> HostState {
     let with_default = |key: &clearstream_tune::knowledge::Key| {
         let text = key.default_at(kernel)?.to_owned();

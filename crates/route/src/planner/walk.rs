@@ -47,7 +47,7 @@ impl<'r> Walk<'r> {
     }
 }
 
-/// A request on its way.
+/// A request in transit.
 struct Request<'r> {
     walk: &'r Walk<'r>,
     pair: Pair,
@@ -56,7 +56,7 @@ struct Request<'r> {
     promise: ReturnPath,
 }
 
-/// What a host may choose, with what the choice depends on.
+/// Next hops that a host may choose, and the resilient group that selects one.
 type Choice<'r> = (Vec<NextHop<'r>>, Option<Resilient>);
 
 impl<'w> Walker<'w> {
@@ -108,7 +108,8 @@ impl<'w> Walker<'w> {
             };
             let promise = route.return_path();
             let request = |address, promise| Request { walk, pair: *pair, source, address, promise };
-            // The first address of a server with aliases is spread like any.
+            // The first address of a server with aliases is distributed like any
+            // other.
             let plain = if promise == ReturnPath::Alias { ReturnPath::None } else { promise };
             walks += self.request(&request(address, plain), turn)?;
             if promise == ReturnPath::Alias {
@@ -123,7 +124,7 @@ impl<'w> Walker<'w> {
     fn request(&self, request: &Request<'_>, turn: Option<usize>) -> Result<u64, Counterexample> {
         let (client, lookup) = (request.walk.client.routing, &request.walk.client.lookup);
         let there = Packet::sent(request.source, request.address);
-        let choice = self.ways(lookup, &there).map_err(|problem| {
+        let choice = self.next_hops(lookup, &there).map_err(|problem| {
             self.counterexample(
                 request,
                 None,
@@ -134,8 +135,8 @@ impl<'w> Walker<'w> {
             Some(turn) => choice.0.get(turn % choice.0.len()).copied().into_iter().collect(),
             None => choice.0.clone(),
         };
-        for way in &taken {
-            let gateway = self.owner(way).map_err(|problem| self.counterexample(request, None, problem))?;
+        for hop in &taken {
+            let gateway = self.owner(hop).map_err(|problem| self.counterexample(request, None, problem))?;
             self.over(request, &choice, gateway)
                 .map_err(|problem| self.counterexample(request, Some(gateway), problem))?;
         }
@@ -156,13 +157,13 @@ impl<'w> Walker<'w> {
             input: None,
         };
         let reply = self
-            .ways(lookup, &back)
+            .next_hops(lookup, &back)
             .map_err(|problem| format!("{} has {problem} back to {}", server.host, request.source))?;
         passes_filter(&request.walk.server, request.source, request.address, back.mark)?;
         passes_filter(&request.walk.client, request.address, request.source, 0)?;
         let mut returns = Vec::new();
-        for way in &reply.0 {
-            let number = self.owner(way)?;
+        for hop in &reply.0 {
+            let number = self.owner(hop)?;
             self.forwards(number, request.source)?;
             returns.push(number);
         }
@@ -198,7 +199,7 @@ impl<'w> Walker<'w> {
     ) -> Result<(), String> {
         let (client, server) = (request.walk.client.routing, request.walk.server.routing);
         let order = |choice: &Choice<'_>| -> Vec<(Option<usize>, u16)> {
-            choice.0.iter().map(|way| (self.owners.get(&way.via).copied(), way.weight)).collect()
+            choice.0.iter().map(|hop| (self.owners.get(&hop.via).copied(), hop.weight)).collect()
         };
         if order(choice) != order(reply) {
             return Err(format!(
@@ -231,39 +232,40 @@ impl<'w> Walker<'w> {
     }
 
     /// Gateways that a packet may take.
-    fn ways<'r>(&self, lookup: &Lookup<'r>, packet: &Packet<'_>) -> Result<Choice<'r>, String> {
+    fn next_hops<'r>(&self, lookup: &Lookup<'r>, packet: &Packet<'_>) -> Result<Choice<'r>, String> {
         let found = lookup.find(packet);
-        let (ways, resilient) = match found.verdict {
-            Verdict::Gateways(ways, resilient) => (ways, resilient),
+        let (next_hops, resilient) = match found.verdict {
+            Verdict::Gateways(next_hops, resilient) => (next_hops, resilient),
             Verdict::Link(interface) => {
                 return Err(format!(
-                    "it as a neighbour on {interface} in table {}: no gateway is asked",
+                    "it as a neighbour on {interface} in table {}: no gateway is used",
                     found.table
                 ));
             }
             Verdict::Local => return Err("the address itself".to_owned()),
-            Verdict::Refused(word) => return Err(format!("a {word} route")),
+            Verdict::Refused(kind) => return Err(format!("a {kind} route")),
             Verdict::NoRoute => return Err("no route".to_owned()),
-            Verdict::Unknown(words) => return Err(format!("a rule that is not understood ({words})")),
+            Verdict::Unknown(rule) => return Err(format!("a rule that is not understood ({rule})")),
         };
-        for way in &ways {
-            let neighbour = lookup.find(&Packet { source: None, destination: way.via, mark: 0, input: None });
-            let on_link = matches!(neighbour.verdict, Verdict::Link(name) if way.interface.is_none_or(|own| own == name));
+        for hop in &next_hops {
+            let neighbour = lookup.find(&Packet { source: None, destination: hop.via, mark: 0, input: None });
+            let on_link = matches!(neighbour.verdict, Verdict::Link(name) if hop.interface.is_none_or(|own| own == name));
             if !on_link {
-                return Err(format!("a gateway, {}, that is on none of its links,", way.via));
+                return Err(format!("a gateway, {}, that is on none of its links,", hop.via));
             }
         }
-        Ok((ways, resilient))
+        Ok((next_hops, resilient))
     }
 
-    fn owner(&self, way: &NextHop<'_>) -> Result<usize, String> {
+    fn owner(&self, hop: &NextHop<'_>) -> Result<usize, String> {
         self.owners
-            .get(&way.via)
+            .get(&hop.via)
             .copied()
-            .ok_or_else(|| format!("{} is no address of a gateway of this route", way.via))
+            .ok_or_else(|| format!("{} is no address of a gateway of this route", hop.via))
     }
 
-    /// A gateway forwards and has the destination on a link; gives the link.
+    /// Checks that a gateway forwards and has the destination on a link; returns
+    /// the link.
     fn forwards(&self, gateway: usize, destination: IpAddr) -> Result<&'w str, String> {
         let name = || self.name(gateway);
         let Some(node) = self.forwarders.get(&gateway) else {
@@ -315,7 +317,7 @@ impl<'w> Walker<'w> {
     }
 }
 
-/// What arrives at an address of a host passes its source validation.
+/// Checks that a packet passes the source validation of its destination.
 fn passes_filter(node: &Node<'_>, source: IpAddr, own: IpAddr, mark: u32) -> Result<(), String> {
     let Some(input) = node.interface_with(own) else { return Ok(()) };
     let packet = Received { source, destination: Some(own), mark, input, output: None };

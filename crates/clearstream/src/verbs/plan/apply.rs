@@ -93,7 +93,7 @@ impl Applying {
             return Ok(output::line("nothing was changed")?);
         }
         let permitted = if self.allow_any_setting { Permitted::Any } else { Permitted::Families };
-        let options = Options::live()?.permitting(permitted).telling(report_changes(out));
+        let options = Options::live()?.permitting(permitted).on_event(report_changes(out));
         let applied = guarded.apply(plan, &options)?;
         self.print(plan, &found, source, Some(applied), out)
     }

@@ -58,7 +58,7 @@ impl ApplyArgs {
         let planned = Planned::of(&self.fabric, self.host.as_deref(), root)?;
         let missing = probe_kernel::missing(root, &planned.host.routing);
         if !missing.is_empty() {
-            let lines: Vec<String> = missing.iter().map(probe_kernel::Missing::words).collect();
+            let lines: Vec<String> = missing.iter().map(probe_kernel::Missing::description).collect();
             return Err(CommandError::Unsupported(format!(
                 "nothing was changed: this kernel lacks {}",
                 lines.join("; ")

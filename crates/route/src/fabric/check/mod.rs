@@ -1,4 +1,4 @@
-//! What a fabric file may say beyond its types.
+//! Validation of a fabric file beyond its types.
 
 pub(super) mod addresses;
 mod routes;
@@ -93,7 +93,8 @@ fn check_network(key: &str, network: &FabricNetwork) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whole networks that do not overlap: a host could not tell where an address is.
+/// Whole networks that do not overlap: otherwise the network of an address would be
+/// ambiguous.
 fn prefixes(file: &FabricFile, index: usize) -> Result<(), Fault> {
     let network = &file.networks[index];
     if network.prefixes.is_empty() {
@@ -179,7 +180,7 @@ fn check_class(key: &str, class: &HostClass, file: &FabricFile) -> Result<(), Fa
     if !is_gateway && class.stateful {
         return fault(
             format!("{key}.stateful"),
-            "only gateways are stateful here: it says what they forward",
+            "only gateways are stateful here: it is about what they forward",
         );
     }
     if let Some(kernel) = &class.kernel
@@ -198,8 +199,8 @@ fn check_class(key: &str, class: &HostClass, file: &FabricFile) -> Result<(), Fa
         }
     }
     for (name, value) in &class.sysctls {
-        let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
-        if !name.contains('.') || !name.chars().all(word) || name.split('.').any(str::is_empty) {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+        if !name.contains('.') || !name.chars().all(is_name) || name.split('.').any(str::is_empty) {
             let problem = format!("\"{name}\" is no sysctl: write its dotted name, net.ipv4.tcp_sack");
             return fault(format!("{key}.sysctls"), problem);
         }

@@ -1,4 +1,5 @@
-//! Routes: between networks that gateways join, in ways that can work there.
+//! Validation of routes: between networks that gateways join, with options that
+//! work there.
 
 use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::fabric::{FabricFile, HashPolicy, HostRole, Multipath, NetworkKind, ReturnPath};
@@ -250,7 +251,7 @@ fn agreement(fabric: &Fabric, index: usize) -> Result<(), Fault> {
         if other.hash_policy != route.hash_policy {
             let policy = format!("{:?}", other.hash_policy).to_lowercase();
             let problem = format!(
-                "hosts of \"{shared}\" have one hash policy for all routes, and route[{earlier}] says {policy}"
+                "hosts of \"{shared}\" have one hash policy for all routes, and route[{earlier}] has {policy}"
             );
             return fault(format!("route[{index}].hash-policy"), problem);
         }
@@ -258,7 +259,7 @@ fn agreement(fabric: &Fabric, index: usize) -> Result<(), Fault> {
             && one != seed
         {
             let problem = format!(
-                "hosts of \"{shared}\" have one hash seed for all routes, and route[{earlier}] says {one}"
+                "hosts of \"{shared}\" have one hash seed for all routes, and route[{earlier}] has {one}"
             );
             return fault(format!("route[{index}].hash-seed"), problem);
         }

@@ -9,7 +9,7 @@ use clearstream_schema::{
     tune::{Finding, FindingClass, Severity},
 };
 
-use super::super::{Facts, View, With, finding, words};
+use super::super::{Facts, View, With, finding, ip_syntax};
 
 /// A preferred source address that is none of the host's own.
 pub(super) fn source(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
@@ -22,7 +22,7 @@ pub(super) fn source(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
         );
         found.push(
             finding(host, "route", FindingClass::Range, "no-such-source", Severity::Error, message)
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(route.place.as_ref())
                 .advise(format!("write \"src\" with an address of this host, one of {own}, or leave it out"))
                 .sourced("ip-route(8); net/ipv4/fib_semantics.c, fib_valid_prefsrc"),
@@ -58,7 +58,7 @@ pub(super) fn interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
         );
         found.push(
             finding(host, "route", FindingClass::Range, "no-such-interface", Severity::Error, message)
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(missing.place.or(route.place.as_ref()))
                 .on(missing.name)
                 .advise(format!("write \"dev {instead}\""))
@@ -104,7 +104,7 @@ pub(super) fn own_gateway(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
         );
         found.push(
             finding(host, "gateway", FindingClass::Range, "own-address", Severity::Error, message)
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(hop.place.or(route.place.as_ref()))
                 .advise("write the address of the gateway that leads there")
                 .sourced("ip-route(8); net/ipv4/fib_semantics.c, fib_check_nh"),

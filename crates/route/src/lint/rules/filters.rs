@@ -1,5 +1,5 @@
-//! Sysctls without which routes do not do what they say: reverse path filters,
-//! forwarding, the hash that chooses a gateway.
+//! Sysctls without which routes have no effect: reverse path filters, forwarding,
+//! the hash that chooses a gateway.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -11,17 +11,17 @@ use clearstream_schema::{
 };
 use clearstream_tune::KernelVersion;
 
-use super::super::{Facts, View, With, finding, words};
+use super::super::{Facts, View, With, finding, ip_syntax};
 
 /// A filter that drops what comes from a network by the gateways that lead to it.
 pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (interface, network) in arrivals(host) {
         let filter = host.node.reverse_filter(interface);
         // There is no such filter for IPv6 (ip-sysctl has it for ipv4 alone).
         if filter == ReverseFilter::Off
             || !network.address.is_ipv4()
-            || !told.insert((interface, network.network()))
+            || !reported.insert((interface, network.network()))
         {
             continue;
         }
@@ -54,7 +54,7 @@ fn arrivals<'a>(host: &View<'a>) -> Vec<(&'a str, Prefix)> {
     arrivals
 }
 
-/// Marks of rules that look up a table.
+/// Marks of rules that refer to a table.
 fn usable_marks(host: &View<'_>) -> Vec<u32> {
     let with_table = host.routing.rules.iter().filter(|rule| matches!(rule.action, RuleAction::Table(_)));
     with_table.filter_map(|rule| rule.selector.mark).map(|(mark, mask)| mark & mask).collect()
@@ -134,7 +134,7 @@ fn mark_not_checked(host: &View<'_>, interface: &str, network: Prefix, mark: u32
     let (setting, place) = filter_place(host, interface, "rp_filter");
     let message = format!(
         "only the rule for mark {mark:#x} has a return path to {network} by {interface}, and the reverse path \
-         filter looks without the mark unless src_valid_mark is 1: packets from there are dropped"
+         filter ignores the mark unless src_valid_mark is 1: packets from there are dropped"
     );
     finding(host, "src_valid_mark", FindingClass::Routing, "will-drop", Severity::Error, message)
         .of(setting)
@@ -156,9 +156,9 @@ pub(super) fn forwarding(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
         } else {
             &["net.ipv6.conf.all.forwarding"]
         };
-        let said = keys.iter().find_map(|key| host.sysctl(key).map(|value| (*key, value)));
+        let sysctl = keys.iter().find_map(|key| host.sysctl(key).map(|value| (*key, value)));
         let off_interface = interface_off(host, is_ipv4);
-        let (key, what, place) = match (said, off_interface) {
+        let (key, what, place) = match (sysctl, off_interface) {
             (Some((_, value)), Some((interface, place))) if value.value.trim() == "1" => {
                 let family = if is_ipv4 { "ipv4" } else { "ipv6" };
                 let key = format!("net.{family}.conf.{interface}.forwarding");
@@ -170,10 +170,10 @@ pub(super) fn forwarding(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
             }
             (None, _) => (keys[0].to_owned(), "is not set, and the kernel's default is 0".to_owned(), None),
         };
-        let severity = if said.is_some() || host.is_whole() { Severity::Error } else { Severity::Warning };
+        let severity = if sysctl.is_some() || host.is_whole() { Severity::Error } else { Severity::Warning };
         let message = format!(
-            "{reason}, and {key} {what}: it takes packets for others and drops them, while it still answers \
-             ARP and ping, so that neighbours go on sending"
+            "{reason}, and {key} {what}: it takes packets for others and drops them, while it still replies \
+             to ARP and ping, so that neighbours go on sending"
         );
         found.push(
             finding(host, keys[0], FindingClass::Routing, "gateway-does-not-forward", severity, message)
@@ -204,7 +204,12 @@ fn why_gateway(facts: &Facts<'_>, host: &View<'_>, is_ipv4: bool) -> Option<Stri
         return Some("the fabric has this host as a gateway".to_owned());
     }
     let (other, sender) = facts.sender_to(host, is_ipv4)?;
-    Some(format!("{} sends \"{}\" to it ({})", other.subject.name, words::route(sender.route), sender.via))
+    Some(format!(
+        "{} sends \"{}\" to it ({})",
+        other.subject.name,
+        ip_syntax::route(sender.route),
+        sender.via
+    ))
 }
 
 /// A hash that sends all flows of a pair of hosts over one gateway.
@@ -220,8 +225,8 @@ pub(super) fn hash_policy(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
         if kernel.is_some_and(|kernel| kernel < KernelVersion::new(4, 4, 0)) {
             continue;
         }
-        let said = host.sysctl(&key);
-        let (severity, what) = match said.map(|value| value.value.trim()) {
+        let setting = host.sysctl(&key);
+        let (severity, what) = match setting.map(|value| value.value.trim()) {
             Some("1") => continue,
             Some("3") if fields_have_ports(host, family) => continue,
             Some("3") => {
@@ -240,7 +245,7 @@ pub(super) fn hash_policy(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
             hops.len(),
             severity,
             &what,
-            said.and_then(|it| it.place.as_ref()),
+            setting.and_then(|it| it.place.as_ref()),
         ));
     }
 }
@@ -267,7 +272,7 @@ fn policy_finding(
     let message = format!(
         "it {what}: the hash takes addresses and no ports, so all flows between two hosts go by one of the \
          {count} gateways of \"{}\"; with few servers some gateways carry nothing",
-        words::route(route)
+        ip_syntax::route(route)
     );
     let mut finding = finding(host, key, FindingClass::Routing, "ignores-ports", severity, message)
         .at(place.or(route.place.as_ref()))

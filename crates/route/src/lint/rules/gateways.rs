@@ -1,4 +1,4 @@
-//! Next hops: where they are, which are missing, which are there twice.
+//! Next hops: unreachable, missing and duplicate ones.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,21 +12,21 @@ use clearstream_schema::{
     tune::{Finding, FindingClass, Severity},
 };
 
-use super::super::{Facts, View, With, finding, view::ResolvedHop, words};
+use super::super::{Facts, View, With, finding, ip_syntax, view::ResolvedHop};
 
 const GATEWAY: &str = "gateway";
 
 /// A gateway that is no neighbour.
 pub(super) fn outside_every_subnet(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (route, hop) in host.all_hops() {
         let Some((severity, reason)) = outside(facts, host, route, &hop) else { continue };
-        if !told.insert((hop.via, hop.place.cloned())) {
+        if !reported.insert((hop.via, hop.place.cloned())) {
             continue;
         }
         let (severity, consequence) = if host.is_whole() {
-            let taken = "the kernel took it, by \"onlink\" or before an address went; whether anybody answers \
-                         there could not be seen";
+            let taken = "the kernel took it, by \"onlink\" or before an address went; whether anybody replies \
+                         there is unknown";
             (Severity::Note, taken)
         } else {
             let refused = "the kernel refuses a route over a gateway that is no neighbour (\"Nexthop has \
@@ -36,7 +36,7 @@ pub(super) fn outside_every_subnet(facts: &Facts<'_>, host: &View<'_>, found: &m
         let message = format!("{reason}: {consequence}");
         let mut finding =
             finding(host, GATEWAY, FindingClass::Range, "outside-every-subnet", severity, message)
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(hop.place.or(route.place.as_ref()))
                 .advise("write the gateway's address on this side: the one in a network that this host is on")
                 .sourced("ip-route(8); net/ipv4/fib_semantics.c, fib_check_nh");
@@ -45,7 +45,7 @@ pub(super) fn outside_every_subnet(facts: &Facts<'_>, host: &View<'_>, found: &m
     }
 }
 
-/// Why a gateway is taken to be outside, and how sure that is.
+/// Why a gateway is considered outside, and how certain that is.
 pub(super) fn outside(
     facts: &Facts<'_>,
     host: &View<'_>,
@@ -84,8 +84,10 @@ pub(super) fn outside(
 fn is_on_link(host: &View<'_>, route: &RouteEntry, hop: &ResolvedHop<'_>) -> bool {
     host.routing.routes.iter().any(|other| {
         let RouteAction::Link { interface } = &other.action else { return false };
-        let is_asked = other.table == MAIN_TABLE || other.table == route.table;
-        is_asked && other.destination.contains(hop.via) && hop.interface.is_none_or(|name| name == interface)
+        let is_searched = other.table == MAIN_TABLE || other.table == route.table;
+        is_searched
+            && other.destination.contains(hop.via)
+            && hop.interface.is_none_or(|name| name == interface)
     })
 }
 
@@ -110,14 +112,14 @@ fn usual_network(address: IpAddr) -> Prefix {
     Prefix { address, length: if address.is_ipv4() { 24 } else { 64 } }.network()
 }
 
-/// A gateway that the host knows by other routes or rules and leaves out of a
-/// multipath route.
+/// A gateway that other routes or rules of the host name and a multipath route
+/// omits.
 pub(super) struct Missing<'a> {
     pub(super) address: IpAddr,
     /// Gateways that are in it.
     pub(super) others: Vec<IpAddr>,
     route: &'a RouteEntry,
-    /// Where it is known from.
+    /// Source of its address.
     known_by: String,
     place: Option<&'a Place>,
 }
@@ -168,7 +170,7 @@ fn by_rules(host: &View<'_>, members: &[ResolvedHop<'_>]) -> BTreeMap<IpAddr, St
             && !host.own.contains(&from.address)
             && is_near(host, from.address, members)
         {
-            known.insert(from.address, format!("the rule \"{}\" is for it", words::rule(rule)));
+            known.insert(from.address, format!("the rule \"{}\" is for it", ip_syntax::rule(rule)));
         }
     }
     known
@@ -186,15 +188,15 @@ fn is_near(host: &View<'_>, address: IpAddr, members: &[ResolvedHop<'_>]) -> boo
 }
 
 pub(super) fn missing_from_multipath(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for missing in missing_ones(host) {
-        told.insert((missing.address, missing.route.destination));
+        reported.insert((missing.address, missing.route.destination));
         found.push(missing_finding(host, &missing));
     }
     for (route, hops) in host.multipaths() {
         let members: Vec<IpAddr> = hops.iter().map(|hop| hop.via).collect();
         for lacking in facts.fabric.lacking(route.destination, &members) {
-            if told.insert((lacking, route.destination)) {
+            if reported.insert((lacking, route.destination)) {
                 let missing = Missing {
                     address: lacking,
                     others: members.clone(),
@@ -217,7 +219,7 @@ fn missing_finding(host: &View<'_>, missing: &Missing<'_>) -> Finding {
         missing.known_by,
     );
     finding(host, GATEWAY, FindingClass::Routing, "missing-from-multipath", Severity::Warning, message)
-        .of(words::route(missing.route))
+        .of(ip_syntax::route(missing.route))
         .at(missing.place)
         .advise(format!("add \"nexthop via {}\"", missing.address))
         .sourced("ip-route(8)")
@@ -225,26 +227,26 @@ fn missing_finding(host: &View<'_>, missing: &Missing<'_>) -> Finding {
 
 /// The same gateway twice in a route or group.
 pub(super) fn listed_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (route, hops) in host.multipaths() {
         for (at, hop) in hops.iter().enumerate() {
             let same = |other: &&ResolvedHop<'_>| other.via == hop.via && other.interface == hop.interface;
             let count = hops.iter().filter(same).count();
             let is_first = hops[..at].iter().all(|other| !same(&other));
-            if count < 2 || !is_first || !told.insert((hop.via, hop.place.cloned())) {
+            if count < 2 || !is_first || !reported.insert((hop.via, hop.place.cloned())) {
                 continue;
             }
             let weight: u32 = hops.iter().filter(same).map(|hop| u32::from(hop.weight)).sum();
             let all: u32 = hops.iter().map(|hop| u32::from(hop.weight)).sum();
             let last = hops.iter().rfind(same).and_then(|hop| hop.place);
             let message = format!(
-                "{} is there {count} times, which the kernel takes without a word: it gets {weight} of {all} \
+                "{} is there {count} times, which the kernel accepts silently: it gets {weight} of {all} \
                  shares of the flows",
                 hop.via
             );
             found.push(
                 finding(host, GATEWAY, FindingClass::Wasteful, "listed-twice", Severity::Warning, message)
-                    .of(words::route(route))
+                    .of(ip_syntax::route(route))
                     .at(last.or(route.place.as_ref()))
                     .advise("name each gateway once; a larger share is a weight")
                     .sourced("ip-route(8); measured: accepted, halves the balance"),
@@ -253,13 +255,13 @@ pub(super) fn listed_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
     }
 }
 
-/// A next hop that does not say by which of several interfaces.
+/// A next hop without an interface, on a host with several.
 pub(super) fn no_interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let interfaces: BTreeSet<&str> = host.routing.interfaces.iter().map(|it| it.name.as_str()).collect();
     if interfaces.iter().filter(|name| **name != "lo").count() < 2 {
         return;
     }
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (route, hop) in host.all_hops().filter(|(_, hop)| hop.interface.is_none()) {
         let on: BTreeSet<&str> = host
             .attached
@@ -267,18 +269,18 @@ pub(super) fn no_interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
             .filter_map(|(name, network)| network.contains(hop.via).then_some(*name))
             .collect();
         // The kernel takes the one interface that is on the gateway's network.
-        if on.len() == 1 || !told.insert((hop.via, hop.place.cloned())) {
+        if on.len() == 1 || !reported.insert((hop.via, hop.place.cloned())) {
             continue;
         }
         let message = match on.len() {
             0 => format!(
-                "no interface is said for {}, and none of {} is known to be on its network: which one the \
+                "no interface is given for {}, and none of {} is known to be on its network: which one the \
                  kernel takes depends on the other routes of that moment",
                 hop.via,
                 list(&interfaces)
             ),
             _ => format!(
-                "no interface is said for {}, and {} are on its network: the kernel takes the one whose \
+                "no interface is given for {}, and {} are on its network: the kernel takes the one whose \
                  route came first",
                 hop.via,
                 list(&on)
@@ -286,7 +288,7 @@ pub(super) fn no_interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
         };
         found.push(
             finding(host, GATEWAY, FindingClass::Routing, "no-interface", Severity::Warning, message)
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(hop.place.or(route.place.as_ref()))
                 .advise(format!("write \"via {} dev INTERFACE\"", hop.via))
                 .sourced("ip-route(8)"),
@@ -298,7 +300,7 @@ pub(super) fn no_interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
 pub(super) fn unknown_object(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let ids: BTreeSet<u32> = host.routing.nexthops.iter().map(|nexthop| nexthop.id).collect();
     let by_routes = host.routing.routes.iter().filter_map(|route| match route.action {
-        RouteAction::Nexthop(id) => Some((id, words::route(route), route.place.as_ref())),
+        RouteAction::Nexthop(id) => Some((id, ip_syntax::route(route), route.place.as_ref())),
         _ => None,
     });
     let by_groups = host.routing.nexthops.iter().flat_map(|nexthop| {

@@ -1,4 +1,5 @@
-//! MTU and IPoIB mode: alike on one link, and known where they differ along a path.
+//! MTU and IPoIB mode: equal on one link, and configured where they differ along a
+//! path.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +45,7 @@ fn by_network<'v, 'a>(facts: &'v Facts<'a>) -> BTreeMap<Prefix, Vec<On<'v, 'a>>>
 /// Interfaces of one network that do not agree.
 pub(super) fn on_one_link(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let networks = by_network(facts);
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (network, members) in &networks {
         let described = facts.fabric.network_of(*network);
         let mtu = |on: &On<'_, '_>| on.interface.mtu.as_ref().map(|mtu| mtu.value);
@@ -62,13 +63,13 @@ pub(super) fn on_one_link(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             let name = (on.host.subject.name.as_str(), on.interface.name.as_str());
             if let (Some(expected), Some(mtu)) = (expected, &on.interface.mtu)
                 && mtu.value != expected
-                && told.insert((name, "mtu"))
+                && reported.insert((name, "mtu"))
             {
                 found.push(mtu_differs(on, mtu, expected, *network, described.is_some()));
             }
             if let (Some(expected), Some(mode)) = (expected_mode, &on.interface.infiniband_mode)
                 && mode.value != expected
-                && told.insert((name, "mode"))
+                && reported.insert((name, "mode"))
             {
                 found.push(mode_differs(on, mode, expected, *network));
             }
@@ -158,14 +159,13 @@ fn mode_differs(
         .sourced("Documentation/infiniband/ipoib.rst; RFC 4755")
 }
 
-/// An end whose packets are larger than the path takes, and whose route does
-/// not say so.
+/// An end whose packets are larger than the path MTU, and whose route has no MTU.
 pub(super) fn along_the_path(facts: &Facts<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
         for at in other.own.iter().copied().filter(|own| !own.is_loopback()) {
             let Some(end) = End::of(facts, host, other, at) else { continue };
-            if end.mtu.value > end.path && told.insert((host.subject.name.clone(), end.interface)) {
+            if end.mtu.value > end.path && reported.insert((host.subject.name.clone(), end.interface)) {
                 found.push(end.finding(host, other));
             }
         }
@@ -176,7 +176,7 @@ pub(super) fn along_the_path(facts: &Facts<'_>, found: &mut Vec<Finding>) {
 struct End<'a> {
     interface: &'a str,
     mtu: &'a Located<u32>,
-    /// Smallest MTU on the way to the peer, and where it is.
+    /// Smallest MTU on the path to the peer, and its place.
     path: u32,
     narrowest: String,
     /// A link between gateways and neither end's own is the narrowest, so that
@@ -212,7 +212,8 @@ impl<'a> End<'a> {
         let (severity, who) = if self.is_in_between {
             (Severity::Warning, "TCP and UDP")
         } else {
-            // TCP's ends tell each other their segment size (RFC 9293, 3.7.1).
+            // TCP peers announce their segment size to each other (RFC 9293,
+            // 3.7.1).
             (Severity::Note, "UDP")
         };
         let message = format!(

@@ -1,4 +1,4 @@
-//! The rules. Order is of no account; findings are sorted afterwards.
+//! The rules. Their order has no effect; findings are sorted afterwards.
 
 mod existence;
 mod filters;
@@ -17,7 +17,7 @@ use clearstream_schema::{
 
 use super::{Facts, View};
 
-/// A rule that looks at one host; the others are there for what they tell of it.
+/// A rule about one host; the other hosts provide facts about it.
 type HostRule = fn(&Facts<'_>, &View<'_>, &mut Vec<Finding>);
 /// A rule that compares hosts.
 type SidesRule = fn(&Facts<'_>, &mut Vec<Finding>);
@@ -32,7 +32,7 @@ const OF_ONE_HOST: &[HostRule] = &[
     tables::no_rule,
     tables::no_rules_given,
     tables::used_twice,
-    tables::on_link_beats_default,
+    tables::on_link_hides_default,
     tables::not_in_the_fabric,
     gateways::outside_every_subnet,
     gateways::missing_from_multipath,
@@ -59,8 +59,8 @@ const OF_SEVERAL: &[SidesRule] = &[
 
 pub(super) use self::filters::filter_place;
 
-/// Whether the kernel is certain to refuse a route of a file; one of these
-/// rules says so.
+/// Whether the kernel is certain to refuse a route of a file; one of these rules
+/// reports it.
 pub(super) fn is_refused<'a>(facts: &Facts<'_>, host: &View<'a>, route: &'a RouteEntry) -> bool {
     let is_outside = |hop| {
         gateways::outside(facts, host, route, hop).is_some_and(|(severity, _)| severity == Severity::Error)

@@ -1,4 +1,4 @@
-//! Policy rules that do nothing, or another thing than they seem to.
+//! Policy rules without effect, or with another effect than they seem to have.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -11,17 +11,16 @@ use clearstream_schema::{
 };
 
 use super::super::{
-    Facts, View, With, finding,
+    Facts, View, With, finding, ip_syntax,
     lookup::{refuses, selects_all_of},
-    words,
 };
 
 const RULE: &str = "rule";
 /// Numbers of the kernel's own tables (rtnetlink(7)): unspecified, default, main, local.
 pub(super) const KERNEL_TABLES: [u32; 4] = [0, DEFAULT_TABLE, MAIN_TABLE, 255];
 
-/// The same rule twice: the second is never reached, and each time the file is
-/// applied again there is one more.
+/// The same rule twice: the second is never reached, and each further run of the
+/// file adds one more.
 pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let rules = &host.routing.rules;
     for (at, rule) in rules.iter().enumerate() {
@@ -36,7 +35,7 @@ pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "duplicate", Severity::Warning, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise("delete one of them")
                 .sourced("ip-rule(8)"),
@@ -44,7 +43,8 @@ pub(super) fn duplicate(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
     }
 }
 
-/// A rule behind one that takes all its packets to a table with an answer for each.
+/// A rule after one that selects all its packets, for a table with a route for
+/// each.
 pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let rules = &host.routing.rules;
     for (at, rule) in rules.iter().enumerate() {
@@ -55,7 +55,7 @@ pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>)
                 && is_before(other)
                 && (&shade.selector, &shade.action) != (&rule.selector, &rule.action)
                 && selects_all_of(shade, rule)
-                && answers_all(host, shade)
+                && ends_every_lookup(host, shade)
         };
         let Some(shade) = (0..rules.len()).find(|other| hides(*other)) else { continue };
         let order = match (rule.priority, rules[shade].priority) {
@@ -67,12 +67,12 @@ pub(super) fn shadowed(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>)
         let message = format!(
             "never applies: \"{}\"{} takes the same packets first, and its table has a route for every \
              destination{order}",
-            words::rule(&rules[shade]),
+            ip_syntax::rule(&rules[shade]),
             place(&rules[shade]),
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "shadowed", Severity::Warning, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise("delete the one that is not meant, and give each rule a priority of its own")
                 .sourced("ip-rule(8); net/core/fib_rules.c, fib_default_rule_pref"),
@@ -100,7 +100,7 @@ pub(super) fn address_nobody_has(facts: &Facts<'_>, host: &View<'_>, found: &mut
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "address-nobody-has", Severity::Warning, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise(
                     "give this host an address for each gateway and name that address in the rule, or mark \
@@ -150,7 +150,7 @@ fn forwards(host: &View<'_>) -> bool {
     keys.iter().any(|key| host.number(key) == Some(1))
 }
 
-/// A rule that looks up a table without routes.
+/// A rule that refers to a table without routes.
 pub(super) fn empty_table(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     for rule in &host.routing.rules {
         let RuleAction::Table(table) = rule.action else { continue };
@@ -164,7 +164,7 @@ pub(super) fn empty_table(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "empty-table", Severity::Warning, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise(format!("add the routes of table {table}, or delete the rule"))
                 .sourced("ip-rule(8)"),
@@ -186,11 +186,11 @@ pub(super) fn no_priority(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
         };
         let message = format!(
             "{subject} no priority: {verb} gets one below the lowest there is, so that the last line comes \
-             first, and applying the file again adds the same rules once more with new priorities"
+             first, and each further run of the file adds the same rules with new priorities"
         );
         found.push(
             finding(host, RULE, FindingClass::Order, "no-priority", Severity::Warning, message)
-                .of(words::rule(first))
+                .of(ip_syntax::rule(first))
                 .at(first.place.as_ref())
                 .advise("write a priority into each rule, as in \"priority 101 from 10.0.0.1 table 1\"")
                 .sourced("ip-rule(8); net/core/fib_rules.c, fib_default_rule_pref"),
@@ -207,15 +207,15 @@ pub(super) fn mark_never_set(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
         if is_set || rule.selector.inverted {
             continue;
         }
-        // Of a host the firewall is not read.
+        // The firewall of a host is not read.
         let severity = if host.is_whole() { Severity::Note } else { Severity::Warning };
         let message = format!(
-            "nothing that was looked at gives packets the mark {mark:#x}: unless a firewall rule or a program \
+            "nothing that was read gives packets the mark {mark:#x}: unless a firewall rule or a program \
              (SO_MARK) does, this rule matches none"
         );
         found.push(
             finding(host, RULE, FindingClass::NoOp, "mark-never-set", severity, message)
-                .of(words::rule(rule))
+                .of(ip_syntax::rule(rule))
                 .at(rule.place.as_ref())
                 .advise(
                     "set the mark: \"ct mark set\" by the gateway's link address where packets arrive, and \
@@ -227,7 +227,7 @@ pub(super) fn mark_never_set(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
 }
 
 /// Whether a rule ends the search for every destination.
-fn answers_all(host: &View<'_>, rule: &RuleEntry) -> bool {
+fn ends_every_lookup(host: &View<'_>, rule: &RuleEntry) -> bool {
     match &rule.action {
         RuleAction::Other(action) => refuses(action),
         RuleAction::Table(table) => {

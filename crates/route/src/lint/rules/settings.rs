@@ -6,8 +6,8 @@ use clearstream_tune::lint;
 
 use super::super::{Facts, View};
 
-/// Of files everything; of a whole host the errors in its network sysctls,
-/// because the rest is no matter of routes.
+/// All findings of files; of a whole host the errors in its network sysctls,
+/// because the others do not concern routes.
 pub(super) fn sysctls(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let Some(state) = &host.subject.settings else { return };
     let findings = lint(state, None, &MuteList::default()).findings;

@@ -1,5 +1,5 @@
-//! Both ends of a path: which gateways each takes, and whether replies come
-//! back by the one that the request went by.
+//! Both ends of a path: the gateways of each, and whether replies return by the
+//! gateway of the request.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -16,15 +16,14 @@ use clearstream_schema::{
 
 use super::{
     super::{
-        Facts, View, With, finding,
+        Facts, View, With, finding, ip_syntax,
         view::{ResolvedHop, overlap},
-        words,
     },
     policy::KERNEL_TABLES,
     weights,
 };
 
-/// A gateway as both sides know it, and its share of the flows, 0 to 1.
+/// A gateway by the name that both sides use, and its share of the flows, 0 to 1.
 type Share<'f> = (&'f str, f64);
 
 /// Tables for each gateway that no packet of this host reaches, beside a
@@ -65,7 +64,7 @@ fn tables_never_reached(facts: &Facts<'_>, host: &View<'_>) -> bool {
 
 /// Both sides choose among the gateways, each for itself.
 pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     let mut unreached: HashMap<*const View<'_>, bool> = HashMap::new();
     for (left, right) in facts.pairs() {
         let (server, client) = facts.server_first(left, right);
@@ -77,12 +76,12 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         {
             continue;
         }
-        let Some((route, hops, share)) = price(facts, client, server) else { continue };
-        if price(facts, server, client).is_none() {
+        let Some((route, hops, share)) = worst_return(facts, client, server) else { continue };
+        if worst_return(facts, server, client).is_none() {
             continue;
         }
         // One for each host and route, regardless of the clients.
-        if !told.insert((server.subject.name.clone(), route.destination, route.table)) {
+        if !reported.insert((server.subject.name.clone(), route.destination, route.table)) {
             continue;
         }
         let why =
@@ -91,15 +90,15 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The route by which `server` answers `client`, and the share of flows that
-/// come back by another gateway; absent when some address of the server is
-/// answered by the gateway that was asked.
-fn price<'a>(
+/// The route by which `server` replies to `client`, and the largest share of flows
+/// that return by another gateway; absent when replies of some address of the
+/// server return by the gateway of the request.
+fn worst_return<'a>(
     facts: &Facts<'a>,
     client: &View<'a>,
     server: &View<'a>,
 ) -> Option<(&'a RouteEntry, Vec<ResolvedHop<'a>>, f64)> {
-    let mut dearest: Option<(&RouteEntry, Vec<ResolvedHop<'_>>, f64)> = None;
+    let mut worst: Option<(&RouteEntry, Vec<ResolvedHop<'_>>, f64)> = None;
     let mut seen = HashSet::new();
     for at in server.own.iter().copied().filter(|own| !own.is_loopback()) {
         for from in client.own_like(at).filter(|own| !own.is_loopback()) {
@@ -112,12 +111,12 @@ fn price<'a>(
             }
             let (there, hops) = (client.hops(there), server.hops(route));
             let share = share_elsewhere(facts, client, server, &there, &hops)?;
-            if dearest.as_ref().is_none_or(|(.., dearest)| share > *dearest) {
-                dearest = Some((route, hops, share));
+            if worst.as_ref().is_none_or(|(.., worst)| share > *worst) {
+                worst = Some((route, hops, share));
             }
         }
     }
-    dearest
+    worst
 }
 
 /// Share of flows whose reply takes another gateway than the request; absent
@@ -129,11 +128,11 @@ fn share_elsewhere(
     there: &[ResolvedHop<'_>],
     back: &[ResolvedHop<'_>],
 ) -> Option<f64> {
-    if answers_by_mark(server) || have_equal_seeds(client, server) {
+    if replies_by_mark(server) || have_equal_seeds(client, server) {
         return None;
     }
     let (Some(there), Some(back)) = (shares(facts, there), shares(facts, back)) else {
-        // Which is which is not known: equal shares are taken for granted.
+        // Gateways cannot be matched: equal shares are assumed.
         let count = u32::try_from(there.len().max(back.len())).ok()?;
         return (count > 1).then(|| 1.0 - 1.0 / f64::from(count));
     };
@@ -142,9 +141,9 @@ fn share_elsewhere(
     (same < 0.999).then_some(1.0 - same)
 }
 
-/// Connections are marked, or rules by mark lead to single gateways; of a host
-/// the firewall that marks is not read.
-fn answers_by_mark(server: &View<'_>) -> bool {
+/// Connections are marked, or rules by mark lead to single gateways; the firewall
+/// that sets marks is not read.
+fn replies_by_mark(server: &View<'_>) -> bool {
     let leads = |rule: &RuleEntry| {
         let RuleAction::Table(table) = rule.action else { return false };
         let routes = server.tables.get(&table).map_or(&[][..], Vec::as_slice);
@@ -168,7 +167,7 @@ fn by_name<'f>(shares: &[Share<'f>]) -> BTreeMap<&'f str, f64> {
     whole
 }
 
-/// Both hash alike.
+/// Both use the same hash.
 fn have_equal_seeds(left: &View<'_>, right: &View<'_>) -> bool {
     left.hash_seed().is_some() && left.hash_seed() == right.hash_seed()
 }
@@ -206,11 +205,11 @@ fn asymmetric_finding(
         hops.len()
     );
     finding(host, "return", class, cause, severity, message)
-        .of(words::route(route))
+        .of(ip_syntax::route(route))
         .at(route.place.as_ref().or_else(|| hops.first().and_then(|hop| hop.place)))
         .advise(
             "give the servers an address for each gateway with a rule and a table, or mark connections by the \
-             gateway that they came by (`clearstream route plan` shows the price of each)",
+             gateway that they came by (`clearstream route plan` shows the cost of each)",
         )
         .sourced("measured: 84 % of 300 flows over six gateways; ip-sysctl.rst")
 }
@@ -220,8 +219,9 @@ pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut weighed = weights::Weighed::new(facts);
     for (left, right) in facts.pairs() {
         let (Some(there), Some(back)) = (widest(left, right), widest(right, left)) else { continue };
-        // What does not lead to the other side is no gateway: the simulation says so.
-        if [&there, &back].iter().any(|way| has_wrong_hop(facts, way)) {
+        // A next hop that does not lead to the other side is reported by the
+        // simulation.
+        if [&there, &back].iter().any(|multipath| has_wrong_hop(facts, multipath)) {
             continue;
         }
         let sides = [(left, &there), (right, &back)];
@@ -265,10 +265,10 @@ fn named_differ(
     found: &mut Vec<Finding>,
 ) {
     let (left, right) = (by_name(mine), by_name(theirs));
-    let [(left_host, left_way), (right_host, right_way)] = sides;
-    for (host, way, other, lacking) in [
-        (left_host, left_way, right_host, lacking(&right, &left)),
-        (right_host, right_way, left_host, lacking(&left, &right)),
+    let [(left_host, left_multipath), (right_host, right_multipath)] = sides;
+    for (host, multipath, other, lacking) in [
+        (left_host, left_multipath, right_host, lacking(&right, &left)),
+        (right_host, right_multipath, left_host, lacking(&left, &right)),
     ] {
         if !lacking.is_empty() {
             let message = format!(
@@ -279,7 +279,7 @@ fn named_differ(
             );
             found.push(side_finding(
                 host,
-                way.0,
+                multipath.0,
                 "one-side-only",
                 message,
                 "name the same gateways on both sides",
@@ -298,7 +298,7 @@ fn named_differ(
             right_host.subject.name
         );
         let advice = "write the gateways in one order on all hosts";
-        found.push(side_finding(left_host, left_way.0, "order-differs", message, advice));
+        found.push(side_finding(left_host, left_multipath.0, "order-differs", message, advice));
     }
 }
 
@@ -307,7 +307,7 @@ fn lacking<'f>(all: &BTreeMap<&'f str, f64>, some: &BTreeMap<&'f str, f64>) -> V
     all.keys().copied().filter(|name| !some.contains_key(name)).collect()
 }
 
-/// Without knowing which address is whose gateway.
+/// Compares numbers of gateways, where their addresses cannot be matched.
 fn counts_differ(sides: &[Side<'_, '_, '_>; 2], found: &mut Vec<Finding>) {
     let [(left_host, left), (right_host, right)] = sides;
     let (less, more) = if left.1.len() < right.1.len() {
@@ -320,7 +320,7 @@ fn counts_differ(sides: &[Side<'_, '_, '_>; 2], found: &mut Vec<Finding>) {
             "{} gateways here and {} in \"{}\" of {}: what comes by one that is not here returns by another",
             less.1.1.len(),
             more.1.1.len(),
-            words::route(more.1.0),
+            ip_syntax::route(more.1.0),
             more.0.subject.name
         );
         let advice = "name the same gateways on both sides";
@@ -352,7 +352,7 @@ pub(super) fn side_finding(
     advice: &str,
 ) -> Finding {
     finding(host, "gateway", FindingClass::Routing, cause, Severity::Warning, message)
-        .of(words::route(route))
+        .of(ip_syntax::route(route))
         .at(route.place.as_ref())
         .advise(advice)
         .sourced("ip-route(8), ip-sysctl.rst")
@@ -360,15 +360,15 @@ pub(super) fn side_finding(
 
 /// A multipath route to a network on which none of the other hosts is.
 pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>) {
-    let mut told = BTreeSet::new();
+    let mut reported = BTreeSet::new();
     for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
         let Some(far) = rdma_server(host, other) else { continue };
-        let looked_up = host.looked_up();
+        let used_tables = host.tables_of_rules();
         let is_reached = |address: &IpAddr| {
             host.is_attached(*address, None)
                 || host.routing.routes.iter().any(|route| {
-                    let is_asked = route.table == MAIN_TABLE || looked_up.contains(&route.table);
-                    is_asked && route.destination.contains(*address) && !host.hops(route).is_empty()
+                    let is_searched = route.table == MAIN_TABLE || used_tables.contains(&route.table);
+                    is_searched && route.destination.contains(*address) && !host.hops(route).is_empty()
                 })
         };
         if far.iter().any(is_reached) {
@@ -377,8 +377,8 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
         for (route, hops) in host.multipaths().filter(|(route, _)| route.destination.length > 0) {
             let is_other_family = !far.iter().any(|far| far.is_ipv4() == route.destination.address.is_ipv4());
             if is_other_family
-                || facts.is_anybodys(route.destination)
-                || !told.insert((host.subject.name.clone(), route.destination))
+                || facts.has_address_in(route.destination)
+                || !reported.insert((host.subject.name.clone(), route.destination))
             {
                 continue;
             }
@@ -399,7 +399,7 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
                     Severity::Error,
                     message,
                 )
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(route.place.as_ref())
                 .advise(format!("write {}", list(networks(&far))))
                 .sourced("the other hosts' routes"),

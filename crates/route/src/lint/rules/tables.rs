@@ -1,4 +1,4 @@
-//! Tables and what stands in them.
+//! Tables and their contents.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -10,9 +10,8 @@ use clearstream_schema::{
 
 use super::{
     super::{
-        Facts, View, With, finding,
+        Facts, View, With, finding, ip_syntax,
         view::{covers, overlap},
-        words,
     },
     policy::KERNEL_TABLES,
 };
@@ -26,21 +25,21 @@ fn own_tables<'v, 'a>(host: &'v View<'a>) -> impl Iterator<Item = (u32, &'v [&'a
 /// A rule that may lead to any table: those of VRFs (`l3mdev`).
 fn leads_anywhere(host: &View<'_>) -> bool {
     host.routing.rules.iter().any(|rule| {
-        rule.selector.other.iter().any(|word| word.contains("l3mdev"))
+        rule.selector.other.iter().any(|field| field.contains("l3mdev"))
             || matches!(&rule.action, RuleAction::Other(action) if action.contains("l3mdev"))
     })
 }
 
-/// A table that no rule looks up.
+/// A table that no rule refers to.
 pub(super) fn no_rule(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     if leads_anywhere(host) || host.routing.rules.is_empty() && !host.is_whole() {
         return;
     }
-    let looked_up = host.looked_up();
-    for (table, routes) in own_tables(host).filter(|(table, _)| !looked_up.contains(table)) {
+    let used_tables = host.tables_of_rules();
+    for (table, routes) in own_tables(host).filter(|(table, _)| !used_tables.contains(table)) {
         let first = routes[0];
         let message = format!(
-            "no rule looks up table {table}: its {} never used",
+            "no rule refers to table {table}: its {} never used",
             if routes.len() == 1 { "route is".to_owned() } else { format!("{} routes are", routes.len()) }
         );
         found.push(
@@ -56,7 +55,7 @@ pub(super) fn no_rule(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) 
     }
 }
 
-/// Tables, and not one rule in what was given.
+/// Tables in input without any rule.
 pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     if host.is_whole() || !host.routing.rules.is_empty() || leads_anywhere(host) {
         return;
@@ -65,8 +64,7 @@ pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
     let [(_, routes), ..] = &tables[..] else { return };
     let numbers = list(tables.iter().map(|(table, _)| table));
     let (subject, verb) = if tables.len() == 1 { ("table", "is") } else { ("tables", "are") };
-    let message =
-        format!("no rule was given: whether {subject} {numbers} {verb} ever looked up could not be seen");
+    let message = format!("no rule was given: whether {subject} {numbers} {verb} ever used is unknown");
     found.push(
         finding(host, "table", FindingClass::Unverifiable, "no-rules-given", Severity::Note, message)
             .of(numbers)
@@ -95,13 +93,13 @@ pub(super) fn used_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding
             "table {} has \"{}\"{} already: the kernel refuses the second with \"File exists\", and only \
              {} is in effect",
             route.table,
-            words::route(first),
+            ip_syntax::route(first),
             before.unwrap_or_default(),
             if is_same { "one" } else { "the first" },
         );
         found.push(
             finding(host, "table", class, cause, severity, message)
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(route.place.as_ref())
                 .advise(
                     "give each gateway a table of its own, or make one route with several next hops of them",
@@ -113,7 +111,7 @@ pub(super) fn used_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding
 
 /// A remote network written as a neighbour, in a table whose other route would
 /// have led there.
-pub(super) fn on_link_beats_default(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     for (table, routes) in &host.tables {
         for route in routes {
             let RouteAction::Link { interface } = &route.action else { continue };
@@ -128,7 +126,7 @@ pub(super) fn on_link_beats_default(facts: &Facts<'_>, host: &View<'_>, found: &
                  so {gateway} gets no packet for it: the host resolves on the link addresses that are not on \
                  it, and sends fail with \"No route to host\"",
                 route.destination,
-                words::route(beaten),
+                ip_syntax::route(beaten),
             );
             let own = host.attached.iter().find(|(name, network)| {
                 name == interface && network.address.is_ipv4() == route.destination.address.is_ipv4()
@@ -142,7 +140,7 @@ pub(super) fn on_link_beats_default(facts: &Facts<'_>, host: &View<'_>, found: &
                     Severity::Error,
                     message,
                 )
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(route.place.as_ref())
                 .advise(format!(
                     "delete the line; the network that belongs there is that of {interface} itself{}",
@@ -162,7 +160,8 @@ fn is_always_on_link(route: &RouteEntry) -> bool {
     }
 }
 
-/// The less exact route over a gateway that this one hides, by the same interface.
+/// The less specific route over a gateway that this one hides, by the same
+/// interface.
 fn beaten<'a>(
     host: &View<'a>,
     routes: &[&'a RouteEntry],
@@ -230,7 +229,7 @@ pub(super) fn not_in_the_fabric(facts: &Facts<'_>, host: &View<'_>, found: &mut 
         );
         found.push(
             finding(host, "route", FindingClass::Routing, "not-the-other-network", Severity::Error, message)
-                .of(words::route(route))
+                .of(ip_syntax::route(route))
                 .at(route.place.as_ref())
                 .advise(format!("write {}", list(others.map(|network| network.prefix))))
                 .sourced("the fabric file"),

@@ -1,5 +1,5 @@
-//! Weights of gateways that two sides do not share: which gateway is out of
-//! proportion, and which host is alone with it.
+//! Weights of gateways that differ between two sides: the gateway out of
+//! proportion, and the host that differs from the others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use super::{
     sides::{Side, side_finding},
 };
 
-/// Weights closer than this are equal: of shares that were divided.
+/// Tolerance for equal weights, which are quotients.
 const EQUAL: f64 = 0.001;
 
 /// Whether gateways have the same shares on both sides.

@@ -1,11 +1,11 @@
-//! Why packets do not arrive, counted: one cause is one finding, however many
-//! pairs of addresses it breaks.
+//! Causes of lost packets, counted: one cause is one finding, however many pairs of
+//! addresses it affects.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
 use clearstream_schema::prefix::Prefix;
 
-/// What stops a packet. Hosts, routes and rules by their numbers.
+/// Cause of a lost packet. Hosts, routes and rules are given by their numbers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
     /// No route to a network.
@@ -14,23 +14,23 @@ pub(super) enum What {
     LeavesOut { route: usize, network: Prefix, is_certain: bool },
     /// A route or rule that discards.
     Refuses { kind: &'static str, route: Option<usize>, rule: Option<usize>, network: Prefix },
-    /// Is sent packets for others and does not forward.
+    /// The host receives packets for others and does not forward.
     DoesNotForward { ipv6: bool },
     /// A next hop that is a given host and does not lead there.
     WrongGateway { route: usize, via: IpAddr, owner: usize, network: Prefix },
     /// A next hop on a network of the fabric that no gateway of it has.
     NobodyHas { route: usize, via: IpAddr, network: Prefix },
-    /// Is a gateway of the fabric, and lacks the address by which it is one.
+    /// The host is a gateway of the fabric, and lacks its address as one.
     LacksAddress { via: IpAddr },
     /// Strict or loose source validation drops what arrives.
     Filtered { interface: String, network: Prefix },
-    /// Taken for a neighbour by a route, and not on that link.
+    /// A neighbour according to a route, and not on that link.
     NotOnLink { route: Option<usize>, interface: String, network: Prefix },
-    /// Packets go round; the hosts in their order.
+    /// A forwarding loop; the hosts in their order.
     Loop { route: Option<usize>, through: Vec<usize>, network: Prefix },
 }
 
-/// Why, and at which host.
+/// A cause, and its host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cause {
     pub(super) at: usize,
@@ -39,7 +39,7 @@ pub(super) struct Cause {
     pub(super) what: What,
 }
 
-/// An address that a host cannot talk to.
+/// An address that a host cannot communicate with.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Example {
     pub(super) client: usize,
@@ -49,10 +49,10 @@ pub(super) struct Example {
     pub(super) is_reply: bool,
 }
 
-/// How many pairs a cause breaks.
+/// Number of pairs that a cause affects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Affected {
-    /// Pairs, by which of the two hosts begins: a pair is walked from both.
+    /// Pairs, by the host that is the client: a pair is walked in both roles.
     counts: [u64; 2],
     pub(super) example: Example,
 }
@@ -82,7 +82,7 @@ impl Causes {
         affected.counts[example.direction()] += pair_count;
     }
 
-    /// Adds those of other pairs.
+    /// Merges the causes of other pairs.
     pub(super) fn merge(&mut self, others: Causes) {
         for (cause, other) in others.counted {
             let affected =

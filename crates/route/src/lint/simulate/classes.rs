@@ -1,6 +1,6 @@
-//! Classes of hosts that no lookup distinguishes: alike in all but their own
-//! addresses, and these in the same prefixes of every route and rule of every
-//! host. One of each is walked for all.
+//! Classes of hosts that no lookup distinguishes: equal in all but their own
+//! addresses, which are in the same prefixes of every route and rule of every host.
+//! One host of each class is walked for all.
 
 use std::{
     collections::{BTreeSet, HashMap, hash_map::DefaultHasher},

@@ -1,5 +1,5 @@
-//! Which networks are meant to reach each other: the fabric says so, or a
-//! host's route does. Without either nothing is claimed.
+//! Networks that are meant to reach each other, by the fabric or by a route of a
+//! host. Without either nothing is reported.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(super) struct Intent {
     pub(super) within: Prefix,
 }
 
-/// Everything that is meant, both directions.
+/// All intents, in both directions.
 pub(super) fn intents(site: &Site<'_, '_>, classes: &Classes) -> BTreeSet<Intent> {
     let mut intents = BTreeSet::new();
     by_fabric(site, &mut intents);
@@ -52,10 +52,10 @@ fn by_fabric(site: &Site<'_, '_>, intents: &mut BTreeSet<Intent>) {
 
 fn by_routes(site: &Site<'_, '_>, host: usize, intents: &mut BTreeSet<Intent>) {
     let view = site.view(host);
-    let looked_up = view.looked_up();
+    let used_tables = view.tables_of_rules();
     for route in &view.routing.routes {
         let ipv6 = route.destination.address.is_ipv6();
-        let is_used = route.table == MAIN_TABLE || looked_up.contains(&route.table);
+        let is_used = route.table == MAIN_TABLE || used_tables.contains(&route.table);
         let hops = view.hops(route);
         if !is_used || hops.is_empty() || site.is_gateway(host, ipv6) {
             continue;
@@ -84,8 +84,8 @@ fn near(site: &Site<'_, '_>, host: usize, hop: &ResolvedHop<'_>) -> Vec<Prefix> 
     of_family().filter(on_it).collect()
 }
 
-/// The part of a network that a route is about; none where the route is wider
-/// than the network and its gateways are not known to lead there.
+/// The part of a network that a route covers; none where the route is wider than
+/// the network and its gateways are not known to lead there.
 fn meant(
     site: &Site<'_, '_>,
     host: usize,

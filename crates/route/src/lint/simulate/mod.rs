@@ -1,7 +1,7 @@
-//! Forwarding simulated over what all given hosts route by: from every class of
+//! Forwarding simulation with the routing of all given hosts: from every class of
 //! hosts to every class of addresses that they are meant to reach, by every next
-//! hop, and back. What stops a packet is a finding about the host that stops
-//! it; what cannot be followed, because a host was not given, is said once.
+//! hop, and back. A lost packet is a finding about the host that loses it; a path
+//! that cannot be followed, because a host was not given, is reported once.
 
 mod causes;
 mod classes;
@@ -28,14 +28,15 @@ use self::{
 };
 use super::Facts;
 
-/// Pairs of classes that are walked at most; beyond, every so many of them are.
+/// Maximum number of pairs of classes to walk; of more, evenly spaced ones are
+/// walked.
 const MOST_PAIRS: usize = 6_400;
 
-/// What the simulation shows.
+/// Results of the simulation.
 #[derive(Debug, Default)]
 pub(super) struct Simulated {
     pub(super) findings: Vec<Finding>,
-    /// What could not be followed.
+    /// Paths that could not be followed.
     pub(super) notices: Vec<String>,
 }
 
@@ -48,8 +49,8 @@ struct End {
     count: u64,
 }
 
-/// Walks all paths of the given hosts. `local` are findings of the rules on
-/// single hosts: what these explain is not said again.
+/// Walks all paths of the given hosts. `local` are findings of the rules on single
+/// hosts: what these explain is not reported twice.
 pub(super) fn simulate(facts: &Facts<'_>, local: &[Finding]) -> Simulated {
     // Of one host alone nothing can be followed.
     if facts.hosts.len() < 2 {
@@ -94,7 +95,7 @@ impl Run<'_, '_, '_> {
             walked.push(of_intent);
         }
         self.unknown.is_cut = step > 1;
-        // Who is known by a gateway's address is reached by nobody from beyond it.
+        // A host with a gateway's address is not reachable from beyond the gateway.
         let hidden: BTreeSet<(Prefix, Prefix)> = intents
             .iter()
             .zip(&walked)
@@ -123,7 +124,7 @@ impl Run<'_, '_, '_> {
         self.ends(members.filter(|member| intent.within.contains(member.address)), |member| member.position)
     }
 
-    /// Hosts on one network that are not on the other too, and forward for nobody.
+    /// Hosts on one network only that do not forward.
     fn members(&self, on: Prefix, other: Prefix) -> impl Iterator<Item = Member> {
         let members = self.site.networks.get(&on).map_or(&[][..], Vec::as_slice);
         members.iter().copied().filter(move |member| {
@@ -169,16 +170,16 @@ impl Run<'_, '_, '_> {
     }
 }
 
-/// What the pairs of one intent show.
+/// Results of the pairs of one intent.
 #[derive(Debug, Default)]
 struct Walked {
     causes: Causes,
     unknown: Unknown,
-    /// Sources are replaced on the way, or paths work only if they are.
+    /// Sources are replaced on the path, or paths work only if they are.
     is_translated: bool,
 }
 
-/// What could not be followed.
+/// Paths that could not be followed.
 #[derive(Debug, Default)]
 struct Unknown {
     not_given: BTreeSet<(IpAddr, usize)>,
@@ -238,7 +239,7 @@ impl Unknown {
     }
 }
 
-/// Hosts that forward between networks which nothing says are to reach each other.
+/// Hosts that forward between networks without an intent.
 fn unused_forwarders(site: &Site<'_, '_>, intents: &BTreeSet<Intent>) -> Option<String> {
     let networks: Vec<Prefix> = site.networks.keys().copied().collect();
     let is_end = |on: Prefix, other: Prefix| {

@@ -1,5 +1,5 @@
-//! A request and its reply: back by the mark that the request got, and through
-//! the gateways that have replaced its source.
+//! A request and its reply: the reply follows the mark that the request got, and
+//! passes the gateways that have replaced its source.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -60,7 +60,7 @@ impl<'a> Walker<'_, '_, 'a> {
         for (to, destination) in ends {
             let mark = if at == server { mark } else { 0 };
             let mut leg = self.follow(at, address, destination, to, mark, false);
-            // A gateway in between is no end that stands for its class.
+            // A gateway in between is no end point that represents its class.
             leg.causes.iter_mut().filter(|cause| cause.at != server && cause.at != client).for_each(
                 |cause| {
                     cause.is_end = false;
@@ -84,7 +84,7 @@ impl<'a> Walker<'_, '_, 'a> {
             return vec![0];
         }
         if routing.connection_marks.is_empty() {
-            // Of a host the firewall is not read: any mark of a rule may be set.
+            // The firewall of a host is not read: any mark of a rule may be set.
             return std::iter::once(0).chain(selected.map(|(mark, mask)| mark & mask)).collect();
         }
         let Some((gateway, output)) = last else { return vec![0] };

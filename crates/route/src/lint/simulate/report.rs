@@ -1,4 +1,4 @@
-//! Findings out of causes: where, why, and what to write instead.
+//! Findings from causes: place, reason and suggested correction.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,7 +13,7 @@ use clearstream_schema::{
 };
 
 use super::{
-    super::{View, With, finding, rules::filter_place, view::overlap, words},
+    super::{View, With, finding, ip_syntax, rules::filter_place, view::overlap},
     causes::{Affected, Cause, Causes, What},
     classes::Classes,
     site::Site,
@@ -80,7 +80,7 @@ fn is_explained(site: &Site<'_, '_>, host: usize, cause: &Cause, local: &[&Findi
     }
 }
 
-/// A finding about one host, before it is worded.
+/// A finding about one host, before its message is written.
 struct Draft<'t, 's, 'a> {
     site: &'t Site<'s, 'a>,
     host: &'s View<'a>,
@@ -107,7 +107,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
         }
     }
 
-    /// `12 pairs of addresses cannot talk, first c1 and 10.2.0.201 of s1`.
+    /// `stops 12 pairs of addresses, first c1 and 10.2.0.201 of s1`.
     fn who(&self) -> String {
         let example = self.affected.example;
         let server = format!("{} of {}", example.address, self.site.name(example.server));
@@ -124,8 +124,8 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
                 _ => format!("drops the replies of {count} addresses, first {server}"),
             },
             (_, true, true) => match count {
-                1 => format!("cannot answer {client}"),
-                _ => format!("cannot answer {count} hosts, first {client}"),
+                1 => format!("cannot reply to {client}"),
+                _ => format!("cannot reply to {count} hosts, first {client}"),
             },
             (_, true, false) => match count {
                 1 => format!("drops the requests of {client}"),
@@ -151,7 +151,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
         let Some(route) = route.and_then(|route| self.route(route)) else { return finding };
         let hop = self.host.hops(route).into_iter().find(|hop| Some(hop.via) == via);
         let place: Option<&Place> = hop.and_then(|hop| hop.place).or(route.place.as_ref());
-        finding.of(words::route(route)).at(place)
+        finding.of(ip_syntax::route(route)).at(place)
     }
 
     /// The route to write: by the given gateways that lead there.
@@ -204,7 +204,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
         let cause = if kind == "blackhole" { "black-hole" } else { kind };
         let finding = self.broken(key, cause, Severity::Error, message);
         let finding = match (route, rule.and_then(|rule| self.host.routing.rules.get(rule))) {
-            (None, Some(rule)) => finding.of(words::rule(rule)).at(rule.place.as_ref()),
+            (None, Some(rule)) => finding.of(ip_syntax::rule(rule)).at(rule.place.as_ref()),
             _ => self.about(finding, route, None),
         };
         finding
@@ -296,8 +296,7 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
     fn goes_round(&self, route: Option<usize>, through: &[usize], network: Prefix) -> Finding {
         let names = through.iter().chain(through.first()).map(|host| self.site.name(*host));
         let round = names.collect::<Vec<_>>().join(" to ");
-        let message =
-            format!("packets to {network} go round, {round}, until their TTL is used up: {}", self.who());
+        let message = format!("packets to {network} loop, {round}, until their TTL expires: {}", self.who());
         let finding = self.broken(ROUTE, "loop", Severity::Error, message);
         self.about(finding, route, None)
             .advise(format!("let one of them lead to {network} without the others"))
@@ -333,7 +332,7 @@ pub(super) fn duplicates(site: &Site<'_, '_>) -> Vec<Finding> {
         let accused = holders.iter().rfind(is_accused).map_or(first, |(host, _)| *host);
         let others = holders.iter().map(|(host, _)| *host).filter(|host| *host != accused);
         let message = format!(
-            "{address} is an address of {} too: neighbours send to whichever answered last, and connections \
+            "{address} is an address of {} too: neighbours send to whichever replied last, and connections \
              of both break",
             few(others.map(|host| site.name(host)))
         );

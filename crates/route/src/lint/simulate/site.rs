@@ -1,5 +1,5 @@
-//! The given hosts as one site: which networks they share, who has an address,
-//! who forwards, and which routes of files the kernel refuses.
+//! The given hosts as one site: shared networks, owners of addresses, forwarders,
+//! and routes of files that the kernel refuses.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -30,7 +30,7 @@ pub(super) struct Member {
     pub(super) position: usize,
 }
 
-/// Who a next hop is.
+/// Owner of a next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next<'a> {
     /// A given host, and the interface by which it receives.
@@ -43,7 +43,7 @@ pub(super) enum Next<'a> {
     NotGiven,
 }
 
-/// The given hosts and what they are to each other.
+/// The given hosts and their relations.
 #[derive(Debug)]
 pub(super) struct Site<'s, 'a> {
     pub(super) facts: &'s Facts<'a>,
@@ -158,7 +158,7 @@ impl<'s, 'a> Site<'s, 'a> {
         with_address.filter(|name| is_shared(name)).or_else(|| names.into_iter().find(|name| is_shared(name)))
     }
 
-    /// Who has the address of a next hop.
+    /// The owner of the address of a next hop.
     pub(super) fn next(&self, at: usize, interface: &str, via: IpAddr) -> Next<'a> {
         let owners = self.owners.get(&via).map_or(&[][..], Vec::as_slice);
         if owners.contains(&at) {
@@ -186,7 +186,7 @@ impl<'s, 'a> Site<'s, 'a> {
         members.iter().filter(leads).map(|member| (member.host, member.address)).collect()
     }
 
-    /// Given hosts that answer for an address on the link of a host's interface,
+    /// Given hosts that reply for an address on the link of a host's interface,
     /// since they forward to it by another one (ip-sysctl.rst, `proxy_arp`,
     /// `proxy_ndp`), with the interface by which they receive.
     pub(super) fn proxies(&self, at: usize, interface: &str, to: IpAddr) -> Vec<(usize, &'a str)> {
@@ -211,8 +211,8 @@ impl<'s, 'a> Site<'s, 'a> {
         inputs.filter(is_proxy).collect()
     }
 
-    /// Whether fewer than half of the ends on a host's networks send by a next
-    /// hop to a network, so that these, and not the next hop, are mistaken.
+    /// Whether fewer than half of the ends on a host's networks send by a next hop
+    /// to a network, so that these, and not the next hop, are wrong.
     pub(super) fn is_odd_choice(&self, sender: usize, via: IpAddr, network: Prefix) -> bool {
         let ipv6 = via.is_ipv6();
         let near = self.networks_of(sender).find(|near| near.contains(via));
@@ -231,13 +231,13 @@ impl<'s, 'a> Site<'s, 'a> {
     /// address: what a prefix too long leaves out.
     pub(super) fn partial_route(&self, host: usize, network: Prefix) -> Option<usize> {
         let view = self.view(host);
-        let looked_up = view.looked_up();
+        let used_tables = view.tables_of_rules();
         view.routing.routes.iter().position(|route| {
             let destination = route.destination;
             destination.length > network.length
                 && destination != Prefix::host(destination.address)
                 && covers(network, destination)
-                && (route.table == MAIN_TABLE || looked_up.contains(&route.table))
+                && (route.table == MAIN_TABLE || used_tables.contains(&route.table))
                 && !view.hops(route).is_empty()
         })
     }

@@ -1,5 +1,5 @@
 //! Gateways that replace the source of what they forward (masquerade, SNAT): the
-//! reply then goes to the gateway, and the far side needs no route to the network
+//! reply then goes to the gateway, and the server needs no route to the network
 //! behind it.
 
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::{
     walk::{Travel, Walker},
 };
 
-/// A source that a gateway has put in the place of another.
+/// A source address that a gateway has substituted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Translated {
     pub(super) gateway: usize,
@@ -23,7 +23,7 @@ pub(super) struct Before {
 }
 
 impl Travel<'_> {
-    /// Goes back to what [`Walker::translate`] found.
+    /// Restores the state before [`Walker::translate`].
     pub(super) fn restore(&mut self, before: Before) {
         self.source = before.source;
         self.translated.truncate(before.count);
@@ -32,7 +32,7 @@ impl Travel<'_> {
 
 impl Walker<'_, '_, '_> {
     /// Replaces the source of packets that a host forwards by an interface to a
-    /// next hop or neighbour, where its rules say so.
+    /// next hop or neighbour, where its rules match.
     pub(super) fn translate(
         &self,
         travel: &mut Travel<'_>,

@@ -1,5 +1,5 @@
-//! One path: from a client by every next hop that it and the hosts between may
-//! take to a server, and back. Only what hosts route by is looked at.
+//! One path: from a client by every next hop that it and the hosts between may take
+//! to a server, and back. Only the routing of the hosts is considered.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -23,12 +23,12 @@ use super::{
 /// Hosts on a path at most: the TTL that Linux gives (`ip_default_ttl`).
 const MOST_HOPS: usize = 64;
 
-/// What became of the packets of one pair.
+/// Outcome for the packets of one pair.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// Why some do not arrive; `true` for those of a reply.
+    /// Causes of losses; `true` for those of a reply.
     pub(super) causes: Vec<(Cause, bool)>,
-    /// Next hops that no given host has, with who sends to them.
+    /// Next hops that no given host has, with their senders.
     pub(super) not_given: BTreeSet<(IpAddr, usize)>,
     /// Hosts with rules that are not understood.
     pub(super) not_understood: BTreeSet<usize>,
@@ -48,7 +48,7 @@ pub(super) struct Arrival<'p> {
     pub(super) input: &'p str,
     /// The last forwarder, and its interface.
     pub(super) last: Option<(usize, &'p str)>,
-    /// What became of the source, in the order of the gateways.
+    /// Translations of the source, in the order of the gateways.
     pub(super) translated: Vec<Translated>,
 }
 
@@ -95,7 +95,7 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
     }
 
     /// A request to an address of a server, and its reply. Where a gateway on the
-    /// path may replace sources, only what fails either way is a cause.
+    /// path may replace sources, only what fails with and without it is a cause.
     pub(super) fn walk(&self, client: usize, server: usize, address: IpAddr) -> Outcome {
         let plain = self.by_any_source(client, server, address);
         if plain.causes.is_empty() || plain.may_translate.is_empty() {
@@ -150,7 +150,7 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
         // IPv6 takes of several also depends on their age.
         if address.is_ipv4() {
             let towards = match &found.verdict {
-                Verdict::Gateways(ways, _) => ways.first().map(|way| way.via),
+                Verdict::Gateways(hops, _) => hops.first().map(|hop| hop.via),
                 _ => Some(address),
             };
             let is_near = |source: &&IpAddr| {
@@ -233,11 +233,11 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
                 self.deliver(travel, at, output, &found);
                 travel.restore(kept);
             }
-            Verdict::Gateways(ways, _) => {
-                for way in ways {
-                    let Some(output) = node.interface_to(way.interface, way.via) else { continue };
-                    let kept = self.translate(travel, at, output, way.via);
-                    self.hand_over(travel, Taken { sender: at, route: found.route, via: way.via, output });
+            Verdict::Gateways(hops, _) => {
+                for hop in hops {
+                    let Some(output) = node.interface_to(hop.interface, hop.via) else { continue };
+                    let kept = self.translate(travel, at, output, hop.via);
+                    self.hand_over(travel, Taken { sender: at, route: found.route, via: hop.via, output });
                     travel.restore(kept);
                 }
                 self.note_left_out(travel, at, &found);
@@ -270,7 +270,7 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
     fn hand_over(&self, travel: &mut Travel<'a>, taken: Taken<'a>) {
         let Taken { sender, via, output, .. } = taken;
         match self.site.next(sender, output, via) {
-            // What the kernel refuses, or what the rule of own addresses says.
+            // Refused by the kernel, or reported by the rule about own addresses.
             Next::Own => {}
             Next::NotGiven => self.not_given(travel, taken),
             Next::OtherSide(owner) => self.wrong_gateway(travel, taken, owner),
@@ -379,16 +379,16 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
         }
         // Only the fabric names every gateway; else it may be a host that was not given.
         let fabric = &self.site.facts.fabric;
-        let is_nobodys =
+        let is_unowned =
             fabric.networks.iter().any(|it| it.prefix.contains(via)) && fabric.gateway(via).is_none();
-        match self.number_of(sender, taken.route).filter(|_| is_nobodys) {
+        match self.number_of(sender, taken.route).filter(|_| is_unowned) {
             Some(route) => travel.stop(sender, What::NobodyHas { route, via, network }),
             None => drop(travel.not_given.insert((via, sender))),
         }
     }
 
-    /// A wider route takes what a route to part of the network leaves out to
-    /// where nobody was given.
+    /// A wider route leads what a route to part of the network leaves out to a host
+    /// that was not given.
     fn note_left_out(&self, travel: &mut Travel<'a>, at: usize, found: &Found<'a>) {
         let network = travel.network;
         let is_wider = found.route.is_some_and(|route| {

@@ -1,5 +1,5 @@
-//! Any small fabric as it is planned has no finding; with one thing of one host
-//! broken there is one about that host.
+//! Any small fabric has no finding as planned, and one about the host in which one
+//! thing is changed.
 
 use clearstream_schema::{
     fabric::{Multipath, ReturnPath, ReversePathFilter},
@@ -21,7 +21,7 @@ fn planned(fabric: &Fabric) -> Vec<Subject> {
     fabric.hosts().map(subject).collect()
 }
 
-/// What is broken.
+/// The kind of mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
     NoRoutes,
@@ -64,7 +64,7 @@ fn replace_hop(routing: &mut HostRouting, from: &str, to: &str) {
     }
 }
 
-/// Breaks one host; its name.
+/// Adds a mistake to one host; returns its name.
 fn apply(hosts: &mut [Subject], what: Break, is_client: bool) -> String {
     let name = match (what, is_client) {
         (Break::NoForwarding, _) => "g1",
@@ -130,8 +130,8 @@ proptest! {
         let known = knows_fabric.then_some(&fabric);
         let grave = |hosts: &[Subject]| {
             let mut report = lint(hosts, known, &MuteList::default());
-            // Without the fabric nobody knows that it is meant so; marks of a
-            // whole host are not seen.
+            // Without the fabric this cannot be recognised as intended; marks of a
+            // whole host are not read.
             report.findings.retain(|it| it.severity > Severity::Note && it.id != "return:routing:asymmetric");
             report.findings
         };
@@ -141,7 +141,7 @@ proptest! {
         let found = grave(&hosts);
         if what == Break::NobodyHasIt && !knows_fabric {
             // It may be a gateway that was not given.
-            let missing = look(&hosts).missing;
+            let missing = report_of(&hosts).missing;
             prop_assert!(missing.iter().any(|it| it.contains("next hop of")), "{name}: {missing:#?}");
             prop_assert!(found.iter().all(|it| it.severity < Severity::Error), "{name}: {found:#?}");
             return Ok(());
@@ -175,8 +175,8 @@ fn many_hosts_are_walked_by_class() {
     file.classes[2].hosts = vec!["c[1-56]".to_owned()];
     let fabric = Fabric::new(file).unwrap();
     let mut hosts = planned(&fabric);
-    assert!(look(&hosts).findings.is_empty(), "{:#?}", look(&hosts).findings);
-    let missing = look(&hosts).missing;
+    assert!(report_of(&hosts).findings.is_empty(), "{:#?}", report_of(&hosts).findings);
+    let missing = report_of(&hosts).missing;
     assert!(!missing.iter().any(|it| it.contains("were walked")), "{missing:?}");
     // Each host that lacks it has one finding.
     for host in hosts.iter_mut().filter(|host| host.name.starts_with('c')) {
@@ -184,7 +184,7 @@ fn many_hosts_are_walked_by_class() {
             .routes
             .retain(|route| route.destination.length > 16 || route.destination.address.is_ipv6());
     }
-    let found = look(&hosts).findings;
+    let found = report_of(&hosts).findings;
     let hosts: BTreeSet<_> = found.iter().filter_map(|it| it.host.clone()).collect();
     assert_eq!((found.len(), hosts.len()), (56, 56), "{:#?}", &found[..2]);
 }

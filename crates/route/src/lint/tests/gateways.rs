@@ -8,7 +8,7 @@ fn a_gateway_outside_every_network() {
     let text = "address ib1 10.10.0.201/24\nroute default via 10.10.1.91 dev ib1 table 1\n";
     assert_eq!(lines(text, id), [2]);
     assert_eq!(lines(&text.replace("10.10.1.91", "10.10.0.91"), id), NONE);
-    // In a network of another interface than the one that is said.
+    // In a network of another interface than the given one.
     let other =
         "address ib1 10.10.0.201/24\naddress ib2 10.10.1.201/24\nroute default via 10.10.1.91 dev ib1\n";
     assert_eq!(lines(other, id), [3]);
@@ -22,7 +22,7 @@ fn a_gateway_outside_every_network() {
     assert_eq!(lines(&bare.replace("10.10.1.91", "10.10.0.91"), id), NONE);
     // A kernel that has it took it: `onlink`, which routing documents do not hold.
     let whole = Subject { is_whole: true, ..host("h", text) };
-    let report = look(&[whole]);
+    let report = report_of(&[whole]);
     let found = report.findings.iter().find(|finding| finding.id == id).unwrap();
     assert_eq!(found.severity, Severity::Note);
     assert_eq!(lines("route fd00::/64 via fe80::1 dev ib1\naddress ib1 fd01::1/64\n", id), NONE);
@@ -51,7 +51,7 @@ fn a_gateway_that_the_multipath_route_lacks() {
 fn a_gateway_listed_twice() {
     let id = "gateway:wasteful:listed-twice";
     let text = "route 10.100.0.0/16 via 10.10.0.11,10.10.0.12,10.10.0.11 dev ib1\n";
-    let report = look(&[host("h", text)]);
+    let report = report_of(&[host("h", text)]);
     let found: Vec<_> = report.findings.iter().filter(|finding| finding.id == id).collect();
     assert_eq!(found.len(), 1);
     assert!(found[0].message.contains("2 of 3 shares"), "{}", found[0].message);

@@ -1,4 +1,4 @@
-//! Each rule on a host that has the mistake and on one that has not.
+//! Each rule, on a host with the mistake and on one without it.
 
 mod broken;
 mod gateways;
@@ -19,16 +19,16 @@ use clearstream_schema::{
 
 use super::*;
 
-/// A host out of lines: `address IF PREFIX`, `mtu IF BYTES`, `route DEST
-/// via GATEWAY[*WEIGHT],... [dev IF] [table N] [metric N] [mtu N] [src A]`, `route
-/// DEST dev IF`, `route DEST blackhole`, `rule [priority N] [from P] [to P] [fwmark N] table N`, `mark N`,
-/// `KEY = VALUE`. The line number is the place.
+/// A host from lines: `address IF PREFIX`, `mtu IF BYTES`, `route DEST via
+/// GATEWAY[*WEIGHT],... [dev IF] [table N] [metric N] [mtu N] [src A]`, `route DEST
+/// dev IF`, `route DEST blackhole`, `rule [priority N] [from P] [to P] [fwmark N]
+/// table N`, `mark N`, `KEY = VALUE`. The line number is the place.
 fn host(name: &str, text: &str) -> Subject {
     let mut routing = HostRouting { host: name.to_owned(), ..HostRouting::default() };
     for (line, text) in (1..).zip(text.lines()) {
         let place = Some(Place { file: name.to_owned(), line: Some(line) });
-        let words: Vec<&str> = text.split_whitespace().collect();
-        match &words[..] {
+        let arguments: Vec<&str> = text.split_whitespace().collect();
+        match &arguments[..] {
             [] => {}
             ["address", interface, prefix] => {
                 let value = prefix.parse().unwrap();
@@ -75,14 +75,14 @@ fn prefix(text: &str) -> Prefix {
     }
 }
 
-fn behind<'t>(words: &[&'t str], name: &str) -> Option<&'t str> {
-    let at = words.iter().position(|word| *word == name)?;
-    Some(words[at + 1])
+fn argument_of<'t>(arguments: &[&'t str], name: &str) -> Option<&'t str> {
+    let at = arguments.iter().position(|argument| *argument == name)?;
+    Some(arguments[at + 1])
 }
 
-fn route(words: &[&str], place: Option<Place>) -> RouteEntry {
-    let interface = behind(words, "dev").map(str::to_owned);
-    let action = match behind(words, "via") {
+fn route(arguments: &[&str], place: Option<Place>) -> RouteEntry {
+    let interface = argument_of(arguments, "dev").map(str::to_owned);
+    let action = match argument_of(arguments, "via") {
         Some(hops) => RouteAction::Gateways(
             hops.split(',')
                 .map(|hop| {
@@ -96,38 +96,38 @@ fn route(words: &[&str], place: Option<Place>) -> RouteEntry {
                 })
                 .collect(),
         ),
-        None if words.contains(&"throw") => RouteAction::Throw,
-        None if words.contains(&"blackhole") => RouteAction::Blackhole,
-        None if words.contains(&"unreachable") => RouteAction::Unreachable,
-        None if words.contains(&"prohibit") => RouteAction::Prohibit,
+        None if arguments.contains(&"throw") => RouteAction::Throw,
+        None if arguments.contains(&"blackhole") => RouteAction::Blackhole,
+        None if arguments.contains(&"unreachable") => RouteAction::Unreachable,
+        None if arguments.contains(&"prohibit") => RouteAction::Prohibit,
         None => RouteAction::Link { interface: interface.unwrap() },
     };
     RouteEntry {
-        destination: prefix(words[0]),
-        table: behind(words, "table").map_or(MAIN_TABLE, |it| it.parse().unwrap()),
-        metric: behind(words, "metric").map_or(0, |it| it.parse().unwrap()),
+        destination: prefix(arguments[0]),
+        table: argument_of(arguments, "table").map_or(MAIN_TABLE, |it| it.parse().unwrap()),
+        metric: argument_of(arguments, "metric").map_or(0, |it| it.parse().unwrap()),
         action,
-        source: behind(words, "src").map(|it| it.parse().unwrap()),
-        mtu: behind(words, "mtu").map(|it| it.parse().unwrap()),
+        source: argument_of(arguments, "src").map(|it| it.parse().unwrap()),
+        mtu: argument_of(arguments, "mtu").map(|it| it.parse().unwrap()),
         protocol: 0,
         place,
     }
 }
 
-fn rule(words: &[&str], place: Option<Place>) -> RuleEntry {
-    let from = behind(words, "from").map(prefix);
+fn rule(arguments: &[&str], place: Option<Place>) -> RuleEntry {
+    let from = argument_of(arguments, "from").map(prefix);
     RuleEntry {
         ipv6: from.is_some_and(|from| from.address.is_ipv6()),
-        priority: behind(words, "priority").map(|it| it.parse().unwrap()),
+        priority: argument_of(arguments, "priority").map(|it| it.parse().unwrap()),
         selector: RuleSelector {
             from,
-            to: behind(words, "to").map(prefix),
-            mark: behind(words, "fwmark").map(|it| (it.parse().unwrap(), u32::MAX)),
+            to: argument_of(arguments, "to").map(prefix),
+            mark: argument_of(arguments, "fwmark").map(|it| (it.parse().unwrap(), u32::MAX)),
             ..RuleSelector::default()
         },
-        action: match behind(words, "table") {
+        action: match argument_of(arguments, "table") {
             Some(table) => RuleAction::Table(table.parse().unwrap()),
-            None => RuleAction::Other((*words.last().unwrap()).to_owned()),
+            None => RuleAction::Other((*arguments.last().unwrap()).to_owned()),
         },
         protocol: 0,
         place,
@@ -136,7 +136,7 @@ fn rule(words: &[&str], place: Option<Place>) -> RuleEntry {
 
 const NONE: [u32; 0] = [];
 
-fn look(hosts: &[Subject]) -> LintReport {
+fn report_of(hosts: &[Subject]) -> LintReport {
     lint(hosts, None, &MuteList::default())
 }
 
@@ -152,7 +152,7 @@ fn lines(text: &str, id: &str) -> Vec<u32> {
 }
 
 fn lines_of(hosts: &[Subject], id: &str) -> Vec<u32> {
-    let report = look(hosts);
+    let report = report_of(hosts);
     let found = report.findings.iter().filter(|finding| finding.id == id);
     found.map(|finding| finding.place.as_ref().map_or(0, |place| place.line)).collect()
 }
@@ -191,19 +191,19 @@ fn gateway(number: u8, forwarding: u8) -> Subject {
 fn what_is_right_has_no_finding() {
     let all = [host("nsd1", SERVER), host("c1", CLIENT), gateway(1, 1), gateway(2, 1)];
     for alone in &all {
-        assert_eq!(ids(&look(std::slice::from_ref(alone))), Vec::<String>::new(), "{}", alone.name);
+        assert_eq!(ids(&report_of(std::slice::from_ref(alone))), Vec::<String>::new(), "{}", alone.name);
     }
-    assert_eq!(ids(&look(&all)), Vec::<String>::new());
+    assert_eq!(ids(&report_of(&all)), Vec::<String>::new());
 }
 
 #[test]
 fn findings_are_muted_by_id_or_beginning_and_counted() {
     let text = "address ib1 10.10.0.201/24\nrule from 10.10.0.9 table 7\n";
-    let all = look(&[host("h", text)]).findings.len();
+    let all = report_of(&[host("h", text)]).findings.len();
     let mute: MuteList = "rule:*".parse().unwrap();
     let report = lint(&[host("h", text)], None, &mute);
     assert!(all > 1 && report.findings.is_empty() && report.muted_count == all as u64);
-    for finding in &look(&[host("h", text)]).findings {
+    for finding in &report_of(&[host("h", text)]).findings {
         assert!(finding.id.parse::<MuteList>().is_ok(), "{}", finding.id);
         assert!(finding.advice.is_some() && !finding.source.is_empty(), "{finding:?}");
     }

@@ -1,4 +1,5 @@
-//! Forwarding between given hosts: each mistake alone in a small site that works.
+//! Forwarding between given hosts: each mistake alone in a small, otherwise correct
+//! site.
 
 use super::*;
 
@@ -39,9 +40,9 @@ pub(super) fn with(name: &str, from: &str, to: &str) -> Vec<Subject> {
     hosts
 }
 
-/// `host id@line` of every finding but that both sides choose by themselves.
+/// `host id@line` of every finding but those of independent hashes.
 fn broken(hosts: &[Subject]) -> Vec<String> {
-    findings(&look(hosts))
+    findings(&report_of(hosts))
 }
 
 fn findings(report: &LintReport) -> Vec<String> {
@@ -56,7 +57,7 @@ fn findings(report: &LintReport) -> Vec<String> {
 #[test]
 fn what_works_has_no_finding() {
     assert_eq!(broken(&site()), Vec::<String>::new());
-    assert_eq!(look(&site()).missing, Vec::<String>::new());
+    assert_eq!(report_of(&site()).missing, Vec::<String>::new());
     // Filters that let through what comes, strict ones too.
     for value in ["1", "2"] {
         let mut hosts = site();
@@ -67,9 +68,9 @@ fn what_works_has_no_finding() {
     }
 }
 
-/// The smallest site in which nobody can talk.
+/// The smallest site in which no pair can communicate.
 #[test]
-fn nobody_can_talk() {
+fn nobody_can_communicate() {
     let client = host(
         "c1",
         "address e0 10.1.0.11/24\nroute 10.2.0.0/25 via 10.1.0.1,10.1.0.2 dev e0\nnet.ipv4.fib_multipath_hash_policy = 1\n",
@@ -77,7 +78,7 @@ fn nobody_can_talk() {
     let server = host("s1", "address e0 10.2.0.201/24\n");
     let hosts = [client, server, site()[4].clone(), site()[5].clone()];
     assert_eq!(broken(&hosts), ["c1 route:routing:leaves-hosts-out@2", "s1 route:routing:no-route@0"]);
-    let report = look(&hosts);
+    let report = report_of(&hosts);
     let advice: Vec<&str> = report.findings.iter().filter_map(|finding| finding.advice.as_deref()).collect();
     assert!(advice[0].contains("10.2.0.0/24 in place of 10.2.0.0/25"), "{advice:?}");
     assert!(advice[1].contains("10.1.0.0/24 nexthop via 10.2.0.1 nexthop via 10.2.0.2"), "{advice:?}");
@@ -130,7 +131,7 @@ return-path = "none"
 
 /// With the fabric too, and where that names hosts that were not given.
 #[test]
-fn nobody_can_talk_by_the_fabric() {
+fn nobody_can_communicate_by_the_fabric() {
     let fabric = Fabric::new(toml::from_str(FABRIC).unwrap()).unwrap();
     let by_fabric = |hosts: &[Subject]| findings(&lint(hosts, Some(&fabric), &MuteList::default()));
     let policy = "net.ipv4.fib_multipath_hash_policy = 1\n";
@@ -146,7 +147,7 @@ fn nobody_can_talk_by_the_fabric() {
 }
 
 #[test]
-fn each_break_is_said_of_the_host_that_has_it() {
+fn each_mistake_is_reported_for_its_host() {
     let route = "route 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n";
     let back = "route 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n";
     for (name, from, to, expected) in [
@@ -184,11 +185,11 @@ fn each_break_is_said_of_the_host_that_has_it() {
         assert!(found.contains(&expected.to_owned()), "{to}: {expected} in {found:?}");
         assert!(found.len() == count, "{to}: of {name} alone: {found:?}");
     }
-    // What is wrong of a gateway with another address is what others' routes name.
-    // Without the fabric another host, which was not given, may have it.
+    // A gateway with another address makes the routes of others wrong. Without the
+    // fabric another host, which was not given, may have it.
     let moved = with("gw1", "address e1 10.2.0.1/24", "address e1 10.2.0.9/24");
     assert_eq!(broken(&moved), Vec::<String>::new());
-    let missing = look(&moved).missing;
+    let missing = report_of(&moved).missing;
     assert!(missing.len() == 1 && missing[0].contains("10.2.0.1, next hop of s201"), "{missing:?}");
 }
 
@@ -204,14 +205,14 @@ fn one_cause_is_one_finding() {
         hosts.push(more);
     }
     assert_eq!(broken(&hosts), ["s201 route:routing:no-route@0"]);
-    let report = look(&hosts);
+    let report = report_of(&hosts);
     let found = report.findings.iter().find(|it| it.id == "route:routing:no-route").unwrap();
     assert!(found.message.contains("102 hosts"), "{}", found.message);
 }
 
 #[test]
-fn a_strict_filter_where_the_way_back_is_another() {
-    // The reply to what came by gw1 leaves by e1, where gw2 is the way.
+fn a_strict_filter_where_the_return_path_is_another() {
+    // The reply to a request by gw1 leaves by e1, towards gw2.
     let server =
         "address e0 10.2.0.201/24\naddress e1 10.3.0.201/24\nroute 10.1.0.0/24 via 10.3.0.1 dev e1\n";
     let gateway =
@@ -261,12 +262,12 @@ fn an_address_that_two_hosts_have() {
     assert_eq!(broken(&hosts), Vec::<String>::new());
 }
 
-/// What was not given is said once, and nothing is claimed of it.
+/// A host that was not given is reported once, without findings about it.
 #[test]
 fn hosts_that_were_not_given() {
     let hosts = &site()[..4];
     assert_eq!(broken(hosts), Vec::<String>::new());
-    let missing = look(hosts).missing;
+    let missing = report_of(hosts).missing;
     assert_eq!(missing.len(), 1, "{missing:?}");
     assert!(missing[0].contains("10.1.0.1, 10.1.0.2") || missing[0].contains("10.1.0.1"), "{missing:?}");
     // A default route to a router that was not given leads anywhere.
@@ -279,7 +280,7 @@ fn hosts_that_were_not_given() {
 fn a_wrong_weight_accuses_one_gateway_of_one_host() {
     let heavy = with("s201", "10.2.0.1,10.2.0.2", "10.2.0.1*3,10.2.0.2");
     assert_eq!(broken(&heavy), ["s201 gateway:routing:weights-differ@2"]);
-    let report = look(&heavy);
+    let report = report_of(&heavy);
     let found = report.findings.iter().find(|it| it.id.ends_with("weights-differ")).unwrap();
     assert!(found.message.starts_with("gw1 has another weight"), "{}", found.message);
     let light = with("c11", "10.1.0.1,10.1.0.2", "10.1.0.1,10.1.0.2*2");
@@ -318,7 +319,7 @@ fn a_wrong_weight_with_six_gateways_is_one_finding() {
     for heavy in [1, 4] {
         let hosts = site(Some(heavy));
         assert_eq!(broken(&hosts), ["s201 gateway:routing:weights-differ@2"]);
-        let report = look(&hosts);
+        let report = report_of(&hosts);
         let found = report.findings.iter().find(|it| it.id.ends_with("weights-differ")).unwrap();
         assert!(found.message.starts_with(&format!("gw{heavy} has another weight")), "{}", found.message);
     }

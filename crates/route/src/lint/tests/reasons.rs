@@ -1,4 +1,5 @@
-//! What each finding about a path says: severity, host, line, reason, and what to write.
+//! The text of each finding about a path: severity, host, line, reason, and what to
+//! write.
 
 use super::{
     paths::{FABRIC, FORWARDING, site, with},
@@ -11,11 +12,11 @@ const HOPS: &str = "10.1.0.1,10.1.0.2";
 const NOBODY: &str = "gateway:routing:nobody-has-it";
 
 /// The finding of an id at a host, as `severity line: message -> advice`.
-fn said(hosts: &[Subject], name: &str, id: &str) -> Option<String> {
-    said_by(&look(hosts), name, id)
+fn finding_of(hosts: &[Subject], name: &str, id: &str) -> Option<String> {
+    finding_in(&report_of(hosts), name, id)
 }
 
-fn said_by(report: &LintReport, name: &str, id: &str) -> Option<String> {
+fn finding_in(report: &LintReport, name: &str, id: &str) -> Option<String> {
     let mut found = report.findings.iter();
     let found = found.find(|it| it.id == id && it.host.as_deref() == Some(name))?;
     let line = found.place.as_ref().map_or(0, |place| place.line);
@@ -60,7 +61,7 @@ fn every_broken_path_has_host_line_reason_and_correction() {
             "prohibit",
             "route:routing:prohibit",
             "Error 2:",
-            "what goes to 10.1.0.0/24 meets a prohibit route: cannot answer",
+            "what goes to 10.1.0.0/24 meets a prohibit route: cannot reply to",
             "ip route add 10.1.0.0/24 nexthop via 10.2.0.1 nexthop via 10.2.0.2",
         ),
         (
@@ -118,10 +119,10 @@ fn every_broken_path_has_host_line_reason_and_correction() {
             "ip_forward",
         ),
     ] {
-        let said = said(&with(name, from, to), name, id).unwrap_or_else(|| panic!("{id} of {name}"));
-        let (found, advice) = said.split_once(" -> ").unwrap();
-        assert!(found.starts_with(place) && found.contains(reason), "{id}: {said}");
-        assert!(advice.contains(correction), "{id}: {said}");
+        let finding = finding_of(&with(name, from, to), name, id).unwrap_or_else(|| panic!("{id} of {name}"));
+        let (found, advice) = finding.split_once(" -> ").unwrap();
+        assert!(found.starts_with(place) && found.contains(reason), "{id}: {finding}");
+        assert!(advice.contains(correction), "{id}: {finding}");
     }
 }
 
@@ -133,9 +134,9 @@ fn strict_filter_names_its_line_the_interface_and_both_corrections() {
     let gateway =
         format!("address e0 10.1.0.1/24\naddress e1 10.2.0.1/24\naddress e2 10.3.0.1/24\n{FORWARDING}");
     let hosts = [host("c1", client), host("s1", server), host("gw1", &gateway)];
-    let said = said(&hosts, "s1", "rp_filter:routing:will-drop").unwrap();
-    assert!(said.starts_with("Error 4: what arrives on e0 from 10.1.0.0/24 is dropped"), "{said}");
-    assert!(said.contains("lead the route back to 10.1.0.0/24 over e0, or set the filter"), "{said}");
+    let finding = finding_of(&hosts, "s1", "rp_filter:routing:will-drop").unwrap();
+    assert!(finding.starts_with("Error 4: what arrives on e0 from 10.1.0.0/24 is dropped"), "{finding}");
+    assert!(finding.contains("lead the route back to 10.1.0.0/24 over e0, or set the filter"), "{finding}");
 }
 
 #[test]
@@ -145,13 +146,17 @@ fn next_hop_that_nobody_has_is_an_error_where_the_fabric_names_all_gateways() {
     for hops in ["10.1.0.1,10.1.0.77", "10.1.0.1,10.1.0.2,10.1.0.77"] {
         let hosts = with("c11", HOPS, hops);
         let report = lint(&hosts, Some(&fabric), &MuteList::default());
-        let said = said_by(&report, "c11", NOBODY).unwrap_or_else(|| panic!("{hops}"));
-        assert!(said.starts_with("Error 2: next hop 10.1.0.77: no gateway of the fabric has it"), "{said}");
-        assert!(said.contains("10.1.0.2 (gw2)"), "{said}");
+        let finding = finding_in(&report, "c11", NOBODY).unwrap_or_else(|| panic!("{hops}"));
+        assert!(
+            finding.starts_with("Error 2: next hop 10.1.0.77: no gateway of the fabric has it"),
+            "{finding}"
+        );
+        assert!(finding.contains("10.1.0.2 (gw2)"), "{finding}");
         assert_eq!(report.missing, Vec::<String>::new());
-        // Without it another gateway may be there: said once, as not given.
-        let report = look(&hosts);
-        assert_eq!(said_by(&report, "c11", NOBODY), None);
+        // Without the fabric another gateway may be there: reported once, as not
+        // given.
+        let report = report_of(&hosts);
+        assert_eq!(finding_in(&report, "c11", NOBODY), None);
         assert!(
             report.missing.iter().any(|it| it.contains("10.1.0.77, next hop of c11")),
             "{:?}",
@@ -173,7 +178,7 @@ fn next_hop_that_may_be_a_host_that_was_not_given_is_mentioned_once() {
         let RouteAction::Gateways(hops) = &mut host.routing.routes[0].action else { unreachable!() };
         hops.push(Hop { via: third.parse().unwrap(), ..hops[0].clone() });
     }
-    let report = look(&hosts);
+    let report = report_of(&hosts);
     let grave: Vec<_> = report.findings.iter().filter(|it| it.severity > Severity::Warning).collect();
     assert!(grave.is_empty(), "{grave:?}");
     assert!(!ids(&report).iter().any(|id| id.starts_with(NOBODY)), "{:?}", ids(&report));

@@ -21,7 +21,7 @@ fn sides(server: &str, client: &str) -> [Subject; 4] {
 fn replies_that_return_by_another_gateway() {
     let id = "return:routing:asymmetric";
     assert_eq!(lines_of(&sides(PLAIN_SERVER, PLAIN_CLIENT), id), [2]);
-    let report = look(&sides(PLAIN_SERVER, PLAIN_CLIENT));
+    let report = report_of(&sides(PLAIN_SERVER, PLAIN_CLIENT));
     assert!(report.findings[0].message.contains("about 50 %"), "{}", report.findings[0].message);
     assert_eq!(report.findings[0].host.as_deref(), Some("nsd1"));
     // An address for each gateway, a mark, or equal seeds.
@@ -51,7 +51,7 @@ fn a_stateful_gateway_makes_it_an_error() {
     assert_eq!(lines_of(&hosts, "return:routing:asymmetric"), NONE);
     let mut hosts = sides(SERVER, CLIENT);
     hosts[3].routing.sysctls.insert(CONNECTION_COUNT.to_owned(), "12".to_owned().into());
-    assert!(look(&hosts).findings.is_empty());
+    assert!(report_of(&hosts).findings.is_empty());
 }
 
 /// Tables for each gateway that the server's own packets never reach.
@@ -72,7 +72,7 @@ fn gateways_of_one_side_only() {
     // Their hosts are not all known: by the count.
     assert_eq!(lines_of(&hosts, id), [2]);
     hosts.push(gateway(3, 1));
-    let report = look(&hosts);
+    let report = report_of(&hosts);
     let found: Vec<_> = report.findings.iter().filter(|finding| finding.id == id).collect();
     assert_eq!(found.len(), 1);
     assert!(found[0].message.contains("sn3"), "{}", found[0].message);
@@ -122,7 +122,7 @@ fn mtu_and_mode_on_one_link() {
     assert_eq!(lines_of(&hosts, id), NONE);
     set(&mut hosts, 3, "ib0", 2044);
     assert_eq!(lines_of(&hosts, id), [0]);
-    assert_eq!(look(&hosts).findings[0].host.as_deref(), Some("sn2"));
+    assert_eq!(report_of(&hosts).findings[0].host.as_deref(), Some("sn2"));
 
     let server = format!("{SERVER}mode ib1 connected\n");
     let mut hosts = sides(&server, CLIENT);
@@ -139,12 +139,12 @@ fn mtu_along_the_path() {
     let server = format!("{PLAIN_SERVER}mtu ib1 65520\n");
     let client = format!("{PLAIN_CLIENT}mtu ipogif0 16000\n");
     assert_eq!(lines_of(&sides(&server, &client), id), [4]);
-    let told = server.replace("dev ib1", "dev ib1 mtu 16000");
-    assert_eq!(lines_of(&sides(&told, &client), id), NONE);
+    let with_mtu = server.replace("dev ib1", "dev ib1 mtu 16000");
+    assert_eq!(lines_of(&sides(&with_mtu, &client), id), NONE);
     // Narrower in between than at both ends.
     let mut hosts = sides(&server.replace("65520", "9000"), &client.replace("16000", "9000"));
     of(&mut hosts[2].routing, "ib0").mtu = Some(1500.into());
-    let report = look(&hosts);
+    let report = report_of(&hosts);
     let found: Vec<_> = report.findings.iter().filter(|finding| finding.id == id).collect();
     assert_eq!(found.len(), 2);
     assert_eq!(found[0].severity, Severity::Warning);
@@ -177,10 +177,10 @@ fn many_hosts_that_differ() {
     assert_eq!(pairs(&few), (20 * 2, false), "each with each");
     let (count, is_cut) = pairs(&many_hosts);
     assert!(is_cut && count <= many_hosts.len() * among::MOST_COMPARED, "{count}");
-    assert!(look(&many_hosts).missing.iter().any(|line| line.contains("commonest kinds first")));
-    assert_eq!(look(&few).missing, Vec::<String>::new());
+    assert!(report_of(&many_hosts).missing.iter().any(|line| line.contains("commonest kinds first")));
+    assert_eq!(report_of(&few).missing, Vec::<String>::new());
 
-    // Every fourth has the wrong network, all alike.
+    // Every fourth has the same wrong network.
     let id = "route:routing:not-the-other-network";
     let wrong = |at: u32| match at % 4 {
         0 => PLAIN_CLIENT.replace("10.10.0.0/24", "10.10.1.0/24"),

@@ -29,7 +29,7 @@ fn of_rules_without_priority_the_earlier_one_is_shadowed() {
 }
 
 #[test]
-fn a_table_without_answer_for_all_hides_nothing() {
+fn a_table_without_a_route_for_all_hides_nothing() {
     let text = "rule priority 1 from 10.0.0.1 table 1\nrule priority 2 from 10.0.0.1 table 2\n\
                 route 10.9.0.0/16 via 10.0.0.9 table 1\nroute default via 10.0.0.8 table 2\n";
     assert_eq!(lines(text, "rule:no-op:shadowed"), NONE);
@@ -70,7 +70,7 @@ fn a_rule_for_a_table_without_routes() {
 }
 
 #[test]
-fn rules_without_priority_are_told_once_for_a_file() {
+fn rules_without_priority_are_reported_once_for_a_file() {
     let id = "rule:order:no-priority";
     assert_eq!(lines("rule from 10.0.0.1 table 9\nrule from 10.0.0.2 table 9\n", id), [1]);
     assert_eq!(lines("rule priority 3 from 10.0.0.1 table 9\n", id), NONE);
@@ -85,7 +85,7 @@ fn a_mark_that_nothing_sets() {
 }
 
 #[test]
-fn a_table_that_no_rule_looks_up() {
+fn a_table_without_a_rule() {
     let id = "table:no-op:no-rule";
     let text = "rule priority 1 from 10.0.0.1 table 1\nroute default via 10.0.0.9 table 1\nroute default via 10.0.0.8 table 2\n";
     assert_eq!(lines(text, id), [3]);

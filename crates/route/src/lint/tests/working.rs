@@ -27,7 +27,7 @@ fn by(output: &str) -> SourceTranslation {
 }
 
 fn found(hosts: &[Subject]) -> Vec<String> {
-    let report = look(hosts);
+    let report = report_of(hosts);
     report.findings.iter().map(|it| format!("{} {}", it.host.as_deref().unwrap_or_default(), it.id)).collect()
 }
 
@@ -35,10 +35,10 @@ const NONE_FOUND: [&str; 0] = [];
 const NO_ROUTE: [&str; 1] = ["s1 route:routing:no-route"];
 
 #[test]
-fn behind_masquerade_the_far_side_needs_no_route_back() {
+fn behind_masquerade_the_server_needs_no_route_back() {
     let translated = behind(Some(vec![by("e1")]));
     assert_eq!(found(&translated), NONE_FOUND);
-    assert_eq!(look(&translated).missing, NONE_FOUND);
+    assert_eq!(report_of(&translated).missing, NONE_FOUND);
     // Loose and strict filters of the server see the gateway's address.
     for value in ["1", "2"] {
         let mut hosts = behind(Some(vec![by("e1")]));
@@ -91,19 +91,21 @@ fn what_may_be_translated_is_a_notice() {
     for translations in [None, Some(vec![conditional])] {
         let hosts = behind(translations.clone());
         assert_eq!(found(&hosts), NONE_FOUND, "{translations:?}");
-        let missing = look(&hosts).missing;
+        let missing = report_of(&hosts).missing;
         assert_eq!(missing.len(), 1, "{missing:?}");
-        let words = "whether gw1 replaces source addresses (masquerade, SNAT)";
+        let unknown = "whether gw1 replaces source addresses (masquerade, SNAT)";
         assert!(
-            missing[0].contains(words) && missing[0].contains("from c1 to 10.2.0.201 of s1"),
+            missing[0].contains(unknown) && missing[0].contains("from c1 to 10.2.0.201 of s1"),
             "{missing:?}"
         );
     }
-    // A kernel that tracks no connections translates nothing; nor do files that say nothing of it.
+    // A kernel that tracks no connections translates nothing; nor do files without
+    // such rules.
     let mut untracked = behind(None);
     untracked[2].routing.sysctls.remove(CONNECTION_COUNT);
     assert_eq!(found(&untracked), NO_ROUTE);
-    // What fails either way is a finding: the gateway has no route.
+    // What fails with and without translation is a finding: the gateway has no
+    // route.
     let mut broken = behind(None);
     broken[2].routing.interfaces.retain(|interface| interface.name != "e1");
     assert!(!found(&broken).is_empty());
@@ -137,7 +139,7 @@ fn gateways_may_share_an_address() {
     assert!(found(&with).contains(&"c2 address:contradiction:duplicate".to_owned()), "{:?}", found(&with));
 }
 
-/// A second router that is used one way and was not given may well be there.
+/// A second router that is used in one direction and was not given may exist.
 #[test]
 fn a_router_that_was_not_given_is_a_notice() {
     let client = CLIENT.replace("10.1.0.1 ", "10.1.0.1,10.1.0.9 ");
@@ -146,11 +148,11 @@ fn a_router_that_was_not_given_is_a_notice() {
     let hosts = [host("c1", &client), host("s1", &server), host("gw1", &gateway)];
     let found = found(&hosts);
     assert!(found.iter().all(|it| !it.contains("nobody-has-it")), "{found:?}");
-    let missing = look(&hosts).missing;
+    let missing = report_of(&hosts).missing;
     assert!(missing.iter().any(|it| it.contains("10.1.0.9")), "{missing:?}");
 }
 
-/// A router that answers ARP for the network behind it.
+/// A router that replies to ARP for the network behind it.
 #[test]
 fn a_proxy_of_arp_makes_neighbours() {
     let client = "address e0 10.1.0.11/24\nroute 10.2.0.0/24 dev e0\n";

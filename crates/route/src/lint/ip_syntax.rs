@@ -1,4 +1,4 @@
-//! Routes and rules in the words of `ip`, for messages.
+//! Routes and rules in the syntax of ip(8), for messages.
 
 use clearstream_schema::{
     prefix::Prefix,
@@ -8,30 +8,30 @@ use clearstream_schema::{
 /// `from 10.10.0.12 table 2`.
 pub(super) fn rule(rule: &RuleEntry) -> String {
     let selector = &rule.selector;
-    let mut words = Vec::new();
+    let mut arguments = Vec::new();
     if let Some(priority) = rule.priority {
-        words.push(format!("priority {priority}"));
+        arguments.push(format!("priority {priority}"));
     }
     if selector.inverted {
-        words.push("not".to_owned());
+        arguments.push("not".to_owned());
     }
-    words.extend(selector.from.map(|from| format!("from {}", prefix(from))));
-    words.extend(selector.to.map(|to| format!("to {}", prefix(to))));
-    words.extend(selector.mark.map(|(mark, mask)| match mask {
+    arguments.extend(selector.from.map(|from| format!("from {}", prefix(from))));
+    arguments.extend(selector.to.map(|to| format!("to {}", prefix(to))));
+    arguments.extend(selector.mark.map(|(mark, mask)| match mask {
         u32::MAX => format!("fwmark {mark:#x}"),
         _ => format!("fwmark {mark:#x}/{mask:#x}"),
     }));
-    words.extend(selector.input.as_ref().map(|input| format!("iif {input}")));
-    words.extend(selector.output.as_ref().map(|output| format!("oif {output}")));
-    words.extend(selector.other.iter().cloned());
-    words.push(match &rule.action {
+    arguments.extend(selector.input.as_ref().map(|input| format!("iif {input}")));
+    arguments.extend(selector.output.as_ref().map(|output| format!("oif {output}")));
+    arguments.extend(selector.other.iter().cloned());
+    arguments.push(match &rule.action {
         RuleAction::Table(table) => format!("table {table}"),
         RuleAction::Other(action) => action.clone(),
     });
-    words.join(" ")
+    arguments.join(" ")
 }
 
-/// `10.100.0.0/16 dev ib1 table 1`; of several gateways only their number.
+/// `10.100.0.0/16 dev ib1 table 1`; for several gateways only their number.
 pub(super) fn route(route: &RouteEntry) -> String {
     let mut text = match route.destination.length {
         0 => "default".to_owned(),
