@@ -211,7 +211,9 @@ impl<'a> Watch<'a> {
         }
         for name in self.drained.names() {
             if let Err(reason) = self.drain(&name, true) {
-                self.report_problem(format!("{name} was drained before the restart and is now in use: {reason}"));
+                self.report_problem(format!(
+                    "{name} was drained before the restart and is now in use: {reason}"
+                ));
             }
         }
         let now = self.now();
