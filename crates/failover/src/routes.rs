@@ -87,7 +87,7 @@ impl<'a> LabRoutes<'a> {
     pub(crate) fn watches_ready(&self, hosts: &[String]) -> Result<bool, TrialError> {
         for host in hosts {
             let namespaces = self.lab.namespaces(host).map_err(lab_error)?;
-            let status = namespaces.run(|| watch::ask(&WatchRequest::Status));
+            let status = namespaces.run(|| watch::query(&WatchRequest::Status));
             let status = status.map_err(|error| internal(format!("enter {host}: {error}")))?;
             if !status.is_ok_and(|status| has_response_through_every_gateway(&status)) {
                 return Ok(false);

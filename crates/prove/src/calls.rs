@@ -1,6 +1,5 @@
-//! What a controller calls at the agents of a proof on the wire: which gateway the
-//! kernel would choose, real flows from bound ports, what a gateway saw pass, path
-//! MTU with a bound port.
+//! Calls to the agents of a verification: route lookups, real flows from bound ports,
+//! flows observed at a gateway, path MTU from a bound port.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,13 +7,13 @@ use clearstream_control::{Call, Done};
 use clearstream_schema::{control::Cookie, counters::HostCounters, proof::WireOutcome, scope::Right};
 use serde::{Deserialize, Serialize};
 
-/// Most lookups of one [`Lookup`]; so many fit into a frame.
+/// Maximum number of lookups per [`Lookup`]: what fits into a frame.
 pub const MOST_WIRE_LOOKUPS: usize = 32_768;
-/// Most flows of one [`Connect`]; so many results fit into a frame.
+/// Maximum number of flows per [`Connect`]: what fits into a frame.
 pub const MOST_WIRE_FLOWS: usize = 5_000;
-/// Most flows of one answer to [`Observed`].
+/// Maximum number of flows per reply to [`Observed`].
 pub const MOST_OBSERVED_FLOWS: usize = 2_000;
-/// Most ports that one observation is for.
+/// Maximum number of ports of an observation.
 pub const MOST_OBSERVED_PORTS: usize = 100;
 
 /// Transport protocol of a flow.
@@ -46,7 +45,7 @@ pub struct Lookup {
     pub destination: IpAddr,
     /// Protocol.
     pub protocol: WireProtocol,
-    /// Firewall mark that the packets carry, when they do.
+    /// Firewall mark of the packets, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<u32>,
     /// Source and destination port of each flow.
@@ -56,31 +55,31 @@ pub struct Lookup {
 impl Call for Lookup {
     const NAME: &'static str = "route lookup";
     const NEEDS: Right = Right::Measure;
-    type Reply = LookedUp;
+    type Reply = LookupResult;
 }
 
-/// Which gateway the kernel would choose.
+/// Gateways that the kernel would choose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LookedUp {
+pub struct LookupResult {
     /// Gateways that were chosen.
     pub gateways: Vec<IpAddr>,
-    /// Per flow: place in `gateways`; absent where the kernel names none (no
+    /// Per flow: index in `gateways`; absent where the kernel names none (no
     /// route, or the destination is on the link).
     pub choices: Vec<Option<u32>>,
-    /// What the kernel said of the first flow that has no route.
+    /// The kernel's error for the first flow without a route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
 }
 
-impl LookedUp {
-    /// Gateway of a flow, by its place in the request.
+impl LookupResult {
+    /// Gateway of a flow, by its index in the request.
     pub fn gateway(&self, flow: usize) -> Option<IpAddr> {
         let place = (*self.choices.get(flow)?)?;
         self.gateways.get(usize::try_from(place).ok()?).copied()
     }
 }
 
-/// Waits for flows of a proof and answers those that carry the cookie.
+/// Listens for flows of a verification and responds to those that carry the cookie.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listen {
     /// Addresses of this host.
@@ -98,7 +97,7 @@ impl Call for Listen {
     type Reply = Listening;
 }
 
-/// Where flows are waited for.
+/// The listening port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listening {
     /// Port, the same for every address.
@@ -116,10 +115,10 @@ pub struct Connect {
     pub ports: Vec<u16>,
     /// Cookie to carry.
     pub cookie: Cookie,
-    /// How long a flow may take, connecting included, milliseconds.
+    /// Timeout of a flow, connecting included, milliseconds.
     #[serde(rename = "patience_ms")]
     pub timeout_ms: u32,
-    /// Flows at a time.
+    /// Maximum number of concurrent flows.
     pub at_once: u16,
 }
 
@@ -129,7 +128,7 @@ impl Call for Connect {
     type Reply = Connected;
 }
 
-/// How the flows of a [`Connect`] went.
+/// Outcomes of the flows of a [`Connect`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connected {
     /// One entry per port, in order.
@@ -141,22 +140,22 @@ pub struct Connected {
 pub struct ConnectResult {
     /// Source port.
     pub port: u16,
-    /// How it went.
+    /// Outcome.
     pub outcome: WireOutcome,
     /// Time until it was connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect_ns: Option<u64>,
 }
 
-/// Begins to count what passes this host, by flow and direction.
+/// Starts to count the packets that pass this host, by flow and direction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observe {
     /// Ports of the listening side, TCP and UDP.
     pub ports: Vec<u16>,
-    /// Interfaces; all when there are none.
+    /// Interfaces; all if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<String>,
-    /// End by itself after this long.
+    /// Maximum duration.
     pub seconds: u32,
 }
 
@@ -176,17 +175,17 @@ impl Call for Observed {
     type Reply = Observation;
 }
 
-/// What passed a host.
+/// Flows observed at a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// One entry per flow seen.
     pub flows: Vec<ObservedFlow>,
     /// Packets that the kernel could not hand over: their flows may be missing.
     pub lost_count: u64,
-    /// Set when there were more flows than are kept.
+    /// Set when the limit of flows was exceeded.
     #[serde(default)]
     pub truncated: bool,
-    /// Set when the next question will give further flows.
+    /// Set when the next call will return further flows.
     #[serde(default)]
     pub more: bool,
 }
@@ -194,7 +193,7 @@ pub struct Observation {
 /// Packets of one flow at one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedFlow {
-    /// Who connected.
+    /// The connecting side.
     pub client: SocketAddr,
     /// The listening side.
     pub server: SocketAddr,
@@ -209,9 +208,9 @@ pub struct ObservedFlow {
 /// Packets of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Passed {
-    /// That arrived.
+    /// Received.
     pub in_count: u32,
-    /// That left again.
+    /// Sent.
     pub out_count: u32,
 }
 
@@ -220,11 +219,11 @@ pub struct Passed {
 pub struct PathMtu {
     /// Address and UDP port to send from.
     pub source: SocketAddr,
-    /// UDP address of the answering side ([`clearstream_probe::calls::Listen`]).
+    /// UDP address of the responding side ([`clearstream_probe::calls::Listen`]).
     pub destination: SocketAddr,
-    /// Cookie of the answering side.
+    /// Cookie of the responding side.
     pub cookie: Cookie,
-    /// How long to wait for an answer to one packet, milliseconds.
+    /// Timeout for the response to one packet, milliseconds.
     #[serde(rename = "patience_ms")]
     pub timeout_ms: u32,
 }
@@ -235,21 +234,21 @@ impl Call for PathMtu {
     type Reply = PathMtuFound;
 }
 
-/// What the search found.
+/// Result of the search.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathMtuFound {
-    /// Largest IP packet that passed; absent when nothing came back.
+    /// Largest IP packet that passed; absent without any response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<u32>,
-    /// MTU that the host believed before.
+    /// MTU that the host had cached before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route_bytes: Option<u32>,
-    /// Smallest MTU that a router told by ICMP on the way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told_bytes: Option<u32>,
+    /// Smallest MTU reported by ICMP.
+    #[serde(rename = "told_bytes", default, skip_serializing_if = "Option::is_none")]
+    pub icmp_bytes: Option<u32>,
 }
 
-/// Reads what matters for routes: interfaces, MTU, forwarding, hash policy.
+/// Reads the routing-related state: interfaces, MTU, forwarding, hash policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {}
 
@@ -259,12 +258,12 @@ impl Call for Facts {
     type Reply = HostRouteFacts;
 }
 
-/// What of a host matters for its routes.
+/// Routing-related state of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostRouteFacts {
     /// Interfaces of the namespace.
     pub interfaces: Vec<InterfaceFacts>,
-    /// Sysctls by dotted name, as far as they are there: forwarding, hash
+    /// Sysctls by dotted name, where they exist: forwarding, hash
     /// policy, reverse path filters.
     pub sysctls: std::collections::BTreeMap<String, String>,
     /// Random name of the kernel's run: equal on hosts of one machine.
@@ -281,7 +280,7 @@ pub struct InterfaceFacts {
     pub mtu_bytes: u32,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// Rate that its driver tells; absent where it tells none (veth).
+    /// Link rate from its driver; absent where it has none (veth).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_bps: Option<u64>,
 }
@@ -303,7 +302,7 @@ impl Call for Counters {
     type Reply = HostCounters;
 }
 
-/// Closes everything that was opened for a proof.
+/// Closes everything that was opened for a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Close {}
 

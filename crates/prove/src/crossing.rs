@@ -1,5 +1,5 @@
-//! What is to be proven: for each route of a fabric and address family, the
-//! hosts that open flows, those that answer, and the gateways between them.
+//! Scope of a verification: for each route of a fabric and address family, the hosts
+//! that open flows, the hosts that respond, and the gateways between them.
 
 use std::net::IpAddr;
 
@@ -9,11 +9,11 @@ use clearstream_route::{
 };
 use clearstream_schema::fabric::{HashPolicy, HostRole, ReturnPath};
 
-/// All hosts of a side take part up to this many.
+/// All hosts of a side take part up to this number.
 const ALL_HOSTS: usize = 16;
 /// Of each class on a larger side: the first, the last and some between.
 const HOSTS_OF_CLASS: usize = 4;
-/// Hosts of a side that were named are taken up to this many.
+/// Maximum number of named hosts per side.
 const MOST_HOSTS: usize = 64;
 
 /// One route of a fabric in one address family.
@@ -25,7 +25,7 @@ pub struct Crossing {
     pub ipv6: bool,
     /// Hosts that open flows.
     pub clients: Vec<End>,
-    /// Hosts that answer.
+    /// Hosts that respond.
     pub servers: Vec<End>,
     /// Gateways, in the order of the next hops.
     pub gateways: Vec<GatewayEnds>,
@@ -33,7 +33,7 @@ pub struct Crossing {
     pub return_path: ReturnPath,
     /// Hash policy of the plan.
     pub hash_policy: HashPolicy,
-    /// MTU that both networks take, where the fabric says it.
+    /// MTU of both networks, if the fabric specifies it.
     pub mtu_bytes: Option<u32>,
     /// Hosts of both sides that were left out.
     pub left_out_count: usize,
@@ -48,8 +48,8 @@ pub struct End {
     pub class: String,
     /// Its address.
     pub address: IpAddr,
-    /// Of a server with an address for each gateway: those addresses, in the
-    /// order of the gateways. Empty otherwise.
+    /// Addresses of a server with one address per gateway, in the order of the
+    /// gateways. Empty otherwise.
     pub aliases: Vec<IpAddr>,
 }
 
@@ -69,14 +69,14 @@ pub struct GatewayEnds {
 /// Which hosts take part.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Names of classes; all when there are none.
+    /// Names of classes; all if empty.
     pub classes: Vec<String>,
-    /// Names of hosts; chosen when there are none.
+    /// Names of hosts; chosen automatically if empty.
     pub hosts: Vec<String>,
 }
 
 impl Crossing {
-    /// Whether replies are to return by the gateway that the request came by.
+    /// Whether replies are to return through the gateway of the request.
     pub fn promises_symmetry(&self) -> bool {
         !matches!(self.return_path, ReturnPath::None | ReturnPath::Auto)
     }
@@ -91,7 +91,7 @@ impl Crossing {
         self.return_path != ReturnPath::Alias && self.hash_policy == HashPolicy::Layer4
     }
 
-    /// Share of each gateway by its weight.
+    /// Expected fraction of the flows per gateway, by weight.
     pub fn expected_ratios(&self) -> Vec<f64> {
         let total: f64 = self.gateways.iter().map(|gateway| f64::from(gateway.weight)).sum();
         self.gateways.iter().map(|gateway| f64::from(gateway.weight) / total).collect()
@@ -135,8 +135,8 @@ fn server_ends(fabric: &Fabric, route: usize) -> Vec<usize> {
         fabric.classes_on(networks[*end]).any(|class| role(fabric.file().classes[class].role))
     };
     let serves = |end: &usize| has(end, |role| role == HostRole::Storage);
-    let asks = |end: &usize| has(end, |role| matches!(role, HostRole::Compute | HostRole::Login));
-    let ends: Vec<usize> = [0, 1].into_iter().filter(|end| serves(end) && asks(&(1 - end))).collect();
+    let has_clients = |end: &usize| has(end, |role| matches!(role, HostRole::Compute | HostRole::Login));
+    let ends: Vec<usize> = [0, 1].into_iter().filter(|end| serves(end) && has_clients(&(1 - end))).collect();
     if ends.is_empty() { vec![1] } else { ends }
 }
 
@@ -150,18 +150,19 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     fn crossing(&self, return_path: ReturnPath) -> Option<Crossing> {
-        let (asked, networks) = self.fabric.route(self.route);
-        let (near, far) = (networks[1 - self.servers_end], networks[self.servers_end]);
-        let gateways: Vec<(usize, GatewayEnds)> = self.gateways(near, far);
-        let order: Vec<usize> = self.fabric.network_gateways(far).map(|gateway| gateway.number).collect();
+        let (config, networks) = self.fabric.route(self.route);
+        let (client_network, server_network) = (networks[1 - self.servers_end], networks[self.servers_end]);
+        let gateways: Vec<(usize, GatewayEnds)> = self.gateways(client_network, server_network);
+        let order: Vec<usize> =
+            self.fabric.network_gateways(server_network).map(|gateway| gateway.number).collect();
         let places: Vec<Option<usize>> =
             gateways.iter().map(|(number, _)| order.iter().position(|other| other == number)).collect();
-        let (clients, clients_left) = self.side(near, far, false);
-        let (servers, servers_left) = self.side(far, near, true);
+        let (clients, clients_left) = self.side(client_network, server_network, false);
+        let (servers, servers_left) = self.side(server_network, client_network, true);
         let end = |host: HostId, network: usize| {
             let link = self.fabric.link_on(host, network)?;
             let all = self.fabric.aliases(host, link, self.ipv6);
-            let is_alias = return_path == ReturnPath::Alias && network == far;
+            let is_alias = return_path == ReturnPath::Alias && network == server_network;
             let own = places.iter().filter_map(|place| all.get((*place)?).copied());
             Some(End {
                 host: self.fabric.host_name(host),
@@ -171,14 +172,15 @@ impl Reading<'_> {
             })
         };
         let crossing = Crossing {
-            between: [self.fabric.network(near).name.clone(), self.fabric.network(far).name.clone()],
+            between: [client_network, server_network]
+                .map(|network| self.fabric.network(network).name.clone()),
             ipv6: self.ipv6,
-            clients: clients.into_iter().filter_map(|host| end(host, near)).collect(),
-            servers: servers.into_iter().filter_map(|host| end(host, far)).collect(),
+            clients: clients.into_iter().filter_map(|host| end(host, client_network)).collect(),
+            servers: servers.into_iter().filter_map(|host| end(host, server_network)).collect(),
             gateways: gateways.into_iter().map(|(_, ends)| ends).collect(),
             return_path,
-            hash_policy: asked.hash_policy,
-            mtu_bytes: self.fabric.network(near).mtu.min(self.fabric.network(far).mtu),
+            hash_policy: config.hash_policy,
+            mtu_bytes: self.fabric.network(client_network).mtu.min(self.fabric.network(server_network).mtu),
             left_out_count: clients_left + servers_left,
         };
         let is_empty =
@@ -186,7 +188,7 @@ impl Reading<'_> {
         (!is_empty).then_some(crossing)
     }
 
-    fn gateways(&self, near: usize, far: usize) -> Vec<(usize, GatewayEnds)> {
+    fn gateways(&self, client_network: usize, server_network: usize) -> Vec<(usize, GatewayEnds)> {
         let address = |host: HostId, network: usize| {
             self.fabric.address(host, self.fabric.link_on(host, network)?, self.ipv6)
         };
@@ -194,8 +196,8 @@ impl Reading<'_> {
             let ends = GatewayEnds {
                 host: gateway.name.clone(),
                 weight: gateway.weight,
-                client_side: address(gateway.host, near)?,
-                server_side: address(gateway.host, far)?,
+                client_side: address(gateway.host, client_network)?,
+                server_side: address(gateway.host, server_network)?,
             };
             Some((gateway.number, ends))
         };
@@ -219,10 +221,10 @@ impl Reading<'_> {
             .fabric
             .classes_on(network)
             .filter(fits)
-            // Who is on both networks needs no gateway.
+            // A host on both networks needs no gateway.
             .filter(|class| !self.fabric.classes_on(other).any(|there| there == *class))
             .collect();
-        // Classes of the other side may be the only ones that were named.
+        // Possibly only classes of the other side were named.
         let named: Vec<usize> = on_this_side.iter().copied().filter(wanted).collect();
         let classes = if named.is_empty() { on_this_side } else { named };
         let total: usize = classes.iter().map(|class| self.fabric.class_count(*class)).sum();

@@ -1,4 +1,4 @@
-//! What the hosts of a proof told of themselves.
+//! Routing-related state of the hosts of a verification.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -12,13 +12,13 @@ use super::{
 pub(super) struct Facts(BTreeMap<String, HostRouteFacts>);
 
 impl Facts {
-    /// Asks every host.
+    /// Queries every host.
     pub(super) fn gather(hosts: &mut Hosts<'_>) -> Result<Self, ProofError> {
         let names: Vec<String> = hosts.peers.keys().cloned().collect();
         let requests = names.into_iter().map(|name| (name, vec![calls::Facts {}])).collect();
         let mut facts = BTreeMap::new();
-        for (host, answers) in hosts.call_all(requests) {
-            facts.extend(answers?.pop().map(|found| (host, found)));
+        for (host, replies) in hosts.call_all(requests) {
+            facts.extend(replies?.pop().map(|found| (host, found)));
         }
         Ok(Self(facts))
     }

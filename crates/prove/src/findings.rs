@@ -1,4 +1,4 @@
-//! What is not as the fabric says, in plain words, with what to do.
+//! Deviations from the fabric, with suggested corrections.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +20,13 @@ use super::{
     shares,
 };
 
-/// A gateway that should have carried so many flows and carried none is left
-/// out: the probability of chance is below `e^-12`.
-const SHOULD_HAVE_BEEN: f64 = 12.0;
-/// So many flows of a pair over one gateway of several are no chance.
+/// Expected number of flows from which a gateway without any is reported as missing:
+/// chance has a probability below `e^-12`.
+const EXPECTED_FLOWS: f64 = 12.0;
+/// Number of flows of a pair that take the same of several gateways only by design.
 const SAME_GATEWAY: u64 = 12;
 
-/// Everything that is known of a crossing when the flows are over.
+/// Results of a crossing.
 pub(super) struct Evidence<'a> {
     pub(super) crossing: &'a Crossing,
     pub(super) planned: &'a PlannedFlows,
@@ -36,7 +36,7 @@ pub(super) struct Evidence<'a> {
     pub(super) proof: &'a CrossingProof,
 }
 
-/// Looks for everything, gravest first.
+/// Makes all checks, most severe first.
 pub(super) fn find(evidence: &Evidence<'_>) -> Vec<ProofFinding> {
     let mut findings = Vec::new();
     let unspread = evidence.hash_policy(&mut findings);
@@ -65,13 +65,13 @@ pub(super) fn finding(
     ProofFinding { id: id.to_owned(), severity, host: host.to_owned(), message, correction, address: None }
 }
 
-/// Flows of one server that were seen in both directions.
+/// Flows of one server that were observed in both directions.
 #[derive(Debug, Default)]
 struct Returned {
     all: u64,
     elsewhere: u64,
-    /// Of these, by the gateways there and back.
-    ways: BTreeMap<(usize, usize), u64>,
+    /// Of these, by the gateways of request and reply.
+    by_gateways: BTreeMap<(usize, usize), u64>,
 }
 
 impl Evidence<'_> {
@@ -84,13 +84,13 @@ impl Evidence<'_> {
         format!("net.{version}.fib_multipath_hash_policy")
     }
 
-    /// Flows that nobody answered, by where they were seen last.
+    /// Flows without a response, by the last place at which they were observed.
     fn lost(&self, findings: &mut Vec<ProofFinding>) {
         let mut by_place: BTreeMap<(&LostAt, Option<usize>), Vec<&Judged>> = BTreeMap::new();
         for one in self.judged {
             let Some(lost) = &one.lost else { continue };
             let gateway = match lost {
-                // The client itself had no way, which is reported.
+                // The client itself had no route, which is reported separately.
                 LostAt::BeforeGateways if one.outcome == WireOutcome::NoRoute => continue,
                 LostAt::BeforeGateways => one.flow.predicted,
                 _ => None,
@@ -115,15 +115,16 @@ impl Evidence<'_> {
             LostAt::ReplyInGateway(host) => self.not_forwarding(host, &count, &servers, &clients),
             LostAt::AtServer(host) => {
                 let by = over(|one| one.forward);
-                let message = format!("{count} from {clients} left {by} for {host}, and no answer came back");
+                let message = format!("{count} from {clients} left {by} for {host}, and no reply returned");
                 error("no-reply", host, message, self.why_no_reply(host))
             }
             LostAt::AtClient(host) => {
                 let by = over(|one| one.reply);
-                let message = format!("answers to {count} over {by} were sent on to {host} and not taken");
+                let message =
+                    format!("replies to {count} through {by} were forwarded to {host} and not accepted");
                 let filter = self.reverse_path_filter(host, self.client_side(host));
                 error("reply-not-taken", host, message, filter.unwrap_or_else(|| format!(
-                    "see whether the firewall of {host} drops answers that come by another gateway than the request went"
+                    "check whether the firewall of {host} drops replies through another gateway than that of the request"
                 )))
             }
         }
@@ -134,39 +135,39 @@ impl Evidence<'_> {
         let Some(gateway) = gateway.map(|gateway| self.crossing.gateways[gateway].host.as_str()) else {
             let message = format!("{count} from {clients} arrived at no gateway");
             let correction = format!(
-                "see where `ip route get` on {clients} leads, and whether that host is up on network {network}"
+                "check where `ip route get` on {clients} leads, and whether that host is up on network {network}"
             );
             return error("not-arrived", clients, message, correction);
         };
         let message = format!("{count} from {clients} were sent to {gateway} and never arrived there");
         let correction = format!(
-            "see whether {gateway} is up and on network {network}: its link, and its entry in the neighbour table of the clients (`ip neigh`)"
+            "check whether {gateway} is up and on network {network}: its link, and its entry in the neighbour table of the clients (`ip neigh`)"
         );
         error("not-arrived", gateway, message, correction)
     }
 
     fn why_no_reply(&self, host: &str) -> String {
         let server = self.crossing.servers.iter().position(|end| end.host == host);
-        if let Some(reason) = server.and_then(|server| self.planned.refused_back.get(&server)) {
+        if let Some(reason) = server.and_then(|server| self.planned.no_return_route.get(&server)) {
             return format!("{host} has no return path ({reason}): `clearstream route apply` on {host}");
         }
         self.reverse_path_filter(host, self.server_side(host)).unwrap_or_else(|| {
             format!(
-                "see whether {host} takes packets for this address and where its answers go: `clearstream route verify`, and its firewall"
+                "check whether {host} accepts packets for this address, and where its replies are routed: `clearstream route verify`, and its firewall"
             )
         })
     }
 
     fn not_forwarding(&self, host: &str, count: &str, from: &str, to: &str) -> ProofFinding {
         let message =
-            format!("{host} takes packets of {count} from {from} to {to} and does not pass them on");
+            format!("{host} receives packets of {count} from {from} to {to} and does not forward them");
         let key = if self.crossing.ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
         let correction = match self.facts.sysctl(host, key) {
             Some("0") => {
-                format!("set {key} = 1 on {host} (it is 0): `clearstream route apply` there does it")
+                format!("set {key} = 1 on {host} (it is 0): `clearstream route apply` there sets it")
             }
             _ => format!(
-                "see whether {host} has a route to both networks, a firewall that drops forwarded packets, or a reverse path filter that drops them (TcpExtIPReversePathFilter in `nstat`)"
+                "check whether {host} has a route to both networks, a firewall that drops forwarded packets, or a reverse path filter that drops them (TcpExtIPReversePathFilter in `nstat`)"
             ),
         };
         error("not-forwarding", host, message, correction)
@@ -180,8 +181,8 @@ impl Evidence<'_> {
         self.crossing.clients.iter().find(|end| end.host == host).map(|end| end.address)
     }
 
-    /// Set where a strict filter may be what drops packets (RFC 3704; the
-    /// kernel takes the larger of `all` and the interface's own, ip-sysctl).
+    /// Correction if a strict filter may be dropping packets (RFC 3704; the kernel uses
+    /// the maximum of `all` and the interface's value, ip-sysctl).
     fn reverse_path_filter(&self, host: &str, address: Option<IpAddr>) -> Option<String> {
         if self.crossing.ipv6 {
             return None;
@@ -193,7 +194,7 @@ impl Evidence<'_> {
         };
         (value("all").max(value(&interface.replace('.', "/"))) == 1).then(|| {
             format!(
-                "rp_filter is strict on {interface} of {host}: give it a route back over that interface, or set net.ipv4.conf.{interface}.rp_filter = 2"
+                "rp_filter is strict on {interface} of {host}: add a return route over that interface, or set net.ipv4.conf.{interface}.rp_filter = 2"
             )
         })
     }
@@ -201,7 +202,7 @@ impl Evidence<'_> {
     /// Gateways that a client never uses.
     fn missing_at_clients(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<ProofFinding>) {
         for (client, end) in self.crossing.clients.iter().enumerate() {
-            if let Some(reason) = self.planned.refused.get(&client) {
+            if let Some(reason) = self.planned.no_route.get(&client) {
                 let message =
                     format!("{} has no path for some flows ({}): {reason}", end.host, self.family());
                 let correction = format!("apply its plan: `clearstream route apply` on {}", end.host);
@@ -224,12 +225,12 @@ impl Evidence<'_> {
                     self.planned.unreached.get(&pair).is_some_and(|missing| missing.contains(&place))
                 };
                 let not_found = pairs.into_iter().all(searched);
-                if own.clone().any(takes) || !(not_found || expected >= SHOULD_HAVE_BEEN) {
+                if own.clone().any(takes) || !(not_found || expected >= EXPECTED_FLOWS) {
                     continue;
                 }
                 let tried = self.planned.searched;
                 let message = format!(
-                    "{} never sends over {} ({}): none of {} and none of {tried} further source ports lead to {}",
+                    "{} never sends through {} ({}): none of {} and none of {tried} further source ports lead to {}",
                     end.host,
                     gateway.host,
                     self.family(),
@@ -245,7 +246,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// Gateways that a server never answers over, where its own route chooses.
+    /// Gateways through which a server never replies, where its own route decides.
     fn missing_at_servers(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<ProofFinding>) {
         let chooses = matches!(self.crossing.return_path, ReturnPath::None | ReturnPath::EqualSeed);
         if !chooses || !self.crossing.spreads_by_ports() || !unspread.is_empty() {
@@ -256,15 +257,15 @@ impl Evidence<'_> {
                 .judged
                 .iter()
                 .filter(|one| one.flow.server == server && !one.flow.targeted)
-                .filter_map(Judged::answered_to)
+                .filter_map(Judged::replied_to)
                 .collect();
             for (place, gateway) in self.crossing.gateways.iter().enumerate() {
                 let expected = replies.len() as f64 * self.proof.gateways[place].expected_ratio;
-                if replies.contains(&place) || expected < SHOULD_HAVE_BEEN || !self.seen.watched[place] {
+                if replies.contains(&place) || expected < EXPECTED_FLOWS || !self.seen.watched[place] {
                     continue;
                 }
                 let message = format!(
-                    "{} never answers over {} ({}): {} were answered over the others, about {expected:.0} should have been over it",
+                    "{} never replies through {} ({}): {} got replies through the others, about {expected:.0} were expected through it",
                     end.host,
                     gateway.host,
                     self.family(),
@@ -279,7 +280,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// Gateways that the kernel names and the fabric lacks.
+    /// Gateways that the kernel returned and the fabric lacks.
     fn foreign(&self, findings: &mut Vec<ProofFinding>) {
         for (client, foreign) in &self.planned.foreign {
             let host = &self.crossing.clients[*client].host;
@@ -289,7 +290,7 @@ impl Evidence<'_> {
                     human::count(*count, "flow")
                 );
                 let correction = format!(
-                    "take {address} out of its route to network {}, or into the fabric",
+                    "remove {address} from its route to network {}, or add it to the fabric",
                     self.crossing.between[1]
                 );
                 let mut found = error("foreign-gateway", host, message, correction);
@@ -299,7 +300,7 @@ impl Evidence<'_> {
         }
     }
 
-    /// Replies that return by another gateway than the plan promises.
+    /// Replies that return through another gateway although the plan promises symmetry.
     fn asymmetric(&self, findings: &mut Vec<ProofFinding>) {
         if !self.crossing.promises_symmetry() {
             return;
@@ -311,19 +312,23 @@ impl Evidence<'_> {
             returned.all += 1;
             if forward != reply {
                 returned.elsewhere += 1;
-                *returned.ways.entry((forward, reply)).or_default() += 1;
+                *returned.by_gateways.entry((forward, reply)).or_default() += 1;
             }
         }
         for (server, returned) in by_server.into_iter().filter(|(_, returned)| returned.elsewhere > 0) {
-            let Returned { all, elsewhere: wrong, ways } = returned;
+            let Returned { all, elsewhere: wrong, by_gateways } = returned;
             let host = &self.crossing.servers[server].host;
             let name = |gateway: usize| self.crossing.gateways[gateway].host.as_str();
-            let most = ways.iter().max_by_key(|(_, count)| **count);
+            let most = by_gateways.iter().max_by_key(|(_, count)| **count);
             let example = most.map_or_else(String::new, |((forward, reply), count)| {
-                format!(", {count} of them over {} there and over {} back", name(*forward), name(*reply))
+                format!(
+                    ", {count} of them requested through {} and replied to through {}",
+                    name(*forward),
+                    name(*reply)
+                )
             });
             let message = format!(
-                "{host}: {wrong} of {} ({}) returned by another gateway than they came by{example}; the plan promises none",
+                "{host}: {wrong} of {} ({}) returned through another gateway than the request{example}; the plan promises none",
                 count(all, "flow"),
                 self.family()
             );
@@ -334,18 +339,18 @@ impl Evidence<'_> {
     fn why_asymmetric(&self, host: &str) -> String {
         match self.crossing.return_path {
             ReturnPath::ConnectionMark => format!(
-                "see on {host} whether the nft table that marks connections is there and knows the link address of each gateway, and whether each mark has a rule and a table: `clearstream route verify`"
+                "check on {host} that the nft table that marks connections exists and has the link address of each gateway, and that each mark has a rule and a table: `clearstream route verify`"
             ),
             ReturnPath::Alias => format!(
-                "see on {host} whether each alias has a rule and its table leads to its gateway: `clearstream route verify`"
+                "check on {host} that each alias has a rule and its table leads to its gateway: `clearstream route verify`"
             ),
             _ => format!(
-                "see whether net.ipv4.fib_multipath_hash_seed is the same number on {host} and on the clients, and the order of the next hops the same"
+                "check that net.ipv4.fib_multipath_hash_seed and the order of the next hops are the same on {host} and on the clients"
             ),
         }
     }
 
-    /// Clients whose hash policy is not the plan's; they are given back.
+    /// Finds and returns clients whose hash policy is not the plan's.
     fn hash_policy(&self, findings: &mut Vec<ProofFinding>) -> BTreeSet<usize> {
         let mut unspread = BTreeSet::new();
         if self.crossing.return_path == ReturnPath::Alias || self.crossing.gateways.len() < 2 {
@@ -355,7 +360,7 @@ impl Evidence<'_> {
             let own = self.proof.pairs.iter().filter(|pair| pair.client == end.host);
             let used = |counts: &[u64]| counts.iter().filter(|count| **count > 0).count();
             let key = self.hash_key();
-            let value = self.facts.sysctl(&end.host, &key).unwrap_or("not known");
+            let value = self.facts.sysctl(&end.host, &key).unwrap_or("unknown");
             match self.crossing.hash_policy {
                 HashPolicy::Layer4 => {
                     let tested: Vec<_> =
@@ -370,7 +375,7 @@ impl Evidence<'_> {
                         self.family()
                     );
                     let correction = format!(
-                        "set {key} = 1 on {} (it is {value}): `clearstream route apply` there does it",
+                        "set {key} = 1 on {} (it is {value}): `clearstream route apply` there sets it",
                         end.host
                     );
                     findings.push(error("ports-ignored", &end.host, message, correction));
@@ -395,16 +400,16 @@ impl Evidence<'_> {
     }
 
     fn shares(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<ProofFinding>) {
-        // A gateway that is missing altogether has been named, and bends all shares.
-        let named = |finding: &ProofFinding| {
+        // A missing gateway has been reported, and affects the load of all others.
+        let is_reported = |finding: &ProofFinding| {
             matches!(finding.id.as_str(), "gateway-missing" | "foreign-gateway" | "not-arrived" | "no-route")
         };
-        if unspread.is_empty() && !findings.iter().any(named) {
+        if unspread.is_empty() && !findings.iter().any(is_reported) {
             findings.extend(shares::find(self.crossing, self.proof));
         }
     }
 
-    /// Answered flows that no gateway of the fabric carried.
+    /// Flows with a response that no gateway of the fabric forwarded.
     fn elsewhere(&self, findings: &mut Vec<ProofFinding>) {
         if !self.seen.watched.iter().all(|watched| *watched) {
             return;
@@ -414,20 +419,20 @@ impl Evidence<'_> {
                 "requests" => one.forward.is_none(),
                 _ => one.forward.is_some() && one.reply.is_none(),
             };
-            let answered = self.judged.iter().filter(|one| one.answered());
-            let past: Vec<&Judged> = answered.filter(passed).collect();
+            let with_response = self.judged.iter().filter(|one| one.has_response());
+            let past: Vec<&Judged> = with_response.filter(passed).collect();
             if past.is_empty() {
                 continue;
             }
             let clients = hosts(past.iter().map(|one| &self.crossing.clients[one.flow.client].host));
             let message = format!(
-                "{what} of {} ({}) of {clients} were answered and passed no gateway of the fabric",
+                "{what} of {} ({}) of {clients} arrived and passed no gateway of the fabric",
                 count(past.len(), "flow"),
                 self.family()
             );
             let correction =
-                "there is another path between the networks: find it with `ip route get`, and take it \
-                              out, or into the fabric"
+                "there is another path between the networks: find it with `ip route get`, and remove \
+                              it, or add it to the fabric"
                     .to_owned();
             findings.push(error("elsewhere", &clients, message, correction));
         }
@@ -440,13 +445,13 @@ impl Evidence<'_> {
         }
         let clients = hosts(moved.iter().map(|one| &self.crossing.clients[one.flow.client].host));
         let message = format!(
-            "{} ({}) of {clients} changed the gateway while they lasted",
+            "{} ({}) of {clients} changed the gateway while they were open",
             count(moved.len(), "flow"),
             self.family()
         );
         let correction =
             "a route or group was changed meanwhile (`clearstream route watch` does that), or packets \
-                          were lost and the kernel chose again: repeat the proof"
+                          were lost and the kernel selected another path: repeat the verification"
                 .to_owned();
         findings.push(finding("moved", Severity::Warning, &clients, message, correction));
     }

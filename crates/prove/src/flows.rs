@@ -1,9 +1,8 @@
-//! The flows of a proof: how many, between whom, from which ports.
+//! Flows of a verification: their number, hosts and ports.
 //!
-//! The *population* shows the shares: consecutive source ports, which the
-//! kernel's hash spreads as it would spread any others. *Targeted* flows are
-//! added where no flow of a pair would use a gateway, with ports that the
-//! client's kernel says lead there.
+//! The *population* measures the load distribution: consecutive source ports, which the
+//! kernel's hash distributes like any others. *Targeted* flows are added where no flow
+//! of a pair would use a gateway, from ports that lead there by the client's kernel.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,22 +12,22 @@ use std::{
 use clearstream_schema::proof::{FlowPath, WireOutcome};
 
 use super::{
-    calls::{LookedUp, Lookup, WireProtocol},
+    calls::{Lookup, LookupResult, WireProtocol},
     crossing::Crossing,
     hosts::{Hosts, ProofError, refusal},
     judge::Judged,
 };
 
-/// Source ports are taken from here on, below the reserved end of the range.
+/// Range of source ports; the ports above are reserved for searches.
 pub(super) const FIRST_PORT: u16 = 20_000;
 pub(super) const LAST_PORT: u16 = 60_999;
-/// A gateway that takes a share `w` of the ports is missed by `n` of them with
+/// A gateway with a fraction `w` of the ports is missed by `n` of them with
 /// probability `(1 - w)^n < e^-(n w)`: one search in 160 000 errs.
 const MISSES: f64 = 12.0;
-/// Most ports of one search.
+/// Maximum number of ports of one search.
 const MOST_PORTS: usize = 4096;
-/// Ports to choose from for each flow of an even population: those of a gateway
-/// that is behind are few at the end.
+/// Candidate ports per flow of an even population: towards the end, few ports lead to
+/// the gateway that still lacks flows.
 const EVEN_CANDIDATES: usize = 3;
 /// Targeted flows of a pair through a gateway.
 const TARGETED: usize = 2;
@@ -36,40 +35,40 @@ const TARGETED: usize = 2;
 /// One flow to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlannedFlow {
-    /// Places of client and server in the crossing.
+    /// Indices of client and server in the crossing.
     pub(super) client: usize,
     pub(super) server: usize,
-    /// Where to.
+    /// Destination.
     pub(super) destination: SocketAddr,
     /// Source port.
     pub(super) port: u16,
-    /// Gateway that the kernel names, by its place; `None` where it was not
-    /// asked or names none of the fabric's.
+    /// Index of the gateway that the kernel returned; `None` if it was not queried or
+    /// returned none of the fabric's.
     pub(super) predicted: Option<usize>,
-    /// Opened for a certain gateway.
+    /// Opened to use a certain gateway.
     pub(super) targeted: bool,
 }
 
-/// All flows of a crossing, and what was found out on the way.
+/// All flows of a crossing, and the results of the lookups.
 #[derive(Debug, Default)]
 pub(super) struct PlannedFlows {
     pub(super) flows: Vec<PlannedFlow>,
-    /// By client and server: gateways that no port tried leads to.
+    /// By client and server: gateways to which none of the tried ports leads.
     pub(super) unreached: BTreeMap<(usize, usize), BTreeSet<usize>>,
-    /// By client: gateways that the kernel names and the fabric lacks, and how
-    /// many lookups named them.
+    /// By client: gateways that the kernel returned and the fabric lacks, with the number
+    /// of lookups.
     pub(super) foreign: BTreeMap<usize, BTreeMap<IpAddr, u64>>,
-    /// By client: why the kernel finds no way for a flow.
-    pub(super) refused: BTreeMap<usize, String>,
-    /// By client: why the kernel could not be asked.
-    pub(super) unasked: BTreeMap<usize, String>,
-    /// By server that did not answer: why its kernel finds no way to a client.
-    pub(super) refused_back: BTreeMap<usize, String>,
-    /// Ports that were tried in a search.
+    /// By client: the kernel's error for a flow without a route.
+    pub(super) no_route: BTreeMap<usize, String>,
+    /// By client: the reason why lookups failed.
+    pub(super) failed_lookups: BTreeMap<usize, String>,
+    /// By server that did not respond: its kernel's error for the route to a client.
+    pub(super) no_return_route: BTreeMap<usize, String>,
+    /// Number of ports tried in a search.
     pub(super) searched: usize,
-    /// Ports of the population were chosen so that gateways get their weights' shares.
+    /// Ports of the population were chosen so that the load follows the weights.
     pub(super) even: bool,
-    /// With that: flows of the population by gateway.
+    /// With `even`: flows of the population by gateway.
     taken: Vec<u64>,
 }
 
@@ -79,12 +78,12 @@ fn destinations(crossing: &Crossing, server: usize) -> &[IpAddr] {
     if end.aliases.is_empty() { std::slice::from_ref(&end.address) } else { &end.aliases }
 }
 
-/// Ports that lead to a gateway with this share are found among so many.
+/// Number of ports among which some lead to a gateway with this fraction of the flows.
 pub(super) fn search_size(share: f64) -> usize {
     ((MISSES / share.max(1e-6)).ceil() as usize).clamp(64, MOST_PORTS)
 }
 
-/// Next port of a client: 20000 to 60999 and round again, without listening ones.
+/// Source ports of a client: cyclic from 20000 to 60999, without listening ports.
 struct Ports<'a> {
     next: u16,
     listening: &'a BTreeSet<u16>,
@@ -135,9 +134,9 @@ pub(super) fn choose(
     }
     let taken = vec![0; crossing.gateways.len()];
     let mut planned = PlannedFlows { searched: search, even, taken, ..PlannedFlows::default() };
-    let answers = look_up(hosts, crossing, &batches)?;
-    for (batch, answer) in batches.iter().zip(answers) {
-        planned.add(crossing, batch, answer);
+    let results = lookup_batches(hosts, crossing, &batches)?;
+    for (batch, result) in batches.iter().zip(results) {
+        planned.add(crossing, batch, result);
     }
     Ok(planned)
 }
@@ -147,19 +146,19 @@ struct Batch {
     client: usize,
     server: usize,
     destination: SocketAddr,
-    /// Ports to choose from, and how many to choose.
+    /// Candidate ports, and the number to choose.
     population: Vec<u16>,
     each: usize,
     beside: Vec<u16>,
 }
 
-/// Asks every client for its batches; in their order. A client that cannot be
-/// asked (an old kernel) gives the reason instead.
-fn look_up(
+/// Looks up the batches of every client; results are in their order. A client that
+/// does not support lookups (an old kernel) has the reason instead.
+fn lookup_batches(
     hosts: &mut Hosts<'_>,
     crossing: &Crossing,
     batches: &[Batch],
-) -> Result<Vec<Result<LookedUp, String>>, ProofError> {
+) -> Result<Vec<Result<LookupResult, String>>, ProofError> {
     let mut requests: BTreeMap<String, Vec<Lookup>> = BTreeMap::new();
     for batch in batches {
         let client = &crossing.clients[batch.client];
@@ -173,19 +172,19 @@ fn look_up(
         });
     }
     let mut by_host = BTreeMap::new();
-    for (host, answers) in hosts.call_all(requests) {
-        let answers = match answers {
-            Ok(answers) => Ok(answers.into_iter()),
+    for (host, replies) in hosts.call_all(requests) {
+        let replies = match replies {
+            Ok(replies) => Ok(replies.into_iter()),
             Err(error) => Err(refusal(error)?),
         };
-        by_host.insert(host, answers);
+        by_host.insert(host, replies);
     }
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for batch in batches {
         let host = &crossing.clients[batch.client].host;
-        told.push(match by_host.get_mut(host) {
-            Some(Ok(answers)) => match answers.next() {
-                Some(answer) => Ok(answer),
+        results.push(match by_host.get_mut(host) {
+            Some(Ok(replies)) => match replies.next() {
+                Some(result) => Ok(result),
                 // There is one reply per call.
                 None => Err(format!("{host} was not queried")),
             },
@@ -193,16 +192,15 @@ fn look_up(
             None => return Err(ProofError::Nothing(format!("no agent was started on {host}"))),
         });
     }
-    Ok(told)
+    Ok(results)
 }
 
-/// Of the flows whose gateway was named beforehand and seen afterwards, so many
-/// must be the same for lookups to be believed.
-pub(super) const BELIEVED_RATIO: f64 = 0.9;
+/// Fraction of the flows that must take the predicted gateway for lookups to be trusted.
+pub(super) const TRUSTED_RATIO: f64 = 0.9;
 
-/// Where the kernel could not be asked, or its answers were not what happened
-/// (before Linux 4.18 it leaves the ports out of a lookup): further flows for
-/// the pairs of hosts that have not used every gateway, by trial.
+/// Further flows, without predictions, for the pairs of hosts that have not used every
+/// gateway: where lookups failed, or did not predict the gateways (before Linux 4.18 a
+/// lookup ignores the ports).
 pub(super) fn by_trial(
     crossing: &Crossing,
     planned: &PlannedFlows,
@@ -213,8 +211,8 @@ pub(super) fn by_trial(
     let (all, right) = compared.fold((0u32, 0u32), |(all, right), (predicted, seen)| {
         (all + 1, right + u32::from(predicted == seen))
     });
-    let believed = planned.unasked.is_empty() && f64::from(right) >= BELIEVED_RATIO * f64::from(all);
-    if believed || !crossing.spreads_by_ports() {
+    let trusted = planned.failed_lookups.is_empty() && f64::from(right) >= TRUSTED_RATIO * f64::from(all);
+    if trusted || !crossing.spreads_by_ports() {
         return Vec::new();
     }
     let mut trials = Vec::new();
@@ -242,9 +240,9 @@ pub(super) fn by_trial(
     trials
 }
 
-/// Queries the kernel of a server for its way to a client; gives the reason when
-/// there is none.
-pub(super) fn refused_back(
+/// Queries a server's kernel for its route to a client; returns the error if there is
+/// none.
+pub(super) fn return_route_error(
     hosts: &mut Hosts<'_>,
     crossing: &Crossing,
     flow: &PlannedFlow,
@@ -261,19 +259,19 @@ pub(super) fn refused_back(
 }
 
 impl PlannedFlows {
-    fn add(&mut self, crossing: &Crossing, batch: &Batch, answer: Result<LookedUp, String>) {
-        let answer = match answer {
-            Ok(answer) => answer,
+    fn add(&mut self, crossing: &Crossing, batch: &Batch, result: Result<LookupResult, String>) {
+        let result = match result {
+            Ok(result) => result,
             Err(reason) => {
-                self.unasked.insert(batch.client, reason);
-                LookedUp::default()
+                self.failed_lookups.insert(batch.client, reason);
+                LookupResult::default()
             }
         };
-        if let Some(refusal) = &answer.refusal {
-            self.refused.insert(batch.client, refusal.clone());
+        if let Some(refusal) = &result.refusal {
+            self.no_route.insert(batch.client, refusal.clone());
         }
         let gateway = |via: IpAddr| crossing.gateways.iter().position(|gateway| gateway.client_side == via);
-        let predicted = |place: usize| answer.gateway(place).and_then(gateway);
+        let predicted = |place: usize| result.gateway(place).and_then(gateway);
         let mut reached = BTreeSet::new();
         let leads: Vec<Option<usize>> = (0..batch.population.len()).map(predicted).collect();
         for place in self.chosen(crossing, batch.each, &leads) {
@@ -294,11 +292,11 @@ impl PlannedFlows {
         }
         reached.extend(targeted.into_keys());
         for place in 0..count + batch.beside.len() {
-            if let Some(via) = answer.gateway(place).filter(|via| gateway(*via).is_none()) {
+            if let Some(via) = result.gateway(place).filter(|via| gateway(*via).is_none()) {
                 *self.foreign.entry(batch.client).or_default().entry(via).or_default() += 1;
             }
         }
-        if !batch.beside.is_empty() && !answer.choices.is_empty() {
+        if !batch.beside.is_empty() && !result.choices.is_empty() {
             let missing = (0..crossing.gateways.len()).filter(|gateway| !reached.contains(gateway));
             self.unreached.entry((batch.client, batch.server)).or_default().extend(missing);
         }
@@ -306,9 +304,8 @@ impl PlannedFlows {
 }
 
 impl PlannedFlows {
-    /// Which of the ports a population takes, by the gateways that they lead
-    /// to: the first ones, or those that keep every gateway at its share of
-    /// all flows so far.
+    /// Indices of the ports for the population, by the gateways that they lead to: the
+    /// first ones, or those that keep the load of every gateway at its weight so far.
     fn chosen(&mut self, crossing: &Crossing, count: usize, leads: &[Option<usize>]) -> Vec<usize> {
         if !self.even || leads.iter().all(Option::is_none) {
             return (0..leads.len().min(count)).collect();
@@ -338,7 +335,7 @@ impl Batch {
 }
 
 impl PlannedFlow {
-    /// The flow as the document shows it, before anything was seen of it.
+    /// The flow as in the document, without observations.
     pub(super) fn path(&self, crossing: &Crossing, outcome: WireOutcome) -> FlowPath {
         FlowPath {
             client: SocketAddr::new(crossing.clients[self.client].address, self.port),

@@ -1,4 +1,4 @@
-//! The agents of a proof, called one by one or many at once.
+//! The agents of a verification: single and parallel calls.
 
 use std::{
     collections::BTreeMap,
@@ -9,10 +9,10 @@ use std::{
 use clearstream_control::{Call, Peer, PeerError};
 use clearstream_flow::FlowError;
 
-/// Why there is no proof.
+/// A verification failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// An agent was lost or refused, or the proof was interrupted.
+    /// An agent was lost or rejected a call, or the verification was interrupted.
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// A bulk flow lost an agent.
@@ -29,8 +29,8 @@ pub(super) struct Hosts<'a> {
     pub(super) stop: &'a AtomicBool,
 }
 
-/// What each host replied to its calls; the first failure ends it.
-pub(super) type Answers<R> = Vec<(String, Result<Vec<R>, ProofError>)>;
+/// Replies of each host to its calls, or its first error.
+pub(super) type Replies<R> = Vec<(String, Result<Vec<R>, ProofError>)>;
 
 impl Hosts<'_> {
     fn stopped(name: &str) -> ProofError {
@@ -69,8 +69,8 @@ impl Hosts<'_> {
         Ok(self.peer(host)?.call_unless(call, stop)?)
     }
 
-    /// Calls many hosts at the same time, each its calls in order.
-    pub(super) fn call_all<C>(&mut self, mut calls: BTreeMap<String, Vec<C>>) -> Answers<C::Reply>
+    /// Calls many hosts in parallel; the calls of each host are made in order.
+    pub(super) fn call_all<C>(&mut self, mut calls: BTreeMap<String, Vec<C>>) -> Replies<C::Reply>
     where
         C: Call + Send,
         C::Reply: Send,
@@ -94,16 +94,16 @@ impl Hosts<'_> {
             threads
                 .into_iter()
                 .map(|(name, thread)| {
-                    let answers = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                    (name, answers)
+                    let replies = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    (name, replies)
                 })
                 .collect()
         })
     }
 }
 
-/// Whether only this host's part failed: it lacks a capability or an address.
-/// An agent that was lost, or an interruption, ends the proof.
+/// The reason if only this host rejected a call: it lacks a capability or an address.
+/// A lost agent or an interruption remains an error.
 pub(super) fn refusal(error: ProofError) -> Result<String, ProofError> {
     match error {
         ProofError::Peer(PeerError::Refused { failure, .. }) => Ok(failure.message),

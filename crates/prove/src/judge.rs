@@ -1,5 +1,5 @@
-//! From what was opened and what gateways saw to the way of each flow, and to
-//! the tables of a crossing.
+//! Derives the path of each flow, and the tables of a crossing, from the opened flows
+//! and the gateways' observations.
 
 use std::{collections::HashMap, net::SocketAddr};
 
@@ -7,7 +7,7 @@ use super::{
     calls::{ConnectResult, Observation, Passed, WireProtocol},
     crossing::Crossing,
     flows::{PlannedFlow, PlannedFlows},
-    queries::Asked,
+    queries::LookupCounts,
     shares::fit,
 };
 use clearstream_schema::{
@@ -15,15 +15,15 @@ use clearstream_schema::{
     proof::{CrossingProof, FlowPath, GatewayProof, LostAt, PairProof, WireOutcome},
 };
 
-/// What the gateways saw of every flow.
+/// The gateways' observations of every flow.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     by_flow: HashMap<(SocketAddr, SocketAddr), Vec<Sight>>,
-    /// By gateway: whether it could be watched, without a packet lost.
+    /// By gateway: whether it was observed without losing packets.
     pub(super) watched: Vec<bool>,
 }
 
-/// How flows went, by client, destination and source port.
+/// Outcomes by client, destination and source port.
 pub(super) type Results = HashMap<(usize, SocketAddr, u16), ConnectResult>;
 
 /// One flow at one gateway.
@@ -34,7 +34,7 @@ struct Sight {
     reply: Passed,
 }
 
-/// A flow, what was planned for it and what became of it.
+/// A flow with its outcome and path.
 #[derive(Debug)]
 pub(super) struct Judged {
     pub(super) flow: PlannedFlow,
@@ -44,7 +44,7 @@ pub(super) struct Judged {
     pub(super) reply: Option<usize>,
     /// Several gateways forwarded one direction of it.
     pub(super) moved: bool,
-    /// Gateways that it, or its reply, did not get out of.
+    /// Gateway that received it, or its reply, and did not forward it.
     pub(super) stuck: Option<usize>,
     pub(super) lost: Option<LostAt>,
 }
@@ -66,7 +66,7 @@ impl Seen {
         seen
     }
 
-    /// Adds what was seen later.
+    /// Adds later observations.
     pub(super) fn add(&mut self, later: Self) {
         for (flow, sights) in later.by_flow {
             self.by_flow.entry(flow).or_default().extend(sights);
@@ -84,7 +84,7 @@ impl Seen {
         })
     }
 
-    /// Judges one flow.
+    /// Determines the path of one flow.
     pub(super) fn judge(&self, crossing: &Crossing, flow: PlannedFlow, outcome: WireOutcome) -> Judged {
         let client = SocketAddr::new(crossing.clients[flow.client].address, flow.port);
         let sights = self.by_flow.get(&(client, flow.destination)).map_or(&[][..], Vec::as_slice);
@@ -107,13 +107,13 @@ impl Seen {
     }
 }
 
-/// The gateway with most of something, if any has it.
+/// The gateway with the largest count, if any is above zero.
 fn most(sights: &[Sight], count: impl Fn(&Sight) -> u32) -> Option<usize> {
     let best = sights.iter().max_by_key(|sight| count(sight))?;
     (count(best) > 0).then_some(best.gateway)
 }
 
-/// Where an unanswered flow was seen last.
+/// Last place at which a flow without a response was observed.
 fn lost_at(crossing: &Crossing, flow: &PlannedFlow, sights: &[Sight]) -> LostAt {
     let name = |gateway: usize| crossing.gateways[gateway].host.clone();
     if most(sights, |sight| sight.reply.out_count).is_some() {
@@ -131,8 +131,8 @@ fn lost_at(crossing: &Crossing, flow: &PlannedFlow, sights: &[Sight]) -> LostAt 
     }
 }
 
-/// Brings results and plans together. Flows whose port was taken, and those
-/// that there was no time for, say nothing and are left out.
+/// Joins results and planned flows. Flows whose port was in use, and those not tried,
+/// are omitted.
 pub(super) fn judge_all(
     crossing: &Crossing,
     flows: Vec<PlannedFlow>,
@@ -148,17 +148,17 @@ pub(super) fn judge_all(
 }
 
 impl Judged {
-    pub(super) fn answered(&self) -> bool {
+    pub(super) fn has_response(&self) -> bool {
         self.outcome == WireOutcome::Answered
     }
 
-    /// Gateway that the client sent it to, whether or not that passed it on.
+    /// Gateway to which the client sent it, whether or not that forwarded it.
     pub(super) fn sent_to(&self) -> Option<usize> {
         self.forward.or_else(|| self.stuck.filter(|_| matches!(self.lost, Some(LostAt::InGateway(_)))))
     }
 
-    /// Gateway that the server sent the replies to.
-    pub(super) fn answered_to(&self) -> Option<usize> {
+    /// Gateway to which the server sent the replies.
+    pub(super) fn replied_to(&self) -> Option<usize> {
         self.reply.or_else(|| self.stuck.filter(|_| matches!(self.lost, Some(LostAt::ReplyInGateway(_)))))
     }
 
@@ -173,7 +173,7 @@ pub(super) fn tables(
     crossing: &Crossing,
     planned: &PlannedFlows,
     judged: &[Judged],
-    asked: &Asked,
+    lookups: &LookupCounts,
 ) -> CrossingProof {
     let ratios = crossing.expected_ratios();
     let meet: f64 = ratios.iter().map(|ratio| ratio * ratio).sum();
@@ -184,7 +184,7 @@ pub(super) fn tables(
         counts
     };
     let forward = by_gateway(Judged::sent_to);
-    let reply = by_gateway(Judged::answered_to);
+    let reply = by_gateway(Judged::replied_to);
     let compared = || judged.iter().filter_map(|one| Some((one.flow.predicted?, one.forward?)));
     let spreads = crossing.spreads_by_ports();
     CrossingProof {
@@ -194,7 +194,7 @@ pub(super) fn tables(
         symmetry_promised: crossing.promises_symmetry(),
         hash_policy: crossing.hash_policy,
         flow_count: population().count() as u64,
-        answered_count: judged.iter().filter(|one| one.answered()).count() as u64,
+        answered_count: judged.iter().filter(|one| one.has_response()).count() as u64,
         targeted_count: judged.iter().filter(|one| one.flow.targeted).count() as u64,
         judged_count: judged.iter().filter(|one| one.symmetric().is_some()).count() as u64,
         asymmetric_count: judged.iter().filter(|one| one.symmetric() == Some(false)).count() as u64,
@@ -204,14 +204,14 @@ pub(super) fn tables(
             compared().count() as u64,
         ],
         forward_fit: spreads.then(|| fit(&forward, &ratios)).flatten(),
-        // Otherwise replies follow the requests and choose nothing.
+        // Otherwise replies follow the requests.
         reply_fit: (spreads && crossing.return_path == ReturnPath::None)
             .then(|| fit(&reply, &ratios))
             .flatten(),
-        asked_forward_fit: asked.forward.as_ref().and_then(|counts| fit(counts, &ratios)),
-        asked_reply_fit: asked.reply.as_ref().and_then(|counts| fit(counts, &ratios)),
+        asked_forward_fit: lookups.forward.as_ref().and_then(|counts| fit(counts, &ratios)),
+        asked_reply_fit: lookups.reply.as_ref().and_then(|counts| fit(counts, &ratios)),
         even: planned.even,
-        gateways: gateways(crossing, judged, &ratios, [&forward, &reply], asked),
+        gateways: gateways(crossing, judged, &ratios, [&forward, &reply], lookups),
         pairs: pairs(crossing, planned, judged),
         flows: judged.iter().map(|one| one.path(crossing)).collect(),
     }
@@ -222,14 +222,14 @@ fn gateways(
     judged: &[Judged],
     ratios: &[f64],
     [forward, reply]: [&[u64]; 2],
-    asked: &Asked,
+    lookups: &LookupCounts,
 ) -> Vec<GatewayProof> {
     let ratio = |counts: &[u64], place: usize| {
         let total: u64 = counts.iter().sum();
         (total > 0).then(|| counts[place] as f64 / total as f64)
     };
     let lost_through = |one: &Judged, place: usize| {
-        !one.answered() && one.forward.or(one.stuck).or(one.flow.predicted) == Some(place)
+        !one.has_response() && one.forward.or(one.stuck).or(one.flow.predicted) == Some(place)
     };
     crossing
         .gateways
@@ -244,8 +244,8 @@ fn gateways(
             forward_ratio: ratio(forward, place),
             reply_count: reply[place],
             reply_ratio: ratio(reply, place),
-            asked_forward_ratio: asked.forward.as_ref().and_then(|counts| ratio(counts, place)),
-            asked_reply_ratio: asked.reply.as_ref().and_then(|counts| ratio(counts, place)),
+            asked_forward_ratio: lookups.forward.as_ref().and_then(|counts| ratio(counts, place)),
+            asked_reply_ratio: lookups.reply.as_ref().and_then(|counts| ratio(counts, place)),
             stuck_count: judged.iter().filter(|one| one.stuck == Some(place)).count() as u64,
             unanswered_count: judged.iter().filter(|one| lost_through(one, place)).count() as u64,
             ..GatewayProof::default()
@@ -269,13 +269,13 @@ fn pairs(crossing: &Crossing, planned: &PlannedFlows, judged: &[Judged]) -> Vec<
             let own = |one: &&Judged| (one.flow.client, one.flow.server) == (client, server);
             for one in judged.iter().filter(own) {
                 pair.flow_count += 1;
-                pair.answered_count += u64::from(one.answered());
+                pair.answered_count += u64::from(one.has_response());
                 pair.asymmetric_count += u64::from(one.symmetric() == Some(false));
                 one.forward.into_iter().for_each(|gateway| pair.forward_counts[gateway] += 1);
                 one.reply.into_iter().for_each(|gateway| pair.reply_counts[gateway] += 1);
             }
             let unreached = planned.unreached.get(&(client, server)).into_iter().flatten();
-            // Seen is seen, whatever the kernel said before.
+            // Observations override the kernel's predictions.
             pair.unreached = unreached
                 .filter(|gateway| pair.forward_counts[**gateway] == 0)
                 .map(|gateway| crossing.gateways[*gateway].host.clone())
@@ -339,7 +339,8 @@ mod tests {
         PlannedFlow { client: 0, server: 0, destination, port, predicted: Some(0), targeted: false }
     }
 
-    /// What a gateway saw of the flow from `port`: in and out there, in and out back.
+    /// A gateway's observation of the flow from `port`: packets in and out forward, in and
+    /// out of the reply.
     fn observed(port: u16, [a, b, c, d]: [u32; 4]) -> ObservedFlow {
         ObservedFlow {
             client: SocketAddr::new("10.0.0.1".parse().unwrap(), port),
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_is_where_it_was_seen_last() {
+    fn flow_is_lost_where_it_was_observed_last() {
         let name = |text: &str| text.to_owned();
         for (one, other, expected) in [
             ([0, 0, 0, 0], [0, 0, 0, 0], LostAt::BeforeGateways),
@@ -369,20 +370,21 @@ mod tests {
             let judged = seen.judge(&crossing(), flow(1), WireOutcome::NotConnected);
             assert_eq!(judged.lost, Some(expected), "{one:?} {other:?}");
         }
-        // Where a gateway could not be watched, nothing is said of it.
+        // Nothing is concluded if a gateway could not be observed.
         let blind = Seen::new(&[Some(Observation::default()), None]);
         assert_eq!(blind.judge(&crossing(), flow(1), WireOutcome::NotConnected).lost, None);
     }
 
     #[test]
-    fn ways_there_and_back_are_those_of_the_packets() {
+    fn forward_and_reply_gateways_are_those_of_the_packets() {
         let seen =
             seen(vec![observed(1, [4, 4, 0, 0]), observed(2, [4, 4, 3, 3])], vec![observed(1, [0, 0, 3, 3])]);
         let judge = |port| seen.judge(&crossing(), flow(port), WireOutcome::Answered);
         assert_eq!((judge(1).forward, judge(1).reply, judge(1).symmetric()), (Some(0), Some(1), Some(false)));
         assert_eq!((judge(2).symmetric(), judge(2).moved), (Some(true), false));
         assert_eq!((judge(3).symmetric(), judge(3).lost), (None, None));
-        let tables = tables(&crossing(), &PlannedFlows::default(), &[judge(1), judge(2)], &Asked::default());
+        let tables =
+            tables(&crossing(), &PlannedFlows::default(), &[judge(1), judge(2)], &LookupCounts::default());
         assert_eq!((tables.judged_count, tables.asymmetric_count, tables.predicted_count), (2, 1, [2, 2]));
         // Weights 3 and 1: two choices meet with 9/16 + 1/16.
         assert!((tables.asymmetric_expected_ratio - 6.0 / 16.0).abs() < 1e-12);

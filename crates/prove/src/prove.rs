@@ -1,4 +1,4 @@
-//! The proof from beginning to end.
+//! The verification procedure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,28 +23,28 @@ use clearstream_stats::median;
 use super::{
     calls::{Close, Connect, Counters, Listen, MOST_WIRE_FLOWS, Observation, Observe, Observed},
     crossing::{Crossing, End},
-    extent,
     facts::Facts,
     findings::{self, Evidence, finding},
     flows::{self, PlannedFlow, PlannedFlows},
     hosts::{Hosts, ProofError, refusal},
     judge::{self, Judged, Results, Seen},
-    queries::{self, Asked},
+    measure,
+    queries::{self, LookupCounts},
 };
 
-/// What a proof does beside its flows, and how many there are.
+/// Options of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProofOptions {
-    /// Flows of each crossing, by which shares are judged.
+    /// Flows per crossing, by which the load distribution is evaluated.
     pub flow_count: usize,
-    /// Choose source ports by the clients' kernels, so that requests fall to the
-    /// gateways by their weights: chance is taken out of the shares.
+    /// Choose source ports by lookups in the clients' kernels, so that the requests are
+    /// distributed exactly by the weights.
     pub even: bool,
-    /// How long one flow may take.
+    /// Timeout of one flow.
     pub timeout: TimeSpan,
-    /// How long each gateway is measured with a bulk flow; zero for not at all.
+    /// Duration of the bulk flow through each gateway; zero for none.
     pub rate_duration: TimeSpan,
-    /// Look for the path MTU through each gateway.
+    /// Measure the path MTU through each gateway.
     pub path_mtu: bool,
 }
 
@@ -60,31 +60,31 @@ impl Default for ProofOptions {
     }
 }
 
-/// Flows that one client has open at a time.
+/// Concurrent flows per client.
 const AT_ONCE: u16 = 64;
-/// Longest that gateways watch without being asked.
+/// Maximum duration of an observation.
 const WATCH_SECONDS: u32 = 600;
-/// What a bulk flow takes beside its duration.
+/// Overhead of a bulk flow.
 const RATE_OVERHEAD: Duration = Duration::from_millis(700);
-/// What all other steps of a crossing take, about.
+/// Estimated duration of all other steps of a crossing.
 const STEPS: Duration = Duration::from_secs(3);
-/// An answered flow lasts several round trips; its last packets pass by then.
+/// Time for the last packets of a completed flow to pass the gateways.
 const TAIL: Duration = Duration::from_millis(100);
 
-/// What is being done, and how long it will still take.
+/// Current step and remaining time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofProgress {
-    /// For people.
+    /// Human-readable step.
     pub what: String,
-    /// Time left, about.
+    /// Estimated time left.
     pub left: Duration,
 }
 
-/// Proves crossings with the agents of their hosts, by host name.
+/// Verifies crossings with the agents of their hosts, by host name.
 ///
 /// # Errors
-/// When an agent is lost, `stop` was raised, or there is nothing to prove. What
-/// single hosts could not do (capabilities, addresses) is in the proof.
+/// If an agent is lost, `stop` is set, or there is nothing to verify. Failures of single
+/// hosts (capabilities, addresses) are in the result.
 pub fn prove(
     fabric: &str,
     peers: &mut BTreeMap<String, Peer>,
@@ -110,7 +110,7 @@ pub fn prove(
     };
     work.facts = Facts::gather(&mut work.hosts)?;
     let proofs = crossings.iter().map(|crossing| work.crossing(crossing)).collect::<Result<Vec<_>, _>>();
-    // Whatever happened, agents keep nothing open.
+    // Agents close everything, also after an error.
     let names: Vec<String> = work.hosts.peers.keys().cloned().collect();
     let close = |name| (name, vec![Close {}]);
     drop(work.hosts.call_all(names.into_iter().map(close).collect()));
@@ -134,7 +134,7 @@ pub fn prove(
     })
 }
 
-/// Time that a crossing takes, about; gateways whose rate is known take none.
+/// Estimated duration of a crossing; gateways whose rate is known take no time.
 pub(super) fn expected(crossing: &Crossing, options: &ProofOptions, rated: &BTreeSet<String>) -> Duration {
     let rate = options.rate_duration.to_std();
     let each = if rate.is_zero() { Duration::ZERO } else { rate + RATE_OVERHEAD };
@@ -142,7 +142,7 @@ pub(super) fn expected(crossing: &Crossing, options: &ProofOptions, rated: &BTre
     STEPS + each * u32::try_from(gateways).unwrap_or(u32::MAX)
 }
 
-/// The same of all, one after the other.
+/// Estimated duration of all crossings in sequence.
 fn expected_of_all(crossings: &[Crossing], options: &ProofOptions) -> Duration {
     let mut rated = BTreeSet::new();
     let mut whole = Duration::ZERO;
@@ -160,15 +160,15 @@ pub(super) struct Work<'a> {
     pub(super) findings: Vec<ProofFinding>,
     pub(super) notices: Vec<Notice>,
     pub(super) left: Duration,
-    /// Gateways whose rate is known: one family tells it.
+    /// Gateways whose rate is known: one address family is enough.
     pub(super) rated: BTreeSet<String>,
     pub(super) on_progress: &'a mut dyn FnMut(ProofProgress),
 }
 
-/// What the flows of a crossing showed.
+/// Results of the flows of a crossing.
 pub(super) struct Shown {
     pub(super) planned: PlannedFlows,
-    pub(super) asked: Asked,
+    pub(super) lookups: LookupCounts,
     pub(super) judged: Vec<Judged>,
     pub(super) seen: Seen,
     /// By gateway: before and after the flows.
@@ -182,7 +182,7 @@ impl Work<'_> {
         (self.on_progress)(ProofProgress { what: what.into(), left: self.left });
     }
 
-    /// Something that could not be looked at; the proof is not complete.
+    /// Records a check that could not be made: the verification is incomplete.
     pub(super) fn missed(&mut self, id: &str, message: String) {
         self.notices.push(Notice { id: id.to_owned(), message });
     }
@@ -190,23 +190,23 @@ impl Work<'_> {
     fn crossing(&mut self, crossing: &Crossing) -> Result<CrossingProof, ProofError> {
         let left = self.left.saturating_sub(expected(crossing, self.options, &self.rated));
         let family = if crossing.ipv6 { "IPv6" } else { "IPv4" };
-        let [near, far] = &crossing.between;
+        let [client_network, server_network] = &crossing.between;
         if crossing.left_out_count > 0 {
             let message = format!(
-                "{near} to {far}: {} hosts were left out; {} clients and {} servers stand for their classes",
+                "{client_network} to {server_network}: {} hosts were left out; {} clients and {} servers represent their classes",
                 crossing.left_out_count,
                 crossing.clients.len(),
                 crossing.servers.len()
             );
             let notice = Notice { id: "representatives".to_owned(), message };
-            // Both address families leave the same ones out.
+            // Both address families omit the same hosts.
             if !self.notices.contains(&notice) {
                 self.notices.push(notice);
             }
         }
-        self.progress(format!("{near} to {far}, {family}: flows"));
+        self.progress(format!("{client_network} to {server_network}, {family}: flows"));
         let shown = self.flows(crossing)?;
-        let mut proof = judge::tables(crossing, &shown.planned, &shown.judged, &shown.asked);
+        let mut proof = judge::tables(crossing, &shown.planned, &shown.judged, &shown.lookups);
         self.witnesses(crossing, &shown, &mut proof);
         let evidence = Evidence {
             crossing,
@@ -218,14 +218,14 @@ impl Work<'_> {
         };
         let found = findings::find(&evidence);
         self.findings.extend(found);
-        self.extents(crossing, &shown, &mut proof)?;
+        self.capacities(crossing, &shown, &mut proof)?;
         self.left = left;
         Ok(proof)
     }
 
-    /// Opens all flows while the gateways watch.
+    /// Opens all flows while the gateways are observed.
     fn flows(&mut self, crossing: &Crossing) -> Result<Shown, ProofError> {
-        let cookie = extent::cookie();
+        let cookie = measure::cookie();
         let mut listening = Vec::new();
         for server in &crossing.servers {
             let addresses = self.addresses(server);
@@ -235,8 +235,8 @@ impl Work<'_> {
         let ProofOptions { flow_count, even, .. } = *self.options;
         let even = even && crossing.spreads_by_ports();
         let mut planned = flows::choose(&mut self.hosts, crossing, &listening, flow_count, even)?;
-        let asked = queries::ask(&mut self.hosts, crossing, &listening)?;
-        for (client, reason) in &planned.unasked {
+        let lookups = queries::count(&mut self.hosts, crossing, &listening)?;
+        for (client, reason) in &planned.failed_lookups {
             let host = &crossing.clients[*client].host;
             let message =
                 format!("{host} cannot be queried for the gateway of a flow, so ports are tried: {reason}");
@@ -260,12 +260,12 @@ impl Work<'_> {
             results.values().filter_map(|result| result.connect_ns).map(|ns| ns as f64).collect();
         times.sort_by(f64::total_cmp);
         let connect = Duration::from_nanos(median(&times).map_or(0, |ns| ns as u64));
-        // One flow of each server that did not answer requests the reason.
+        // One flow per server that did not respond is looked up for the reason.
         let silent = judged.iter().filter(|one| matches!(one.lost, Some(LostAt::AtServer(_))));
         let silent: BTreeMap<usize, &PlannedFlow> = silent.map(|one| (one.flow.server, &one.flow)).collect();
         for (server, flow) in silent {
-            if let Some(reason) = flows::refused_back(&mut self.hosts, crossing, flow)? {
-                planned.refused_back.insert(server, reason);
+            if let Some(reason) = flows::return_route_error(&mut self.hosts, crossing, flow)? {
+                planned.no_return_route.insert(server, reason);
             }
         }
         // Ports and observers are for this crossing only.
@@ -273,10 +273,10 @@ impl Work<'_> {
         for (_, closed) in self.hosts.call_all(hosts.collect()) {
             closed?;
         }
-        Ok(Shown { planned, asked, judged, seen, counted, connect })
+        Ok(Shown { planned, lookups, judged, seen, counted, connect })
     }
 
-    /// Opens flows while the gateways watch.
+    /// Opens flows while the gateways are observed.
     fn watched(
         &mut self,
         crossing: &Crossing,
@@ -290,7 +290,7 @@ impl Work<'_> {
         Ok((results, Seen::new(&self.observed(crossing)?)))
     }
 
-    /// Addresses that a server can listen on; those that it lacks are reported.
+    /// Addresses on which a server can listen; missing ones are reported.
     fn addresses(&mut self, server: &End) -> Vec<IpAddr> {
         let mut addresses = vec![server.address];
         for alias in &server.aliases {
@@ -307,7 +307,7 @@ impl Work<'_> {
         addresses
     }
 
-    /// Lets every gateway watch; one that cannot is reported.
+    /// Starts the observation on every gateway; failures are reported.
     fn watch(&mut self, crossing: &Crossing, listening: &[u16]) -> Result<(), ProofError> {
         let mut requests = BTreeMap::new();
         for gateway in &crossing.gateways {
@@ -325,10 +325,10 @@ impl Work<'_> {
             };
             requests.insert(gateway.host.clone(), vec![observe]);
         }
-        for (host, answer) in self.hosts.call_all(requests) {
-            if let Err(error) = answer {
+        for (host, replies) in self.hosts.call_all(requests) {
+            if let Err(error) = replies {
                 let reason = refusal(error)?;
-                let message = format!("{host} cannot watch what passes it: {reason}");
+                let message = format!("{host} cannot observe its traffic: {reason}");
                 self.missed("not-watched", message);
             }
         }
@@ -337,22 +337,22 @@ impl Work<'_> {
 
     fn observed(&mut self, crossing: &Crossing) -> Result<Vec<Option<Observation>>, ProofError> {
         let mut by_host: BTreeMap<String, Observation> = BTreeMap::new();
-        let mut asked: Vec<String> = crossing.gateways.iter().map(|gateway| gateway.host.clone()).collect();
-        while !asked.is_empty() {
-            let requests = asked.drain(..).map(|host| (host, vec![Observed {}])).collect();
-            for (host, answers) in self.hosts.call_all(requests) {
-                let mut answers = match answers {
-                    Ok(answers) => answers,
-                    // It could not watch, which has been reported.
+        let mut pending: Vec<String> = crossing.gateways.iter().map(|gateway| gateway.host.clone()).collect();
+        while !pending.is_empty() {
+            let requests = pending.drain(..).map(|host| (host, vec![Observed {}])).collect();
+            for (host, replies) in self.hosts.call_all(requests) {
+                let mut replies = match replies {
+                    Ok(replies) => replies,
+                    // Its observation failed, which was reported.
                     Err(error) => refusal(error).map(|_| Vec::new())?,
                 };
-                let Some(told) = answers.pop() else { continue };
-                if told.more {
-                    asked.push(host.clone());
+                let Some(observation) = replies.pop() else { continue };
+                if observation.more {
+                    pending.push(host.clone());
                 }
                 match by_host.get_mut(&host) {
-                    Some(seen) => seen.flows.extend(told.flows),
-                    None => drop(by_host.insert(host, told)),
+                    Some(seen) => seen.flows.extend(observation.flows),
+                    None => drop(by_host.insert(host, observation)),
                 }
             }
         }
@@ -370,13 +370,13 @@ impl Work<'_> {
         let request = |host: &String| (host.clone(), vec![Counters {}]);
         let requests = crossing.gateways.iter().map(|gateway| request(&gateway.host)).collect();
         let mut by_host = BTreeMap::new();
-        for (host, answers) in self.hosts.call_all(requests) {
-            by_host.extend(answers?.pop().map(|counters| (host, counters)));
+        for (host, replies) in self.hosts.call_all(requests) {
+            by_host.extend(replies?.pop().map(|counters| (host, counters)));
         }
         Ok(crossing.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
     }
 
-    /// Opens the flows of all clients at the same time.
+    /// Opens the flows of all clients in parallel.
     fn open(
         &mut self,
         crossing: &Crossing,
@@ -406,9 +406,9 @@ impl Work<'_> {
             }
         }
         let mut results = Results::new();
-        for (host, answers) in self.hosts.call_all(requests) {
-            let answers = match answers {
-                Ok(answers) => answers,
+        for (host, replies) in self.hosts.call_all(requests) {
+            let replies = match replies {
+                Ok(replies) => replies,
                 Err(error) => {
                     let reason = refusal(error)?;
                     let message = format!("{host} could not open flows: {reason}");
@@ -422,16 +422,16 @@ impl Work<'_> {
                     continue;
                 }
             };
-            for ((client, server), answer) in order.remove(&host).into_iter().flatten().zip(answers) {
+            for ((client, server), reply) in order.remove(&host).into_iter().flatten().zip(replies) {
                 results
-                    .extend(answer.results.into_iter().map(|result| ((client, server, result.port), result)));
+                    .extend(reply.results.into_iter().map(|result| ((client, server, result.port), result)));
             }
         }
         Ok(results)
     }
 
-    /// Puts the interface counters beside the packets that were counted one by
-    /// one. Other traffic only adds to them; fewer mean that one of them errs.
+    /// Compares the interface counters with the packets of the flows. Other traffic only
+    /// adds to the counters; a lower counter means that one of the two is wrong.
     fn witnesses(&mut self, crossing: &Crossing, shown: &Shown, proof: &mut CrossingProof) {
         for (place, gateway) in crossing.gateways.iter().enumerate() {
             let Some(counted) = shown.counted[place].as_ref().filter(|_| shown.seen.watched[place]) else {

@@ -1,5 +1,5 @@
-//! What kernels say of many flows that nobody opens: shares that chance hardly
-//! touches.
+//! Expected load of the gateways from route lookups for many flows that are not opened:
+//! the sample is large enough that chance hardly affects it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,39 +16,39 @@ use super::{
     shares::enough_flows,
 };
 
-/// Most lookups of one direction: two seconds of one core.
+/// Maximum number of lookups of one direction: two seconds of one core.
 const MOST_LOOKUPS: u64 = 300_000;
 
-/// Flows by gateway; absent where ports choose nothing, or a kernel cannot be
-/// asked.
+/// Lookups by gateway; absent where ports do not affect the choice, or a kernel
+/// cannot be queried.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct LookupCounts {
     pub(super) forward: Option<Vec<u64>>,
     pub(super) reply: Option<Vec<u64>>,
 }
 
-/// Asks every client for its flows to every server and, where replies choose a
-/// gateway of their own, every server for its replies. `listening` is the port
-/// of each server.
-pub(super) fn ask(
+/// Queries every client for its flows to every server and, where the route of replies
+/// is chosen independently, every server for its replies. `listening` is the port of
+/// each server.
+pub(super) fn count(
     hosts: &mut Hosts<'_>,
     crossing: &Crossing,
     listening: &[u16],
-) -> Result<Asked, ProofError> {
+) -> Result<LookupCounts, ProofError> {
     if !crossing.spreads_by_ports() {
-        return Ok(Asked::default());
+        return Ok(LookupCounts::default());
     }
-    let forward = counted(hosts, crossing, listening, false)?;
+    let forward = count_direction(hosts, crossing, listening, false)?;
     let reply = match crossing.return_path {
-        ReturnPath::None => counted(hosts, crossing, listening, true)?,
-        // Otherwise replies follow the requests and choose nothing.
+        ReturnPath::None => count_direction(hosts, crossing, listening, true)?,
+        // Otherwise replies follow the requests.
         _ => None,
     };
-    Ok(Asked { forward, reply })
+    Ok(LookupCounts { forward, reply })
 }
 
-/// Requests one direction, all hosts at the same time.
-fn counted(
+/// Queries one direction, all hosts in parallel.
+fn count_direction(
     hosts: &mut Hosts<'_>,
     crossing: &Crossing,
     listening: &[u16],
@@ -57,13 +57,13 @@ fn counted(
     let ends = crossing.gateways.iter().map(|ends| if replies { ends.server_side } else { ends.client_side });
     let places: HashMap<IpAddr, usize> = ends.enumerate().map(|(place, address)| (address, place)).collect();
     let mut counts = vec![0; crossing.gateways.len()];
-    for (_, answers) in hosts.call_all(requests(crossing, listening, replies)) {
-        let answers = match answers {
-            Ok(answers) => answers,
+    for (_, results) in hosts.call_all(requests(crossing, listening, replies)) {
+        let results = match results {
+            Ok(results) => results,
             Err(error) => return refusal(error).map(|_| None),
         };
-        for answer in answers {
-            for via in (0..answer.choices.len()).filter_map(|flow| answer.gateway(flow)) {
+        for result in results {
+            for via in (0..result.choices.len()).filter_map(|flow| result.gateway(flow)) {
                 if let Some(place) = places.get(&via) {
                     counts[*place] += 1;
                 }
@@ -73,7 +73,7 @@ fn counted(
     Ok(Some(counts))
 }
 
-/// As many flows of each pair as chance requests, from consecutive ports.
+/// As many flows of each pair as the test needs, from consecutive ports.
 fn requests(crossing: &Crossing, listening: &[u16], replies: bool) -> BTreeMap<String, Vec<Lookup>> {
     let pairs = (crossing.clients.len() * crossing.servers.len()).max(1) as u64;
     let all = enough_flows(&crossing.expected_ratios()).min(MOST_LOOKUPS);

@@ -1,23 +1,23 @@
-//! Shares of the gateways against their weights, and what can be said of them.
+//! Load distribution over the gateways compared with their weights.
 //!
-//! A thousand flows that are hashed to six gateways give each of them 167 with
-//! a standard deviation of 12, or 7 %: of all that is within 10 % of the
-//! weights, flows alone can show little. The kernels' own lookups can: they
-//! cost microseconds, and flows show whether they come true.
+//! A thousand flows that are hashed to six gateways give each of them 167 with a standard
+//! deviation of 12, or 7 %: flows alone hardly detect a deviation below 10 % of the
+//! weights. The kernels' lookups do: they take microseconds, and flows verify their
+//! predictions.
 
 use clearstream_schema::proof::{CrossingProof, GatewayProof, ProofFinding, ShareFit};
 use clearstream_stats::{chance_deviation, goodness_of_fit};
 
-use super::{crossing::Crossing, findings::error, flows::BELIEVED_RATIO};
+use super::{crossing::Crossing, findings::error, flows::TRUSTED_RATIO};
 
-/// A deviation of shares is no chance below this probability ...
+/// A deviation is significant below this probability ...
 const NO_CHANCE: f64 = 0.001;
-/// ... and matters above this part of the weight.
+/// ... and relevant above this fraction of the weight.
 const SHARE_TOLERANCE: f64 = 0.10;
-/// Probability with which chance exceeds what is called chance.
+/// Probability with which chance exceeds `chance_deviation_ratio`.
 const BY_CHANCE: f64 = 0.05;
 
-/// Counts of the gateways beside their shares.
+/// Compares the counts of the gateways with their expected fractions.
 pub(super) fn fit(counts: &[u64], ratios: &[f64]) -> Option<ShareFit> {
     let fit = goodness_of_fit(counts, ratios)?;
     let total: u64 = counts.iter().sum();
@@ -35,50 +35,50 @@ pub(super) fn fit(counts: &[u64], ratios: &[f64]) -> Option<ShareFit> {
     })
 }
 
-/// Flows by which a deviation of half of what matters is distinguished from chance.
+/// Number of flows with which half of the relevant deviation is distinguished from chance.
 pub(super) fn enough_flows(ratios: &[f64]) -> u64 {
     // The deviation falls with the square root of the number.
     let of_one = chance_deviation(1, ratios, BY_CHANCE).unwrap_or(0.0);
     (of_one / (SHARE_TOLERANCE / 2.0)).powi(2).ceil() as u64
 }
 
-/// A fit with the shares that it is of.
+/// A fit and the ratio of a gateway that it compares.
 type FitOf = (Option<ShareFit>, fn(&GatewayProof) -> Option<f64>);
 
-/// How one direction is shared.
+/// Load distribution of one direction.
 struct Direction<'a> {
     what: &'static str,
     /// Network of the hosts that choose.
     network: &'a str,
     opened: FitOf,
-    asked: FitOf,
+    lookups: FitOf,
 }
 
-/// Shares that are not those of the weights.
+/// Finds deviations of the load from the weights.
 pub(super) fn find(crossing: &Crossing, proof: &CrossingProof) -> Vec<ProofFinding> {
-    let [near, far] = &crossing.between;
+    let [client_network, server_network] = &crossing.between;
     let directions = [
         Direction {
             what: "requests",
-            network: near,
+            network: client_network,
             opened: (proof.forward_fit, |gateway| gateway.forward_ratio),
-            asked: (proof.asked_forward_fit, |gateway| gateway.asked_forward_ratio),
+            lookups: (proof.asked_forward_fit, |gateway| gateway.asked_forward_ratio),
         },
         Direction {
             what: "replies",
-            network: far,
+            network: server_network,
             opened: (proof.reply_fit, |gateway| gateway.reply_ratio),
-            asked: (proof.asked_reply_fit, |gateway| gateway.asked_reply_ratio),
+            lookups: (proof.asked_reply_fit, |gateway| gateway.asked_reply_ratio),
         },
     ];
     let [right, all] = proof.predicted_count;
-    let believed = all > 0 && right as f64 >= BELIEVED_RATIO * all as f64;
+    let trusted = all > 0 && right as f64 >= TRUSTED_RATIO * all as f64;
     let wrong = |fit: &ShareFit| fit.p_value < NO_CHANCE && fit.worst_deviation_ratio > SHARE_TOLERANCE;
     let mut findings = Vec::new();
     for direction in directions {
-        // Flows that went where lookups said show nothing beside more lookups but chance.
-        let ((fit, ratio), how) = match direction.asked.0 {
-            Some(_) if believed => (direction.asked, "by the kernels' lookups for"),
+        // Where flows confirm the lookups, the larger sample of lookups decides.
+        let ((fit, ratio), how) = match direction.lookups.0 {
+            Some(_) if trusted => (direction.lookups, "by the kernels' lookups for"),
             _ => (direction.opened, "of"),
         };
         let Some(fit) = fit.filter(wrong) else { continue };
@@ -101,7 +101,7 @@ fn finding(
     });
     let (gateway, share, _) = deviations.max_by(|one, other| one.2.total_cmp(&other.2))?;
     let message = format!(
-        "{} carries {:.1} % of the {} ({}, {how} {} flows), its weight requests {:.1} %; such shares come by chance once in {:.0} times",
+        "{} carries {:.1} % of the {} ({}, {how} {} flows), its weight requests {:.1} %; chance causes such a deviation once in {:.0} runs",
         gateway.gateway,
         share * 100.0,
         direction.what,
@@ -111,7 +111,7 @@ fn finding(
         (1.0 / fit.p_value.max(1e-9)).floor()
     );
     let correction = format!(
-        "compare weights and next hops of the hosts on network {} with the plan: `clearstream route verify`; a next hop that is listed twice gets twice its share",
+        "compare weights and next hops of the hosts on network {} with the plan: `clearstream route verify`; a next hop that is listed twice gets twice the load",
         direction.network
     );
     Some(error("share", &gateway.gateway, message, correction))

@@ -1,7 +1,6 @@
-//! BFD sessions as the routing daemons tell of them: BIRD's
-//! `birdc show bfd sessions` and FRR's `vtysh -c 'show bfd peers json'`. A
-//! session that is down is further evidence; one that is up proves nothing,
-//! since a gateway may answer BFD and forward nothing.
+//! BFD sessions of routing daemons, from BIRD's `birdc show bfd sessions` and FRR's
+//! `vtysh -c 'show bfd peers json'`. A session that is down is additional evidence;
+//! one that is up proves nothing, since a gateway may run BFD and forward nothing.
 
 use std::{
     collections::BTreeMap,
@@ -14,10 +13,10 @@ use std::{
 
 use serde_json::Value;
 
-/// Time between questions.
-const EVERY: Duration = Duration::from_millis(500);
+/// Interval between queries.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A daemon that can be asked.
+/// A supported routing daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BfdSource {
     /// BIRD, by `birdc`.
@@ -35,9 +34,9 @@ pub(super) fn parse_bird(text: &str) -> Sessions {
     let mut found = Sessions::new();
     for line in text.lines() {
         // IP address, interface, state, since, interval, timeout.
-        let mut words = line.split_whitespace();
-        let peer = words.next().and_then(|word| word.parse::<IpAddr>().ok());
-        if let (Some(peer), Some(_), Some(state)) = (peer, words.next(), words.next()) {
+        let mut fields = line.split_whitespace();
+        let peer = fields.next().and_then(|field| field.parse::<IpAddr>().ok());
+        if let (Some(peer), Some(_), Some(state)) = (peer, fields.next(), fields.next()) {
             *found.entry(peer).or_default() |= state == "Up";
         }
     }
@@ -57,33 +56,33 @@ pub(super) fn parse_frr(text: &str) -> Option<Sessions> {
     Some(found)
 }
 
-/// The latest sessions of a daemon, requested on a thread that ends with the
-/// process. A daemon that does not answer knows nothing.
+/// The latest sessions of a daemon, polled by a thread that ends with the process.
+/// A daemon that does not respond has no sessions.
 #[derive(Debug, Clone)]
-pub(super) struct Asker(Arc<Mutex<Sessions>>);
+pub(super) struct SessionPoller(Arc<Mutex<Sessions>>);
 
-impl Asker {
-    /// Begins to ask.
+impl SessionPoller {
+    /// Starts the polling thread.
     pub(super) fn start(source: BfdSource) -> std::io::Result<Self> {
         let shared = Arc::new(Mutex::new(Sessions::new()));
         let latest = Arc::clone(&shared);
         thread::Builder::new().name("watch-bfd".to_owned()).spawn(move || {
             loop {
-                let sessions = ask(source).unwrap_or_default();
+                let sessions = query(source).unwrap_or_default();
                 *latest.lock().unwrap_or_else(PoisonError::into_inner) = sessions;
-                thread::sleep(EVERY);
+                thread::sleep(POLL_INTERVAL);
             }
         })?;
         Ok(Self(shared))
     }
 
-    /// What the daemon said last of a peer.
+    /// Latest state of a peer's session; absent if unknown.
     pub(super) fn is_up(&self, peer: IpAddr) -> Option<bool> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&peer).copied()
     }
 }
 
-fn ask(source: BfdSource) -> Option<Sessions> {
+fn query(source: BfdSource) -> Option<Sessions> {
     let mut command = match source {
         BfdSource::Bird => Command::new("birdc"),
         BfdSource::Frr => Command::new("vtysh"),

@@ -1,6 +1,6 @@
-//! How a running watch is asked: a socket whose name lives in the network
-//! namespace (unix(7), abstract), so that it is also the lock that keeps a second
-//! watch away, and is gone with the process however that ends.
+//! Control socket of a running watch. Its abstract name (unix(7)) belongs to the
+//! network namespace: it is also the lock against a second watch, and the kernel
+//! removes it when the process ends.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -18,29 +18,28 @@ use clearstream_schema::watch::{WatchReply, WatchRequest, WatchStatus};
 use super::WatchError;
 
 const NAME: &[u8] = b"clearstream-route-watch";
-/// Time for a question to arrive and for an answer to leave.
+/// Timeout for receiving a request and for sending its reply.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest question.
+/// Maximum length of a request.
 const MOST_BYTES: u64 = 4096;
 
-/// A question and where its answer goes.
+/// A received request with its reply channel.
 #[derive(Debug)]
-pub(super) struct Asked {
-    /// The question.
+pub(super) struct PendingRequest {
+    /// The request.
     pub(super) request: WatchRequest,
-    /// Takes the answer.
+    /// Channel for the reply.
     pub(super) reply: Sender<WatchReply>,
 }
 
-/// The lock of a network namespace, through which questions come.
+/// Control socket, and lock, of a network namespace.
 #[derive(Debug)]
 pub(super) struct Control {
-    questions: Receiver<Asked>,
+    requests: Receiver<PendingRequest>,
 }
 
 impl Control {
-    /// Takes the lock and begins to listen; the thread that does so ends with
-    /// the process.
+    /// Acquires the lock and starts to listen, on a thread that ends with the process.
     pub(super) fn open() -> Result<Self, WatchError> {
         let fail = |source| WatchError::Socket { what: "the control socket".to_owned(), source };
         let address = SocketAddr::from_abstract_name(NAME).map_err(fail)?;
@@ -48,24 +47,24 @@ impl Control {
             io::ErrorKind::AddrInUse => WatchError::AlreadyRunning,
             _ => fail(source),
         })?;
-        let (sender, questions) = channel();
+        let (sender, requests) = channel();
         let listen = move || {
             for stream in listener.incoming().flatten() {
-                // One at a time: an answer takes less than a round.
+                // One at a time: a request takes less than a round.
                 let _ = serve(&stream, &sender);
             }
         };
         thread::Builder::new().name("watch-control".to_owned()).spawn(listen).map_err(fail)?;
-        Ok(Self { questions })
+        Ok(Self { requests })
     }
 
-    /// Questions that have come in.
-    pub(super) fn take(&self) -> impl Iterator<Item = Asked> + '_ {
-        self.questions.try_iter()
+    /// Requests received so far.
+    pub(super) fn take(&self) -> impl Iterator<Item = PendingRequest> + '_ {
+        self.requests.try_iter()
     }
 }
 
-fn serve(stream: &UnixStream, questions: &Sender<Asked>) -> io::Result<()> {
+fn serve(stream: &UnixStream, requests: &Sender<PendingRequest>) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
@@ -74,13 +73,13 @@ fn serve(stream: &UnixStream, questions: &Sender<Asked>) -> io::Result<()> {
         BufReader::new(stream.take(MOST_BYTES)).read_line(&mut line)?;
         match serde_json::from_str(&line) {
             Ok(request) => {
-                let (reply, answer) = channel();
-                let asked = questions.send(Asked { request, reply });
-                asked.ok().and_then(|()| answer.recv_timeout(TIMEOUT).ok()).unwrap_or_else(|| {
-                    WatchReply::Refused("the watch is busy or ending; try again".to_owned())
-                })
+                let (reply, replies) = channel();
+                let sent = requests.send(PendingRequest { request, reply });
+                sent.ok()
+                    .and_then(|()| replies.recv_timeout(TIMEOUT).ok())
+                    .unwrap_or_else(|| WatchReply::Refused("the watch is busy or stopping; retry".to_owned()))
             }
-            Err(error) => WatchReply::Refused(format!("the question could not be read: {error}")),
+            Err(error) => WatchReply::Refused(format!("invalid request: {error}")),
         }
     } else {
         WatchReply::Refused("only root may query the watch; run this as root".to_owned())
@@ -91,9 +90,9 @@ fn serve(stream: &UnixStream, questions: &Sender<Asked>) -> io::Result<()> {
     stream.write_all(text.as_bytes())
 }
 
-/// Asks the watch that runs in this network namespace, and returns how things
-/// stand afterwards.
-pub fn ask(request: &WatchRequest) -> Result<WatchStatus, WatchError> {
+/// Sends a request to the watch of this network namespace, and returns the status
+/// afterwards.
+pub fn query(request: &WatchRequest) -> Result<WatchStatus, WatchError> {
     let silent = |source| WatchError::Silent { source };
     let address = SocketAddr::from_abstract_name(NAME).map_err(silent)?;
     let mut stream = UnixStream::connect_addr(&address).map_err(|source| match source.kind() {

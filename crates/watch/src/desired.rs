@@ -1,6 +1,6 @@
-//! What the routes of a plan become while some gateways are out: groups and
-//! multipath routes lose those members, and what goes by one gateway that is out
-//! (a route to an alias, the table of a connection mark) goes by the others.
+//! The next hops of a plan without withdrawn gateways: groups and multipath routes
+//! lose those members, and a route through a single withdrawn gateway (to an alias,
+//! or in the table of a connection mark) uses the others instead.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -13,15 +13,14 @@ use clearstream_schema::routing::{
 pub(super) struct NextHops {
     /// Groups.
     pub(super) groups: Vec<Nexthop>,
-    /// Routes by several gateways without a group, and those by one gateway.
+    /// Routes through several gateways without a group, and those through one gateway.
     pub(super) routes: Vec<RouteEntry>,
 }
 
-/// Gateways of one way, all of them and those that are wanted. The same address
-/// is never in two ways.
+/// Gateways of one path, and which of them are wanted. No address is in two paths.
 #[derive(Debug, Clone, Default)]
-pub(super) struct WayMembers {
-    /// Addresses on this side, with the weights, in the order of the next hops.
+pub(super) struct PathMembers {
+    /// Local addresses with their weights, in the order of the next hops.
     pub(super) all: Vec<(IpAddr, u16)>,
     /// For each, whether it is wanted.
     pub(super) wanted: Vec<bool>,
@@ -29,7 +28,7 @@ pub(super) struct WayMembers {
     pub(super) interface: String,
 }
 
-impl WayMembers {
+impl PathMembers {
     fn is_out(&self, via: IpAddr) -> bool {
         self.all.iter().zip(&self.wanted).any(|((address, _), wanted)| *address == via && !wanted)
     }
@@ -39,16 +38,16 @@ impl WayMembers {
     }
 }
 
-/// The next hops that are wanted with these members.
-pub(super) fn desired(plan: &HostRouting, ways: &[WayMembers]) -> NextHops {
+/// The wanted next hops with these members.
+pub(super) fn desired(plan: &HostRouting, paths: &[PathMembers]) -> NextHops {
     let gateway = |id: u32| gateway_of(plan, id);
-    let out = |via: IpAddr| ways.iter().any(|way| way.is_out(via));
+    let out = |via: IpAddr| paths.iter().any(|path| path.is_out(via));
     let mut wanted = NextHops::default();
     for nexthop in &plan.nexthops {
         let NexthopTarget::Group { members, resilient } = &nexthop.target else { continue };
         let stays = |member: &&GroupMember| gateway(member.id).is_none_or(|via| !out(via));
         let left: Vec<GroupMember> = members.iter().filter(stays).copied().collect();
-        // A group without members cannot be; the health of ways never requests it.
+        // A group cannot be empty; the health of a path never requests that.
         let members = if left.is_empty() { members.clone() } else { left };
         let target = NexthopTarget::Group { members, resilient: *resilient };
         wanted.groups.push(Nexthop { target, ..nexthop.clone() });
@@ -57,16 +56,17 @@ pub(super) fn desired(plan: &HostRouting, ways: &[WayMembers]) -> NextHops {
         let action = match &route.action {
             RouteAction::Nexthop(id) => {
                 let Some(via) = gateway(*id) else { continue };
-                let Some(way) = ways.iter().find(|way| way.has(via)) else { continue };
-                if way.is_out(via) { instead(plan, way, via) } else { route.action.clone() }
+                let Some(path) = paths.iter().find(|path| path.has(via)) else { continue };
+                if path.is_out(via) { alternative(plan, path, via) } else { route.action.clone() }
             }
             RouteAction::Gateways(hops) => {
-                let Some(way) = hops.iter().find_map(|hop| ways.iter().find(|way| way.has(hop.via))) else {
+                let Some(path) = hops.iter().find_map(|hop| paths.iter().find(|path| path.has(hop.via)))
+                else {
                     continue;
                 };
                 let left: Vec<Hop> = hops.iter().filter(|hop| !out(hop.via)).cloned().collect();
                 match hops.as_slice() {
-                    [hop] if left.is_empty() => instead(plan, way, hop.via),
+                    [hop] if left.is_empty() => alternative(plan, path, hop.via),
                     _ if left.is_empty() => route.action.clone(),
                     _ => RouteAction::Gateways(left),
                 }
@@ -78,9 +78,9 @@ pub(super) fn desired(plan: &HostRouting, ways: &[WayMembers]) -> NextHops {
     wanted
 }
 
-/// The way over all others: the group that the gateway is in, or a route with
+/// Replacement for a withdrawn gateway: the group that it is in, or a route with
 /// several next hops.
-fn instead(plan: &HostRouting, way: &WayMembers, via: IpAddr) -> RouteAction {
+fn alternative(plan: &HostRouting, path: &PathMembers, via: IpAddr) -> RouteAction {
     let has = |target: &NexthopTarget| match target {
         NexthopTarget::Group { members, .. } => {
             members.iter().any(|member| gateway_of(plan, member.id) == Some(via))
@@ -90,8 +90,8 @@ fn instead(plan: &HostRouting, way: &WayMembers, via: IpAddr) -> RouteAction {
     if let Some(group) = plan.nexthops.iter().find(|nexthop| has(&nexthop.target)) {
         return RouteAction::Nexthop(group.id);
     }
-    let left = way.all.iter().zip(&way.wanted).filter(|(_, wanted)| **wanted);
-    let hop = |via, weight| Hop { via, interface: Some(way.interface.clone()), weight, place: None };
+    let left = path.all.iter().zip(&path.wanted).filter(|(_, wanted)| **wanted);
+    let hop = |via, weight| Hop { via, interface: Some(path.interface.clone()), weight, place: None };
     let hops: Vec<Hop> = left.map(|((via, weight), _)| hop(*via, *weight)).collect();
     if hops.is_empty() { RouteAction::Gateways(vec![hop(via, 1)]) } else { RouteAction::Gateways(hops) }
 }
@@ -103,8 +103,7 @@ fn gateway_of(plan: &HostRouting, id: u32) -> Option<IpAddr> {
     })
 }
 
-/// Whether a group in effect has the members that are wanted; their order in the
-/// kernel says nothing.
+/// Whether an effective group has the wanted members, in any order.
 pub(super) fn same_members(live: &NexthopTarget, wanted: &NexthopTarget) -> bool {
     let set = |target: &NexthopTarget| match target {
         NexthopTarget::Group { members, .. } => {
@@ -115,7 +114,7 @@ pub(super) fn same_members(live: &NexthopTarget, wanted: &NexthopTarget) -> bool
     set(live).is_some_and(|live| Some(live) == set(wanted))
 }
 
-/// Whether a route in effect goes on as it is wanted. The interface of a next hop
+/// Whether an effective route has the wanted next hops. The interface of a next hop
 /// that the plan leaves to the kernel is not compared.
 pub(super) fn same_action(live: &RouteAction, wanted: &RouteAction) -> bool {
     let set = |action: &RouteAction| match action {
@@ -163,9 +162,9 @@ mod tests {
         }
     }
 
-    fn ways(wanted: [bool; 3]) -> Vec<WayMembers> {
+    fn paths(wanted: [bool; 3]) -> Vec<PathMembers> {
         let all = vec![(address(91), 1), (address(92), 2), (address(93), 1)];
-        vec![WayMembers { all, wanted: wanted.to_vec(), interface: "ib0".to_owned() }]
+        vec![PathMembers { all, wanted: wanted.to_vec(), interface: "ib0".to_owned() }]
     }
 
     fn with_groups() -> HostRouting {
@@ -194,8 +193,8 @@ mod tests {
     }
 
     #[test]
-    fn a_group_loses_who_is_out_and_its_alias_goes_by_the_group() {
-        let wanted = desired(&with_groups(), &ways([true, false, true]));
+    fn group_loses_a_withdrawn_gateway_and_its_alias_uses_the_group() {
+        let wanted = desired(&with_groups(), &paths([true, false, true]));
         let NexthopTarget::Group { members, resilient } = &wanted.groups[0].target else { panic!() };
         assert_eq!(members.iter().map(|member| member.id).collect::<Vec<_>>(), [1, 3]);
         assert!(resilient.is_some());
@@ -204,15 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn with_all_in_it_is_the_plan() {
+    fn with_all_members_it_is_the_plan() {
         let plan = with_groups();
-        let wanted = desired(&plan, &ways([true; 3]));
+        let wanted = desired(&plan, &paths([true; 3]));
         assert_eq!(wanted.groups[0], plan.nexthops[3]);
         assert_eq!(wanted.routes, plan.routes[1..3]);
     }
 
     #[test]
-    fn classic_routes_lose_hops_and_single_ones_go_by_the_rest() {
+    fn multipath_routes_lose_hops_and_single_ones_use_the_rest() {
         let hop = |number, weight| Hop {
             via: address(number),
             interface: Some("ib0".to_owned()),
@@ -227,7 +226,7 @@ mod tests {
             ],
             ..HostRouting::default()
         };
-        let wanted = desired(&plan, &ways([false, true, true]));
+        let wanted = desired(&plan, &paths([false, true, true]));
         let left = RouteAction::Gateways(vec![hop(92, 2), hop(93, 1)]);
         assert_eq!(wanted.routes[0].action, left);
         assert_eq!(wanted.routes[1].action, left);

@@ -1,5 +1,5 @@
-//! Which gateways are drained, kept over a restart of the watch (not over a
-//! boot: the folder is in memory).
+//! List of drained gateways, kept across restarts of the watch (not across a boot:
+//! the folder is in memory).
 
 use std::{
     fs, io,
@@ -16,9 +16,9 @@ pub(super) struct DrainedList {
 }
 
 impl DrainedList {
-    /// Reads the list; none when there is no file yet.
+    /// Reads the list; empty without a file.
     pub(super) fn open(folder: &Path) -> Self {
-        // A number that no other namespace gets until the next boot.
+        // The cookie is unique until the next boot.
         let number =
             rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
                 .map_err(io::Error::from)
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_outlives_who_wrote_it() {
+    fn list_persists_across_instances() {
         let folder = std::env::temp_dir().join(format!("clearstream-drained-{}", std::process::id()));
         let mut list = DrainedList::open(&folder);
         assert_eq!(list.names(), Vec::<String>::new());

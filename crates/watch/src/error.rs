@@ -1,15 +1,15 @@
-//! Why a watch cannot begin, or cannot be asked.
+//! Errors of starting and of querying a watch.
 
 use std::{io, net::SocketAddr};
 
 use clearstream_netlink::NetlinkError;
 
-/// A watch cannot begin, or cannot be asked.
+/// A watch cannot start, or cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The host has nothing to watch.
     #[error(
-        "{host} reaches no network of the fabric {fabric} by a gateway, so there is nothing to watch: run it on the hosts at the ends"
+        "{host} reaches no network of the fabric {fabric} through a gateway, so there is nothing to watch: run it on the end hosts"
     )]
     NothingToWatch {
         /// Host.
@@ -30,30 +30,30 @@ pub enum WatchError {
         "no watch runs on this host (in this network namespace): start it with `clearstream route watch`"
     )]
     NotRunning,
-    /// The running watch did not do what it was requested.
+    /// The running watch rejected a request.
     #[error("{reason}")]
     Refused {
         /// Cause.
         reason: String,
     },
-    /// The watch does not answer.
-    #[error("the watch of this host does not answer: {source}")]
+    /// The watch does not respond.
+    #[error("the watch of this host does not respond: {source}")]
     Silent {
         /// Cause.
         source: io::Error,
     },
-    /// A socket could not be made.
+    /// A socket could not be opened.
     #[error("cannot open {what}: {source}{hint}", hint = if source.kind() == io::ErrorKind::PermissionDenied { "; run this as root" } else { "" })]
     Socket {
-        /// What for.
+        /// Purpose.
         what: String,
         /// Cause.
         source: io::Error,
     },
-    /// The address for counters is taken or not here.
+    /// The address for metrics is in use or not local.
     #[error("cannot serve counters on {address}: {source}; choose another with --metrics")]
     Metrics {
-        /// As asked.
+        /// As requested.
         address: SocketAddr,
         /// Cause.
         source: io::Error,

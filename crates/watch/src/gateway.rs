@@ -1,5 +1,5 @@
-//! What is known of one gateway on one way, and when that is enough to take it
-//! out or to put it back.
+//! Health of one gateway on one path, and the conditions for withdrawing and
+//! restoring it.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use clearstream_schema::{
 
 use super::loss::LossWindow;
 
-/// A gateway that fails again within this time after it came back waits twice
-/// as long for the next return.
+/// A gateway that fails within this time after its return waits twice as long for
+/// the next return (flap damping).
 const FLAP_MEMORY: Duration = Duration::from_secs(60);
-/// The wait is doubled at most so many times.
+/// Maximum number of doublings of the wait.
 const MOST_DOUBLINGS: u32 = 6;
 
-/// What a probe is carried by.
+/// Transport protocol of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transport {
     /// A UDP datagram.
@@ -25,24 +25,24 @@ pub(super) enum Transport {
     Tcp,
 }
 
-/// Rounds lost in a row, none of which was answered since.
+/// Consecutive lost rounds since the last reply.
 #[derive(Debug, Clone, Default)]
 struct Streak {
     failures: u32,
     targets: Vec<usize>,
-    last_answered: Option<u64>,
+    last_success: Option<u64>,
 }
 
 impl Streak {
-    fn answered(&mut self, round: u64) {
-        self.last_answered = self.last_answered.max(Some(round));
+    fn succeeded(&mut self, round: u64) {
+        self.last_success = self.last_success.max(Some(round));
         self.failures = 0;
         self.targets.clear();
     }
 
     fn failed(&mut self, round: u64, target: usize) {
-        // A later answer proves more than an earlier loss.
-        if self.last_answered.is_none_or(|answered| answered < round) {
+        // A later reply outweighs an earlier loss.
+        if self.last_success.is_none_or(|success| success < round) {
             self.failures = self.failures.saturating_add(1);
             if !self.targets.contains(&target) {
                 self.targets.push(target);
@@ -50,44 +50,44 @@ impl Streak {
         }
     }
 
-    /// One far host alone condemns nobody, unless it is the only one that answers.
-    fn is_enough(&self, failures: u32, answering_targets: usize) -> bool {
-        self.failures >= failures && self.targets.len() >= answering_targets.min(2)
+    /// Losses to a single target are not enough, unless only one responds.
+    fn is_enough(&self, failures: u32, responding_targets: usize) -> bool {
+        self.failures >= failures && self.targets.len() >= responding_targets.min(2)
     }
 }
 
-/// What a round through a gateway was.
+/// A round through a gateway that ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RoundEnd {
-    /// Its number.
+    /// Number of the round.
     pub(super) number: u64,
-    /// The far host.
+    /// Target: index among the current ones.
     pub(super) target: usize,
-    /// What it was carried by.
+    /// Transport protocol.
     pub(super) transport: Transport,
 }
 
-/// One gateway on one way.
+/// Health of one gateway on one path.
 #[derive(Debug, Clone)]
 pub(super) struct GatewayHealth {
-    /// It is wanted among the next hops.
+    /// Wanted among the next hops.
     pub(super) member: bool,
-    /// Taken out by an operator.
+    /// Withdrawn by an operator.
     pub(super) drained: bool,
-    /// The own interface to it can carry packets.
+    /// The local interface to it can carry packets.
     pub(super) link_up: bool,
-    /// What the kernel knows of it as a neighbour.
+    /// State in the kernel's neighbour table.
     pub(super) neighbour: NeighbourState,
-    /// What a routing daemon's BFD session says.
+    /// State of a routing daemon's BFD session.
     pub(super) session_up: Option<bool>,
-    /// Why it is out.
+    /// Cause of its withdrawal.
     pub(super) reason: Option<OutReason>,
     pub(super) counts: GatewayCounts,
-    /// Of all rounds, of those by UDP and of those by TCP.
+    // All rounds, those by UDP and those by TCP.
     any: Streak,
     udp: Streak,
     tcp: Streak,
-    answers: u32,
+    consecutive_replies: u32,
     pub(super) loss: LossWindow,
     doublings: u32,
     returned: Option<Duration>,
@@ -106,34 +106,34 @@ impl GatewayHealth {
             any: Streak::default(),
             udp: Streak::default(),
             tcp: Streak::default(),
-            answers: 0,
+            consecutive_replies: 0,
             loss: LossWindow::default(),
             doublings: 0,
             returned: None,
         }
     }
 
-    /// A probe of this round was answered, in time or late: it forwards.
+    /// A reply of this round arrived, in time or late: the gateway forwards.
     pub(super) fn alive(&mut self, round: u64, transport: Transport) {
-        self.any.answered(round);
-        self.streak(transport).answered(round);
+        self.any.succeeded(round);
+        self.streak(transport).succeeded(round);
         self.loss.found(round);
     }
 
-    /// A round ended with an answer.
-    pub(super) fn answered(&mut self, round: &RoundEnd, settings: &WatchSettings) {
+    /// A round ended with a reply.
+    pub(super) fn succeeded(&mut self, round: &RoundEnd, settings: &WatchSettings) {
         self.alive(round.number, round.transport);
         self.counts.answered_count += 1;
         self.counts.tcp_answered_count += u64::from(round.transport == Transport::Tcp);
-        self.answers = self.answers.saturating_add(1);
+        self.consecutive_replies = self.consecutive_replies.saturating_add(1);
         self.loss.push(round.number, round.target, false, settings);
     }
 
-    /// A round ended without an answer, while another gateway carried one from
-    /// the same far host.
+    /// A round ended without a reply, while another gateway carried one from the
+    /// same target.
     pub(super) fn failed(&mut self, round: &RoundEnd, settings: &WatchSettings) {
         self.counts.lost_count += 1;
-        self.answers = 0;
+        self.consecutive_replies = 0;
         self.loss.push(round.number, round.target, true, settings);
         self.any.failed(round.number, round.target);
         self.streak(round.transport).failed(round.number, round.target);
@@ -146,19 +146,19 @@ impl GatewayHealth {
         }
     }
 
-    /// Rounds failed in a row, by some transport, and none was answered since.
+    /// The latest round, of some transport, failed.
     pub(super) fn is_suspect(&self) -> bool {
         self.any.failures > 0 || self.udp.failures > 0 || self.tcp.failures > 0
     }
 
-    /// It answered so many rounds in a row, the last one too.
-    pub(super) fn answers_at_least(&self, count: u32) -> bool {
-        !self.is_suspect() && self.answers >= count.max(1)
+    /// At least `count` consecutive rounds had replies, the latest one too.
+    pub(super) fn has_consecutive_replies(&self, count: u32) -> bool {
+        !self.is_suspect() && self.consecutive_replies >= count.max(1)
     }
 
-    /// Why it is to be taken out; absent while it is well enough. So many far
-    /// hosts answer: one alone condemns nobody, unless it is the only one.
-    pub(super) fn fault(&self, settings: &WatchSettings, answering_targets: usize) -> Option<OutReason> {
+    /// Fault for which it is to be withdrawn. Losses to a single target are not
+    /// enough, unless `responding_targets` is 1.
+    pub(super) fn fault(&self, settings: &WatchSettings, responding_targets: usize) -> Option<OutReason> {
         if !self.link_up {
             return Some(OutReason::LinkDown);
         }
@@ -169,43 +169,43 @@ impl GatewayHealth {
             return Some(OutReason::SessionDown);
         }
         let down_count = settings.down_count.max(1);
-        // The other transport's answers do not end such a streak, and one short
-        // loss meets several probes of a doubted gateway: twice as many.
+        // Replies by the other transport do not end such a streak, and one short
+        // loss affects several probes of a suspect gateway: twice the number.
         let of_one = down_count.saturating_mul(2);
         let streaks = [
             (&self.any, down_count, OutReason::NoAnswer),
             (&self.tcp, of_one, OutReason::NoTcp),
             (&self.udp, of_one, OutReason::NoUdp),
         ];
-        let condemned =
-            streaks.iter().find(|(streak, failures, _)| streak.is_enough(*failures, answering_targets));
-        condemned.map(|(.., reason)| *reason)
+        let faulty =
+            streaks.iter().find(|(streak, failures, _)| streak.is_enough(*failures, responding_targets));
+        faulty.map(|(.., reason)| *reason)
     }
 
-    /// It loses more than it may. What another gateway that stands for all loses
-    /// (`usual_loss`) counts three times in its favour: loss that all of them
-    /// have is that of the far network, and its numbers vary.
+    /// It loses more than the limit. Three times the median loss of the other
+    /// gateways (`usual_loss`) is added to the limit: loss that all gateways have
+    /// is loss of the remote network, and varies between them.
     pub(super) fn is_too_lossy(
         &self,
         settings: &WatchSettings,
-        answering_targets: usize,
+        responding_targets: usize,
         usual_loss: u32,
     ) -> bool {
-        self.loss.is_too_lossy(settings, answering_targets, usual_loss.saturating_mul(3))
+        self.loss.is_too_lossy(settings, responding_targets, usual_loss.saturating_mul(3))
     }
 
-    /// Answers in a row after which it is put back.
-    pub(super) fn answers_wanted(&self, settings: &WatchSettings) -> u32 {
+    /// Consecutive replies after which it is restored.
+    pub(super) fn required_replies(&self, settings: &WatchSettings) -> u32 {
         settings.up_count.max(1).saturating_mul(1 << self.doublings)
     }
 
-    /// It has answered for long enough to be put back.
+    /// It has responded for long enough to be restored.
     pub(super) fn is_well(&self, settings: &WatchSettings) -> bool {
         let clean = self.reason != Some(OutReason::Loss) || self.loss.is_clean(settings);
-        self.link_up && clean && self.answers_at_least(self.answers_wanted(settings))
+        self.link_up && clean && self.has_consecutive_replies(self.required_replies(settings))
     }
 
-    /// Takes it out. The more often it failed lately, the longer it stays out.
+    /// Withdraws it. The more often it failed recently, the longer it stays withdrawn.
     pub(super) fn leave(
         &mut self,
         at: Duration,
@@ -213,21 +213,21 @@ impl GatewayHealth {
         steady: Duration,
         settings: &WatchSettings,
     ) {
-        let last_wait = steady.saturating_mul(self.answers_wanted(settings));
+        let last_wait = steady.saturating_mul(self.required_replies(settings));
         if let Some(returned) = self.returned {
             let lately = at.saturating_sub(returned) < FLAP_MEMORY.max(last_wait.saturating_mul(2));
             self.doublings = if lately { (self.doublings + 1).min(MOST_DOUBLINGS) } else { 0 };
         }
         self.member = false;
         self.reason = Some(reason);
-        self.answers = 0;
-        // What it loses from now on says whether it is well again.
+        self.consecutive_replies = 0;
+        // Losses from now on decide about its recovery.
         self.loss.clear();
         self.counts.out_count += 1;
     }
 
-    /// Takes it out for an operator; true when it was in. That is no failure, so
-    /// it makes no later return wait.
+    /// Withdraws it for an operator; returns whether it was a member. A drain is no
+    /// failure: it does not delay a later return.
     pub(super) fn drain(&mut self) -> bool {
         self.drained = true;
         self.reason = Some(OutReason::Drained);
@@ -236,7 +236,7 @@ impl GatewayHealth {
         was_member
     }
 
-    /// Puts it back.
+    /// Restores it.
     pub(super) fn enter(&mut self, at: Duration) {
         self.member = true;
         self.reason = None;

@@ -1,5 +1,5 @@
-//! The next hops in the kernel: what is there, and changing it to what is
-//! wanted. A group is replaced in one step, before anything that refers to it.
+//! The next hops in the kernel: reading them, and changing them to the wanted ones.
+//! A group is replaced in one step, before anything that refers to it.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -25,13 +25,12 @@ pub(super) struct KernelRoutes {
     socket: RouteSocket,
 }
 
-/// What was done to have next hops as wanted.
+/// Deviations of the next hops from the wanted ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// What was there instead, as text.
+    /// Deviations that were corrected: the previous values, as text.
     pub(super) changed: Vec<String>,
-    /// What is not there at all, and is not made again: anyone who took it away,
-    /// `route apply` brings it back.
+    /// Missing objects, which are not recreated: `route apply` does that.
     pub(super) missing: Vec<String>,
 }
 
@@ -49,20 +48,20 @@ impl KernelRoutes {
     pub(super) fn advance_generation(&mut self) -> Result<(), NetlinkError> {
         // A sysctl of the initial namespace alone (net/core/sysctl_net_core.c).
         let initial = HostRoot::live().read("proc/sys/net/core/netdev_max_backlog").is_ok();
-        // There the dead routes' own generation counts, which never comes back.
+        // There the dead routes' own generation counts, which never recurs.
         if initial {
             return Ok(());
         }
         self.socket.advance_ipv6_generation(rand::random_range(GENERATION_STEPS))
     }
 
-    /// The socket, for other questions.
+    /// The socket, for other queries.
     pub(super) fn socket(&mut self) -> &mut RouteSocket {
         &mut self.socket
     }
 
-    /// Changes what differs from `wanted`; what is as wanted is not touched.
-    pub(super) fn put(&mut self, wanted: &NextHops) -> Result<Changes, NetlinkError> {
+    /// Changes the objects that differ from `wanted`, and no others.
+    pub(super) fn apply(&mut self, wanted: &NextHops) -> Result<Changes, NetlinkError> {
         let (nexthops, routes) = self.live(wanted)?;
         let mut changes = Changes::default();
         for group in &wanted.groups {
@@ -90,18 +89,18 @@ impl KernelRoutes {
         Ok(changes)
     }
 
-    /// Makes sockets choose again among the same next hops: a bucket of a resilient
-    /// group counts as used when a route is looked up, and a connected socket keeps
-    /// what it looked up until routes change. Buckets of its flows would look idle
-    /// and move to a gateway that comes back; a group replaced by itself moves none.
+    /// Makes sockets repeat their route lookups among the same next hops: a bucket of a
+    /// resilient group counts as used at each lookup, and a connected socket caches its
+    /// route until routes change. Buckets of its flows would count as idle and move to a
+    /// returning gateway; replacing a group by an identical one moves none.
     pub(super) fn refresh(&mut self, wanted: &NextHops) -> Result<(), NetlinkError> {
         let resilient =
             |group: &&Nexthop| matches!(&group.target, NexthopTarget::Group { resilient: Some(_), .. });
         wanted.groups.iter().filter(resilient).try_for_each(|group| self.socket.set_nexthop(group))
     }
 
-    /// Which gateways (by their address) are among the next hops of the groups and
-    /// multipath routes of a plan now; absent for a plan that is not in effect.
+    /// Addresses of the gateways among the effective next hops of a plan's groups and
+    /// multipath routes; absent for a plan that is not in effect.
     pub(super) fn present(
         &mut self,
         plan: &NextHops,
@@ -154,7 +153,7 @@ impl KernelRoutes {
 /// Address of a gateway among the next hops.
 pub(super) type Member = std::net::IpAddr;
 
-/// The route in effect in the place of a planned one. IPv6 has no metric 0: the
+/// The effective route for a planned one. IPv6 has no metric 0: the
 /// kernel reads it as 1024 (`IP6_RT_PRIO_USER`).
 fn find<'a>(
     routes: &'a BTreeMap<(Prefix, u32), Vec<RouteEntry>>,

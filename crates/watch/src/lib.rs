@@ -1,18 +1,17 @@
-//! The watch over gateways: it probes each of them from end to end, takes out
-//! what forwards nothing and puts it back when it does again.
+//! Health monitoring of gateways: the watch probes each of them end to end, withdraws
+//! those that do not forward from the next hops, and restores them when they recover.
 //!
-//! - [`way`] decides, without I/O and clock: what comes in are answers, links,
-//!   neighbours, sessions and drainings with their times, what comes out are
+//! - [`network_path`] is the state machine, without I/O and clock. Its inputs are
+//!   replies, links, neighbours, sessions and drains with their times; its outputs are
 //!   probes and members.
-//! - A probe leaves by the link address of its gateway, past the routing tables,
-//!   and names the gateway's address on the remote side; the watch over there
-//!   answers by that, likewise past its tables ([`packet`], [`sockets`]). So a
-//!   round trip proves one gateway in both directions, and nothing that the
-//!   watch does for it outlives the process.
-//! - [`desired`] says what routes become without some gateways, and [`kernel`]
-//!   has them so: a group is replaced in one step.
-//! - [`control`] is the lock and the way to ask; [`metrics`] and [`unit`] are for
-//!   those who run it; [`bfd`] reads what routing daemons know.
+//! - A probe is sent to the link address of its gateway, bypassing the routing tables,
+//!   and names the gateway's address on the remote network. The remote watch replies
+//!   through that address, also bypassing its tables ([`packet`], [`sockets`]). A round
+//!   trip thus verifies one gateway in both directions, and leaves no state behind.
+//! - [`desired`] computes the next hops without the withdrawn gateways, and [`kernel`]
+//!   applies them: a group is replaced in one step.
+//! - [`control`] is the lock and the control socket; [`metrics`] and [`unit`] are for
+//!   operation; [`bfd`] reads the sessions of routing daemons.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -38,8 +37,8 @@ mod tests;
 mod unit;
 
 pub use bfd::BfdSource;
-pub use control::ask;
+pub use control::query;
 pub use error::WatchError;
 pub use run::{WatchConfig, run};
-pub use setup::{WatchedGateway, WatchedWay, ways};
+pub use setup::{WatchedGateway, WatchedPath, watched_paths};
 pub use unit::{command_line, unit};

@@ -1,4 +1,4 @@
-//! The share of its last probes that a gateway lost, and to how many far hosts.
+//! Loss ratio of a gateway over its latest probes, and the number of targets affected.
 
 use std::collections::VecDeque;
 
@@ -30,7 +30,7 @@ impl LossWindow {
         self.lost_count += u32::from(lost);
     }
 
-    /// The answer of a round that counted as lost came after all: a delay, no loss.
+    /// A reply of a round counted as lost arrived late: a delay, no loss.
     pub(super) fn found(&mut self, round: u64) {
         if let Some(late) = self.outcomes.iter_mut().rev().find(|outcome| outcome.round == round) {
             self.lost_count -= u32::from(std::mem::take(&mut late.lost));
@@ -47,18 +47,18 @@ impl LossWindow {
         self.lost_count
     }
 
-    /// Share of the probes lost; absent before the first one.
+    /// Fraction of the probes lost; absent before the first one.
     pub(super) fn ratio(&self) -> Option<f64> {
         (!self.outcomes.is_empty()).then(|| f64::from(self.lost_count) / self.outcomes.len() as f64)
     }
 
-    /// More is lost than a gateway may lose, whatever the rest of the window
-    /// brings; `allowance` is added to that. Where several far hosts answer, losses to one of them alone say
-    /// nothing about the gateway: at least a quarter must be to others.
+    /// More is lost than the limit plus `allowance`, whatever the rest of the window
+    /// brings. Where several targets respond, losses to a single one prove nothing
+    /// about the gateway: at least a quarter must be to others.
     pub(super) fn is_too_lossy(
         &self,
         settings: &WatchSettings,
-        answering_targets: usize,
+        responding_targets: usize,
         allowance: u32,
     ) -> bool {
         let Some(most) = most(settings) else { return false };
@@ -67,13 +67,13 @@ impl LossWindow {
             return false;
         }
         let elsewhere = self.lost_count - self.lost_to_the_worst();
-        answering_targets < 2 || elsewhere * 4 > most
+        responding_targets < 2 || elsewhere * 4 > most
     }
 
-    /// A whole window with at most half of the losses that a gateway may have.
+    /// A full window with at most half of the permitted losses.
     pub(super) fn is_clean(&self, settings: &WatchSettings) -> bool {
-        let whole = self.outcomes.len() >= settings.loss_window.max(1) as usize;
-        whole && most(settings).is_none_or(|most| self.lost_count <= most / 2)
+        let is_full = self.outcomes.len() >= settings.loss_window.max(1) as usize;
+        is_full && most(settings).is_none_or(|most| self.lost_count <= most / 2)
     }
 
     fn lost_to_the_worst(&self) -> u32 {
@@ -87,7 +87,7 @@ impl LossWindow {
     }
 }
 
-/// Probes that a gateway may lose of a window; absent for no limit.
+/// Maximum number of lost probes per window; absent for no limit.
 fn most(settings: &WatchSettings) -> Option<u32> {
     let percent = settings.loss_percent;
     (percent > 0).then(|| settings.loss_window.max(1).saturating_mul(percent) / 100)
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn late_answers_are_no_losses() {
+    fn late_replies_are_no_losses() {
         let settings = settings(5, 100);
         let mut window = LossWindow::default();
         for round in 0..50 {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_to_one_far_host_of_several_do_not_count() {
+    fn losses_to_one_target_of_several_do_not_count() {
         let settings = settings(5, 200);
         let mut window = LossWindow::default();
         (0..100).for_each(|round| window.push(round, (round % 3) as usize, round % 3 == 1, &settings));

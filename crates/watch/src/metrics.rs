@@ -1,5 +1,4 @@
-//! Counters for Prometheus: how things stand, in the text format of OpenMetrics
-//! 1.0, over HTTP.
+//! Metrics for Prometheus: the status in the text format of OpenMetrics 1.0, over HTTP.
 
 use std::{
     fmt,
@@ -20,12 +19,12 @@ use prometheus_client::{
 
 use super::WatchError;
 
-/// Time for a question to arrive and for an answer to leave.
+/// Timeout for receiving a request and for sending the response.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest head of a question.
+/// Maximum length of a request head.
 const MOST_BYTES: usize = 8192;
 
-/// How things stood last, for anyone who asks.
+/// The latest status.
 pub(super) type Shared = Arc<Mutex<WatchStatus>>;
 
 /// Serves `GET /metrics` on a thread that ends with the process; returns the
@@ -36,15 +35,15 @@ pub(super) fn serve(address: SocketAddr, status: Shared) -> Result<SocketAddr, W
     let local = listener.local_addr().map_err(fail)?;
     let listen = move || {
         for stream in listener.incoming().flatten() {
-            // Who asks wrongly, slowly or not at all gets nothing.
-            let _ = answer(stream, &status);
+            // Invalid and slow requests get no response.
+            let _ = respond(stream, &status);
         }
     };
     thread::Builder::new().name("watch-metrics".to_owned()).spawn(listen).map_err(fail)?;
     Ok(local)
 }
 
-fn answer(mut stream: TcpStream, status: &Shared) -> io::Result<()> {
+fn respond(mut stream: TcpStream, status: &Shared) -> io::Result<()> {
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut head = Vec::new();
@@ -58,8 +57,8 @@ fn answer(mut stream: TcpStream, status: &Shared) -> io::Result<()> {
         head.extend(&buffer[..length]);
     }
     let head = String::from_utf8_lossy(&head);
-    let mut words = head.split_whitespace();
-    let (code, kind, body) = match (words.next(), words.next()) {
+    let mut fields = head.split_whitespace();
+    let (code, kind, body) = match (fields.next(), fields.next()) {
         (Some("GET"), Some("/metrics")) => {
             let status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let text = exposition(status).map_err(io::Error::other)?;
@@ -76,7 +75,7 @@ fn answer(mut stream: TcpStream, status: &Shared) -> io::Result<()> {
     stream.write_all(body.as_bytes())
 }
 
-/// The text that Prometheus reads.
+/// The exposition text.
 fn exposition(status: WatchStatus) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("clearstream_watch");
     registry.register_collector(Box::new(Exposed(status)));
@@ -91,16 +90,16 @@ struct Exposed(WatchStatus);
 impl Collector for Exposed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         of_watch(&mut encoder, &self.0)?;
-        of_ways(&mut encoder, &self.0)?;
+        of_paths(&mut encoder, &self.0)?;
         of_gateways(&mut encoder, &self.0)
     }
 }
 
-/// One family of samples: name, kind, what it is. Samples of a counter have
-/// `_total` after its name.
+/// A family of samples: name, kind, description. Samples of a counter have the
+/// suffix `_total`.
 struct Family(&'static str, MetricType, &'static str);
 
-/// Adds a family, where it has samples.
+/// Adds a family, if it has samples.
 fn add<L: EncodeLabelSet>(
     encoder: &mut DescriptorEncoder<'_>,
     Family(name, kind, help): Family,
@@ -124,10 +123,10 @@ fn of_watch(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::R
     let labels = [("host", status.host.as_str()), ("fabric", status.fabric.as_str())];
     let rows: [(Family, f64); 6] = [
         (Family("running_seconds", Gauge, "Time since the watch began."), status.running_ns as f64 / 1e9),
-        (Family("served", Counter, "Probes of other hosts answered."), status.served_count as f64),
+        (Family("served", Counter, "Replies sent to probes of other hosts."), status.served_count as f64),
         (Family("changes", Counter, "Changes of next hops."), status.change_count as f64),
         (
-            Family("failed_changes", Counter, "Changes of next hops that the kernel refused."),
+            Family("failed_changes", Counter, "Changes of next hops that the kernel rejected."),
             status.failed_change_count as f64,
         ),
         (
@@ -142,21 +141,21 @@ fn of_watch(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::R
     Ok(())
 }
 
-fn of_ways(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::Result {
+fn of_paths(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::Result {
     type Value = fn(&PathStatus) -> f64;
     let rows: [(Family, Value); 3] = [
-        (Family("heard", Gauge, "1 while some remote host responds."), |way| {
-            f64::from(u8::from(way.reachable))
+        (Family("heard", Gauge, "1 while some remote host responds."), |path| {
+            f64::from(u8::from(path.reachable))
         }),
-        (Family("interval_seconds", Gauge, "Time between rounds while nothing fails."), |way| {
-            way.interval_ns as f64 / 1e9
+        (Family("interval_seconds", Gauge, "Time between rounds while nothing fails."), |path| {
+            path.interval_ns as f64 / 1e9
         }),
-        (Family("gateways_used", Gauge, "Gateways among the next hops."), |way| {
-            way.gateways.iter().filter(|gateway| gateway.used).count() as f64
+        (Family("gateways_used", Gauge, "Gateways among the next hops."), |path| {
+            path.gateways.iter().filter(|gateway| gateway.used).count() as f64
         }),
     ];
     for (family, value) in rows {
-        let samples: Vec<_> = status.paths.iter().map(|way| (of_way(way), value(way))).collect();
+        let samples: Vec<_> = status.paths.iter().map(|path| (path_labels(path), value(path))).collect();
         add(encoder, family, &samples)?;
     }
     Ok(())
@@ -180,20 +179,19 @@ fn of_gateways(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt
         (Family("gateway_probes_sent", Counter, "Probes sent through it."), |gateway| {
             Some(gateway.counts.sent_count as f64)
         }),
-        (Family("gateway_probes_answered", Counter, "Probes answered in time."), |gateway| {
+        (Family("gateway_probes_answered", Counter, "Probes with a reply in time."), |gateway| {
             Some(gateway.counts.answered_count as f64)
         }),
         (Family("gateway_probes_lost", Counter, "Probes lost that others carried."), |gateway| {
             Some(gateway.counts.lost_count as f64)
         }),
-        (Family("gateway_tcp_probes_sent", Counter, "Of the probes sent, those by TCP."), |gateway| {
+        (Family("gateway_tcp_probes_sent", Counter, "Probes sent through it by TCP."), |gateway| {
             Some(gateway.counts.tcp_sent_count as f64)
         }),
-        (
-            Family("gateway_tcp_probes_answered", Counter, "Of the probes answered, those by TCP."),
-            |gateway| Some(gateway.counts.tcp_answered_count as f64),
-        ),
-        (Family("gateway_loss_ratio", Gauge, "Share of the last probes that were lost."), |gateway| {
+        (Family("gateway_tcp_probes_answered", Counter, "Probes by TCP with a reply in time."), |gateway| {
+            Some(gateway.counts.tcp_answered_count as f64)
+        }),
+        (Family("gateway_loss_ratio", Gauge, "Fraction of the latest probes that were lost."), |gateway| {
             gateway.loss_ratio
         }),
         (Family("gateway_buckets", Gauge, "Buckets of the resilient group."), |gateway| {
@@ -208,10 +206,10 @@ fn of_gateways(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt
     ];
     for (family, value) in rows {
         let gateways =
-            status.paths.iter().flat_map(|way| way.gateways.iter().map(move |gateway| (way, gateway)));
+            status.paths.iter().flat_map(|path| path.gateways.iter().map(move |gateway| (path, gateway)));
         let samples: Vec<_> = gateways
-            .filter_map(|(way, gateway)| {
-                let [network, family] = of_way(way);
+            .filter_map(|(path, gateway)| {
+                let [network, family] = path_labels(path);
                 Some(([network, family, ("gateway", gateway.name.clone())], value(gateway)?))
             })
             .collect();
@@ -220,8 +218,8 @@ fn of_gateways(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt
     Ok(())
 }
 
-fn of_way(way: &PathStatus) -> [(&'static str, String); 2] {
-    [("network", way.path.network.clone()), ("family", way.path.family.to_string())]
+fn path_labels(path: &PathStatus) -> [(&'static str, String); 2] {
+    [("network", path.path.network.clone()), ("family", path.path.family.to_string())]
 }
 
 #[cfg(test)]
@@ -270,17 +268,16 @@ mod tests {
         }
     }
 
-    /// Oracle: the parser of the Prometheus client library, over HTTP as a
-    /// scraper asks.
+    /// Oracle: the parser of the Prometheus client library, over HTTP like a scraper.
     #[test]
     fn a_scraper_reads_the_counters() {
         let address = serve("127.0.0.1:0".parse().unwrap(), Arc::new(Mutex::new(status()))).unwrap();
         let program = r#"
 import sys, urllib.request
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-answer = urllib.request.urlopen(sys.argv[1], timeout=5)
-assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0"), answer.headers
-for family in text_string_to_metric_families(answer.read().decode()):
+response = urllib.request.urlopen(sys.argv[1], timeout=5)
+assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0"), response.headers
+for family in text_string_to_metric_families(response.read().decode()):
     assert family.documentation and family.type in ("gauge", "counter"), family
     for sample in family.samples:
         print(sample.name, sample.labels.get("host"), sample.labels.get("gateway"), sample.value, sep="|")
@@ -305,20 +302,20 @@ for family in text_string_to_metric_families(answer.read().decode()):
             assert!(text.lines().any(|line| line == wanted), "{wanted} is not in:\n{text}");
         }
         assert!(text.contains("clearstream_watch_running_seconds|an \"odd\\name\""), "{text}");
-        assert!(!text.contains("gateway_session_up|None|gw1"), "what nobody knows is not told: {text}");
+        assert!(!text.contains("gateway_session_up|None|gw1"), "unknown values are omitted: {text}");
     }
 
     #[test]
-    fn other_questions_are_refused() {
+    fn other_requests_are_rejected() {
         let address = serve("127.0.0.1:0".parse().unwrap(), Arc::new(Mutex::new(status()))).unwrap();
-        let ask = |question: &str| {
+        let request = |text: &str| {
             let mut stream = TcpStream::connect(address).unwrap();
-            stream.write_all(question.as_bytes()).unwrap();
+            stream.write_all(text.as_bytes()).unwrap();
             let mut text = String::new();
             stream.read_to_string(&mut text).unwrap();
             text
         };
-        assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
-        assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+        assert!(request("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert!(request("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
     }
 }

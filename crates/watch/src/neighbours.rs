@@ -1,100 +1,100 @@
-//! Where the gateways are on their links, as the kernel knows it.
+//! Link addresses of the gateways, from the kernel's neighbour table.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
 use clearstream_netlink::{NetlinkError, RouteSocket};
 use clearstream_schema::watch::NeighbourState;
 
-use super::{setup::WatchedWay, sockets::LinkPlace};
+use super::{setup::WatchedPath, sockets::LinkPlace};
 
-/// The gateways of all ways as neighbours.
+/// The gateways of all paths as neighbours.
 #[derive(Debug)]
 pub(super) struct Neighbours {
-    ways: Vec<NearWay>,
+    paths: Vec<PathNeighbours>,
 }
 
 #[derive(Debug)]
-struct NearWay {
+struct PathNeighbours {
     interface: String,
     running: bool,
-    gateways: Vec<Near>,
+    gateways: Vec<Neighbour>,
 }
 
 #[derive(Debug)]
-struct Near {
+struct Neighbour {
     address: IpAddr,
     place: LinkPlace,
-    word: NeighbourState,
+    state: NeighbourState,
 }
 
 impl Neighbours {
-    /// Nobody is known yet.
-    pub(super) fn new(ways: &[WatchedWay]) -> Self {
-        let near = |address| Near { address, place: LinkPlace::default(), word: NeighbourState::Unknown };
-        let ways = ways.iter().map(|way| NearWay {
-            interface: way.interface.clone(),
+    /// All states are unknown at first.
+    pub(super) fn new(paths: &[WatchedPath]) -> Self {
+        let unknown =
+            |address| Neighbour { address, place: LinkPlace::default(), state: NeighbourState::Unknown };
+        let paths = paths.iter().map(|path| PathNeighbours {
+            interface: path.interface.clone(),
             running: true,
-            gateways: way.gateways.iter().map(|gateway| near(gateway.near)).collect(),
+            gateways: path.gateways.iter().map(|gateway| unknown(gateway.local_address)).collect(),
         });
-        Self { ways: ways.collect() }
+        Self { paths: paths.collect() }
     }
 
-    /// Has the kernel confirm every gateway, and reads what it knows. A link
-    /// address that was known once is kept: a gateway that is silent for a
-    /// while is most often still there.
-    pub(super) fn look(&mut self, socket: &mut RouteSocket) -> Result<(), NetlinkError> {
+    /// Makes the kernel confirm every gateway, and reads its neighbour table. A link
+    /// address that was once known is kept: a gateway that is silent for a while is
+    /// usually still there.
+    pub(super) fn update(&mut self, socket: &mut RouteSocket) -> Result<(), NetlinkError> {
         let carriers = socket.carriers()?;
-        for way in &mut self.ways {
-            let carrier = carriers.get(&way.interface);
-            way.running = carrier.is_some_and(|carrier| carrier.running);
+        for path in &mut self.paths {
+            let carrier = carriers.get(&path.interface);
+            path.running = carrier.is_some_and(|carrier| carrier.running);
             let Some(carrier) = carrier.filter(|carrier| carrier.running) else { continue };
-            for near in &mut way.gateways {
-                near.place.interface_index = carrier.index;
-                socket.resolve_neighbour(carrier.index, near.address)?;
+            for neighbour in &mut path.gateways {
+                neighbour.place.interface_index = carrier.index;
+                socket.resolve_neighbour(carrier.index, neighbour.address)?;
             }
         }
         let found = socket.neighbours()?;
         let found: BTreeMap<(&str, IpAddr), _> =
             found.iter().map(|entry| ((entry.interface.as_str(), entry.address), entry)).collect();
-        for way in &mut self.ways {
-            for near in &mut way.gateways {
-                let entry = found.get(&(way.interface.as_str(), near.address));
-                near.word = match entry {
+        for path in &mut self.paths {
+            for neighbour in &mut path.gateways {
+                let entry = found.get(&(path.interface.as_str(), neighbour.address));
+                neighbour.state = match entry {
                     Some(entry) if entry.failed => NeighbourState::Failed,
                     Some(entry) if entry.link_address.is_some() => NeighbourState::Known,
                     _ => NeighbourState::Unknown,
                 };
                 let octets = entry.and_then(|entry| octets(entry.link_address.as_deref()?));
                 if let Some(octets) = octets {
-                    near.place.link_address = octets;
+                    neighbour.place.link_address = octets;
                 }
             }
         }
         Ok(())
     }
 
-    /// Whether every gateway was found at some time, or is known not to answer.
+    /// Whether every gateway was resolved at some time, or its resolution failed.
     pub(super) fn all_known(&self) -> bool {
-        self.ways
-            .iter()
-            .flat_map(|way| &way.gateways)
-            .all(|near| !near.place.link_address.is_empty() || near.word == NeighbourState::Failed)
+        self.paths.iter().flat_map(|path| &path.gateways).all(|neighbour| {
+            !neighbour.place.link_address.is_empty() || neighbour.state == NeighbourState::Failed
+        })
     }
 
-    /// Where a gateway is; absent while that is not known.
-    pub(super) fn place(&self, way: usize, gateway: usize) -> Option<&LinkPlace> {
-        let place = &self.ways.get(way)?.gateways.get(gateway)?.place;
+    /// Interface and link address of a gateway; absent while unknown.
+    pub(super) fn place(&self, path: usize, gateway: usize) -> Option<&LinkPlace> {
+        let place = &self.paths.get(path)?.gateways.get(gateway)?.place;
         (!place.link_address.is_empty()).then_some(place)
     }
 
-    /// What the kernel knows of a gateway.
-    pub(super) fn word(&self, way: usize, gateway: usize) -> NeighbourState {
-        self.ways[way].gateways[gateway].word
+    /// State of a gateway.
+    pub(super) fn state(&self, path: usize, gateway: usize) -> NeighbourState {
+        self.paths[path].gateways[gateway].state
     }
 
-    /// Whether the interface to the gateways of a way carries packets.
-    pub(super) fn running(&self, way: usize) -> bool {
-        self.ways[way].running
+    /// Whether the interface to the gateways of a path carries packets.
+    pub(super) fn running(&self, path: usize) -> bool {
+        self.paths[path].running
     }
 }
 

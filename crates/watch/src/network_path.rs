@@ -1,10 +1,10 @@
-//! One way (to a far network, in one family): rounds of probes through all its
-//! gateways to one far host after the other, and what follows from them.
+//! Health of one network path (to a remote network, in one address family): rounds
+//! of probes through all its gateways, and the decisions that follow from them.
 //!
-//! A round probes one far host through every gateway. Only when some gateway
-//! carried an answer does the silence of another one count against it: a dead
-//! far host, a pause of this program, or a far network that is gone fail
-//! through all of them alike and condemn nobody.
+//! A round probes one remote host through every gateway. A missing reply counts
+//! against a gateway only if another gateway carried a reply in that round: a dead
+//! remote host, a pause of this program or an unreachable remote network affects
+//! all gateways alike, and withdraws none.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -18,96 +18,96 @@ use super::{
     target::Target,
 };
 
-/// While some far hosts answer, every so many rounds go to one that does not.
+/// While some targets respond, one of this many rounds probes a silent one.
 const SEARCH_EVERY: u64 = 4;
-/// Rounds in a row without any answer after which the far network is called silent.
+/// Consecutive rounds without any reply after which the remote network is reported silent.
 const SILENT_AFTER: u32 = 15;
 
-/// What a way begins with.
+/// Initial state of a path.
 #[derive(Debug, Clone)]
-pub(super) struct WaySetup {
+pub(super) struct PathSetup {
     /// For each gateway, whether it is among the next hops now.
     pub(super) members: Vec<bool>,
-    /// Far hosts that can be probed; the first ones are.
+    /// Remote hosts that can be probed; the first ones are the initial targets.
     pub(super) candidate_count: usize,
     /// Time between rounds while nothing fails.
     pub(super) steady: Duration,
 }
 
-/// What a probe is answered by.
+/// Origin of a probe reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AnswerKind {
-    /// By the watch of the far host, through the same gateway.
+pub(super) enum ReplyKind {
+    /// The watch of the remote host, through the same gateway.
     Watch,
-    /// By the far host's kernel (ICMP echo), by whatever way it has.
+    /// The remote host's kernel (ICMP echo), by its own route.
     Echo,
 }
 
 /// A probe to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Probe {
-    /// Gateway to go through.
+    /// Gateway that forwards it.
     pub(super) gateway: usize,
-    /// Far host, by its place among the candidates.
+    /// Remote host: index among the candidates.
     pub(super) target: usize,
     /// Number of the round.
     pub(super) round: u64,
-    /// What it is carried by.
+    /// Transport protocol.
     pub(super) transport: Transport,
-    /// Ask by ICMP echo too.
+    /// Send an ICMP echo request too.
     pub(super) echo: bool,
 }
 
-/// An answer that came in.
+/// A received probe reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ProbeReply {
     /// Gateway that carried it.
     pub(super) gateway: usize,
     /// Number of the round.
     pub(super) round: u64,
-    /// Who answered.
-    pub(super) kind: AnswerKind,
-    /// What it was carried by.
+    /// Origin.
+    pub(super) kind: ReplyKind,
+    /// Transport protocol.
     pub(super) transport: Transport,
 }
 
-/// What a way wants done or told.
+/// An action or event that a path requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum WayAction {
-    /// Send this.
+pub(super) enum PathAction {
+    /// Send this probe.
     Probe(Probe),
-    /// Make these the next hops (one truth value for each gateway, at least one true).
+    /// Use these gateways as next hops: one flag per gateway, at least one set.
     Members(Vec<bool>),
-    /// This gateway went out.
+    /// A gateway was withdrawn.
     Out {
         /// Index of the gateway.
         gateway: usize,
         /// Cause.
         reason: OutReason,
-        /// When the first of the probes that failed was sent.
+        /// Send time of the first probe that failed.
         since: Option<Duration>,
     },
-    /// This gateway came back.
+    /// A gateway was restored.
     In {
         /// Index of the gateway.
         gateway: usize,
     },
-    /// This one should go, and is the last.
+    /// A faulty gateway stays, because it is the last one.
     KeptLast {
         /// Index of the gateway.
         gateway: usize,
-        /// What is wrong with it.
+        /// Fault.
         reason: OutReason,
     },
-    /// No far host answers by any gateway.
+    /// No target responds through any gateway.
     Silent,
-    /// One answers again.
-    Heard,
-    /// Another far host is probed from now on; places among the candidates.
+    /// A target responds after [`Self::Silent`].
+    Reachable,
+    /// Another remote host is probed from now on; indices among the candidates.
     TargetChanged {
-        /// Before.
+        /// Previous target.
         from: usize,
-        /// Now.
+        /// New target.
         to: usize,
     },
 }
@@ -116,7 +116,7 @@ pub(super) enum WayAction {
 enum Slot {
     NotProbed,
     Waiting,
-    Answered(AnswerKind),
+    Replied(ReplyKind),
 }
 
 #[derive(Debug, Clone)]
@@ -128,12 +128,12 @@ struct Round {
     slots: Vec<Slot>,
 }
 
-/// One way.
+/// State machine of one path: inputs carry their time, outputs are [`PathAction`]s.
 #[derive(Debug, Clone)]
-pub(super) struct WayHealth {
+pub(super) struct PathHealth {
     pub(super) gateways: Vec<GatewayHealth>,
     pub(super) steady: Duration,
-    pub(super) heard: bool,
+    pub(super) reachable: bool,
     targets: Vec<Target>,
     spare: VecDeque<usize>,
     rounds: VecDeque<Round>,
@@ -141,18 +141,18 @@ pub(super) struct WayHealth {
     next_at: Duration,
     silent_rounds: u32,
     first_failure: Vec<Option<Duration>>,
-    told_last: Option<usize>,
+    reported_last: Option<usize>,
     settings: WatchSettings,
 }
 
-impl WayHealth {
-    /// A way whose first round is due at `start`.
-    pub(super) fn new(setup: &WaySetup, settings: WatchSettings, start: Duration) -> Self {
+impl PathHealth {
+    /// A path whose first round is due at `start`.
+    pub(super) fn new(setup: &PathSetup, settings: WatchSettings, start: Duration) -> Self {
         let active = setup.candidate_count.min(settings.target_count.max(1) as usize);
         Self {
             gateways: setup.members.iter().map(|member| GatewayHealth::new(*member)).collect(),
             steady: setup.steady.max(settings.interval.to_std()),
-            heard: true,
+            reachable: true,
             targets: (0..active).map(|place| Target::new(place, place as u64)).collect(),
             spare: (active..setup.candidate_count).collect(),
             rounds: VecDeque::new(),
@@ -160,32 +160,31 @@ impl WayHealth {
             next_at: start,
             silent_rounds: 0,
             first_failure: vec![None; setup.members.len()],
-            told_last: None,
+            reported_last: None,
             settings,
         }
     }
 
-    /// Puts off the first round.
+    /// Postpones the first round.
     pub(super) fn start_at(&mut self, at: Duration) {
         self.next_at = at;
     }
 
-    /// Far hosts probed now, by their place among the candidates.
+    /// Current targets: indices among the candidates.
     pub(super) fn targets(&self) -> impl Iterator<Item = usize> {
         self.targets.iter().map(|target| target.candidate)
     }
 
-    /// When [`advance`](Self::advance) has something to do next.
+    /// Time at which [`advance`](Self::advance) has work to do next.
     pub(super) fn next_wake(&self) -> Duration {
         let timeout = self.settings.timeout.to_std();
         let oldest = self.rounds.front().map(|round| round.sent + timeout);
         oldest.map_or(self.next_at, |oldest| oldest.min(self.next_at))
     }
 
-    /// Ends rounds whose time is over and begins one that is due. Everything that
-    /// has arrived until `now` must have been handed to [`answer`](Self::answer)
-    /// before.
-    pub(super) fn advance(&mut self, now: Duration) -> Vec<WayAction> {
+    /// Ends rounds that timed out and begins one that is due. Every reply received
+    /// until `now` must have been passed to [`reply`](Self::reply) before.
+    pub(super) fn advance(&mut self, now: Duration) -> Vec<PathAction> {
         let mut actions = Vec::new();
         let timeout = self.settings.timeout.to_std();
         while self.rounds.front().is_some_and(|round| now >= round.sent + timeout) {
@@ -200,16 +199,16 @@ impl WayHealth {
         actions
     }
 
-    /// An answer came. What is not of a known round is taken as a late answer.
-    pub(super) fn answer(&mut self, now: Duration, answer: Answer) -> Vec<WayAction> {
-        let Answer { gateway, round, kind, transport } = answer;
+    /// Processes a reply. One to a round that has ended is a late reply.
+    pub(super) fn reply(&mut self, now: Duration, reply: ProbeReply) -> Vec<PathAction> {
+        let ProbeReply { gateway, round, kind, transport } = reply;
         let mut actions = Vec::new();
         if gateway >= self.gateways.len() || round >= self.next_round {
             return actions;
         }
         let place = self.rounds.iter().position(|waiting| waiting.number == round);
         let Some(place) = place else {
-            if kind == AnswerKind::Watch {
+            if kind == ReplyKind::Watch {
                 self.gateways[gateway].alive(round, transport);
                 self.first_failure[gateway] = None;
             }
@@ -217,11 +216,11 @@ impl WayHealth {
         };
         let slots = &mut self.rounds[place].slots;
         match slots[gateway] {
-            Slot::NotProbed | Slot::Answered(AnswerKind::Watch) => return actions,
-            Slot::Waiting | Slot::Answered(AnswerKind::Echo) => slots[gateway] = Slot::Answered(kind),
+            Slot::NotProbed | Slot::Replied(ReplyKind::Watch) => return actions,
+            Slot::Waiting | Slot::Replied(ReplyKind::Echo) => slots[gateway] = Slot::Replied(kind),
         }
         let complete =
-            slots.iter().all(|slot| matches!(slot, Slot::NotProbed | Slot::Answered(AnswerKind::Watch)));
+            slots.iter().all(|slot| matches!(slot, Slot::NotProbed | Slot::Replied(ReplyKind::Watch)));
         if complete && let Some(round) = self.rounds.remove(place) {
             self.end(&round, &mut actions);
             self.settle(now, &mut actions);
@@ -229,25 +228,25 @@ impl WayHealth {
         actions
     }
 
-    /// The own interface to a gateway came up or went down.
-    pub(super) fn link(&mut self, now: Duration, gateway: usize, up: bool) -> Vec<WayAction> {
+    /// Processes a link state: the local interface to a gateway came up or went down.
+    pub(super) fn link(&mut self, now: Duration, gateway: usize, up: bool) -> Vec<PathAction> {
         let mut actions = Vec::new();
         self.gateways[gateway].link_up = up;
         self.settle(now, &mut actions);
         actions
     }
 
-    /// What the kernel knows of a gateway as a neighbour.
-    pub(super) fn neighbour(&mut self, gateway: usize, word: NeighbourState) {
-        self.gateways[gateway].neighbour = word;
+    /// Sets a gateway's state in the kernel's neighbour table.
+    pub(super) fn neighbour(&mut self, gateway: usize, state: NeighbourState) {
+        self.gateways[gateway].neighbour = state;
     }
 
-    /// What a routing daemon says of its BFD session with a gateway.
+    /// Sets the state of a routing daemon's BFD session with a gateway.
     pub(super) fn session(&mut self, gateway: usize, up: Option<bool>) {
         self.gateways[gateway].session_up = up;
     }
 
-    /// Whether a gateway can be drained: another one must be there to take over.
+    /// Whether a gateway can be drained: another usable one must remain.
     pub(super) fn can_drain(&self, gateway: usize) -> bool {
         self.gateways
             .iter()
@@ -255,18 +254,18 @@ impl WayHealth {
             .any(|(index, other)| index != gateway && other.member && !other.is_suspect() && other.link_up)
     }
 
-    /// Takes a gateway out for an operator; see [`can_drain`](Self::can_drain).
-    pub(super) fn drain(&mut self, gateway: usize) -> Vec<WayAction> {
+    /// Withdraws a gateway for an operator; see [`can_drain`](Self::can_drain).
+    pub(super) fn drain(&mut self, gateway: usize) -> Vec<PathAction> {
         let mut actions = Vec::new();
         if self.gateways[gateway].drain() {
-            actions.push(WayAction::Out { gateway, reason: OutReason::Drained, since: None });
-            actions.push(WayAction::Members(self.members()));
+            actions.push(PathAction::Out { gateway, reason: OutReason::Drained, since: None });
+            actions.push(PathAction::Members(self.members()));
         }
         actions
     }
 
-    /// Ends a draining: the gateway comes back as any other one that was out.
-    pub(super) fn undrain(&mut self, now: Duration, gateway: usize) -> Vec<WayAction> {
+    /// Ends a drain: the gateway is restored like any other withdrawn one.
+    pub(super) fn undrain(&mut self, now: Duration, gateway: usize) -> Vec<PathAction> {
         let mut actions = Vec::new();
         let undrained = &mut self.gateways[gateway];
         if undrained.drained {
@@ -277,20 +276,22 @@ impl WayHealth {
         actions
     }
 
-    /// A gateway that is out answers again, and will be put back if it goes on so.
+    /// A withdrawn gateway responds, and will be restored if that continues.
     pub(super) fn expects_return(&self) -> bool {
-        self.gateways.iter().any(|gateway| !gateway.member && !gateway.drained && gateway.answers_at_least(1))
+        self.gateways
+            .iter()
+            .any(|gateway| !gateway.member && !gateway.drained && gateway.has_consecutive_replies(1))
     }
 
-    /// The gateways that are wanted among the next hops.
+    /// Gateways wanted among the next hops, one flag each.
     pub(super) fn members(&self) -> Vec<bool> {
         self.gateways.iter().map(|gateway| gateway.member).collect()
     }
 
-    /// Sends the probes of a round. While a gateway is under suspicion, rounds
-    /// follow each other quickly; where a quick round is more than the steady
-    /// rate, it goes through the suspects and one gateway that answers.
-    fn begin(&mut self, now: Duration, actions: &mut Vec<WayAction>) {
+    /// Sends the probes of a round. While a gateway is suspect, rounds use the
+    /// shorter interval; where that exceeds the steady rate, they go through the
+    /// suspects and one gateway that responds only.
+    fn begin(&mut self, now: Duration, actions: &mut Vec<PathAction>) {
         let number = self.next_round;
         let quick = self.settings.interval.to_std();
         let suspects: Vec<bool> =
@@ -310,73 +311,74 @@ impl WayHealth {
             counts.sent_count += 1;
             counts.tcp_sent_count += u64::from(transport == Transport::Tcp);
             let (target, echo) = (target.candidate, target.echo);
-            actions.push(WayAction::Probe(Probe { gateway, target, round: number, transport, echo }));
+            actions.push(PathAction::Probe(Probe { gateway, target, round: number, transport, echo }));
         }
         self.rounds.push_back(Round { number, target: place, transport, sent: now, slots });
         self.next_round += 1;
         let wait = if hurry { quick } else { self.steady };
-        // A program that was held up goes on from now, without a burst.
+        // After a pause of the program, rounds continue from now, without a burst.
         self.next_at = (self.next_at + wait).max(now + wait / 2);
     }
 
-    /// The far host of a round: those that answer take turns, and now and then
-    /// one that does not, in case it does again.
+    /// Target of a round: round robin over those that respond, with occasional
+    /// rounds to a silent one, to detect its recovery.
     fn next_target(&self, number: u64) -> usize {
-        let (answering, silent): (Vec<usize>, Vec<usize>) =
-            (0..self.targets.len()).partition(|place| self.targets[*place].answers());
+        let (responding, silent): (Vec<usize>, Vec<usize>) =
+            (0..self.targets.len()).partition(|place| self.targets[*place].responds());
         let searches = number % SEARCH_EVERY == SEARCH_EVERY - 1;
         let turn = |of: &[usize], number: u64| of[(number % of.len() as u64) as usize];
-        match (answering.is_empty(), silent.is_empty()) {
+        match (responding.is_empty(), silent.is_empty()) {
             (true, _) => turn(&silent, number),
-            (false, true) => turn(&answering, number),
+            (false, true) => turn(&responding, number),
             (false, false) if searches => turn(&silent, number / SEARCH_EVERY),
-            // Rounds that search are left out of the turns.
-            (false, false) => turn(&answering, number - number / SEARCH_EVERY),
+            // Rounds to silent targets do not advance the round robin.
+            (false, false) => turn(&responding, number - number / SEARCH_EVERY),
         }
     }
 
-    /// A gateway that answers, another one in each round.
+    /// A gateway that responds, another one in each round.
     fn reference(&self, number: u64) -> Option<usize> {
-        let answering: Vec<usize> =
-            (0..self.gateways.len()).filter(|gateway| self.gateways[*gateway].answers_at_least(1)).collect();
-        (!answering.is_empty()).then(|| answering[(number % answering.len() as u64) as usize])
+        let responding: Vec<usize> = (0..self.gateways.len())
+            .filter(|gateway| self.gateways[*gateway].has_consecutive_replies(1))
+            .collect();
+        (!responding.is_empty()).then(|| responding[(number % responding.len() as u64) as usize])
     }
 
-    /// Judges a round.
-    fn end(&mut self, round: &Round, actions: &mut Vec<WayAction>) {
-        let by_watch = round.slots.contains(&Slot::Answered(AnswerKind::Watch));
-        let by_echo = round.slots.contains(&Slot::Answered(AnswerKind::Echo));
+    /// Evaluates a round that ended.
+    fn end(&mut self, round: &Round, actions: &mut Vec<PathAction>) {
+        let by_watch = round.slots.contains(&Slot::Replied(ReplyKind::Watch));
+        let by_echo = round.slots.contains(&Slot::Replied(ReplyKind::Echo));
         self.note_target(round, by_watch, by_echo, actions);
         if !by_watch && !by_echo {
-            if round.transport == Transport::Tcp && !self.targets[round.target].answers_tcp() {
+            if round.transport == Transport::Tcp && !self.targets[round.target].responds_to_tcp() {
                 return;
             }
             self.silent_rounds = self.silent_rounds.saturating_add(1);
-            if self.silent_rounds >= SILENT_AFTER && std::mem::take(&mut self.heard) {
-                actions.push(WayAction::Silent);
+            if self.silent_rounds >= SILENT_AFTER && std::mem::take(&mut self.reachable) {
+                actions.push(PathAction::Silent);
             }
             return;
         }
         self.silent_rounds = 0;
-        if !std::mem::replace(&mut self.heard, true) {
-            actions.push(WayAction::Heard);
+        if !std::mem::replace(&mut self.reachable, true) {
+            actions.push(PathAction::Reachable);
         }
         let end = RoundEnd { number: round.number, target: round.target, transport: round.transport };
         for (gateway, slot) in round.slots.iter().enumerate() {
-            let answered = match slot {
+            let has_reply = match slot {
                 Slot::NotProbed => continue,
                 Slot::Waiting => false,
-                // Where a watch answers, its pinned answers alone count.
-                Slot::Answered(kind) => *kind == AnswerKind::Watch || !by_watch,
+                // Where a watch responds, only its pinned replies count.
+                Slot::Replied(kind) => *kind == ReplyKind::Watch || !by_watch,
             };
-            if answered {
-                self.gateways[gateway].answered(&end, &self.settings);
+            if has_reply {
+                self.gateways[gateway].succeeded(&end, &self.settings);
                 self.first_failure[gateway] = None;
             } else {
                 self.gateways[gateway].failed(&end, &self.settings);
                 if self.gateways[gateway].is_suspect() {
                     self.first_failure[gateway].get_or_insert(round.sent);
-                    // The next round need not wait for the steady interval.
+                    // The next round does not wait for the steady interval.
                     if self.gateways[gateway].member {
                         let timeout = self.settings.timeout.to_std();
                         self.next_at = self.next_at.min(round.sent + timeout);
@@ -386,24 +388,24 @@ impl WayHealth {
         }
     }
 
-    fn note_target(&mut self, round: &Round, by_watch: bool, by_echo: bool, actions: &mut Vec<WayAction>) {
+    fn note_target(&mut self, round: &Round, by_watch: bool, by_echo: bool, actions: &mut Vec<PathAction>) {
         let target = &mut self.targets[round.target];
         if target.note(round.transport, by_watch, by_echo)
             && let Some(to) = self.spare.pop_front()
         {
             let from = std::mem::replace(target, Target::new(to, round.number)).candidate;
             self.spare.push_back(from);
-            actions.push(WayAction::TargetChanged { from, to });
+            actions.push(PathAction::TargetChanged { from, to });
         }
     }
 
-    /// Some far watch answers TCP probes.
-    pub(super) fn tcp_heard(&self) -> bool {
-        self.targets.iter().any(|target| target.answers() && target.answers_tcp())
+    /// Whether some remote watch responds to TCP probes.
+    pub(super) fn tcp_reachable(&self) -> bool {
+        self.targets.iter().any(|target| target.responds() && target.responds_to_tcp())
     }
 
-    /// Why a member is not well enough to stay.
-    fn fault(&self, gateway: usize, answering: usize) -> Option<OutReason> {
+    /// Fault for which a member is to be withdrawn.
+    fn fault(&self, gateway: usize, responding: usize) -> Option<OutReason> {
         let health = self.gateways.get(gateway).filter(|health| health.member)?;
         let lossy = || {
             let mut others: Vec<u32> = (self.gateways.iter().enumerate())
@@ -412,57 +414,57 @@ impl WayHealth {
                 .collect();
             others.sort_unstable();
             let usual = others.get(others.len().saturating_sub(1) / 2).copied().unwrap_or(0);
-            health.is_too_lossy(&self.settings, answering, usual).then_some(OutReason::Loss)
+            health.is_too_lossy(&self.settings, responding, usual).then_some(OutReason::Loss)
         };
-        health.fault(&self.settings, answering).or_else(lossy)
+        health.fault(&self.settings, responding).or_else(lossy)
     }
 
-    /// Takes out what is not well, puts back what is, and never leaves none.
-    fn settle(&mut self, now: Duration, actions: &mut Vec<WayAction>) {
+    /// Withdraws faulty gateways and restores healthy ones; never withdraws the last one.
+    fn settle(&mut self, now: Duration, actions: &mut Vec<PathAction>) {
         let before = self.members();
-        let answering = self.targets.iter().filter(|target| target.answers()).count();
+        let responding = self.targets.iter().filter(|target| target.responds()).count();
         let faults: Vec<Option<OutReason>> =
-            (0..self.gateways.len()).map(|gateway| self.fault(gateway, answering)).collect();
+            (0..self.gateways.len()).map(|gateway| self.fault(gateway, responding)).collect();
         let stays = |index: usize, gateway: &GatewayHealth| gateway.member && faults[index].is_none();
         let remaining = self.gateways.iter().enumerate().any(|(index, gateway)| stays(index, gateway));
-        // With nobody left who works, a gateway that answers need not wait.
+        // With no working member left, a gateway that responds is restored at once.
         let wanted = if remaining { None } else { Some(self.settings.down_count) };
         for gateway in 0..self.gateways.len() {
             let health = &mut self.gateways[gateway];
             let ready = match wanted {
                 None => health.is_well(&self.settings),
-                Some(count) => health.link_up && health.answers_at_least(count),
+                Some(count) => health.link_up && health.has_consecutive_replies(count),
             };
             if !health.member && !health.drained && ready {
                 health.enter(now);
-                actions.push(WayAction::In { gateway });
+                actions.push(PathAction::In { gateway });
             }
         }
         let spared = self.spared(&faults);
         let kept = faults.iter().position(|fault| fault.is_some_and(|reason| spared.contains(&reason)));
         if let Some(gateway) = kept
             && let Some(reason) = faults[gateway]
-            && self.told_last != kept
+            && self.reported_last != kept
         {
-            actions.push(WayAction::KeptLast { gateway, reason });
+            actions.push(PathAction::KeptLast { gateway, reason });
         }
-        self.told_last = kept;
+        self.reported_last = kept;
         for (gateway, fault) in faults.into_iter().enumerate() {
             let Some(reason) = fault.filter(|reason| !spared.contains(reason)) else { continue };
             self.gateways[gateway].leave(now, reason, self.steady, &self.settings);
             let since = self.first_failure[gateway].take();
-            actions.push(WayAction::Out { gateway, reason, since });
+            actions.push(PathAction::Out { gateway, reason, since });
         }
         let after = self.members();
         if after != before {
-            actions.push(WayAction::Members(after));
+            actions.push(PathAction::Members(after));
         }
     }
 
-    /// The kinds of faults for which nobody is withdrawn now, because no gateway
-    /// without a fault is left: the mildest there is. One that loses some packets
-    /// is better than one that drops a protocol, that one is better than none,
-    /// and where none is better than another all stay.
+    /// Faults that withdraw no gateway now, because no gateway without a fault is
+    /// left: the mildest one present. A gateway that loses some packets is better
+    /// than one that drops a protocol, and that one is better than none; where all
+    /// are equally bad, all stay.
     fn spared(&self, faults: &[Option<OutReason>]) -> Vec<OutReason> {
         let well = |gateway: &GatewayHealth, fault: &Option<OutReason>| gateway.member && fault.is_none();
         if self.gateways.iter().zip(faults).any(|(gateway, fault)| well(gateway, fault)) {

@@ -1,5 +1,5 @@
-//! Probes as they are on the wire: the watch's own datagram, ICMP echo, and the
-//! IP and UDP headers around them, because probes leave past the routing tables.
+//! Wire format of probes: the watch's own datagram, ICMP echo, and their IP and UDP
+//! headers, because probes bypass the routing tables.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,7 +9,7 @@ pub(super) const PROBE_BYTES: usize = 64;
 const MAGIC: [u8; 4] = *b"CSRW";
 const VERSION: u8 = 1;
 const REQUEST: u8 = 1;
-const ANSWER: u8 = 2;
+const REPLY: u8 = 2;
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 /// Octets of a TCP header without options.
@@ -19,32 +19,31 @@ const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
-/// Echo and its answer: RFC 792 for IPv4, RFC 4443 (sections 4.1 and 4.2) for IPv6.
+/// Types of echo request and echo reply: RFC 792 for IPv4, RFC 4443 (sections 4.1 and 4.2) for IPv6.
 const ECHO: [u8; 2] = [8, 0];
 const ECHO6: [u8; 2] = [128, 129];
-/// A probe crosses one gateway; more hops are another way than the one that is tried.
+/// A probe crosses one gateway; a path with many hops is not the probed one.
 const HOP_LIMIT: u8 = 8;
 
-/// A probe: what the one who asks needs to know the answer again, and the
-/// gateway by which the answer is to come back. The one who answers sends it
-/// back as it is.
+/// A probe: what its sender needs to match the reply, and the gateway through which
+/// the reply is to return. The responder returns it unchanged but for the type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ProbePacket {
-    /// It is an answer.
-    pub(super) answer: bool,
+    /// Type: reply or request.
+    pub(super) is_reply: bool,
     /// Number of the fabric; see [`fabric_number`].
     pub(super) fabric: u64,
-    /// Random number of the run that asks: nobody off the path can guess it.
+    /// Random number of the sending run, which an off-path attacker cannot guess.
     pub(super) run: u64,
     /// Round.
     pub(super) round: u64,
-    /// Way, by its place among those of the one who asks.
-    pub(super) way: u16,
-    /// Gateway, by its place in the way.
+    /// Path: index among those of the sender.
+    pub(super) path: u16,
+    /// Gateway: index in the path.
     pub(super) gateway: u16,
-    /// The gateway's address on the remote side, by which the answer comes back.
-    pub(super) back: IpAddr,
-    /// The asker's clock when it was sent.
+    /// The gateway's address on the remote network, through which the reply returns.
+    pub(super) reply_via: IpAddr,
+    /// The sender's clock when it was sent.
     pub(super) sent_ns: u64,
 }
 
@@ -58,13 +57,13 @@ impl ProbePacket {
             at += part.len();
         };
         put(&MAGIC);
-        put(&[VERSION, if self.answer { ANSWER } else { REQUEST }, 0, 0]);
+        put(&[VERSION, if self.is_reply { REPLY } else { REQUEST }, 0, 0]);
         put(&self.fabric.to_be_bytes());
         put(&self.run.to_be_bytes());
         put(&self.round.to_be_bytes());
-        put(&self.way.to_be_bytes());
+        put(&self.path.to_be_bytes());
         put(&self.gateway.to_be_bytes());
-        put(&mapped(self.back).octets());
+        put(&mapped(self.reply_via).octets());
         put(&self.sent_ns.to_be_bytes());
         bytes
     }
@@ -75,21 +74,21 @@ impl ProbePacket {
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
             return None;
         }
-        let answer = match bytes[5] {
+        let is_reply = match bytes[5] {
             REQUEST => false,
-            ANSWER => true,
+            REPLY => true,
             _ => return None,
         };
         let long = |at: usize| bytes[at..at + 8].try_into().map(u64::from_be_bytes).ok();
-        let back: [u8; 16] = bytes[36..52].try_into().ok()?;
+        let reply_via: [u8; 16] = bytes[36..52].try_into().ok()?;
         Some(Self {
-            answer,
+            is_reply,
             fabric: long(8)?,
             run: long(16)?,
             round: long(24)?,
-            way: u16::from_be_bytes([bytes[32], bytes[33]]),
+            path: u16::from_be_bytes([bytes[32], bytes[33]]),
             gateway: u16::from_be_bytes([bytes[34], bytes[35]]),
-            back: Ipv6Addr::from(back).to_canonical(),
+            reply_via: Ipv6Addr::from(reply_via).to_canonical(),
             sent_ns: long(52)?,
         })
     }
@@ -103,7 +102,7 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
 }
 
 /// A number for the name of a fabric, so that watches of two fabrics on one
-/// network do not answer each other (FNV-1a, 64 bits). It is no secret.
+/// network ignore each other's probes (FNV-1a, 64 bits). It is no secret.
 pub(super) fn fabric_number(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -217,9 +216,9 @@ pub(super) fn echo(
     packet(from, to, protocol, &body)
 }
 
-/// What an answer to an echo carried. A raw socket hands IPv4 packets over with
+/// Payload of an echo reply. A raw socket hands IPv4 packets over with
 /// their header and IPv6 packets without (raw(7), RFC 3542 section 3).
-pub(super) fn echo_answer(ipv6: bool, bytes: &[u8]) -> Option<&[u8]> {
+pub(super) fn echo_reply_payload(ipv6: bool, bytes: &[u8]) -> Option<&[u8]> {
     let header = if ipv6 { 0 } else { usize::from(bytes.first()? & 0x0f) * 4 };
     let body = bytes.get(header..)?;
     let [_, wanted] = if ipv6 { ECHO6 } else { ECHO };
@@ -308,22 +307,22 @@ mod tests {
     }
 
     fn probe() -> impl Strategy<Value = ProbePacket> {
-        let back = prop_oneof![
+        let reply_via = prop_oneof![
             any::<[u8; 4]>().prop_map(IpAddr::from),
             any::<[u16; 7]>().prop_map(|[b, c, d, e, f, g, h]| IpAddr::from([0xfd00, b, c, d, e, f, g, h])),
         ];
-        (any::<bool>(), any::<[u64; 4]>(), any::<[u16; 2]>(), back).prop_map(|(answer, long, short, back)| {
-            ProbePacket {
-                answer,
+        (any::<bool>(), any::<[u64; 4]>(), any::<[u16; 2]>(), reply_via).prop_map(
+            |(is_reply, long, short, reply_via)| ProbePacket {
+                is_reply,
                 fabric: long[0],
                 run: long[1],
                 round: long[2],
-                way: short[0],
+                path: short[0],
                 gateway: short[1],
-                back,
+                reply_via,
                 sent_ns: long[3],
-            }
-        })
+            },
+        )
     }
 
     proptest! {
@@ -356,10 +355,10 @@ mod tests {
         }
 
         #[test]
-        fn anything_else_is_read_or_left(bytes in prop::collection::vec(any::<u8>(), 0..100), ipv6: bool) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), ipv6: bool) {
             let _ = ProbePacket::parse(&bytes);
             let _ = tcp_segment(ipv6, &bytes);
-            let _ = echo_answer(ipv6, &bytes);
+            let _ = echo_reply_payload(ipv6, &bytes);
         }
 
         /// A receiver sums everything, the checksum included, and finds 0xffff

@@ -1,5 +1,5 @@
-//! From a fabric to what one host watches: its ways, the gateways on each, far
-//! hosts to probe, and how often.
+//! The paths that one host of a fabric watches: the gateways on each, remote hosts
+//! to probe, and the probe interval.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -12,61 +12,61 @@ use clearstream_schema::{
 
 use super::packet::fabric_number;
 
-/// Far hosts that are kept ready as targets.
+/// Maximum number of candidate targets per path.
 const MOST_CANDIDATES: usize = 64;
 
-/// A way as one host has it.
+/// A network path of one host.
 #[derive(Debug, Clone)]
-pub struct WatchedWay {
-    /// Where to.
-    pub way: NetworkPath,
-    /// Own interface to the gateways.
+pub struct WatchedPath {
+    /// Remote network and address family.
+    pub id: NetworkPath,
+    /// Local interface to the gateways.
     pub interface: String,
-    /// Own address there.
+    /// Local address on that interface.
     pub address: IpAddr,
     /// The gateways, in the order of the next hops.
     pub gateways: Vec<WatchedGateway>,
-    /// Networks of the far hosts.
-    pub far: Vec<Prefix>,
-    /// Far hosts to probe, in an order that differs from host to host.
+    /// Prefixes of the remote network.
+    pub remote_prefixes: Vec<Prefix>,
+    /// Remote hosts to probe, in an order that differs from host to host.
     pub candidates: Vec<IpAddr>,
     /// Time between rounds while nothing fails.
     pub steady: Duration,
 }
 
-/// A gateway of a way.
+/// A gateway of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchedGateway {
     /// Name.
     pub name: String,
-    /// Address on this side.
-    pub near: IpAddr,
-    /// Address on the remote side, by which answers come back.
-    pub far: IpAddr,
+    /// Address on the local network.
+    pub local_address: IpAddr,
+    /// Address on the remote network, by which replies return.
+    pub remote_address: IpAddr,
     /// Weight.
     pub weight: u16,
 }
 
-/// The ways of a host; none for a gateway, and for a host that is on all networks.
-pub fn ways(fabric: &Fabric, host: HostId) -> Vec<WatchedWay> {
-    let mut found: Vec<WatchedWay> = Vec::new();
+/// The paths of a host; none for a gateway and for a host on all networks.
+pub fn watched_paths(fabric: &Fabric, host: HostId) -> Vec<WatchedPath> {
+    let mut found: Vec<WatchedPath> = Vec::new();
     if fabric.class(host).role == HostRole::Gateway {
         return found;
     }
     for link in 0..fabric.class(host).links.len() {
-        let near = fabric.link_network(host, link);
+        let local = fabric.link_network(host, link);
         for route in 0..fabric.file().routes.len() {
             let (_, networks) = fabric.route(route);
-            let Some(end) = networks.iter().position(|network| *network == near) else { continue };
-            let far = networks[1 - end];
-            if fabric.link_on(host, far).is_some() {
+            let Some(end) = networks.iter().position(|network| *network == local) else { continue };
+            let remote = networks[1 - end];
+            if fabric.link_on(host, remote).is_some() {
                 continue;
             }
             for ipv6 in [false, true] {
-                if let Some(way) = read_way(fabric, host, link, route, far, ipv6)
-                    && !found.iter().any(|other| other.way == way.way)
+                if let Some(path) = watched_path(fabric, host, link, route, remote, ipv6)
+                    && !found.iter().any(|other| other.id == path.id)
                 {
-                    found.push(way);
+                    found.push(path);
                 }
             }
         }
@@ -74,15 +74,15 @@ pub fn ways(fabric: &Fabric, host: HostId) -> Vec<WatchedWay> {
     found
 }
 
-fn read_way(
+fn watched_path(
     fabric: &Fabric,
     host: HostId,
     link: usize,
     route: usize,
-    far: usize,
+    remote: usize,
     ipv6: bool,
-) -> Option<WatchedWay> {
-    let near = fabric.link_network(host, link);
+) -> Option<WatchedPath> {
+    let local = fabric.link_network(host, link);
     let address = fabric.address(host, link, ipv6)?;
     let at = |gateway: HostId, network| fabric.address(gateway, fabric.link_on(gateway, network)?, ipv6);
     let gateways: Vec<WatchedGateway> = fabric
@@ -90,16 +90,16 @@ fn read_way(
         .filter_map(|gateway| {
             Some(WatchedGateway {
                 name: gateway.name.clone(),
-                near: at(gateway.host, near)?,
-                far: at(gateway.host, far)?,
+                local_address: at(gateway.host, local)?,
+                remote_address: at(gateway.host, remote)?,
                 weight: gateway.weight,
             })
         })
         .collect();
-    let prefixes = fabric.network(far).prefixes.iter().copied();
-    let far_prefixes: Vec<Prefix> = prefixes.filter(|prefix| prefix.address.is_ipv6() == ipv6).collect();
-    let candidates = candidates(fabric, host, far, ipv6);
-    if gateways.is_empty() || far_prefixes.is_empty() || candidates.is_empty() {
+    let prefixes = fabric.network(remote).prefixes.iter().copied();
+    let remote_prefixes: Vec<Prefix> = prefixes.filter(|prefix| prefix.address.is_ipv6() == ipv6).collect();
+    let candidates = candidates(fabric, host, remote, ipv6);
+    if gateways.is_empty() || remote_prefixes.is_empty() || candidates.is_empty() {
         return None;
     }
     let both = |network: usize| {
@@ -108,20 +108,20 @@ fn read_way(
         count(false) && count(true)
     };
     let load = ProbeLoad {
-        near_hosts: end_hosts(fabric, near),
-        far_hosts: end_hosts(fabric, far),
+        local_hosts: end_hosts(fabric, local),
+        remote_hosts: end_hosts(fabric, remote),
         gateways: gateways.len(),
-        families: if both(near) && both(far) { 2 } else { 1 },
+        families: if both(local) && both(remote) { 2 } else { 1 },
     };
-    Some(WatchedWay {
-        way: NetworkPath {
-            network: fabric.network(far).name.clone(),
+    Some(WatchedPath {
+        id: NetworkPath {
+            network: fabric.network(remote).name.clone(),
             family: if ipv6 { Family::Ipv6 } else { Family::Ipv4 },
         },
         interface: fabric.class(host).links[link].interface.clone(),
         address,
         gateways,
-        far: far_prefixes,
+        remote_prefixes,
         candidates,
         steady: load.interval(&fabric.file().watch),
     })
@@ -137,10 +137,10 @@ fn end_classes(fabric: &Fabric, network: usize) -> impl Iterator<Item = usize> +
     fabric.classes_on(network).filter(move |class| !forwards(*class))
 }
 
-/// Far hosts, spread over all of them; the name of the host decides where it
-/// begins, so that every far host is asked by as many.
-fn candidates(fabric: &Fabric, host: HostId, far: usize, ipv6: bool) -> Vec<IpAddr> {
-    let total = end_hosts(fabric, far);
+/// Remote hosts, evenly distributed over all of them. The host's name determines the
+/// first one, so that every remote host is probed by equally many.
+fn candidates(fabric: &Fabric, host: HostId, remote: usize, ipv6: bool) -> Vec<IpAddr> {
+    let total = end_hosts(fabric, remote);
     if total == 0 {
         return Vec::new();
     }
@@ -149,45 +149,45 @@ fn candidates(fabric: &Fabric, host: HostId, far: usize, ipv6: bool) -> Vec<IpAd
     let places: BTreeSet<usize> = (0..count).map(|index| (start + index * total / count) % total).collect();
     let mut found = Vec::with_capacity(count);
     let mut first = 0;
-    for class in end_classes(fabric, far) {
+    for class in end_classes(fabric, remote) {
         let here = fabric.class_count(class);
         for place in places.range(first..first + here) {
             let other = HostId { class, index: place - first };
-            let address = fabric.link_on(other, far).and_then(|link| fabric.address(other, link, ipv6));
+            let address = fabric.link_on(other, remote).and_then(|link| fabric.address(other, link, ipv6));
             found.extend(address.map(|address| (*place, address)));
         }
         first += here;
     }
-    // From the own start on, around the end.
+    // Rotated so that the own start is first.
     let turn = found.iter().position(|(place, _)| *place >= start).unwrap_or(0);
     found.rotate_left(turn);
     found.into_iter().map(|(_, address)| address).collect()
 }
 
-/// What decides how often may be probed.
+/// Inputs of the probe rate limit.
 #[derive(Debug, Clone, Copy)]
 struct ProbeLoad {
-    /// End hosts on this side, all of which probe.
-    near_hosts: usize,
-    /// End hosts on the other side.
-    far_hosts: usize,
+    /// End hosts on the local network, all of which probe.
+    local_hosts: usize,
+    /// End hosts on the remote network.
+    remote_hosts: usize,
     /// Gateways between them.
     gateways: usize,
-    /// Families that are probed.
+    /// Address families that are probed.
     families: usize,
 }
 
 impl ProbeLoad {
-    /// Time between rounds that keeps the probes through one gateway, and those
-    /// to one far host, below the limit of the fabric:
-    /// (near + far hosts) / interval, and near hosts x gateways / far hosts / interval,
-    /// for each family.
+    /// Interval between rounds that keeps the probes through one gateway, and those
+    /// to one remote host, below the limit of the fabric:
+    /// (local + remote hosts) / interval, and
+    /// local hosts x gateways / remote hosts / interval, for each family.
     fn interval(&self, settings: &WatchSettings) -> Duration {
         let limit = f64::from(settings.probe_limit.max(1));
         let families = self.families.max(1) as f64;
-        let (near, far) = (self.near_hosts as f64, self.far_hosts.max(1) as f64);
-        let through_gateway = (near + far) * families / limit;
-        let to_target = near * self.gateways as f64 * families / (far * limit);
+        let (local, remote) = (self.local_hosts as f64, self.remote_hosts.max(1) as f64);
+        let through_gateway = (local + remote) * families / limit;
+        let to_target = local * self.gateways as f64 * families / (remote * limit);
         let least = Duration::from_secs_f64(through_gateway.max(to_target));
         least.max(settings.interval.to_std())
     }
@@ -200,17 +200,17 @@ mod tests {
     #[test]
     fn small_fabrics_probe_at_their_interval_and_large_ones_within_the_limit() {
         let settings = WatchSettings::default();
-        let small = ProbeLoad { near_hosts: 112, far_hosts: 6, gateways: 6, families: 1 };
+        let small = ProbeLoad { local_hosts: 112, remote_hosts: 6, gateways: 6, families: 1 };
         assert_eq!(small.interval(&settings), Duration::from_millis(20));
         for load in [
-            ProbeLoad { near_hosts: 10_000, far_hosts: 128, gateways: 64, families: 1 },
-            ProbeLoad { near_hosts: 128, far_hosts: 10_000, gateways: 64, families: 2 },
-            ProbeLoad { near_hosts: 4096, far_hosts: 2, gateways: 6, families: 2 },
+            ProbeLoad { local_hosts: 10_000, remote_hosts: 128, gateways: 64, families: 1 },
+            ProbeLoad { local_hosts: 128, remote_hosts: 10_000, gateways: 64, families: 2 },
+            ProbeLoad { local_hosts: 4096, remote_hosts: 2, gateways: 6, families: 2 },
         ] {
             let per_second = load.families as f64 / load.interval(&settings).as_secs_f64();
-            let (near, far) = (load.near_hosts as f64, load.far_hosts as f64);
-            assert!((near + far) * per_second <= 10_001.0, "{load:?}");
-            assert!(near * load.gateways as f64 / far * per_second <= 10_001.0, "{load:?}");
+            let (local, remote) = (load.local_hosts as f64, load.remote_hosts as f64);
+            assert!((local + remote) * per_second <= 10_001.0, "{load:?}");
+            assert!(local * load.gateways as f64 / remote * per_second <= 10_001.0, "{load:?}");
         }
     }
 }

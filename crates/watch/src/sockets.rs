@@ -1,5 +1,5 @@
-//! The sockets of a watch: its own datagrams, answers to ICMP echo, and the way
-//! out past the routing tables.
+//! The sockets of a watch: its own datagrams, ICMP echo replies, and the packet
+//! socket that bypasses the routing tables.
 
 use std::{
     io,
@@ -20,31 +20,31 @@ use super::{
     tcp::TcpProbes,
 };
 
-/// Room for answers while the program is held up.
+/// Receive buffer: holds replies while the program is not scheduled.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
-/// Longest datagram that is looked at: a probe behind the longest IPv4 header
-/// and the header of an echo.
+/// Maximum datagram length that is parsed: a probe after the longest IPv4 header and
+/// an ICMP echo header.
 const MOST_BYTES: usize = PROBE_BYTES + 60 + 8;
 
-/// Where a gateway is.
+/// Interface and link address of a gateway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct LinkPlace {
-    /// Number of the own interface.
+    /// Index of the local interface.
     pub(super) interface_index: u32,
-    /// Link address of the gateway; empty while it is not known.
+    /// Link address of the gateway; empty while unknown.
     pub(super) link_address: Vec<u8>,
 }
 
-/// What came in.
+/// A received probe or reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Received {
     /// The probe.
     pub(super) probe: ProbePacket,
-    /// Who sent it.
+    /// Sender.
     pub(super) from: IpAddr,
-    /// It came back by ICMP echo.
+    /// It is the payload of an ICMP echo reply.
     pub(super) echo: bool,
-    /// The segment that carried it, if it came by TCP.
+    /// The segment that carried it, if received by TCP.
     pub(super) segment: Option<Segment>,
 }
 
@@ -83,17 +83,17 @@ impl Sockets {
         Ok(Self { sender, receivers, tcp, port })
     }
 
-    /// What [`receive`](Self::receive) can be waited for with.
+    /// Descriptors to poll before [`receive`](Self::receive).
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.receivers.iter().map(|receiver| receiver.socket.as_fd()).chain(self.tcp.descriptors())
     }
 
-    /// Takes everything that has arrived.
+    /// Receives everything that has arrived.
     pub(super) fn receive(&self, mut take: impl FnMut(Received)) {
         for receiver in &self.receivers {
             let mut buffer = [0; MOST_BYTES];
-            // Errors (a far host without a watch refuses the port) say nothing
-            // that a missing answer does not.
+            // Errors (a remote host without a watch rejects the port) mean the same as
+            // a missing reply.
             loop {
                 match recvfrom(&receiver.socket, &mut buffer, RecvFlags::empty()) {
                     Ok((length, _, Some(from))) => {
@@ -113,7 +113,7 @@ impl Sockets {
         });
     }
 
-    /// Sends a probe from `from` to `to` by the gateway at `place`.
+    /// Sends a probe from `from` to `to` through the gateway at `place`.
     pub(super) fn send(
         &self,
         place: &LinkPlace,
@@ -135,8 +135,8 @@ impl Sockets {
         self.send_packet(place, from, self.tcp.request(from, to, probe))
     }
 
-    /// Answers a probe by what carried it.
-    pub(super) fn answer(
+    /// Replies to a probe by the transport that carried it.
+    pub(super) fn reply(
         &self,
         place: &LinkPlace,
         from: IpAddr,
@@ -144,12 +144,12 @@ impl Sockets {
         probe: &ProbePacket,
     ) -> io::Result<()> {
         match &request.segment {
-            Some(segment) => self.send_packet(place, from, self.tcp.answer(from, segment, probe)),
+            Some(segment) => self.send_packet(place, from, self.tcp.reply(from, segment, probe)),
             None => self.send(place, from, request.from, probe),
         }
     }
 
-    /// The same as an ICMP echo, which the far host's kernel answers.
+    /// The same as an ICMP echo request, to which the remote host's kernel replies.
     pub(super) fn send_echo(
         &self,
         place: &LinkPlace,
@@ -192,10 +192,10 @@ fn open_receiver(port: u16, ipv6: bool, echo: bool) -> io::Result<Socket> {
 }
 
 fn read(receiver: &Receiver, bytes: &[u8], from: SocketAddrAny) -> Option<Received> {
-    let payload = if receiver.echo { packet::echo_answer(receiver.ipv6, bytes)? } else { bytes };
+    let payload = if receiver.echo { packet::echo_reply_payload(receiver.ipv6, bytes)? } else { bytes };
     let probe = ProbePacket::parse(payload)?;
-    // An echo comes back as it was sent: as a request.
-    if receiver.echo && probe.answer {
+    // An echo reply returns the payload as it was sent: a request.
+    if receiver.echo && probe.is_reply {
         return None;
     }
     Some(Received { probe, from: SocketAddr::try_from(from).ok()?.ip(), echo: receiver.echo, segment: None })

@@ -1,57 +1,57 @@
-//! A far host that is probed: whether it answers, and by what it is asked next.
+//! A probed remote host: whether it responds, and by which transport it is probed next.
 
 use super::gateway::Transport;
 
-/// Rounds of one far host without any answer after which it is asked by ICMP
-/// echo too: perhaps no watch runs there.
+/// Consecutive rounds without any reply after which ICMP echo is sent too: perhaps no
+/// watch runs there.
 const ECHO_AFTER: u32 = 3;
-/// The same after which it is no longer one of those that prove something.
+/// The same after which the target no longer counts as responding.
 const SILENT_AFTER: u32 = 2;
-/// The same after which another one is taken.
+/// The same after which another target replaces it.
 const GIVE_UP_AFTER: u32 = 10;
-/// Rounds by TCP without any answer after which TCP is tried now and then only:
-/// an earlier watch runs there, or no gateway lets its port through.
+/// Consecutive TCP rounds without any reply after which TCP is probed rarely: a watch of
+/// an earlier release runs there, or the gateways block the port.
 const TCP_SILENT_AFTER: u32 = 4;
-/// Then one of so many of its rounds is by TCP.
+/// One of this many rounds is by TCP then.
 const TCP_SEARCH_EVERY: u64 = 16;
 
-/// A far host that is probed.
+/// A probed remote host.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    /// Its place among the candidates.
+    /// Index among the candidates.
     pub(super) candidate: usize,
-    /// It is asked by ICMP echo too.
+    /// ICMP echo is sent too.
     pub(super) echo: bool,
-    /// Rounds in a row without any answer.
+    /// Consecutive rounds without any reply.
     silent_rounds: u32,
-    /// The same of rounds by TCP.
+    /// The same for rounds by TCP.
     tcp_silent_rounds: u32,
     turn: u64,
 }
 
 impl Target {
-    /// Targets begin at different turns, so that consecutive rounds differ in
-    /// their transport too.
+    /// Targets start at different turns, so that consecutive rounds use different
+    /// transports too.
     pub(super) fn new(candidate: usize, first_turn: u64) -> Self {
         Self { candidate, echo: false, silent_rounds: 0, tcp_silent_rounds: 0, turn: first_turn }
     }
 
-    /// Some gateway carried an answer lately.
-    pub(super) fn answers(&self) -> bool {
+    /// Some gateway carried a reply recently.
+    pub(super) fn responds(&self) -> bool {
         self.silent_rounds < SILENT_AFTER
     }
 
-    /// TCP probes are answered, or it is too early to say.
-    pub(super) fn answers_tcp(&self) -> bool {
+    /// TCP probes get replies, or too few were sent to decide.
+    pub(super) fn responds_to_tcp(&self) -> bool {
         !self.echo && self.tcp_silent_rounds < TCP_SILENT_AFTER
     }
 
-    /// What the next round is carried by: UDP and TCP as in the Thue-Morse
-    /// sequence, which has no period that losses could have too, and never three
-    /// of a kind in a row. A kernel answers echoes only.
+    /// Transport of the next round: UDP and TCP follow the Thue-Morse sequence, which
+    /// is not periodic, so that periodic losses cannot hit one transport only, and
+    /// never repeats a value three times. A kernel alone replies to echoes only.
     pub(super) fn next_transport(&mut self) -> Transport {
         self.turn = self.turn.wrapping_add(1);
-        let tcp = if self.answers_tcp() {
+        let tcp = if self.responds_to_tcp() {
             self.turn.count_ones() % 2 == 1
         } else {
             !self.echo && self.turn.is_multiple_of(TCP_SEARCH_EVERY)
@@ -59,7 +59,7 @@ impl Target {
         if tcp { Transport::Tcp } else { Transport::Udp }
     }
 
-    /// A round ended; true when another far host should be taken instead.
+    /// Records a round that ended; returns whether another target should replace this one.
     pub(super) fn note(&mut self, transport: Transport, by_watch: bool, by_echo: bool) -> bool {
         if by_watch && transport == Transport::Tcp {
             self.tcp_silent_rounds = 0;
@@ -71,8 +71,8 @@ impl Target {
         }
         if transport == Transport::Tcp {
             self.tcp_silent_rounds = self.tcp_silent_rounds.saturating_add(1);
-            // That it does not know TCP is no silence.
-            if !self.answers_tcp() {
+            // Missing TCP support is no silence.
+            if !self.responds_to_tcp() {
                 return false;
             }
         }

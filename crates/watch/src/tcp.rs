@@ -1,9 +1,9 @@
-//! Probes by TCP: a segment with SYN and the probe as its data, answered by one
-//! with SYN and ACK. Gateways see the beginning of a connection, as of any flow,
-//! again and again with the same sequence number: a retransmission (RFC 9293,
-//! section 3.8.1). There is no connection: segments are written and read by
-//! packet sockets, past the routing tables, and the ports are taken by sockets
-//! whose filter drops everything, so that no kernel answers in between.
+//! Probes by TCP: a SYN segment with the probe as its data, and a SYN-ACK as its
+//! reply. Gateways see the beginning of a connection, as of any flow, and then its
+//! retransmissions with the same sequence number (RFC 9293, section 3.8.1). There is
+//! no connection: packet sockets send and receive the segments, bypassing the routing
+//! tables. Sockets whose filter drops everything hold the ports, so that the kernels
+//! do not respond.
 
 use std::{
     io,
@@ -23,9 +23,9 @@ use super::{
     packet::{self, PROBE_BYTES, ProbePacket, Segment},
 };
 
-/// Room for segments while the program is held up.
+/// Receive buffer: holds segments while the program is not scheduled.
 const RECEIVE_BUFFER_BYTES: usize = 1 << 20;
-/// Longest packet that is looked at: the longest headers of IPv4 and TCP before a probe.
+/// Maximum packet length that is parsed: a probe after the longest IPv4 and TCP headers.
 const MOST_BYTES: usize = PROBE_BYTES + 60 + 60;
 
 // linux/filter.h and linux/bpf_common.h: classes, sizes, modes, jumps.
@@ -38,7 +38,7 @@ const IF_ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
 const TCP: u32 = 6;
 
-/// TCP probes of the families that are watched.
+/// TCP probes of the watched address families.
 #[derive(Debug)]
 pub(super) struct TcpProbes {
     families: Vec<OneFamily>,
@@ -52,11 +52,11 @@ struct OneFamily {
     ipv6: bool,
     packets: Socket,
     own_port: u16,
-    /// They hold the ports.
+    /// Hold the ports.
     _mute: [Socket; 2],
 }
 
-/// What came in by TCP.
+/// A probe or reply received by TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReceivedSegment {
     /// The probe.
@@ -72,12 +72,12 @@ impl TcpProbes {
         Ok(Self { families, port, sequence: rand::random() })
     }
 
-    /// What [`receive`](Self::receive) can be waited for with.
+    /// Descriptors to poll before [`receive`](Self::receive).
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.families.iter().map(|family| family.packets.as_fd())
     }
 
-    /// Takes everything that has arrived.
+    /// Receives everything that has arrived.
     pub(super) fn receive(&self, mut take: impl FnMut(ReceivedSegment)) {
         for family in &self.families {
             let mut buffer = [MaybeUninit::uninit(); MOST_BYTES];
@@ -86,8 +86,8 @@ impl TcpProbes {
                     Ok(((bytes, _), _)) => {
                         let received = packet::tcp_segment(family.ipv6, bytes).and_then(|(segment, data)| {
                             let probe = ProbePacket::parse(data)?;
-                            // A request goes to the port, an answer comes from it.
-                            let port = if probe.answer { segment.from_port } else { segment.to_port };
+                            // A request has it as destination port, a reply as source port.
+                            let port = if probe.is_reply { segment.from_port } else { segment.to_port };
                             (port == self.port).then_some(ReceivedSegment { probe, segment })
                         });
                         received.into_iter().for_each(&mut take);
@@ -114,15 +114,15 @@ impl TcpProbes {
         packet::tcp(&segment, &probe.to_bytes())
     }
 
-    /// The IP packet of the answer to a probe.
-    pub(super) fn answer(&self, from: IpAddr, request: &Segment, probe: &ProbePacket) -> Option<Vec<u8>> {
+    /// The IP packet of the reply to a probe.
+    pub(super) fn reply(&self, from: IpAddr, request: &Segment, probe: &ProbePacket) -> Option<Vec<u8>> {
         let segment = Segment {
             from,
             to: request.from,
             from_port: self.port,
             to_port: request.from_port,
             sequence: self.sequence,
-            // The data of a SYN need not be taken; the SYN counts as one octet.
+            // The data of a SYN need not be accepted; the SYN counts as one octet.
             acknowledged: Some(request.sequence.wrapping_add(1)),
         };
         packet::tcp(&segment, &probe.to_bytes())
@@ -135,13 +135,13 @@ impl OneFamily {
         let (mute, _) = open_mute(port, ipv6).map_err(fail(format!("TCP port {port}")))?;
         let (own, own_port) = open_mute(0, ipv6).map_err(fail("a TCP port for probes".to_owned()))?;
         let packets =
-            open_packets([port, own_port], ipv6).map_err(fail("a packet socket for answers".to_owned()))?;
+            open_packets([port, own_port], ipv6).map_err(fail("a packet socket for replies".to_owned()))?;
         Ok(Self { ipv6, packets, own_port, _mute: [mute, own] })
     }
 }
 
-/// A listening socket that drops what arrives: nobody else takes the port, and
-/// the kernel neither accepts nor resets (`tcp_filter`, net/ipv4/tcp_ipv4.c).
+/// A listening socket that drops what arrives: it reserves the port, and the kernel
+/// neither accepts nor resets (`tcp_filter`, net/ipv4/tcp_ipv4.c).
 fn open_mute(port: u16, ipv6: bool) -> io::Result<(Socket, u16)> {
     let domain = if ipv6 { Domain::IPV6 } else { Domain::IPV4 };
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
@@ -156,7 +156,7 @@ fn open_mute(port: u16, ipv6: bool) -> io::Result<(Socket, u16)> {
     Ok((socket, bound))
 }
 
-/// A packet socket for what arrives for two TCP ports.
+/// A packet socket that receives the segments to two TCP ports.
 fn open_packets(ports: [u16; 2], ipv6: bool) -> io::Result<Socket> {
     let ether_type: u16 = if ipv6 { 0x86dd } else { 0x0800 };
     let protocol = Protocol::from(i32::from(ether_type.to_be()));
@@ -205,10 +205,10 @@ mod tests {
 
     use super::*;
 
-    /// A probe goes by the loopback interface to the own port, is answered, and
-    /// no kernel sends anything; other TCP connections are neither seen nor hurt.
+    /// A probe over the loopback interface gets its reply, and no kernel sends anything;
+    /// other TCP connections are neither received nor affected.
     #[test]
-    fn root_a_probe_and_its_answer_go_by_tcp() {
+    fn root_probe_and_reply_are_exchanged_by_tcp() {
         let holder = Holder::start().unwrap();
         let set = NamespaceSet::of_process(holder.pid()).unwrap();
         set.run(|| {
@@ -227,13 +227,13 @@ mod tests {
                     sender.send(1, packet::ether_type(from), &[0; 6], &packet.unwrap()).unwrap();
                 };
                 let probe = ProbePacket {
-                    answer: false,
+                    is_reply: false,
                     fabric: 1,
                     run: 2,
                     round: 3,
-                    way: 4,
+                    path: 4,
                     gateway: 5,
-                    back: to,
+                    reply_via: to,
                     sent_ns: 6,
                 };
                 let take = || {
@@ -250,12 +250,12 @@ mod tests {
                 send(probes.request(from, to, &probe));
                 let [request] = take()[..] else { panic!("one request") };
                 assert_eq!((request.probe, request.segment.from, request.segment.to), (probe, from, to));
-                let answer = ProbePacket { answer: true, ..probe };
-                // It comes from the address that was asked.
-                send(probes.answer(to, &request.segment, &answer));
-                let [answered] = take()[..] else { panic!("one answer") };
-                assert_eq!(answered.probe, answer);
-                assert_eq!(answered.segment.acknowledged, Some(request.segment.sequence.wrapping_add(1)));
+                let expected = ProbePacket { is_reply: true, ..probe };
+                // It has the address that was probed as its source.
+                send(probes.reply(to, &request.segment, &expected));
+                let [reply] = take()[..] else { panic!("one reply") };
+                assert_eq!(reply.probe, expected);
+                assert_eq!(reply.segment.acknowledged, Some(request.segment.sequence.wrapping_add(1)));
             }
             let counters = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
             let tcp: Vec<&str> = counters.lines().filter(|line| line.starts_with("Tcp:")).collect();

@@ -1,8 +1,8 @@
 //! The systemd unit of the watch.
 
-/// The text of the unit: `program` and `arguments` are what it runs. It starts
-/// when the network is there, is restarted when it dies or hangs, and may do
-/// nothing but what a watch needs.
+/// The text of the unit, which runs `program` with `arguments`. It starts after the
+/// network, is restarted when it dies or hangs, and has only the capabilities that a
+/// watch needs.
 pub fn unit(program: &str, arguments: &[String], fabric: &str) -> String {
     let command = command_line(program, arguments);
     format!(
@@ -41,17 +41,17 @@ WantedBy=multi-user.target
 
 /// A program and its arguments as a value of `ExecStart=`.
 pub fn command_line(program: &str, arguments: &[String]) -> String {
-    let words: Vec<String> =
+    let fields: Vec<String> =
         std::iter::once(program).chain(arguments.iter().map(String::as_str)).map(quoted).collect();
-    words.join(" ")
+    fields.join(" ")
 }
 
-/// A word of `ExecStart=` (systemd.service(5), command lines): `%` begins a
+/// An argument of `ExecStart=` (systemd.service(5), command lines): `%` begins a
 /// specifier and `$` a variable.
-fn quoted(word: &str) -> String {
-    let escaped = word.replace('%', "%%").replace('$', "$$");
+fn quoted(argument: &str) -> String {
+    let escaped = argument.replace('%', "%%").replace('$', "$$");
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/-_.:=@%$+,".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
+    if !argument.is_empty() && argument.chars().all(plain) {
         return escaped;
     }
     format!("\"{}\"", escaped.replace('\\', "\\\\").replace('"', "\\\""))

@@ -1,4 +1,4 @@
-//! What of this host matters for its routes.
+//! Routing-related state of this host.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const SYSCTLS: [&str; 6] = [
     "net.ipv4.fib_multipath_hash_seed",
 ];
 
-/// Reads them; what is not there is left out.
+/// Reads the state; missing sysctls are omitted.
 pub(super) fn read(root: &HostRoot) -> Result<HostRouteFacts, Failure> {
     let internal = |error| failure(FailureKind::Internal, format!("read interfaces: {error}"));
     let mut socket = RouteSocket::open().map_err(internal)?;
@@ -55,8 +55,8 @@ pub(super) fn read(root: &HostRoot) -> Result<HostRouteFacts, Failure> {
     Ok(HostRouteFacts { interfaces, sysctls, boot_id })
 }
 
-/// Rate that the driver tells. A veth pair tells 10 Gb/s whatever it does
-/// (`veth_get_link_ksettings`), so only devices with hardware behind them count.
+/// Link rate from the driver. A veth pair always reports 10 Gb/s
+/// (`veth_get_link_ksettings`), so only devices with hardware count.
 fn speed_bps(root: &HostRoot, name: &str) -> Option<u64> {
     let folder = format!("sys/class/net/{name}");
     if !root.exists(&format!("{folder}/device")) {

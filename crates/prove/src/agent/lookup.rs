@@ -1,4 +1,4 @@
-//! Which gateway the kernel would choose for flows (`ip route get ... sport`).
+//! The gateways that the kernel would choose for flows (`ip route get ... sport`).
 
 use std::collections::HashMap;
 
@@ -6,28 +6,28 @@ use clearstream_netlink::{RouteQuery, RouteSocket};
 use clearstream_schema::control::{Failure, FailureKind};
 
 use super::{
-    super::calls::{LookedUp, Lookup, MOST_WIRE_LOOKUPS},
+    super::calls::{Lookup, LookupResult, MOST_WIRE_LOOKUPS},
     failure,
 };
 
-/// Requests every flow, in order.
-pub(super) fn look_up(lookup: &Lookup) -> Result<LookedUp, Failure> {
+/// Looks up every flow, in order.
+pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
     if lookup.ports.len() > MOST_WIRE_LOOKUPS {
         return Err(failure(FailureKind::Invalid, format!("at most {MOST_WIRE_LOOKUPS} lookups at a time")));
     }
-    let internal = |error| failure(FailureKind::Internal, format!("look routes up: {error}"));
+    let internal = |error| failure(FailureKind::Internal, format!("route lookup: {error}"));
     let mut socket = RouteSocket::open().map_err(internal)?;
     let mut places = HashMap::new();
-    let mut found = LookedUp::default();
+    let mut found = LookupResult::default();
     for (source, destination) in &lookup.ports {
-        let question = RouteQuery {
+        let query = RouteQuery {
             from: Some(lookup.source),
             mark: lookup.mark.unwrap_or(0),
             ports: Some((lookup.protocol.number(), *source, *destination)),
             ..RouteQuery::to(lookup.destination)
         };
-        let via = match socket.lookup(&question) {
-            Ok(answer) => answer.via,
+        let via = match socket.lookup(&query) {
+            Ok(route) => route.via,
             Err(error) if error.refused_with().is_some() => {
                 found.refusal.get_or_insert_with(|| error.to_string());
                 None

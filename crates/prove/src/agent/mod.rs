@@ -1,5 +1,5 @@
-//! What an agent does for a proof: asks its kernel, opens and answers flows,
-//! counts what passes.
+//! Agent side of a verification: queries its kernel, opens flows and responds to them,
+//! counts packets.
 
 mod facts;
 mod lookup;
@@ -18,20 +18,20 @@ use super::calls::{
     Observe, Observed, PathMtu, PathMtuFound,
 };
 use observe::Observer;
-use respond::Answerer;
+use respond::Responder;
 
-/// Bytes of the question of a flow, and of its answer.
+/// Bytes of the request of a flow, and of its response.
 const MESSAGE_BYTES: usize = 256;
-/// First bytes of a question and of an answer.
-const QUESTION: [u8; 4] = *b"CSRQ";
-const ANSWER: [u8; 4] = *b"CSRA";
+/// First bytes of a request and of a response.
+const REQUEST: [u8; 4] = *b"CSRQ";
+const RESPONSE: [u8; 4] = *b"CSRA";
 
-/// An agent's state: what is open for a proof. Dropping it closes everything.
+/// State of an agent: responders and observations. Dropping it closes everything.
 #[derive(Debug, Default)]
 pub struct ProofAgent {
-    answerers: Vec<Answerer>,
+    responders: Vec<Responder>,
     observer: Option<Observer>,
-    /// What it saw and has not told yet.
+    /// Observations that were not reported yet.
     observed: Option<Observation>,
 }
 
@@ -39,7 +39,7 @@ impl Service for ProofAgent {
     fn register(calls: &mut Registration<Self>) {
         calls
             .on(|_, Facts {}, _| facts::read(&HostRoot::live()))
-            .on(|_, call: Lookup, _| lookup::look_up(&call))
+            .on(|_, call: Lookup, _| lookup::run(&call))
             .on(|agent, call: Listen, _| agent.listen(&call))
             .on(|_, call: Connect, _| open::run(&call).map(|results| Connected { results }))
             .on(|agent, call: Observe, _| agent.observe(&call).map(|()| Done {}))
@@ -55,42 +55,42 @@ impl Service for ProofAgent {
 
 impl ProofAgent {
     fn listen(&mut self, call: &Listen) -> Result<Listening, Failure> {
-        let answerer = Answerer::open(call)?;
-        let port = answerer.port();
-        self.answerers.push(answerer);
+        let responder = Responder::open(call)?;
+        let port = responder.port();
+        self.responders.push(responder);
         Ok(Listening { port })
     }
 
-    /// Begins to count what passes.
+    /// Starts to count packets.
     ///
     /// # Errors
     /// `Invalid` for an observation of nothing, `Unsupported` without
     /// `CAP_NET_RAW`.
     pub fn observe(&mut self, call: &Observe) -> Result<(), Failure> {
-        // Two at a time would count the same packets for two.
+        // Two observers would count the same packets twice.
         (self.observer, self.observed) = (None, None);
         self.observer = Some(Observer::open(call)?);
         Ok(())
     }
 
-    /// Ends the observation, or goes on reporting: what fits into one reply.
+    /// Ends the observation, or continues its report: what fits into one reply.
     ///
     /// # Errors
-    /// `Invalid` when nothing is observed or everything was reported.
+    /// `Invalid` without an observation, or after everything was reported.
     pub fn observed(&mut self) -> Result<Observation, Failure> {
         if let Some(observer) = self.observer.take() {
             self.observed = Some(observer.finish()?);
         }
-        let Some(mut told) = self.observed.take() else {
+        let Some(mut report) = self.observed.take() else {
             return Err(failure(FailureKind::Invalid, "nothing is being observed on this host"));
         };
-        if told.flows.len() > MOST_OBSERVED_FLOWS {
-            let rest = told.flows.split_off(MOST_OBSERVED_FLOWS);
-            let (lost_count, truncated) = (told.lost_count, told.truncated);
+        if report.flows.len() > MOST_OBSERVED_FLOWS {
+            let rest = report.flows.split_off(MOST_OBSERVED_FLOWS);
+            let (lost_count, truncated) = (report.lost_count, report.truncated);
             self.observed = Some(Observation { flows: rest, lost_count, truncated, more: false });
-            told.more = true;
+            report.more = true;
         }
-        Ok(told)
+        Ok(report)
     }
 }
 
@@ -101,7 +101,7 @@ fn path_mtu(search: &PathMtu) -> Result<PathMtuFound, Failure> {
     Ok(found.map_or_else(PathMtuFound::default, |found| PathMtuFound {
         path_bytes: Some(found.path_bytes),
         route_bytes: Some(found.route_bytes),
-        told_bytes: found.icmp_bytes,
+        icmp_bytes: found.icmp_bytes,
     }))
 }
 
@@ -109,7 +109,7 @@ fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into() }
 }
 
-/// What a flow says first. The cookie is sent as its digits.
+/// Message of a flow. The cookie is sent as its digits.
 fn message(head: [u8; 4], cookie: &Cookie) -> Result<[u8; MESSAGE_BYTES], Failure> {
     let digits: &[u8; 32] = cookie
         .0
@@ -124,8 +124,8 @@ fn message(head: [u8; 4], cookie: &Cookie) -> Result<[u8; MESSAGE_BYTES], Failur
     Ok(bytes)
 }
 
-/// Whether two messages are the same, compared without stopping at the first
-/// difference, so that the time taken tells a stranger nothing.
+/// Whether two messages are equal, compared in constant time, so that timing reveals
+/// nothing to a stranger.
 fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

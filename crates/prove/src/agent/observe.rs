@@ -1,4 +1,4 @@
-//! Counts what passes this host, by flow and direction.
+//! Counts the packets that pass this host, by flow and direction.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,16 +23,16 @@ use super::{
     failure,
 };
 
-/// Packets that wait for the thread take about 1 KiB each of this.
+/// Receive buffer; queued packets take about 1 KiB each.
 const BUFFER_BYTES: usize = 32 << 20;
-/// Flows that are kept.
+/// Maximum number of flows.
 const MOST_FLOWS: usize = 100_000;
-/// Longest observation.
+/// Maximum duration of an observation.
 const MOST_SECONDS: u32 = 900;
-/// How often the thread looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which the thread polls its stop flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Counts until it is asked, its time is over, or it is dropped.
+/// Counts until it is finished, times out or is dropped.
 #[derive(Debug)]
 pub(super) struct Observer {
     stop: Arc<AtomicBool>,
@@ -53,7 +53,7 @@ impl Observer {
             ),
             _ => Failure::of_system("observe packets", &error),
         })?;
-        // Without CAP_NET_ADMIN the default has to do; what does not fit is counted.
+        // Without CAP_NET_ADMIN the default size remains; dropped packets are counted.
         let _ = force_receive_buffer(&socket, BUFFER_BYTES);
         let stop = Arc::new(AtomicBool::new(false));
         let state = State {
@@ -72,7 +72,7 @@ impl Observer {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Ends it and tells what was seen.
+    /// Ends the observation and returns its result.
     pub(super) fn finish(mut self) -> Result<Observation, Failure> {
         self.stop.store(true, Ordering::Relaxed);
         let seen = self.thread.take().and_then(|thread| thread.join().ok());
@@ -84,7 +84,7 @@ impl Drop for Observer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Its result is not wanted any more.
+            // Its result is no longer needed.
             let _ = thread.join();
         }
     }
@@ -123,16 +123,16 @@ type Flow = (SocketAddr, SocketAddr, WireProtocol);
 
 impl State {
     fn run(mut self) -> Observation {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
         loop {
-            // Read first: what is in the socket when the end is requested counts.
+            // Read first: packets queued before the stop request count.
             let last = self.stop.load(Ordering::Relaxed) || Instant::now() >= self.until;
             self.take_all();
             if last {
-                return self.told();
+                return self.observation();
             }
             let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
-            // An interruption is as good as a timeout.
+            // An interruption is treated like a timeout.
             let _ = poll(&mut polled, Some(&timeout));
         }
     }
@@ -151,7 +151,7 @@ impl State {
                 }
                 Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                // An interface went down (ENETDOWN), told once.
+                // An interface went down (ENETDOWN), reported once.
                 Err(_) => {
                     if self.until <= Instant::now() || self.stop.load(Ordering::Relaxed) {
                         return;
@@ -173,7 +173,7 @@ impl State {
         *counter = counter.saturating_add(1);
     }
 
-    fn told(self) -> Observation {
+    fn observation(self) -> Observation {
         let mut flows: Vec<ObservedFlow> = self
             .flows
             .into_iter()
@@ -186,7 +186,7 @@ impl State {
             })
             .collect();
         flows.sort_unstable_by_key(|flow| (flow.client, flow.server, flow.protocol));
-        // A socket that cannot tell has lost nothing that we know of.
+        // Without the statistic, losses are unknown and count as none.
         let lost_count = self.socket.take_lost_count().unwrap_or(0);
         Observation { flows, lost_count, truncated: self.truncated, more: false }
     }

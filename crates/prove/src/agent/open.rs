@@ -1,5 +1,5 @@
-//! The connecting side of a proof's flows: each from its own bound port, some
-//! at a time, so that the kernel's hash of the ports chooses the gateway.
+//! The connecting side of the flows of a verification: each from its own bound port, so
+//! that the kernel's hash of the ports chooses the gateway; several at a time.
 //!
 //! A port that is bound before `connect` is part of the lookup; without it the
 //! kernel chooses a gateway at random first (`fib_select_path`,
@@ -24,17 +24,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
     super::calls::{Connect, ConnectResult, MOST_WIRE_FLOWS},
-    ANSWER, MESSAGE_BYTES, QUESTION, failure, message, same,
+    MESSAGE_BYTES, REQUEST, RESPONSE, failure, message, same,
 };
 
-/// Flows that have not begun by then are not begun any more.
+/// Time after which no more flows are opened.
 const MOST_TIME: Duration = Duration::from_secs(60);
-/// Longest timeout of one flow.
+/// Maximum timeout of one flow.
 const MOST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most flows at a time.
+/// Maximum number of concurrent flows.
 const MOST_AT_ONCE: usize = 256;
 
-/// Opens every flow and tells how it went, in the order of the ports.
+/// Opens every flow; returns the outcomes in the order of the ports.
 pub(super) fn run(flows: &Connect) -> Result<Vec<ConnectResult>, Failure> {
     if flows.ports.len() > MOST_WIRE_FLOWS || flows.source.is_ipv4() != flows.server.is_ipv4() {
         let text = format!("at most {MOST_WIRE_FLOWS} flows at a time, and addresses of one family");
@@ -42,8 +42,8 @@ pub(super) fn run(flows: &Connect) -> Result<Vec<ConnectResult>, Failure> {
     }
     let mut run = Run {
         flows,
-        question: message(QUESTION, &flows.cookie)?,
-        answer: message(ANSWER, &flows.cookie)?,
+        request: message(REQUEST, &flows.cookie)?,
+        response: message(RESPONSE, &flows.cookie)?,
         timeout: Duration::from_millis(flows.timeout_ms.into()).min(MOST_TIMEOUT),
         active: Vec::new(),
         results: flows
@@ -58,8 +58,8 @@ pub(super) fn run(flows: &Connect) -> Result<Vec<ConnectResult>, Failure> {
 
 struct Run<'a> {
     flows: &'a Connect,
-    question: [u8; MESSAGE_BYTES],
-    answer: [u8; MESSAGE_BYTES],
+    request: [u8; MESSAGE_BYTES],
+    response: [u8; MESSAGE_BYTES],
     timeout: Duration,
     active: Vec<Flow>,
     results: Vec<ConnectResult>,
@@ -70,7 +70,7 @@ struct Flow {
     socket: Socket,
     begun: Instant,
     connected: bool,
-    heard: Vec<u8>,
+    received: Vec<u8>,
 }
 
 impl Run<'_> {
@@ -100,7 +100,7 @@ impl Run<'_> {
         let socket =
             Socket::new(Domain::for_address(source), Type::STREAM, Some(Protocol::TCP)).map_err(internal)?;
         socket.set_nonblocking(true).map_err(internal)?;
-        // The ports of an earlier proof may still be waiting (TIME_WAIT).
+        // The ports of an earlier verification may still be in TIME_WAIT.
         socket.set_reuse_address(true).map_err(internal)?;
         socket.set_tcp_nodelay(true).map_err(internal)?;
         // Ends with a reset: no TIME_WAIT holds the port afterwards.
@@ -118,7 +118,7 @@ impl Run<'_> {
                 _ => return Err(internal(error)),
             }
         }
-        let flow = Flow { place, socket, begun: Instant::now(), connected: false, heard: Vec::new() };
+        let flow = Flow { place, socket, begun: Instant::now(), connected: false, received: Vec::new() };
         match flow.socket.connect(&self.flows.server.into()) {
             Ok(()) => self.active.push(flow),
             Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
@@ -140,14 +140,14 @@ impl Run<'_> {
         let left = first.map_or(Duration::ZERO, |first| first.saturating_duration_since(Instant::now()));
         let timeout =
             Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
-        // An interruption is as good as a timeout.
+        // An interruption is treated like a timeout.
         let _ = poll(&mut polled, Some(&timeout));
     }
 
-    /// Goes on with one flow as far as it goes; keeps it when it is not over.
+    /// Advances one flow as far as possible; keeps it unless it is finished.
     fn advance(&mut self, mut flow: Flow) {
         let result = &mut self.results[flow.place];
-        let over = match flow.step(&self.question, &self.answer, &mut result.connect_ns) {
+        let over = match flow.step(&self.request, &self.response, &mut result.connect_ns) {
             Ok(Some(outcome)) => Some(outcome),
             Ok(None) if flow.begun.elapsed() >= self.timeout => {
                 Some(if flow.connected { WireOutcome::NotAnswered } else { WireOutcome::NotConnected })
@@ -165,8 +165,8 @@ impl Run<'_> {
 impl Flow {
     fn step(
         &mut self,
-        question: &[u8],
-        answer: &[u8],
+        request: &[u8],
+        response: &[u8],
         connect_ns: &mut Option<u64>,
     ) -> std::io::Result<Option<WireOutcome>> {
         if !self.connected {
@@ -179,16 +179,16 @@ impl Flow {
             self.connected = true;
             *connect_ns = u64::try_from(self.begun.elapsed().as_nanos()).ok();
             // Fits into the empty send buffer of any socket.
-            (&self.socket).write_all(question)?;
+            (&self.socket).write_all(request)?;
         }
         let mut buffer = [0; MESSAGE_BYTES];
         match (&self.socket).read(&mut buffer) {
             Ok(0) => Ok(Some(WireOutcome::Reset)),
             Ok(length) => {
-                self.heard.extend_from_slice(&buffer[..length]);
-                Ok(match self.heard.len() {
-                    heard if heard < answer.len() => None,
-                    _ if same(&self.heard, answer) => Some(WireOutcome::Answered),
+                self.received.extend_from_slice(&buffer[..length]);
+                Ok(match self.received.len() {
+                    length if length < response.len() => None,
+                    _ if same(&self.received, response) => Some(WireOutcome::Answered),
                     _ => Some(WireOutcome::Refused),
                 })
             }

@@ -1,5 +1,5 @@
-//! The listening side of a proof's flows: answers those that carry the cookie,
-//! drops strangers.
+//! The listening side of the flows of a verification: responds to those that carry the
+//! cookie, drops others.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -15,29 +15,29 @@ use std::{
 use clearstream_schema::control::{Failure, FailureKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{super::calls::Listen, ANSWER, MESSAGE_BYTES, QUESTION, failure, message, same};
+use super::{super::calls::Listen, MESSAGE_BYTES, REQUEST, RESPONSE, failure, message, same};
 
-/// A connection that has not asked, or not gone, by then is dropped.
+/// Timeout of a connection: one without a request, or not closed, by then is dropped.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections at a time; more wait in the kernel's queue.
+/// Maximum number of concurrent connections; others wait in the listen queue.
 const MOST_CONNECTIONS: usize = 1024;
-/// How often the thread looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(50);
-/// Addresses that one request may name: aliases for each of many gateways.
+/// Interval at which the thread polls its stop flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum number of addresses per request: aliases for each of many gateways.
 const MOST_ADDRESSES: usize = 512;
 
-/// Answers flows until dropped.
+/// Responds to flows until dropped.
 #[derive(Debug)]
-pub(super) struct Answerer {
+pub(super) struct Responder {
     port: u16,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Answerer {
+impl Responder {
     pub(super) fn open(listen: &Listen) -> Result<Self, Failure> {
-        let question = message(QUESTION, &listen.cookie)?;
-        let answer = message(ANSWER, &listen.cookie)?;
+        let request = message(REQUEST, &listen.cookie)?;
+        let response = message(RESPONSE, &listen.cookie)?;
         if listen.addresses.is_empty() || listen.addresses.len() > MOST_ADDRESSES {
             let text = format!("name 1 to {MOST_ADDRESSES} addresses to listen on");
             return Err(failure(FailureKind::Invalid, text));
@@ -53,9 +53,9 @@ impl Answerer {
             listeners.push(listener);
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let state = State { listeners, connections: Vec::new(), question, answer, stop: Arc::clone(&stop) };
+        let state = State { listeners, connections: Vec::new(), request, response, stop: Arc::clone(&stop) };
         let thread = std::thread::Builder::new()
-            .name("route-answer".into())
+            .name("route-respond".into())
             .spawn(move || state.run())
             .map_err(|error| Failure::of_system("start a thread", &error))?;
         Ok(Self { port: port.unwrap_or(0), stop, thread: Some(thread) })
@@ -66,11 +66,11 @@ impl Answerer {
     }
 }
 
-impl Drop for Answerer {
+impl Drop for Responder {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed; there is nothing to add.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
     }
@@ -89,15 +89,15 @@ fn listen_failure(here: SocketAddr, error: &io::Error) -> Failure {
 
 struct Connection {
     stream: TcpStream,
-    said: Vec<u8>,
+    received: Vec<u8>,
     until: Instant,
 }
 
 struct State {
     listeners: Vec<TcpListener>,
     connections: Vec<Connection>,
-    question: [u8; MESSAGE_BYTES],
-    answer: [u8; MESSAGE_BYTES],
+    request: [u8; MESSAGE_BYTES],
+    response: [u8; MESSAGE_BYTES],
     stop: Arc<AtomicBool>,
 }
 
@@ -106,10 +106,10 @@ impl State {
         while !self.stop.load(Ordering::Relaxed) {
             self.wait();
             self.accept();
-            let (question, answer) = (&self.question, &self.answer);
+            let (request, response) = (&self.request, &self.response);
             let now = Instant::now();
             self.connections.retain_mut(|connection| {
-                now < connection.until && connection.serve(question, answer).unwrap_or(false)
+                now < connection.until && connection.serve(request, response).unwrap_or(false)
             });
         }
     }
@@ -120,21 +120,21 @@ impl State {
         let connections =
             self.connections.iter().map(|connection| PollFd::new(&connection.stream, PollFlags::IN));
         let mut polled: Vec<PollFd<'_>> = listeners.chain(connections).collect();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-        // An interruption is as good as a timeout.
+        let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
+        // An interruption is treated like a timeout.
         let _ = poll(&mut polled, Some(&timeout));
     }
 
     fn accept(&mut self) {
         for listener in &self.listeners {
             while self.connections.len() < MOST_CONNECTIONS {
-                // Whatever went wrong with one connection is that client's matter.
+                // A failed connection affects only its client.
                 let Ok((stream, _)) = listener.accept() else {
                     break;
                 };
                 if stream.set_nonblocking(true).is_ok() {
                     let until = Instant::now() + TIMEOUT;
-                    self.connections.push(Connection { stream, said: Vec::new(), until });
+                    self.connections.push(Connection { stream, received: Vec::new(), until });
                 }
             }
         }
@@ -142,24 +142,24 @@ impl State {
 }
 
 impl Connection {
-    /// Whether it is to be kept. It is answered once and then waited for, so
-    /// that the client ends the connection.
-    fn serve(&mut self, question: &[u8], answer: &[u8]) -> io::Result<bool> {
+    /// Serves a connection; returns whether to keep it. After the response it is kept
+    /// open, so that the client closes it.
+    fn serve(&mut self, request: &[u8], response: &[u8]) -> io::Result<bool> {
         let mut buffer = [0; MESSAGE_BYTES];
         loop {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Ok(false),
                 Ok(length) => {
-                    self.said.extend_from_slice(&buffer[..length]);
-                    if self.said.len() > question.len() {
+                    self.received.extend_from_slice(&buffer[..length]);
+                    if self.received.len() > request.len() {
                         return Ok(false);
                     }
-                    if self.said.len() == question.len() {
-                        if !same(&self.said, question) {
+                    if self.received.len() == request.len() {
+                        if !same(&self.received, request) {
                             return Ok(false);
                         }
                         // Fits into the empty send buffer of any socket.
-                        self.stream.write_all(answer)?;
+                        self.stream.write_all(response)?;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),

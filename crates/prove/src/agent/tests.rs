@@ -40,7 +40,7 @@ fn connect(agent: &mut Peer, port: u16, ports: Vec<u16>, cookie: Cookie) -> Vec<
 }
 
 #[test]
-fn flows_with_the_cookie_are_answered_and_others_are_not() {
+fn flows_with_the_cookie_get_a_response_and_others_do_not() {
     let mut agent = agent();
     let port = listen(&mut agent);
     let ports: Vec<u16> = (21_000..21_100).collect();
@@ -59,20 +59,20 @@ fn flows_with_the_cookie_are_answered_and_others_are_not() {
 }
 
 #[test]
-fn strangers_who_say_too_little_or_too_much_get_nothing() {
+fn strangers_that_send_too_little_or_too_much_get_nothing() {
     let mut agent = agent();
     let port = listen(&mut agent);
     let mut stranger = TcpStream::connect((LOOPBACK, port)).unwrap();
     stranger.write_all(&[7; 1000]).unwrap();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     // Closed, or reset because not all was read.
-    let _ = stranger.read_to_end(&mut heard);
-    assert!(heard.is_empty(), "{heard:?}");
+    let _ = stranger.read_to_end(&mut received);
+    assert!(received.is_empty(), "{received:?}");
     assert_eq!(connect(&mut agent, port, vec![21_200], cookie()), [WireOutcome::Answered]);
 }
 
 #[test]
-fn requests_that_make_no_sense_are_refused() {
+fn invalid_requests_are_rejected() {
     let mut agent = agent();
     let elsewhere: IpAddr = "192.0.2.1".parse().unwrap();
     let listen = Listen { addresses: vec![elsewhere], port: None, cookie: cookie() };
@@ -94,7 +94,7 @@ fn requests_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn root_what_passes_is_counted_by_flow_and_direction() {
+fn root_packets_are_counted_by_flow_and_direction() {
     let mut agent = agent();
     let port = listen(&mut agent);
     let observe = Observe { ports: vec![port], interfaces: vec!["lo".to_owned()], seconds: 60 };
@@ -108,7 +108,7 @@ fn root_what_passes_is_counted_by_flow_and_direction() {
             (flow.client.port(), flow.server.port(), flow.protocol),
             (number, port, WireProtocol::Tcp)
         );
-        // Request of connection, its acknowledgement, the question, the reset;
+        // SYN, its acknowledgement, the request, the reset;
         // on loopback each packet leaves and arrives.
         assert!(flow.forward.out_count >= 3 && flow.forward.in_count == flow.forward.out_count, "{flow:?}");
         assert!(flow.reply.out_count >= 2 && flow.reply.in_count == flow.reply.out_count, "{flow:?}");
@@ -116,7 +116,7 @@ fn root_what_passes_is_counted_by_flow_and_direction() {
 }
 
 #[test]
-fn lookups_answer_each_flow_in_order() {
+fn lookups_return_each_flow_in_order() {
     let mut agent = agent();
     let lookup = Lookup {
         source: LOOPBACK,
@@ -145,7 +145,7 @@ fn facts_are_those_that_ip_and_sysctl_show() {
 }
 
 #[test]
-fn root_more_flows_than_fit_into_an_answer_are_told_in_several() {
+fn root_more_flows_than_fit_into_a_reply_are_reported_in_several() {
     let mut agent = agent();
     let server = std::net::UdpSocket::bind((LOOPBACK, 0)).unwrap();
     let to = server.local_addr().unwrap();
@@ -160,7 +160,7 @@ fn root_more_flows_than_fit_into_an_answer_are_told_in_several() {
     loop {
         let seen = agent.call(&Observed {}).unwrap();
         let more = seen.more;
-        // What an answer takes on the way fits into a frame.
+        // A serialized reply fits into a frame.
         assert!(serde_json::to_vec(&seen).unwrap().len() < 1 << 20);
         pages.push(seen.flows);
         if !more {

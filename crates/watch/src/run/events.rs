@@ -1,4 +1,4 @@
-//! What happened and how things stand, in the published words.
+//! Events and status in their published format.
 
 use std::{sync::PoisonError, time::Duration};
 
@@ -9,48 +9,53 @@ use clearstream_schema::watch::{
 
 use super::{Watch, WatchConfig, balance::Group};
 use crate::{
-    network_path::{WayAction, WayHealth},
-    setup::WatchedWay,
+    network_path::{PathAction, PathHealth},
+    setup::WatchedPath,
 };
 
 impl Watch<'_> {
-    pub(super) fn in_words(&self, way: usize, action: WayAction, now: Duration) -> Option<WatchEventKind> {
-        let at = &self.config.ways[way];
+    pub(super) fn event_kind(
+        &self,
+        index: usize,
+        action: PathAction,
+        now: Duration,
+    ) -> Option<WatchEventKind> {
+        let at = &self.config.paths[index];
         let name = |gateway: usize| at.gateways[gateway].name.clone();
         let address = |candidate: usize| at.candidates[candidate];
-        let used = || self.health[way].members().iter().filter(|member| **member).count() as u32;
-        let path = at.way.clone();
+        let used = || self.health[index].members().iter().filter(|member| **member).count() as u32;
+        let path = at.id.clone();
         Some(match action {
-            WayAction::Probe(_) | WayAction::Members(_) => return None,
-            WayAction::Out { gateway, reason, since } => {
+            PathAction::Probe(_) | PathAction::Members(_) => return None,
+            PathAction::Out { gateway, reason, since } => {
                 let delay = since.map(|since| now.saturating_sub(since).as_nanos());
                 let delay_ns =
                     delay.filter(|_| reason != OutReason::Drained).and_then(|ns| ns.try_into().ok());
                 WatchEventKind::Out { path, gateway: name(gateway), reason, left_count: used(), delay_ns }
             }
-            WayAction::In { gateway } => {
+            PathAction::In { gateway } => {
                 WatchEventKind::In { path, gateway: name(gateway), used_count: used() }
             }
-            WayAction::KeptLast { gateway, reason } => {
+            PathAction::KeptLast { gateway, reason } => {
                 WatchEventKind::KeptLast { path, gateway: name(gateway), reason }
             }
-            WayAction::Silent => WatchEventKind::Silent { path },
-            WayAction::Heard => WatchEventKind::Reachable { path },
-            WayAction::TargetChanged { from, to } => {
+            PathAction::Silent => WatchEventKind::Silent { path },
+            PathAction::Reachable => WatchEventKind::Reachable { path },
+            PathAction::TargetChanged { from, to } => {
                 WatchEventKind::TargetChanged { path, from: address(from), to: address(to) }
             }
         })
     }
 
-    /// Tells a problem once, until another one comes or it is over.
-    pub(super) fn problem(&mut self, message: String) {
-        if self.told_problem.as_ref() != Some(&message) {
-            self.told_problem = Some(message.clone());
-            self.tell(WatchEventKind::Failed { message });
+    /// Reports a problem once, until another one occurs or it is resolved.
+    pub(super) fn report_problem(&mut self, message: String) {
+        if self.reported_problem.as_ref() != Some(&message) {
+            self.reported_problem = Some(message.clone());
+            self.report(WatchEventKind::Failed { message });
         }
     }
 
-    pub(super) fn tell(&mut self, event: WatchEventKind) {
+    pub(super) fn report(&mut self, event: WatchEventKind) {
         match &event {
             WatchEventKind::Failed { message } => tracing::error!(message, "watch"),
             event => tracing::info!(event = event.name(), gateway = event.changed_gateway(), "watch"),
@@ -66,23 +71,23 @@ impl Watch<'_> {
 
     /// `6 of 6 gateways to storage IPv4`.
     pub(super) fn summary(&self) -> String {
-        let way = |(way, health): (&WatchedWay, &WayHealth)| {
+        let text = |(path, health): (&WatchedPath, &PathHealth)| {
             let used = health.members().iter().filter(|member| **member).count();
-            format!("{used} of {} gateways to {}", way.gateways.len(), way.way)
+            format!("{used} of {} gateways to {}", path.gateways.len(), path.id)
         };
-        self.config.ways.iter().zip(&self.health).map(way).collect::<Vec<_>>().join(", ")
+        self.config.paths.iter().zip(&self.health).map(text).collect::<Vec<_>>().join(", ")
     }
 
     pub(super) fn publish(&self) {
-        let paths = (self.config.ways.iter().enumerate())
-            .map(|(index, way)| PathStatus {
-                path: way.way.clone(),
+        let paths = (self.config.paths.iter().enumerate())
+            .map(|(index, path)| PathStatus {
+                path: path.id.clone(),
                 interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
-                targets: self.health[index].targets().map(|target| way.candidates[target]).collect(),
-                reachable: self.health[index].heard,
-                tcp_reachable: Some(self.health[index].tcp_heard()),
+                targets: self.health[index].targets().map(|target| path.candidates[target]).collect(),
+                reachable: self.health[index].reachable,
+                tcp_reachable: Some(self.health[index].tcp_reachable()),
                 group: self.groups[index].as_ref().map(Group::status),
-                gateways: self.gateway_statuses(index, way),
+                gateways: self.gateway_statuses(index, path),
             })
             .collect();
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,11 +95,11 @@ impl Watch<'_> {
         shared.paths = paths;
     }
 
-    fn gateway_statuses(&self, index: usize, way: &WatchedWay) -> Vec<GatewayStatus> {
-        (way.gateways.iter().zip(&self.health[index].gateways).enumerate())
+    fn gateway_statuses(&self, index: usize, path: &WatchedPath) -> Vec<GatewayStatus> {
+        (path.gateways.iter().zip(&self.health[index].gateways).enumerate())
             .map(|(gateway, (at, health))| GatewayStatus {
                 name: at.name.clone(),
-                address: at.near,
+                address: at.local_address,
                 used: health.member,
                 drained: health.drained,
                 reason: health.reason,
@@ -109,7 +114,7 @@ impl Watch<'_> {
     }
 }
 
-/// Before the first look.
+/// Status before the first check.
 pub(super) fn empty_status(config: &WatchConfig) -> WatchStatus {
     WatchStatus {
         schema: WATCH_STATUS_SCHEMA.to_owned(),

@@ -1,4 +1,4 @@
-//! The loop around the decisions: sockets, clock, kernel, questions.
+//! Event loop: I/O around the decisions (sockets, clock, kernel, control requests).
 
 mod balance;
 mod events;
@@ -29,77 +29,76 @@ use self::{
 };
 use super::{
     WatchError,
-    bfd::{Asker, BfdSource},
-    control::{Asked, Control},
-    desired::{NextHops, WayMembers, desired},
+    bfd::{BfdSource, SessionPoller},
+    control::{Control, PendingRequest},
+    desired::{NextHops, PathMembers, desired},
     drained::DrainedList,
     gateway::Transport,
     kernel::KernelRoutes,
     metrics::{self, Shared},
     neighbours::Neighbours,
-    network_path::{Answer, AnswerKind, Probe, WayAction, WayHealth, WaySetup},
+    network_path::{PathAction, PathHealth, PathSetup, Probe, ProbeReply, ReplyKind},
     packet::{ProbePacket, fabric_number},
-    setup::WatchedWay,
+    setup::WatchedPath,
     sockets::{Received, Sockets},
 };
 
-/// Time between looks at links, neighbours, sessions and the next hops in effect.
+/// Interval between checks of links, neighbours, sessions and effective next hops.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// The same while a gateway's link address is not known.
+/// The same while a gateway's link address is unknown.
 const HURRIED_HOUSEKEEPING: Duration = Duration::from_millis(100);
-/// Longest sleep, so that a request to stop is seen.
+/// Maximum wait: bounds the delay until a stop request is noticed.
 const MOST_SLEEP: Duration = Duration::from_millis(100);
-/// Time for link addresses to be found before the first round.
+/// Maximum wait for neighbour resolution before the first round.
 const RESOLVE: Duration = Duration::from_millis(500);
 
-/// What a watch needs.
+/// Configuration of a watch.
 #[derive(Debug)]
 pub struct WatchConfig {
     /// Name of the fabric.
     pub fabric: String,
     /// Name of this host.
     pub host: String,
-    /// What it routes by when all gateways are well.
+    /// Its routing plan, with all gateways in use.
     pub routing: HostRouting,
-    /// Its ways.
-    pub ways: Vec<WatchedWay>,
-    /// How it probes and decides.
+    /// Its network paths.
+    pub paths: Vec<WatchedPath>,
+    /// Probe and decision parameters.
     pub settings: WatchSettings,
-    /// Where counters are served.
+    /// Listen address of the metrics server.
     pub metrics: Option<SocketAddr>,
-    /// Daemon whose BFD sessions are further evidence.
+    /// Daemon whose BFD sessions are additional evidence.
     pub bfd: Option<BfdSource>,
-    /// Time within which the service manager wants a sign of life
-    /// (sd_watchdog_enabled(3)).
+    /// Watchdog timeout of the service manager (sd_watchdog_enabled(3)).
     pub watchdog: Option<Duration>,
-    /// Folder that keeps what is drained over restarts.
+    /// Folder that stores the list of drained gateways across restarts.
     pub state: PathBuf,
 }
 
-/// Watches until `stop` is raised. The routes stay as they are then: gateways
-/// that are out stay out, and the next watch goes on from there.
+/// Watches until `stop` is set. The routes are left as they are: withdrawn
+/// gateways stay withdrawn, and the next watch continues from there.
 ///
 /// # Errors
-/// Only what keeps it from beginning; later failures are events, and tried again.
+/// Only failures of the setup; later ones are reported as events and retried.
 pub fn run(
     config: WatchConfig,
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(&WatchEvent),
 ) -> Result<(), WatchError> {
     let mut watch = Watch::begin(config, on_event)?;
-    watch.first_look();
+    watch.prepare();
     watch.started();
     while !stop.load(Ordering::Relaxed) {
         watch.wait();
         watch.step();
     }
-    watch.tell(WatchEventKind::Stopped);
+    watch.report(WatchEventKind::Stopped);
     notify(&[NotifyState::Stopping]);
     Ok(())
 }
 
-/// Notifies the service manager that the environment names (sd_notify(3)); one
-/// that does not listen changes nothing for the routes.
+/// Notifies the service manager named by the environment (sd_notify(3)). Errors
+/// are ignored: they do not affect the routes.
 fn notify(states: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(states);
 }
@@ -111,15 +110,15 @@ struct Watch<'a> {
     sockets: Sockets,
     kernel: KernelRoutes,
     neighbours: Neighbours,
-    asker: Option<Asker>,
+    bfd: Option<SessionPoller>,
     drained: DrainedList,
-    health: Vec<WayHealth>,
+    health: Vec<PathHealth>,
     round_trips: Vec<Vec<Option<u64>>>,
-    /// The resilient group of each way.
+    /// The resilient group of each path.
     groups: Vec<Option<Group>>,
-    /// Gateways that came back and lack buckets.
+    /// Restored gateways that lack buckets.
     returns: Vec<Return>,
-    /// Way and gateway by the gateway's address on this side.
+    /// Indices of path and gateway by the gateway's local address.
     by_address: BTreeMap<IpAddr, (usize, usize)>,
     shared: Shared,
     began: Instant,
@@ -127,51 +126,54 @@ struct Watch<'a> {
     fabric_number: u64,
     housekeeping_at: Duration,
     alive_at: Duration,
-    /// Next hops differ from what is wanted and the kernel refused, or lacks them.
+    /// The next hops differ from the wanted ones: the kernel rejected the change, or lacks them.
     unsettled: bool,
-    told_problem: Option<String>,
+    reported_problem: Option<String>,
     received: Vec<Received>,
 }
 
 impl<'a> Watch<'a> {
     fn begin(config: WatchConfig, on_event: &'a mut dyn FnMut(&WatchEvent)) -> Result<Self, WatchError> {
-        if config.ways.is_empty() {
+        if config.paths.is_empty() {
             return Err(WatchError::NothingToWatch { host: config.host, fabric: config.fabric });
         }
         let control = Control::open()?;
         let mut kernel = KernelRoutes::open()?;
-        let all: Vec<WayMembers> = config.ways.iter().map(|way| members(way, None)).collect();
+        let all: Vec<PathMembers> = config.paths.iter().map(|path| members(path, None)).collect();
         let plan = desired(&config.routing, &all);
         let present = kernel.present(&plan, &config.routing)?.ok_or(WatchError::NotApplied)?;
-        let mut families: Vec<bool> = config.ways.iter().map(|way| way.address.is_ipv6()).collect();
+        let mut families: Vec<bool> = config.paths.iter().map(|path| path.address.is_ipv6()).collect();
         families.sort_unstable();
         families.dedup();
         let sockets = Sockets::open(config.settings.port, &families)?;
-        let asker = config
+        let bfd = config
             .bfd
-            .map(Asker::start)
+            .map(SessionPoller::start)
             .transpose()
             .map_err(|source| WatchError::Socket { what: "a thread for BFD sessions".to_owned(), source })?;
-        let health = config.ways.iter().map(|way| way_health(way, &present, config.settings)).collect();
+        let health = config.paths.iter().map(|path| path_health(path, &present, config.settings)).collect();
         let shared = Arc::new(Mutex::new(empty_status(&config)));
         if let Some(address) = config.metrics {
             metrics::serve(address, Arc::clone(&shared))?;
         }
-        let by_address = (config.ways.iter().enumerate())
-            .flat_map(|(index, way)| {
-                way.gateways.iter().enumerate().map(move |(gateway, at)| (at.near, (index, gateway)))
+        let by_address = (config.paths.iter().enumerate())
+            .flat_map(|(index, path)| {
+                path.gateways
+                    .iter()
+                    .enumerate()
+                    .map(move |(gateway, at)| (at.local_address, (index, gateway)))
             })
             .collect();
         Ok(Self {
             control,
             sockets,
             kernel,
-            neighbours: Neighbours::new(&config.ways),
-            asker,
+            neighbours: Neighbours::new(&config.paths),
+            bfd,
             drained: DrainedList::open(&config.state),
             health,
-            round_trips: config.ways.iter().map(|way| vec![None; way.gateways.len()]).collect(),
-            groups: config.ways.iter().map(|way| Group::of(&config.routing.nexthops, way)).collect(),
+            round_trips: config.paths.iter().map(|path| vec![None; path.gateways.len()]).collect(),
+            groups: config.paths.iter().map(|path| Group::of(&config.routing.nexthops, path)).collect(),
             returns: Vec::new(),
             by_address,
             shared,
@@ -181,7 +183,7 @@ impl<'a> Watch<'a> {
             housekeeping_at: Duration::ZERO,
             alive_at: Duration::ZERO,
             unsettled: false,
-            told_problem: None,
+            reported_problem: None,
             received: Vec::new(),
             config,
             on_event,
@@ -192,30 +194,32 @@ impl<'a> Watch<'a> {
         self.began.elapsed()
     }
 
-    /// Finds the gateways on the link, and takes out again what was drained
-    /// before a restart.
-    fn first_look(&mut self) {
+    /// Resolves the gateways' link addresses, and restores the drains from before a
+    /// restart.
+    fn prepare(&mut self) {
         while self.now() < RESOLVE && !self.neighbours.all_known() {
-            if let Err(error) = self.neighbours.look(self.kernel.socket()) {
-                self.problem(error.to_string());
+            if let Err(error) = self.neighbours.update(self.kernel.socket()) {
+                self.report_problem(error.to_string());
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        if self.config.ways.iter().any(|way| way.address.is_ipv6())
+        if self.config.paths.iter().any(|path| path.address.is_ipv6())
             && let Err(error) = self.kernel.advance_generation()
         {
-            self.problem(error.to_string());
+            self.report_problem(error.to_string());
         }
         for name in self.drained.names() {
             if let Err(reason) = self.drain(&name, true) {
-                self.problem(format!("{name} was drained and is used again: {reason}"));
+                self.report_problem(format!(
+                    "{name} was drained before the restart and is now in use: {reason}"
+                ));
             }
         }
         let now = self.now();
-        for (way, health) in self.config.ways.iter().zip(&mut self.health) {
-            // Hosts that start together do not probe together.
-            let phase = fabric_number(&self.config.host) % way.steady.as_nanos().max(1) as u64;
+        for (path, health) in self.config.paths.iter().zip(&mut self.health) {
+            // Hosts that start simultaneously probe at different times.
+            let phase = fabric_number(&self.config.host) % path.steady.as_nanos().max(1) as u64;
             health.start_at(now + Duration::from_nanos(phase));
         }
     }
@@ -225,33 +229,33 @@ impl<'a> Watch<'a> {
             let message = format!(
                 "this thread has no real-time priority ({error}): a busy machine may delay its decisions"
             );
-            self.tell(WatchEventKind::Failed { message });
+            self.report(WatchEventKind::Failed { message });
         }
         self.publish();
         let paths = self.shared.lock().unwrap_or_else(PoisonError::into_inner).paths.clone();
-        self.tell(WatchEventKind::Started { paths });
+        self.report(WatchEventKind::Started { paths });
         notify(&[NotifyState::Ready, NotifyState::Status(&self.summary())]);
     }
 
-    /// Sleeps until something arrives or is due.
+    /// Waits for input or for the next due time.
     fn wait(&self) {
-        let due = self.health.iter().map(WayHealth::next_wake).min().unwrap_or(MOST_SLEEP);
+        let due = self.health.iter().map(PathHealth::next_wake).min().unwrap_or(MOST_SLEEP);
         let due = due.min(self.housekeeping_at).saturating_sub(self.now()).min(MOST_SLEEP);
         let time = Timespec { tv_sec: due.as_secs() as _, tv_nsec: due.subsec_nanos() as _ };
         let descriptors: Vec<_> = self.sockets.descriptors().collect();
         let mut waiting: Vec<PollFd<'_>> =
             descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
-        // Interrupted by a signal: the loop looks whether it is to stop.
+        // Interrupted by a signal: the loop checks the stop flag.
         let _ = poll(&mut waiting, Some(&time));
     }
 
-    /// One turn: what arrived, then what is due.
+    /// One iteration: received packets, then due work.
     fn step(&mut self) {
         let mut received = std::mem::take(&mut self.received);
         self.sockets.receive(|probe| received.push(probe));
-        let mut actions: Vec<(usize, WayAction)> = Vec::new();
+        let mut actions: Vec<(usize, PathAction)> = Vec::new();
         for probe in received.drain(..) {
-            self.take(&probe, &mut actions);
+            self.handle(&probe, &mut actions);
         }
         self.received = received;
         let now = self.now();
@@ -259,74 +263,74 @@ impl<'a> Watch<'a> {
             actions.extend(health.advance(now).into_iter().map(|action| (index, action)));
         }
         self.carry_out(actions);
-        let questions: Vec<Asked> = self.control.take().collect();
-        for asked in questions {
-            let reply = self.reply(&asked.request);
-            // Who asked may have gone.
-            let _ = asked.reply.send(reply);
+        let requests: Vec<PendingRequest> = self.control.take().collect();
+        for pending in requests {
+            let reply = self.reply(&pending.request);
+            // The client may have disconnected.
+            let _ = pending.reply.send(reply);
         }
         if self.now() >= self.housekeeping_at {
             self.housekeeping();
         }
     }
 
-    fn take(&mut self, received: &Received, actions: &mut Vec<(usize, WayAction)>) {
+    fn handle(&mut self, received: &Received, actions: &mut Vec<(usize, PathAction)>) {
         let probe = &received.probe;
         if probe.fabric != self.fabric_number {
             return;
         }
-        if !probe.answer && !received.echo {
+        if !probe.is_reply && !received.echo {
             self.serve(received);
         } else if probe.run == self.run_number {
-            let (way, gateway) = (usize::from(probe.way), usize::from(probe.gateway));
+            let (path, gateway) = (usize::from(probe.path), usize::from(probe.gateway));
             let now = self.now();
-            let Some(health) = self.health.get_mut(way) else { return };
-            let kind = if received.echo { AnswerKind::Echo } else { AnswerKind::Watch };
+            let Some(health) = self.health.get_mut(path) else { return };
+            let kind = if received.echo { ReplyKind::Echo } else { ReplyKind::Watch };
             let transport = if received.segment.is_some() { Transport::Tcp } else { Transport::Udp };
-            let answered = health.answer(now, Answer { gateway, round: probe.round, kind, transport });
-            actions.extend(answered.into_iter().map(|action| (way, action)));
-            if let Some(place) = self.round_trips[way].get_mut(gateway) {
+            let replied = health.reply(now, ProbeReply { gateway, round: probe.round, kind, transport });
+            actions.extend(replied.into_iter().map(|action| (path, action)));
+            if let Some(place) = self.round_trips[path].get_mut(gateway) {
                 *place = u64::try_from(now.as_nanos()).ok().map(|now| now.saturating_sub(probe.sent_ns));
             }
         }
     }
 
-    /// Answers a probe of a far host by the gateway that it names.
+    /// Replies to a remote host's probe through the gateway that it names.
     fn serve(&mut self, received: &Received) {
         let probe = received.probe;
-        let Some(&(way, gateway)) = self.by_address.get(&probe.back) else { return };
-        let at = &self.config.ways[way];
+        let Some(&(path, gateway)) = self.by_address.get(&probe.reply_via) else { return };
+        let at = &self.config.paths[path];
         let elsewhere = received.segment.is_some_and(|segment| segment.to != at.address);
-        if elsewhere || !at.far.iter().any(|prefix| prefix.contains(received.from)) {
+        if elsewhere || !at.remote_prefixes.iter().any(|prefix| prefix.contains(received.from)) {
             return;
         }
-        let Some(place) = self.neighbours.place(way, gateway) else { return };
-        let answer = ProbePacket { answer: true, ..probe };
-        // An answer that cannot leave is one that does not come.
-        if self.sockets.answer(place, at.address, received, &answer).is_ok() {
+        let Some(place) = self.neighbours.place(path, gateway) else { return };
+        let reply = ProbePacket { is_reply: true, ..probe };
+        // A reply that cannot be sent counts as a missing one at the sender.
+        if self.sockets.reply(place, at.address, received, &reply).is_ok() {
             self.shared.lock().unwrap_or_else(PoisonError::into_inner).served_count += 1;
         }
     }
 
-    /// Probes leave and next hops change before anything is reported.
-    fn carry_out(&mut self, actions: Vec<(usize, WayAction)>) {
+    /// Sends probes and changes next hops before anything is reported.
+    fn carry_out(&mut self, actions: Vec<(usize, PathAction)>) {
         let mut changed = false;
-        for (way, action) in &actions {
+        for (path, action) in &actions {
             match action {
-                WayAction::Probe(probe) => self.send(*way, *probe),
-                WayAction::Members(_) => changed = true,
+                PathAction::Probe(probe) => self.send(*path, *probe),
+                PathAction::Members(_) => changed = true,
                 _ => {}
             }
         }
         if changed {
-            self.put();
+            self.apply();
         }
         let now = self.now();
-        for (way, action) in actions {
-            self.note_return(way, &action, now);
-            let told = self.in_words(way, action, now);
-            if let Some(event) = told {
-                self.tell(event);
+        for (path, action) in actions {
+            self.note_return(path, &action, now);
+            let event = self.event_kind(path, action, now);
+            if let Some(event) = event {
+                self.report(event);
                 changed = true;
             }
         }
@@ -335,23 +339,23 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn send(&mut self, way: usize, probe: Probe) {
-        tracing::trace!(way, target = probe.target, gateway = probe.gateway, round = probe.round, "probe");
-        let at = &self.config.ways[way];
+    fn send(&mut self, path: usize, probe: Probe) {
+        tracing::trace!(path, target = probe.target, gateway = probe.gateway, round = probe.round, "probe");
+        let at = &self.config.paths[path];
         let (Some(to), Some(gateway)) = (at.candidates.get(probe.target), at.gateways.get(probe.gateway))
         else {
             return;
         };
-        // A gateway that is no neighbour is one that does not answer.
-        let Some(place) = self.neighbours.place(way, probe.gateway) else { return };
+        // A gateway without a link address counts as one that does not respond.
+        let Some(place) = self.neighbours.place(path, probe.gateway) else { return };
         let packet = ProbePacket {
-            answer: false,
+            is_reply: false,
             fabric: self.fabric_number,
             run: self.run_number,
             round: probe.round,
-            way: way as u16,
+            path: path as u16,
             gateway: probe.gateway as u16,
-            back: gateway.far,
+            reply_via: gateway.remote_address,
             sent_ns: u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX),
         };
         let _ = match probe.transport {
@@ -364,26 +368,26 @@ impl<'a> Watch<'a> {
     }
 
     fn wanted(&self) -> NextHops {
-        let ways: Vec<WayMembers> = (self.config.ways.iter().zip(&self.health))
-            .map(|(way, health)| members(way, Some(health.members())))
+        let paths: Vec<PathMembers> = (self.config.paths.iter().zip(&self.health))
+            .map(|(path, health)| members(path, Some(health.members())))
             .collect();
-        desired(&self.config.routing, &ways)
+        desired(&self.config.routing, &paths)
     }
 
-    /// Has the kernel's next hops as wanted; what was different, as text.
-    fn put(&mut self) -> Vec<String> {
+    /// Sets the kernel's next hops as wanted; returns the deviations found, as text.
+    fn apply(&mut self) -> Vec<String> {
         let wanted = self.wanted();
-        match self.kernel.put(&wanted) {
+        match self.kernel.apply(&wanted) {
             Ok(changes) => {
                 tracing::debug!(changed = ?changes.changed, missing = ?changes.missing, "next hops");
                 let missing = changes.missing.join(", ");
                 let was_unsettled = std::mem::replace(&mut self.unsettled, !changes.missing.is_empty());
                 if self.unsettled {
-                    self.problem(format!(
-                        "{missing}: not there any more; `clearstream route apply` makes it again"
+                    self.report_problem(format!(
+                        "{missing}: removed from outside; `clearstream route apply` restores it"
                     ));
                 } else if was_unsettled {
-                    self.told_problem = None;
+                    self.reported_problem = None;
                 }
                 let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
                 shared.change_count += changes.changed.len() as u64;
@@ -392,72 +396,76 @@ impl<'a> Watch<'a> {
             Err(error) => {
                 self.unsettled = true;
                 self.shared.lock().unwrap_or_else(PoisonError::into_inner).failed_change_count += 1;
-                self.problem(format!("the next hops could not be changed: {error}"));
+                self.report_problem(format!("the next hops could not be changed: {error}"));
                 Vec::new()
             }
         }
     }
 
-    /// Links, neighbours, sessions, next hops that others changed, signs of life.
+    /// Checks links, neighbours, sessions and next hops changed from outside, and feeds the watchdog.
     fn housekeeping(&mut self) {
-        if let Err(error) = self.neighbours.look(self.kernel.socket()) {
-            self.problem(format!("links and neighbours could not be read: {error}"));
+        if let Err(error) = self.neighbours.update(self.kernel.socket()) {
+            self.report_problem(format!("links and neighbours could not be read: {error}"));
         }
         let now = self.now();
         let mut actions = Vec::new();
-        for (index, (way, health)) in self.config.ways.iter().zip(&mut self.health).enumerate() {
-            for (gateway, at) in way.gateways.iter().enumerate() {
-                health.neighbour(gateway, self.neighbours.word(index, gateway));
-                health.session(gateway, self.asker.as_ref().and_then(|asker| asker.is_up(at.near)));
+        for (index, (path, health)) in self.config.paths.iter().zip(&mut self.health).enumerate() {
+            for (gateway, at) in path.gateways.iter().enumerate() {
+                health.neighbour(gateway, self.neighbours.state(index, gateway));
+                health.session(
+                    gateway,
+                    self.bfd.as_ref().and_then(|sessions| sessions.is_up(at.local_address)),
+                );
                 let up = self.neighbours.running(index);
                 actions.extend(health.link(now, gateway, up).into_iter().map(|action| (index, action)));
             }
         }
         self.carry_out(actions);
-        let repaired = self.put();
+        let repaired = self.apply();
         if !repaired.is_empty() {
             self.shared.lock().unwrap_or_else(PoisonError::into_inner).repair_count += 1;
-            self.tell(WatchEventKind::Repaired { found: repaired.join("; ") });
+            self.report(WatchEventKind::Repaired { found: repaired.join("; ") });
         }
-        if !self.unsettled && self.health.iter().any(WayHealth::expects_return) {
+        if !self.unsettled && self.health.iter().any(PathHealth::expects_return) {
             let wanted = self.wanted();
             if let Err(error) = self.kernel.refresh(&wanted) {
-                self.problem(format!("flows may move to a gateway that comes back: {error}"));
+                self.report_problem(format!("established flows may move to a returning gateway: {error}"));
             }
         }
-        self.look_at_buckets();
+        self.check_buckets();
         self.publish();
-        self.sign_of_life();
+        self.feed_watchdog();
         let wait = if self.neighbours.all_known() { HOUSEKEEPING } else { HURRIED_HOUSEKEEPING };
         self.housekeeping_at = self.now() + wait;
     }
 
-    fn sign_of_life(&mut self) {
+    fn feed_watchdog(&mut self) {
         let now = self.now();
         if let Some(watchdog) = self.config.watchdog
             && now >= self.alive_at
         {
             notify(&[NotifyState::Watchdog, NotifyState::Status(&self.summary())]);
-            // Twice in the time that is allowed.
+            // Twice per timeout.
             self.alive_at = now + (watchdog / 2).saturating_sub(HOUSEKEEPING);
         }
     }
 }
 
-/// The gateways of a way that are wanted; all of them when not said.
-fn members(way: &WatchedWay, wanted: Option<Vec<bool>>) -> WayMembers {
-    WayMembers {
-        all: way.gateways.iter().map(|gateway| (gateway.near, gateway.weight)).collect(),
-        wanted: wanted.unwrap_or_else(|| vec![true; way.gateways.len()]),
-        interface: way.interface.clone(),
+/// The gateways of a path with `wanted`; all of them if absent.
+fn members(path: &WatchedPath, wanted: Option<Vec<bool>>) -> PathMembers {
+    PathMembers {
+        all: path.gateways.iter().map(|gateway| (gateway.local_address, gateway.weight)).collect(),
+        wanted: wanted.unwrap_or_else(|| vec![true; path.gateways.len()]),
+        interface: path.interface.clone(),
     }
 }
 
-/// A way whose members are those found among the next hops. A plan with one
+/// A path whose members are those found among the next hops. A plan with one
 /// gateway has no group and no multipath route to find it in.
-fn way_health(way: &WatchedWay, present: &[IpAddr], settings: WatchSettings) -> WayHealth {
-    let found: Vec<bool> = way.gateways.iter().map(|gateway| present.contains(&gateway.near)).collect();
-    let members = if found.contains(&true) { found } else { vec![true; way.gateways.len()] };
-    let setup = WaySetup { members, candidate_count: way.candidates.len(), steady: way.steady };
-    WayHealth::new(&setup, settings, Duration::ZERO)
+fn path_health(path: &WatchedPath, present: &[IpAddr], settings: WatchSettings) -> PathHealth {
+    let found: Vec<bool> =
+        path.gateways.iter().map(|gateway| present.contains(&gateway.local_address)).collect();
+    let members = if found.contains(&true) { found } else { vec![true; path.gateways.len()] };
+    let setup = PathSetup { members, candidate_count: path.candidates.len(), steady: path.steady };
+    PathHealth::new(&setup, settings, Duration::ZERO)
 }

@@ -1,4 +1,4 @@
-//! What the running watch does when it is asked.
+//! Control requests to the running watch: status, drain, undrain.
 
 use std::sync::PoisonError;
 
@@ -20,67 +20,70 @@ impl Watch<'_> {
         }
     }
 
-    /// Places of a gateway, by way.
+    /// Indices (path, gateway) of a gateway.
     fn places(&self, name: &str) -> Result<Vec<(usize, usize)>, String> {
-        let found: Vec<(usize, usize)> = (self.config.ways.iter().enumerate())
-            .filter_map(|(index, way)| {
-                let gateway = way.gateways.iter().position(|gateway| gateway.name == name)?;
+        let found: Vec<(usize, usize)> = (self.config.paths.iter().enumerate())
+            .filter_map(|(index, path)| {
+                let gateway = path.gateways.iter().position(|gateway| gateway.name == name)?;
                 Some((index, gateway))
             })
             .collect();
         if found.is_empty() {
             let mut names: Vec<&str> = self
                 .config
-                .ways
+                .paths
                 .iter()
-                .flat_map(|way| &way.gateways)
+                .flat_map(|path| &path.gateways)
                 .map(|gateway| gateway.name.as_str())
                 .collect();
             names.sort_unstable();
             names.dedup();
-            return Err(format!("there is no gateway \"{name}\" here: they are {}", names.join(", ")));
+            return Err(format!(
+                "no gateway is named \"{name}\" here: the gateways are {}",
+                names.join(", ")
+            ));
         }
         Ok(found)
     }
 
-    pub(super) fn drain(&mut self, name: &str, again: bool) -> Result<(), String> {
+    pub(super) fn drain(&mut self, name: &str, is_restored: bool) -> Result<(), String> {
         let places = self.places(name)?;
-        for &(way, gateway) in &places {
-            if !self.health[way].can_drain(gateway) {
+        for &(path, gateway) in &places {
+            if !self.health[path].can_drain(gateway) {
                 return Err(format!(
                     "{name} is the last gateway that works on the path to {}: it cannot be drained",
-                    self.config.ways[way].way
+                    self.config.paths[path].id
                 ));
             }
         }
         let mut actions = Vec::new();
-        for (way, gateway) in places {
-            actions.extend(self.health[way].drain(gateway).into_iter().map(|action| (way, action)));
+        for (path, gateway) in places {
+            actions.extend(self.health[path].drain(gateway).into_iter().map(|action| (path, action)));
         }
         self.carry_out(actions);
-        if !again {
+        if !is_restored {
             self.keep_drained(name, true);
-            self.tell(WatchEventKind::Drained { gateway: name.to_owned() });
+            self.report(WatchEventKind::Drained { gateway: name.to_owned() });
         }
-        if self.unsettled { Err(self.told_problem.clone().unwrap_or_default()) } else { Ok(()) }
+        if self.unsettled { Err(self.reported_problem.clone().unwrap_or_default()) } else { Ok(()) }
     }
 
     fn undrain(&mut self, name: &str) -> Result<(), String> {
         let places = self.places(name)?;
         let now = self.now();
         let mut actions = Vec::new();
-        for (way, gateway) in places {
-            actions.extend(self.health[way].undrain(now, gateway).into_iter().map(|action| (way, action)));
+        for (path, gateway) in places {
+            actions.extend(self.health[path].undrain(now, gateway).into_iter().map(|action| (path, action)));
         }
         self.keep_drained(name, false);
-        self.tell(WatchEventKind::Undrained { gateway: name.to_owned() });
+        self.report(WatchEventKind::Undrained { gateway: name.to_owned() });
         self.carry_out(actions);
         Ok(())
     }
 
     fn keep_drained(&mut self, name: &str, drained: bool) {
         if let Err(error) = self.drained.set(name, drained) {
-            self.problem(format!("what is drained is not remembered over a restart: {error}"));
+            self.report_problem(format!("drained gateways cannot be stored for a restart: {error}"));
         }
     }
 }

@@ -41,6 +41,6 @@ impl DrainArgs {
 }
 
 fn ask(request: &WatchRequest, out: &Output) -> Result<(), CommandError> {
-    let status = watch::ask(request)?;
+    let status = watch::query(request)?;
     Ok(out.result(&status, || words::status(&status))?)
 }

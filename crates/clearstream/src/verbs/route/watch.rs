@@ -78,7 +78,7 @@ impl WatchArgs {
             fabric: fabric.name().to_owned(),
             host: fabric.host_name(host),
             routing: planner.routing(host),
-            ways: watch::ways(fabric, host),
+            paths: watch::watched_paths(fabric, host),
             settings: fabric.file().watch,
             metrics: self.metrics,
             bfd: self.bfd.map(|daemon| match daemon {

@@ -1,5 +1,5 @@
-//! How large packets may be, and how fast they go, through each gateway: path
-//! MTU both ways and one bulk flow, with source ports that lead there.
+//! Measurements through one gateway: path MTU in both directions and the rate of one
+//! bulk flow, from source ports that lead there.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -26,11 +26,11 @@ use super::{
     hosts::{Hosts, ProofError, refusal},
 };
 
-/// Lowest port of a search here; above those of the population.
+/// First port of a search, above the ports of the population.
 const FIRST_PORT: u16 = 61_000;
-/// A limit is named when this much of it is used.
+/// Utilization from which a resource is reported as the limit.
 const USED_RATIO: f64 = 0.9;
-/// Segments sent again of all that were sent, from which loss is the limit.
+/// Fraction of retransmitted segments from which loss is the limit.
 const LOSS_RATIO: f64 = 0.001;
 
 /// A fresh cookie.
@@ -38,11 +38,11 @@ pub(super) fn cookie() -> Cookie {
     Cookie(encoding::hex(&rand::random::<u128>().to_be_bytes()))
 }
 
-/// Source ports of a search: an answer that takes another gateway back may be
-/// lost there, and another port's answer takes another one.
+/// Source ports of a search: a response that returns through another gateway may be
+/// lost there, and a different port selects a different gateway.
 const TRIES: usize = 4;
 
-/// Which ports of `from` lead over `via` to `to`; the first ones.
+/// The first source ports of `from` that lead through `via` to `to`.
 fn ports_over(
     hosts: &mut Hosts<'_>,
     from: (&str, IpAddr),
@@ -61,8 +61,8 @@ fn ports_over(
         ports: ports.iter().map(|port| (*port, to.port())).collect(),
     };
     match hosts.call(from.0, &lookup) {
-        Ok(answer) => {
-            let leads = |place: &usize| answer.gateway(*place) == Some(via);
+        Ok(result) => {
+            let leads = |place: &usize| result.gateway(*place) == Some(via);
             Ok((0..ports.len()).filter(leads).take(TRIES).map(|place| ports[place]).collect())
         }
         Err(error) => refusal(error).map(|_| Vec::new()),
@@ -74,15 +74,15 @@ fn server_address(server: &End, gateway: usize) -> IpAddr {
     server.aliases.get(gateway).copied().unwrap_or(server.address)
 }
 
-/// Path MTU through a gateway: towards servers, and back.
+/// Path MTU through a gateway in both directions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sizes {
     pub(super) forward: Option<PathMtuFound>,
     pub(super) reply: Option<PathMtuFound>,
 }
 
-/// Measures both directions between one client and one server over a gateway.
-/// A direction stays absent where no port leads there.
+/// Measures both directions between one client and one server through a gateway.
+/// A direction is absent if no port leads there.
 pub(super) fn path_mtu(
     hosts: &mut Hosts<'_>,
     crossing: &Crossing,
@@ -148,8 +148,8 @@ fn search(
     Ok(last)
 }
 
-/// One bulk flow from a client to a server over a gateway; `None` where no
-/// port of this pair leads there, and the reason where it could not be done.
+/// Rate of one bulk flow from a client to a server through a gateway; `None` if no port
+/// of this pair leads there, and the reason if the flow failed.
 pub(super) fn rate(
     hosts: &mut Hosts<'_>,
     crossing: &Crossing,
@@ -195,7 +195,7 @@ pub(super) fn counters(hosts: &mut Hosts<'_>, host: &str) -> Result<HostCounters
     hosts.call(host, &Counters {})
 }
 
-/// A bulk flow that was measured.
+/// A measured bulk flow.
 struct Measured<'a> {
     crossing: &'a Crossing,
     pair: (usize, usize),
@@ -239,8 +239,9 @@ impl Measured<'_> {
             );
             return (ForwardingLimit::Link, reason);
         }
-        if let Some((sent, again)) = self.segments().filter(|(sent, again)| *again > sent * LOSS_RATIO) {
-            let reason = format!("{again:.0} of about {sent:.0} segments were sent again");
+        let is_lossy = |(sent, retransmitted): &(f64, f64)| *retransmitted > sent * LOSS_RATIO;
+        if let Some((sent, retransmitted)) = self.segments().filter(is_lossy) {
+            let reason = format!("{retransmitted:.0} of about {sent:.0} segments were retransmitted");
             return (ForwardingLimit::Loss, reason);
         }
         if let Some((core, busy)) = self.busiest_core().filter(|(_, busy)| *busy >= USED_RATIO) {
@@ -272,11 +273,11 @@ impl Measured<'_> {
         )
     }
 
-    /// Segments sent, and sent again.
+    /// Segments sent and segments retransmitted.
     fn segments(&self) -> Option<(f64, f64)> {
-        let again = self.summary.retransmit_count? as f64;
+        let retransmitted = self.summary.retransmit_count? as f64;
         let size = self.summary.client_settings.flows.first()?.segment_bytes;
-        (size > 0).then(|| (self.summary.received_bytes as f64 / size as f64, again))
+        (size > 0).then(|| (self.summary.received_bytes as f64 / size as f64, retransmitted))
     }
 
     /// The busiest core of the gateway while the flow ran.

@@ -1,4 +1,4 @@
-//! Wrong configurations and dead gateways are found and named.
+//! Wrong configurations and dead gateways are found and reported.
 
 use clearstream_schema::{
     fabric::ReturnPath,
@@ -58,7 +58,7 @@ fn root_a_smaller_mtu_behind_one_gateway_is_named_with_its_interface() {
     net.route_all();
     net.ip("g1", "link set far0 mtu 1400\n");
     let proof = net.prove(&net.crossing(ReturnPath::None), &quick());
-    // There it is reported by ICMP; on the way back the link drops longer frames.
+    // Forward it is reported by ICMP; in the reply direction the link drops longer frames.
     assert_eq!(found(&proof), [("path-mtu", "g1"), ("mtu-black-hole", "g1")], "{:#?}", proof.findings);
     assert!(
         proof.findings.iter().all(|one| one.correction.contains("MTU of far0 on g1 to 1500 (it is 1400)"))
@@ -75,11 +75,11 @@ fn root_a_gateway_that_is_cut_off_is_named() {
     let proof = net.prove(&net.crossing(ReturnPath::None), &quick());
     let ids = found(&proof);
     assert!(ids.contains(&("not-arrived", "g3")), "{:#?}", proof.findings);
-    assert!(ids.iter().all(|(_, host)| *host == "g3"), "nobody else is blamed: {:#?}", proof.findings);
+    assert!(ids.iter().all(|(_, host)| *host == "g3"), "no other host is reported: {:#?}", proof.findings);
 }
 
 #[test]
-fn root_a_way_that_the_fabric_lacks_is_named() {
+fn root_path_that_the_fabric_lacks_is_named() {
     let net = Net::new(false);
     net.route_all();
     let mut crossing = net.crossing(ReturnPath::None);
@@ -99,7 +99,7 @@ fn root_a_host_without_a_route_is_named() {
     net.route("s1", &[(1, 1), (2, 1), (3, 1)]);
     let proof = net.prove(&net.crossing(ReturnPath::None), &quick());
     assert_eq!(found(&proof), [("no-route", "c2")], "{:#?}", proof.findings);
-    // A server without one takes all and answers nobody.
+    // A server without one receives all requests and replies to none.
     net.route("c2", &[(1, 1), (2, 1), (3, 1)]);
     net.ip("s1", "route del 10.100.0.0/16\n");
     let proof = net.prove(&net.crossing(ReturnPath::None), &quick());

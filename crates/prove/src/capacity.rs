@@ -1,4 +1,4 @@
-//! Path MTU and forwarding rate of each gateway, and what is wrong with them.
+//! Path MTU and forwarding rate of each gateway, with findings.
 
 use std::{
     cmp::min_by_key,
@@ -11,20 +11,20 @@ use clearstream_schema::{proof::CrossingProof, tune::Severity};
 use super::{
     calls::PathMtuFound,
     crossing::Crossing,
-    extent::{self, Sizes},
     findings::finding,
     hosts::ProofError,
     judge::Judged,
+    measure::{self, Sizes},
     prove::{Shown, Work, expected},
 };
 
-/// Waiting for the answer to one packet of a search takes three round trips,
-/// and time for a program to be woken on a busy host.
+/// The timeout for the response to a probe packet is three round trips, plus this time
+/// to wake a program on a busy host.
 const WAKE_UP: Duration = Duration::from_millis(60);
 
 impl Work<'_> {
     /// Path MTU and rate through each gateway that forwards.
-    pub(super) fn extents(
+    pub(super) fn capacities(
         &mut self,
         crossing: &Crossing,
         shown: &Shown,
@@ -36,8 +36,8 @@ impl Work<'_> {
         let begun = Instant::now();
         let all_left = self.left;
         for (place, gateway) in crossing.gateways.iter().enumerate() {
-            // Pairs that were answered over it in both directions.
-            let works = |one: &&Judged| one.answered() && one.forward == Some(place);
+            // Pairs whose flows through it got responses.
+            let works = |one: &&Judged| one.has_response() && one.forward == Some(place);
             let mut pairs: Vec<(usize, usize)> =
                 shown.judged.iter().filter(works).map(|one| (one.flow.client, one.flow.server)).collect();
             pairs.sort_unstable();
@@ -55,7 +55,7 @@ impl Work<'_> {
             let duration = self.options.rate_duration.to_std();
             if !duration.is_zero() && self.rated.insert(gateway.host.clone()) {
                 self.progress(format!("forwarding rate of {}", gateway.host));
-                // Not always the same hosts, so that one slow host stands out.
+                // Different hosts per gateway, so that one slow host stands out.
                 let first = place % pairs.len();
                 let order = pairs[first..].iter().chain(&pairs[..first]);
                 self.rate(crossing, order.copied().collect(), place, duration, proof)?;
@@ -74,7 +74,7 @@ impl Work<'_> {
     ) -> Result<(), ProofError> {
         let gateway = &crossing.gateways[place].host;
         for pair in pairs {
-            match extent::rate(&mut self.hosts, crossing, pair, place, duration, &self.facts)? {
+            match measure::rate(&mut self.hosts, crossing, pair, place, duration, &self.facts)? {
                 Some(Ok(rate)) => {
                     proof.gateways[place].rate = Some(rate);
                     return Ok(());
@@ -102,7 +102,7 @@ impl Work<'_> {
         })
     }
 
-    /// Searches for one pair of each pair of classes; the smallest counts.
+    /// Searches for one pair of each pair of classes; returns the smallest results.
     fn sizes(
         &mut self,
         crossing: &Crossing,
@@ -117,7 +117,7 @@ impl Work<'_> {
             if !classes.insert((&client.class, &server.class)) {
                 continue;
             }
-            let found = extent::path_mtu(&mut self.hosts, crossing, *pair, gateway, timeout)?;
+            let found = measure::path_mtu(&mut self.hosts, crossing, *pair, gateway, timeout)?;
             let smaller = |one: Option<_>, other: Option<_>| match (one, other) {
                 (Some(one), Some(other)) => Some(min_by_key(one, other, bytes)),
                 (one, other) => one.or(other),
@@ -140,13 +140,13 @@ impl Work<'_> {
         let row = &mut proof.gateways[place];
         row.path_mtu_bytes = sizes.forward.and_then(|found| found.path_bytes);
         row.reply_path_mtu_bytes = sizes.reply.and_then(|found| found.path_bytes);
-        let ways = [
+        let directions = [
             (sizes.forward, gateway.client_side, gateway.server_side, &crossing.between[1]),
             (sizes.reply, gateway.server_side, gateway.client_side, &crossing.between[0]),
         ];
-        for (found, arrives_by, leaves_by, network) in ways {
+        for (found, arrives_by, leaves_by, network) in directions {
             let Some(found) = found else {
-                // A hash of addresses may leave a gateway out in one direction.
+                // With a hash of addresses, a gateway may be unused in one direction.
                 let id = if crossing.spreads_by_ports() { "not-measured" } else { "unused" };
                 let message = format!(
                     "path MTU through {} to network {network}: no flow of these hosts takes that path",
@@ -157,36 +157,40 @@ impl Work<'_> {
             };
             let Some(path) = found.path_bytes else {
                 let message = format!(
-                    "path MTU through {} to network {network}: not even small packets were answered",
+                    "path MTU through {} to network {network}: small packets got no response either",
                     gateway.host
                 );
                 self.missed("not-measured", message);
                 continue;
             };
             if let Some(expected) = expected.filter(|expected| path < *expected) {
-                let told = found.told_bytes.is_some();
-                // A link drops what is longer than the MTU of the interface
-                // that it arrives by, too, and says nothing.
+                let is_reported = found.icmp_bytes.is_some();
+                // A link also drops packets above the MTU of the interface that
+                // receives them, without an ICMP error.
                 let small = [leaves_by, arrives_by].into_iter().find_map(|address| {
                     let own = self.facts.mtu_bytes(&gateway.host, address).filter(|own| *own < expected)?;
                     Some((self.facts.interface(&gateway.host, address)?, own))
                 });
                 let interface = self.facts.interface(&gateway.host, leaves_by).unwrap_or("its interface");
                 let message = format!(
-                    "packets to network {network} through {} pass up to {path} bytes, the fabric says {expected}{}",
+                    "packets to network {network} through {} pass up to {path} bytes, the fabric specifies {expected}{}",
                     gateway.host,
-                    if told { "" } else { "; longer ones vanish and nobody says so (black hole)" }
+                    if is_reported {
+                        ""
+                    } else {
+                        "; longer ones are dropped without an ICMP error (black hole)"
+                    }
                 );
                 let correction = match small {
                     Some((interface, own)) => {
                         format!("set the MTU of {interface} on {} to {expected} (it is {own})", gateway.host)
                     }
                     None => format!(
-                        "look at the MTU of switches and hosts behind {interface} of {}, and set it to {expected}",
+                        "check the MTU of switches and hosts behind {interface} of {}, and set it to {expected}",
                         gateway.host
                     ),
                 };
-                let id = if told { "path-mtu" } else { "mtu-black-hole" };
+                let id = if is_reported { "path-mtu" } else { "mtu-black-hole" };
                 self.findings.push(finding(id, Severity::Error, &gateway.host, message, correction));
             }
         }

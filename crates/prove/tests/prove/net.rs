@@ -33,7 +33,7 @@ impl Service for Blind {
     }
 }
 
-/// What an agent serves of a proof.
+/// Services of an agent.
 fn services(blind: bool) -> Services {
     let services =
         Services::new().with(ProofAgent::default()).with(FlowAgent::new()).with(ProbeAgent::default());
@@ -54,7 +54,7 @@ impl Net {
         for name in ["near", "far", "c1", "c2", "g1", "g2", "g3", "s1"] {
             net.hosts.insert(name.to_owned(), Host::new());
         }
-        // No time is lost with looking for duplicates of link-local addresses.
+        // Without duplicate address detection for link-local addresses.
         for host in net.hosts.keys() {
             net.sysctl(
                 host,
@@ -137,21 +137,21 @@ impl Net {
 
     /// Sets sysctls of a host.
     pub(crate) fn sysctl(&self, host: &str, settings: &[&str]) {
-        let mut words = vec!["sysctl", "-q", "-w"];
-        words.extend(settings);
-        self.run(host, &words, "");
+        let mut arguments = vec!["sysctl", "-q", "-w"];
+        arguments.extend(settings);
+        self.run(host, &arguments, "");
     }
 
     /// Runs a program on a host; it must succeed.
-    pub(crate) fn run(&self, host: &str, words: &[&str], input: &str) -> String {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    pub(crate) fn run(&self, host: &str, command_line: &[&str], input: &str) -> String {
+        let mut command = Command::new(command_line[0]);
+        command.args(&command_line[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.hosts[host].enter(&mut command);
         let mut child = command.spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{host}: {words:?} {input}: {errors}");
+        assert!(output.status.success(), "{host}: {command_line:?} {input}: {errors}");
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -175,7 +175,7 @@ impl Net {
         }
     }
 
-    /// What is to be proven.
+    /// The crossing to verify.
     pub(crate) fn crossing(&self, return_path: ReturnPath) -> Crossing {
         let end = |host: &str, class: &str, side: &str, number: usize| End {
             host: host.to_owned(),
@@ -202,7 +202,7 @@ impl Net {
         }
     }
 
-    /// Proves it with an agent on each host.
+    /// Verifies it with an agent on each host.
     pub(crate) fn prove(&self, crossing: &Crossing, options: &ProofOptions) -> RouteProof {
         self.prove_with(crossing, options, false)
     }
@@ -211,7 +211,7 @@ impl Net {
     pub(crate) fn prove_with(&self, crossing: &Crossing, options: &ProofOptions, blind: bool) -> RouteProof {
         let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
         for host in ["c1", "c2", "g1", "g2", "g3", "s1"] {
-            // The agent's threads are born in the namespace of the one that makes it.
+            // The agent's threads inherit the network namespace of the creating thread.
             let peer = self.hosts[host].run(|| memory_pair(services(blind)).unwrap());
             peers.insert(host.to_owned(), peer);
         }
