@@ -75,7 +75,7 @@ pub const KNOWN: &[KernelOption] = &[
         "CONFIG_IP_MULTIPLE_TABLES",
         false,
         &["CONFIG_IP_ADVANCED_ROUTER"],
-        "\"ip rule add\" fails (\"Operation not supported\"), and no table but main is looked up",
+        "\"ip rule add\" fails (\"Operation not supported\"), and only table main is used",
     ),
     option(
         "CONFIG_IP_ROUTE_MULTIPATH",
@@ -89,7 +89,7 @@ pub const KNOWN: &[KernelOption] = &[
         "CONFIG_IPV6_MULTIPLE_TABLES",
         false,
         &["CONFIG_IPV6"],
-        "\"ip -6 rule add\" fails, and no IPv6 table but main is looked up",
+        "\"ip -6 rule add\" fails, and only table main is used for IPv6",
     ),
     option("CONFIG_NF_CONNTRACK", true, &["CONFIG_NETFILTER"], ""),
     option("CONFIG_NF_CONNTRACK_MARK", false, &["CONFIG_NF_CONNTRACK"], ""),

@@ -280,7 +280,7 @@ fn pacing(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal) {
         match nic.qdisc.as_deref() {
             Some("fq") | None => {}
             Some("mq") => draft.advise(format!(
-                "{} has mq with a leaf for each queue: its leaves take default_qdisc when the qdisc is made again (tc qdisc replace dev {} root mq)",
+                "{} has mq with a leaf for each queue: its leaves take default_qdisc when the qdisc is replaced (tc qdisc replace dev {} root mq)",
                 nic.name, nic.name
             )),
             Some(other) => draft.qdisc(&nic.name, other, "fq", why.to_owned()),
@@ -314,7 +314,7 @@ fn behaviour(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, profile:
     let idle = "net.ipv4.tcp_slow_start_after_idle";
     if profile != Profile::Lan && state.number(idle) == Some(1) {
         let reason =
-            "a connection that pauses keeps its window instead of growing it again over several round trips"
+            "a connection that pauses keeps its window instead of regrowing it over several round trips"
                 .to_owned();
         draft.sysctl(idle, "0".to_owned(), reason);
     }

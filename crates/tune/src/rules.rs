@@ -36,7 +36,7 @@ const RULES: &[Rule] = &[
     kernel_options::options,
     single::unknown,
     single::presence,
-    single::words,
+    single::numbers,
     single::sane,
     buffers::order,
     buffers::first_buffers,

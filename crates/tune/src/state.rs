@@ -23,7 +23,7 @@ use crate::{
 /// A sysctl as it is or would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The text, words divided by one blank.
+    /// The text, fields divided by one blank.
     pub text: String,
     /// Where it was set, when that is known.
     pub place: Option<Place>,
@@ -198,9 +198,9 @@ impl HostState {
 
     /// A sysctl that is three whole numbers.
     pub fn triple(&self, key: &str) -> Option<[i64; 3]> {
-        let mut words = self.text(key)?.split_whitespace().map(str::parse);
-        let triple = [words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?];
-        words.next().is_none().then_some(triple)
+        let mut fields = self.text(key)?.split_whitespace().map(str::parse);
+        let triple = [fields.next()?.ok()?, fields.next()?.ok()?, fields.next()?.ok()?];
+        fields.next().is_none().then_some(triple)
     }
 
     /// Page size; that of most hosts where it is not known.

@@ -127,9 +127,9 @@ fn format_of(text: &str) -> Format {
         return Format::Tuned;
     }
     let is_call = |line: &str| {
-        let mut words = line.split_whitespace();
-        words.any(|word| word == "sysctl" || word.ends_with("/sysctl"))
-            && words.next().is_some_and(|word| word.starts_with('-') || word.contains('='))
+        let mut tokens = line.split_whitespace();
+        tokens.any(|token| token == "sysctl" || token.ends_with("/sysctl"))
+            && tokens.next().is_some_and(|token| token.starts_with('-') || token.contains('='))
     };
     let is_command = |line: &str| {
         !line.starts_with('#') && (is_call(line) || line.contains("proc/sys/") && line.contains('>'))
@@ -187,13 +187,13 @@ fn meant_value(value: &str, traps: &mut Vec<Trap>) -> String {
     if bare != value {
         traps.push(Trap::QuotedValue);
     }
-    let words: Vec<&str> = bare.split_whitespace().collect();
-    let joined = words.join(" ");
+    let fields: Vec<&str> = bare.split_whitespace().collect();
+    let joined = fields.join(" ");
     let is_list_of_numbers =
         joined.contains(',') && joined.chars().all(|c| c.is_ascii_digit() || c == ',' || c == ' ');
     if is_list_of_numbers {
         traps.push(Trap::Commas);
-        return joined.split([',', ' ']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        return joined.split([',', ' ']).filter(|field| !field.is_empty()).collect::<Vec<_>>().join(" ");
     }
     joined
 }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_formats_apart() {
+    fn distinguishes_the_formats() {
         for (text, format) in [
             ("net.ipv4.tcp_sack = 1\n", Format::Sysctl),
             ("# call sysctl -p afterwards\nnet.ipv4.tcp_sack=1\n", Format::Sysctl),

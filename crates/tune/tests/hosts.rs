@@ -96,7 +96,7 @@ fn device(name: &str) -> Interface {
 }
 
 #[test]
-fn interfaces_are_looked_at() {
+fn interfaces_are_checked() {
     let base = host(&[
         ("proc/sys/net/core/default_qdisc", "fq\n"),
         ("proc/sys/net/core/rps_sock_flow_entries", "32768\n"),
@@ -136,7 +136,7 @@ fn interfaces_are_looked_at() {
 /// Two nodes; the device is at the second one and its interrupts at the first;
 /// a Gen3 x16 card in a x4 slot behind a 40 Gb/s port.
 #[test]
-fn interrupts_and_slots_are_looked_at() {
+fn interrupts_and_slots_are_checked() {
     let node = |node: u32, cores: Vec<u32>| NumaNode {
         node,
         cores,

@@ -85,7 +85,7 @@ pub(super) fn steering_and_queues(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let cores = nic.steering_cores.len();
         if nic.receive_queue_count as usize >= cores && cores > 0 {
             let message = format!(
-                "{} queues of the device are steered again in software to {cores} core(s): each packet then costs an interrupt between cores and gains nothing",
+                "{} queues of the device are also steered in software, to {cores} core(s): each packet then costs an interrupt between cores and gains nothing",
                 nic.receive_queue_count
             );
             let finding = facts.about_interface(
@@ -156,7 +156,7 @@ pub(super) fn large_receive(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             ["large-receive-offload", "rx-lro"].iter().any(|name| nic.offloads.get(*name) == Some(&true));
         if on && (forwards || nic.is_bridge_port) {
             let message = format!(
-                "the device joins packets, and this host {} them on: what it joined cannot be taken apart again",
+                "the device merges packets, and this host {} them: merged packets cannot be split into the original ones",
                 if nic.is_bridge_port { "bridges" } else { "routes" }
             );
             let finding = facts.about_interface(

@@ -140,7 +140,7 @@ pub(super) fn slot(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                 );
                 found.push(
                     finding
-                        .advise("another slot; look at it again under load")
+                        .advise("another slot; recheck the link under load")
                         .sourced("PCI Express Base, Link Status"),
                 );
             }

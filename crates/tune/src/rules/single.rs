@@ -138,21 +138,21 @@ fn sentence(phrase: &str) -> String {
 }
 
 /// Number of values, numbers where numbers belong, the kernel's own ranges.
-pub(super) fn words(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+pub(super) fn numbers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (name, value) in &facts.state.values {
         let Some(key) = facts.known.key(name).filter(|key| key.unit.is_number()) else { continue };
         if value.text.contains('$') || value.effective {
             continue;
         }
-        let words: Vec<&str> = value.text.split_whitespace().collect();
-        if words.len() != key.count {
+        let fields: Vec<&str> = value.text.split_whitespace().collect();
+        if fields.len() != key.count {
             let message =
-                format!("has {} value(s), the kernel wants {}: {}", words.len(), key.count, key.does);
+                format!("has {} value(s), the kernel wants {}: {}", fields.len(), key.count, key.does);
             found.push(facts.finding(name, FindingClass::Range, "value-count", Severity::Error, message));
             continue;
         }
-        for word in words {
-            if let Some((cause, message)) = refused(key, word) {
+        for field in fields {
+            if let Some((cause, message)) = refused(key, field) {
                 found.push(facts.finding(name, FindingClass::Range, cause, Severity::Error, message));
                 break;
             }
@@ -161,15 +161,15 @@ pub(super) fn words(facts: &Facts<'_>, found: &mut Vec<Finding>) {
 }
 
 /// Why the kernel would not take a value.
-fn refused(key: &Key, word: &str) -> Option<(&'static str, String)> {
-    let Ok(number) = word.parse::<i128>() else {
-        let message = if word.starts_with(|c: char| c.is_ascii_digit()) {
+fn refused(key: &Key, field: &str) -> Option<(&'static str, String)> {
+    let Ok(number) = field.parse::<i128>() else {
+        let message = if field.starts_with(|c: char| c.is_ascii_digit()) {
             format!(
-                "\"{word}\" is refused (EINVAL): a sysctl takes whole numbers of {} without suffix",
+                "\"{field}\" is refused (EINVAL): a sysctl takes whole numbers of {} without suffix",
                 key.unit.name()
             )
         } else {
-            format!("\"{word}\" is no number, and the kernel refuses it (EINVAL)")
+            format!("\"{field}\" is no number, and the kernel refuses it (EINVAL)")
         };
         return Some(("not-a-number", message));
     };

@@ -79,7 +79,7 @@ pub(super) fn needs_timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         }
     }
     if facts.state.number("net.ipv4.tcp_syncookies") == Some(1) {
-        let message = "with tcp_timestamps = 0 a connection that is answered by cookie has neither SACK nor window scale: its window ends at 64 KiB".to_owned();
+        let message = "with tcp_timestamps = 0 a connection that is accepted by SYN cookie has neither SACK nor window scale: its window ends at 64 KiB".to_owned();
         found.push(
             facts
                 .finding(
@@ -218,7 +218,7 @@ pub(super) fn idle(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let rounds = (window / JUMBO_SEGMENT_BYTES / 10.0).log2().ceil();
     if rounds >= 4.0 {
         let message = format!(
-            "a flow that pauses for one timeout starts from a small window again: {rounds:.0} round trips, {:.2} s, back to {}",
+            "a flow that pauses for one timeout restarts from a small window: {rounds:.0} round trips, {:.2} s, back to {}",
             rounds * goal.rtt.seconds(),
             bytes(window)
         );

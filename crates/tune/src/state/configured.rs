@@ -148,7 +148,7 @@ mod tests {
     /// The order of sysctl(8): sorted by name whatever the folder, a name in
     /// /etc hides that name elsewhere, sysctl.conf last.
     #[test]
-    fn files_win_as_sysctl_says() {
+    fn files_override_one_another_in_the_order_of_sysctl() {
         let root = tree(&[
             ("etc/sysctl.d/50-net.conf", "net.ipv4.tcp_sack = 1\n"),
             ("usr/lib/sysctl.d/50-net.conf", "net.ipv4.tcp_sack = 0\nnet.ipv4.tcp_dsack = 0\n"),

@@ -73,9 +73,9 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_told_line_by_line_and_the_rest_is_read() {
+    fn invalid_lines_are_reported_and_the_rest_is_read() {
         let parsed = parse(
-            "\u{1}\u{2}binary\nnet.ipv4.tcp_sack = 1\n= 5\nsome words of prose\nnet.ipv4.tcp_dsack =\n",
+            "\u{1}\u{2}binary\nnet.ipv4.tcp_sack = 1\n= 5\nsome lines of prose\nnet.ipv4.tcp_dsack =\n",
         );
         let lines: Vec<u32> = parsed.slips.iter().map(|slip| slip.line).collect();
         assert_eq!(lines, [1, 3, 4]);
