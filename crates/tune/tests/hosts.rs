@@ -199,7 +199,7 @@ fn interrupts_and_slots_are_checked() {
         "{}",
         found[0].message
     );
-    // At home there is nothing to say.
+    // In the initial namespace there is no finding.
     let report = state.report.as_mut().unwrap();
     report.interrupts[0].effective_cores = vec![2];
     report.interrupts[1].effective_cores = vec![3];

@@ -1,5 +1,4 @@
-//! Lines of the files that were given: what cannot be read, what the kernel
-//! would not take as it stands, what is said twice.
+//! Lines of the given files: syntax errors, corrected mistakes, duplicates.
 
 use std::collections::HashMap;
 
@@ -46,7 +45,7 @@ pub(super) fn traps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                     "values are divided by blanks; the kernel refuses commas (EINVAL)".to_owned(),
                 ),
             };
-            // tuned and the shell take some of them, a blank in a name nobody does.
+            // tuned and the shell accept some of them; none accepts a blank in a name.
             let severity = if given.format == Format::Script && *trap == Trap::TrailingComment {
                 continue;
             } else {
@@ -83,7 +82,7 @@ pub(super) fn set_twice(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// A profile that builds on another one is not all that will be set.
+/// Included profiles, whose settings are not checked.
 pub(super) fn includes(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (file, name) in &facts.state.includes {
         let message = format!("builds on the profile {name}, which was not checked");

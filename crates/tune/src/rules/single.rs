@@ -1,5 +1,4 @@
-//! Rules on one key at a time, out of the table: is it there, does anything
-//! read it, is its value in the ranges.
+//! Rules for single keys, from the table: existence, effect, range of the value.
 
 use clearstream_schema::tune::{Finding, FindingClass, Severity};
 
@@ -18,7 +17,7 @@ pub(super) fn unknown(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         if facts.state.has_key(name) == Some(true) {
             continue;
         }
-        // Of other folders the table knows a few keys only.
+        // The table has only a few keys of other folders.
         if !facts.known.covers(name) && name.contains('.') {
             continue;
         }
@@ -41,7 +40,7 @@ pub(super) fn unknown(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Keys that are gone, foreign, too new or read by nothing.
+/// Keys that are removed, vendor-specific, too new or without effect.
 pub(super) fn presence(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (name, value) in &facts.state.values {
         let Some(key) = facts.known.key(name) else { continue };
@@ -107,7 +106,7 @@ fn no_op(facts: &Facts<'_>, key: &Key, value: &Value) -> Option<Finding> {
     let since = key.no_op?;
     let kernel = facts.state.kernel;
     let is_default = kernel.and_then(|kernel| key.default_at(kernel)) == Some(value.text.as_str());
-    // At rest on a host it is no mistake of anybody's.
+    // A default on a host is no mistake.
     let is_at_rest = value.effective && value.place.is_none() && (is_default || key.defaults.is_empty());
     if is_at_rest {
         return None;
@@ -131,13 +130,12 @@ fn no_op(facts: &Facts<'_>, key: &Key, value: &Value) -> Option<Finding> {
     Some(facts.finding(&key.name, FindingClass::NoOp, "dead-key", severity, message).advise(advice))
 }
 
-/// "dropped clients" -> "It dropped clients." is not grammar for every row; a
-/// row is a phrase, so it is given as one.
+/// Makes a sentence of a row's phrase, whatever the phrase's grammar.
 fn sentence(phrase: &str) -> String {
     format!("What it is: {phrase}.")
 }
 
-/// Number of values, numbers where numbers belong, the kernel's own ranges.
+/// Number of fields, integer syntax, and the kernel's own ranges.
 pub(super) fn numbers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (name, value) in &facts.state.values {
         let Some(key) = facts.known.key(name).filter(|key| key.unit.is_number()) else { continue };
@@ -160,7 +158,7 @@ pub(super) fn numbers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Why the kernel would not take a value.
+/// Reason for which the kernel rejects a value.
 fn refused(key: &Key, field: &str) -> Option<(&'static str, String)> {
     let Ok(number) = field.parse::<i128>() else {
         let message = if field.starts_with(|c: char| c.is_ascii_digit()) {
@@ -182,7 +180,7 @@ fn refused(key: &Key, field: &str) -> Option<(&'static str, String)> {
     Some(("refused", message))
 }
 
-/// Ranges that the kernel accepts and nobody should want.
+/// Ranges that the kernel accepts but that are harmful.
 pub(super) fn sane(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (name, value) in &facts.state.values {
         let Some(key) = facts.known.key(name) else { continue };

@@ -1,5 +1,5 @@
-//! sysctl.conf(5), sysctl.d(5), lists that a paper or page prints, and
-//! configurations of kernels.
+//! Lists: sysctl.conf(5), sysctl.d(5), lists copied from papers and web pages,
+//! and kernel configurations.
 
 use super::{Parsed, Slip, numbered, shortened, statement};
 use crate::kernel_config;
@@ -11,7 +11,7 @@ pub(super) fn read(text: &str, parsed: &mut Parsed) {
             parsed.options.push((line, name, value));
             continue;
         }
-        // A fence of Markdown surrounds many a copied list.
+        // Copied lists may be in a Markdown code fence.
         if bare.is_empty() || bare.starts_with(['#', ';']) || bare.starts_with("```") {
             continue;
         }

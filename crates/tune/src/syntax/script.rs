@@ -1,5 +1,5 @@
-//! Shell scripts, as far as they set what is known here: `sysctl -w`, `echo`
-//! into a file below `proc/sys`, and transmit queues. Other lines are ignored.
+//! Shell scripts: `sysctl -w`, `echo` into a file below `proc/sys`, and lengths
+//! of transmit queues. Other lines are ignored.
 
 use super::{Parsed, QueueLength, Slip, Trap, dotted, numbered, shortened, statement};
 
@@ -70,7 +70,7 @@ fn tokens(text: &str) -> Vec<String> {
     tokens
 }
 
-/// Settings of the `sysctl` calls in a line.
+/// Assignments of the `sysctl` calls in a line.
 fn calls(tokens: &[String]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut inside = false;
