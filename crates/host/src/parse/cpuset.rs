@@ -1,6 +1,6 @@
 //! Sets of processing units as the kernel prints them
 //! (Documentation/admin-guide/cputopology.rst): lists `0-3,8` and masks of
-//! hexadecimal words of 32 bits, `ff,ffffffff`, most significant first.
+//! hexadecimal groups of 32 bits, `ff,ffffffff`, most significant first.
 
 use super::ParseError;
 
@@ -42,8 +42,8 @@ fn core(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&core| core <= LARGEST_CORE)
 }
 
-/// Parses `ff,ffffffff`: the last group of 32 bits holds cores 0 to 31. A mask without commas may have any number of
-/// digits (`/proc/irq/default_smp_affinity` of small hosts). Ascending.
+/// Parses `ff,ffffffff`: the last group of 32 bits holds cores 0 to 31. A mask without commas may have any
+/// number of digits (`/proc/irq/default_smp_affinity` of small hosts). Ascending.
 pub fn mask(text: &str) -> Result<Vec<u32>, ParseError> {
     let text = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
     let fail = || ParseError::new("a mask of cores such as ff,ffffffff", text);
