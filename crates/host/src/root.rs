@@ -82,7 +82,7 @@ impl ReadError {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Copies the error, for a file that failed to open once and is requested again. The source keeps its
+    /// Copies the error, for a file that failed to open once and is read a second time. The source keeps its
     /// code or kind.
     pub(crate) fn duplicate(&self) -> Self {
         match self {

@@ -121,7 +121,7 @@ fn packages(units: &[ProcessingUnit]) -> Vec<Package> {
     packages.into_iter().map(|(package, cores)| Package { package, cores }).collect()
 }
 
-/// Groups by the highest cache level. Units in an earlier group are not read again: 1024 units cost as many
+/// Groups by the highest cache level. Units in an earlier group are skipped: 1024 units cost as many
 /// reads as there are groups.
 fn llc_groups(root: &HostRoot, units: &[ProcessingUnit], missing: &mut Missing) -> Vec<LlcGroup> {
     let mut groups: Vec<LlcGroup> = Vec::new();

@@ -132,7 +132,7 @@ fn a_device_without_a_node_has_none_and_no_distances() {
     assert!(report.interrupts.iter().all(|interrupt| interrupt.node.is_none()));
 }
 
-/// More than 1024 units: masks of 40 words. The time of a report is that of the files it reads, so their
+/// More than 1024 units: masks of 40 groups. The time of a report is that of the files it reads, so their
 /// number is what is bounded here.
 #[test]
 fn a_thousand_units_and_more() {

@@ -142,7 +142,7 @@ struct Store {
     /// Buffer for reading slots; `None` while in flight.
     slot: Option<Buffer>,
     /// Buffer for the results of atomics; `None` while in flight.
-    word: Option<Buffer>,
+    result: Option<Buffer>,
 }
 
 /// Contents of a slot.
@@ -162,8 +162,8 @@ impl Store {
         let pair = QueuePair::new(&domain, &QueuePairOptions::new(&completions))?;
         let negotiated = pair.connect(server, &ConnectOptions::default())?;
         let table = decode(&negotiated.private_data).ok_or(StoreError::NoTable)?;
-        let (slot, word) = (Some(domain.buffer(SLOT_BYTES)?), Some(domain.buffer(8)?));
-        Ok(Self { pair, completions, table, slot, word })
+        let (slot, result) = (Some(domain.buffer(SLOT_BYTES)?), Some(domain.buffer(8)?));
+        Ok(Self { pair, completions, table, slot, result })
     }
 
     /// The value of a key.
@@ -251,9 +251,9 @@ impl Store {
     /// Locks the slot if it is unlocked and has this version; returns whether
     /// it did.
     fn lock(&mut self, number: usize, version: u64) -> Result<bool, StoreError> {
-        let word = self.word.take().ok_or(StoreError::Silent)?;
+        let result = self.result.take().ok_or(StoreError::Silent)?;
         let place = self.place(number, 0);
-        self.pair.compare_swap(2, word, place, version, version + 1, SendOptions::default())?;
+        self.pair.compare_swap(2, result, place, version, version + 1, SendOptions::default())?;
         Ok(self.original()? == version)
     }
 
@@ -267,16 +267,16 @@ impl Store {
     }
 
     fn fetch_add(&mut self, place: Remote, number: u64) -> Result<u64, StoreError> {
-        let word = self.word.take().ok_or(StoreError::Silent)?;
-        self.pair.fetch_add(5, word, place, number, SendOptions::default())?;
+        let result = self.result.take().ok_or(StoreError::Silent)?;
+        self.pair.fetch_add(5, result, place, number, SendOptions::default())?;
         self.original()
     }
 
     /// Returns the result of an atomic operation.
     fn original(&mut self) -> Result<u64, StoreError> {
-        let word = self.done()?;
-        let value = number_at(&word, 0);
-        self.word = Some(word);
+        let result = self.done()?;
+        let value = number_at(&result, 0);
+        self.result = Some(result);
         Ok(value)
     }
 
@@ -346,8 +346,8 @@ fn parse(bytes: &[u8]) -> Option<Slot> {
 /// Versions and counters are in the server's byte order: as with all atomics
 /// over RDMA, both hosts must have the same.
 fn number_at(bytes: &[u8], at: usize) -> u64 {
-    let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).unwrap_or_default();
-    u64::from_ne_bytes(word)
+    let bytes = bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).unwrap_or_default();
+    u64::from_ne_bytes(bytes)
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

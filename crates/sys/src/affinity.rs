@@ -2,15 +2,15 @@
 
 use std::io;
 
-/// 64-bit words of the mask: 8192 cores, the largest `NR_CPUS` of the kernel.
-const MASK_WORDS: usize = 8192 / u64::BITS as usize;
+/// Length of the mask: 8192 cores, the largest `NR_CPUS` of the kernel.
+const MASK_U64S: usize = 8192 / u64::BITS as usize;
 
 /// Pins the calling thread to one core (sched_setaffinity(2)). Fails with `EINVAL` when the core does not
 /// exist, is offline, or is outside of the thread's cpuset.
 pub fn pin_to(core: u32) -> io::Result<()> {
-    let (word, bit) = (core as usize / 64, core % 64);
-    let mut mask = [0u64; MASK_WORDS];
-    *mask.get_mut(word).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? = 1 << bit;
+    let (index, bit) = (core as usize / 64, core % 64);
+    let mut mask = [0u64; MASK_U64S];
+    *mask.get_mut(index).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? = 1 << bit;
     // SAFETY: the kernel reads as many bytes of the live array as it is given.
     let result = unsafe { libc::sched_setaffinity(0, size_of_val(&mask), mask.as_ptr().cast()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -18,7 +18,7 @@ pub fn pin_to(core: u32) -> io::Result<()> {
 
 /// Cores that the calling thread may run on, ascending.
 pub fn allowed_cores() -> io::Result<Vec<u32>> {
-    let mut mask = [0u64; MASK_WORDS];
+    let mut mask = [0u64; MASK_U64S];
     // SAFETY: the kernel writes at most as many bytes of the live array as it
     // is reported.
     let result = unsafe { libc::sched_getaffinity(0, size_of_val(&mask), mask.as_mut_ptr().cast()) };
@@ -26,7 +26,7 @@ pub fn allowed_cores() -> io::Result<Vec<u32>> {
         return Err(io::Error::last_os_error());
     }
     let set = |core: &u32| mask[*core as usize / 64] >> (core % 64) & 1 == 1;
-    Ok((0..MASK_WORDS as u32 * 64).filter(set).collect())
+    Ok((0..MASK_U64S as u32 * 64).filter(set).collect())
 }
 
 /// The core on which the calling thread runs. Costs nanoseconds: no system

@@ -121,7 +121,7 @@ impl DriverSocket {
     pub fn coalescing(&self, interface: &str) -> io::Result<[u32; COALESCING_COUNT]> {
         let mut request = request(GET_COALESCING, 4 + 4 * COALESCING_COUNT);
         self.call(interface, &mut request)?;
-        Ok(std::array::from_fn(|place| word(&request, 4 + 4 * place)))
+        Ok(std::array::from_fn(|place| u32_at(&request, 4 + 4 * place)))
     }
 
     /// Receive queues that packets can be hashed to.
@@ -131,7 +131,7 @@ impl DriverSocket {
     pub fn receive_rings(&self, interface: &str) -> io::Result<u32> {
         let mut request = request(GET_RECEIVE_RINGS, CLASSIFIER_BYTES);
         self.call(interface, &mut request)?;
-        Ok(word(&request, CLASSIFIER_DATA + if cfg!(target_endian = "big") { 4 } else { 0 }))
+        Ok(u32_at(&request, CLASSIFIER_DATA + if cfg!(target_endian = "big") { 4 } else { 0 }))
     }
 
     /// Hashed fields of packets of a kind, as `RXH_*` bits.
@@ -142,7 +142,7 @@ impl DriverSocket {
         let mut request = request(GET_HASH_FIELDS, CLASSIFIER_BYTES);
         put(&mut request, 4, kind as u32);
         self.call(interface, &mut request)?;
-        Ok(word(&request, CLASSIFIER_DATA + if cfg!(target_endian = "big") { 4 } else { 0 }))
+        Ok(u32_at(&request, CLASSIFIER_DATA + if cfg!(target_endian = "big") { 4 } else { 0 }))
     }
 
     /// Hash function, key and indirection table. Drivers that predate reading the key return the table alone.
@@ -154,7 +154,7 @@ impl DriverSocket {
             Ok(response) => read_hash(&response),
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 let response = self.sized(interface, &[0; INDIRECTION_HEADER], indirection_request)?;
-                let indirection = read_words(&response, INDIRECTION_HEADER, word(&response, 4) as usize)?;
+                let indirection = u32s_at(&response, INDIRECTION_HEADER, u32_at(&response, 4) as usize)?;
                 Ok(ReceiveHash { indirection, ..ReceiveHash::default() })
             }
             Err(error) => Err(error),
@@ -230,8 +230,8 @@ fn put(request: &mut [u8], place: usize, value: u32) {
     request[place..place + 4].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// The number at an offset; 0 beyond the end.
-fn word(response: &[u8], place: usize) -> u32 {
+/// Returns the `u32` at an offset; 0 beyond the end.
+fn u32_at(response: &[u8], place: usize) -> u32 {
     let octets = response.get(place..).and_then(|rest| rest.first_chunk());
     octets.map_or(0, |octets| u32::from_ne_bytes(*octets))
 }
@@ -243,7 +243,7 @@ fn beyond(what: &str) -> io::Error {
 /// `struct ethtool_rxfh` with room for the table and the key that `sizes`, one
 /// such structure, announces.
 fn hash_request(sizes: &[u8]) -> io::Result<Vec<u8>> {
-    let (entries, key) = (word(sizes, 8), word(sizes, 12));
+    let (entries, key) = (u32_at(sizes, 8), u32_at(sizes, 12));
     if entries as usize > MOST_ENTRIES || key as usize > MOST_KEY_BYTES {
         return Err(beyond("a hash table or key"));
     }
@@ -255,7 +255,7 @@ fn hash_request(sizes: &[u8]) -> io::Result<Vec<u8>> {
 
 /// As [`hash_request`] for `struct ethtool_rxfh_indir`.
 fn indirection_request(sizes: &[u8]) -> io::Result<Vec<u8>> {
-    let entries = word(sizes, 4);
+    let entries = u32_at(sizes, 4);
     if entries as usize > MOST_ENTRIES {
         return Err(beyond("an indirection table"));
     }
@@ -265,8 +265,8 @@ fn indirection_request(sizes: &[u8]) -> io::Result<Vec<u8>> {
 }
 
 fn read_hash(response: &[u8]) -> io::Result<ReceiveHash> {
-    let (entries, key_bytes) = (word(response, 8) as usize, word(response, 12) as usize);
-    let indirection = read_words(response, HASH_HEADER, entries)?;
+    let (entries, key_bytes) = (u32_at(response, 8) as usize, u32_at(response, 12) as usize);
+    let indirection = u32s_at(response, HASH_HEADER, entries)?;
     let key = response.get(HASH_HEADER + 4 * entries..).and_then(|rest| rest.get(..key_bytes));
     let octet = |place: usize| response.get(place).map_or(0, |octet| u32::from(*octet));
     Ok(ReceiveHash {
@@ -277,10 +277,10 @@ fn read_hash(response: &[u8]) -> io::Result<ReceiveHash> {
     })
 }
 
-fn read_words(response: &[u8], place: usize, count: usize) -> io::Result<Vec<u32>> {
+fn u32s_at(response: &[u8], place: usize, count: usize) -> io::Result<Vec<u32>> {
     let octets = response.get(place..).and_then(|rest| rest.get(..count.checked_mul(4)?));
     let octets = octets.ok_or_else(|| beyond("an indirection table"))?;
-    Ok(octets.chunks_exact(4).map(|chunk| word(chunk, 0)).collect())
+    Ok(octets.chunks_exact(4).map(|chunk| u32_at(chunk, 0)).collect())
 }
 
 fn read_driver(response: &[u8]) -> Driver {
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(request.len(), response.len());
         let mut response = octets("38000000 80000000");
         response.extend_from_slice(&table);
-        assert_eq!(read_words(&response, INDIRECTION_HEADER, 128).unwrap(), entries);
+        assert_eq!(u32s_at(&response, INDIRECTION_HEADER, 128).unwrap(), entries);
         assert_eq!(indirection_request(&response).unwrap().len(), response.len());
         // `struct ethtool_drvinfo` of e1000e.
         let mut response = octets("03000000 6531303030650000");

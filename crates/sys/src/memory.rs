@@ -64,8 +64,9 @@ impl Buffer {
 
     fn bind(&self, node: u32) -> io::Result<()> {
         let mut mask = [0 as libc::c_ulong; MASK_NODES as usize / libc::c_ulong::BITS as usize];
-        let word = mask.get_mut((node / libc::c_ulong::BITS) as usize);
-        *word.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? = 1 << (node % libc::c_ulong::BITS);
+        let element = mask.get_mut((node / libc::c_ulong::BITS) as usize);
+        *element.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? =
+            1 << (node % libc::c_ulong::BITS);
         // SAFETY: the range is our own mapping; the kernel reads MASK_NODES
         // bits of the live mask (it takes one off the number given).
         let result = unsafe {

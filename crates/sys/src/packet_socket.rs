@@ -173,10 +173,10 @@ fn port_filter(ports: &[u16]) -> Vec<libc::sock_filter> {
         BPF_ABS, BPF_B, BPF_H, BPF_IND, BPF_JEQ, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LDX, BPF_MSH, BPF_RET,
         BPF_W,
     };
-    let load_word = BPF_LD | BPF_W | BPF_ABS;
-    let load_half = BPF_LD | BPF_H | BPF_ABS;
-    let load_byte = BPF_LD | BPF_B | BPF_ABS;
-    let load_half_behind = BPF_LD | BPF_H | BPF_IND;
+    let load_u32 = BPF_LD | BPF_W | BPF_ABS;
+    let load_u16 = BPF_LD | BPF_H | BPF_ABS;
+    let load_u8 = BPF_LD | BPF_B | BPF_ABS;
+    let load_u16_behind = BPF_LD | BPF_H | BPF_IND;
     let equal = BPF_JMP | BPF_JEQ | BPF_K;
     let any_bit = BPF_JMP | BPF_JSET | BPF_K;
     let give = BPF_RET | BPF_K;
@@ -197,25 +197,25 @@ fn port_filter(ports: &[u16]) -> Vec<libc::sock_filter> {
         program.push(instruction(give, 0, 0, SNAP_BYTES));
     };
     let mut v4 = vec![
-        instruction(load_byte, 0, 0, 9),
+        instruction(load_u8, 0, 0, 9),
         instruction(equal, 2, 0, tcp),
         instruction(equal, 1, 0, udp),
         instruction(give, 0, 0, 0),
-        instruction(load_half, 0, 0, 6),
+        instruction(load_u16, 0, 0, 6),
         instruction(any_bit, 0, 1, 0x1fff),
         instruction(give, 0, 0, 0),
         instruction(BPF_LDX | BPF_B | BPF_MSH, 0, 0, 0),
     ];
-    behind(&mut v4, load_half_behind, 0);
+    behind(&mut v4, load_u16_behind, 0);
     let mut v6 = vec![
-        instruction(load_byte, 0, 0, 6),
+        instruction(load_u8, 0, 0, 6),
         instruction(equal, 2, 0, tcp),
         instruction(equal, 1, 0, udp),
         instruction(give, 0, 0, 0),
     ];
-    behind(&mut v6, load_half, 40);
+    behind(&mut v6, load_u16, 40);
     let mut program = vec![
-        instruction(load_word, 0, 0, SKF_AD_OFF + SKF_AD_PROTOCOL),
+        instruction(load_u32, 0, 0, SKF_AD_OFF + SKF_AD_PROTOCOL),
         instruction(equal, 3, 0, ETH_P_IP),
         instruction(equal, 1, 0, ETH_P_IPV6),
         instruction(give, 0, 0, 0),

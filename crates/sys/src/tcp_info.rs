@@ -42,22 +42,22 @@ impl Returned<'_> {
     fn array<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         self.0.get(at..)?.first_chunk().copied()
     }
-    fn word(&self, at: usize) -> Option<u32> {
+    fn u32_at(&self, at: usize) -> Option<u32> {
         self.array(at).map(u32::from_ne_bytes)
     }
-    fn long(&self, at: usize) -> Option<u64> {
+    fn u64_at(&self, at: usize) -> Option<u64> {
         self.array(at).map(u64::from_ne_bytes)
     }
     /// A field of every kernel since 2.6.
     fn old(&self, at: usize) -> u32 {
-        self.word(at).unwrap_or(0)
+        self.u32_at(at).unwrap_or(0)
     }
     /// Bytes/s to bits/s; all ones means no limit.
     fn rate(&self, at: usize) -> Option<u64> {
-        self.long(at).filter(|rate| *rate != u64::MAX).map(|rate| rate.saturating_mul(8))
+        self.u64_at(at).filter(|rate| *rate != u64::MAX).map(|rate| rate.saturating_mul(8))
     }
     fn micros(&self, at: usize) -> Option<u64> {
-        self.long(at).map(|micros| micros.saturating_mul(1000))
+        self.u64_at(at).map(|micros| micros.saturating_mul(1000))
     }
 }
 
@@ -92,21 +92,21 @@ pub fn parse(bytes: &[u8]) -> TcpInfo {
         total_retransmit_count: info.old(100),
         pacing_rate_bps: info.rate(104),
         max_pacing_rate_bps: info.rate(112),
-        acked_bytes: info.long(120),
-        received_bytes: info.long(128),
-        not_sent_bytes: info.word(144),
+        acked_bytes: info.u64_at(120),
+        received_bytes: info.u64_at(128),
+        not_sent_bytes: info.u32_at(144),
         // All ones until the first sample.
-        min_rtt_ns: info.word(148).filter(|rtt| *rtt != u32::MAX).map(|rtt| u64::from(rtt) * 1000),
+        min_rtt_ns: info.u32_at(148).filter(|rtt| *rtt != u32::MAX).map(|rtt| u64::from(rtt) * 1000),
         delivery_rate_bps: info.rate(160),
         busy_ns: info.micros(168),
         receive_window_limited_ns: info.micros(176),
         send_buffer_limited_ns: info.micros(184),
-        sent_bytes: info.long(200),
-        retransmitted_bytes: info.long(208),
-        reorder_seen_count: info.word(220),
-        receive_out_of_order_count: info.word(224),
-        send_window_bytes: info.word(228),
-        receive_window_bytes: info.word(232),
+        sent_bytes: info.u64_at(200),
+        retransmitted_bytes: info.u64_at(208),
+        reorder_seen_count: info.u32_at(220),
+        receive_out_of_order_count: info.u32_at(224),
+        send_window_bytes: info.u32_at(228),
+        receive_window_bytes: info.u32_at(232),
         timeout_count: info.array(240).map(u16::from_ne_bytes),
     }
 }
@@ -122,9 +122,9 @@ mod tests {
 
     use super::*;
 
-    /// Every word holds its own offset, so that a wrong offset is detected.
+    /// Every four bytes hold their own offset, so that a wrong offset is detected.
     fn numbered(length: usize) -> Vec<u8> {
-        (0..length / 4).flat_map(|word| u32::try_from(word * 4).unwrap().to_ne_bytes()).collect()
+        (0..length / 4).flat_map(|index| u32::try_from(index * 4).unwrap().to_ne_bytes()).collect()
     }
 
     fn long_at(at: u64) -> u64 {

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_socket_reports_the_interface_mtu_both_ways() {
+    fn a_loopback_socket_reports_the_interface_mtu_directly_and_in_errors() {
         let (one, _two) = pair("127.0.0.1:0");
         set_path_mtu(&one, Family::V4, PathMtu::Probe).unwrap();
         report_errors(&one, Family::V4).unwrap();

@@ -1,4 +1,4 @@
-//! How long it takes to look at a set of 2000 settings:
+//! Time to lint 2000 settings:
 //! `cargo run --release -p clearstream-tune --example time_lint`
 #![allow(clippy::print_stdout, reason = "it is run for its figure")]
 

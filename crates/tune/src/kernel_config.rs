@@ -11,13 +11,13 @@ pub enum OptionValue {
     Module,
     /// `# CONFIG_X is not set`, or `=n`
     NotSet,
-    /// A string, a number, or what is no value at all.
+    /// A string, a number, or an invalid value.
     Other(String),
 }
 
-/// A line of a configuration: the option's full name and its value.
+/// Parses a line of a configuration: the option's full name and its value.
 pub fn read_line(line: &str) -> Option<(String, OptionValue)> {
-    // Text that went through Markdown has its underscores escaped, and bullets.
+    // Markdown escapes underscores and adds bullets.
     let line = line.trim().trim_start_matches(['•', '*', '-']).trim().replace("\\_", "_");
     let is_name = |name: &str| {
         name.strip_prefix("CONFIG_").is_some_and(|rest| {
@@ -38,16 +38,16 @@ pub fn read_line(line: &str) -> Option<(String, OptionValue)> {
     is_name(name).then(|| (name.to_owned(), value))
 }
 
-/// An option that is known here.
+/// An option of the built-in table.
 #[derive(Debug)]
 pub struct KernelOption {
     /// Full name, `CONFIG_IP_MULTIPLE_TABLES`.
     pub name: &'static str,
-    /// It may be a module; else it is built in or absent.
+    /// Whether it may be a module; otherwise it is built in or absent.
     pub is_tristate: bool,
-    /// Options without which it cannot be set.
+    /// Options that it depends on.
     pub needs: &'static [&'static str],
-    /// What a kernel without it lacks; empty where nothing of routing does.
+    /// What a kernel without it lacks; empty where routing does not need it.
     pub without: &'static str,
 }
 
@@ -60,7 +60,7 @@ const fn option(
     KernelOption { name, is_tristate, needs, without }
 }
 
-/// The options that the gateway paper lists, and those around them.
+/// Options of the gateway paper, and their dependencies.
 pub const KNOWN: &[KernelOption] = &[
     option("CONFIG_INET", false, &["CONFIG_NET"], ""),
     option("CONFIG_IP_MULTICAST", false, &["CONFIG_INET"], ""),
@@ -75,7 +75,7 @@ pub const KNOWN: &[KernelOption] = &[
         "CONFIG_IP_MULTIPLE_TABLES",
         false,
         &["CONFIG_IP_ADVANCED_ROUTER"],
-        "\"ip rule add\" fails (\"Operation not supported\"), and no table but main is looked up",
+        "\"ip rule add\" fails (\"Operation not supported\"), and only table main is used",
     ),
     option(
         "CONFIG_IP_ROUTE_MULTIPATH",
@@ -89,7 +89,7 @@ pub const KNOWN: &[KernelOption] = &[
         "CONFIG_IPV6_MULTIPLE_TABLES",
         false,
         &["CONFIG_IPV6"],
-        "\"ip -6 rule add\" fails, and no IPv6 table but main is looked up",
+        "\"ip -6 rule add\" fails, and only table main is used for IPv6",
     ),
     option("CONFIG_NF_CONNTRACK", true, &["CONFIG_NETFILTER"], ""),
     option("CONFIG_NF_CONNTRACK_MARK", false, &["CONFIG_NF_CONNTRACK"], ""),
@@ -97,12 +97,12 @@ pub const KNOWN: &[KernelOption] = &[
     option("CONFIG_NFT_CT", true, &["CONFIG_NF_TABLES", "CONFIG_NF_CONNTRACK"], ""),
 ];
 
-/// The option of a name.
+/// Returns the option of a name.
 pub fn known(name: &str) -> Option<&'static KernelOption> {
     KNOWN.iter().find(|option| option.name == name)
 }
 
-/// Whether an option with this value is in effect: a module counts where it can be one.
+/// Whether an option with this value is effective: a module counts where it can be one.
 pub fn is_set(name: &str, value: &OptionValue) -> bool {
     match value {
         OptionValue::BuiltIn => true,

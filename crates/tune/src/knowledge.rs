@@ -1,4 +1,4 @@
-//! What is known of each sysctl: one table file, read once, strictly.
+//! Table of known sysctls: one file, parsed once, strictly.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -16,15 +16,15 @@ use crate::version::KernelVersion;
 
 const TABLE: &str = include_str!("../knowledge/sysctls.toml");
 
-/// What the numbers of a key count.
+/// Unit of a key's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
     /// Bytes.
     Bytes,
-    /// 1024 bytes.
+    /// KiB.
     Kibibytes,
-    /// Pages of the host's size.
+    /// Pages of the host's page size.
     Pages,
     /// Packets.
     Packets,
@@ -32,15 +32,15 @@ pub enum Unit {
     Segments,
     /// Connections.
     Connections,
-    /// Rows of a table.
+    /// Entries of a table.
     Entries,
     /// Port numbers.
     Ports,
-    /// Something else that is counted.
+    /// Other counts.
     Count,
-    /// Per cent.
+    /// Percent.
     Percent,
-    /// A power of two.
+    /// Exponent of a power of two.
     Shift,
     /// Seconds.
     Seconds,
@@ -50,11 +50,11 @@ pub enum Unit {
     Microseconds,
     /// Nanoseconds.
     Nanoseconds,
-    /// Off or on.
+    /// Boolean, 0 or 1.
     Switch,
-    /// One of several behaviours by number.
+    /// Numbered mode.
     Choice,
-    /// Bits.
+    /// Bit mask.
     Mask,
     /// One name.
     Name,
@@ -63,12 +63,12 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Whether values are whole numbers.
+    /// Whether values are integers.
     pub fn is_number(self) -> bool {
         !matches!(self, Self::Name | Self::Names | Self::Mask)
     }
 
-    /// The unit as it stands behind a number.
+    /// Name of the unit, for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
@@ -90,71 +90,71 @@ impl Unit {
     }
 }
 
-/// Whether a network namespace has a key of its own.
+/// Namespaces that have a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// Every network namespace has its own.
+    /// Every network namespace.
     Namespace,
-    /// Only the host has it.
+    /// Initial network namespace only.
     Host,
 }
 
-/// Between which two kernels a key appeared or went.
+/// Two kernels between which a key appeared or disappeared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bracket {
-    /// A kernel that does not have it.
+    /// Last kernel seen without the change.
     pub absent: KernelVersion,
-    /// A kernel that has it.
+    /// First kernel seen with it.
     pub present: KernelVersion,
-    /// The very release, where it is known.
+    /// Exact release, where known.
     #[serde(default)]
     pub version: Option<KernelVersion>,
 }
 
-/// The value that a kernel starts with.
+/// Default value.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Default {
-    /// From this kernel on.
+    /// First kernel with this default.
     pub from: KernelVersion,
-    /// The text that is read back, or how the kernel computes it.
+    /// Text as read back, or the kernel's formula.
     pub value: String,
 }
 
-/// What the kernel accepts for each value.
+/// Range that the kernel accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Enforced {
-    /// Least.
+    /// Minimum.
     pub min: i64,
-    /// Largest.
+    /// Maximum.
     pub max: i64,
 }
 
-/// A range that the kernel accepts and nobody should want.
+/// Range that the kernel accepts but that is harmful.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sane {
-    /// Values above this.
+    /// Applies to values above this.
     #[serde(default)]
     pub above: Option<i64>,
-    /// Values below this.
+    /// Applies to values below this.
     #[serde(default)]
     pub below: Option<i64>,
-    /// This value.
+    /// Applies to this value.
     #[serde(default)]
     pub equals: Option<i64>,
-    /// Kind of the finding.
+    /// Class of the finding.
     pub class: FindingClass,
     /// Last part of the finding's id.
     pub cause: String,
-    /// How much it matters.
+    /// Severity of the finding.
     pub severity: Severity,
-    /// Cause.
+    /// Reason.
     pub why: String,
-    /// What to do instead.
+    /// Suggested correction.
     pub advice: String,
 }
 
@@ -175,46 +175,46 @@ pub struct Key {
     pub name: String,
     /// Unit of each value.
     pub unit: Unit,
-    /// Values in one text.
+    /// Number of fields of a value.
     #[serde(default = "one")]
     pub count: usize,
-    /// Who has it.
+    /// Namespaces that have it.
     pub scope: Scope,
     /// First kernel seen in which every namespace has it.
     #[serde(default)]
     pub namespace_since: Option<KernelVersion>,
-    /// When a change is seen.
+    /// When a change takes effect.
     pub effect: Effect,
-    /// When it appeared.
+    /// Kernel in which it appeared.
     #[serde(default)]
     pub since: Option<Bracket>,
-    /// When it went.
+    /// Kernel in which it was removed.
     #[serde(default)]
     pub removed: Option<Bracket>,
-    /// Read by nothing from this kernel on.
+    /// First kernel in which it has no effect.
     #[serde(default)]
     pub no_op: Option<KernelVersion>,
-    /// Who has it, when no official kernel does.
+    /// Source of the key, where no official kernel has it (`vendor kernels`).
     #[serde(default)]
     pub foreign: Option<String>,
-    /// What to use instead.
+    /// Replacement.
     #[serde(default)]
     pub successor: Option<String>,
-    /// Values it starts with, by kernel, ascending.
+    /// Defaults by kernel, ascending.
     #[serde(default)]
     pub defaults: Vec<Default>,
-    /// What the kernel accepts.
+    /// Range that the kernel accepts.
     #[serde(default)]
     pub enforced: Option<Enforced>,
-    /// What nobody should want.
+    /// Harmful ranges.
     #[serde(default)]
     pub sane: Vec<Sane>,
-    /// How a value is found.
+    /// How to choose a value.
     #[serde(default)]
     pub formula: Option<String>,
-    /// What it is.
+    /// Effect, as a phrase.
     pub does: String,
-    /// Where that was read.
+    /// Source of the row.
     pub source: String,
 }
 
@@ -223,13 +223,13 @@ fn one() -> usize {
 }
 
 impl Key {
-    /// The value that a kernel starts with, where it is a text and no formula.
+    /// Returns the default value in a kernel.
     pub fn default_at(&self, kernel: KernelVersion) -> Option<&str> {
         let row = self.defaults.iter().rev().find(|default| default.from <= kernel)?;
         Some(row.value.as_str())
     }
 
-    /// Whether namespaces of this kernel have it.
+    /// Whether network namespaces of this kernel have it.
     pub fn is_per_namespace(&self, kernel: Option<KernelVersion>) -> bool {
         let old = self.namespace_since.zip(kernel).is_some_and(|(since, kernel)| kernel < since);
         self.scope == Scope::Namespace && !old
@@ -249,24 +249,23 @@ struct Others {
     names: Vec<String>,
 }
 
-/// The table, with the ways to look into it.
+/// Table of keys, with lookups.
 #[derive(Debug)]
 pub struct Knowledge {
     keys: HashMap<String, Key>,
     others: HashSet<String>,
-    /// Names by the part behind the last dot, for keys under a wrong prefix.
+    /// Names by the part after the last dot, for keys with a wrong prefix.
     by_last: BTreeMap<String, String>,
 }
 
 static KNOWLEDGE: LazyLock<Knowledge> = LazyLock::new(|| {
-    // The file is part of the program and a test reads it; a program whose own
-    // table is broken cannot say anything.
+    // The file is embedded and a test parses it: failure is a bug of the program.
     #[allow(clippy::expect_used)]
     Knowledge::parse(TABLE).expect("the embedded table is read by a test")
 });
 
 impl Knowledge {
-    /// The table that is part of the program.
+    /// Returns the embedded table.
     pub fn embedded() -> &'static Self {
         &KNOWLEDGE
     }
@@ -286,30 +285,30 @@ impl Knowledge {
         })
     }
 
-    /// The row of a key.
+    /// Returns the row of a key.
     pub fn key(&self, name: &str) -> Option<&Key> {
         self.keys.get(name)
     }
 
-    /// Every row.
+    /// Returns all rows.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.keys.values()
     }
 
-    /// Whether some kernel has a key of this name, as far as is known.
+    /// Whether some known kernel has a key of this name.
     pub fn has(&self, name: &str) -> bool {
         self.keys.contains_key(name) || self.others.contains(name)
     }
 
-    /// Whether the table claims to know every key beside this one: those right
-    /// below `net.core` and `net.ipv4`.
+    /// Whether the table is complete for the folder of this key: directly below
+    /// `net.core` and `net.ipv4`.
     pub fn covers(&self, name: &str) -> bool {
         ["net.core.", "net.ipv4."]
             .iter()
             .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| !rest.contains('.')))
     }
 
-    /// The key that was probably meant.
+    /// Returns the most similar key, for a suggested correction.
     pub fn suggest(&self, name: &str) -> Option<&str> {
         let plain: String =
             name.chars().map(|c| if c == ' ' || c == '-' || c == '/' { '_' } else { c }).collect();

@@ -1,10 +1,9 @@
-//! The settings of a host that bear on a bulk path: what is wrong with them
-//! ([`lint()`]) and what they should be ([`recommend()`]).
+//! Settings of a host that affect bulk data paths: checks ([`lint()`]) and
+//! recommended values ([`recommend()`]).
 //!
-//! Everything works on a [`HostState`], which comes from the running host, a
-//! captured one, or files. What is known of the kernel's keys is data
-//! (`knowledge/sysctls.toml`); rules are functions that only look. Nothing
-//! here changes a host, prints, or asks the network.
+//! Both take a [`HostState`], which is read from the running host, a capture, or
+//! files. Knowledge of the kernel's keys is data (`knowledge/sysctls.toml`); rules
+//! are pure functions. Nothing here changes a host, prints, or uses the network.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

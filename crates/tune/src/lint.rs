@@ -1,4 +1,4 @@
-//! Runs the rules.
+//! Entry points of the linter.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::{
     state::HostState,
 };
 
-/// Looks at a host's settings, for a path where one is given. What several rules
-/// find at the same place stands there once.
+/// Checks a host's settings, for a path where one is given. Duplicate findings of
+/// several rules are merged.
 pub fn lint(state: &HostState, goal: Option<&PathGoal>, mute: &MuteList) -> LintReport {
     let facts = Facts { state, known: Knowledge::embedded(), goal };
     let mut findings = rules::run(&facts);
@@ -28,8 +28,8 @@ pub fn lint(state: &HostState, goal: Option<&PathGoal>, mute: &MuteList) -> Lint
     report(checked, findings, mute)
 }
 
-/// Only what a given file's lines bring about: for a file that is looked at as
-/// it would be on a host, whose own settings are not in question.
+/// Checks a file as if applied to a host, and returns only findings that the
+/// file causes.
 pub fn of_given_lines(mut report: LintReport, state: &HostState) -> LintReport {
     let files: Vec<&str> = state.given.iter().map(|given| given.place.file.as_str()).collect();
     report.findings.retain(|finding| {

@@ -5,21 +5,21 @@ use clearstream_schema::{human, tune::PathGoal};
 
 use crate::version::KernelVersion;
 
-/// The largest window of one TCP flow: 65535 << 14 (RFC 7323, 2.3).
+/// Largest window of one TCP flow: 65535 << 14 (RFC 7323, 2.3).
 pub const LARGEST_WINDOW_BYTES: u64 = 65535 << 14;
 
-/// Share of the send buffer that is payload, for planning. Measured with 64 KiB
-/// buffers: 0.87 to 0.92.
+/// Fraction of the send buffer that is payload, for planning. Measured with 64
+/// KiB buffers: 0.87 to 0.92.
 pub const SEND_SHARE: f64 = 0.85;
 
-/// Share of the receive buffer that becomes window, for planning, from 6.6 on:
-/// every socket starts there (`TCP_DEFAULT_SCALING_RATIO`) and then learns.
+/// Fraction of the receive buffer that becomes window, for planning, from 6.6 on:
+/// the initial value of every socket (`TCP_DEFAULT_SCALING_RATIO`).
 pub const RECEIVE_SHARE: f64 = 0.5;
 
-/// From this kernel on each socket measures its own share.
+/// First kernel in which each socket measures its own ratio.
 const SHARE_IS_MEASURED: KernelVersion = KernelVersion::new(6, 6, 0);
 
-/// Bandwidth-delay product of one of the goal's flows.
+/// Bandwidth-delay product of one flow of the goal.
 pub fn flow_bdp_bytes(goal: &PathGoal) -> f64 {
     bdp_bytes(goal.rate.0, goal.rtt.0) / f64::from(goal.flow_count.max(1))
 }
@@ -29,23 +29,23 @@ pub fn bdp_bytes(rate_bps: u64, rtt_ns: u64) -> f64 {
     rate_bps as f64 * rtt_ns as f64 / 8e9
 }
 
-/// Rate that a window gives: window * 8 / RTT.
+/// Rate that a window sustains: window * 8 / RTT.
 pub fn window_rate_bps(window_bytes: f64, rtt_ns: u64) -> f64 {
     window_bytes * 8e9 / rtt_ns.max(1) as f64
 }
 
-/// Time until sequence numbers come round: 2^32 bytes at this rate.
+/// Time until sequence numbers wrap: 2^32 bytes at this rate.
 pub fn wrap_seconds(rate_bps: u64) -> f64 {
     (1u64 << 32) as f64 * 8.0 / rate_bps.max(1) as f64
 }
 
-/// How many BDP of buffer a congestion control wants: BBR fills two
-/// (`cwnd_gain` 2), controls that are steered by loss one.
+/// Buffer that a congestion control needs, in BDP: 2 for BBR (`cwnd_gain`), 1 for
+/// loss-based controls.
 pub fn gain(congestion_control: Option<&str>) -> f64 {
     if congestion_control.is_some_and(|name| name.starts_with("bbr")) { 2.0 } else { 1.0 }
 }
 
-/// Flows that a goal needs because one window ends at 1 GiB:
+/// Number of flows that a goal needs because a window is limited to 1 GiB:
 /// g*BDP / 0.9 GiB, rounded up.
 pub fn flows_needed(goal: &PathGoal, gain: f64) -> u32 {
     let wanted = gain * bdp_bytes(goal.rate.0, goal.rtt.0) / (0.9 * (1u64 << 30) as f64);
@@ -55,8 +55,8 @@ pub fn flows_needed(goal: &PathGoal, gain: f64) -> u32 {
     (wanted.ceil() as u32).max(goal.flow_count)
 }
 
-/// Share of the receive buffer that becomes window: by `tcp_adv_win_scale`
-/// before 6.6, a half for planning since. The words say which.
+/// Fraction of the receive buffer that becomes window: by `tcp_adv_win_scale`
+/// before 6.6, the planning value since. The text names the source.
 pub fn receive_share(kernel: Option<KernelVersion>, adv_win_scale: Option<i64>) -> (f64, String) {
     match (kernel, adv_win_scale) {
         (Some(kernel), Some(scale)) if kernel < SHARE_IS_MEASURED => {
@@ -70,13 +70,13 @@ pub fn receive_share(kernel: Option<KernelVersion>, adv_win_scale: Option<i64>) 
     }
 }
 
-/// Next whole MiB.
+/// Rounds up to whole MiB.
 pub fn whole_mib(bytes: f64) -> i64 {
     const MIB: f64 = (1u64 << 20) as f64;
     ((bytes / MIB).ceil() * MIB).min(i64::MAX as f64) as i64
 }
 
-/// Computed bytes, as [`human::bytes`] shows them.
+/// Formats computed bytes like [`human::bytes`].
 pub(crate) fn bytes(count: f64) -> String {
     human::bytes(count as u64)
 }

@@ -1,5 +1,5 @@
-//! From a path and a host to a plan: what has to change for the path, each
-//! step with its arithmetic, and what no setting can change.
+//! Recommendations: from a path and a host to a plan. Each step states its
+//! arithmetic; limits that no setting can change become advice.
 
 mod advice;
 mod draft;
@@ -20,21 +20,21 @@ use crate::{
     state::HostState,
 };
 
-/// What a host is for.
+/// Workload that a host is tuned for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
     /// Bulk data over long paths.
     Wan,
-    /// Bulk data in one building.
+    /// Bulk data within one site.
     Lan,
-    /// Long-lived connections that pause, in one building.
+    /// Long-lived connections with pauses, within one site.
     Storage,
-    /// Short answers.
+    /// Short requests and responses.
     Latency,
 }
 
 impl Profile {
-    /// Every profile by its name.
+    /// All profiles with their names.
     pub const ALL: [(&'static str, Self); 4] =
         [("wan", Self::Wan), ("lan", Self::Lan), ("storage", Self::Storage), ("latency", Self::Latency)];
 }
@@ -57,23 +57,24 @@ impl FromStr for Profile {
     }
 }
 
-/// Version of plans.
+/// Version of the plan format.
 const VERSION: u32 = 1;
 
 /// First receive buffer of kernels since 4.19 (RFC 6928's ten segments, with room).
 const FIRST_RECEIVE_BYTES: i64 = 131_072;
 /// First send buffer of every kernel.
 const FIRST_SEND_BYTES: i64 = 16_384;
-/// A first buffer above this is put back.
+/// Upper limit of a first buffer; larger ones are reset to the default.
 const LARGEST_FIRST_BYTES: i64 = 1 << 20;
-/// Share of the memory that all sockets together may be promised.
+/// Fraction of the memory that all sockets together may use.
 const MEMORY_SHARE: f64 = 0.25;
-/// Microseconds that latency profiles spin (Documentation/admin-guide/sysctl/net.rst proposes 50).
+/// Busy-poll time of latency profiles in microseconds
+/// (Documentation/admin-guide/sysctl/net.rst proposes 50).
 const SPIN: &str = "50";
 
-/// Makes a plan. Only settings that the host has, that can be written from
-/// where this runs and whose value does not already do are in it; what cannot
-/// be set is advice. Current values are those of `state`.
+/// Creates a plan. It contains only settings that the host has, that are
+/// writable from this namespace and whose value is insufficient; what cannot be
+/// set is advice. Current values are those of `state`.
 pub fn recommend(state: &HostState, goal: &PathGoal, profile: Profile) -> Plan {
     let mut draft = Draft::new(state);
     options(&mut draft, state);
@@ -105,7 +106,7 @@ pub fn recommend(state: &HostState, goal: &PathGoal, profile: Profile) -> Plan {
     }
 }
 
-/// TCP options that fast paths cannot do without.
+/// TCP options that fast paths require.
 fn options(draft: &mut Draft<'_>, state: &HostState) {
     for (key, reason) in [
         ("net.ipv4.tcp_window_scaling", "without scaling a window ends at 64 KiB (RFC 7323)"),
@@ -125,7 +126,7 @@ fn options(draft: &mut Draft<'_>, state: &HostState) {
     }
 }
 
-/// Chooses among what is offered; returns what will be in effect.
+/// Chooses among the available congestion controls; returns the effective one.
 fn congestion_control(
     draft: &mut Draft<'_>,
     state: &HostState,
@@ -156,7 +157,7 @@ fn congestion_control(
     Some(current)
 }
 
-/// Buffers of one socket, and of all together.
+/// Socket buffers and the memory of all sockets.
 fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, control: Option<&str>) {
     let gain = path::gain(control);
     let bdp = path::flow_bdp_bytes(goal);
@@ -234,7 +235,7 @@ fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, control: O
     }
 }
 
-/// The threshold of pressure above what the flows may hold.
+/// The pressure threshold of `tcp_mem`, above what the flows may hold.
 fn memory(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, receive: i64, send: i64) {
     let key = "net.ipv4.tcp_mem";
     let Some([_, pressure, _]) = state.triple(key) else { return };
@@ -268,7 +269,7 @@ fn memory(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, receive: i6
     draft.sysctl(key, format!("{} {wanted} {high}", wanted * 3 / 4), reason);
 }
 
-/// A qdisc that spaces packets, now and for interfaces to come.
+/// A pacing qdisc for existing and future interfaces.
 fn pacing(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal) {
     let why =
         "fq spaces a window over the round trip instead of sending it in bursts that a switch must hold";
@@ -280,7 +281,7 @@ fn pacing(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal) {
         match nic.qdisc.as_deref() {
             Some("fq") | None => {}
             Some("mq") => draft.advise(format!(
-                "{} has mq with a leaf for each queue: its leaves take default_qdisc when the qdisc is made again (tc qdisc replace dev {} root mq)",
+                "{} has mq with a leaf for each queue: its leaves take default_qdisc when the qdisc is replaced (tc qdisc replace dev {} root mq)",
                 nic.name, nic.name
             )),
             Some(other) => draft.qdisc(&nic.name, other, "fq", why.to_owned()),
@@ -298,7 +299,7 @@ fn pacing(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal) {
     }
 }
 
-/// How connections behave when they pause, wait or meet a black hole.
+/// Behaviour of connections after a pause and behind an MTU black hole.
 fn behaviour(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, profile: Profile) {
     let jumbo =
         state.interfaces.iter().find(|nic| nic.is_device && nic.mtu_bytes.is_some_and(|mtu| mtu > 1500));
@@ -314,7 +315,7 @@ fn behaviour(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, profile:
     let idle = "net.ipv4.tcp_slow_start_after_idle";
     if profile != Profile::Lan && state.number(idle) == Some(1) {
         let reason =
-            "a connection that pauses keeps its window instead of growing it again over several round trips"
+            "a connection that pauses keeps its window instead of regrowing it over several round trips"
                 .to_owned();
         draft.sysctl(idle, "0".to_owned(), reason);
     }
@@ -350,7 +351,7 @@ fn behaviour(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, profile:
     }
 }
 
-/// Offloads that divide the work of each packet.
+/// Offloads that reduce the work per packet.
 fn offloads(draft: &mut Draft<'_>, state: &HostState) {
     for nic in state.interfaces.iter().filter(|nic| nic.is_device && nic.is_up) {
         for feature in ["tx-scatter-gather", "tx-tcp-segmentation", "rx-gro"] {

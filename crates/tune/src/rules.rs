@@ -1,5 +1,5 @@
-//! The rules: small functions that look at a [`HostState`] and say what they
-//! find. Order is of no account; findings are sorted afterwards.
+//! Rules: functions from the facts of a [`HostState`] to findings. Their order
+//! does not matter; findings are sorted afterwards.
 
 mod buffers;
 mod kernel_options;
@@ -17,7 +17,7 @@ use clearstream_schema::tune::{Finding, FindingClass, PathGoal, Severity};
 
 use crate::{knowledge::Knowledge, path, state::HostState};
 
-/// What a rule looks at.
+/// Input of a rule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts<'a> {
     pub(crate) state: &'a HostState,
@@ -27,7 +27,7 @@ pub(crate) struct Facts<'a> {
 
 type Rule = fn(&Facts<'_>, &mut Vec<Finding>);
 
-/// Every rule.
+/// All rules.
 const RULES: &[Rule] = &[
     lines::unreadable,
     lines::traps,
@@ -36,7 +36,7 @@ const RULES: &[Rule] = &[
     kernel_options::options,
     single::unknown,
     single::presence,
-    single::words,
+    single::numbers,
     single::sane,
     buffers::order,
     buffers::first_buffers,
@@ -80,7 +80,7 @@ const RULES: &[Rule] = &[
     provenance::scope,
 ];
 
-/// Runs every rule.
+/// Runs all rules.
 pub(crate) fn run(facts: &Facts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in RULES {
@@ -90,7 +90,7 @@ pub(crate) fn run(facts: &Facts<'_>) -> Vec<Finding> {
 }
 
 impl Facts<'_> {
-    /// A finding about a sysctl, with its value and place filled in.
+    /// Creates a finding about a sysctl, with its value and place.
     fn finding(
         &self,
         key: &str,
@@ -108,7 +108,7 @@ impl Facts<'_> {
         }
     }
 
-    /// A finding about an interface.
+    /// Creates a finding about an interface.
     fn about_interface(
         &self,
         interface: &str,
@@ -126,7 +126,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Share of the receive buffer that becomes window here, and why.
+    /// Fraction of the receive buffer that becomes window, with its source.
     fn receive_share(&self) -> (f64, String) {
         let scale = self.state.number("net.ipv4.tcp_adv_win_scale").or_else(|| {
             let known = self.known.key("net.ipv4.tcp_adv_win_scale")?;
@@ -135,7 +135,7 @@ impl Facts<'_> {
         path::receive_share(self.state.kernel, scale)
     }
 
-    /// How many BDP the congestion control wants.
+    /// Buffer that the congestion control needs, in BDP.
     fn gain(&self) -> f64 {
         path::gain(self.state.text("net.ipv4.tcp_congestion_control"))
     }

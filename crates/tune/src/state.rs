@@ -1,5 +1,4 @@
-//! The settings of a host, however they were learnt: from the running host, a
-//! captured one, or files.
+//! Settings of a host: read from the running host, a capture, or files.
 
 mod configured;
 mod host;
@@ -20,120 +19,120 @@ use crate::{
     version::KernelVersion,
 };
 
-/// A sysctl as it is or would be.
+/// Effective or requested value of a sysctl.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The text, words divided by one blank.
+    /// Fields separated by one blank.
     pub text: String,
-    /// Where it was set, when that is known.
+    /// File and line that set it, where known.
     pub place: Option<Place>,
-    /// It was read from a kernel; else a file requests it.
+    /// Whether it was read from a kernel; otherwise a file requests it.
     pub effective: bool,
 }
 
-/// A line of a file that was given to be looked at.
+/// A statement of a file to be linted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
-    /// Where.
+    /// File and line.
     pub place: Place,
-    /// What it says.
+    /// Key and value.
     pub statement: Statement,
-    /// How its file is written.
+    /// Format of the file.
     pub format: Format,
 }
 
 /// A transmit queue length that a file sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenQueue {
-    /// Where.
+    /// File and line.
     pub place: Place,
-    /// Interface; absent when it is for all.
+    /// Interface; absent when it applies to all.
     pub interface: Option<String>,
-    /// Packets.
+    /// Length in packets.
     pub packet_count: u64,
 }
 
-/// An option of a kernel's configuration that a file sets or leaves out.
+/// An option of a kernel configuration that a file sets or unsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenOption {
-    /// Where.
+    /// File and line.
     pub place: Place,
-    /// Its value.
+    /// Value of the option.
     pub value: OptionValue,
 }
 
-/// What tuned is requested to do on the host.
+/// Configuration of tuned on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tuned {
-    /// Profiles that are active.
+    /// Active profiles.
     pub profiles: Vec<String>,
-    /// It runs now.
+    /// Whether its service runs.
     pub is_running: bool,
-    /// It lets the files below `/etc` and `/run` win over its profile
-    /// (`reapply_sysctl`, on unless switched off).
-    pub files_win: bool,
+    /// Whether files below `/etc` and `/run` override its profile
+    /// (`reapply_sysctl`, on by default).
+    pub files_override: bool,
 }
 
-/// Everything that rules look at. Whatever is not known is absent.
+/// Input of the rules. Unknown facts are absent.
 #[derive(Debug, Clone, Default)]
 pub struct HostState {
-    /// The host's name or the file's.
+    /// Name of the host or the file.
     pub subject: String,
-    /// Host name, where there is a host.
+    /// Host name; absent for a file.
     pub host_name: Option<String>,
-    /// `uname -r`.
+    /// Kernel release, as `uname -r` prints it.
     pub release: Option<String>,
-    /// The same as a number.
+    /// Parsed `release`.
     pub kernel: Option<KernelVersion>,
     /// Page size.
     pub page_bytes: Option<u64>,
-    /// Memory of the host.
+    /// Total memory of the host.
     pub memory_bytes: Option<u64>,
-    /// Memory set aside for huge pages.
+    /// Memory reserved for huge pages.
     pub huge_bytes: Option<u64>,
     /// Whether this is a network namespace other than the host's.
     pub own_network_namespace: Option<bool>,
     /// Sysctls by dotted name.
     pub values: BTreeMap<String, Value>,
-    /// Names of sysctls that the kernel has, where all of them are known.
+    /// Names of all sysctls of the kernel; `None` when the list is incomplete.
     pub present: Option<BTreeSet<String>>,
     /// Interfaces other than loopback.
     pub interfaces: Vec<Interface>,
-    /// The host's report, where there is a host.
+    /// Report of the host's hardware; absent for a file.
     pub report: Option<HostReport>,
-    /// irqbalance runs.
+    /// Whether irqbalance runs.
     pub irqbalance_is_running: Option<bool>,
-    /// tuned.
+    /// Configuration of tuned.
     pub tuned: Option<Tuned>,
-    /// What the host's own files request, by key, in the order in which they win.
+    /// Assignments in the host's own files, by key, in ascending precedence.
     pub configured: BTreeMap<String, Vec<Assignment>>,
-    /// Lines of the files that were given.
+    /// Statements of the files to be linted.
     pub given: Vec<Given>,
-    /// Transmit queues of the files that were given.
+    /// Transmit queue lengths of the files to be linted.
     pub given_queues: Vec<GivenQueue>,
-    /// Options of the kernel configuration that was given, by their full names.
+    /// Options of the kernel configuration to be linted, by their full names.
     pub options: BTreeMap<String, GivenOption>,
-    /// Lines that could not be read.
+    /// Lines that could not be parsed.
     pub slips: Vec<(String, Slip)>,
-    /// Profiles that a given file builds on.
+    /// Profiles that a linted file includes.
     pub includes: Vec<(String, String)>,
     /// Parts that could not be read, with the reason.
     pub missing: Vec<String>,
 }
 
-/// What is to be assumed of the host that a file is for.
+/// Assumptions about the host that a file is for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assumed {
-    /// Its kernel's release.
+    /// Kernel release.
     pub release: Option<String>,
-    /// Its memory.
+    /// Total memory.
     pub memory_bytes: Option<u64>,
-    /// Its page size.
+    /// Page size.
     pub page_bytes: Option<u64>,
 }
 
 impl HostState {
-    /// A host of which only a file's settings are known.
+    /// Creates the state of a host of which only a file's settings are known.
     pub fn of_file(file: &str, text: &str, assumed: Assumed) -> Self {
         let mut state = Self {
             subject: file.to_owned(),
@@ -147,7 +146,7 @@ impl HostState {
         state
     }
 
-    /// The same host after a file's settings were applied.
+    /// Returns the same host after a file's settings were applied.
     pub fn with_file(mut self, file: &str, text: &str) -> Self {
         self.subject = format!("{file} on {}", self.subject);
         self.give(file, text);
@@ -181,35 +180,35 @@ impl HostState {
         self.slips.extend(parsed.slips.into_iter().map(|slip| (file.to_owned(), slip)));
     }
 
-    /// Whether the kernel has a key: by what is there, where that is known.
+    /// Whether the kernel has a key, by its list of names where that is known.
     pub fn has_key(&self, name: &str) -> Option<bool> {
         self.present.as_ref().map(|present| present.contains(name))
     }
 
-    /// Text of a sysctl.
+    /// Returns the text of a sysctl.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(|value| value.text.as_str())
     }
 
-    /// A sysctl that is one whole number.
+    /// Returns a sysctl that is one integer.
     pub fn number(&self, key: &str) -> Option<i64> {
         self.text(key)?.parse().ok()
     }
 
-    /// A sysctl that is three whole numbers.
+    /// Returns a sysctl that is three integers.
     pub fn triple(&self, key: &str) -> Option<[i64; 3]> {
-        let mut words = self.text(key)?.split_whitespace().map(str::parse);
-        let triple = [words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?];
-        words.next().is_none().then_some(triple)
+        let mut fields = self.text(key)?.split_whitespace().map(str::parse);
+        let triple = [fields.next()?.ok()?, fields.next()?.ok()?, fields.next()?.ok()?];
+        fields.next().is_none().then_some(triple)
     }
 
-    /// Page size; that of most hosts where it is not known.
+    /// Page size, 4096 bytes by default.
     pub fn page_or_usual(&self) -> (u64, bool) {
         self.page_bytes.map_or((4096, false), |bytes| (bytes, true))
     }
 }
 
-/// A name with a blank is looked at as what was probably meant.
+/// A key with a blank in its name is treated as the suggested key.
 fn meant_key(statement: &Statement) -> String {
     if statement.traps.contains(&Trap::BlankInName)
         && let Some(meant) = Knowledge::embedded().suggest(&statement.key)

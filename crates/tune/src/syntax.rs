@@ -1,6 +1,6 @@
-//! Files that set sysctls: sysctl.conf and lists made in its image, tuned
-//! profiles, shell scripts. Reading never fails as a whole: a line that makes
-//! no sense is a [`Slip`], the rest is read.
+//! Files that set sysctls: sysctl.conf and similar lists, tuned profiles, shell
+//! scripts. Parsing never fails as a whole: an invalid line becomes a [`Slip`],
+//! the rest is parsed.
 
 mod list;
 mod script;
@@ -8,10 +8,10 @@ mod tuned;
 
 use crate::kernel_config::OptionValue;
 
-/// How a file is written.
+/// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// `key = value` lines, as sysctl.conf(5) has them.
+    /// `key = value` lines (sysctl.conf(5)).
     Sysctl,
     /// A tuned profile.
     Tuned,
@@ -20,7 +20,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The name for people.
+    /// Name of the format in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sysctl => "a sysctl.conf",
@@ -30,78 +30,78 @@ impl Format {
     }
 }
 
-/// Something in a line that is read as meant here, and not by the kernel.
+/// A mistake that is corrected here, but not by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trap {
-    /// The name has a blank where the underscore belongs.
+    /// The name has a blank in place of an underscore.
     BlankInName,
-    /// The value is in quotes, which sysctl(8) hands to the kernel.
+    /// The value is in quotes, which sysctl(8) passes to the kernel.
     QuotedValue,
-    /// A comment behind the value, which sysctl(8) hands to the kernel.
+    /// A comment follows the value; sysctl(8) passes it to the kernel.
     TrailingComment,
-    /// Words of the value are divided by commas.
+    /// Fields of the value are separated by commas.
     Commas,
 }
 
 /// A line that sets a sysctl.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statement {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// Dotted name; what was meant, where the line has a [`Trap`].
+    /// Dotted name, corrected where the line has a [`Trap`].
     pub key: String,
-    /// Name as it was written, when that is another.
+    /// Name in the file, when it differs.
     pub written: Option<String>,
-    /// Value as meant; some keys may be empty.
+    /// Corrected value; may be empty for some keys.
     pub value: String,
-    /// Errors of this line are to be ignored (`-key = value`).
+    /// Whether errors of this line are ignored (`-key = value`).
     pub errors_ignored: bool,
-    /// The value is a bound and no value (tuned's `>` and `<`).
+    /// Whether the value is a bound (tuned's `>` and `<`).
     pub is_bound: bool,
-    /// What is wrong with the line.
+    /// Mistakes in the line.
     pub traps: Vec<Trap>,
 }
 
 /// A line that sets the length of a transmit queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueLength {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// Interface; absent when it is for all.
+    /// Interface; absent when it applies to all.
     pub interface: Option<String>,
-    /// Packets.
+    /// Length in packets.
     pub packet_count: u64,
 }
 
-/// A line that could not be read.
+/// A line that could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slip {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: u32,
     /// The line, shortened.
     pub text: String,
-    /// What is wrong and what to write instead.
+    /// Reason, with a suggested correction.
     pub reason: String,
 }
 
-/// What a file says.
+/// Parsed content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
-    /// How it is written.
+    /// Detected format.
     pub format: Format,
-    /// What it sets, in its order.
+    /// Statements in the order of the file.
     pub statements: Vec<Statement>,
-    /// Transmit queues that it sets.
+    /// Transmit queue lengths.
     pub queue_lengths: Vec<QueueLength>,
-    /// Options of a kernel's configuration, with their lines.
+    /// Options of a kernel configuration, with their line numbers.
     pub options: Vec<(u32, String, OptionValue)>,
-    /// Profiles that it builds on (tuned's `include`).
+    /// Included profiles (tuned's `include`).
     pub includes: Vec<String>,
-    /// Lines that could not be read.
+    /// Lines that could not be parsed.
     pub slips: Vec<Slip>,
 }
 
-/// Reads a file of either kind.
+/// Parses a file of any supported format.
 pub fn parse(text: &str) -> Parsed {
     let format = format_of(text);
     let mut parsed = Parsed {
@@ -120,16 +120,16 @@ pub fn parse(text: &str) -> Parsed {
     parsed
 }
 
-/// A profile has sections, a script calls sysctl; all else is a list.
+/// Detects the format: a profile has sections, a script calls sysctl; all else is a list.
 fn format_of(text: &str) -> Format {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     if lines.clone().any(|line| matches!(line, "[main]" | "[sysctl]")) {
         return Format::Tuned;
     }
     let is_call = |line: &str| {
-        let mut words = line.split_whitespace();
-        words.any(|word| word == "sysctl" || word.ends_with("/sysctl"))
-            && words.next().is_some_and(|word| word.starts_with('-') || word.contains('='))
+        let mut tokens = line.split_whitespace();
+        tokens.any(|token| token == "sysctl" || token.ends_with("/sysctl"))
+            && tokens.next().is_some_and(|token| token.starts_with('-') || token.contains('='))
     };
     let is_command = |line: &str| {
         !line.starts_with('#') && (is_call(line) || line.contains("proc/sys/") && line.contains('>'))
@@ -142,7 +142,7 @@ fn numbered(text: &str) -> impl Iterator<Item = (u32, &str)> {
     (1..).zip(text.lines())
 }
 
-/// A line for a message: without control characters, not too long.
+/// Returns a line for a message: without control characters, truncated.
 fn shortened(text: &str) -> String {
     let plain: String = text.trim().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     match plain.char_indices().nth(60) {
@@ -151,14 +151,14 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Makes a statement of a name and a value.
+/// Creates a statement from a name and a value.
 fn statement(line: u32, name: &str, value: &str) -> Result<Statement, String> {
     let (name, errors_ignored) = match name.trim().strip_prefix('-') {
         Some(rest) => (rest.trim_start(), true),
         None => (name.trim(), false),
     };
     let mut traps = Vec::new();
-    // Text that went through Markdown has its underscores escaped.
+    // Markdown escapes underscores.
     let mut key = dotted(&name.replace("\\_", "_"));
     if key.split_whitespace().nth(1).is_some() {
         key = key.split_whitespace().collect::<Vec<_>>().join("_");
@@ -176,7 +176,7 @@ fn statement(line: u32, name: &str, value: &str) -> Result<Statement, String> {
     Ok(Statement { line, key, written, value, errors_ignored, is_bound: false, traps })
 }
 
-/// The value without what does not belong to it.
+/// Returns the value without comment, quotes and commas.
 fn meant_value(value: &str, traps: &mut Vec<Trap>) -> String {
     let mut value = value.trim();
     if let Some((before, _)) = value.split_once(" #").or_else(|| value.split_once("\t#")) {
@@ -187,19 +187,20 @@ fn meant_value(value: &str, traps: &mut Vec<Trap>) -> String {
     if bare != value {
         traps.push(Trap::QuotedValue);
     }
-    let words: Vec<&str> = bare.split_whitespace().collect();
-    let joined = words.join(" ");
+    let fields: Vec<&str> = bare.split_whitespace().collect();
+    let joined = fields.join(" ");
     let is_list_of_numbers =
         joined.contains(',') && joined.chars().all(|c| c.is_ascii_digit() || c == ',' || c == ' ');
     if is_list_of_numbers {
         traps.push(Trap::Commas);
-        return joined.split([',', ' ']).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        return joined.split([',', ' ']).filter(|field| !field.is_empty()).collect::<Vec<_>>().join(" ");
     }
     joined
 }
 
-/// sysctl(8): where a slash comes first, slashes divide the name and dots
-/// belong to its parts (`net/ipv4/conf/eth0.100/mtu`); else the other way round.
+/// Converts a name to dots as sysctl(8) does: where a slash comes first, slashes
+/// separate components and dots belong to them (`net/ipv4/conf/eth0.100/mtu`);
+/// otherwise the reverse.
 pub(crate) fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(at) if name.as_bytes()[at] == b'/' => name
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_the_formats_apart() {
+    fn distinguishes_the_formats() {
         for (text, format) in [
             ("net.ipv4.tcp_sack = 1\n", Format::Sysctl),
             ("# call sysctl -p afterwards\nnet.ipv4.tcp_sack=1\n", Format::Sysctl),
@@ -252,8 +253,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the text: no panic, each line is reported at most once, and
-        /// names are such that they can stand in a message.
+        /// For any text: no panic, each line is reported at most once, and names
+        /// are safe to print in a message.
         #[test]
         fn never_panics(text in "(\\[main\\]\n|#!sh\n)?([-a-z0-9._/ =\"'#;,>$\\[\\]\\\\]{0,40}\n|\\PC{0,30}\n|sysctl -w [a-z=\" ]{0,20}\n){0,12}") {
             let parsed = parse(&text);

@@ -1,4 +1,4 @@
-//! Kernel versions: what `uname -r` says, compared as far as a release goes.
+//! Kernel versions, compared by the first three numbers of `uname -r`.
 
 use std::{fmt, str::FromStr};
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Deserializer, de};
 pub struct KernelVersion(u32, u32, u32);
 
 impl KernelVersion {
-    /// A version by its numbers.
+    /// Creates a version from its numbers.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Self(major, minor, patch)
     }
 }
 
-/// A release that does not begin with numbers.
+/// Text that does not begin with a release number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read a kernel version from \"{0}\": write it as uname -r does, as in 6.12 or 5.14.0-427.el9")]
 pub struct ParseVersionError(String);
@@ -28,7 +28,7 @@ impl FromStr for KernelVersion {
         let mut numbers = [0; 3];
         for (at, part) in text.trim().splitn(3, '.').enumerate() {
             let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-            // `6.19-rc1` and `5.14.0-427` end in what is not compared.
+            // `6.19-rc1` and `5.14.0-427` end in a part that is not compared.
             if digits == 0 && at < 2 {
                 return Err(fail());
             }

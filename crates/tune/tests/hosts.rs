@@ -96,7 +96,7 @@ fn device(name: &str) -> Interface {
 }
 
 #[test]
-fn interfaces_are_looked_at() {
+fn interfaces_are_checked() {
     let base = host(&[
         ("proc/sys/net/core/default_qdisc", "fq\n"),
         ("proc/sys/net/core/rps_sock_flow_entries", "32768\n"),
@@ -136,7 +136,7 @@ fn interfaces_are_looked_at() {
 /// Two nodes; the device is at the second one and its interrupts at the first;
 /// a Gen3 x16 card in a x4 slot behind a 40 Gb/s port.
 #[test]
-fn interrupts_and_slots_are_looked_at() {
+fn interrupts_and_slots_are_checked() {
     let node = |node: u32, cores: Vec<u32>| NumaNode {
         node,
         cores,
@@ -199,7 +199,7 @@ fn interrupts_and_slots_are_looked_at() {
         "{}",
         found[0].message
     );
-    // At home there is nothing to say.
+    // In the initial namespace there is no finding.
     let report = state.report.as_mut().unwrap();
     report.interrupts[0].effective_cores = vec![2];
     report.interrupts[1].effective_cores = vec![3];

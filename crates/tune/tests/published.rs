@@ -34,7 +34,7 @@ fn goal(rate: &str, rtt: &str, flow_count: u32) -> PathGoal {
     PathGoal { rate: rate.parse().unwrap(), rtt: rtt.parse().unwrap(), flow_count }
 }
 
-fn look(state: &HostState, goal: Option<&PathGoal>) -> LintReport {
+fn lint_report(state: &HostState, goal: Option<&PathGoal>) -> LintReport {
     lint(state, goal, &MuteList::default())
 }
 
@@ -54,9 +54,9 @@ fn one<'a>(report: &'a LintReport, id: &str) -> &'a Finding {
     found[0]
 }
 
-/// First-use review A6: 649 MiB were planned, and no word said that bbr is why.
+/// First-use review A6: 649 MiB were planned without naming bbr as the reason.
 #[test]
-fn a_plan_says_that_bbr_is_why_buffers_are_twice_as_large() {
+fn a_plan_names_bbr_as_the_reason_for_doubled_buffers() {
     let now = "net.ipv4.tcp_rmem = 4096 131072 268435456\n";
     let reason = |control: &str| {
         let text = format!("{now}net.ipv4.tcp_congestion_control = {control}\n");
@@ -94,7 +94,7 @@ fn the_40ge_report() {
     ]);
     // Both hosts have less than the 128 GiB at which pressure would start.
     for memory in [24, 120] {
-        let report = look(&case(memory), Some(&goal("19Gb/s", "17ms", 1)));
+        let report = lint_report(&case(memory), Some(&goal("19Gb/s", "17ms", 1)));
         assert_eq!(grave(&report), expected, "{memory} GiB: {:#?}", report.findings);
         let unit = one(&report, "net.ipv4.tcp_mem:unit:bytes-for-pages");
         assert!(unit.message.contains("128 GiB, 128 GiB and 256 GiB"), "{}", unit.message);
@@ -106,14 +106,14 @@ fn the_40ge_report() {
         assert!(hole.message.contains("38.5 MiB (4512 segments"), "{}", hole.message);
     }
     // 64 MiB at 75 % is 48 MiB: enough for 19 Gb/s, short of the 25.3 Gb/s that were seen later.
-    let report = look(&case(24), Some(&goal("25.3Gb/s", "17ms", 1)));
+    let report = lint_report(&case(24), Some(&goal("25.3Gb/s", "17ms", 1)));
     let window = one(&report, "net.ipv4.tcp_rmem:path:window-too-small");
     for figure in ["48 MiB", "23.7 Gb/s", "51.3 MiB", "0.75 by tcp_adv_win_scale 2"] {
         assert!(window.message.contains(figure), "{figure}: {}", window.message);
     }
     // With the later default of one half it is 32 MiB and 15.8 Gb/s.
     let state = file("clearstream-40ge", "sysctl.conf", Some("4.14"), Some(24));
-    let report = look(&state, Some(&goal("19Gb/s", "17ms", 1)));
+    let report = lint_report(&state, Some(&goal("19Gb/s", "17ms", 1)));
     let window = one(&report, "net.ipv4.tcp_rmem:path:window-too-small");
     assert!(window.message.contains("32 MiB") && window.message.contains("15.8 Gb/s"), "{}", window.message);
 }
@@ -121,7 +121,7 @@ fn the_40ge_report() {
 #[test]
 fn the_native_client_paper() {
     // Kernel 3.10 still had tcp_tw_recycle, a live tcp_low_latency and tcp_adv_win_scale.
-    let report = look(&file("native-client", "list.txt", Some("3.10.0"), None), None);
+    let report = lint_report(&file("native-client", "list.txt", Some("3.10.0"), None), None);
     let common = [
         "tcp_timestamps:unsafe:no-paws",
         "tcp_tw_reuse:contradiction:without-timestamps",
@@ -154,7 +154,7 @@ fn the_native_client_paper() {
         assert_eq!(one(&report, note).severity, Severity::Note, "{note}");
     }
     // On today's kernel three of its lines are dead, one of them an error.
-    let report = look(&file("native-client", "list.txt", Some("6.12.0"), None), None);
+    let report = lint_report(&file("native-client", "list.txt", Some("6.12.0"), None), None);
     expected.extend(set(&[
         "tcp_tw_recycle:removed:gone",
         "tcp_low_latency:no-op:dead-key",
@@ -171,7 +171,7 @@ fn the_native_client_paper() {
 #[test]
 fn tuned_network_throughput() {
     let state = file("tuned-network-throughput", "tuned.conf", Some("5.14.0-427.el9"), None);
-    let report = look(&state, None);
+    let report = lint_report(&state, None);
     assert_eq!(grave(&report), set(&[]), "{:#?}", report.findings);
     assert_eq!(
         one(&report, "include:unverifiable:not-read").value.as_deref(),
@@ -179,7 +179,7 @@ fn tuned_network_throughput() {
     );
     // 16 MiB for all rates: on 6.18 less than the default, and short of 40 Gb/s over 17 ms.
     let state = file("tuned-network-throughput", "tuned.conf", Some("6.18"), None);
-    let report = look(&state, Some(&goal("40Gb/s", "17ms", 1)));
+    let report = lint_report(&state, Some(&goal("40Gb/s", "17ms", 1)));
     let expected = set(&[
         "tcp_rmem:path:window-too-small",
         "tcp_wmem:path:send-buffer-too-small",
@@ -190,7 +190,7 @@ fn tuned_network_throughput() {
 
 #[test]
 fn the_vendors_script() {
-    let report = look(&file("mlnx-script", "set.sh", Some("6.1"), None), None);
+    let report = lint_report(&file("mlnx-script", "set.sh", Some("6.1"), None), None);
     let expected = set(&[
         "tcp_timestamps:unsafe:no-paws",
         "netdev_max_backlog:no-op:not-used-by-nics",
@@ -208,10 +208,10 @@ fn the_vendors_script() {
 #[test]
 fn esnets_values() {
     let state = file("esnet", "sysctl.conf", Some("6.1"), None);
-    assert_eq!(grave(&look(&state, None)), set(&[]));
+    assert_eq!(grave(&lint_report(&state, None)), set(&[]));
     // 128 MiB at one half carries 53.7 Gb/s over 10 ms, and 5.37 Gb/s over 100 ms.
-    assert_eq!(grave(&look(&state, Some(&goal("40Gb/s", "10ms", 1)))), set(&[]));
-    let report = look(&state, Some(&goal("10Gb/s", "100ms", 1)));
+    assert_eq!(grave(&lint_report(&state, Some(&goal("40Gb/s", "10ms", 1)))), set(&[]));
+    let report = lint_report(&state, Some(&goal("10Gb/s", "100ms", 1)));
     assert_eq!(
         grave(&report),
         set(&["tcp_rmem:path:window-too-small", "tcp_wmem:path:send-buffer-too-small"])
@@ -223,7 +223,7 @@ fn esnets_values() {
 #[test]
 fn a_host_at_rest_is_not_accused() {
     let state = at_rest();
-    let report = look(&state, None);
+    let report = lint_report(&state, None);
     assert_eq!(grave(&report), set(&[]), "{:#?}", report.findings);
     let ids: Vec<&str> = report.findings.iter().map(|finding| finding.id.as_str()).collect();
     assert_eq!(ids, ["net.ipv4.tcp_wmem:path:asymmetric"]);
@@ -269,7 +269,7 @@ fn a_plan_that_was_applied_leaves_nothing_to_plan() {
             state.values.get_mut(&key).unwrap().text = step.desired.unwrap();
         }
         assert_eq!(recommend(&state, &goal, profile).steps, [], "{profile}");
-        let after = look(&state, Some(&goal));
+        let after = lint_report(&state, Some(&goal));
         let small: Vec<_> =
             after.findings.iter().filter(|finding| finding.id.contains("too-small")).collect();
         assert!(small.is_empty(), "{profile}: {small:#?}");
@@ -277,7 +277,7 @@ fn a_plan_that_was_applied_leaves_nothing_to_plan() {
 }
 
 #[test]
-fn more_than_one_window_is_told_in_flows() {
+fn more_than_one_window_is_recommended_as_flows() {
     let plan = recommend(&at_rest(), &goal("100Gb/s", "100ms", 1), Profile::Wan);
     assert!(plan.advice.iter().any(|advice| advice.contains("at least 2 flows")), "{:?}", plan.advice);
     // 2 GiB is as much as a 32-bit number holds.
@@ -305,7 +305,7 @@ fn h_tcp_is_chosen_where_it_is_offered() {
 }
 
 #[test]
-fn a_namespace_is_not_told_what_it_cannot_set() {
+fn nothing_is_recommended_that_a_namespace_cannot_set() {
     let mut state = at_rest();
     state.own_network_namespace = Some(true);
     for key in ["net.core.default_qdisc", "net.ipv4.tcp_mem"] {
@@ -324,7 +324,7 @@ fn a_namespace_is_not_told_what_it_cannot_set() {
         plan.advice
     );
     let given = state.with_file("a.conf", "net.core.default_qdisc = fq\nnet.ipv4.tcp_sack = 1\n");
-    let report = look(&given, None);
+    let report = lint_report(&given, None);
     assert_eq!(one(&report, "net.core.default_qdisc:scope:host-only").severity, Severity::Error);
 }
 
@@ -333,17 +333,17 @@ fn presence_decides_before_version() {
     // A distribution may carry a key back, or keep one.
     let mut state = at_rest();
     state.present.as_mut().unwrap().insert("net.ipv4.tcp_tw_recycle".to_owned());
-    let report = look(&state.clone().with_file("a.conf", "net.ipv4.tcp_tw_recycle = 0\n"), None);
+    let report = lint_report(&state.clone().with_file("a.conf", "net.ipv4.tcp_tw_recycle = 0\n"), None);
     assert_eq!(one(&report, "net.ipv4.tcp_tw_recycle:removed:gone").severity, Severity::Note);
     state.present.as_mut().unwrap().remove("net.ipv4.tcp_tw_recycle");
-    let report = look(&state.with_file("a.conf", "net.ipv4.tcp_tw_recycle = 0\n"), None);
+    let report = lint_report(&state.with_file("a.conf", "net.ipv4.tcp_tw_recycle = 0\n"), None);
     assert_eq!(one(&report, "net.ipv4.tcp_tw_recycle:removed:gone").severity, Severity::Error);
 }
 
 #[test]
 fn a_muted_finding_is_counted_and_gone() {
     let state = file("mlnx-script", "set.sh", Some("6.1"), None);
-    let all = look(&state, None);
+    let all = lint_report(&state, None);
     let mute: MuteList = "net.ipv4.tcp_timestamps:unsafe:no-paws # agreed\nnet.core.*\n".parse().unwrap();
     let some = lint(&state, None, &mute);
     assert_eq!(some.findings.len() + usize::try_from(some.muted_count).unwrap(), all.findings.len());
@@ -358,7 +358,7 @@ fn sarif_has_what_the_specification_requires() {
     let schema = serde_json::from_str(include_str!("../../lint/tests/sarif-2.1.0-required.json")).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     for state in [file("native-client", "list.txt", None, None), at_rest()] {
-        let log = sarif(&look(&state, None), "clearstream tune lint");
+        let log = sarif(&lint_report(&state, None), "clearstream tune lint");
         let errors: Vec<String> = validator.iter_errors(&log).map(|error| error.to_string()).collect();
         assert_eq!(errors, Vec::<String>::new());
         let run = &log["runs"][0];
@@ -371,10 +371,10 @@ fn sarif_has_what_the_specification_requires() {
 }
 
 #[test]
-fn every_line_of_garbage_is_told_and_the_rest_is_looked_at() {
+fn every_invalid_line_is_reported_and_the_rest_is_checked() {
     let text = "\u{0}\u{1}\u{2}\nnet.ipv4.tcp_sack = 0\nnot a setting\nnet.ipv4.tcp_rmem = 4096 87380 64M\n= = =\n\
                 net.ipv4.tcp_wmem = 4096 16384\nnet.core.rmem_max = 4294967296\nnet.ipv4.tcp_timestamp = 1\n";
-    let report = look(&HostState::of_file("bad.conf", text, Assumed::default()), None);
+    let report = lint_report(&HostState::of_file("bad.conf", text, Assumed::default()), None);
     let mut seen: Vec<(u32, &str)> = report
         .findings
         .iter()

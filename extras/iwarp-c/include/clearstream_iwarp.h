@@ -113,8 +113,8 @@
 // A shared receive queue fell below its limit.
 #define IWARP_EVENT_SHARED_RECEIVE_LIMIT 6
 
-// Maximum length of an event's text, including its terminating zero.
-#define IWARP_EVENT_WORDS_BYTES 160
+// Maximum length of an event's reason, including its terminating zero.
+#define IWARP_EVENT_REASON_BYTES 160
 
 // Receives and responses of Reads may be placed there.
 #define IWARP_LOCAL_WRITE 1
@@ -377,7 +377,7 @@ struct iwarp_event {
     // See layer.
     uint8_t code;
     // Reason, if there is one.
-    char words[IWARP_EVENT_WORDS_BYTES];
+    char reason[IWARP_EVENT_REASON_BYTES];
 };
 
 // Current state of a steering tag.

@@ -28,8 +28,8 @@ pub const IWARP_EVENT_COMPLETION_QUEUE_OVERRUN: u32 = 5;
 /// A shared receive queue fell below its limit.
 pub const IWARP_EVENT_SHARED_RECEIVE_LIMIT: u32 = 6;
 
-/// Maximum length of an event's text, including its terminating zero.
-pub const IWARP_EVENT_WORDS_BYTES: usize = 160;
+/// Maximum length of an event's reason, including its terminating zero.
+pub const IWARP_EVENT_REASON_BYTES: usize = 160;
 
 /// Asynchronous event: a change of an object that completes no request.
 #[repr(C)]
@@ -49,7 +49,7 @@ pub struct iwarp_event {
     /// See layer.
     pub code: u8,
     /// Reason, if there is one.
-    pub words: [c_char; IWARP_EVENT_WORDS_BYTES],
+    pub reason: [c_char; IWARP_EVENT_REASON_BYTES],
 }
 
 /// Returns a descriptor that is readable while an event is queued. It is owned
@@ -94,7 +94,7 @@ fn event(of: &AsyncEvent) -> iwarp_event {
         layer: 0,
         error_type: 0,
         code: 0,
-        words: [0; IWARP_EVENT_WORDS_BYTES],
+        reason: [0; IWARP_EVENT_REASON_BYTES],
     };
     match of {
         AsyncEvent::Established { queue_pair } => {
@@ -102,7 +102,7 @@ fn event(of: &AsyncEvent) -> iwarp_event {
         }
         AsyncEvent::Disconnected { queue_pair, failure } => {
             (event.kind, event.queue_pair) = (IWARP_EVENT_DISCONNECTED, queue_pair.0);
-            event.words = failure.as_ref().map_or(event.words, fixed_text);
+            event.reason = failure.as_ref().map_or(event.reason, fixed_text);
         }
         AsyncEvent::TerminateReceived { queue_pair, terminate }
         | AsyncEvent::TerminateSent { queue_pair, terminate } => {
@@ -110,7 +110,7 @@ fn event(of: &AsyncEvent) -> iwarp_event {
             event.kind = if sent { IWARP_EVENT_TERMINATE_SENT } else { IWARP_EVENT_TERMINATE_RECEIVED };
             event.queue_pair = queue_pair.0;
             [event.layer, event.error_type, event.code] = terminate.error.numbers();
-            event.words = fixed_text(format!("{:?}", terminate.error));
+            event.reason = fixed_text(format!("{:?}", terminate.error));
         }
         AsyncEvent::CompletionQueueOverrun { token } => {
             (event.kind, event.token) = (IWARP_EVENT_COMPLETION_QUEUE_OVERRUN, *token);
@@ -118,7 +118,7 @@ fn event(of: &AsyncEvent) -> iwarp_event {
         AsyncEvent::SharedReceiveQueueLimit { token } => {
             (event.kind, event.token) = (IWARP_EVENT_SHARED_RECEIVE_LIMIT, *token);
         }
-        _ => event.words = fixed_text(format!("{of:?}")),
+        _ => event.reason = fixed_text(format!("{of:?}")),
     }
     event
 }

@@ -1,6 +1,6 @@
 //! Sets of processing units as the kernel prints them
 //! (Documentation/admin-guide/cputopology.rst): lists `0-3,8` and masks of
-//! hexadecimal words of 32 bits, `ff,ffffffff`, most significant first.
+//! hexadecimal groups of 32 bits, `ff,ffffffff`, most significant first.
 
 use super::ParseError;
 
@@ -42,23 +42,23 @@ fn core(text: &str) -> Option<u32> {
     text.parse().ok().filter(|&core| core <= LARGEST_CORE)
 }
 
-/// Parses `ff,ffffffff`: the last word holds cores 0 to 31. A mask without commas may have any number of
-/// digits (`/proc/irq/default_smp_affinity` of small hosts). Ascending.
+/// Parses `ff,ffffffff`: the last group of 32 bits holds cores 0 to 31. A mask without commas may have any
+/// number of digits (`/proc/irq/default_smp_affinity` of small hosts). Ascending.
 pub fn mask(text: &str) -> Result<Vec<u32>, ParseError> {
     let text = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\0');
     let fail = || ParseError::new("a mask of cores such as ff,ffffffff", text);
     let mut cores = Vec::new();
     let mut base: u32 = 0;
-    for (index, word) in text.rsplit(',').enumerate() {
-        // All words except the first (the last in this order) have 8 digits.
+    for (index, group) in text.rsplit(',').enumerate() {
+        // All groups except the first (the last in this order) have 8 digits.
         let comma_follows = text.contains(',') && index > 0;
-        if word.is_empty() || (text.contains(',') && word.len() > 8) {
+        if group.is_empty() || (text.contains(',') && group.len() > 8) {
             return Err(fail());
         }
         if comma_follows {
             base = base.next_multiple_of(32);
         }
-        for digit in word.chars().rev() {
+        for digit in group.chars().rev() {
             let digit = digit.to_digit(16).ok_or_else(fail)?;
             cores.extend((0..4).filter(|bit| digit >> bit & 1 == 1).map(|bit| base + bit));
             base += 4;
@@ -96,10 +96,10 @@ mod tests {
         assert_eq!(mask("0").unwrap(), [] as [u32; 0]);
         assert_eq!(mask("ffff,ffffffff").unwrap(), (0..48).collect::<Vec<_>>());
         assert_eq!(mask("00010000,00000000,00000001").unwrap(), [0, 80]);
-        let mut words = vec!["00000000"; 40];
-        words[0] = "00000001";
-        words[39] = "80000000";
-        assert_eq!(mask(&words.join(",")).unwrap(), [31, 39 * 32]);
+        let mut groups = vec!["00000000"; 40];
+        groups[0] = "00000001";
+        groups[39] = "80000000";
+        assert_eq!(mask(&groups.join(",")).unwrap(), [31, 39 * 32]);
         assert_eq!(mask("f0000000000000000").unwrap(), [64, 65, 66, 67]);
         for text in ["", ",", "f,", "xyz", "0x3", "fffffffff,0", "f f"] {
             assert!(mask(text).is_err(), "{text}");
@@ -111,11 +111,11 @@ mod tests {
     }
 
     fn mask_text(cores: &[u32]) -> String {
-        let mut words = vec![0u32; cores.last().map_or(1, |&core| core as usize / 32 + 1)];
+        let mut groups = vec![0u32; cores.last().map_or(1, |&core| core as usize / 32 + 1)];
         for &core in cores {
-            words[core as usize / 32] |= 1 << (core % 32);
+            groups[core as usize / 32] |= 1 << (core % 32);
         }
-        words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
+        groups.iter().rev().map(|group| format!("{group:08x}")).collect::<Vec<_>>().join(",")
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! PCI data in bytes and words: configuration space (PCI Local Bus Specification 3.0 section 6.7, PCI Express
+//! PCI data: configuration space (PCI Local Bus Specification 3.0 section 6.7, PCI Express
 //! Base Specification section 7.5.3) and the link attributes of sysfs.
 
 use super::ParseError;

@@ -73,11 +73,11 @@ pub(crate) fn list(cores: &[u32]) -> String {
 
 /// The kernel's mask format for a host with `width` possible units.
 pub(crate) fn mask(cores: &[u32], width: u32) -> String {
-    let mut words = vec![0u32; width.div_ceil(32) as usize];
+    let mut groups = vec![0u32; width.div_ceil(32) as usize];
     for &core in cores {
-        words[core as usize / 32] |= 1 << (core % 32);
+        groups[core as usize / 32] |= 1 << (core % 32);
     }
-    words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
+    groups.iter().rev().map(|group| format!("{group:08x}")).collect::<Vec<_>>().join(",")
 }
 
 impl Tree {

@@ -6,7 +6,7 @@
 //! - A [`Span`] keeps its memory alive. Whatever happens to the STag it was
 //!   looked up by, it never points to freed memory.
 //! - Memory that is registered for remote access ([`Region`]) is never borrowed
-//!   as a reference. It is accessed only through atomic words (`words`), so that
+//!   as a reference. It is accessed only through atomic words (`atomic_copy`), so that
 //!   a concurrent placement, read and write are no data race; a reader may then
 //!   see partly old and partly new bytes, as with any RDMA device.
 //! - A [`Buffer`] is a plain slice because nothing else can access it: lookups
@@ -21,6 +21,7 @@
 #![allow(unsafe_code)]
 
 mod access;
+mod atomic_copy;
 mod buffer;
 mod entry;
 mod error;
@@ -34,7 +35,6 @@ mod storage;
 mod table;
 mod tags;
 mod window;
-mod words;
 
 pub use access::Access;
 pub use buffer::{Buffer, Loan};

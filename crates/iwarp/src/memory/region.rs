@@ -6,9 +6,8 @@ use std::{
 };
 
 use super::{
-    Memory, MemoryError, Span,
+    Memory, MemoryError, Span, atomic_copy,
     storage::{Extent, Storage},
-    words,
 };
 
 /// Memory that may be registered for remote access, any number of times. Bytes
@@ -89,7 +88,7 @@ impl Region {
     /// When they are out of bounds or misaligned.
     #[must_use]
     pub fn load(&self, at: usize) -> u64 {
-        self.with_word(at, |word| word.load(Ordering::Acquire))
+        self.with_atomic(at, |atomic| atomic.load(Ordering::Acquire))
     }
 
     /// Stores eight aligned bytes atomically (release), after everything that
@@ -98,7 +97,7 @@ impl Region {
     /// # Panics
     /// As for [`Region::load`].
     pub fn store(&self, at: usize, value: u64) {
-        self.with_word(at, |word| word.store(value, Ordering::Release));
+        self.with_atomic(at, |atomic| atomic.store(value, Ordering::Release));
     }
 
     /// Returns a span of all of it, for the data path.
@@ -107,10 +106,10 @@ impl Region {
         Span::new(self.extent.clone(), 0, self.len())
     }
 
-    fn with_word<T>(&self, at: usize, act: impl FnOnce(&std::sync::atomic::AtomicU64) -> T) -> T {
+    fn with_atomic<T>(&self, at: usize, act: impl FnOnce(&std::sync::atomic::AtomicU64) -> T) -> T {
         // SAFETY: the extent lives as long as `self`.
-        let word = unsafe { words::word(self.extent.holder(), at) };
-        act(word.unwrap_or_else(|| panic!("eight bytes at {at} of a region of {}", self.len())))
+        let atomic = unsafe { atomic_copy::u64_at(self.extent.holder(), at) };
+        act(atomic.unwrap_or_else(|| panic!("eight bytes at {at} of a region of {}", self.len())))
     }
 }
 

@@ -11,9 +11,8 @@ use std::{
 };
 
 use super::{
-    AccessError,
+    AccessError, atomic_copy,
     storage::{Entered, Extent},
-    words,
 };
 use crate::mpa::Crc;
 
@@ -87,7 +86,7 @@ impl Span {
         fence(Ordering::Release);
         // SAFETY: the extent is alive and entered, and accessed through atomic
         // words.
-        unsafe { words::store(extent.holder(), self.start + at, bytes) };
+        unsafe { atomic_copy::store(extent.holder(), self.start + at, bytes) };
         Ok(())
     }
 
@@ -111,7 +110,7 @@ impl Span {
         if !into.is_empty() {
             let (extent, _inside) = self.enter().ok_or(AccessError::InvalidStag)?;
             // SAFETY: as in `write`.
-            unsafe { words::load(extent.holder(), self.start + at, into) };
+            unsafe { atomic_copy::load(extent.holder(), self.start + at, into) };
             fence(Ordering::Acquire);
         }
         // SAFETY: all of it was initialised by `load`.
@@ -191,20 +190,21 @@ impl Span {
     }
 
     fn update(&self, change: impl Fn(u64) -> Option<u64>) -> Result<u64, AccessError> {
-        if self.length != words::WORD {
+        if self.length != atomic_copy::U64_BYTES {
             return Err(AccessError::Misaligned);
         }
         let (extent, _inside) = self.enter().ok_or(AccessError::InvalidStag)?;
         // SAFETY: the extent is alive and entered until the end of this function.
-        let word = unsafe { words::word(extent.holder(), self.start) }.ok_or(AccessError::Misaligned)?;
-        let updated = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        let atomic =
+            unsafe { atomic_copy::u64_at(extent.holder(), self.start) }.ok_or(AccessError::Misaligned)?;
+        let updated = atomic.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
         Ok(updated.unwrap_or_else(|unchanged| unchanged))
     }
 
     /// Whether it is eight aligned bytes, which can be updated atomically.
-    pub(super) fn is_word(&self) -> bool {
+    pub(super) fn is_aligned_u64(&self) -> bool {
         let place = self.extent.as_ref().map_or(0, |extent| extent.base().addr() + self.start);
-        self.length == words::WORD && place.is_multiple_of(words::WORD)
+        self.length == atomic_copy::U64_BYTES && place.is_multiple_of(atomic_copy::U64_BYTES)
     }
 
     /// Returns its first byte for the kernel, with the guard that keeps the

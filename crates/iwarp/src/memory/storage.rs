@@ -11,9 +11,9 @@ use std::{
 
 use super::{
     MemoryError, MemoryTable,
+    atomic_copy::{Holder, U64_BYTES},
     gate::{Gate, GateGuard},
     pin::Pinned,
-    words::{Holder, WORD},
 };
 use crate::stag::Stag;
 
@@ -52,7 +52,7 @@ unsafe impl Sync for Storage {}
 impl Storage {
     /// Allocates zeroed memory. The size is rounded up to a whole word.
     pub(super) fn new(length: usize, exclusive: bool) -> Result<Arc<Self>, MemoryError> {
-        let size = length.max(1).checked_next_multiple_of(WORD).ok_or(MemoryError::TooLong(length))?;
+        let size = length.max(1).checked_next_multiple_of(U64_BYTES).ok_or(MemoryError::TooLong(length))?;
         let (base, origin) = if size >= MAPPED_FROM_BYTES { map(size)? } else { allocate(size)? };
         let lent = exclusive.then(Mutex::default);
         Ok(Arc::new(Self { base, length, origin, lent }))

@@ -307,7 +307,7 @@ impl MemoryTable {
         let entry = shard.get(&stag.index()).ok_or(AccessError::InvalidStag)?;
         entry.check_tag(stag, domain, Some(queue_pair))?;
         let span = entry.span(address, length, access)?;
-        if access.allows(Access::REMOTE_ATOMIC) && (!address.is_multiple_of(8) || !span.is_word()) {
+        if access.allows(Access::REMOTE_ATOMIC) && (!address.is_multiple_of(8) || !span.is_aligned_u64()) {
             return Err(AccessError::Misaligned);
         }
         Ok(span)

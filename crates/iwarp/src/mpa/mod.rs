@@ -40,9 +40,7 @@ pub enum MpaError {
         revision: u8,
     },
     /// The Reply's revision differs from the Request's.
-    #[error(
-        "the reply has MPA revision {reply}, the request had {request}: connect again with revision {reply}"
-    )]
+    #[error("the reply has MPA revision {reply}, the request had {request}: reconnect with revision {reply}")]
     OtherRevision {
         /// Local revision.
         request: u8,

@@ -75,7 +75,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// RST, or an error of the socket.
-    #[error("the peer reset the connection; connect again")]
+    #[error("the peer reset the connection; reconnect")]
     Reset,
     /// The peer closed within a message or with responses outstanding.
     #[error("the peer closed the connection within a message; check why it ended")]

@@ -353,7 +353,7 @@ impl Machine {
         }
     }
 
-    /// Looks the STag of a long response up again for each batch: memory
+    /// Repeats the lookup of a long response's STag for each batch: memory
     /// deregistered meanwhile is not sent.
     fn is_still_readable(&mut self) -> bool {
         let (Some(message), Some(PeerRequest::Read { request, .. })) = (&self.current, self.responding)

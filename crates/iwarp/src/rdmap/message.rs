@@ -57,11 +57,11 @@ impl ReadRequest {
     pub fn decode(bytes: &[u8]) -> Result<Self, RdmapError> {
         let bytes: &[u8; Self::BYTES] = exactly(bytes)?;
         Ok(Self {
-            sink: Stag(word(bytes, 0)),
-            sink_offset: long(bytes, 4),
-            length: word(bytes, 12),
-            source: Stag(word(bytes, 16)),
-            source_offset: long(bytes, 20),
+            sink: Stag(u32_at(bytes, 0)),
+            sink_offset: u64_at(bytes, 4),
+            length: u32_at(bytes, 12),
+            source: Stag(u32_at(bytes, 16)),
+            source_offset: u64_at(bytes, 20),
         })
     }
 }
@@ -139,15 +139,20 @@ impl AtomicRequest {
     /// [`RdmapError::Opcode`].
     pub fn decode(bytes: &[u8]) -> Result<Self, RdmapError> {
         let bytes: &[u8; Self::BYTES] = exactly(bytes)?;
-        let fields = [20, 28, 36, 44].map(|at| long(bytes, at));
-        let operation = match (word(bytes, 0) & 0x0f, fields) {
+        let fields = [20, 28, 36, 44].map(|at| u64_at(bytes, at));
+        let operation = match (u32_at(bytes, 0) & 0x0f, fields) {
             (FETCH_ADD, [add, mask, _, _]) => AtomicOperation::FetchAdd { add, mask },
             (COMPARE_SWAP, [swap, swap_mask, compare, compare_mask]) => {
                 AtomicOperation::CompareSwap { swap, swap_mask, compare, compare_mask }
             }
             _ => return Err(RdmapError::Opcode { opcode: super::Opcode::AtomicRequest as u8 }),
         };
-        Ok(Self { operation, request: word(bytes, 4), stag: Stag(word(bytes, 8)), offset: long(bytes, 12) })
+        Ok(Self {
+            operation,
+            request: u32_at(bytes, 4),
+            stag: Stag(u32_at(bytes, 8)),
+            offset: u64_at(bytes, 12),
+        })
     }
 }
 
@@ -180,7 +185,7 @@ impl AtomicResponse {
     /// [`RdmapError::Length`].
     pub fn decode(bytes: &[u8]) -> Result<Self, RdmapError> {
         let bytes: &[u8; Self::BYTES] = exactly(bytes)?;
-        Ok(Self { request: word(bytes, 0), original: long(bytes, 4) })
+        Ok(Self { request: u32_at(bytes, 0), original: u64_at(bytes, 4) })
     }
 }
 
@@ -188,10 +193,10 @@ fn exactly<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], RdmapError> {
     bytes.try_into().map_err(|_| RdmapError::Length { bytes: bytes.len(), expected: N })
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from(word(bytes, at)) << 32 | u64::from(word(bytes, at + 4))
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
 }

@@ -35,7 +35,7 @@ impl<T> WorkQueue<T> {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Whether there are none, before going to sleep: whoever pushes one
+    /// Whether there are none, before going to sleep: the thread that pushes one
     /// afterwards sees the sleeper.
     pub(super) fn is_empty(&self) -> bool {
         self.entries().is_empty()

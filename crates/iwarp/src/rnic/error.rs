@@ -51,8 +51,8 @@ pub enum VerbsError {
     },
 }
 
-/// Error of a connection setup. The queue pair stays idle and may connect
-/// again.
+/// Error of a connection setup. The queue pair stays idle; the caller may
+/// retry.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The queue pair is or was connected.

@@ -18,7 +18,7 @@ pub struct ConnectOptions {
     pub markers: bool,
     /// MPA revision, 1 or 2; 2 negotiates `ird` and `ord` (RFC 6581).
     pub revision: u8,
-    /// Connect again with revision 1 when the peer closes after a request of
+    /// Reconnect with revision 1 when the peer closes after a request of
     /// revision 2, or replies with revision 1 (RFC 6581, section 10). `ird` and
     /// `ord` are not negotiated then: both programs must agree on them.
     /// Disabled where revision 2 is needed, for `peer_to_peer`.

@@ -28,8 +28,8 @@ fn foreign_memory_belongs_to_its_owner_after_deregistration() {
     assert_eq!(stag.key(), 3);
     let span = table.remote(domain, PAIR, stag, 0x100, 64, Access::REMOTE_WRITE).unwrap();
     span.write(8, b"from afar").unwrap();
-    let word = span.slice(0, 8);
-    assert_eq!(word.fetch_add(5, 0), Ok(0));
+    let counter = span.slice(0, 8);
+    assert_eq!(counter.fetch_add(5, 0), Ok(0));
     table.deregister(stag).unwrap();
 
     // SAFETY: leaked above, and nobody else uses it any longer.
@@ -49,8 +49,8 @@ fn foreign_memory_belongs_to_its_owner_after_deregistration() {
     assert_eq!(span.crc32c(&mut Crc::new()), Err(AccessError::InvalidStag));
     // Empty spans cannot be withdrawn.
     assert_eq!(span.slice(8, 0).write(0, b""), Ok(()));
-    assert_eq!(word.fetch_add(1, 0), Err(AccessError::InvalidStag));
-    assert_eq!(word.compare_swap(0, 0, 0, 0), Err(AccessError::InvalidStag));
+    assert_eq!(counter.fetch_add(1, 0), Err(AccessError::InvalidStag));
+    assert_eq!(counter.compare_swap(0, 0, 0, 0), Err(AccessError::InvalidStag));
 }
 
 #[test]

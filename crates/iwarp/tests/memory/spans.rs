@@ -161,7 +161,7 @@ proptest! {
 }
 
 #[test]
-fn atomics_are_for_words() {
+fn atomics_need_eight_aligned_bytes() {
     let region = Region::new(24).unwrap();
     let span = region.span();
     for (at, length) in [(1, 8), (4, 8), (0, 7), (0, 16), (0, 0)] {

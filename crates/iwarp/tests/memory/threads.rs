@@ -154,14 +154,14 @@ fn a_buffer_moves_between_threads() {
 /// Atomic additions of several threads are all counted; a word written
 /// atomically is never read torn.
 #[test]
-fn atomics_and_words_are_whole() {
+fn atomics_and_aligned_writes_are_not_torn() {
     let region = Region::new(64).unwrap();
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let word = region.span().slice(8, 8);
+                let counter = region.span().slice(8, 8);
                 for _ in 0..ROUNDS {
-                    word.fetch_add(1, 0).unwrap();
+                    counter.fetch_add(1, 0).unwrap();
                 }
             });
         }
@@ -173,8 +173,8 @@ fn atomics_and_words_are_whole() {
             }
         });
         for _ in 0..ROUNDS {
-            let word = region.load(16);
-            assert!(word == 0 || word == u64::MAX, "{word:#x}");
+            let value = region.load(16);
+            assert!(value == 0 || value == u64::MAX, "{value:#x}");
             assert_eq!(region.to_vec(24, 6), [0; 6]);
         }
     });
@@ -183,7 +183,7 @@ fn atomics_and_words_are_whole() {
 
 /// Parts of one word by two threads: no byte is lost.
 #[test]
-fn neighbours_in_a_word_do_not_disturb_each_other() {
+fn adjacent_bytes_of_two_writers_are_preserved() {
     let region = Region::new(8).unwrap();
     thread::scope(|scope| {
         for part in 0..2 {

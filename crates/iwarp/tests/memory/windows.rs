@@ -11,7 +11,7 @@ use crate::{PAIR, all, region, table};
 const OTHER_PAIR: QueuePairId = QueuePairId(8);
 
 #[test]
-fn a_window_is_bound_bound_again_and_released() {
+fn a_window_is_bound_rebound_and_released() {
     let (table, domain) = table();
     let (region, stag) = region(&table, domain, 256, Access::LOCAL_WRITE | Access::BIND_WINDOW);
     let window = table.allocate_window(domain).unwrap();

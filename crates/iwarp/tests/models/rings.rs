@@ -82,7 +82,7 @@ fn two_sleepers_get_one_each() {
 /// The loop of the verbs manual: arm, poll once more, wait for the event of the
 /// channel.
 #[test]
-fn arming_and_polling_again_misses_nothing() {
+fn polling_once_more_after_arming_misses_nothing() {
     explore(3, || {
         let (ring, channel) = (Arc::new(Ring::new()), Arc::new(Descriptor::new()));
         let pusher = thread::spawn({

@@ -42,7 +42,7 @@ impl<'a> Input<'a> {
         now
     }
 
-    fn word(&mut self) -> u32 {
+    fn u32(&mut self) -> u32 {
         u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
@@ -51,7 +51,7 @@ impl<'a> Input<'a> {
         let choice = usize::from(self.byte());
         match interesting.get(choice % (interesting.len() + 1)) {
             Some(value) => value.wrapping_add(u64::from(self.byte() & 0x0f)).wrapping_sub(4),
-            None => u64::from(self.word()) << 32 | u64::from(self.word()),
+            None => u64::from(self.u32()) << 32 | u64::from(self.u32()),
         }
     }
 
@@ -60,7 +60,7 @@ impl<'a> Input<'a> {
         let choice = usize::from(self.byte());
         match interesting.get(choice % (interesting.len() + 1)) {
             Some(value) => *value,
-            None => self.word(),
+            None => self.u32(),
         }
     }
 }
@@ -161,7 +161,7 @@ fn ulpdu(input: &mut Input<'_>, target: &Target) -> Vec<u8> {
     }
     match opcode {
         1 => {
-            bytes.extend_from_slice(&input.word().to_be_bytes());
+            bytes.extend_from_slice(&input.u32().to_be_bytes());
             bytes.extend_from_slice(&input.near(&edges).to_be_bytes());
             bytes.extend_from_slice(&input.exact(&[0, 8, 1024, 1025, u32::MAX]).to_be_bytes());
             bytes.extend_from_slice(&input.exact(&tags).to_be_bytes());
@@ -169,7 +169,7 @@ fn ulpdu(input: &mut Input<'_>, target: &Target) -> Vec<u8> {
         }
         10 => {
             bytes.extend_from_slice(&input.exact(&[0, 2, 2]).to_be_bytes());
-            bytes.extend_from_slice(&input.word().to_be_bytes());
+            bytes.extend_from_slice(&input.u32().to_be_bytes());
             bytes.extend_from_slice(&input.exact(&tags).to_be_bytes());
             bytes.extend_from_slice(&input.near(&edges).to_be_bytes());
             bytes.extend_from_slice(input.bytes(32));

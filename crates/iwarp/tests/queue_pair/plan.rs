@@ -16,11 +16,11 @@ use crate::end::{End, everything};
 pub(crate) const SOURCE: usize = 64 << 10;
 /// Range that the peer's Writes change.
 const LANDING: usize = SOURCE;
-/// Words for the peer's atomics.
-const WORDS: usize = 2 * SOURCE;
-const WORD_COUNT: usize = 8;
+/// Targets of the peer's atomics.
+const ATOMICS: usize = 2 * SOURCE;
+const ATOMIC_COUNT: usize = 8;
 /// Receives and sinks of Reads, in sequence with gaps.
-const PLACES: usize = WORDS + WORD_COUNT * 8 + 64;
+const PLACES: usize = ATOMICS + ATOMIC_COUNT * 8 + 64;
 /// Size of a side's region.
 pub(crate) const REGION: usize = 3 << 20;
 
@@ -54,12 +54,12 @@ pub(crate) enum Op {
         solicited: bool,
     },
     FetchAdd {
-        word: usize,
+        target: usize,
         add: u64,
         mask: u64,
     },
     CompareSwap {
-        word: usize,
+        target: usize,
         hit: bool,
         compare: u64,
         compare_mask: u64,
@@ -96,11 +96,11 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (any::<bool>(), place.clone(), length(), any::<bool>()).prop_map(
             |(landing, from, length, invalidate)| Op::Read { landing, from, length, invalidate }),
         2 => (any::<[u8; 8]>(), any::<bool>()).prop_map(|(data, solicited)| Op::Immediate { data, solicited }),
-        2 => (0..WORD_COUNT, any::<u64>(), prop_oneof![Just(0), any::<u64>()]).prop_map(
-            |(word, add, mask)| Op::FetchAdd { word, add, mask }),
-        2 => (0..WORD_COUNT, any::<bool>(), any::<[u64; 4]>()).prop_map(
-            |(word, hit, [compare, compare_mask, swap, swap_mask])| {
-                Op::CompareSwap { word, hit, compare, compare_mask, swap, swap_mask }
+        2 => (0..ATOMIC_COUNT, any::<u64>(), prop_oneof![Just(0), any::<u64>()]).prop_map(
+            |(target, add, mask)| Op::FetchAdd { target, add, mask }),
+        2 => (0..ATOMIC_COUNT, any::<bool>(), any::<[u64; 4]>()).prop_map(
+            |(target, hit, [compare, compare_mask, swap, swap_mask])| {
+                Op::CompareSwap { target, hit, compare, compare_mask, swap, swap_mask }
             }),
         1 => Just(Op::LocalInvalidate),
         1 => (place, 1_usize..5000).prop_map(|(from, length)| Op::BindWindow { from, length }),
@@ -146,8 +146,8 @@ impl Expected {
         at
     }
 
-    fn word(&self, word: usize) -> u64 {
-        let at = WORDS + 8 * word;
+    fn value_at(&self, target: usize) -> u64 {
+        let at = ATOMICS + 8 * target;
         u64::from_ne_bytes(self.memory[at..at + 8].try_into().unwrap())
     }
 
@@ -235,20 +235,20 @@ impl Planner<'_> {
                 });
                 (Operation::Immediate { data, solicited }, Completed::Immediate, 8)
             }
-            Op::FetchAdd { word, add, mask } => {
-                let sum = add_fields(self.theirs.word(word), add, mask);
-                let sink = self.atomic(word, sum);
-                let remote = self.peer.remote(WORDS + 8 * word);
+            Op::FetchAdd { target, add, mask } => {
+                let sum = add_fields(self.theirs.value_at(target), add, mask);
+                let sink = self.atomic(target, sum);
+                let remote = self.peer.remote(ATOMICS + 8 * target);
                 (Operation::FetchAdd { sink, remote, add, mask }, Completed::FetchAdd, 8)
             }
-            Op::CompareSwap { word, hit, compare, compare_mask, swap, swap_mask } => {
-                let old = self.theirs.word(word);
+            Op::CompareSwap { target, hit, compare, compare_mask, swap, swap_mask } => {
+                let old = self.theirs.value_at(target);
                 let compare = if hit { old ^ (compare & !compare_mask) } else { compare };
                 let equal =
                     (0..64).all(|bit| compare_mask >> bit & 1 == 0 || (old ^ compare) >> bit & 1 == 0);
                 let new = if equal { (old & !swap_mask) | (swap & swap_mask) } else { old };
-                let sink = self.atomic(word, new);
-                let remote = self.peer.remote(WORDS + 8 * word);
+                let sink = self.atomic(target, new);
+                let remote = self.peer.remote(ATOMICS + 8 * target);
                 let operation =
                     Operation::CompareSwap { sink, remote, compare, compare_mask, swap, swap_mask };
                 (operation, Completed::CompareSwap, 8)
@@ -307,11 +307,11 @@ impl Planner<'_> {
     }
 
     /// Allocates a sink for the original value, and stores the new one.
-    fn atomic(&mut self, word: usize, new: u64) -> Segment {
+    fn atomic(&mut self, target: usize, new: u64) -> Segment {
         let at = self.mine.place(8);
-        let old = self.theirs.word(word);
+        let old = self.theirs.value_at(target);
         self.mine.write(at, &old.to_ne_bytes());
-        self.theirs.write(WORDS + 8 * word, &new.to_ne_bytes());
+        self.theirs.write(ATOMICS + 8 * target, &new.to_ne_bytes());
         self.end.segment(at, 8)
     }
 

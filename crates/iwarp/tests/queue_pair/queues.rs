@@ -103,7 +103,7 @@ fn responses_and_requests_alternate() {
     carry(&mut one, &mut other);
     // A hundred Sends of this side and a Read of the peer's at the same time.
     for id in 0..100 {
-        post(&mut one, id, send_bytes(b"again and again"));
+        post(&mut one, id, send_bytes(b"a short message"));
         other.post_receive(id, 0, 100);
     }
     one.input(&fpdu(&crate::frames::read(
@@ -203,7 +203,7 @@ fn sequence_numbers_continue_over_many_messages() {
     }
     assert_eq!(other.received.len(), 600);
     assert!(one.sends.is_empty(), "unsignalled");
-    assert_eq!(one.machine.outstanding(), 0, "the queue has room again");
+    assert_eq!(one.machine.outstanding(), 0, "the queue has room");
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Foreign {
 
     /// Whether all bytes after the first `kept` are unchanged.
     fn is_untouched_behind(&self, kept: usize) -> bool {
-        self.memory.iter().flat_map(|word| word.to_ne_bytes()).skip(kept).all(|byte| byte == 0x11)
+        self.memory.iter().flat_map(|value| value.to_ne_bytes()).skip(kept).all(|byte| byte == 0x11)
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn captured() {
     assert!(read.matches("Good CRC32").count() > 150, "{}", read.matches("Good CRC32").count());
     let opcodes = tshark(&file, &["-T", "fields", "-e", "iwarp_rdma.opcode", "-Y", "iwarp_rdma"]);
     let opcodes: BTreeSet<_> =
-        opcodes.split([',', '\n']).map(str::trim).filter(|word| !word.is_empty()).collect();
+        opcodes.split([',', '\n']).map(str::trim).filter(|opcode| !opcode.is_empty()).collect();
     let expected: Vec<_> = (0..12).map(|opcode| format!("{opcode:#04x}")).collect();
     let missing: Vec<_> = expected.iter().filter(|opcode| !opcodes.contains(opcode.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?} of {opcodes:?}");

@@ -140,7 +140,7 @@ fn are_not_retried_when_revision_2_is_required() {
                 (ConnectError::Closed { awaited: "reply", .. }, Refusal::Close | Refusal::Reset) => {}
                 _ => panic!("{refusal:?} {error:?}"),
             }
-            assert_eq!(side.queue_pair.state(), State::Idle, "may connect again");
+            assert_eq!(side.queue_pair.state(), State::Idle, "a further connect is possible");
         }
     }
     listener.set_nonblocking(true).unwrap();
@@ -148,7 +148,7 @@ fn are_not_retried_when_revision_2_is_required() {
 }
 
 #[test]
-fn that_close_again_or_disappear_yield_the_most_specific_error() {
+fn that_close_twice_or_disappear_yield_the_most_specific_error() {
     let side = Side::new(inline());
     for gone in [false, true] {
         let listener = TcpListener::bind(any_port()).unwrap();

@@ -1,5 +1,5 @@
 //! Tests that need a second process, or a network namespace: this program is
-//! started again with a role.
+//! restarted with a role.
 
 use std::process::{Command, Stdio};
 

@@ -116,7 +116,7 @@ fn a_rejection_brings_private_data_and_leaves_the_queue_pair_idle() {
         });
         assert_eq!(left.queue_pair.state(), State::Idle);
     }
-    // It may connect again.
+    // A further connect succeeds.
     join(&left.queue_pair, &plain(), (&right.rnic, &right.queue_pair), &AcceptOptions::default());
     assert_eq!(left.queue_pair.state(), State::Rts);
     let second = left.queue_pair.connect(address, &plain()).unwrap_err();

@@ -15,7 +15,7 @@ use clearstream_schema::lab::{FaultKind, LabFault, LabFile};
 
 use crate::common::{Inside, Lab, keeper, network_namespaces, output, pair};
 
-/// Three hosts and two routers on two switches; `near` reaches `far` by `one`.
+/// Three hosts and two routers on two switches; `client` reaches `server` by `one`.
 fn switched(name: &str, mtu: u32) -> LabFile {
     let text = format!(
         r#"schema = "clearstream.lab"
@@ -23,7 +23,7 @@ version = 1
 name = "{name}-{}"
 title = "test"
 [[host]]
-name = "near"
+name = "client"
 [[host.route]]
 to = "10.98.2.0/24"
 via = "10.98.1.11"
@@ -39,7 +39,7 @@ router = true
 name = "two"
 router = true
 [[host]]
-name = "far"
+name = "server"
 [[host.route]]
 to = "10.98.1.0/24"
 via = "10.98.2.11"
@@ -50,7 +50,7 @@ via = "fd98:2::11"
 name = "left"
 mtu = {mtu}
 ends = [
-  {{ host = "near", interface = "eth0", addresses = ["10.98.1.1/24", "fd98:1::1/64"] }},
+  {{ host = "client", interface = "eth0", addresses = ["10.98.1.1/24", "fd98:1::1/64"] }},
   {{ host = "beside", interface = "eth0", addresses = ["10.98.1.2/24", "fd98:1::2/64"] }},
   {{ host = "one", interface = "left0", addresses = ["10.98.1.11/24", "fd98:1::11/64"] }},
   {{ host = "two", interface = "left0", addresses = ["10.98.1.12/24", "fd98:1::12/64"] }},
@@ -61,7 +61,7 @@ mtu = {mtu}
 ends = [
   {{ host = "one", interface = "right0", addresses = ["10.98.2.11/24", "fd98:2::11/64"] }},
   {{ host = "two", interface = "right0", addresses = ["10.98.2.12/24", "fd98:2::12/64"] }},
-  {{ host = "far", interface = "eth0", addresses = ["10.98.2.1/24", "fd98:2::1/64"] }},
+  {{ host = "server", interface = "eth0", addresses = ["10.98.2.1/24", "fd98:2::1/64"] }},
 ]
 "#,
         std::process::id()
@@ -126,19 +126,19 @@ fn root_hosts_at_a_switch_reach_each_other_in_its_mtu() {
     assert_eq!(lab.0.address("beside").unwrap().to_string(), "10.98.1.2");
     // 20 and 40 bytes of IP header and 8 of ICMP (RFC 791, RFC 8200, RFC 792).
     for (to, fits) in [("10.98.1.2", 3972), ("fd98:1::2", 3952), ("10.98.2.1", 3972), ("fd98:2::1", 3952)] {
-        assert!(replies(&lab.0, "near", to, fits), "{to}");
-        assert!(silent(&lab.0, "near", to, fits + 1), "{to}");
+        assert!(replies(&lab.0, "client", to, fits), "{to}");
+        assert!(silent(&lab.0, "client", to, fits + 1), "{to}");
     }
-    assert!(output(&lab.0, "near", "getent hosts far").contains("fd98:2::1"));
+    assert!(output(&lab.0, "client", "getent hosts server").contains("fd98:2::1"));
     // The switch is no host: only its hosts are neighbours.
-    let neighbours = output(&lab.0, "near", "ip -j -4 neighbour show dev eth0");
+    let neighbours = output(&lab.0, "client", "ip -j -4 neighbour show dev eth0");
     let neighbours: Vec<serde_json::Value> = serde_json::from_str(&neighbours).unwrap();
     let seen: BTreeSet<&str> = neighbours.iter().map(|one| one["dst"].as_str().unwrap()).collect();
     assert_eq!(seen, BTreeSet::from(["10.98.1.11", "10.98.1.2"]));
     lab.0.set_mtu(0, 1500).unwrap();
-    assert!(replies(&lab.0, "near", "10.98.1.2", 1472) && silent(&lab.0, "near", "10.98.1.2", 1473));
+    assert!(replies(&lab.0, "client", "10.98.1.2", 1472) && silent(&lab.0, "client", "10.98.1.2", 1473));
     lab.0.set_mtu(0, 9000).unwrap();
-    assert!(replies(&lab.0, "near", "10.98.1.2", 8972));
+    assert!(replies(&lab.0, "client", "10.98.1.2", 8972));
     let error = lab.0.set_mtu(2, 1500).unwrap_err();
     assert!(error.to_string().contains("links 0 to 1"), "{error}");
     lab.0.set_receive_cores("beside", "eth0", Some(&"0".parse().unwrap())).unwrap();
@@ -156,7 +156,7 @@ fn root_hosts_at_a_switch_reach_each_other_in_its_mtu() {
 fn root_every_host_has_its_own_multipath_hash_seed() {
     let lab = Lab::up(&switched("seeds", 1500)).unwrap();
     let seed = |host: &str| output(&lab.0, host, "cat /proc/sys/net/ipv4/fib_multipath_hash_seed");
-    let seeds: BTreeSet<String> = ["near", "beside", "one", "two", "far"]
+    let seeds: BTreeSet<String> = ["client", "beside", "one", "two", "server"]
         .into_iter()
         .map(|host| seed(host).trim().to_owned())
         .collect();
@@ -165,25 +165,25 @@ fn root_every_host_has_its_own_multipath_hash_seed() {
     let mut own = switched("own-seed", 1500);
     own.hosts[0].sysctls.insert("net.ipv4.fib_multipath_hash_seed".to_owned(), "7".to_owned());
     let lab = Lab::up(&own).unwrap();
-    assert_eq!(output(&lab.0, "near", "cat /proc/sys/net/ipv4/fib_multipath_hash_seed").trim(), "7");
+    assert_eq!(output(&lab.0, "client", "cat /proc/sys/net/ipv4/fib_multipath_hash_seed").trim(), "7");
 }
 
 #[test]
 fn root_a_gateway_that_forwards_nothing_still_replies() {
     let lab = Lab::up(&switched("drop", 1500)).unwrap();
-    let near = Inside::of(&lab.0, "near");
-    assert!(port_replies(&near, "10.98.2.1") && port_replies(&near, "fd98:2::1"));
+    let client = Inside::of(&lab.0, "client");
+    assert!(port_replies(&client, "10.98.2.1") && port_replies(&client, "fd98:2::1"));
     let fault = fault("one", None, FaultKind::NoForwarding);
     lab.0.inject_fault(&fault).unwrap();
     assert_eq!(lab.0.faults().unwrap(), std::slice::from_ref(&fault));
-    for far in ["10.98.2.1", "fd98:2::1"] {
-        assert!(!port_replies(&near, far) && silent(&lab.0, "near", far, 56), "{far}");
+    for address in ["10.98.2.1", "fd98:2::1"] {
+        assert!(!port_replies(&client, address) && silent(&lab.0, "client", address, 56), "{address}");
         // In the other direction too.
-        assert!(silent(&lab.0, "far", if far.contains(':') { "fd98:1::1" } else { "10.98.1.1" }, 56));
+        assert!(silent(&lab.0, "server", if address.contains(':') { "fd98:1::1" } else { "10.98.1.1" }, 56));
     }
     // It responds for both its addresses, and its neighbour entry is valid.
     for own in ["10.98.1.11", "10.98.2.11", "fd98:1::11", "fd98:2::11"] {
-        assert!(replies(&lab.0, "near", own, 56), "{own}");
+        assert!(replies(&lab.0, "client", own, 56), "{own}");
     }
     // ARP and neighbour discovery too: a host without the entry resolves it.
     output(&lab.0, "beside", "ip neighbour flush dev eth0");
@@ -192,7 +192,7 @@ fn root_a_gateway_that_forwards_nothing_still_replies() {
     assert!(replies(&lab.0, "one", "10.98.2.1", 56), "its own packets leave");
     lab.0.inject_fault(&fault).unwrap();
     assert_eq!(lab.0.clear_faults(Some("one"), None).unwrap(), [fault], "twice the same is one");
-    assert!(port_replies(&near, "10.98.2.1") && port_replies(&near, "fd98:2::1"));
+    assert!(port_replies(&client, "10.98.2.1") && port_replies(&client, "fd98:2::1"));
     assert!(lab.0.faults().unwrap().is_empty());
 }
 
@@ -201,25 +201,28 @@ fn root_cut_behind_the_switch_keeps_the_carrier_and_link_down_does_not() {
     let lab = Lab::up(&switched("cut", 1500)).unwrap();
     lab.0.inject_fault(&fault("one", Some("right0"), FaultKind::Cut)).unwrap();
     assert_eq!(carrier(&lab.0, "one", "right0"), "1");
-    assert!(silent(&lab.0, "near", "10.98.2.1", 56) && silent(&lab.0, "far", "10.98.2.11", 56));
-    assert!(replies(&lab.0, "near", "10.98.1.11", 56), "the other side is as it was");
-    assert!(replies(&lab.0, "far", "10.98.2.12", 56), "and the other router too");
+    assert!(silent(&lab.0, "client", "10.98.2.1", 56) && silent(&lab.0, "server", "10.98.2.11", 56));
+    assert!(replies(&lab.0, "client", "10.98.1.11", 56), "the other side is as it was");
+    assert!(replies(&lab.0, "server", "10.98.2.12", 56), "and the other router too");
     // All its ports, while one of its links is cut already: clearing one fault
     // does not clear the other.
     lab.0.inject_fault(&fault("one", None, FaultKind::Cut)).unwrap();
-    assert!(silent(&lab.0, "near", "10.98.1.11", 56));
+    assert!(silent(&lab.0, "client", "10.98.1.11", 56));
     assert_eq!((carrier(&lab.0, "one", "left0"), carrier(&lab.0, "one", "right0")), ("1".into(), "1".into()));
     assert_eq!(lab.0.clear_faults(Some("one"), Some("right0")).unwrap().len(), 1);
-    assert!(silent(&lab.0, "far", "10.98.2.11", 56));
+    assert!(silent(&lab.0, "server", "10.98.2.11", 56));
     assert_eq!(lab.0.clear_faults(None, None).unwrap().len(), 1);
-    assert!(replies(&lab.0, "near", "10.98.2.1", 56) && replies(&lab.0, "near", "fd98:2::1", 56));
+    assert!(replies(&lab.0, "client", "10.98.2.1", 56) && replies(&lab.0, "client", "fd98:2::1", 56));
     // With loss of carrier.
     lab.0.inject_fault(&fault("one", Some("left0"), FaultKind::LinkDown)).unwrap();
-    assert_eq!((carrier(&lab.0, "one", "left0"), carrier(&lab.0, "near", "eth0")), ("0".into(), "1".into()));
-    assert!(silent(&lab.0, "near", "10.98.2.1", 56));
+    assert_eq!(
+        (carrier(&lab.0, "one", "left0"), carrier(&lab.0, "client", "eth0")),
+        ("0".into(), "1".into())
+    );
+    assert!(silent(&lab.0, "client", "10.98.2.1", 56));
     lab.0.clear_faults(None, None).unwrap();
     assert_eq!(carrier(&lab.0, "one", "left0"), "1");
-    assert!(replies(&lab.0, "near", "10.98.2.1", 56) && replies(&lab.0, "near", "fd98:2::1", 56));
+    assert!(replies(&lab.0, "client", "10.98.2.1", 56) && replies(&lab.0, "client", "fd98:2::1", 56));
 }
 
 #[test]
@@ -239,9 +242,9 @@ fn root_a_link_between_two_hosts_is_cut_and_restored() {
 fn root_impossible_faults_are_rejected_and_change_nothing() {
     let lab = Lab::up(&switched("refused", 1500)).unwrap();
     for (fault, expected) in [
-        (fault("three", None, FaultKind::Cut), "near, beside, one, two, far"),
+        (fault("three", None, FaultKind::Cut), "client, beside, one, two, server"),
         (fault("one", Some("eth9"), FaultKind::Cut), "left0, right0"),
-        (fault("near", None, FaultKind::NoForwarding), "no router"),
+        (fault("client", None, FaultKind::NoForwarding), "no router"),
         (fault("one", Some("eth9"), FaultKind::NoForwarding), "left0, right0"),
     ] {
         let error = lab.0.inject_fault(&fault).unwrap_err();
@@ -249,7 +252,7 @@ fn root_impossible_faults_are_rejected_and_change_nothing() {
         assert_eq!(error.kind(), LabErrorKind::Invalid);
     }
     assert!(matches!(lab.0.clear_faults(Some("three"), None), Err(LabError::NoHost { .. })));
-    assert!(lab.0.faults().unwrap().is_empty() && replies(&lab.0, "near", "10.98.2.1", 56));
+    assert!(lab.0.faults().unwrap().is_empty() && replies(&lab.0, "client", "10.98.2.1", 56));
     let lab = Lab::up(&pair("no-switch", "")).unwrap();
     let error = lab.0.inject_fault(&fault("here", None, FaultKind::LinkDown)).unwrap_err();
     assert!(error.to_string().contains("cut the link instead"), "{error}");
@@ -275,7 +278,7 @@ fn root_a_lab_of_switches_leaves_nothing_with_faults_or_by_kill() {
 
     let lab = Lab::up(&file).unwrap();
     assert!(lab.0.faults().unwrap().is_empty(), "a fresh lab works");
-    assert!(replies(&lab.0, "near", "10.98.2.1", 56));
+    assert!(replies(&lab.0, "client", "10.98.2.1", 56));
     let held = held_by(lab.0.keeper_pid());
     let keeper_pid = rustix::process::Pid::from_raw(lab.0.keeper_pid().cast_signed()).unwrap();
     rustix::process::kill_process(keeper_pid, rustix::process::Signal::KILL).unwrap();
@@ -285,6 +288,6 @@ fn root_a_lab_of_switches_leaves_nothing_with_faults_or_by_kill() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let restarted = clearstream_lab::up(&file, keeper()).unwrap();
-    assert!(replies(&restarted, "near", "10.98.2.1", 56));
+    assert!(replies(&restarted, "client", "10.98.2.1", 56));
     down(&file.name).unwrap();
 }

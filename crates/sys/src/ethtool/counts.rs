@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::{DriverSocket, put, request, word};
+use super::{DriverSocket, put, request, u32_at};
 
 /// Numbers after the command: four maxima, and the four current values.
 const COUNT: usize = 8;
@@ -41,7 +41,7 @@ impl DriverSocket {
     pub fn counts(&self, interface: &str, counts: Counts) -> io::Result<[u32; COUNT]> {
         let mut request = request(counts.read(), 4 + 4 * COUNT);
         self.call(interface, &mut request)?;
-        Ok(std::array::from_fn(|place| word(&request, 4 + 4 * place)))
+        Ok(std::array::from_fn(|place| u32_at(&request, 4 + 4 * place)))
     }
 
     /// Sets the four current values; the maxima are the device's.

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::{DriverSocket, beyond, put, request, word};
+use super::{DriverSocket, beyond, put, request, u32_at};
 
 const GET_STRINGS: u32 = 0x1b;
 const GET_STRING_COUNTS: u32 = 0x37;
@@ -45,7 +45,7 @@ impl DriverSocket {
         put(&mut request, 4, u32::try_from(blocks).unwrap_or(u32::MAX));
         self.call(interface, &mut request)?;
         let is_on = |at: usize| {
-            let active = word(&request, FEATURES_HEADER + BLOCK * (at / 32) + ACTIVE);
+            let active = u32_at(&request, FEATURES_HEADER + BLOCK * (at / 32) + ACTIVE);
             active & 1 << (at % 32) != 0
         };
         let named = names.into_iter().enumerate().filter(|(_, name)| !name.is_empty());
@@ -75,7 +75,7 @@ impl DriverSocket {
         let mut sizes = request(GET_STRING_COUNTS, 20);
         sizes[8..16].copy_from_slice(&(1u64 << FEATURE_NAMES).to_ne_bytes());
         self.call(interface, &mut sizes)?;
-        let count = word(&sizes, 16) as usize;
+        let count = u32_at(&sizes, 16) as usize;
         if count == 0 || count > MOST_NAMES {
             return Err(beyond("a list of features"));
         }

@@ -1,4 +1,4 @@
-//! What no plan can change: flows, slots, boot options, applications.
+//! Advice on what no plan can change: flows, slots, boot options, applications.
 
 use clearstream_schema::{human::rate, tune::PathGoal};
 
@@ -8,9 +8,9 @@ use crate::{
     state::HostState,
 };
 
-/// Goodput in sight of an MTU of 1500 costs 8 packets for each million bits.
+/// Default MTU of Ethernet.
 const USUAL_MTU: u32 = 1500;
-/// Rate from which the number of packets decides.
+/// Rate from which packets per second limit throughput.
 const FAST_BPS: u64 = 10_000_000_000;
 
 pub(super) fn add(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, gain: f64) {
@@ -59,7 +59,7 @@ fn requests(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, gain: f64
     }
 }
 
-/// Slots that carry less than is wanted.
+/// PCIe slots with less capacity than the goal.
 fn slots(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal) {
     let Some(report) = &state.report else { return };
     for nic in &report.nics {
@@ -79,7 +79,7 @@ fn slots(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal) {
     }
 }
 
-/// Packets per second at the usual MTU.
+/// Packets per second at an MTU of 1500.
 fn frames(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal) {
     if goal.rate.0 < FAST_BPS {
         return;

@@ -1,4 +1,4 @@
-//! A plan being made: steps with what is there now, and advice for what
+//! Builder of a plan: steps with their current values, and advice for what
 //! cannot be a step.
 
 use clearstream_schema::plan::{Effect, Setting, Step};
@@ -16,7 +16,7 @@ impl<'a> Draft<'a> {
         Self { state, steps: Vec::new(), advice: Vec::new() }
     }
 
-    /// A sysctl, unless it is that already or cannot be written from here.
+    /// Adds a sysctl, unless it has the value or is not writable from here.
     pub(super) fn sysctl(&mut self, key: &str, desired: String, reason: String) {
         let Some(current) = self.state.text(key) else { return self.explain_absent(key) };
         if current == desired {
@@ -37,7 +37,7 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// The root qdisc of an interface.
+    /// Adds the root qdisc of an interface.
     pub(super) fn qdisc(&mut self, interface: &str, current: &str, desired: &str, reason: String) {
         self.steps.push(Step {
             setting: Setting::Qdisc { interface: interface.to_owned() },
@@ -48,7 +48,7 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// A feature of a driver, on.
+    /// Adds a driver feature, switched on.
     pub(super) fn feature(&mut self, interface: &str, name: &str, reason: String) {
         self.steps.push(Step {
             setting: Setting::Ethtool {
@@ -63,14 +63,14 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// Something that is not a setting.
+    /// Adds advice.
     pub(super) fn advise(&mut self, text: String) {
         if !self.advice.contains(&text) {
             self.advice.push(text);
         }
     }
 
-    /// Says why a key that the plan would use is not there.
+    /// Explains why a key that the plan would use is missing.
     pub(super) fn explain_absent(&mut self, key: &str) {
         let known = Knowledge::embedded().key(key);
         let is_shared = known.is_some_and(|known| !known.is_per_namespace(self.state.kernel));
@@ -84,7 +84,7 @@ impl<'a> Draft<'a> {
         self.advise(format!("{key} {why}"));
     }
 
-    /// Visible here, and only the host may write it.
+    /// Whether a key is visible here but writable by the host only.
     fn is_out_of_reach(&self, key: &str) -> bool {
         let known = Knowledge::embedded().key(key);
         let is_shared = known.is_some_and(|known| !known.is_per_namespace(self.state.kernel));

@@ -1,12 +1,12 @@
-//! How long a flow takes back to its window after one loss, by the congestion
-//! control: models from the constants of the kernel and the published
-//! algorithms (RFC 9438; Leith and Shorten, H-TCP, 2004; tcp_htcp.c).
+//! Recovery time of a flow's window after one loss, by congestion control:
+//! models from the constants of the kernel and the published algorithms (RFC
+//! 9438; Leith and Shorten, H-TCP, 2004; tcp_htcp.c).
 
 use clearstream_schema::tune::PathGoal;
 
 use crate::path;
 
-/// H-TCP adapts its back-off from this round trip on (tcp_htcp.c: 10 ms).
+/// Minimum RTT at which H-TCP adapts its back-off (tcp_htcp.c: 10 ms).
 pub(super) const ADAPTIVE_FROM_NS: u64 = 10_000_000;
 
 /// Payload of a segment at an MTU of 9000 with timestamps.
@@ -32,9 +32,9 @@ impl Recovery {
         (0.75 * self.window_segments).cbrt()
     }
 
-    /// Alpha is 2(1-beta)*f(D)/scale segments per round trip, so the lost share
-    /// (1-beta)*W is back when the integral of f over time reaches W*T*scale/2;
-    /// f is 1 in the first second, then 1 + 10d + (d/2)^2. Beta cancels.
+    /// Alpha is 2(1-beta)*f(D)/scale segments per round trip, so the lost fraction
+    /// (1-beta)*W is recovered when the integral of f over time reaches
+    /// W*T*scale/2; f is 1 in the first second, then 1 + 10d + (d/2)^2. Beta cancels.
     fn htcp_seconds(&self) -> f64 {
         let scale = (0.1 / self.rtt_seconds.max(1e-9)).clamp(0.5, 10.0);
         let area = self.window_segments * self.rtt_seconds * scale / 2.0;
@@ -76,7 +76,7 @@ impl Recovery {
 mod tests {
     use super::*;
 
-    /// Models worked out by hand from the constants of tcp_htcp.c and RFC 9438.
+    /// Models computed by hand from the constants of tcp_htcp.c and RFC 9438.
     #[test]
     fn recovery_is_as_modelled() {
         for (gbps, rtt_ms, reno, cubic, htcp) in [

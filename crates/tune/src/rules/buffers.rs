@@ -1,4 +1,4 @@
-//! Buffers of one socket against each other, the path and the window.
+//! Socket buffers: consistency with each other, the path and the largest window.
 
 use clearstream_schema::{
     human::rate,
@@ -14,17 +14,17 @@ use crate::{
 const RECEIVE: &str = "net.ipv4.tcp_rmem";
 const SEND: &str = "net.ipv4.tcp_wmem";
 
-/// First buffers above this are held by every idle connection.
+/// Larger first buffers waste memory: every idle connection holds one.
 const LARGEST_FIRST_BYTES: i64 = 1 << 20;
 
-/// Share of the send buffer that measured flows kept in flight
+/// Fraction of the send buffer that measured flows kept in flight
 /// (skmem w/tb of runs at 20 ms): the evidence of the ceiling.
 const MEASURED_SEND_SHARE: f64 = 0.87;
 
-/// The default caps are as low as RAM/128 on small hosts.
+/// Smallest default cap: RAM/128 on small hosts.
 const RAM_SHARE: u64 = 128;
 
-/// A writer that slept is back within this time on a host that is not overloaded.
+/// Maximum wake-up latency of a writer on a host that is not overloaded.
 const WAKE_UP_SECONDS: f64 = 100e-6;
 
 pub(super) fn order(facts: &Facts<'_>, found: &mut Vec<Finding>) {
@@ -62,7 +62,7 @@ pub(super) fn first_buffers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The receive window against the path.
+/// The receive buffer compared with the path's BDP.
 pub(super) fn window(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let (Some(goal), Some([_, _, largest])) = (facts.goal, facts.state.triple(RECEIVE)) else { return };
     let (share, why) = facts.receive_share();
@@ -98,12 +98,12 @@ pub(super) fn window(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Twice what is needed, in whole MiB, within what the kernel takes.
+/// Twice the required size, in whole MiB, within the kernel's limit.
 pub(crate) fn proposed(wanted_bytes: f64, share: f64) -> i64 {
     path::whole_mib(2.0 * wanted_bytes / share).min(i64::from(i32::MAX))
 }
 
-/// The send buffer against the path.
+/// The send buffer compared with the path's BDP.
 pub(super) fn send_buffer(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let (Some(goal), Some([_, _, largest])) = (facts.goal, facts.state.triple(SEND)) else { return };
     let wanted = facts.gain() * path::flow_bdp_bytes(goal);
@@ -131,7 +131,7 @@ pub(super) fn send_buffer(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// A host that can receive what it cannot send: today's default.
+/// A send maximum far below the receive maximum, as in current defaults.
 pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let (Some([_, _, receive]), Some([_, _, send])) = (facts.state.triple(RECEIVE), facts.state.triple(SEND))
     else {
@@ -139,7 +139,7 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     };
     let (share, _) = facts.receive_share();
     let (window, flight) = (receive as f64 * share, send as f64 * SEND_SHARE);
-    // With a goal the send buffer is measured against the path itself.
+    // With a goal the send buffer is compared with the path itself.
     if facts.goal.is_some() || flight * 2.0 > window {
         return;
     }
@@ -163,7 +163,7 @@ pub(super) fn asymmetric(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     );
 }
 
-/// A list from an older kernel that takes away what this one gives by itself.
+/// Values of a list for older kernels that are below this kernel's defaults.
 pub(super) fn below_default(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(kernel) = facts.state.kernel else { return };
     // tcp_rmem of net/ipv4/tcp.c tcp_init: 6 MiB from 4.11 (at least), 32 MiB in 6.18.
@@ -198,7 +198,7 @@ pub(super) fn beyond_one_window(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let (share, why) = facts.receive_share();
     for (key, share, why) in [(RECEIVE, share, why), (SEND, SEND_SHARE, format!("{SEND_SHARE} in flight"))] {
         let Some([_, _, largest]) = facts.state.triple(key) else { continue };
-        // Twice the window is headroom for what is lost and sent again.
+        // Twice the window is headroom for retransmissions.
         let useful = 2.0 * LARGEST_WINDOW_BYTES as f64 / share;
         let capped = useful.min(f64::from(i32::MAX));
         if largest as f64 > capped {
@@ -216,7 +216,7 @@ pub(super) fn beyond_one_window(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// A goal that no single window reaches.
+/// A goal that exceeds the largest window of one flow.
 pub(super) fn flows(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(goal) = facts.goal else { return };
     let gain = facts.gain();
@@ -240,7 +240,7 @@ pub(super) fn flows(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Unsent data that a socket may hold, against the time that a writer needs.
+/// `tcp_notsent_lowat` compared with the wake-up latency of a writer.
 pub(super) fn unsent(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let key = "net.ipv4.tcp_notsent_lowat";
     let (Some(goal), Some(held)) = (facts.goal, facts.state.number(key)) else { return };
@@ -262,7 +262,7 @@ pub(super) fn unsent(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Applications that request a buffer are clipped without a word.
+/// SO_RCVBUF and SO_SNDBUF are clipped silently to these limits.
 pub(super) fn explicit_requests(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(goal) = facts.goal else { return };
     let wanted = facts.gain() * path::flow_bdp_bytes(goal);

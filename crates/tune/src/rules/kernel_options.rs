@@ -1,6 +1,5 @@
-//! Options of a kernel's configuration: values that Kconfig does not take,
-//! options without those that they need, and what is missing for routes over
-//! several gateways.
+//! Kernel configuration: values that Kconfig rejects, unmet dependencies, and
+//! options missing for routes over several gateways.
 
 use clearstream_configfile::nearest;
 use clearstream_schema::tune::{Finding, FindingClass, Severity};
@@ -11,20 +10,21 @@ use crate::{
     state::GivenOption,
 };
 
-/// Lists of fewer options are parts of a configuration: what is not there is not known.
-const WHOLE: usize = 300;
+/// Minimum number of options of a complete configuration. With fewer it is an
+/// excerpt, in which a missing option is unknown.
+const COMPLETE_COUNT: usize = 300;
 
 pub(super) fn options(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let given = &facts.state.options;
     for (name, option) in given {
         match kernel_config::known(name) {
             Some(known) => found.extend(of_known(facts, known, option)),
-            None if given.len() < WHOLE => found.extend(misspelt(name, option)),
+            None if given.len() < COMPLETE_COUNT => found.extend(misspelt(name, option)),
             None => {}
         }
     }
-    // Of a whole configuration what it does not name is not set.
-    if given.len() >= WHOLE {
+    // In a complete configuration a missing option is not set.
+    if given.len() >= COMPLETE_COUNT {
         let absent = KNOWN.iter().filter(|known| !given.contains_key(known.name));
         found.extend(
             absent.filter(|known| !facts.lacks_all(known.needs)).filter_map(|known| not_set(known, None)),
@@ -33,15 +33,15 @@ pub(super) fn options(facts: &Facts<'_>, found: &mut Vec<Finding>) {
 }
 
 impl Facts<'_> {
-    /// Whether an option is set; unknown in a part of a configuration.
+    /// Whether an option is set; unknown in an excerpt.
     fn is_option_set(&self, name: &str) -> Option<bool> {
         match self.state.options.get(name) {
             Some(option) => Some(is_set(name, &option.value)),
-            None => (self.state.options.len() >= WHOLE).then_some(false),
+            None => (self.state.options.len() >= COMPLETE_COUNT).then_some(false),
         }
     }
 
-    /// Whether none of some options is set, so that nothing is to be said of what needs them.
+    /// Whether none of some options is set, so that their dependents need no finding.
     fn lacks_all(&self, names: &[&str]) -> bool {
         !names.is_empty() && names.iter().all(|name| self.is_option_set(name) == Some(false))
     }
@@ -97,7 +97,7 @@ fn not_set(known: &KernelOption, given: Option<&GivenOption>) -> Option<Finding>
     )
 }
 
-/// A name that is one of those known but for a letter or two.
+/// A name that differs from a known one by a letter or two.
 fn misspelt(name: &str, given: &GivenOption) -> Option<Finding> {
     let meant = nearest(name, KNOWN.iter().map(|known| known.name))?;
     let message = format!("{name} is no option that is known here; {meant} is probably meant");
@@ -146,7 +146,7 @@ mod tests {
             .collect()
     }
 
-    /// As the gateway paper prints them.
+    /// As printed in the gateway paper.
     #[test]
     fn the_options_of_the_paper_are_right() {
         let list = "CONFIG_IP_MULTICAST=y\nCONFIG_IP_ADVANCED_ROUTER=y\nCONFIG_IP_MULTIPLE_TABLES=y\n\
@@ -175,7 +175,7 @@ mod tests {
         );
     }
 
-    /// Of a whole configuration what is not named is not set.
+    /// In a complete configuration a missing option is not set.
     #[test]
     fn a_whole_configuration() {
         let others: String = (0..400).map(|at| format!("CONFIG_DRIVER_{at}=m\n")).collect();

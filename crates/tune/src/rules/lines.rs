@@ -1,5 +1,4 @@
-//! Lines of the files that were given: what cannot be read, what the kernel
-//! would not take as it stands, what is said twice.
+//! Lines of the given files: syntax errors, corrected mistakes, duplicates.
 
 use std::collections::HashMap;
 
@@ -29,7 +28,7 @@ pub(super) fn traps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                     let written = statement.written.as_deref().unwrap_or_default();
                     let meant = facts.known.suggest(&statement.key).unwrap_or(&statement.key);
                     let message = format!(
-                        "\"{written}\" has a blank where the underscore belongs, so no kernel has it; {meant} is meant and was looked at"
+                        "\"{written}\" has a blank where the underscore belongs, so no kernel has it; {meant} is meant and was checked"
                     );
                     ("blank-in-name", message)
                 }
@@ -46,7 +45,7 @@ pub(super) fn traps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                     "values are divided by blanks; the kernel refuses commas (EINVAL)".to_owned(),
                 ),
             };
-            // tuned and the shell take some of them, a blank in a name nobody does.
+            // tuned and the shell accept some of them; none accepts a blank in a name.
             let severity = if given.format == Format::Script && *trap == Trap::TrailingComment {
                 continue;
             } else {
@@ -70,7 +69,7 @@ pub(super) fn set_twice(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let before = &facts.state.given[before];
         let same = before.statement.value == given.statement.value;
         let message = format!(
-            "is set again on line {}{}: the last one wins",
+            "is also set on line {}{}: the last one wins",
             given.place.line,
             if same { " to the same value".to_owned() } else { format!(" to {}", given.statement.value) }
         );
@@ -83,10 +82,10 @@ pub(super) fn set_twice(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// A profile that builds on another one is not all that will be set.
+/// Included profiles, whose settings are not checked.
 pub(super) fn includes(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (file, name) in &facts.state.includes {
-        let message = format!("builds on the profile {name}, which was not looked at");
+        let message = format!("builds on the profile {name}, which was not checked");
         let mut finding = facts
             .finding("include", FindingClass::Unverifiable, "not-read", Severity::Note, message)
             .advise(format!("lint {name}'s tuned.conf too"))
@@ -97,7 +96,7 @@ pub(super) fn includes(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
     for given in &facts.state.given {
         if given.statement.value.contains('$') {
-            let message = format!("{} depends on a variable and was not looked at", given.statement.value);
+            let message = format!("{} depends on a variable and was not checked", given.statement.value);
             let key = &given.statement.key;
             let mut finding =
                 facts.finding(key, FindingClass::Unverifiable, "variable", Severity::Note, message);

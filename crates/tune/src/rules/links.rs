@@ -5,16 +5,16 @@ use clearstream_schema::tune::{Finding, FindingClass, Severity};
 use super::{Facts, With};
 use crate::state::Interface;
 
-/// Disciplines that have limits of their own (sch_fq.c, sch_fq_codel.c) or
-/// queues of their own (mq), or none.
-const DEAF_TO_QUEUE_LENGTH: [&str; 6] = ["fq", "fq_codel", "mq", "noqueue", "cake", "fq_pie"];
+/// Disciplines without a transmit queue limit of their device: they have their
+/// own limits (sch_fq.c, sch_fq_codel.c) or queues (mq), or none.
+const QUEUE_LENGTH_IGNORED_BY: [&str; 6] = ["fq", "fq_codel", "mq", "noqueue", "cake", "fq_pie"];
 
-/// Length of a transmit queue that drivers set (ether_setup).
+/// Default length of a transmit queue (ether_setup).
 const USUAL_QUEUE_PACKETS: u64 = 1000;
 
 const DEFAULT_QDISC: &str = "net.core.default_qdisc";
 
-/// A length that the discipline in effect does not read.
+/// A length that the effective discipline ignores.
 pub(super) fn queue_length(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let message = |qdisc: &str, packets: u64| {
         format!(
@@ -23,7 +23,7 @@ pub(super) fn queue_length(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     };
     let planned = facts.state.text(DEFAULT_QDISC);
     for given in &facts.state.given_queues {
-        let Some(qdisc) = planned.filter(|qdisc| DEAF_TO_QUEUE_LENGTH.contains(qdisc)) else { continue };
+        let Some(qdisc) = planned.filter(|qdisc| QUEUE_LENGTH_IGNORED_BY.contains(qdisc)) else { continue };
         let text = message(qdisc, given.packet_count);
         let mut finding =
             facts.finding("link.txqueuelen", FindingClass::Contradiction, "with-fq", Severity::Warning, text);
@@ -34,7 +34,7 @@ pub(super) fn queue_length(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
     for nic in devices(facts) {
         let (Some(qdisc), Some(packets)) = (&nic.qdisc, nic.queue_packets) else { continue };
-        if packets > USUAL_QUEUE_PACKETS && DEAF_TO_QUEUE_LENGTH.contains(&qdisc.as_str()) {
+        if packets > USUAL_QUEUE_PACKETS && QUEUE_LENGTH_IGNORED_BY.contains(&qdisc.as_str()) {
             let finding = facts.about_interface(
                 &nic.name,
                 "link.txqueuelen",
@@ -48,13 +48,13 @@ pub(super) fn queue_length(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// A default that existing interfaces do not follow.
+/// A default that existing interfaces do not use.
 pub(super) fn default_qdisc(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(value) = facts.state.values.get(DEFAULT_QDISC) else { return };
     let wanted = value.text.as_str();
     let others: Vec<String> = devices(facts)
         .filter_map(|nic| Some((nic, nic.qdisc.as_deref()?)))
-        // The leaves of mq are not known here; mq itself is no answer.
+        // The leaves of mq are not known here; mq itself does not matter.
         .filter(|(_, qdisc)| *qdisc != wanted && *qdisc != "mq" && *qdisc != "noqueue")
         .map(|(nic, qdisc)| format!("{} has {qdisc}", nic.name))
         .collect();
@@ -79,13 +79,13 @@ pub(super) fn default_qdisc(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Software steering on top of enough hardware queues.
+/// Software steering (RPS) in addition to enough hardware queues.
 pub(super) fn steering_and_queues(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for nic in devices(facts).filter(|nic| nic.steered_queue_count > 0) {
         let cores = nic.steering_cores.len();
         if nic.receive_queue_count as usize >= cores && cores > 0 {
             let message = format!(
-                "{} queues of the device are steered again in software to {cores} core(s): each packet then costs an interrupt between cores and gains nothing",
+                "{} queues of the device are also steered in software, to {cores} core(s): each packet then costs an interrupt between cores and gains nothing",
                 nic.receive_queue_count
             );
             let finding = facts.about_interface(
@@ -105,7 +105,7 @@ pub(super) fn steering_and_queues(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Flow steering is three settings that need each other.
+/// Receive flow steering (RFS) needs three settings.
 pub(super) fn flow_steering(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let key = "net.core.rps_sock_flow_entries";
     let Some(entries) = facts.state.number(key) else { return };
@@ -148,7 +148,7 @@ pub(super) fn flow_steering(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Packets that are made larger may not be sent on.
+/// Merged packets (LRO) must not be forwarded.
 pub(super) fn large_receive(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let forwards = facts.state.number("net.ipv4.ip_forward").is_some_and(|on| on != 0);
     for nic in devices(facts) {
@@ -156,7 +156,7 @@ pub(super) fn large_receive(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             ["large-receive-offload", "rx-lro"].iter().any(|name| nic.offloads.get(*name) == Some(&true));
         if on && (forwards || nic.is_bridge_port) {
             let message = format!(
-                "the device joins packets, and this host {} them on: what it joined cannot be taken apart again",
+                "the device merges packets, and this host {} them: merged packets cannot be split into the original ones",
                 if nic.is_bridge_port { "bridges" } else { "routes" }
             );
             let finding = facts.about_interface(
@@ -176,7 +176,7 @@ pub(super) fn large_receive(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Offloads that bulk data cannot do without.
+/// Offloads that bulk data requires.
 pub(super) fn offloads(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for nic in devices(facts).filter(|nic| nic.is_up) {
         for (feature, what) in [

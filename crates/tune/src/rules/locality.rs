@@ -1,4 +1,4 @@
-//! Interrupts, nodes and slots, out of the host's report.
+//! Locality: interrupts, NUMA nodes and PCIe slots, from the host's report.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use clearstream_schema::{
 
 use super::{Facts, With};
 
-/// Interrupts below this share of an interface's own are not busy.
+/// Interrupts below this fraction of an interface's total are not busy.
 const BUSY_SHARE: f64 = 0.05;
 
 const SOURCE: &str = "Documentation/core-api/irq/irq-affinity.rst";
 
-/// Interrupts of an interface that run away from it.
+/// Interrupts handled on another NUMA node than the interface's.
 pub(super) fn interrupts(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(report) = &facts.state.report else { return };
     for nic in &report.nics {
@@ -25,7 +25,7 @@ pub(super) fn interrupts(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         else {
             continue;
         };
-        // A host with one node has no far away.
+        // A host with one node has no remote node.
         if report.nodes.len() < 2 {
             continue;
         }
@@ -56,7 +56,7 @@ pub(super) fn interrupts(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Two busy queues on one core, or on two threads of one.
+/// Two busy queues on one core, or on sibling threads.
 pub(super) fn shared_cores(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(report) = &facts.state.report else { return };
     for nic in &report.nics {
@@ -88,7 +88,7 @@ pub(super) fn shared_cores(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// A balancer moves what was pinned by hand.
+/// irqbalance overrides manual affinity.
 pub(super) fn balancer(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let (Some(report), Some(true)) = (&facts.state.report, facts.state.irqbalance_is_running) else { return };
     for nic in &report.nics {
@@ -115,7 +115,7 @@ pub(super) fn balancer(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// What the slot carries against the link, and against what the card could do.
+/// The slot's PCIe link compared with the port's speed and the card's maximum.
 pub(super) fn slot(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(report) = &facts.state.report else { return };
     for nic in &report.nics {
@@ -140,7 +140,7 @@ pub(super) fn slot(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                 );
                 found.push(
                     finding
-                        .advise("another slot; look at it again under load")
+                        .advise("another slot; recheck the link under load")
                         .sourced("PCI Express Base, Link Status"),
                 );
             }

@@ -1,4 +1,4 @@
-//! Memory of all sockets together: `tcp_mem` and `udp_mem` are pages.
+//! Memory of all sockets: `tcp_mem` and `udp_mem`, in pages.
 
 use clearstream_schema::tune::{Finding, FindingClass, Severity};
 
@@ -7,13 +7,13 @@ use crate::path::bytes;
 
 const KEYS: [&str; 2] = ["net.ipv4.tcp_mem", "net.ipv4.udp_mem"];
 
-/// Above this share of the memory the last threshold protects nothing.
+/// Above this fraction of the memory the last threshold does not protect the host.
 const LARGEST_SHARE: f64 = 0.25;
 
-/// A host with 4 TiB is large; a threshold beyond that is in another unit.
+/// Largest plausible threshold, 4 TiB: a larger one is in another unit.
 const LARGEST_HOST_BYTES: f64 = (4u64 << 40) as f64;
 
-/// No host that moves data at these rates is content with so few bytes.
+/// Smallest plausible threshold of a host for bulk data.
 const LEAST_PRESSURE_BYTES: f64 = (512u64 << 20) as f64;
 
 const LEAVE_IT: &str = "delete the line: the kernel computes it from the memory at boot";
@@ -67,7 +67,7 @@ pub(super) fn order(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Thresholds against the memory that there is.
+/// Thresholds compared with the memory of the host.
 pub(super) fn against_memory(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for key in KEYS {
         let Some(triple) = facts.state.triple(key) else { continue };
@@ -123,7 +123,7 @@ pub(super) fn against_memory(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The threshold of pressure against what the goal's flows may hold.
+/// The pressure threshold compared with what the goal's flows may hold.
 pub(super) fn pressure(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let key = KEYS[0];
     let Some([_, pressure, _]) = facts.state.triple(key) else { return };
@@ -164,7 +164,7 @@ pub(super) fn pressure(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Huge pages are memory that sockets cannot have.
+/// Huge pages are not available to sockets.
 pub(super) fn huge_pages(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let (Some(memory), Some(huge)) = (facts.state.memory_bytes, facts.state.huge_bytes) else { return };
     let Some([_, _, high]) = facts.state.triple(KEYS[0]) else { return };

@@ -1,11 +1,11 @@
-//! Who set a value, who will set it back, and what this namespace can see.
+//! Provenance: which file set a value, which will reset it, and what is visible in this namespace.
 
 use clearstream_schema::tune::{Finding, FindingClass, Severity};
 
 use super::{Facts, With};
 use crate::state::{Assignment, Reader};
 
-/// A host's files against its kernel: what the next boot will change.
+/// Files of the host compared with its kernel: the changes at the next boot.
 pub(super) fn files_and_kernel(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (key, assignments) in &facts.state.configured {
         let Some(winner) = last(assignments, |reader| reader != Reader::Tuned) else { continue };
@@ -46,7 +46,7 @@ pub(super) fn files_and_kernel(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// The two programs that read the files do not agree on sysctl.conf.
+/// sysctl.conf is read by sysctl(8), not by systemd-sysctl(8).
 pub(super) fn readers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (key, assignments) in &facts.state.configured {
         let procps = last(assignments, |reader| reader != Reader::Tuned);
@@ -70,17 +70,17 @@ pub(super) fn readers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// tuned sets its profile again when it starts.
+/// tuned reapplies its profile when it starts.
 pub(super) fn daemon(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let Some(tuned) = &facts.state.tuned else { return };
     for (key, assignments) in &facts.state.configured {
         let Some(profile) = last(assignments, |reader| reader == Reader::Tuned) else { continue };
         let Some(live) = facts.state.values.get(key).filter(|value| value.effective) else { continue };
-        // tuned leaves files below /usr out when it lets files win.
+        // `reapply_sysctl` does not cover files below /usr.
         let file = assignments
             .iter()
             .rfind(|other| other.reader != Reader::Tuned && !other.place.file.starts_with("/usr/"));
-        let wins = if tuned.files_win { file.unwrap_or(profile) } else { profile };
+        let wins = if tuned.files_override { file.unwrap_or(profile) } else { profile };
         if wins.value != live.text {
             let message = format!(
                 "is {} now; tuned ({}, {}) sets {} from {}:{} when it starts or switches profiles",
@@ -99,7 +99,7 @@ pub(super) fn daemon(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Keys that only the host has.
+/// Keys that exist only in the initial network namespace.
 pub(super) fn scope(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     if facts.state.own_network_namespace != Some(true) {
         return;

@@ -1,5 +1,4 @@
-//! Rules on one key at a time, out of the table: is it there, does anything
-//! read it, is its value in the ranges.
+//! Rules for single keys, from the table: existence, effect, range of the value.
 
 use clearstream_schema::tune::{Finding, FindingClass, Severity};
 
@@ -18,7 +17,7 @@ pub(super) fn unknown(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         if facts.state.has_key(name) == Some(true) {
             continue;
         }
-        // Of other folders the table knows a few keys only.
+        // The table has only a few keys of other folders.
         if !facts.known.covers(name) && name.contains('.') {
             continue;
         }
@@ -41,7 +40,7 @@ pub(super) fn unknown(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Keys that are gone, foreign, too new or read by nothing.
+/// Keys that are removed, vendor-specific, too new or without effect.
 pub(super) fn presence(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (name, value) in &facts.state.values {
         let Some(key) = facts.known.key(name) else { continue };
@@ -107,7 +106,7 @@ fn no_op(facts: &Facts<'_>, key: &Key, value: &Value) -> Option<Finding> {
     let since = key.no_op?;
     let kernel = facts.state.kernel;
     let is_default = kernel.and_then(|kernel| key.default_at(kernel)) == Some(value.text.as_str());
-    // At rest on a host it is no mistake of anybody's.
+    // A default on a host is no mistake.
     let is_at_rest = value.effective && value.place.is_none() && (is_default || key.defaults.is_empty());
     if is_at_rest {
         return None;
@@ -131,28 +130,27 @@ fn no_op(facts: &Facts<'_>, key: &Key, value: &Value) -> Option<Finding> {
     Some(facts.finding(&key.name, FindingClass::NoOp, "dead-key", severity, message).advise(advice))
 }
 
-/// "dropped clients" -> "It dropped clients." is not grammar for every row; a
-/// row is a phrase, so it is given as one.
+/// Makes a sentence of a row's phrase, whatever the phrase's grammar.
 fn sentence(phrase: &str) -> String {
     format!("What it is: {phrase}.")
 }
 
-/// Number of values, numbers where numbers belong, the kernel's own ranges.
-pub(super) fn words(facts: &Facts<'_>, found: &mut Vec<Finding>) {
+/// Number of fields, integer syntax, and the kernel's own ranges.
+pub(super) fn numbers(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (name, value) in &facts.state.values {
         let Some(key) = facts.known.key(name).filter(|key| key.unit.is_number()) else { continue };
         if value.text.contains('$') || value.effective {
             continue;
         }
-        let words: Vec<&str> = value.text.split_whitespace().collect();
-        if words.len() != key.count {
+        let fields: Vec<&str> = value.text.split_whitespace().collect();
+        if fields.len() != key.count {
             let message =
-                format!("has {} value(s), the kernel wants {}: {}", words.len(), key.count, key.does);
+                format!("has {} value(s), the kernel wants {}: {}", fields.len(), key.count, key.does);
             found.push(facts.finding(name, FindingClass::Range, "value-count", Severity::Error, message));
             continue;
         }
-        for word in words {
-            if let Some((cause, message)) = refused(key, word) {
+        for field in fields {
+            if let Some((cause, message)) = refused(key, field) {
                 found.push(facts.finding(name, FindingClass::Range, cause, Severity::Error, message));
                 break;
             }
@@ -160,16 +158,16 @@ pub(super) fn words(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// Why the kernel would not take a value.
-fn refused(key: &Key, word: &str) -> Option<(&'static str, String)> {
-    let Ok(number) = word.parse::<i128>() else {
-        let message = if word.starts_with(|c: char| c.is_ascii_digit()) {
+/// Reason for which the kernel rejects a value.
+fn refused(key: &Key, field: &str) -> Option<(&'static str, String)> {
+    let Ok(number) = field.parse::<i128>() else {
+        let message = if field.starts_with(|c: char| c.is_ascii_digit()) {
             format!(
-                "\"{word}\" is refused (EINVAL): a sysctl takes whole numbers of {} without suffix",
+                "\"{field}\" is refused (EINVAL): a sysctl takes whole numbers of {} without suffix",
                 key.unit.name()
             )
         } else {
-            format!("\"{word}\" is no number, and the kernel refuses it (EINVAL)")
+            format!("\"{field}\" is no number, and the kernel refuses it (EINVAL)")
         };
         return Some(("not-a-number", message));
     };
@@ -182,7 +180,7 @@ fn refused(key: &Key, word: &str) -> Option<(&'static str, String)> {
     Some(("refused", message))
 }
 
-/// Ranges that the kernel accepts and nobody should want.
+/// Ranges that the kernel accepts but that are harmful.
 pub(super) fn sane(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     for (name, value) in &facts.state.values {
         let Some(key) = facts.known.key(name) else { continue };

@@ -1,4 +1,4 @@
-//! TCP options, congestion control, and what spends processor time.
+//! TCP options, congestion control, and settings that cost CPU time.
 
 use clearstream_schema::{
     human::{rate, time},
@@ -10,16 +10,16 @@ use crate::path::{self, LARGEST_WINDOW_BYTES, bytes};
 
 const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
 
-/// Sequence numbers wrap in 34 s at 1 Gb/s: shorter than a segment may live.
+/// Rate at which sequence numbers wrap in 34 s, less than a maximum segment lifetime.
 const FAST_BPS: u64 = 1_000_000_000;
 
-/// Segments of one window above which a loss without SACK is felt.
+/// Window in segments above which a loss without SACK is expensive.
 const LARGE_WINDOW_SEGMENTS: f64 = 64.0;
 
 /// Payload of a segment at an MTU of 9000 with timestamps.
 const JUMBO_SEGMENT_BYTES: f64 = 8948.0;
 
-/// A window without scaling (RFC 9293, 3.1).
+/// Largest window without scaling (RFC 9293, 3.1).
 const UNSCALED_WINDOW_BYTES: f64 = 65535.0;
 
 pub(super) fn timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
@@ -50,7 +50,7 @@ pub(super) fn timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     );
 }
 
-/// What does not work without timestamps.
+/// Settings that have no effect without timestamps.
 pub(super) fn needs_timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     if facts.state.number(TIMESTAMPS) != Some(0) {
         return;
@@ -59,7 +59,7 @@ pub(super) fn needs_timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         ("net.ipv4.tcp_tw_reuse", 0, "reuses a port only where a timestamp was recorded, so it does nothing"),
         ("net.ipv4.tcp_tw_recycle", 0, "needs recorded timestamps, so it does nothing"),
     ] {
-        // The kernel's own default (2: loopback) is nobody's mistake.
+        // The kernel's own default (2: loopback) is no mistake.
         let value = facts.state.values.get(key);
         let is_at_rest =
             value.is_some_and(|value| value.effective && value.place.is_none() && value.text == "2");
@@ -79,7 +79,7 @@ pub(super) fn needs_timestamps(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         }
     }
     if facts.state.number("net.ipv4.tcp_syncookies") == Some(1) {
-        let message = "with tcp_timestamps = 0 a connection that is answered by cookie has neither SACK nor window scale: its window ends at 64 KiB".to_owned();
+        let message = "with tcp_timestamps = 0 a connection that is accepted by SYN cookie has neither SACK nor window scale: its window ends at 64 KiB".to_owned();
         found.push(
             facts
                 .finding(
@@ -190,7 +190,7 @@ pub(super) fn congestion_control(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     );
 }
 
-/// Large packets need a way to learn that some router drops them.
+/// Large MTUs need MTU probing to detect a black hole.
 pub(super) fn probing(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let key = "net.ipv4.tcp_mtu_probing";
     if facts.state.number(key) != Some(0) {
@@ -218,7 +218,7 @@ pub(super) fn idle(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let rounds = (window / JUMBO_SEGMENT_BYTES / 10.0).log2().ceil();
     if rounds >= 4.0 {
         let message = format!(
-            "a flow that pauses for one timeout starts from a small window again: {rounds:.0} round trips, {:.2} s, back to {}",
+            "a flow that pauses for one timeout restarts from a small window: {rounds:.0} round trips, {:.2} s, back to {}",
             rounds * goal.rtt.seconds(),
             bytes(window)
         );
@@ -245,7 +245,7 @@ pub(super) fn polling(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     }
 }
 
-/// One of two bounds raised without the other.
+/// One of two related limits raised without the other.
 pub(super) fn budget(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let (packets, time) = ("net.core.netdev_budget", "net.core.netdev_budget_usecs");
     let is_set = |key: &str| facts.state.values.get(key).is_some_and(|value| !value.effective);

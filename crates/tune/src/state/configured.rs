@@ -1,4 +1,4 @@
-//! Which of a host's files sets a sysctl, and which would win.
+//! Which of a host's files sets a sysctl, and which takes precedence.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use clearstream_schema::tune::Place;
 use super::Tuned;
 use crate::syntax;
 
-/// Folders in the order of precedence, the winning one first; a file hides
-/// files of the same name in later folders (sysctl(8), sysctl.d(5)).
+/// Folders in descending precedence; a file hides files of the same name in later
+/// folders (sysctl(8), sysctl.d(5)).
 const FOLDERS: [&str; 5] =
     ["etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d"];
 
-/// Who reads a file.
+/// Program that applies a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     /// sysctl(8) and systemd-sysctl(8).
@@ -24,19 +24,19 @@ pub enum Reader {
     Tuned,
 }
 
-/// One line of the host's own files.
+/// An assignment in the host's own files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// Value.
+    /// Assigned value.
     pub value: String,
-    /// Where.
+    /// File and line.
     pub place: Place,
-    /// Who reads it.
+    /// Program that applies it.
     pub reader: Reader,
 }
 
-/// Every assignment of the host's files by key; of those for one reader the
-/// last wins.
+/// Assignments of the host's files by key; of those for one reader the last takes
+/// precedence.
 pub(super) fn read(root: &HostRoot, missing: &mut Vec<String>) -> BTreeMap<String, Vec<Assignment>> {
     let mut found = BTreeMap::new();
     for path in files(root) {
@@ -84,7 +84,7 @@ fn gather(
     }
 }
 
-/// tuned's active profiles, and what they and the profiles that they build on set.
+/// Active profiles of tuned, and assignments of these and of included profiles.
 pub(super) fn tuned(
     root: &HostRoot,
     configured: &mut BTreeMap<String, Vec<Assignment>>,
@@ -97,8 +97,9 @@ pub(super) fn tuned(
         .lines()
         .filter_map(|line| line.split_once('='))
         .rfind(|(name, _)| name.trim() == "reapply_sysctl");
-    let files_win = option.is_none_or(|(_, value)| !matches!(value.trim(), "0" | "false" | "False" | "no"));
-    // Included profiles come first, so that the one that includes them wins.
+    let files_override =
+        option.is_none_or(|(_, value)| !matches!(value.trim(), "0" | "false" | "False" | "no"));
+    // Included profiles come first, so that the including one takes precedence.
     let mut order = Vec::new();
     let mut ahead: Vec<String> = profiles.iter().rev().cloned().collect();
     while let Some(name) = ahead.pop() {
@@ -119,7 +120,7 @@ pub(super) fn tuned(
     for (_, path) in order.iter().rev() {
         gather(root, path, Reader::Tuned, configured, missing);
     }
-    Some(Tuned { profiles, is_running: root.exists("run/tuned/tuned.pid"), files_win })
+    Some(Tuned { profiles, is_running: root.exists("run/tuned/tuned.pid"), files_override })
 }
 
 fn profile(root: &HostRoot, name: &str) -> Option<String> {
@@ -148,7 +149,7 @@ mod tests {
     /// The order of sysctl(8): sorted by name whatever the folder, a name in
     /// /etc hides that name elsewhere, sysctl.conf last.
     #[test]
-    fn files_win_as_sysctl_says() {
+    fn files_override_one_another_in_the_order_of_sysctl() {
         let root = tree(&[
             ("etc/sysctl.d/50-net.conf", "net.ipv4.tcp_sack = 1\n"),
             ("usr/lib/sysctl.d/50-net.conf", "net.ipv4.tcp_sack = 0\nnet.ipv4.tcp_dsack = 0\n"),
@@ -186,7 +187,7 @@ mod tests {
         ]);
         let (mut found, mut missing) = (BTreeMap::new(), Vec::new());
         let tuned = tuned(&root, &mut found, &mut missing).unwrap();
-        assert_eq!(tuned, Tuned { profiles: vec!["mine".into()], is_running: true, files_win: true });
+        assert_eq!(tuned, Tuned { profiles: vec!["mine".into()], is_running: true, files_override: true });
         assert_eq!(found["net.core.busy_read"].last().unwrap().value, "50");
         assert_eq!(found["vm.swappiness"][0].place.file, "/usr/lib/tuned/base/tuned.conf");
     }

@@ -1,4 +1,4 @@
-//! The state of a host, running or captured.
+//! State of a host, running or captured.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::knowledge::Knowledge;
 
 const FOLDERS: [(&str, &str); 2] = [("net.core", "proc/sys/net/core"), ("net.ipv4", "proc/sys/net/ipv4")];
 
-/// Every kernel and namespace has it, and no report needs it: a capture that
-/// has it kept the whole folder, so that what is absent there is absent.
-const MARK_OF_A_WHOLE_FOLDER: &str = "net.ipv4.tcp_retries2";
+/// A key that every kernel and namespace has and no report reads: a capture that
+/// contains it contains the whole folder, so a missing key does not exist.
+const KEY_OF_COMPLETE_CAPTURES: &str = "net.ipv4.tcp_retries2";
 
-/// Every kernel has it, and only in its first network namespace.
-const MARK_OF_THE_HOST: &str = "net.core.netdev_max_backlog";
+/// A key that every kernel has, in its initial network namespace only.
+const KEY_OF_INITIAL_NAMESPACE: &str = "net.core.netdev_max_backlog";
 
 impl HostState {
     /// Reads a host; changes nothing.
@@ -24,7 +24,7 @@ impl HostState {
         Self::of_report(root, clearstream_host::inspect(root))
     }
 
-    /// The same where the host's report is there already.
+    /// Reads a host whose report exists already.
     pub fn of_report(root: &HostRoot, report: HostReport) -> Self {
         let mut missing = Vec::new();
         let mut configured = configured::read(root, &mut missing);
@@ -87,14 +87,14 @@ impl HostState {
     }
 }
 
-/// The report tells where process 1 can be seen; elsewhere (a container's own
-/// processes) the keys tell.
+/// Uses the report where process 1 is visible; elsewhere (in a container with its
+/// own PID namespace) the keys.
 fn own_namespace(present: Option<&BTreeSet<String>>, report: &HostReport) -> Option<bool> {
-    let lacks_the_hosts = present.map(|names| !names.contains(MARK_OF_THE_HOST));
-    report.limits.own_network_namespace.or(lacks_the_hosts)
+    let lacks_host_keys = present.map(|names| !names.contains(KEY_OF_INITIAL_NAMESPACE));
+    report.limits.own_network_namespace.or(lacks_host_keys)
 }
 
-/// Names of all sysctls of the two folders, where the folders are whole.
+/// Names of all sysctls of the two folders, if the folders are complete.
 fn present(root: &HostRoot) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for (prefix, folder) in FOLDERS {
@@ -106,10 +106,10 @@ fn present(root: &HostRoot) -> Option<BTreeSet<String>> {
             names.insert(key.name.clone());
         }
     }
-    names.contains(MARK_OF_A_WHOLE_FOLDER).then_some(names)
+    names.contains(KEY_OF_COMPLETE_CAPTURES).then_some(names)
 }
 
-/// irqbalance makes this folder for its socket (irqbalance(1)).
+/// Folder of irqbalance's socket (irqbalance(1)).
 fn irqbalance(root: &HostRoot) -> Option<bool> {
     root.is_live().then(|| {
         let names = root.list("run/irqbalance").unwrap_or_default();

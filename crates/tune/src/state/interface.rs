@@ -1,4 +1,4 @@
-//! What rules need to know of an interface beyond the host's report.
+//! Facts of an interface that rules need beyond the host's report.
 
 use clearstream_host::HostRoot;
 use clearstream_netlink::RouteSocket;
@@ -7,11 +7,11 @@ use clearstream_schema::host::Nic;
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interface {
-    /// Name.
+    /// Interface name.
     pub name: String,
-    /// Hardware, not made by software.
+    /// Whether it is hardware (has a PCI address).
     pub is_device: bool,
-    /// Carries packets now.
+    /// Whether it is up.
     pub is_up: bool,
     /// Link speed.
     pub speed_bps: Option<u64>,
@@ -19,21 +19,21 @@ pub struct Interface {
     pub mtu_bytes: Option<u32>,
     /// Length of the transmit queue.
     pub queue_packets: Option<u64>,
-    /// Kind of the root qdisc, `fq`, `mq`.
+    /// Kind of the root qdisc: `fq`, `mq`.
     pub qdisc: Option<String>,
-    /// Receive queues.
+    /// Number of receive queues.
     pub receive_queue_count: u32,
-    /// Queues with software steering (`rps_cpus`).
+    /// Number of queues with software steering (`rps_cpus`).
     pub steered_queue_count: usize,
-    /// Cores that software steering uses.
+    /// Cores of software steering.
     pub steering_cores: Vec<u32>,
-    /// `rps_flow_cnt` of the receive queues, added up.
+    /// Sum of `rps_flow_cnt` of the receive queues.
     pub flow_entries: Option<u64>,
-    /// Offloads by ethtool's name.
+    /// Offloads by their ethtool name.
     pub offloads: std::collections::BTreeMap<String, bool>,
-    /// It is a port of a bridge.
+    /// Whether it is a port of a bridge.
     pub is_bridge_port: bool,
-    /// Mode of IP over InfiniBand, `connected` or `datagram`.
+    /// IP over InfiniBand mode: `connected` or `datagram`.
     pub infiniband_mode: Option<String>,
 }
 

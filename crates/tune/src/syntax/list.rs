@@ -1,5 +1,5 @@
-//! sysctl.conf(5), sysctl.d(5), lists that a paper or page prints, and
-//! configurations of kernels.
+//! Lists: sysctl.conf(5), sysctl.d(5), lists copied from papers and web pages,
+//! and kernel configurations.
 
 use super::{Parsed, Slip, numbered, shortened, statement};
 use crate::kernel_config;
@@ -11,7 +11,7 @@ pub(super) fn read(text: &str, parsed: &mut Parsed) {
             parsed.options.push((line, name, value));
             continue;
         }
-        // A fence of Markdown surrounds many a copied list.
+        // Copied lists may be in a Markdown code fence.
         if bare.is_empty() || bare.starts_with(['#', ';']) || bare.starts_with("```") {
             continue;
         }
@@ -73,9 +73,9 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_told_line_by_line_and_the_rest_is_read() {
+    fn invalid_lines_are_reported_and_the_rest_is_read() {
         let parsed = parse(
-            "\u{1}\u{2}binary\nnet.ipv4.tcp_sack = 1\n= 5\nsome words of prose\nnet.ipv4.tcp_dsack =\n",
+            "\u{1}\u{2}binary\nnet.ipv4.tcp_sack = 1\n= 5\nsome lines of prose\nnet.ipv4.tcp_dsack =\n",
         );
         let lines: Vec<u32> = parsed.slips.iter().map(|slip| slip.line).collect();
         assert_eq!(lines, [1, 3, 4]);

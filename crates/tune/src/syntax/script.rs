@@ -1,6 +1,5 @@
-//! Shell scripts, as far as they set what is known here: `sysctl -w`, `echo`
-//! into a file below `proc/sys`, and transmit queues. Other lines are other
-//! people's business.
+//! Shell scripts: `sysctl -w`, `echo` into a file below `proc/sys`, and lengths
+//! of transmit queues. Other lines are ignored.
 
 use super::{Parsed, QueueLength, Slip, Trap, dotted, numbered, shortened, statement};
 
@@ -15,11 +14,11 @@ pub(super) fn read(text: &str, parsed: &mut Parsed) {
                 parsed.queue_lengths.push(length);
             }
         }
-        let words = words(bare);
-        for (key, value) in calls(&words).into_iter().chain(echo(&words)) {
+        let tokens = tokens(bare);
+        for (key, value) in calls(&tokens).into_iter().chain(echo(&tokens)) {
             match statement(line, &key, &value) {
                 Ok(mut statement) => {
-                    // The shell has taken the quotes off.
+                    // The shell removes the quotes.
                     statement.traps.retain(|trap| *trap != Trap::QuotedValue);
                     parsed.statements.push(statement);
                 }
@@ -31,57 +30,57 @@ pub(super) fn read(text: &str, parsed: &mut Parsed) {
 
 /// `ip link set dev ib0 txqueuelen 10000`, `ifconfig ib0 txqueuelen 10000`.
 pub(super) fn queue_length(line: u32, text: &str) -> Option<QueueLength> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let at = words.iter().position(|word| matches!(*word, "txqueuelen" | "qlen" | "txqlen"))?;
-    let packet_count = words.get(at + 1)?.parse().ok()?;
-    let command = words.iter().position(|word| word.ends_with("ifconfig") || *word == "set")?;
-    let named = words.get(command + 1..at)?.iter().find(|word| !matches!(**word, "dev" | "up"));
+    let tokens: Vec<&str> = text.split_whitespace().collect();
+    let at = tokens.iter().position(|token| matches!(*token, "txqueuelen" | "qlen" | "txqlen"))?;
+    let packet_count = tokens.get(at + 1)?.parse().ok()?;
+    let command = tokens.iter().position(|token| token.ends_with("ifconfig") || *token == "set")?;
+    let named = tokens.get(command + 1..at)?.iter().find(|token| !matches!(**token, "dev" | "up"));
     Some(QueueLength { line, interface: named.map(|name| (*name).to_owned()), packet_count })
 }
 
-/// Words of a line as the shell divides them; quotes are taken off.
-fn words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word = String::new();
+/// Splits a line into tokens as the shell does, and removes quotes.
+fn tokens(text: &str) -> Vec<String> {
+    let mut tokens = Vec::new();
+    let mut token = String::new();
     let mut quote = None;
     for c in text.chars() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
             (None, '"' | '\'') => quote = Some(c),
             (None, c) if c.is_whitespace() || c == ';' => {
-                if !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
+                if !token.is_empty() {
+                    tokens.push(std::mem::take(&mut token));
                 }
                 if c == ';' {
-                    words.push(";".to_owned());
+                    tokens.push(";".to_owned());
                 }
             }
             (None, '>') => {
-                if !word.is_empty() {
-                    words.push(std::mem::take(&mut word));
+                if !token.is_empty() {
+                    tokens.push(std::mem::take(&mut token));
                 }
-                words.push(">".to_owned());
+                tokens.push(">".to_owned());
             }
-            (_, c) => word.push(c),
+            (_, c) => token.push(c),
         }
     }
-    if !word.is_empty() {
-        words.push(word);
+    if !token.is_empty() {
+        tokens.push(token);
     }
-    words
+    tokens
 }
 
-/// Settings of the `sysctl` calls in a line.
-fn calls(words: &[String]) -> Vec<(String, String)> {
+/// Assignments of the `sysctl` calls in a line.
+fn calls(tokens: &[String]) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut inside = false;
-    for word in words {
-        match word.as_str() {
+    for token in tokens {
+        match token.as_str() {
             ";" | "&&" | "||" | "|" | ">" => inside = false,
             "sysctl" => inside = true,
-            word if word.ends_with("/sysctl") => inside = true,
-            word if inside && !word.starts_with('-') => {
-                if let Some((key, value)) = word.split_once('=') {
+            token if token.ends_with("/sysctl") => inside = true,
+            token if inside && !token.starts_with('-') => {
+                if let Some((key, value)) = token.split_once('=') {
                     found.push((key.to_owned(), value.to_owned()));
                 }
             }
@@ -92,15 +91,15 @@ fn calls(words: &[String]) -> Vec<(String, String)> {
 }
 
 /// `echo VALUE > proc/sys/NAME`.
-fn echo(words: &[String]) -> Option<(String, String)> {
-    let at = words.iter().rposition(|word| word == ">")?;
-    let (_, name) = words.get(at + 1)?.split_once("proc/sys/")?;
-    let start = words.iter().position(|word| word == "echo")? + 1;
-    let value: Vec<&str> = words
+fn echo(tokens: &[String]) -> Option<(String, String)> {
+    let at = tokens.iter().rposition(|token| token == ">")?;
+    let (_, name) = tokens.get(at + 1)?.split_once("proc/sys/")?;
+    let start = tokens.iter().position(|token| token == "echo")? + 1;
+    let value: Vec<&str> = tokens
         .get(start..at)?
         .iter()
         .map(String::as_str)
-        .filter(|word| !matches!(*word, "-n" | "-e" | ">"))
+        .filter(|token| !matches!(*token, "-n" | "-e" | ">"))
         .collect();
     Some((dotted(name), value.join(" ")))
 }

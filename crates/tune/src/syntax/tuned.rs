@@ -18,7 +18,7 @@ pub(super) fn read(text: &str, parsed: &mut Parsed) {
             parsed.slips.push(Slip { line, text: shortened(text), reason });
         };
         let Some((name, value)) = bare.split_once('=') else {
-            // Other plugins have forms of their own.
+            // Other plugins have other formats.
             if matches!(section.as_str(), "sysctl" | "main") {
                 slip("not a setting: write KEY = VALUE, or begin a comment with #".to_owned());
             }
@@ -30,7 +30,7 @@ pub(super) fn read(text: &str, parsed: &mut Parsed) {
                 let bound = value.trim_start().strip_prefix(['>', '<']);
                 match statement(line, name, bound.unwrap_or(value)) {
                     Ok(mut statement) => {
-                        // tuned takes the quotes off.
+                        // tuned removes the quotes.
                         statement.traps.retain(|trap| *trap != Trap::QuotedValue);
                         statement.is_bound = bound.is_some();
                         parsed.statements.push(statement);

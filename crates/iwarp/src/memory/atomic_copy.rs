@@ -16,10 +16,10 @@ use std::{
 };
 
 /// Bytes of a word being loaded.
-type Word = [MaybeUninit<u8>; WORD];
+type U64Bytes = [MaybeUninit<u8>; U64_BYTES];
 
 /// Bytes of a word.
-pub(super) const WORD: usize = size_of::<u64>();
+pub(super) const U64_BYTES: usize = size_of::<u64>();
 
 /// A holder's range: `length` bytes at `base`, one allocation, alive during the
 /// call and never borrowed as a plain reference meanwhile.
@@ -32,7 +32,7 @@ pub(super) struct Holder {
 impl Holder {
     /// Offset in its word of the byte at `at`.
     fn phase(self, at: usize) -> usize {
-        self.base.addr().wrapping_add(at) % WORD
+        self.base.addr().wrapping_add(at) % U64_BYTES
     }
 
     /// Returns the whole word around the byte at `at`, if the holder contains
@@ -40,7 +40,7 @@ impl Holder {
     fn whole(self, at: usize) -> Option<*mut u8> {
         let start = at.checked_sub(self.phase(at))?;
         // SAFETY: `start` is at most `at`, and the word ends inside.
-        (start + WORD <= self.length).then(|| unsafe { self.base.add(start) })
+        (start + U64_BYTES <= self.length).then(|| unsafe { self.base.add(start) })
     }
 
     /// Whether the range is inside.
@@ -57,14 +57,14 @@ pub(super) unsafe fn store(holder: Holder, at: usize, bytes: &[u8]) {
     assert!(holder.contains(at, bytes.len()), "a range was checked when its span was made");
     let head = head_length(holder, at, bytes.len());
     let (head, rest) = bytes.split_at(head);
-    let (words, tail) = rest.as_chunks::<WORD>();
+    let (middle, tail) = rest.as_chunks::<U64_BYTES>();
     // SAFETY: the three parts follow one another inside the range checked above;
     // the words begin at a multiple of their size.
     unsafe {
         store_part(holder, at, head);
         let first = holder.base.add(at + head.len()).cast::<u64>();
-        for (index, word) in words.iter().enumerate() {
-            atomic_word(first.add(index)).store(u64::from_ne_bytes(*word), Relaxed);
+        for (index, bytes) in middle.iter().enumerate() {
+            atomic_u64(first.add(index)).store(u64::from_ne_bytes(*bytes), Relaxed);
         }
         store_part(holder, at + bytes.len() - tail.len(), tail);
     }
@@ -79,11 +79,11 @@ pub(super) unsafe fn load(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>
     let length = into.len();
     let head = head_length(holder, at, length);
     let (head, rest) = into.split_at_mut(head);
-    let (words, tail) = rest.as_chunks_mut::<WORD>();
+    let (middle, tail) = rest.as_chunks_mut::<U64_BYTES>();
     // SAFETY: as in `store`.
     unsafe {
         load_part(holder, at, head);
-        load_words(holder.base.add(at + head.len()).cast(), words);
+        load_aligned(holder.base.add(at + head.len()).cast(), middle);
         load_part(holder, at + length - tail.len(), tail);
     }
 }
@@ -93,13 +93,13 @@ pub(super) unsafe fn load(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>
 ///
 /// # Safety
 /// `holder` fulfils the contract of its type as long as the word is used.
-pub(super) unsafe fn word<'a>(holder: Holder, at: usize) -> Option<&'a AtomicU64> {
+pub(super) unsafe fn u64_at<'a>(holder: Holder, at: usize) -> Option<&'a AtomicU64> {
     if holder.phase(at) != 0 {
         return None;
     }
     let place = holder.whole(at)?;
     // SAFETY: a whole aligned word of a live holder.
-    Some(unsafe { atomic_word(place.cast()) })
+    Some(unsafe { atomic_u64(place.cast()) })
 }
 
 /// Loads consecutive whole words.
@@ -107,7 +107,7 @@ pub(super) unsafe fn word<'a>(holder: Holder, at: usize) -> Option<&'a AtomicU64
 /// # Safety
 /// That many words at `first` are aligned, alive and accessed atomically by all
 /// threads.
-unsafe fn load_words(first: *mut u64, into: &mut [Word]) {
+unsafe fn load_aligned(first: *mut u64, into: &mut [U64Bytes]) {
     let mut done = 0;
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if into.len() >= BLOCK && std::arch::is_x86_feature_detected!("avx") {
@@ -117,9 +117,9 @@ unsafe fn load_words(first: *mut u64, into: &mut [Word]) {
         unsafe { load_blocks(first, blocks) };
         done = blocks.len() * BLOCK;
     }
-    for word in &mut into[done..] {
+    for bytes in &mut into[done..] {
         // SAFETY: upheld by the caller.
-        *word = unsafe { atomic_word(first.add(done)) }.load(Relaxed).to_ne_bytes().map(MaybeUninit::new);
+        *bytes = unsafe { atomic_u64(first.add(done)) }.load(Relaxed).to_ne_bytes().map(MaybeUninit::new);
         done += 1;
     }
 }
@@ -135,10 +135,10 @@ const BLOCK: usize = 8;
 /// loads.
 ///
 /// # Safety
-/// As for [`load_words`], and the processor has AVX.
+/// As for [`load_aligned`], and the processor has AVX.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[target_feature(enable = "avx")]
-unsafe fn load_blocks(first: *const u64, blocks: &mut [[Word; BLOCK]]) {
+unsafe fn load_blocks(first: *const u64, blocks: &mut [[U64Bytes; BLOCK]]) {
     // SAFETY: reads the words, writes the blocks, at least one, and nothing
     // else.
     unsafe {
@@ -166,12 +166,12 @@ unsafe fn load_blocks(first: *const u64, blocks: &mut [[Word; BLOCK]]) {
 
 /// Returns the number of bytes before the first word that begins in the range.
 fn head_length(holder: Holder, at: usize, length: usize) -> usize {
-    ((WORD - holder.phase(at)) % WORD).min(length)
+    ((U64_BYTES - holder.phase(at)) % U64_BYTES).min(length)
 }
 
 /// # Safety
 /// `place` is aligned, alive and accessed atomically by all threads.
-unsafe fn atomic_word<'a>(place: *mut u64) -> &'a AtomicU64 {
+unsafe fn atomic_u64<'a>(place: *mut u64) -> &'a AtomicU64 {
     // SAFETY: upheld by the caller.
     unsafe { AtomicU64::from_ptr(place) }
 }
@@ -187,12 +187,12 @@ unsafe fn store_part(holder: Holder, at: usize, bytes: &[u8]) {
     let phase = holder.phase(at);
     if let Some(place) = holder.whole(at) {
         // SAFETY: a whole aligned word of a live holder.
-        let word = unsafe { atomic_word(place.cast()) };
-        let mut now = word.load(Relaxed);
+        let atomic = unsafe { atomic_u64(place.cast()) };
+        let mut now = atomic.load(Relaxed);
         loop {
             let mut changed = now.to_ne_bytes();
             changed[phase..phase + bytes.len()].copy_from_slice(bytes);
-            match word.compare_exchange_weak(now, u64::from_ne_bytes(changed), Relaxed, Relaxed) {
+            match atomic.compare_exchange_weak(now, u64::from_ne_bytes(changed), Relaxed, Relaxed) {
                 Ok(_) => return,
                 Err(other) => now = other,
             }
@@ -215,8 +215,8 @@ unsafe fn load_part(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>]) {
     let phase = holder.phase(at);
     if let Some(place) = holder.whole(at) {
         // SAFETY: a whole aligned word of a live holder.
-        let word = unsafe { atomic_word(place.cast()) }.load(Relaxed).to_ne_bytes();
-        into.write_copy_of_slice(&word[phase..phase + into.len()]);
+        let whole = unsafe { atomic_u64(place.cast()) }.load(Relaxed).to_ne_bytes();
+        into.write_copy_of_slice(&whole[phase..phase + into.len()]);
         return;
     }
     for (index, byte) in into.iter_mut().enumerate() {
