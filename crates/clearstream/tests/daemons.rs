@@ -28,8 +28,8 @@ impl Daemon {
     fn start(arguments: &[&str]) -> Self {
         let mut child = clearstream(&[arguments, &["--json-stream"]].concat()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        let words = arguments.iter().take_while(|word| !word.starts_with('-')).copied();
-        let verb = words.collect::<Vec<_>>().join(" ");
+        let names = arguments.iter().take_while(|argument| !argument.starts_with('-')).copied();
+        let verb = names.collect::<Vec<_>>().join(" ");
         let mut daemon = Self { child, lines, verb, address: String::new() };
         let listening = daemon.state("listening");
         daemon.address = listening["address"].as_str().unwrap().to_owned();

@@ -16,7 +16,7 @@ fn interface_bytes(lab: &str, host: &str) -> (u64, u64) {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let links: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let counter = |way: &str| links[0]["stats64"][way]["bytes"].as_u64().unwrap();
+    let counter = |direction: &str| links[0]["stats64"][direction]["bytes"].as_u64().unwrap();
     (counter("rx"), counter("tx"))
 }
 

@@ -79,9 +79,9 @@ impl Here {
 
     /// The program on the host, with journals of its own and no ssh session.
     fn command(&self, line: &str) -> Command {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let arguments: Vec<&str> = line.split_whitespace().collect();
         let exec = ["lab", "exec", &self.lab.0, "here", "--", program().to_str().unwrap()];
-        let mut command = clearstream(&[&exec, words.as_slice()].concat());
+        let mut command = clearstream(&[&exec, arguments.as_slice()].concat());
         command.env("CLEARSTREAM_PLANS", self.path("plans"));
         command.env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22").stdin(Stdio::null());
         command
@@ -101,8 +101,8 @@ impl Here {
     /// What the tools of the system show.
     fn shown(&self) -> String {
         let exec = |line: &str| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            run(&[&["lab", "exec", &self.lab.0, "here", "--"], words.as_slice()].concat()).ok().to_owned()
+            let arguments: Vec<&str> = line.split_whitespace().collect();
+            run(&[&["lab", "exec", &self.lab.0, "here", "--"], arguments.as_slice()].concat()).ok().to_owned()
         };
         let sysctls = exec("sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem net.ipv4.tcp_sack");
         let hashing = exec("sysctl net.ipv4.fib_multipath_hash_policy");
@@ -284,8 +284,8 @@ fn root_killed_with_its_guardian_a_plan_is_recovered() {
 }
 
 fn exec(here: &Here, line: &str) {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    run(&[&["lab", "exec", &here.lab.0, "here", "--"], words.as_slice()].concat()).ok();
+    let arguments: Vec<&str> = line.split_whitespace().collect();
+    run(&[&["lab", "exec", &here.lab.0, "here", "--"], arguments.as_slice()].concat()).ok();
 }
 
 /// A program `nft` whose writing takes long; the file is there when it is reached.

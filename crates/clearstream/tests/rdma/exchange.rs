@@ -32,7 +32,7 @@ impl Recorder {
         Self { address, thread }
     }
 
-    /// What the client and the server said, once both have left.
+    /// The streams of client and server, once both have left.
     pub(crate) fn streams(self) -> [Vec<u8>; 2] {
         self.thread.join().unwrap()
     }
