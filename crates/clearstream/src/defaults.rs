@@ -88,7 +88,7 @@ impl Defaults {
         let path = if path.components().count() == 1 { PathBuf::from(".").join(path) } else { path };
         match CONFIG.find(&path.to_string_lossy()) {
             Ok(source) => Self::read(source).map(Some).map_err(CommandError::from),
-            // Nobody named it, and a user without access to the folder has none there.
+            // It was not named, and a user without access to the folder has none there.
             Err(ConfigError::Read { source, .. })
                 if !named && matches!(source.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
             {

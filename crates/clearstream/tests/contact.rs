@@ -286,7 +286,7 @@ fn root_the_file_of_defaults_has_what_every_call_would_repeat() {
         .refused(2, &["config.toml:4: host.dtn2.remote-progam", "did you mean `remote-program`?"]);
     write_config(&path, "[host.dtn2]\nport = 70000\n");
     with_file(&["flow", "dtn2"]).refused(2, &["config.toml:4: host.dtn2.port", "70000"]);
-    // Who calls no host is not concerned; a file that is named must be there.
+    // Verbs that reach no host ignore it; a file that is named must exist.
     with_file(&["lab", "list"]).ok();
     fs::remove_file(&path).unwrap();
     with_file(&["flow", "localhost"]).refused(7, &["config.toml"]);

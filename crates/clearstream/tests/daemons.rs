@@ -175,7 +175,7 @@ fn a_daemon_has_one_document_at_its_end() {
     assert_eq!(document["schema"], "clearstream.error");
 }
 
-/// A terminal stopped with Ctrl-S must not stop those who are served.
+/// A terminal stopped with Ctrl-S must not stop the sessions.
 #[test]
 fn pings_are_served_when_nobody_reads_their_texts() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! The map in ARCHITECTURE.md, kept true: who may use whom, who may be
+//! The map in ARCHITECTURE.md, enforced: which crate may use which, which may be
 //! unsafe, print, read arguments or open files of the kernel.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
@@ -27,7 +27,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).unwrap()
 }
 
-/// What cargo says of this workspace and everything it links.
+/// Cargo's metadata of this workspace and everything it links.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
     // Without the network: what the tests were built from is already here,
     // but only for this platform.

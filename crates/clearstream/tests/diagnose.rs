@@ -143,7 +143,7 @@ fn not_made(document: &Value) -> Option<String> {
     (cause == "contention" && others && held >= Some(0.3)).then_some(sentence)
 }
 
-/// How often a limit that the machine did not make is made again.
+/// Attempts at a limit that the machine did not produce.
 const ATTEMPTS: usize = 3;
 
 fn first_cause(document: &Value) -> (String, String) {

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// What has no document, and says so.
+/// Verbs without a document, which refuse `--json`.
 const WITHOUT: [&str; 3] = ["completions", "lab exec", "lab shell"];
 
 /// What ends when it is stopped: `tests/daemons.rs`.
@@ -214,7 +214,7 @@ fn check_document(verb: &str, name: &str, document: &Value) {
     check_provenance(verb, &document["provenance"]);
 }
 
-/// First-use review A5: the output of a cron job must tell when, by what and
+/// First-use review A5: the output of a cron job must contain when, by what and
 /// where it was made. Compared with `uname`.
 fn check_provenance(verb: &str, provenance: &Value) {
     let uname = |option: &str| {

@@ -1,4 +1,4 @@
-//! What somebody meets who uses the program for the first time: messages that fit, a unit for
+//! First use of the program: messages that fit, a unit for
 //! systemd, one name for one thing.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 

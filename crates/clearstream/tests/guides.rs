@@ -78,7 +78,7 @@ fn the_error_in_the_guide_is_that_of_the_program() {
     assert!(guide.lines().any(|line| line == message), "the guide does not show:\n{message}");
 }
 
-/// A host of a lab is changed as the guide says, line after line.
+/// A host of a lab is changed by the guide's commands, line after line.
 #[test]
 fn root_the_guide_of_plans_is_run() {
     let guide = page("docs/guide/plan.md");

@@ -167,7 +167,7 @@ impl Running {
         Self { lab, hosts, study, child, record }
     }
 
-    /// How it ended, in one line of words; no agent is left on any host.
+    /// How it ended, in one line; no agent is left on any host.
     fn ended(self, code: i32) -> Ended {
         let ended = finish(self.child, Duration::from_secs(60));
         assert_eq!(ended.code(), code, "{}", ended.stderr);
@@ -229,7 +229,7 @@ fn root_a_host_that_freezes_in_the_middle_is_named_and_the_run_can_be_resumed() 
     ended.resume();
 }
 
-/// A cable is cut while control goes on another way: pairs over it fail and are named, and
+/// A cable is cut while control uses another path: pairs over it fail and are named, and
 /// the study goes on with what is left of it.
 #[test]
 fn root_a_path_that_is_cut_in_the_middle_fails_its_trials_and_no_others() {

@@ -74,7 +74,7 @@ fn a_probe_uses_the_requested_port_or_names_the_conflict() {
     with(&port).refused(4, &[&port, "in use", "--port"]);
     with("0").refused_by_usage("--port");
     drop(taken);
-    // Somebody may take it in between, or have it for TCP: then another one.
+    // Another process may take it in between, or have it for TCP: then another one.
     let found = (0..20).find_map(|_| {
         let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         std::net::TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port.to_string())

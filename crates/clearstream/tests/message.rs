@@ -113,7 +113,7 @@ fn an_interrupt_keeps_the_sizes_measured() {
     }
 }
 
-/// One experiment: what the program says was received against the counters of
+/// One experiment: the bytes that the program reports as received against the counters of
 /// the interfaces between the hosts.
 fn compare_with_counters(lab: &str, kind: &str, method: &str) {
     let (received_before, sent_before) = interface_bytes(lab, "there");

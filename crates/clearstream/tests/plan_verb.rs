@@ -206,12 +206,12 @@ fn root_routes_that_are_planned_are_applied_under_the_guard() {
     here.clearstream(&format!("route apply {fabric} --dry-run --out {file}")).ok();
     assert!(here.clearstream(&format!("plan show {file}")).ok().contains("route 10.9.0.0/24"));
 
-    // Nobody confirms.
+    // Not confirmed.
     let applied = here.clearstream(&format!("plan apply {file} --yes --confirm-within 2s"));
     assert!(applied.ok().contains("restored in 2s unless you run: clearstream plan confirm"));
     eventually(Duration::from_secs(20), "it is reverted", || here.states() == ["reverted"]);
     assert_eq!(here.shown(), before);
-    // Somebody does, by the other spelling.
+    // Confirmed, by the other spelling.
     here.json(&format!("plan apply {file} --yes --confirm-within 60s"));
     let refused = here.clearstream(&format!("route apply {fabric} --yes"));
     refused.refused(4, &["waits for confirmation", "clearstream plan confirm"]);
@@ -219,7 +219,7 @@ fn root_routes_that_are_planned_are_applied_under_the_guard() {
     here.clearstream("plan verify").ok();
     here.clearstream(&format!("route verify {fabric}")).ok();
     assert!(here.shown().contains("10.9.0.0/24"));
-    // A revert that nobody confirms.
+    // A revert that is not confirmed.
     let after = here.shown();
     here.json("plan revert --confirm-within 2s");
     let states = ["reverted", "applied", "reverted"];

@@ -203,7 +203,7 @@ fn root_a_change_under_test_goes_with_its_tester() {
     }
     is_restored();
     drop(peer);
-    // Both are killed: the change stays until somebody recovers it.
+    // Both are killed: the change stays until it is recovered.
     let (peer, journal) = begin();
     for pid in processes(&plans, "plan guard").into_iter().chain(processes(&plans, "agent")) {
         signal(pid, "KILL");

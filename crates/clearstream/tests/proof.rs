@@ -144,7 +144,7 @@ fn document(text: &str) -> Value {
     document
 }
 
-/// IPv4 and IPv6, all answered, and none returned elsewhere.
+/// IPv4 and IPv6, all with a reply, and none returned elsewhere.
 fn assert_symmetric(document: &Value, path: &str) {
     assert_eq!(document["verdict"], "proven", "{:#}", document["findings"]);
     let crossings = document["crossings"].as_array().unwrap();

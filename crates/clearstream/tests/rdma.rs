@@ -226,7 +226,7 @@ fn rejects_invalid_options_before_connecting() {
 
 #[test]
 fn a_wrong_peer_is_reported_with_its_problem() {
-    // Nobody there: a port that was free a moment ago.
+    // No listener: a port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     run(&["rdma", "write", &free]).refused(3, &["rdma serve"]);
     run(&["rdma", "ping", &free]).refused(3, &["rping"]);

@@ -28,7 +28,7 @@ fn copied(to: &Path) {
 }
 
 /// The same curve over a link of twice its rate ends at half of what the link allows: the report
-/// says what `diagnose` says of that trial.
+/// has the verdict of `diagnose` on that trial.
 #[test]
 fn a_short_plateau_is_diagnosed_by_itself() {
     let folder = tempfile::tempdir().unwrap();

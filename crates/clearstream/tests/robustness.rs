@@ -192,7 +192,7 @@ fn raw(output: &str) -> Option<char> {
     output.chars().find(|c| (c.is_control() && !"\n\t".contains(*c)) || *c == '\u{202e}')
 }
 
-/// A record of somebody else, whose study and hosts have titles and names that a
+/// A record from elsewhere, whose study and hosts have titles and names that a
 /// terminal would obey.
 #[test]
 fn nothing_that_a_terminal_obeys_is_printed_of_a_record() {

@@ -1,5 +1,5 @@
-//! `route lint` and `route new` with the whole binary: what it says of files,
-//! and that the kernel does what it says, in network namespaces.
+//! `route lint` and `route new` with the whole binary: findings about files, and
+//! that the kernel behaves as they state, in network namespaces.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;

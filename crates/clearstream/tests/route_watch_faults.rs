@@ -48,7 +48,7 @@ fn root_a_gateway_that_drops_tcp_alone_or_a_third_of_everything_is_withdrawn() {
         let used = fabric.used(host);
         assert!(used.len() == 2, "only gw3 and gw4 are left: {used:?}");
     }
-    // One that drops TCP is not taken back for its answers by UDP.
+    // One that drops TCP is not restored for its replies by UDP.
     assert_eq!(watches[0].of("in"), Vec::<Value>::new());
     let health = fabric.route("c1", &["health", "--json"]).json();
     assert_valid("watch-status", &health);
@@ -69,7 +69,7 @@ fn buckets(fabric: &Fabric, host: &str, via: &str) -> (usize, usize) {
     (count, shown.lines().count())
 }
 
-/// Segments of flows that a gateway has passed on since it was last asked.
+/// Segments of flows that a gateway has forwarded since the last query.
 fn forwarded(fabric: &Fabric, gateway: &str) -> u64 {
     let listed: Value =
         serde_json::from_str(&fabric.exec(gateway, "nft -j list counter inet e2e flows")).unwrap();

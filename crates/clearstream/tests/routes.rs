@@ -98,7 +98,7 @@ impl Here {
         let mut command =
             clearstream(&[&["lab", "exec", &self.lab.0, "here", "--", program], arguments].concat());
         command.env("CLEARSTREAM_PLANS", self.plans()).env_remove("SSH_CONNECTION");
-        // Not the session of anyone who runs the tests.
+        // Independent of the session in which the tests run.
         command.env("SSH_CONNECTION", session.unwrap_or("127.0.0.1 1 127.0.0.1 22"));
         if let Some(programs) = &self.programs {
             command.env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()));
@@ -214,7 +214,7 @@ fn root_numbers_of_others_are_refused_by_name() {
 fn root_the_guard_keeps_the_session_and_the_default_route() {
     let here = Here::new("e2e-route-guard");
     let (fabric, before) = (here.fabric.as_str(), here.shown());
-    // The operator sits in the far network, behind the default route.
+    // The operator is in the remote network, behind the default route.
     let session = Some("10.9.0.77 50000 10.0.0.1 22");
     let refused = here.route_from(&["apply", fabric, "--yes"], session);
     refused.refused(4, &["the ssh session from 10.9.0.77", "by 10.0.0.2 on eth0 now", "--confirm-within"]);
@@ -228,7 +228,7 @@ fn root_the_guard_keeps_the_session_and_the_default_route() {
     assert_ne!(here.shown(), before);
     here.route(&["revert", "--force"]).ok();
     assert_eq!(here.shown(), before);
-    // Nobody confirms: it comes back, whatever became of the session.
+    // Not confirmed: it is restored, whatever became of the session.
     let session = Some("10.9.0.77 50000 10.0.0.1 22");
     let applied = here.route_from(&["apply", fabric, "--yes", "--confirm-within", "3s"], session);
     assert!(applied.ok().contains("restored in 3s"), "{}", applied.stdout);
@@ -236,7 +236,7 @@ fn root_the_guard_keeps_the_session_and_the_default_route() {
     here.route(&["apply", fabric, "--yes"]).refused(4, &["waits for confirmation"]);
     eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);
     here.route(&["confirm"]).refused(2, &["nothing waits for confirmation"]);
-    // Somebody does: it stays.
+    // Confirmed: it stays.
     here.route_from(&["apply", fabric, "--yes", "--confirm-within", "3s"], session).ok();
     let after = here.shown();
     assert!(here.route(&["confirm"]).ok().starts_with("kept, with "));
@@ -328,7 +328,7 @@ fn root_plans_and_journals_with_routes_have_one_guard() {
     tune(&["apply", &cut, "--yes", "--force"]).refused(4, &["waits for confirmation"]);
     eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);
 
-    // What cuts is here the way back: others' default route went meanwhile.
+    // The revert would cut the return path: another program removed the default route.
     let keep = here.plan(&json!([step(route("10.9.0.0/24"), Some("via 10.0.0.2 dev eth0 proto 117"))]));
     let applied = tune(&["apply", &keep, "--yes", "--json"]).json();
     let journal = applied["journal"].as_str().unwrap();

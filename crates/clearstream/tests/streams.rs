@@ -121,7 +121,7 @@ fn root_routes_are_verified_and_gateways_drained_as_documents() {
     let checks = verified["checks"].as_array().unwrap();
     assert!(!checks.is_empty() && checks.iter().all(|check| check["holds"] == true), "{verified}");
     events(&fabric.route("c1", &["verify", "--json-stream"]), "route verify", "verification");
-    // What somebody else took away is a check that fails, and the document is there all the same.
+    // A setting that another program removed is a failed check, and the document is complete.
     fabric.exec("c1", "sysctl -q -w net.ipv4.fib_multipath_hash_policy=0");
     let differs = fabric.route("c1", &["verify", "--json"]);
     assert_eq!(differs.code(), 8, "{}", differs.stderr);

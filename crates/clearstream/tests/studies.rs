@@ -97,7 +97,7 @@ fn a_hangup_ends_a_study_that_is_resumed_later() {
     let resume = [arguments.as_slice(), &["--resume", made.to_str().unwrap()]].concat();
     run(&resume).ok();
     let after = trials().unwrap();
-    // What was cut short is measured again.
+    // What was cut short is repeated.
     let is_whole = |line: &&str| line.contains("\"measured\":{\"complete\":true");
     let number = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["trial"].as_u64();
     let kept = before.lines().filter(is_whole).count();

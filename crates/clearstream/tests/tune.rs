@@ -108,10 +108,10 @@ fn plans_for_a_captured_host() {
     }
     let plan: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
     assert_valid("plan", &plan);
-    // It was made for another host, and says so before anything happens.
+    // It was made for another host, which is reported before any change.
     let refused = run(&["tune", "apply", out.to_str().unwrap(), "--yes"]);
     refused.refused(2, &["at-rest"]);
-    // Nobody can be asked here.
+    // No confirmation is possible here.
     run(&["tune", "apply", out.to_str().unwrap()]).refused(2, &["--yes"]);
     let files = folder.path().join("files");
     let rendered =

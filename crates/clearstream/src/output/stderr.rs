@@ -49,7 +49,7 @@ pub fn flush() {
     }
 }
 
-/// Lines on their way to a thread that writes them.
+/// Queue of lines for the writing thread.
 #[derive(Debug)]
 struct Queue {
     entries: SyncSender<Entry>,

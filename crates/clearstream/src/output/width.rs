@@ -2,7 +2,7 @@
 
 use super::terminal::{VERBATIM, is_mark};
 
-/// A terminal that was not told its width has 0 columns (script(1), CI); in so
+/// A terminal of unknown width has 0 columns (script(1), CI); in so
 /// few, lines that wrap are easier to read than columns of single letters.
 const NARROWEST: usize = 40;
 /// Longest line of prose: longer ones are hard to read on any terminal.

@@ -236,7 +236,7 @@ fn serve_event(event: &ServerEvent<'_>, out: &Output, log: &Log) {
             out.state("test-started", Some(detail), || Some(text));
         }
         ServerEvent::Interval(interval) => {
-            // People read the summary: a server's terminal is nobody's.
+            // For people the summary is enough: a server's terminal is rarely watched.
             out.interval(interval, || None);
         }
         ServerEvent::Finished(summary) => finished(summary, out),

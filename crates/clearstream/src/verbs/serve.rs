@@ -134,7 +134,7 @@ fn report(event: &ServeEvent, daemon: &Daemon) {
     daemon.event(DaemonEvent { class, name, detail, text });
 }
 
-/// The text of the unit. Without change rights nobody needs root, but the identity and the
+/// The text of the unit. Measuring alone needs no root, but the identity and the
 /// pairings are files of anyone who runs `pair create`, which a unit of the system has to read.
 fn unit(command: &str, listen: &SocketAddr, identity: &Path) -> String {
     let identity = identity.display();

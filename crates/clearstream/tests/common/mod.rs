@@ -147,7 +147,7 @@ fn drain(mut source: impl Read + Send + 'static) -> std::thread::JoinHandle<Stri
     })
 }
 
-/// A full pipe: what is written to it blocks until somebody reads. Nobody does while
+/// A full pipe: writes to it block until it is read, which does not happen while
 /// the reader is kept.
 pub fn full_pipe() -> (std::io::PipeReader, Stdio) {
     let (reader, mut writer) = std::io::pipe().unwrap();

@@ -313,7 +313,7 @@ fn measuring(daemon: &Daemon) {
         let failure = apply(&mut peer, setting, index % 2 == 0).expect("nothing is applied");
         assert_eq!(failure.kind, FailureKind::Forbidden, "{setting:?}");
     }
-    // Reading is measuring, but neither a secret nor a way to run something.
+    // Reading is measuring, but neither a secret nor a method to run something.
     for (setting, _) in outside().into_iter().step_by(3) {
         match peer.call(&Read { settings: vec![setting.clone()] }) {
             Ok(Values { values }) => {
@@ -433,7 +433,7 @@ fn root_a_change_that_cuts_its_session_goes_with_it() {
         peer.shutdown();
         drop(daemon.connect(&pairing));
         assert_eq!(sack(), "1\n");
-        // Nobody has shown that he had the reply: restored.
+        // The reply was not acknowledged: restored.
         let mut peer = daemon.connect(&pairing);
         apply(&mut peer, "0");
         drop(peer);

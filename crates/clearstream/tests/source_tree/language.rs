@@ -13,8 +13,7 @@ const FOLDERS: [&str; 9] =
     ["bench", "crates", "docs", "extras", "fabrics", "fuzz", "labs", "packaging", "studies"];
 
 /// Folders and files that are not yet covered. The list only shrinks.
-const NOT_YET_COVERED: [&str; 15] = [
-    "crates/clearstream",
+const NOT_YET_COVERED: [&str; 14] = [
     "crates/failover",
     "crates/host",
     "crates/iwarp",

@@ -119,7 +119,7 @@ impl Fabric {
 
     pub fn command(&self, host: &str, arguments: &[&str]) -> Command {
         let mut command = clearstream(&[&["lab", "exec", &self.lab.0, host, "--"], arguments].concat());
-        // Neither the journals nor the session of anyone who runs the tests.
+        // Independent of the journals and the session in which the tests run.
         command.env("CLEARSTREAM_PLANS", self.folder.path().join("plans"));
         command.env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22");
         command

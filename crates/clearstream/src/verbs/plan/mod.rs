@@ -1,4 +1,4 @@
-//! `clearstream plan`: the only way to change a host. Plans of `tune`, `place` and
+//! `clearstream plan`: the only method of changing a host. Plans of `tune`, `place` and
 //! `route` are applied by [`Applying`]; verbs of the same names below `tune` and
 //! `route` are aliases of those here.
 

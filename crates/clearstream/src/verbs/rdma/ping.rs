@@ -106,7 +106,7 @@ struct View<'a> {
     verbose: bool,
 }
 
-/// Pings that take longer than this show how far they are.
+/// Duration from which on pings show their progress.
 const UNREMARKABLE: Duration = Duration::from_secs(2);
 
 impl<'a> View<'a> {

@@ -140,7 +140,7 @@ struct View<'a> {
     done: usize,
 }
 
-/// Tests that take longer than this show how far they are.
+/// Duration from which on tests show their progress.
 const UNREMARKABLE: Duration = Duration::from_secs(2);
 
 impl<'a> View<'a> {

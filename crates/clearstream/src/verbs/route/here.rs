@@ -26,7 +26,7 @@ use crate::exit::CommandError;
 
 /// Maximum wait for the link addresses of gateways (ARP, neighbour discovery).
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Discard (RFC 863): nobody needs to listen, the neighbour is requested anyhow.
+/// Discard (RFC 863): a datagram starts neighbour resolution, with or without a listener.
 const DISCARD_PORT: u16 = 9;
 
 /// What a fabric plans for this host.
