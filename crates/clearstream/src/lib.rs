@@ -1,5 +1,5 @@
-//! The `clearstream` command as a library: arguments, verbs and output. Everything below this crate neither prints nor reads
-//! arguments.
+//! The `clearstream` command as a library: arguments, verbs and output. Everything
+//! below this crate neither prints nor reads arguments.
 //!
 //! A verb is one file in [`verbs`] (its options and what it does); what people
 //! see is in [`output`]; every error and its exit code is in [`exit`].

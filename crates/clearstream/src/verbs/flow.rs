@@ -56,7 +56,7 @@ pub struct FlowArgs {
     cores: CoreChoice,
 }
 
-/// A run that was interrupted, with what was measured until then.
+/// A failed run, with what was measured until then.
 struct Broken {
     partial: Option<Box<Measured>>,
     error: CommandError,
