@@ -6,8 +6,8 @@
 //! factor of two; no table of values carries over to the next processor. So
 //! short trials of the flow itself decide: first the placement, then the size.
 //! All trials together take a tenth of the test's time, at most a second. Between
-//! two hosts there are no trials: the path is somebody's, and its queues would
-//! remember them. Cores come from the ranking of `place`, the size from the hosts'
+//! two hosts there are no trials: they would load a shared path and leave their
+//! packets in its queues. Cores come from the ranking of `place`, the size from the hosts'
 //! second-level caches.
 
 use std::{net::IpAddr, sync::atomic::AtomicBool, time::Duration};
@@ -30,16 +30,16 @@ use crate::exit::CommandError;
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 /// Trials of a search, at most: two placements beside the scheduler's, three sizes.
 const TRIALS_MAX: u32 = 6;
-/// A shorter trial tells nothing: thread start-up and buffer autotuning fill it.
+/// Shortest trial: thread start-up and buffer autotuning dominate shorter ones.
 const TRIAL_MIN: Duration = Duration::from_millis(50);
 
-/// How often a trial in which nothing arrived is repeated: a machine that stands
-/// still for that long, as a guest of a busy host does, says nothing of a setting.
+/// How often a trial in which nothing arrived is repeated: a stalled
+/// machine, such as a guest of a busy host, is no evidence about a setting.
 const EMPTY_REPEATS: u32 = 2;
 /// Least and largest size that a cache leads to between two hosts.
 const TRANSFER_LEAST: u64 = 256 << 10;
 const TRANSFER_MOST: u64 = 2 << 20;
-/// What a setting must gain to be chosen against the plainer one before it.
+/// Minimum gain over the simpler setting before it.
 const GAIN_MIN: f64 = 1.05;
 
 /// Who chooses cores that no list names.
@@ -125,7 +125,7 @@ fn within_one_machine(hosts: &mut HostSet<'_>) -> Result<bool, CommandError> {
 /// A host's description, and its address on the path.
 type Described<'a> = (&'a HostReport, Option<IpAddr>);
 
-/// Settings by what the two hosts say of themselves.
+/// Settings from the descriptions of the two hosts.
 fn between_hosts(
     hosts: &mut HostSet<'_>,
     config: &FlowConfig,

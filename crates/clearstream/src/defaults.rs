@@ -1,5 +1,5 @@
 //! The file of defaults, `~/.config/clearstream/config.toml`: options that would be repeated
-//! on every call. They become words of the command line in front of their reader, so that
+//! on every call. They become arguments of the command line before it is parsed, so that
 //! each option has one name, one form and one check, wherever it is written.
 //!
 //! The command line wins over a host's table, and that over the general one; ssh options add
@@ -88,7 +88,7 @@ impl Defaults {
         let path = if path.components().count() == 1 { PathBuf::from(".").join(path) } else { path };
         match CONFIG.find(&path.to_string_lossy()) {
             Ok(source) => Self::read(source).map(Some).map_err(CommandError::from),
-            // Nobody named it, and a user without access to the folder has none there.
+            // It was not named, and a user without access to the folder has none there.
             Err(ConfigError::Read { source, .. })
                 if !named && matches!(source.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
             {
@@ -173,10 +173,10 @@ impl Defaults {
         Ok(())
     }
 
-    /// Words that the file adds to a command line, each with the key that it is from.
-    fn words(&self, call: &Call<'_>) -> Vec<(String, String)> {
+    /// Arguments that the file adds to a command line, each with the key that it is from.
+    fn arguments(&self, call: &Call<'_>) -> Vec<(String, String)> {
         let (mut taken, mut decided) = (call.given.clone(), call.given.clone());
-        let mut words = Vec::new();
+        let mut arguments = Vec::new();
         for setting in self.settings_for(call) {
             let Some(arg) = find(call.verb, &setting.option, setting.verb.is_none()) else { continue };
             let id = arg.get_id().to_string();
@@ -186,20 +186,20 @@ impl Defaults {
                 continue;
             }
             let long = arg.get_long().unwrap_or_default();
-            for word in as_words(long, arg, &setting.value) {
-                words.push((word, setting.key.clone()));
+            for argument in as_arguments(long, arg, &setting.value) {
+                arguments.push((argument, setting.key.clone()));
                 taken.insert(id.clone());
             }
             // Also one that is off, which excludes nothing.
             decided.insert(id);
         }
-        words
+        arguments
     }
 
     /// Values for a call, those that win first: of the host's table the verb's own, the
     /// shared ones, then the general table's.
     fn settings_for(&self, call: &Call<'_>) -> Vec<Setting> {
-        let fits = |setting: &Setting| setting.verb.as_ref().is_none_or(|verb| *verb == call.words);
+        let fits = |setting: &Setting| setting.verb.as_ref().is_none_or(|verb| *verb == call.verb_path);
         let hosts = call.host.map(names).unwrap_or_default();
         let mut settings: Vec<Setting> = self.settings(None).into_iter().filter(fits).collect();
         settings.retain(|setting| setting.host.as_ref().is_none_or(|host| hosts.contains(&host.as_str())));
@@ -313,8 +313,8 @@ fn find<'a>(verb: &'a Command, key: &str, shared: bool) -> Option<&'a Arg> {
     fits.then_some(arg)
 }
 
-/// Words of the command line for a value.
-fn as_words(long: &str, arg: &Arg, value: &Value) -> Vec<String> {
+/// Arguments of the command line for a value.
+fn as_arguments(long: &str, arg: &Arg, value: &Value) -> Vec<String> {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -337,10 +337,10 @@ fn as_words(long: &str, arg: &Arg, value: &Value) -> Vec<String> {
     }
 }
 
-/// How the other host of a call is reached.
+/// Access method of the other host of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// No other host, or a file that says everything of each.
+    /// No other host, or a file that describes each.
     Other,
     Localhost,
     Daemon,
@@ -349,8 +349,8 @@ enum Access {
 
 /// A command line that was read once, without defaults.
 struct Call<'a> {
-    /// The verb, `study run`.
-    words: String,
+    /// Names of the verb and its parents, `study run`.
+    verb_path: String,
     verb: &'a Command,
     host: Option<&'a str>,
     access: Access,
@@ -360,11 +360,11 @@ struct Call<'a> {
 
 impl<'a> Call<'a> {
     fn of(root: &'a Command, matches: &'a ArgMatches, file: &Defaults) -> Option<Self> {
-        let (mut verb, mut matches, mut words) = (root, matches, Vec::new());
-        while let Some((word, below)) = matches.subcommand() {
-            verb = verb.find_subcommand(word)?;
+        let (mut verb, mut matches, mut path) = (root, matches, Vec::new());
+        while let Some((name, below)) = matches.subcommand() {
+            verb = verb.find_subcommand(name)?;
             matches = below;
-            words.push(word);
+            path.push(name);
         }
         if !reaches_hosts(verb) {
             return None;
@@ -377,7 +377,7 @@ impl<'a> Call<'a> {
         // SERVER of `rdma send`, `write` and `read` is reached without an agent: only `--to` has one.
         let has_server = has("to") && has("local");
         let host = value("to").or_else(|| value("host").filter(|_| !has_server));
-        let mut call = Self { words: words.join(" "), verb, host, access: Access::Other, given };
+        let mut call = Self { verb_path: path.join(" "), verb, host, access: Access::Other, given };
         call.access = call.access_to(file, has("to") || has("host"));
         Some(call)
     }
@@ -405,8 +405,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether an option does something with this access: what does not is an error when it is
-    /// written, and passed over when it is a default.
+    /// Whether an option has an effect with this access: one without is an error on the command
+    /// line, and ignored as a default.
     fn has_effect(&self, id: &str, setting: &Setting) -> bool {
         match (id, self.access) {
             ("ssh_options" | "remote_program", access) => access == Access::Ssh,
@@ -419,7 +419,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether an argument and one that is there already exclude each other.
+    /// Whether an argument and a present one exclude each other.
     fn exclude(&self, arg: &Arg, there: &str) -> bool {
         let Some(other) = self.verb.get_arguments().find(|arg| arg.get_id() == there) else { return false };
         let conflicts = |one: &Arg, other: &Arg| {
@@ -429,8 +429,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The command line with what the file of defaults adds to it, and a line that says what that
-/// is; `None` where it adds nothing.
+/// The command line with the options of the file of defaults, and a line that names them;
+/// `None` where it adds nothing.
 ///
 /// # Errors
 /// A file that is invalid, with line and key, also for a value that its option rejects.
@@ -449,25 +449,25 @@ pub fn extend(
     }
     let Some(file) = Defaults::load()? else { return Ok(None) };
     let Some(call) = Call::of(&root, matches, &file) else { return Ok(None) };
-    let words = file.words(&call);
-    if words.is_empty() {
+    let added = file.arguments(&call);
+    if added.is_empty() {
         return Ok(None);
     }
     let mut all = arguments.to_vec();
-    // What stands behind `--` is no option.
-    let end = all.iter().position(|word| word == "--").unwrap_or(all.len());
-    all.splice(end..end, words.iter().map(|(word, _)| OsString::from(word)));
+    // Arguments after `--` are no options.
+    let end = all.iter().position(|argument| argument == "--").unwrap_or(all.len());
+    all.splice(end..end, added.iter().map(|(argument, _)| OsString::from(argument)));
     if let Err(error) = Cli::command().try_get_matches_from(&all) {
-        return Err(file.rejected(&words, &error).into());
+        return Err(file.rejected(&added, &error).into());
     }
-    let added: Vec<&str> = words.iter().map(|(word, _)| word.as_str()).collect();
-    Ok(Some((all, format!("note: {} adds {}", file.path().display(), added.join(" ")))))
+    let names: Vec<&str> = added.iter().map(|(argument, _)| argument.as_str()).collect();
+    Ok(Some((all, format!("note: {} adds {}", file.path().display(), names.join(" ")))))
 }
 
 fn matches_reach_hosts(root: &Command, matches: &ArgMatches) -> bool {
     let (mut verb, mut matches) = (root, matches);
-    while let Some((word, below)) = matches.subcommand() {
-        let Some(found) = verb.find_subcommand(word) else { return false };
+    while let Some((name, below)) = matches.subcommand() {
+        let Some(found) = verb.find_subcommand(name) else { return false };
         (verb, matches) = (found, below);
     }
     reaches_hosts(verb)
@@ -475,18 +475,18 @@ fn matches_reach_hosts(root: &Command, matches: &ArgMatches) -> bool {
 
 impl Defaults {
     /// A value that its option rejects, as an error of the file.
-    fn rejected(&self, words: &[(String, String)], error: &clap::Error) -> ConfigError {
+    fn rejected(&self, added: &[(String, String)], error: &clap::Error) -> ConfigError {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
-        let option = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
+        let option = |argument: &str| argument.split('=').next().unwrap_or_default().to_owned();
         let mut named: BTreeMap<usize, &str> = BTreeMap::new();
-        for (word, key) in words {
+        for (argument, key) in added {
             // The first option that the message names is the one it is about.
-            if let Some(at) = first.find(&option(word)) {
+            if let Some(at) = first.find(&option(argument)) {
                 named.entry(at).or_insert(key);
             }
         }
-        let key = named.first_key_value().map_or_else(|| words[0].1.clone(), |(_, key)| (*key).to_owned());
+        let key = named.first_key_value().map_or_else(|| added[0].1.clone(), |(_, key)| (*key).to_owned());
         let problem = first.trim_start_matches("error: ").to_owned();
         self.source.invalid(Fault { key, problem })
     }

@@ -37,16 +37,16 @@ fn added(line: &str) -> Vec<String> {
     let file = read(FILE).unwrap();
     let mut root = Cli::command();
     root.build();
-    let words = std::iter::once("clearstream").chain(line.split_whitespace());
+    let arguments = std::iter::once("clearstream").chain(line.split_whitespace());
     let matches =
-        Cli::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
+        Cli::command().try_get_matches_from(arguments).unwrap_or_else(|error| panic!("{line}: {error}"));
     let Some(call) = Call::of(&root, &matches, &file) else { return Vec::new() };
-    file.words(&call).into_iter().map(|(word, _)| word).collect()
+    file.arguments(&call).into_iter().map(|(argument, _)| argument).collect()
 }
 
-fn sorted(mut words: Vec<String>) -> Vec<String> {
-    words.sort();
-    words
+fn sorted(mut arguments: Vec<String>) -> Vec<String> {
+    arguments.sort();
+    arguments
 }
 
 #[test]
@@ -64,24 +64,24 @@ fn a_hosts_table_wins_over_the_general_one_and_the_command_line_over_both() {
             "--ssh-option=Port=2222",
         ]
     );
-    let words = added("flow op@dtn2 -t 1s -4 --destination-port 7000 --ssh-option Port=22");
-    let options: Vec<&str> = words.iter().map(String::as_str).filter(|word| word.contains("ssh")).collect();
+    let found = added("flow op@dtn2 -t 1s -4 --destination-port 7000 --ssh-option Port=22");
+    let options: Vec<&str> = found.iter().map(String::as_str).filter(|one| one.contains("ssh")).collect();
     assert_eq!(options, ["--ssh-option=Port=2222", "--ssh-option=ConnectTimeout=10"], "the host's first");
     for absent in ["--ipv6", "--port", "--duration"] {
-        assert!(!words.iter().any(|word| word.starts_with(absent)), "{absent}: {words:?}");
+        assert!(!found.iter().any(|one| one.starts_with(absent)), "{absent}: {found:?}");
     }
 }
 
 #[test]
 fn options_that_would_exclude_what_is_written_are_left_out() {
-    let words = added("flow dtn2 -n 1GiB");
-    assert!(!words.iter().any(|word| word.starts_with("--duration")), "{words:?}");
-    let words = added("flow --hosts hosts.toml");
-    assert_eq!(sorted(words), ["--direction=reverse", "--duration=3s"]);
+    let found = added("flow dtn2 -n 1GiB");
+    assert!(!found.iter().any(|one| one.starts_with("--duration")), "{found:?}");
+    let found = added("flow --hosts hosts.toml");
+    assert_eq!(sorted(found), ["--direction=reverse", "--duration=3s"]);
 }
 
 #[test]
-fn what_has_no_effect_on_a_way_is_left_out() {
+fn options_without_effect_on_the_access_method_are_ignored() {
     assert_eq!(sorted(added("flow localhost")), ["--direction=reverse", "--duration=3s"]);
     assert_eq!(sorted(added("flow --lab two-hosts -t 1s")), ["--direction=reverse"]);
     assert_eq!(
@@ -95,7 +95,7 @@ fn what_has_no_effect_on_a_way_is_left_out() {
 }
 
 #[test]
-fn every_way_to_a_host_has_the_same_options() {
+fn every_verb_that_reaches_a_host_has_the_same_options() {
     for line in [
         "probe dtn2",
         "message --to dtn2",
@@ -106,9 +106,9 @@ fn every_way_to_a_host_has_the_same_options() {
         "rdma read --to dtn2",
         "deploy dtn2",
     ] {
-        let words = added(line);
+        let found = added(line);
         for wanted in ["--ssh-option=Port=2222", "--remote-program=~/bin/clearstream"] {
-            assert!(words.iter().any(|word| word == wanted), "{line}: {words:?}");
+            assert!(found.iter().any(|one| one == wanted), "{line}: {found:?}");
         }
     }
 }
@@ -143,13 +143,13 @@ fn slips_are_named_with_line_key_and_suggestion() {
 #[test]
 fn a_value_that_its_option_rejects_is_an_error_of_the_file() {
     let file = read("[host.a]\nremote-program = \"x\"\nport = 0\n").unwrap();
-    let words = [
+    let added = [
         ("--remote-program=x".to_owned(), "host.a.remote-program".to_owned()),
         ("--port=0".to_owned(), "host.a.port".to_owned()),
     ];
     let line = ["clearstream", "flow", "a", "--remote-program=x", "--port=0"];
     let error = Cli::command().try_get_matches_from(line).unwrap_err();
-    let message = file.rejected(&words, &error).to_string();
+    let message = file.rejected(&added, &error).to_string();
     assert!(message.starts_with("config.toml:3: host.a.port: invalid value '0'"), "{message}");
 }
 

@@ -34,13 +34,13 @@ use clearstream_workload::TrialError;
 use crate::verbs::cc::CcError;
 use rdma::rdma;
 
-/// Why a command did not do what was asked.
+/// Error of a command, with its exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The command line is invalid.
     #[error("{0}")]
     Usage(String),
-    /// A name that does not resolve or an address nobody answers at.
+    /// A name that does not resolve, or an address that does not respond.
     #[error("cannot reach {host}: {reason}")]
     Unreachable {
         /// As typed.
@@ -78,10 +78,10 @@ pub enum CommandError {
     /// Something that this host cannot do.
     #[error("{0}")]
     Unsupported(String),
-    /// The kernel's answer about routes.
+    /// A route query of the kernel.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// What a host routes by cannot become what is planned.
+    /// The difference between current and planned routing cannot be applied.
     #[error(transparent)]
     Difference(#[from] DifferenceError),
     /// SIGINT.
@@ -117,7 +117,7 @@ pub enum CommandError {
     /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A proof of routes on the wire.
+    /// A proof of routes.
     #[error(transparent)]
     Proof(#[from] ProofError),
     /// Evidence of a path.

@@ -38,7 +38,7 @@ pub fn write_with<E>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>)
 where
     CommandError: From<E>,
 {
-    /// Tells the file's own errors from those of what fills it.
+    /// Separates errors of the file from those of the writing function.
     enum Failure<E> {
         File(io::Error),
         Fill(E),

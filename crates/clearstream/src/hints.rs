@@ -1,5 +1,5 @@
-//! Options that users of iperf3 write by habit, and what to write here; errors
-//! of the command line as documents.
+//! Options of iperf3 and their equivalents here; errors of the command line as
+//! documents.
 
 use std::ffi::OsString;
 
@@ -12,7 +12,7 @@ use clearstream_schema::{ExitCode, event::ErrorDocument};
 
 use crate::output::Format;
 
-/// Spellings of an option, and what to write instead.
+/// Spellings of an option of iperf3, and its equivalent.
 type Row = (&'static [&'static str], &'static str);
 
 /// Options of `flow` by the spellings of iperf3.
@@ -62,23 +62,24 @@ const OF_PROGRAM: &[Row] = &[
     (&["-c", "--client"], "write `clearstream flow HOST`"),
 ];
 
-/// The error with what to write instead of an option of iperf3.
-pub fn with_hint(mut error: Error, words: &[OsString]) -> Error {
-    let Some(hint) = hint(&error, words) else { return error };
+/// The error with the equivalent of an option of iperf3.
+pub fn with_hint(mut error: Error, arguments: &[OsString]) -> Error {
+    let Some(hint) = hint(&error, arguments) else { return error };
     error.remove(ContextKind::SuggestedArg);
     error.remove(ContextKind::SuggestedValue);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(hint)]));
     error
 }
 
-fn hint(error: &Error, words: &[OsString]) -> Option<&'static str> {
+fn hint(error: &Error, arguments: &[OsString]) -> Option<&'static str> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
     let option = option.split('=').next().unwrap_or(option);
-    let verb = words.iter().skip(1).filter_map(|word| word.to_str()).find(|word| !word.starts_with('-'));
-    // Behind `-c` stands a host and no verb.
+    let mut named = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
+    let verb = named.find(|argument| !argument.starts_with('-'));
+    // The argument after `-c` is a host and no verb.
     let of_flow = verb == Some("flow");
     let of_other = !of_flow && verb.is_some_and(is_verb);
     let tables: &[&[Row]] = match (of_flow, of_other) {
@@ -90,17 +91,17 @@ fn hint(error: &Error, words: &[OsString]) -> Option<&'static str> {
     rows.find(|(spellings, _)| spellings.contains(&option)).map(|(_, hint)| *hint)
 }
 
-fn is_verb(word: &str) -> bool {
+fn is_verb(name: &str) -> bool {
     use clap::CommandFactory as _;
-    crate::verbs::Cli::command().find_subcommand(word).is_some()
+    crate::verbs::Cli::command().find_subcommand(name).is_some()
 }
 
-/// The document of a command line that could not be understood, where one is
-/// requested: the options were not read, so the words are looked at.
-pub fn requested_format(words: &[OsString]) -> Format {
-    let mut options = words.iter().skip(1).take_while(|word| *word != "--");
+/// The format for the error of an invalid command line: its options were not
+/// parsed, so the raw arguments are searched.
+pub fn requested_format(arguments: &[OsString]) -> Format {
+    let mut options = arguments.iter().skip(1).take_while(|argument| *argument != "--");
     options
-        .find_map(|word| match word.to_str() {
+        .find_map(|option| match option.to_str() {
             Some("--json") => Some(Format::Json),
             Some("--json-stream") => Some(Format::JsonStream),
             _ => None,
@@ -111,9 +112,9 @@ pub fn requested_format(words: &[OsString]) -> Format {
 /// The error in one line, without the usage that follows it.
 pub fn document(error: &Error) -> ErrorDocument {
     let text = error.to_string();
-    let said = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
-    let said: Vec<&str> = said.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
-    let message = said.join("; ");
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with("For more")).collect();
+    let message = lines.join("; ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
     ErrorDocument::new(ExitCode::Usage, message.to_owned())
 }
@@ -126,14 +127,14 @@ mod tests {
     use crate::verbs::Cli;
 
     fn shown(line: &str) -> String {
-        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let error = Cli::try_parse_from(&words).expect_err(line);
-        with_hint(error, &words).to_string()
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let error = Cli::try_parse_from(&arguments).expect_err(line);
+        with_hint(error, &arguments).to_string()
     }
 
     /// First-use review E: each of them failed with "to pass '-R' as a value, use '-- -R'".
     #[test]
-    fn every_letter_of_iperf3_says_what_to_write_here() {
+    fn every_letter_of_iperf3_has_a_hint() {
         for (option, wanted) in [
             ("-R", "--direction reverse"),
             ("--bidir", "--direction both"),
@@ -177,14 +178,14 @@ mod tests {
             flow.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
         for (spellings, hint) in OF_FLOW {
             let named = hint.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-            for option in named.filter(|word| word.starts_with("--")) {
+            for option in named.filter(|part| part.starts_with("--")) {
                 assert!(known.iter().any(|one| one == option), "{spellings:?}: {option}");
             }
         }
     }
 
     #[test]
-    fn other_verbs_and_other_slips_keep_their_own_words() {
+    fn errors_of_other_verbs_and_options_stay_unchanged() {
         assert!(!shown("clearstream probe dtn2 -R").contains("--direction"));
         assert!(shown("clearstream flow dtn2 --durations 3s").contains("--duration"));
     }
@@ -203,8 +204,8 @@ mod tests {
         let document = document(&error);
         assert_eq!((document.exit_code, document.name.as_str()), (2, "usage"));
         assert!(document.message.contains("512KiB") && !document.message.contains("Usage"), "{document:?}");
-        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        assert_eq!(requested_format(&words("clearstream flow -R --json")), Format::Json);
-        assert_eq!(requested_format(&words("clearstream lab exec a b -- x --json")), Format::Human);
+        let arguments = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(requested_format(&arguments("clearstream flow -R --json")), Format::Json);
+        assert_eq!(requested_format(&arguments("clearstream lab exec a b -- x --json")), Format::Human);
     }
 }

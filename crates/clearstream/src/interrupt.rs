@@ -1,5 +1,5 @@
 //! SIGINT, SIGTERM and SIGHUP (the connection to the operator's terminal has
-//! gone): the first asks to stop cleanly and keeps the samples; a second SIGINT
+//! gone): the first requests a clean stop and keeps the samples; a second SIGINT
 //! or SIGTERM ends at once (what was recorded is on disk already).
 
 use std::sync::{Arc, atomic::AtomicBool};
@@ -20,7 +20,7 @@ pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
         flag::register(signal, Arc::clone(&stop))?;
     }
     // A hangup comes twice, from the kernel and from the shell, so a second one
-    // is no wish to end at once. nohup(1) leaves it ignored.
+    // does not request an immediate end. nohup(1) leaves it ignored.
     if !process::is_ignored(SIGHUP) {
         flag::register(SIGHUP, Arc::clone(&stop))?;
     }

@@ -1,6 +1,5 @@
-//! The `clearstream` command as a library: arguments, what each verb does, and
-//! what is printed. Everything below this crate neither prints nor reads
-//! arguments.
+//! The `clearstream` command as a library: arguments, verbs and output. Everything
+//! below this crate neither prints nor reads arguments.
 //!
 //! A verb is one file in [`verbs`] (its options and what it does); what people
 //! see is in [`output`]; every error and its exit code is in [`exit`].
@@ -28,7 +27,7 @@ use exit::CommandError;
 use output::{Output, diagnostics};
 use verbs::Cli;
 
-/// Reads the command line, does it, and returns the documented exit code.
+/// Parses and runs the command line, and returns the documented exit code.
 pub fn main() -> std::process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let parsed = Cli::command().try_get_matches_from(&arguments).and_then(|matches| {
@@ -38,10 +37,10 @@ pub fn main() -> std::process::ExitCode {
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
-            return not_understood(error);
+            return report_usage(error);
         }
     };
-    let out = Output::new(cli.output.format(), verb_words(&matches).join(" "));
+    let out = Output::new(cli.output.format(), verb_path(&matches).join(" "));
     let ended = diagnostics::start(cli.output.log.as_deref())
         .and_then(|()| with_defaults(cli, &matches, &arguments))
         .and_then(|cli| cli.verb.run(&out));
@@ -58,7 +57,7 @@ pub fn main() -> std::process::ExitCode {
     std::process::ExitCode::from(code as u8)
 }
 
-/// The command line with what the file of defaults adds; what that is, is reported.
+/// The command line with the options of the file of defaults, which are reported.
 fn with_defaults(cli: Cli, matches: &ArgMatches, arguments: &[OsString]) -> Result<Cli, CommandError> {
     let Some((arguments, added)) = defaults::extend(matches, arguments)? else { return Ok(cli) };
     output::log(&added);
@@ -66,27 +65,27 @@ fn with_defaults(cli: Cli, matches: &ArgMatches, arguments: &[OsString]) -> Resu
     Cli::try_parse_from(arguments).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-/// A command line that is an error, or requests the help or the version.
-fn not_understood(error: clap::Error) -> std::process::ExitCode {
-    let words: Vec<_> = std::env::args_os().collect();
-    let error = hints::with_hint(error, &words);
+/// Reports an invalid command line, or prints the requested help or version.
+fn report_usage(error: clap::Error) -> std::process::ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    let error = hints::with_hint(error, &arguments);
     let _ = error.print();
     if !error.use_stderr() {
         return std::process::ExitCode::from(ExitCode::Success as u8);
     }
     // Standard output holds one document, also of this.
-    let out = Output::new(hints::requested_format(&words), "clearstream".to_owned());
+    let out = Output::new(hints::requested_format(&arguments), "clearstream".to_owned());
     let _ = out.failed_with(&hints::document(&error));
     std::process::ExitCode::from(ExitCode::Usage as u8)
 }
 
-/// The verb as it was written: `plan apply`.
-fn verb_words(matches: &ArgMatches) -> Vec<&str> {
-    let mut words = Vec::new();
+/// Names of the verb and its parents: `plan apply`.
+fn verb_path(matches: &ArgMatches) -> Vec<&str> {
+    let mut path = Vec::new();
     let mut below = matches.subcommand();
-    while let Some((word, matches)) = below {
-        words.push(word);
+    while let Some((name, matches)) = below {
+        path.push(name);
         below = matches.subcommand();
     }
-    words
+    path
 }

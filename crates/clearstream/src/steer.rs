@@ -13,7 +13,7 @@ use clearstream_workload::HostSet;
 
 use crate::{exit::CommandError, verbs::place::steer_test};
 
-/// What steering is about to do, or why it does not.
+/// Source ports of a steered test, or why it is not steered.
 #[derive(Debug)]
 pub struct Steering {
     chosen: Result<Chosen, String>,
@@ -35,7 +35,7 @@ pub struct Chosen {
 
 impl Steering {
     /// Finds the ports and returns the test as the engine is to run it: with
-    /// them, or unsteered where the receiver's card does not tell.
+    /// them, or unsteered where the receiver's NIC does not expose its RSS state.
     pub fn prepare(hosts: &mut HostSet<'_>, config: &FlowConfig) -> Result<(Self, FlowConfig), CommandError> {
         if config.direction != Direction::Forward {
             return Err(CommandError::usage(
@@ -52,7 +52,7 @@ impl Steering {
         Ok((Self { chosen, seen: BTreeMap::new() }, engine))
     }
 
-    /// Keeps what the receiving sockets said last.
+    /// Keeps the last values of the receiving sockets.
     pub fn watch(&mut self, interval: &Interval) {
         for flow in &interval.server.flows {
             let seen = self.seen.entry(flow.flow).or_default();
@@ -61,15 +61,15 @@ impl Steering {
         }
     }
 
-    /// Adds what happened to the summary's notices; the whole is for `--json`.
+    /// Adds the result to the summary's notices; the full report is for `--json`.
     pub fn conclude(self, config: &FlowConfig, summary: &mut FlowSummary) -> Option<SteeringReport> {
         summary.requested.steer = true;
         summary.requested.steer_interface.clone_from(&config.steer_interface);
-        let mut tell = |id: &str, message| summary.notices.push(Notice { id: id.to_owned(), message });
+        let mut notify = |id: &str, message| summary.notices.push(Notice { id: id.to_owned(), message });
         let chosen = match self.chosen {
             Ok(chosen) => chosen,
             Err(reason) => {
-                tell("steer-unavailable", format!("flows were not steered: {reason}"));
+                notify("steer-unavailable", format!("flows were not steered: {reason}"));
                 return None;
             }
         };
@@ -84,7 +84,7 @@ impl Steering {
                 Some(false) => ("steered-elsewhere", "NOT as requested"),
                 None => ("steered-unproven", "not proven"),
             };
-            tell(
+            notify(
                 id,
                 format!(
                     "flow {} from port {}: queue {} requested, {} in effect, {verdict} ({})",

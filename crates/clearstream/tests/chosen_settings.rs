@@ -59,16 +59,16 @@ fn people_see_the_choice_as_options() {
     assert!(line.contains("short trials"), "{line}");
     let options = line.strip_prefix("chosen: ").unwrap().split(" (").next().unwrap();
     if options != "defaults" {
-        // They can be given again, and nothing is chosen then.
-        let mut words: Vec<&str> = FLOW.iter().copied().chain(options.split(' ')).collect();
+        // Given as options, nothing is chosen.
+        let mut arguments: Vec<&str> = FLOW.iter().copied().chain(options.split(' ')).collect();
         if !options.contains("--transfer") {
-            words.extend(["--transfer", "512KiB"]);
+            arguments.extend(["--transfer", "512KiB"]);
         }
         if !options.contains("--sender-cores") {
-            words.extend(["--cores", "scheduler"]);
+            arguments.extend(["--cores", "scheduler"]);
         }
-        let again = run(&[words.as_slice(), &["--json"]].concat()).json();
-        assert!(again.get("choice").is_none());
+        let second = run(&[arguments.as_slice(), &["--json"]].concat()).json();
+        assert!(second.get("choice").is_none());
     }
 }
 
@@ -83,11 +83,11 @@ fn nothing_is_chosen_where_everything_is_named_or_copying_is_no_limit() {
         // A tenth of a second is too short for trials.
         &["--duration", "1s"],
     ] {
-        let mut words = vec!["flow", "localhost", "--warm-up", "0s", "--json"];
+        let mut arguments = vec!["flow", "localhost", "--warm-up", "0s", "--json"];
         if !named.contains(&"--duration") && !named.contains(&"--bytes") {
-            words.extend(["--duration", "3s"]);
+            arguments.extend(["--duration", "3s"]);
         }
-        let document = run(&[&words, named].concat()).json();
+        let document = run(&[&arguments, named].concat()).json();
         assert!(document.get("choice").is_none(), "{named:?}: {}", document["choice"]);
     }
     run(&["flow", "localhost", "--cores", "scheduler", "--sender-cores", "0"])
@@ -123,8 +123,8 @@ fn root_between_two_hosts_cores_are_ranked_and_the_size_follows_the_cache() {
     std::fs::write(&file, two_hosts(&name, "delay = \"1ms\"\nbackend = \"delay-line\"")).unwrap();
     let lab = Lab::up(&file, &name);
     let flow = |more: &[&str]| {
-        let words = ["flow", "--lab", &lab.0, "--flows", "2", "-t", "2s", "-O", "0s", "--json"];
-        run(&[words.as_slice(), more].concat()).json()
+        let arguments = ["flow", "--lab", &lab.0, "--flows", "2", "-t", "2s", "-O", "0s", "--json"];
+        run(&[arguments.as_slice(), more].concat()).json()
     };
     let document = flow(&[]);
     let choice = &document["choice"];

@@ -67,8 +67,8 @@ impl World {
         self.folder.path().join(name)
     }
 
-    fn exec(&self, host: &str, words: &[&str]) -> Run {
-        run(&[&["lab", "exec", &self.lab.0, host, "--"], words].concat())
+    fn exec(&self, host: &str, arguments: &[&str]) -> Run {
+        run(&[&["lab", "exec", &self.lab.0, host, "--"], arguments].concat())
     }
 
     fn tool(&self, host: &str, script: &str) {
@@ -76,9 +76,9 @@ impl World {
     }
 
     /// The program in `here`, still without its ssh options.
-    fn command(&self, words: &[&str]) -> Command {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = clearstream(&["lab", "exec", &self.lab.0, "here", "--"]);
-        command.arg(program()).args(words).env("CLEARSTREAM_CONFIG", "");
+        command.arg(program()).args(arguments).env("CLEARSTREAM_CONFIG", "");
         command
     }
 
@@ -87,9 +87,9 @@ impl World {
     }
 
     /// The program in `here`, with what it needs to find this sshd and itself there.
-    fn run(&self, words: &[&str]) -> Run {
+    fn run(&self, arguments: &[&str]) -> Run {
         let remote = format!("--remote-program={}", program().display());
-        let mut command = self.command(words);
+        let mut command = self.command(arguments);
         command.args([&self.ssh_option(), &remote]);
         finish(command.spawn().unwrap(), Duration::from_secs(90))
     }
@@ -170,8 +170,8 @@ fn root_a_firewall_is_named_with_the_option_that_helps() {
         world.run(&[call.as_slice(), &["--destination-port", "5201"]].concat()).json();
     }
     // A diagnosis has its probe through the same port.
-    let words = ["diagnose", "dtn2", "-p", "5201", "--budget", "4s", "-t", "1s", "--json"];
-    let diagnosis = world.run(&words).json();
+    let arguments = ["diagnose", "dtn2", "-p", "5201", "--budget", "4s", "-t", "1s", "--json"];
+    let diagnosis = world.run(&arguments).json();
     assert!(!diagnosis.to_string().contains("probe-failed"), "{diagnosis:#}");
 }
 
@@ -211,8 +211,8 @@ fn world_with_home(name: &str) -> (World, tempfile::TempDir) {
 #[test]
 fn root_a_host_without_the_program_gets_it_by_deploy() {
     let (world, home) = world_with_home("e2e-deploy");
-    let bare = |words: &[&str]| {
-        let mut command = world.command(words);
+    let bare = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
         command.arg(world.ssh_option());
         finish(command.spawn().unwrap(), Duration::from_secs(120))
     };
@@ -228,8 +228,8 @@ fn root_a_host_without_the_program_gets_it_by_deploy() {
     assert_eq!(fs::read(&place).unwrap(), fs::read(program()).unwrap());
     bare(&[&["flow", "dtn2"], QUICK.as_slice()].concat()).json();
     // A second time there is nothing to do.
-    let again = bare(&["deploy", "dtn2"]);
-    assert!(again.ok().contains("has it already"), "{}", again.stdout);
+    let second = bare(&["deploy", "dtn2"]);
+    assert!(second.ok().contains("has it already"), "{}", second.stdout);
     // Another machine's program, and what is none.
     let other = world.path("other");
     let mut bytes = fs::read("/bin/sh").unwrap();
@@ -252,8 +252,8 @@ fn root_the_file_of_defaults_has_what_every_call_would_repeat() {
     let world = World::new("e2e-defaults", &[]);
     world.firewall(5201);
     let path = world.path("config.toml");
-    let with_file = |words: &[&str]| {
-        let mut command = world.command(words);
+    let with_file = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
         command.env("CLEARSTREAM_CONFIG", &path);
         finish(command.spawn().unwrap(), Duration::from_secs(60))
     };
@@ -286,7 +286,7 @@ fn root_the_file_of_defaults_has_what_every_call_would_repeat() {
         .refused(2, &["config.toml:4: host.dtn2.remote-progam", "did you mean `remote-program`?"]);
     write_config(&path, "[host.dtn2]\nport = 70000\n");
     with_file(&["flow", "dtn2"]).refused(2, &["config.toml:4: host.dtn2.port", "70000"]);
-    // Who calls no host is not concerned; a file that is named must be there.
+    // Verbs that reach no host ignore it; a file that is named must exist.
     with_file(&["lab", "list"]).ok();
     fs::remove_file(&path).unwrap();
     with_file(&["flow", "localhost"]).refused(7, &["config.toml"]);

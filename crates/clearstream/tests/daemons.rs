@@ -28,8 +28,8 @@ impl Daemon {
     fn start(arguments: &[&str]) -> Self {
         let mut child = clearstream(&[arguments, &["--json-stream"]].concat()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        let words = arguments.iter().take_while(|word| !word.starts_with('-')).copied();
-        let verb = words.collect::<Vec<_>>().join(" ");
+        let names = arguments.iter().take_while(|argument| !argument.starts_with('-')).copied();
+        let verb = names.collect::<Vec<_>>().join(" ");
         let mut daemon = Self { child, lines, verb, address: String::new() };
         let listening = daemon.state("listening");
         daemon.address = listening["address"].as_str().unwrap().to_owned();
@@ -175,7 +175,7 @@ fn a_daemon_has_one_document_at_its_end() {
     assert_eq!(document["schema"], "clearstream.error");
 }
 
-/// A terminal stopped with Ctrl-S must not stop those who are served.
+/// A terminal stopped with Ctrl-S must not stop the sessions.
 #[test]
 fn pings_are_served_when_nobody_reads_their_texts() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! The map in ARCHITECTURE.md, kept true: who may use whom, who may be
+//! The map in ARCHITECTURE.md, enforced: which crate may use which, which may be
 //! unsafe, print, read arguments or open files of the kernel.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
@@ -27,7 +27,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).unwrap()
 }
 
-/// What cargo says of this workspace and everything it links.
+/// Cargo's metadata of this workspace and everything it links.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
     // Without the network: what the tests were built from is already here,
     // but only for this platform.
@@ -122,13 +122,13 @@ fn without_test_modules(text: &str) -> String {
     code
 }
 
-/// Every place in the folders where one of the words stands.
-fn places(folders: &[&str], words: &[&str]) -> Vec<String> {
+/// Every place in the folders where one of the texts stands.
+fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for folder in folders {
         for (path, code) in sources(folder) {
-            for word in words.iter().filter(|word| code.contains(**word)) {
-                found.push(format!("{}: {word}", path.strip_prefix(root()).unwrap().display()));
+            for text in texts.iter().filter(|text| code.contains(**text)) {
+                found.push(format!("{}: {text}", path.strip_prefix(root()).unwrap().display()));
             }
         }
     }
@@ -181,10 +181,10 @@ fn studies_and_records_name_no_document_of_a_workload() {
     let (constants, names) = workload_documents();
     assert!(constants.contains(&"FLOW_SUMMARY_SCHEMA".to_owned()), "{constants:?}");
     let quoted = names.iter().map(|name| format!("\"{name}\""));
-    let words: Vec<String> = constants.iter().cloned().chain(quoted).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    assert_eq!(places(&["workload", "study", "record"], &words), Vec::<String>::new());
-    let found = places(&["report"], &words);
+    let texts: Vec<String> = constants.iter().cloned().chain(quoted).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    assert_eq!(places(&["workload", "study", "record"], &texts), Vec::<String>::new());
+    let found = places(&["report"], &texts);
     let elsewhere: Vec<_> = found
         .iter()
         .filter(|place| !READERS_OF_DOCUMENTS.iter().any(|file| place.starts_with(&format!("{file}:"))))
@@ -305,7 +305,7 @@ fn extras_are_safe_but_for_interfaces_of_c() {
 
 #[test]
 fn the_protocol_of_iwarp_does_no_input_or_output_and_reads_no_clock() {
-    let words = [
+    let barred = [
         "std::net",
         "std::time",
         "std::thread",
@@ -320,7 +320,7 @@ fn the_protocol_of_iwarp_does_no_input_or_output_and_reads_no_clock() {
         "clearstream_sys",
     ];
     let protocol = ["mpa", "ddp", "rdmap", "queue_pair"];
-    let found: Vec<_> = places(&["iwarp"], &words)
+    let found: Vec<_> = places(&["iwarp"], &barred)
         .into_iter()
         .filter(|place| {
             let file = place.strip_prefix("crates/iwarp/src/").unwrap();
@@ -330,10 +330,10 @@ fn the_protocol_of_iwarp_does_no_input_or_output_and_reads_no_clock() {
     assert_eq!(found, Vec::<String>::new());
 }
 
-/// Bytes in, what they mean out: what peers say is tested and fuzzed without them.
+/// Bytes in, events out: the protocol is tested and fuzzed without peers.
 #[test]
 fn the_protocol_of_iperf3_does_no_input_or_output_and_reads_no_clock() {
-    let words = [
+    let barred = [
         "std::net",
         "std::time",
         "std::thread",
@@ -352,7 +352,7 @@ fn the_protocol_of_iperf3_does_no_input_or_output_and_reads_no_clock() {
         "client/machine.rs",
         "server/machine.rs",
     ];
-    let found: Vec<_> = places(&["iperf3"], &words)
+    let found: Vec<_> = places(&["iperf3"], &barred)
         .into_iter()
         .filter(|place| {
             let file = place.strip_prefix("crates/iperf3/src/").unwrap().split(':').next().unwrap();
@@ -379,7 +379,7 @@ fn every_crate_takes_the_workspace_lints_and_they_forbid_printing() {
 #[test]
 fn engines_neither_print_nor_read_arguments() {
     let below = all_but(&["clearstream"]);
-    let words = [
+    let barred = [
         "println!(",
         "print!(",
         "eprintln!(",
@@ -388,7 +388,7 @@ fn engines_neither_print_nor_read_arguments() {
         "env::args",
         "process::exit(",
     ];
-    assert_eq!(places(&below, &words), Vec::<String>::new());
+    assert_eq!(places(&below, &barred), Vec::<String>::new());
     // An agent speaks its protocol over its standard streams: that is control's.
     let silent = all_but(&["clearstream", "control"]);
     assert_eq!(places(&silent, &["io::stdout", "io::stderr", "io::stdin"]), Vec::<String>::new());
@@ -404,7 +404,7 @@ fn only_host_sys_and_lab_know_the_kernels_files() {
 
 #[test]
 fn report_reads_records_and_nothing_else() {
-    let words = [
+    let barred = [
         "std::net",
         "TcpStream",
         "UdpSocket",
@@ -414,7 +414,7 @@ fn report_reads_records_and_nothing_else() {
         "\"/proc",
         "\"/sys",
     ];
-    assert_eq!(places(&["report"], &words), Vec::<String>::new());
+    assert_eq!(places(&["report"], &barred), Vec::<String>::new());
     let used = dependencies(crates()["report"]);
     for barred in
         ["socket2", "rustix", "libc", "clearstream-sys", "clearstream-control", "clearstream-netlink"]

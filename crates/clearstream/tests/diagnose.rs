@@ -35,36 +35,40 @@ struct Row {
     receive_most: &'static str,
     send_most: &'static str,
     options: &'static str,
-    /// What must be named first, and words that must be in the sentence.
+    /// Cause that must be named first, and parts of its sentence.
     cause: &'static str,
-    words: &'static [&'static str],
+    expected: &'static [&'static str],
 }
 
 const fn row(name: &'static str, link: &'static str, options: &'static str, cause: &'static str) -> Row {
-    Row { name, link, receive_most: AMPLE, send_most: AMPLE, options, cause, words: &[] }
+    Row { name, link, receive_most: AMPLE, send_most: AMPLE, options, cause, expected: &[] }
 }
 
 const ROWS: [Row; 11] = [
     Row {
-        words: &["SO_RCVBUF", "256 KiB"],
+        expected: &["SO_RCVBUF", "256 KiB"],
         ..row("rcvbuf", LONG, "--receive-buffer 256KiB", "receiver-window")
     },
-    Row { receive_most: "524288", words: &["net.ipv4.tcp_rmem"], ..row("rmem", LONG, "", "receiver-window") },
+    Row {
+        receive_most: "524288",
+        expected: &["net.ipv4.tcp_rmem"],
+        ..row("rmem", LONG, "", "receiver-window")
+    },
     Row {
         // The defaults of Linux 6.18: receive 32 MiB, send 4 MiB.
         receive_most: "33554432",
         send_most: "4194304",
-        words: &["net.ipv4.tcp_wmem", "4 MiB"],
+        expected: &["net.ipv4.tcp_wmem", "4 MiB"],
         ..row("wmem", "delay = \"8.5ms\"\nrate = \"10Gb/s\"\nbackend = \"delay-line\"", "", "send-buffer")
     },
     row("reader-sleeps", LONG, "--receiver-pause 20ms", "receiver-application"),
     Row {
-        words: &["computes"],
+        expected: &["computes"],
         ..row("reader-computes", LONG, "--receiver-work 20ms", "receiver-application")
     },
     row("writer-pauses", LONG, "--burst-flows 1 --burst-on 1ms --burst-off 99ms", "sender-application"),
     Row {
-        words: &["Mathis"],
+        expected: &["Mathis"],
         ..row("loss", "delay = \"8.5ms\"\nloss-ratio = 0.0001\nbackend = \"delay-line\"", "", "loss")
     },
     row(
@@ -73,15 +77,15 @@ const ROWS: [Row; 11] = [
         "",
         "path-capacity",
     ),
-    Row { words: &["200 Mb/s"], ..row("pacing", LONG, "--pacing 200Mb/s", "pacing") },
+    Row { expected: &["200 Mb/s"], ..row("pacing", LONG, "--pacing 200Mb/s", "pacing") },
     // A reader that throws away in the kernel copies nothing: the writer, whose
     // core does the softirqs of a veth pair, too, is the busy one.
     Row {
-        words: &["sender CPU"],
+        expected: &["sender CPU"],
         ..row("cpu", "", "--sender-cores 0 --receiver-cores 1 --receive discard", "cpu")
     },
     Row {
-        words: &["1500", "9000"],
+        expected: &["1500", "9000"],
         ..row(
             "black-hole",
             "delay = \"8.5ms\"\nblack-hole-above = 1500\nbackend = \"delay-line\"",
@@ -139,7 +143,7 @@ fn not_made(document: &Value) -> Option<String> {
     (cause == "contention" && others && held >= Some(0.3)).then_some(sentence)
 }
 
-/// How often a limit that the machine did not make is made again.
+/// Attempts at a limit that the machine did not produce.
 const ATTEMPTS: usize = 3;
 
 fn first_cause(document: &Value) -> (String, String) {
@@ -160,7 +164,7 @@ fn root_every_limit_that_is_made_is_named_first() {
     let _alone = MACHINE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let only = std::env::var("CLEARSTREAM_DIAGNOSE_ROWS").unwrap_or_default();
     let mut wrong = Vec::new();
-    println!("{:<16} {:>7} {:>9}  last answer", "made", "right", "longest");
+    println!("{:<16} {:>7} {:>9}  last verdict", "made", "right", "longest");
     for row in ROWS.iter().filter(|row| only.is_empty() || only.split(',').any(|name| name == row.name)) {
         let (mut right, mut longest, mut last) = (0, Duration::ZERO, String::new());
         for _ in 0..repeats() {
@@ -170,7 +174,7 @@ fn root_every_limit_that_is_made_is_named_first() {
                 longest = longest.max(begun.elapsed());
                 let (cause, sentence) = first_cause(&document);
                 last = format!("{cause}: {sentence}");
-                if cause == row.cause && row.words.iter().all(|word| sentence.contains(word)) {
+                if cause == row.cause && row.expected.iter().all(|part| sentence.contains(part)) {
                     right += 1;
                     break;
                 }
@@ -202,20 +206,22 @@ fn root_a_congestion_control_that_holds_the_path_back_is_named() {
     let (cause, sentence) = first_cause(&document);
     let experiments = document["experiments"].as_array().cloned().unwrap_or_default();
     let rate = |value: &Value| value["goodput_bps"].as_f64().unwrap();
-    let asked = experiments
+    let requested = experiments
         .iter()
         .filter(|experiment| experiment["kind"] == "again")
         .map(rate)
         .fold(document["observed_bps"].as_f64().unwrap(), f64::max);
     let other = experiments.iter().find(|experiment| experiment["kind"] == "other-congestion-control");
-    if other.is_some_and(|other| rate(other) > 1.25 * asked) {
+    if other.is_some_and(|other| rate(other) > 1.25 * requested) {
         let allowed = ["congestion-control", "contention"];
         assert!(allowed.contains(&cause.as_str()), "{cause}: {sentence}\n{document:#}");
     } else {
         println!("cubic carries no more here: {cause}: {sentence}");
     }
     let exceeded = experiments.iter().any(|experiment| {
-        experiment["kind"] != "reverse" && experiment["kind"] != "again" && rate(experiment) > 1.25 * asked
+        experiment["kind"] != "reverse"
+            && experiment["kind"] != "again"
+            && rate(experiment) > 1.25 * requested
     });
     assert!(!(exceeded && cause == "path-capacity"), "{document:#}");
 }

@@ -31,11 +31,11 @@ fn nothing_is_logged_unless_it_is_requested() {
 #[test]
 fn lines_of_a_control_session_carry_its_id() {
     let arguments = [["probe", "localhost"].as_slice(), &PROBE].concat();
-    let asked = run(&[&arguments[..], &["--log", "control=debug"]].concat());
-    asked.ok();
+    let by_option = run(&[&arguments[..], &["--log", "control=debug"]].concat());
+    by_option.ok();
     let by_variable = clearstream(&arguments).env("CLEARSTREAM_LOG", "control=debug").spawn().unwrap();
     let by_variable = finish(by_variable, Duration::from_secs(60));
-    for log in [asked.stderr, by_variable.stderr] {
+    for log in [by_option.stderr, by_variable.stderr] {
         let lines = of_level(&log, "DEBUG");
         assert!(lines.iter().any(|line| line.contains("calling") && line.contains("Controller")), "{log}");
         assert!(lines.iter().any(|line| line.contains("called") && line.contains("Agent")), "{log}");
@@ -55,8 +55,8 @@ fn a_filter_that_cannot_be_read_is_refused() {
 fn errors_stay_as_clear_with_a_log() {
     let ended = run(&["flow", "localhost", "--bind-interface", "none0", "-t", "1s", "--log", "trace"]);
     let quiet = run(&["flow", "localhost", "--bind-interface", "none0", "-t", "1s"]);
-    let said = |text: &str| text.lines().find(|line| line.starts_with("clearstream:")).map(str::to_owned);
-    assert_eq!(said(&ended.stderr), said(&quiet.stderr));
+    let error = |text: &str| text.lines().find(|line| line.starts_with("clearstream:")).map(str::to_owned);
+    assert_eq!(error(&ended.stderr), error(&quiet.stderr));
     assert_eq!(ended.code(), quiet.code());
 }
 
@@ -98,7 +98,7 @@ fn root_a_keeper_logs_what_it_is_requested() {
     run(&["lab", "show", "e2e-keeper-log"]).ok();
     drop(up);
     let log = fs::read_to_string(&log).unwrap();
-    for said in ["the lab is up", "Stats", "stop requested"] {
-        assert!(log.contains(said), "{said}: {log}");
+    for expected in ["the lab is up", "Stats", "stop requested"] {
+        assert!(log.contains(expected), "{expected}: {log}");
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// What has no document, and says so.
+/// Verbs without a document, which refuse `--json`.
 const WITHOUT: [&str; 3] = ["completions", "lab exec", "lab shell"];
 
 /// What ends when it is stopped: `tests/daemons.rs`.
@@ -214,7 +214,7 @@ fn check_document(verb: &str, name: &str, document: &Value) {
     check_provenance(verb, &document["provenance"]);
 }
 
-/// First-use review A5: the output of a cron job must tell when, by what and
+/// First-use review A5: the output of a cron job must contain when, by what and
 /// where it was made. Compared with `uname`.
 fn check_provenance(verb: &str, provenance: &Value) {
     let uname = |option: &str| {
@@ -225,8 +225,8 @@ fn check_provenance(verb: &str, provenance: &Value) {
     assert_eq!(provenance["host"]["kernel"], uname("-r"), "{verb}");
     assert_eq!(provenance["program_version"], env!("CARGO_PKG_VERSION"), "{verb}");
     let command = provenance["command"].as_array().unwrap();
-    let words: Vec<&str> = command.iter().skip(1).map(|word| word.as_str().unwrap()).collect();
-    assert!(words.join(" ").starts_with(verb), "{verb}: {words:?}");
+    let arguments: Vec<&str> = command.iter().skip(1).map(|one| one.as_str().unwrap()).collect();
+    assert!(arguments.join(" ").starts_with(verb), "{verb}: {arguments:?}");
     let [started, ended] = ["started", "ended"].map(|key| provenance[key].as_str().unwrap());
     // RFC 3339 in UTC sorts by time.
     assert!(started <= ended && started.ends_with('Z') && started.starts_with("20"), "{verb}: {provenance}");
@@ -296,8 +296,8 @@ fn every_line_of_samples_keeps_to_the_schema_of_its_workload() {
     let study = folder.path().join("study.toml");
     fs::write(&study, STUDY).unwrap();
     let (study, runs) = (study.to_str().unwrap(), folder.path().join("runs"));
-    let words = ["study", "run", study, "--to", "localhost", "--runs", runs.to_str().unwrap(), "--json"];
-    let ended = run(&words).json();
+    let arguments = ["study", "run", study, "--to", "localhost", "--runs", runs.to_str().unwrap(), "--json"];
+    let ended = run(&arguments).json();
     let record = std::path::Path::new(ended["folder"].as_str().unwrap());
     let mut seen = BTreeSet::new();
     for line in fs::read_to_string(record.join("trials.jsonl")).unwrap().lines() {
@@ -330,7 +330,7 @@ fn an_error_is_a_document_too() {
 /// First-use review A5: with `--json` a failure left standard output empty.
 #[test]
 fn a_failure_of_any_kind_leaves_a_document_and_its_exit_code() {
-    for (line, code, word) in [
+    for (line, code, expected) in [
         ("flow nowhere.invalid --json", 3, "nowhere.invalid"),
         ("flow localhost --window big --json", 2, "512KiB"),
         ("flow localhost -R --json", 2, "--direction reverse"),
@@ -345,7 +345,7 @@ fn a_failure_of_any_kind_leaves_a_document_and_its_exit_code() {
         assert_published(&document);
         assert_eq!(document["schema"], "clearstream.error", "{line}");
         assert_eq!(document["exit_code"], code, "{line}");
-        assert!(document["message"].as_str().unwrap().contains(word), "{line}: {document}");
+        assert!(document["message"].as_str().unwrap().contains(expected), "{line}: {document}");
         assert!(document["provenance"]["started"].is_string(), "{line}");
     }
     let ended = run(&["flow", "localhost", "--window", "big", "--json-stream"]);
@@ -362,15 +362,15 @@ fn a_printed_plan_is_taken_as_a_file() {
     let path = folder.path().join("plan.json");
     fs::write(&path, planned.ok()).unwrap();
     let etc = folder.path().join("etc");
-    let words =
+    let arguments =
         ["tune", "render", path.to_str().unwrap(), "--as", "sysctl.d", "--out", etc.to_str().unwrap()];
-    let ended = run(&words);
+    let ended = run(&arguments);
     // 8: some settings have no place in such a file; a plan that cannot be read ends with 2.
     assert!(matches!(ended.code(), 0 | 8), "{}", ended.stderr);
 }
 
 #[test]
-fn what_has_no_document_says_so() {
+fn verbs_without_a_document_refuse_json() {
     for line in ["completions bash", "lab exec a b c", "lab shell a b"] {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         let all: Vec<&str> = [verb, "--json"].into_iter().chain(rest.split_whitespace()).collect();

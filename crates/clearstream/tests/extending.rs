@@ -15,7 +15,7 @@ use clearstream_study::{PRACTICAL_RATIO, compare_levels};
 use common::{Lab, finish};
 use serde::{Deserialize, Serialize};
 
-/// Programs of the package `workload` are not this package's: cargo says where
+/// Programs of the package `workload` are not this package's: cargo reports where
 /// it has put them.
 fn example(name: &str) -> std::path::PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_clearstream"));

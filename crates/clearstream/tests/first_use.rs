@@ -1,4 +1,4 @@
-//! What somebody meets who uses the program for the first time: messages that fit, a unit for
+//! First use of the program: messages that fit, a unit for
 //! systemd, one name for one thing.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
@@ -62,11 +62,11 @@ fn root_times_of_a_lab_are_written_as_elsewhere() {
 fn verify_and_revert_each_name_what_cannot_be_done() {
     let folder = tempfile::tempdir().unwrap();
     for verb in ["plan", "tune", "route"] {
-        for word in ["verify", "revert"] {
-            let mut command = clearstream(&[verb, word]);
+        for action in ["verify", "revert"] {
+            let mut command = clearstream(&[verb, action]);
             command.env("CLEARSTREAM_PLANS", folder.path());
             let ended = finish(command.spawn().unwrap(), Duration::from_secs(20));
-            let participle = if word == "verify" { "could be verified" } else { "could be reverted" };
+            let participle = if action == "verify" { "could be verified" } else { "could be reverted" };
             ended.refused(2, &[participle, "clearstream plan history"]);
         }
     }
@@ -108,9 +108,9 @@ fn the_daemons_unit_is_one_that_systemd_takes() {
         assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
     }
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let about: Vec<&str> = said.lines().filter(|line| line.contains("clearstream")).collect();
-    assert!(output.status.success() && about.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let about: Vec<&str> = stderr.lines().filter(|line| line.contains("clearstream")).collect();
+    assert!(output.status.success() && about.is_empty(), "{stderr}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn shows_people_settings_intervals_and_figures() {
 }
 
 #[test]
-fn says_which_sysctl_caps_the_window() {
+fn the_sysctl_that_caps_the_window_is_named() {
     let cap: u64 = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap().trim().parse().unwrap();
     let wanted = format!("{}", cap * 4);
     let document = flow(&["--json", "--window", &wanted]).json();
@@ -108,7 +108,7 @@ fn refuses_what_it_cannot_read() {
 }
 
 #[test]
-fn says_that_a_host_is_unknown() {
+fn an_unknown_host_is_named() {
     run(&["flow", "nowhere.invalid"]).refused(3, &["nowhere.invalid"]);
 }
 

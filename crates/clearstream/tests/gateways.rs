@@ -10,9 +10,9 @@ use common::{Lab, assert_valid, clearstream, finish, run};
 use serde_json::Value;
 
 /// A gateway is out after `down-count` rounds and the probe timeout, 3 x 20 ms + 60 ms
-/// (`WatchSettings::default`), and a flow over it is answered again at TCP's next
+/// (`WatchSettings::default`), and a flow over it gets a response at TCP's next
 /// retransmission: 0.2, 0.6, 1.4, 3.0 or 6.2 s after the loss (RFC 6298). A flow is
-/// stuck without an answer in the last second. 9 s leave the retransmission at 6.2 s in
+/// stuck without a response in the last second. 9 s leave the retransmission at 6.2 s in
 /// the trial, so that a watch on a busy machine may take 50 times that bound.
 const STUDY: &str = r#"
 schema = "clearstream.study"
@@ -56,8 +56,8 @@ fn root_a_failing_gateway_is_measured_with_and_without_watch_and_the_lab_is_left
     let (study, runs) = (folder.path().join("study.toml"), folder.path().join("runs"));
     fs::write(&study, STUDY).unwrap();
     let inside = |host: &str, line: &str| {
-        let words = ["lab", "exec", "e2e-gateways", host, "--"].into_iter().chain(line.split(' '));
-        run(&words.collect::<Vec<&str>>()).ok().to_owned()
+        let arguments = ["lab", "exec", "e2e-gateways", host, "--"].into_iter().chain(line.split(' '));
+        run(&arguments.collect::<Vec<&str>>()).ok().to_owned()
     };
     let before = ["ip nexthop", "ip route", "ip rule", "sysctl -n net.ipv4.fib_multipath_hash_policy"];
     let before =
@@ -93,7 +93,7 @@ fn root_a_failing_gateway_is_measured_with_and_without_watch_and_the_lab_is_left
     for (host, line, text) in before.into_iter().flatten() {
         assert_eq!(inside(host, line), text, "{host}: {line}");
     }
-    assert!(run(&["lab", "fault", "e2e-gateways", "--clear"]).ok().contains("nothing was broken"));
+    assert!(run(&["lab", "fault", "e2e-gateways", "--clear"]).ok().contains("no fault to clear"));
 }
 
 #[test]

@@ -63,9 +63,9 @@ fn the_daemon_has_one_identity() {
     }
 }
 
-/// The guide's own study with a slip in it is answered as the guide says.
+/// The guide's own study with an invalid key fails with the error that the guide shows.
 #[test]
-fn the_slip_of_the_guide_is_what_the_program_says() {
+fn the_error_in_the_guide_is_that_of_the_program() {
     let guide = page("docs/guide/studies.md");
     let study = guide.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -74,11 +74,11 @@ fn the_slip_of_the_guide_is_what_the_program_says() {
     let ended =
         finish(command.current_dir(folder.path()).spawn().unwrap(), std::time::Duration::from_secs(60));
     ended.refused(2, &["did you mean `transfer`?"]);
-    let said = ended.stderr.trim().strip_prefix("clearstream: ").unwrap();
-    assert!(guide.lines().any(|line| line == said), "the guide does not show:\n{said}");
+    let message = ended.stderr.trim().strip_prefix("clearstream: ").unwrap();
+    assert!(guide.lines().any(|line| line == message), "the guide does not show:\n{message}");
 }
 
-/// A host of a lab is changed as the guide says, line after line.
+/// A host of a lab is changed by the guide's commands, line after line.
 #[test]
 fn root_the_guide_of_plans_is_run() {
     let guide = page("docs/guide/plan.md");
@@ -89,13 +89,13 @@ fn root_the_guide_of_plans_is_run() {
     let mut verbs = Vec::new();
     for line in example.lines() {
         let line = line.split(" #").next().unwrap().replace("plan.json", file.to_str().unwrap());
-        let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+        let arguments: Vec<&str> = line.split_whitespace().skip(1).collect();
         let exec = ["lab", "exec", &lab.0, "here", "--", program().to_str().unwrap()];
-        let mut command = clearstream(&[&exec, words.as_slice()].concat());
+        let mut command = clearstream(&[&exec, arguments.as_slice()].concat());
         command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));
         command.env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22");
         finish(command.spawn().unwrap(), std::time::Duration::from_secs(60)).ok();
-        verbs.push(words[1].to_owned());
+        verbs.push(arguments[1].to_owned());
     }
     assert_eq!(verbs, ["plan", "show", "apply", "confirm", "verify", "history", "revert", "recover"]);
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const SHORT: &str = "-t 400ms --warm-up 200ms --interval 200ms";
 
-fn words(line: &str) -> Vec<String> {
+fn arguments(line: &str) -> Vec<String> {
     let server = format!("{ROOT}/fixtures/hosts/magny-cours-igb.tar.gz");
     line.replace("SHORT", SHORT)
         .replace("SERVER", &server)
@@ -26,8 +26,8 @@ fn words(line: &str) -> Vec<String> {
 }
 
 fn ran(line: &str) -> common::Run {
-    let words = words(line);
-    run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    let arguments = arguments(line);
+    run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// First-use review A4d: tables broke numbers and addresses, rows and prose were
@@ -65,16 +65,16 @@ fn every_verb_fits_80_columns() {
 }
 
 fn fits_80_columns(line: &str) {
-    let words = words(line);
-    let mut command = clearstream(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let arguments = arguments(line);
+    let mut command = clearstream(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     let ended = finish(command.env("COLUMNS", "80").spawn().unwrap(), Duration::from_secs(60));
     assert!(matches!(ended.code(), 0 | 8), "{line}: {}", ended.stderr);
     for row in ended.stdout.lines() {
-        // A command to copy is never broken, nor is a single word.
+        // A command to copy is never broken, nor is a single token.
         let is_command = row.starts_with("       ") && row.contains("clearstream ");
-        let long_word = row.split_whitespace().any(|word| word.chars().count() > 70);
+        let long_token = row.split_whitespace().any(|token| token.chars().count() > 70);
         let columns = row.chars().count();
-        assert!(columns <= 80 || is_command || long_word, "{line}: {columns} columns: {row}");
+        assert!(columns <= 80 || is_command || long_token, "{line}: {columns} columns: {row}");
     }
 }
 
@@ -159,7 +159,7 @@ fn datagrams_are_counted_and_their_jitter_is_measured() {
 
 /// First-use review A4c and A4g.
 #[test]
-fn figures_say_what_they_are_of() {
+fn figures_are_labelled() {
     let text = ran("flow localhost SHORT");
     let text = text.ok();
     for expected in [
@@ -192,13 +192,13 @@ fn the_note_about_cores_is_short() {
 /// First-use review A6: "40b/s over 17s", a plan, exit code 0.
 #[test]
 fn rates_and_times_need_a_unit() {
-    for (line, word) in [
+    for (line, expected) in [
         ("tune plan --rate 40 --rtt 17ms", "40Gb/s"),
         ("tune plan --rate 40Gb/s --rtt 17", "17ms"),
         ("tune plan --rate 5GB/s --rtt 17ms", "small b"),
         ("flow localhost --pacing 10", "40Gb/s"),
     ] {
-        ran(line).refused_by_usage(word);
+        ran(line).refused_by_usage(expected);
     }
     for rate in ["40Gbps", "40Gbit/s", "40000Mbps"] {
         let text = ran(&format!("tune plan --rate {rate} --rtt 17ms --from SERVER"));
@@ -236,7 +236,7 @@ fn repeated_runs_show_their_spread_and_an_interval_from_six_on() {
 }
 
 #[test]
-fn what_a_probe_beside_a_flow_cannot_do_is_said() {
+fn what_a_probe_beside_a_flow_cannot_do_is_refused() {
     ran("flow localhost --latency --bytes 1MiB").refused(2, &["--duration"]);
     ran("flow localhost --latency -t 200ms").refused(2, &["1s or longer"]);
 }
@@ -322,17 +322,17 @@ fn the_other_host_is_named_in_the_same_forms_with_every_verb_and_once() {
         "flow, probe, message, diagnose, improve, study run, place ports, rdma: {verbs:?}"
     );
     for verb in &verbs {
-        let mut words: Vec<&str> = verb.iter().map(String::as_str).collect();
-        if words == ["study", "run"] {
-            words.push("iwarp-verbs");
+        let mut arguments: Vec<&str> = verb.iter().map(String::as_str).collect();
+        if arguments == ["study", "run"] {
+            arguments.push("iwarp-verbs");
         }
-        let twice = run(&[&words[..], &["here.invalid", "--to", "there.invalid"]].concat());
+        let twice = run(&[&arguments[..], &["here.invalid", "--to", "there.invalid"]].concat());
         twice.refused_by_usage("cannot be used with");
         assert!(twice.stderr.contains("--to <HOST>"), "{verb:?}: {}", twice.stderr);
         // The positional of rdma is a server that listens, which is found without an agent.
         let forms: &[&[&str]] = &[&["nowhere.invalid"], &["--to", "nowhere.invalid"]];
         for form in forms {
-            run(&[&words[..], form].concat()).refused(3, &["nowhere.invalid"]);
+            run(&[&arguments[..], form].concat()).refused(3, &["nowhere.invalid"]);
         }
     }
 }

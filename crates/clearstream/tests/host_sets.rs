@@ -79,13 +79,13 @@ fn root_every_host_of_a_file_sends_to_every_other_over_its_lane() {
     let document: Value =
         serde_json::from_str(&fs::read_to_string(record.join("run.json")).unwrap()).unwrap();
     assert_valid("run", &document);
-    let told: Vec<(&str, &str)> = document["hosts"]
+    let roles: Vec<(&str, &str)> = document["hosts"]
         .as_array()
         .unwrap()
         .iter()
         .map(|host| (host["name"].as_str().unwrap(), host["role"].as_str().unwrap()))
         .collect();
-    assert_eq!(told, [("a", "client"), ("b", "host"), ("c", "server")]);
+    assert_eq!(roles, [("a", "client"), ("b", "host"), ("c", "server")]);
     let mut sent = 0.0;
     for line in fs::read_to_string(record.join("trials.jsonl")).unwrap().lines() {
         let trial: Value = serde_json::from_str(line).unwrap();
@@ -129,8 +129,8 @@ fn agents_of(lab: &str, host: &str) -> Vec<u32> {
         run(&["lab", "exec", lab, host, "--", "readlink", "/proc/self/ns/net"]).ok().trim().to_owned();
     let is_it = |pid: &u32| {
         let inside = fs::read_link(format!("/proc/{pid}/ns/net")).is_ok_and(|link| *link == *namespace);
-        let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        inside && words.ends_with("clearstream\0agent\0")
+        let command_line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        inside && command_line.ends_with("clearstream\0agent\0")
     };
     let numbers =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -167,7 +167,7 @@ impl Running {
         Self { lab, hosts, study, child, record }
     }
 
-    /// How it ended, in one line of words; no agent is left on any host.
+    /// How it ended, in one line; no agent is left on any host.
     fn ended(self, code: i32) -> Ended {
         let ended = finish(self.child, Duration::from_secs(60));
         assert_eq!(ended.code(), code, "{}", ended.stderr);
@@ -229,7 +229,7 @@ fn root_a_host_that_freezes_in_the_middle_is_named_and_the_run_can_be_resumed() 
     ended.resume();
 }
 
-/// A cable is cut while control goes on another way: pairs over it fail and are named, and
+/// A cable is cut while control uses another path: pairs over it fail and are named, and
 /// the study goes on with what is left of it.
 #[test]
 fn root_a_path_that_is_cut_in_the_middle_fails_its_trials_and_no_others() {

@@ -41,7 +41,7 @@ fn refuses_what_is_no_bundle() {
 }
 
 #[test]
-fn probes_both_ways_and_computes_the_window() {
+fn probes_both_directions_and_computes_the_window() {
     let probe =
         run(&["probe", "localhost", "--count", "20", "--interval", "5ms", "--rate", "19Gb/s", "--json"])
             .json();
@@ -66,7 +66,7 @@ fn probes_both_ways_and_computes_the_window() {
 
 /// A port for a firewall: taken, it ends the probe with the code of the guide.
 #[test]
-fn a_probe_has_the_port_that_is_named_or_says_who_refused() {
+fn a_probe_uses_the_requested_port_or_names_the_conflict() {
     let quick = ["probe", "localhost", "--count", "3", "--interval", "2ms", "--json", "--port"];
     let with = |port: &str| run(&[quick.as_slice(), &[port]].concat());
     let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -74,7 +74,7 @@ fn a_probe_has_the_port_that_is_named_or_says_who_refused() {
     with(&port).refused(4, &[&port, "in use", "--port"]);
     with("0").refused_by_usage("--port");
     drop(taken);
-    // Somebody may take it in between, or have it for TCP: then another one.
+    // Another process may take it in between, or have it for TCP: then another one.
     let found = (0..20).find_map(|_| {
         let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         std::net::TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port.to_string())

@@ -53,7 +53,10 @@ fn root_untuned_hosts_are_tuned_step_by_step_and_proven_better() {
     assert!(median(&first["after"]["goodput_bps"]) > 2.0 * before);
     assert_eq!(first["before"]["goodput_bps"].as_array().unwrap().len() % 7, 0);
     let journal = found["journals"][0]["journal"].as_str().unwrap();
-    assert!(std::fs::read_to_string(&page).unwrap().contains(journal), "the page says how to take it back");
+    assert!(
+        std::fs::read_to_string(&page).unwrap().contains(journal),
+        "the page names the journal to revert"
+    );
 }
 
 /// The operator's terminal has gone while a change is in test: it is restored, and
@@ -67,8 +70,8 @@ fn root_a_hangup_restores_the_change_in_test() {
     std::fs::write(&path, text.replace("\"wan-1650km-defaults\"", "\"e2e-improve-hangup\"")).unwrap();
     let lab = common::Lab::up(&path, "e2e-improve-hangup");
     let plans = folder.path().join("plans");
-    let at = |host: &str, words: &[&str]| {
-        let mut command = clearstream(&[&["lab", "exec", &lab.0, host, "--"], words].concat());
+    let at = |host: &str, arguments: &[&str]| {
+        let mut command = clearstream(&[&["lab", "exec", &lab.0, host, "--"], arguments].concat());
         command.env("CLEARSTREAM_PLANS", &plans);
         finish(command.spawn().unwrap(), Duration::from_secs(30)).ok().to_owned()
     };
@@ -103,7 +106,7 @@ fn root_a_hangup_restores_the_change_in_test() {
 }
 
 #[test]
-fn hosts_are_not_changed_without_being_told_to() {
+fn hosts_are_not_changed_without_confirmation() {
     run(&["improve", "localhost"]).refused(2, &["--yes"]);
 }
 

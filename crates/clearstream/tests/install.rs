@@ -37,7 +37,7 @@ fn done(command: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Outp
         .unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn output_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -45,7 +45,7 @@ fn make(target: &str, destination: &Path) {
     let variables =
         [format!("DESTDIR={}", destination.display()), format!("PROGRAM={}", program().display())];
     let output = done("make", &["-s", target, &variables[0], &variables[1], "PREFIX=/opt/net"], &[]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_of(&output));
 }
 
 /// Every file below a folder, as paths from there.
@@ -103,10 +103,10 @@ fn make_install_puts_everything_in_its_place_and_uninstall_removes_it() {
         assert!(text.contains(".TH ") && text.contains(".SH NAME"), "{page}: {text}");
     }
     assert_eq!(fs::read(place.path().join("opt/net/bin/clearstream")).unwrap(), fs::read(program()).unwrap());
-    // The shell itself says that it completes the command.
+    // The shell itself confirms that it completes the command.
     let completions = place.path().join("opt/net/share/bash-completion/completions/clearstream");
     let bash = done("bash", &["-c", &format!(". {} && complete -p clearstream", completions.display())], &[]);
-    assert!(bash.status.success() && said(&bash).contains("clearstream"), "{}", said(&bash));
+    assert!(bash.status.success() && output_of(&bash).contains("clearstream"), "{}", output_of(&bash));
     make("uninstall", place.path());
     assert_eq!(files(place.path()), BTreeSet::new());
 }
@@ -117,9 +117,17 @@ fn what_cannot_be_installed_is_one_line() {
     let destination = place.path().display().to_string();
     let missing =
         done("packaging/install", &[], &[("DESTDIR", &destination), ("PROGRAM", "/nowhere/clearstream")]);
-    assert!(!missing.status.success() && said(&missing).contains("make static"), "{}", said(&missing));
+    assert!(
+        !missing.status.success() && output_of(&missing).contains("make static"),
+        "{}",
+        output_of(&missing)
+    );
     let relative = done("packaging/install", &[], &[("DESTDIR", &destination), ("PREFIX", "usr")]);
-    assert!(!relative.status.success() && said(&relative).contains("absolute path"), "{}", said(&relative));
+    assert!(
+        !relative.status.success() && output_of(&relative).contains("absolute path"),
+        "{}",
+        output_of(&relative)
+    );
     assert_eq!(files(place.path()), BTreeSet::new(), "nothing half installed");
 }
 
@@ -127,8 +135,13 @@ fn what_cannot_be_installed_is_one_line() {
 fn a_dynamic_program_is_not_taken_for_a_static_one() {
     let output = done("packaging/static", &["--check", &program().display().to_string()], &[]);
     let linked = done("ldd", &[&program().display().to_string()], &[]);
-    assert_eq!(output.status.success(), said(&linked).contains("statically linked"), "{}", said(&output));
-    assert!(said(&output).contains("dynamically linked"), "{}", said(&output));
+    assert_eq!(
+        output.status.success(),
+        output_of(&linked).contains("statically linked"),
+        "{}",
+        output_of(&output)
+    );
+    assert!(output_of(&output).contains("dynamically linked"), "{}", output_of(&output));
 }
 
 #[test]
@@ -137,26 +150,30 @@ fn root_the_packages_install_run_and_go_in_a_clean_root() {
     let folder = place.path().display().to_string();
     let program = program().display().to_string();
     let made = done("packaging/package", &[&folder], &[("PROGRAM", &program), ("FAST", "1")]);
-    assert!(made.status.success(), "{}", said(&made));
+    assert!(made.status.success(), "{}", output_of(&made));
     let packages: Vec<String> =
         files(place.path()).into_iter().map(|file| place.path().join(file).display().to_string()).collect();
     assert_eq!(packages.len(), 2, "{packages:?}");
     let arguments: Vec<&str> = packages.iter().map(String::as_str).collect();
     // The program of the tests is no static one, which a package has to hold.
     let linked = done("ldd", &[&program], &[]);
-    let dynamic = !said(&linked).contains("statically linked");
+    let dynamic = !output_of(&linked).contains("statically linked");
     let strict = done("packaging/check", &arguments, &[]);
-    assert_eq!(strict.status.success(), !dynamic, "{}", said(&strict));
-    assert!(!dynamic || said(&strict).contains("FAILED: the program is dynamic"), "{}", said(&strict));
+    assert_eq!(strict.status.success(), !dynamic, "{}", output_of(&strict));
+    assert!(
+        !dynamic || output_of(&strict).contains("FAILED: the program is dynamic"),
+        "{}",
+        output_of(&strict)
+    );
     let checked = done("packaging/check", &[&["--dynamic"], arguments.as_slice()].concat(), &[]);
-    let text = said(&checked);
+    let text = output_of(&checked);
     assert!(checked.status.success(), "{text}");
     for sentence in ["measured, removed without a trace", "needs no other package"] {
         assert!(text.contains(sentence), "{text}");
     }
     let control =
         done("dpkg-deb", &["--field", &packages[1], "Package", "Version", "Depends", "Recommends"], &[]);
-    let control = said(&control);
+    let control = output_of(&control);
     assert!(control.contains("Package: clearstream") && control.contains("openssh-client"), "{control}");
     assert!(!control.contains("Depends"), "a static program needs nothing: {control}");
 }
@@ -195,7 +212,7 @@ fn systemd_takes_the_units() {
         let unit = place.path().join(name);
         fs::write(&unit, here).unwrap();
         let output = done("systemd-analyze", &["verify", "--man=no", &unit.display().to_string()], &[]);
-        let text = said(&output);
+        let text = output_of(&output);
         let about: Vec<&str> = text.lines().filter(|line| line.contains("clearstream")).collect();
         assert!(output.status.success() && about.is_empty(), "{text}");
     }
@@ -232,7 +249,7 @@ fn scripts_have_no_slips() {
         ".ci/demo",
     ];
     let output = done("shellcheck", &[&["-s", "sh"][..], &scripts].concat(), &[]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_of(&output));
 }
 
 #[test]
@@ -264,10 +281,10 @@ fn the_demo_and_packages_optimize_the_data_path_fully() {
 fn the_guide_names_packages_manual_and_completions() {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
     let guide = read("docs/guide/install.md");
-    for word in
+    for expected in
         ["make install", "make package", "make static", "man clearstream", "completions bash", "systemctl"]
     {
-        assert!(guide.contains(word), "{word}");
+        assert!(guide.contains(expected), "{expected}");
     }
     assert!(read("README.md").contains("docs/guide/install.md"));
 }

@@ -20,7 +20,7 @@ fn server_sum(document: &Value, sender: bool) -> u64 {
 }
 
 /// Sums over the streams that iperf3's client sends on, or does not: as both ends
-/// say, (sent, received).
+/// report them, (sent, received).
 fn stream_sums(document: &Value, sender: bool) -> (u64, u64) {
     let streams = document["end"]["streams"].as_array().unwrap();
     let own = streams.iter().filter(|stream| stream["sender"]["sender"] == sender);
@@ -36,8 +36,8 @@ fn assert_tcp_agrees(direction: &Value, (sent, received): (u64, u64)) {
     assert_tcp(direction);
 }
 
-/// What is on the way at the end was sent and not received. Not so with a warm-up,
-/// at whose end data is on the way too.
+/// What is in flight at the end was sent and not received. Not so with a warm-up,
+/// at whose end data is in flight too.
 fn assert_received_at_most(direction: &Value) {
     assert!(bytes(direction, "received_bytes") <= bytes(direction, "sent_bytes"), "{direction}");
 }

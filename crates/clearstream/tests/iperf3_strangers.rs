@@ -52,10 +52,10 @@ fn nobody_and_somebody_else_are_named() {
     run(&["serve", "--once"]).refused_by_usage("--compat");
 }
 
-/// A server that runs as iperf3's does and then says what cannot be, for a
-/// client; each entry is what it says after the cookie.
+/// A server that runs as iperf3's does and then violates the protocol; each entry is
+/// what it sends after the cookie.
 #[test]
-fn a_server_that_lies_ends_the_test_with_a_reason() {
+fn a_server_that_violates_the_protocol_ends_the_test_with_a_reason() {
     let results = |text: &str| {
         [&[9, 10, 1, 2][..], &[13], &(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
     };
@@ -67,20 +67,20 @@ fn a_server_that_lies_ends_the_test_with_a_reason() {
         (vec![9], 6, "closed the control connection"),
         (results("{}"), 6, "where nothing was expected"),
     ];
-    for (says, code, words) in cases {
+    for (sent, code, expected) in cases {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap().to_string();
-        let liar = std::thread::spawn(move || {
+        let server = std::thread::spawn(move || {
             let mut control = listener.accept().unwrap().0;
             control.read_exact(&mut [0; 37]).unwrap();
-            control.write_all(&says).unwrap();
-            // What the client still says is read, so that no reset overtakes ours.
+            control.write_all(&sent).unwrap();
+            // What the client still sends is read, so that no reset overtakes ours.
             drop(control.shutdown(std::net::Shutdown::Write));
             let mut rest = Vec::new();
             drop(control.read_to_end(&mut rest));
         });
-        our_client(&target, &["-t", "300ms"]).refused(code, &[words]);
-        liar.join().unwrap();
+        our_client(&target, &["-t", "300ms"]).refused(code, &[expected]);
+        server.join().unwrap();
     }
 }
 
@@ -90,7 +90,7 @@ fn hostile_clients_do_not_stop_the_server() {
     let target = format!("127.0.0.1:{}", server.port);
     let connect = || TcpStream::connect(&target).unwrap();
     let frame = |text: &[u8]| [&(text.len() as u32).to_be_bytes()[..], text].concat();
-    let said: [Vec<u8>; 8] = [
+    let messages: [Vec<u8>; 8] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
         vec![0xff; 4],
         vec![0, 1, 0, 1],
@@ -101,7 +101,7 @@ fn hostile_clients_do_not_stop_the_server() {
         frame(br#"{"sctp":true}"#),
     ];
     let _silent = connect();
-    for message in &said {
+    for message in &messages {
         let mut stranger = connect();
         stranger.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stranger.write_all(&[b'x'; 37]).unwrap();

@@ -33,9 +33,9 @@ fn root_a_lab_runs_commands_and_leaves_nothing() {
     assert!((9.99..15.0).contains(&minimum), "{text}");
     run(&["lab", "exec", "e2e-exec", "here", "--", "sh", "-c", "exit 7"]).refused_with(7);
     for name in ["TERM", "INT"] {
-        let script = format!("trap 'echo heard; exit 3' {name}; echo ready; while :; do sleep 0.05; done");
-        let words = ["lab", "exec", "e2e-exec", "here", "--", "sh", "-c", &script];
-        let mut child = clearstream(&words).spawn().unwrap();
+        let script = format!("trap 'echo caught; exit 3' {name}; echo ready; while :; do sleep 0.05; done");
+        let arguments = ["lab", "exec", "e2e-exec", "here", "--", "sh", "-c", &script];
+        let mut child = clearstream(&arguments).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
@@ -43,7 +43,7 @@ fn root_a_lab_runs_commands_and_leaves_nothing() {
         signal(child.id(), name);
         assert_eq!(child.wait().unwrap().code(), Some(3), "the program inside gets SIG{name}");
         out.read_to_string(&mut line).unwrap();
-        assert_eq!(line, "ready\nheard\n");
+        assert_eq!(line, "ready\ncaught\n");
     }
     assert!(run(&["lab", "list"]).ok().contains("e2e-exec"));
     run(&["lab", "up", folder.path().join("e2e-exec.toml").to_str().unwrap()]).refused(9, &["e2e-exec"]);
@@ -64,9 +64,9 @@ fn root_a_lab_keeps_no_lock_of_who_started_it() {
     let up = finish(locked.spawn().unwrap(), Duration::from_secs(60));
     let _lab = Lab("e2e-lock".to_owned());
     up.ok();
-    let mut again = std::process::Command::new("flock");
-    let again = again.arg("--nonblock").arg(&lock).arg("true").status().unwrap();
-    assert!(again.success(), "the lock is still held");
+    let mut second = std::process::Command::new("flock");
+    let second = second.arg("--nonblock").arg(&lock).arg("true").status().unwrap();
+    assert!(second.success(), "the lock is still held");
 }
 
 /// SIGKILL leaves no time to take a lab down; its keeper does that then.
@@ -88,7 +88,7 @@ fn root_a_lab_made_for_one_command_ends_with_it_also_when_that_is_killed() {
 }
 
 #[test]
-fn root_a_lab_without_privilege_says_what_is_missing() {
+fn root_a_lab_without_privilege_names_what_is_missing() {
     // A copy where everybody may run it: the build folder may be private.
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("clearstream");
@@ -108,7 +108,7 @@ fn root_a_lab_without_privilege_says_what_is_missing() {
 
 /// A delay line whose core others hold: what is measured then is not the path.
 #[test]
-fn root_a_flow_that_the_delay_line_limited_says_so() {
+fn root_a_flow_that_the_delay_line_limited_has_a_notice() {
     let folder = tempfile::tempdir().unwrap();
     let _lab = Lab::up(&lab_file(folder.path(), "e2e-slow", "delay = \"1ms\""), "e2e-slow");
     let flow = || run(&["flow", "--lab", "e2e-slow", "-t", "800ms", "--warm-up", "0s", "--json"]).json();
@@ -235,7 +235,7 @@ fn root_a_study_changes_the_lab_and_puts_it_back() {
 }
 
 #[test]
-fn root_faults_of_a_lab_are_made_shown_and_mended() {
+fn root_faults_of_a_lab_are_injected_shown_and_cleared() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("e2e-fault.toml");
     let end = |host: &str, interface: &str, address: &str| {
@@ -270,13 +270,11 @@ fn root_faults_of_a_lab_are_made_shown_and_mended() {
         assert!(!ping("10.0.2.1"), "{fault:?}");
         assert_eq!(ping("10.0.1.9"), at_gate, "{fault:?}");
         assert!(run(&["lab", "list"]).ok().contains("running, 1 fault"));
-        assert!(run(&["lab", "show", "e2e-fault"]).ok().contains("broken on purpose: gate"));
-        assert!(
-            run(&["lab", "fault", "e2e-fault", "gate", "--clear"]).ok().contains("mended, no longer: gate")
-        );
+        assert!(run(&["lab", "show", "e2e-fault"]).ok().contains("injected fault: gate"));
+        assert!(run(&["lab", "fault", "e2e-fault", "gate", "--clear"]).ok().contains("cleared: gate"));
         assert!(ping("10.0.2.1"), "{fault:?}");
     }
-    assert!(run(&["lab", "fault", "e2e-fault", "--clear"]).ok().contains("nothing was broken"));
+    assert!(run(&["lab", "fault", "e2e-fault", "--clear"]).ok().contains("no fault to clear"));
     run(&["lab", "fault", "e2e-fault", "here", "drop"]).refused(2, &["no router"]);
     run(&["lab", "fault", "e2e-fault", "gaet", "kill"]).refused(2, &["here, gate, there"]);
     run(&["lab", "fault", "e2e-fault", "gate:left0", "kill"]).refused(2, &["`cut`"]);
@@ -327,8 +325,8 @@ fn a_killed_study_is_resumed_and_reported() {
     let (_, run_folder) = trials().unwrap();
     let before = fs::read_to_string(run_folder.join("trials.jsonl")).unwrap();
     let resume = ["--resume", run_folder.to_str().unwrap()];
-    let otherwise = |options: &[&str], words: &[&str]| {
-        run(&[arguments.as_slice(), &resume, options].concat()).refused(2, words);
+    let otherwise = |options: &[&str], expected: &[&str]| {
+        run(&[arguments.as_slice(), &resume, options].concat()).refused(2, expected);
     };
     otherwise(&["--seed", "5"], &["it ran with --seed 1, not 5", "leave these options out"]);
     otherwise(&["--quick", "--budget", "9s"], &["mode standard, not quick", "without --budget"]);

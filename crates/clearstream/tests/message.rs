@@ -16,7 +16,7 @@ fn interface_bytes(lab: &str, host: &str) -> (u64, u64) {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let links: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let counter = |way: &str| links[0]["stats64"][way]["bytes"].as_u64().unwrap();
+    let counter = |direction: &str| links[0]["stats64"][direction]["bytes"].as_u64().unwrap();
     (counter("rx"), counter("tx"))
 }
 
@@ -113,7 +113,7 @@ fn an_interrupt_keeps_the_sizes_measured() {
     }
 }
 
-/// One experiment: what the program says was received against the counters of
+/// One experiment: the bytes that the program reports as received against the counters of
 /// the interfaces between the hosts.
 fn compare_with_counters(lab: &str, kind: &str, method: &str) {
     let (received_before, sent_before) = interface_bytes(lab, "there");

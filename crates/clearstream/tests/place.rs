@@ -72,8 +72,8 @@ fn finds_ports_for_a_key_that_was_typed() {
 }
 
 #[test]
-fn without_a_key_it_says_which_capability_is_missing() {
-    let told = run(&[
+fn without_a_key_the_missing_capability_is_named() {
+    let without_address = run(&[
         "place",
         "ports",
         "--from-receiver",
@@ -83,14 +83,14 @@ fn without_a_key_it_says_which_capability_is_missing() {
         "--source",
         "192.0.2.1",
     ]);
-    told.refused(2, &["--address"]);
+    without_address.refused(2, &["--address"]);
     let base =
         ["place", "ports", "--from-receiver", SERVER_48, "--source", "192.0.2.1", "--address", "192.0.2.2"];
     run(&[&base[..], &["--interface", "eth1"]].concat()).refused(5, &["eth1 (igb)", "hash key"]);
     run(&base).refused(2, &["which interface", "eth1"]);
 }
 
-/// Loopback has no card: the flow runs, and says that it was not steered.
+/// Loopback has no NIC: the flow runs, and reports that it was not steered.
 #[test]
 fn a_flow_that_cannot_be_steered_runs_all_the_same() {
     let flow =
@@ -159,6 +159,6 @@ fn root_a_placement_in_a_lab_moves_the_softirq_to_the_planned_core() {
         inside(&["sh", "-c", &write]).ok();
     }
     assert_eq!(incoming(), planned, "after");
-    let again = inside(&[program, "place", "plan", "eth0", "--json"]).json();
-    assert_eq!(again["plan"]["steps"], Value::Array(vec![]), "everything is in its place");
+    let second = inside(&[program, "place", "plan", "eth0", "--json"]).json();
+    assert_eq!(second["plan"]["steps"], Value::Array(vec![]), "everything is in its place");
 }

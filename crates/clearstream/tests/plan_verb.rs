@@ -79,9 +79,9 @@ impl Here {
 
     /// The program on the host, with journals of its own and no ssh session.
     fn command(&self, line: &str) -> Command {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let arguments: Vec<&str> = line.split_whitespace().collect();
         let exec = ["lab", "exec", &self.lab.0, "here", "--", program().to_str().unwrap()];
-        let mut command = clearstream(&[&exec, words.as_slice()].concat());
+        let mut command = clearstream(&[&exec, arguments.as_slice()].concat());
         command.env("CLEARSTREAM_PLANS", self.path("plans"));
         command.env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22").stdin(Stdio::null());
         command
@@ -101,8 +101,8 @@ impl Here {
     /// What the tools of the system show.
     fn shown(&self) -> String {
         let exec = |line: &str| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            run(&[&["lab", "exec", &self.lab.0, "here", "--"], words.as_slice()].concat()).ok().to_owned()
+            let arguments: Vec<&str> = line.split_whitespace().collect();
+            run(&[&["lab", "exec", &self.lab.0, "here", "--"], arguments.as_slice()].concat()).ok().to_owned()
         };
         let sysctls = exec("sysctl net.ipv4.tcp_rmem net.ipv4.tcp_wmem net.ipv4.tcp_sack");
         let hashing = exec("sysctl net.ipv4.fib_multipath_hash_policy");
@@ -206,12 +206,12 @@ fn root_routes_that_are_planned_are_applied_under_the_guard() {
     here.clearstream(&format!("route apply {fabric} --dry-run --out {file}")).ok();
     assert!(here.clearstream(&format!("plan show {file}")).ok().contains("route 10.9.0.0/24"));
 
-    // Nobody confirms.
+    // Not confirmed.
     let applied = here.clearstream(&format!("plan apply {file} --yes --confirm-within 2s"));
     assert!(applied.ok().contains("restored in 2s unless you run: clearstream plan confirm"));
     eventually(Duration::from_secs(20), "it is reverted", || here.states() == ["reverted"]);
     assert_eq!(here.shown(), before);
-    // Somebody does, by the other spelling.
+    // Confirmed, by the other spelling.
     here.json(&format!("plan apply {file} --yes --confirm-within 60s"));
     let refused = here.clearstream(&format!("route apply {fabric} --yes"));
     refused.refused(4, &["waits for confirmation", "clearstream plan confirm"]);
@@ -219,7 +219,7 @@ fn root_routes_that_are_planned_are_applied_under_the_guard() {
     here.clearstream("plan verify").ok();
     here.clearstream(&format!("route verify {fabric}")).ok();
     assert!(here.shown().contains("10.9.0.0/24"));
-    // A revert that nobody confirms.
+    // A revert that is not confirmed.
     let after = here.shown();
     here.json("plan revert --confirm-within 2s");
     let states = ["reverted", "applied", "reverted"];
@@ -284,8 +284,8 @@ fn root_killed_with_its_guardian_a_plan_is_recovered() {
 }
 
 fn exec(here: &Here, line: &str) {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    run(&[&["lab", "exec", &here.lab.0, "here", "--"], words.as_slice()].concat()).ok();
+    let arguments: Vec<&str> = line.split_whitespace().collect();
+    run(&[&["lab", "exec", &here.lab.0, "here", "--"], arguments.as_slice()].concat()).ok();
 }
 
 /// A program `nft` whose writing takes long; the file is there when it is reached.

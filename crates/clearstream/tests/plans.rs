@@ -40,8 +40,9 @@ fn plan() -> Plan {
 fn shown(lab: &Lab) -> String {
     let sysctls = ["sysctl", "net.ipv4.tcp_rmem", "net.ipv4.tcp_timestamps"];
     let file = ["cat", "/sys/class/net/eth0/queues/rx-0/rps_cpus"];
-    let exec =
-        |words: &[&str]| run(&[&["lab", "exec", &lab.0, "here", "--"], words].concat()).ok().to_owned();
+    let exec = |arguments: &[&str]| {
+        run(&[&["lab", "exec", &lab.0, "here", "--"], arguments].concat()).ok().to_owned()
+    };
     exec(&sysctls) + &exec(&file)
 }
 
@@ -52,9 +53,9 @@ fn root_the_verbs_change_a_labs_host_and_put_it_back() {
     let file = folder.path().join("plan.json");
     fs::write(&file, serde_json::to_string(&plan()).unwrap()).unwrap();
     let (file, program) = (file.to_str().unwrap(), program().to_str().unwrap());
-    let tune = |words: &[&str]| {
+    let tune = |arguments: &[&str]| {
         let mut command =
-            clearstream(&[&["lab", "exec", &lab.0, "here", "--", program, "tune"], words].concat());
+            clearstream(&[&["lab", "exec", &lab.0, "here", "--", program, "tune"], arguments].concat());
         command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));
         finish(command.spawn().unwrap(), Duration::from_secs(30))
     };
@@ -136,7 +137,7 @@ fn root_an_agent_refuses_routes_that_cut_its_controller_off() {
 }
 
 /// Processes whose journals are in a folder, by their command line.
-fn processes(folder: &std::path::Path, words: &str) -> Vec<u32> {
+fn processes(folder: &std::path::Path, command_line: &str) -> Vec<u32> {
     let wanted = format!("CLEARSTREAM_PLANS={}", folder.display());
     let has = |path: String, part: &str| {
         fs::read(path).is_ok_and(|bytes| {
@@ -152,7 +153,7 @@ fn processes(folder: &std::path::Path, words: &str) -> Vec<u32> {
     let numbers = numbers.filter_map(|entry| entry.file_name().to_string_lossy().parse::<u32>().ok());
     numbers
         .filter(|pid| {
-            has(format!("/proc/{pid}/environ"), &wanted) && has(format!("/proc/{pid}/cmdline"), words)
+            has(format!("/proc/{pid}/environ"), &wanted) && has(format!("/proc/{pid}/cmdline"), command_line)
         })
         .collect()
 }
@@ -173,9 +174,9 @@ fn root_a_change_under_test_goes_with_its_tester() {
         assert_eq!(applied.changed_count, 3);
         (peer, applied.journal.unwrap())
     };
-    let tune = |words: &[&str]| {
+    let tune = |arguments: &[&str]| {
         let here = ["lab", "exec", &lab.0, "here", "--", program().to_str().unwrap(), "tune"];
-        let mut command = clearstream(&[&here, words].concat());
+        let mut command = clearstream(&[&here, arguments].concat());
         command.env("CLEARSTREAM_PLANS", &plans);
         finish(command.spawn().unwrap(), Duration::from_secs(30))
     };
@@ -202,7 +203,7 @@ fn root_a_change_under_test_goes_with_its_tester() {
     }
     is_restored();
     drop(peer);
-    // Both are killed: the change stays until somebody recovers it.
+    // Both are killed: the change stays until it is recovered.
     let (peer, journal) = begin();
     for pid in processes(&plans, "plan guard").into_iter().chain(processes(&plans, "agent")) {
         signal(pid, "KILL");

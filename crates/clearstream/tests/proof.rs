@@ -122,19 +122,19 @@ impl Three {
 
     fn apply(&self, host: &str) {
         let (program, fabric) = (program().to_str().unwrap(), self.fabric.to_str().unwrap());
-        let words = ["route", "apply", fabric, "--host", host, "--yes", "--force"];
-        run(&[&["lab", "exec", &self.lab.0, host, "--", program], words.as_slice()].concat()).ok();
+        let arguments = ["route", "apply", fabric, "--host", host, "--yes", "--force"];
+        run(&[&["lab", "exec", &self.lab.0, host, "--", program], arguments.as_slice()].concat()).ok();
     }
 
     fn exec(&self, host: &str, line: &str) -> String {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        run(&[&["lab", "exec", &self.lab.0, host, "--"], words.as_slice()].concat()).ok().to_owned()
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        run(&[&["lab", "exec", &self.lab.0, host, "--"], arguments.as_slice()].concat()).ok().to_owned()
     }
 
     fn prove(&self, more: &[&str]) -> common::Run {
         let fabric = self.fabric.to_str().unwrap();
-        let words = ["route", "prove", fabric, "--lab", &self.lab.0, "--flows", "300", "--json"];
-        run(&[words.as_slice(), more].concat())
+        let arguments = ["route", "prove", fabric, "--lab", &self.lab.0, "--flows", "300", "--json"];
+        run(&[arguments.as_slice(), more].concat())
     }
 }
 
@@ -144,7 +144,7 @@ fn document(text: &str) -> Value {
     document
 }
 
-/// IPv4 and IPv6, all answered, and none returned elsewhere.
+/// IPv4 and IPv6, all with a reply, and none returned elsewhere.
 fn assert_symmetric(document: &Value, path: &str) {
     assert_eq!(document["verdict"], "proven", "{:#}", document["findings"]);
     let crossings = document["crossings"].as_array().unwrap();

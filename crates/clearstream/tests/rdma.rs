@@ -82,7 +82,7 @@ fn every_operation_moves_what_was_sent_with_both_kinds_of_progress() {
 }
 
 #[test]
-fn both_ways_at_once_arrives_as_sent() {
+fn both_directions_at_once_arrive_as_sent() {
     for operation in ["send", "write", "read"] {
         let summary = measured(operation, &["--both-ways", "--size", "20000", "--depth", "8", "--verify"]);
         let result = &summary["results"][0];
@@ -111,9 +111,9 @@ fn times_of_single_messages_are_in_order_however_they_are_awaited() {
 #[test]
 fn counted_messages_are_as_many_as_requested() {
     for operation in ["send", "write", "read"] {
-        let asked =
+        let arguments =
             ["rdma", operation, "--local", "--json", "-n", "37", "-O", "0s", "-q", "3", "--size", "64"];
-        let summary = &run(&asked).json()["summary"];
+        let summary = &run(&arguments).json()["summary"];
         assert_eq!(summary["results"][0]["forward"]["message_count"], 3 * 37, "{operation}");
     }
 }
@@ -145,7 +145,7 @@ fn people_see_effective_settings_a_line_per_size_and_the_figure() {
 }
 
 #[test]
-fn pings_itself_as_two_processes_again_and_again() {
+fn pings_itself_as_two_processes_repeatedly() {
     let server = Server::start(&["ping", "--serve", "--verify"]);
     for (count, size) in [("3", "26"), ("20", "65535")] {
         let ping = ["rdma", "ping", &server.target(), "--count", count, "--size", size, "--verify", "--json"];
@@ -205,9 +205,9 @@ fn the_exchange_is_byte_for_byte_that_of_captured_rpings() {
 }
 
 #[test]
-fn refuses_what_makes_no_sense_before_anybody_is_asked() {
-    let refused = |arguments: &[&str], words: &[&str]| {
-        run(&[&["rdma"], arguments].concat()).refused(2, words);
+fn rejects_invalid_options_before_connecting() {
+    let refused = |arguments: &[&str], expected: &[&str]| {
+        run(&[&["rdma"], arguments].concat()).refused(2, expected);
     };
     refused(&["write", "--local", "--size", "0"], &["0B", "1 B to 1 GiB"]);
     refused(&["send", "--local", "-q", "0"], &["0 queue pairs", "1 to 1024"]);
@@ -225,8 +225,8 @@ fn refuses_what_makes_no_sense_before_anybody_is_asked() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_other_end() {
-    // Nobody there: a port that was free a moment ago.
+fn a_wrong_peer_is_reported_with_its_problem() {
+    // No listener: a port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     run(&["rdma", "write", &free]).refused(3, &["rdma serve"]);
     run(&["rdma", "ping", &free]).refused(3, &["rping"]);
@@ -244,7 +244,7 @@ fn says_what_is_wrong_with_the_other_end() {
     run(&["rdma", "ping", &target]).refused(4, &["MPA"]);
     web.join().unwrap();
 
-    // An rping, which accepts without a word (its captured reply).
+    // An rping, which accepts without private data (its captured reply).
     let path = format!("{}/../../fixtures/iwarp/siw-crc.pcap", env!("CARGO_MANIFEST_DIR"));
     let captured = pcap::streams(path.as_ref()).into_iter().find(|stream| stream.sent[0].len() > 500);
     let reply = captured.unwrap().sent[1][..24].to_vec();
@@ -276,12 +276,12 @@ fn one_test_at_a_time() {
     let mut first = clearstream(&long).spawn().unwrap();
     connected(&mut first);
     let busy = || run(&["rdma", "write", &target, "-n", "1", "-O", "0s"]);
-    busy().refused(4, &["busy", "try again"]);
+    busy().refused(4, &["busy", "try again later"]);
     signal(first.id(), "INT");
     let first = finish(first, Duration::from_secs(10));
     assert_eq!(first.code(), 130, "{}", first.stderr);
     assert!(first.stdout.contains("ended early") && first.stdout.contains("goodput"), "{}", first.stdout);
-    eventually(Duration::from_secs(10), "the peer is free again", || busy().status.code() == Some(0));
+    eventually(Duration::from_secs(10), "the peer is free", || busy().status.code() == Some(0));
 }
 
 /// Waits for the first line, which has the effective settings.
@@ -292,10 +292,10 @@ fn connected(near: &mut Child) {
 }
 
 #[test]
-fn the_first_ctrl_c_ends_it_while_nobody_answers() {
+fn the_first_ctrl_c_ends_it_while_the_peer_is_silent() {
     let interrupted = |near: Child| {
         signal(near.id(), "INT");
-        // Left alone it would say after some seconds that nobody answered.
+        // Left alone it would fail with a timeout after some seconds.
         finish(near, Duration::from_secs(30)).refused(130, &["interrupted", "had not responded"]);
     };
     for what in ["ping", "write"] {

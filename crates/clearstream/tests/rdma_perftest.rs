@@ -1,4 +1,4 @@
-//! `clearstream rdma --perftest` as a person runs it: its client against its
+//! `clearstream rdma --perftest` end to end: its client against its
 //! server, and each against one half of conversations that perftest's own
 //! programs had on Linux' siw.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
@@ -17,14 +17,14 @@ use std::{
 
 use clearstream_schema::BitRate;
 use common::{Run, assert_valid, clearstream, finish, run};
-use perftest::{Fpdu, Heard, Play, introduced};
+use perftest::{Fpdu, Frames, Play, introduced};
 use serde_json::Value;
 
 /// Long enough for a machine that does many things at once.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One of perftest's programs, with its capture: five messages of 64 bytes, or
-/// what else is said.
+/// as `messages` has it.
 struct Program {
     name: &'static str,
     client: &'static [&'static str],
@@ -131,7 +131,7 @@ impl Server {
         Self { child: Some(child), address }
     }
 
-    /// What it has told of its client.
+    /// Its end, with what it reported of its client.
     fn end(mut self) -> Run {
         finish(self.child.take().unwrap(), TIMEOUT)
     }
@@ -157,13 +157,13 @@ fn each_program_runs_against_itself_with_both_kinds_of_progress() {
             assert_eq!(result["forward"]["message_count"], count, "{}", program.name);
             assert_eq!(result["forward"]["bytes"], count * size);
             assert_eq!(result["latency"].is_object(), program.latency());
-            assert_eq!(result["far_cpu_ns"], Value::Null, "perftest does not say");
+            assert_eq!(result["far_cpu_ns"], Value::Null, "perftest does not report it");
             let run = server.end();
-            let told = run.stderr.clone();
-            assert_eq!(run.code(), 0, "{told}");
-            assert!(told.contains(&format!(": {}, 1 queue pair", program.name)), "{told}");
+            let log = run.stderr.clone();
+            assert_eq!(run.code(), 0, "{log}");
+            assert!(log.contains(&format!(": {}, 1 queue pair", program.name)), "{log}");
             if program.name != "ib_read_lat" {
-                assert!(told.contains(&format!("{count} messages of {size} B")), "{told}");
+                assert!(log.contains(&format!("{count} messages of {size} B")), "{log}");
             }
         }
     }
@@ -178,8 +178,8 @@ fn several_queue_pairs_and_more_messages_than_receives() {
             ["--perftest", "--json", "-q", "3", "-n", "700", "-s", "3000", "--rx-depth", "16", &target];
         let document = run(&[&["rdma", operation], arguments.as_slice()].concat()).json();
         assert_eq!(document["summary"]["results"][0]["forward"]["message_count"], 2100);
-        let told = server.end().stderr;
-        assert!(told.contains("3 queue pairs; 2100 messages of 2.93 KiB"), "{told}");
+        let log = server.end().stderr;
+        assert!(log.contains("3 queue pairs; 2100 messages of 2.93 KiB"), "{log}");
     }
 }
 
@@ -211,85 +211,86 @@ fn a_run_with_a_pause_is_one_run() {
     assert!(client.try_wait().unwrap().is_none(), "it stood still within the run");
     common::signal(client.id(), "CONT");
     let summary = finish(client, TIMEOUT).json()["summary"].clone();
-    let told = server.end().stderr;
-    assert_eq!(told.matches(" messages of ").count(), 1, "{told}");
-    assert!(told.contains(&format!("{COUNT} messages of 64 KiB, ")), "{told}");
+    let log = server.end().stderr;
+    assert_eq!(log.matches(" messages of ").count(), 1, "{log}");
+    assert!(log.contains(&format!("{COUNT} messages of 64 KiB, ")), "{log}");
     // Whatever the machine sends in no time at all, the pause is part of the run.
     let most_bps = (COUNT * BYTES * 8) as f64 / PAUSE.as_secs_f64();
-    let received = told.split("64 KiB, ").nth(1).and_then(|rest| rest.split(" received").next()).unwrap();
+    let received = log.split("64 KiB, ").nth(1).and_then(|rest| rest.split(" received").next()).unwrap();
     let received: BitRate = received.replace(' ', "").parse().unwrap();
-    assert!((received.0 as f64) < most_bps, "{told}");
+    assert!((received.0 as f64) < most_bps, "{log}");
     let goodput_bps = summary["results"][0]["forward"]["goodput_bps"].as_f64().unwrap();
     assert!(goodput_bps < most_bps, "{goodput_bps}");
 }
 
-/// Our client, against what perftest's server said.
+/// Our client, against the captured frames of perftest's server.
 #[test]
-fn a_client_is_answered_by_a_captured_server() {
+fn a_client_runs_against_a_captured_server() {
     for program in &PROGRAMS {
         let play = Play::of(&program.capture(), 1);
         let expected = play.expected();
         let (address, played) = play.serve();
         let summary = program.client(address, &["--no-crc"]);
-        let heard = played.join().unwrap();
+        let received = played.join().unwrap();
         assert_eq!(summary["results"][0]["forward"]["message_count"], program.messages.0);
-        same_talk(program.name, &heard[0], &expected[0]);
-        assert_eq!(heard[1].setup, expected[1].setup, "{}", program.name);
-        assert_eq!(shapes(&heard[1].fpdus), shapes(&expected[1].fpdus), "{}", program.name);
+        assert_same_control(program.name, &received[0], &expected[0]);
+        assert_eq!(received[1].setup, expected[1].setup, "{}", program.name);
+        assert_eq!(shapes(&received[1].fpdus), shapes(&expected[1].fpdus), "{}", program.name);
         if program.name == "ib_write_lat" {
-            assert_eq!(stamps(&heard[1].fpdus), stamps(&expected[1].fpdus));
+            assert_eq!(stamps(&received[1].fpdus), stamps(&expected[1].fpdus));
         }
     }
 }
 
-/// Our server, against what perftest's client said.
+/// Our server, against the captured frames of perftest's client.
 #[test]
-fn a_server_answers_a_captured_client() {
+fn a_server_runs_against_a_captured_client() {
     for program in &PROGRAMS {
         let server = program.server(&[]);
         let play = Play::of(&program.capture(), 0);
         let (expected, own) = (play.expected(), play.own());
-        let heard = play.connect(server.address);
-        let told = server.end().stderr;
-        same_talk(program.name, &heard[0], &expected[0]);
+        let received = play.connect(server.address);
+        let log = server.end().stderr;
+        assert_same_control(program.name, &received[0], &expected[0]);
         let name = program.name;
         match name {
             "ib_send_bw" => {
-                // The counts that it tells are its own, and end with all.
-                let counts: Vec<u32> = heard[1].fpdus.iter().map(|fpdu| word(&fpdu.payload)).collect();
+                // The counts that it reports are its own, and end with all.
+                let counts: Vec<u32> = received[1].fpdus.iter().map(|fpdu| count_of(&fpdu.payload)).collect();
                 assert!(counts.is_sorted(), "{counts:?}");
                 assert_eq!(counts.last(), Some(&12));
-                assert_eq!(expected[1].fpdus.last().map(|fpdu| word(&fpdu.payload)), Some(12));
+                assert_eq!(expected[1].fpdus.last().map(|fpdu| count_of(&fpdu.payload)), Some(12));
             }
-            "ib_send_lat" => assert_eq!(shapes(&heard[1].fpdus), shapes(&own.fpdus), "as it was sent to it"),
+            "ib_send_lat" => {
+                assert_eq!(shapes(&received[1].fpdus), shapes(&own.fpdus), "as it was sent to it")
+            }
             "ib_write_lat" => {
-                assert_eq!(shapes(&heard[1].fpdus), shapes(&expected[1].fpdus));
-                assert_eq!(stamps(&heard[1].fpdus), [1, 2, 3, 4, 5]);
+                assert_eq!(shapes(&received[1].fpdus), shapes(&expected[1].fpdus));
+                assert_eq!(stamps(&received[1].fpdus), [1, 2, 3, 4, 5]);
             }
-            _ => assert_eq!(shapes(&heard[1].fpdus), shapes(&expected[1].fpdus), "{name}"),
+            _ => assert_eq!(shapes(&received[1].fpdus), shapes(&expected[1].fpdus), "{name}"),
         }
         if name.ends_with("_bw") {
             let (count, size) = program.messages;
-            assert!(told.contains(&format!("{count} messages of {size} B")), "{told}");
+            assert!(log.contains(&format!("{count} messages of {size} B")), "{log}");
         }
     }
 }
 
-/// The words are the captured ones, but for what is each host's own: in
-/// introductions all but the outstanding Reads, and what a server says to
-/// figures.
-fn same_talk(name: &str, heard: &Heard, expected: &Heard) {
-    assert_eq!(heard.setup, expected.setup, "{name}");
-    assert_eq!(heard.fpdus.len(), expected.fpdus.len(), "{name}");
-    for (number, (ours, theirs)) in heard.fpdus.iter().zip(&expected.fpdus).enumerate() {
+/// The control messages are the captured ones, except for values of each host: in
+/// introductions all but the outstanding Reads, and a server's reply to figures.
+fn assert_same_control(name: &str, received: &Frames, expected: &Frames) {
+    assert_eq!(received.setup, expected.setup, "{name}");
+    assert_eq!(received.fpdus.len(), expected.fpdus.len(), "{name}");
+    for (number, (ours, theirs)) in received.fpdus.iter().zip(&expected.fpdus).enumerate() {
         let (ours, theirs) = (&ours.payload, &theirs.payload);
-        assert_eq!(ours.len(), theirs.len(), "{name}: word {number}");
+        assert_eq!(ours.len(), theirs.len(), "{name}: message {number}");
         if ![56, 8].contains(&ours.len()) {
-            assert_eq!(ours, theirs, "{name}: word {number}");
+            assert_eq!(ours, theirs, "{name}: message {number}");
         }
     }
-    let places = |heard: &Heard| heard.fpdus.iter().filter_map(introduced).count();
-    assert!(places(heard) > 0 && places(heard) <= places(expected), "{name}");
+    let places = |frames: &Frames| frames.fpdus.iter().filter_map(introduced).count();
+    assert!(places(received) > 0 && places(received) <= places(expected), "{name}");
 }
 
 fn shapes(fpdus: &[Fpdu]) -> Vec<(u8, usize)> {
@@ -300,7 +301,7 @@ fn stamps(fpdus: &[Fpdu]) -> Vec<u8> {
     fpdus.iter().filter_map(|fpdu| fpdu.payload.last().copied()).collect()
 }
 
-fn word(payload: &[u8]) -> u32 {
+fn count_of(payload: &[u8]) -> u32 {
     u32::from_le_bytes(payload.try_into().unwrap())
 }
 
@@ -308,8 +309,8 @@ fn word(payload: &[u8]) -> u32 {
 fn refuses_what_perftest_does_not_do() {
     // The agent behind --local serves its own test alone and drops other clients unread.
     run(&["rdma", "send", "--local", "--perftest"]).refused_by_usage("cannot be used with '--");
-    let refused = |arguments: &[&str], words: &[&str]| {
-        run(&[&["rdma"], arguments].concat()).refused(2, words);
+    let refused = |arguments: &[&str], expected: &[&str]| {
+        run(&[&["rdma"], arguments].concat()).refused(2, expected);
     };
     refused(
         &["write", "--perftest", "--latency", "-q", "2", "127.0.0.1"],
@@ -323,8 +324,8 @@ fn refuses_what_perftest_does_not_do() {
 }
 
 #[test]
-fn says_what_is_wrong_with_the_other_end() {
-    // One that speaks our own exchange: it takes the first connection for rping's.
+fn a_wrong_peer_is_reported_in_one_line() {
+    // A server of our own protocol: it takes the first connection for rping's.
     let server = Server::start(&["rdma", "serve", "--port", "0", "--once"]);
     let target = server.address.to_string();
     let wrong = run(&["rdma", "write", "--perftest", "-n", "5", &target]);

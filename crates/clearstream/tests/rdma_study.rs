@@ -133,7 +133,7 @@ fn a_study_on_this_host_keeps_metrics_settings_samples_and_draws_them() {
     check(&studied(folder.path(), &["--to", "localhost"]));
 }
 
-/// Bytes that the interface of a lab's host has sent, as iproute2 tells them.
+/// Bytes that the interface of a lab's host has sent, as iproute2 reports them.
 fn sent_bytes(lab: &str, host: &str) -> u64 {
     let mut command = Command::new("ip");
     command.args(["-json", "-stats", "link", "show", "dev", "eth0"]);

@@ -28,7 +28,7 @@ fn copied(to: &Path) {
 }
 
 /// The same curve over a link of twice its rate ends at half of what the link allows: the report
-/// says what `diagnose` says of that trial.
+/// has the verdict of `diagnose` on that trial.
 #[test]
 fn a_short_plateau_is_diagnosed_by_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -49,13 +49,13 @@ fn a_short_plateau_is_diagnosed_by_itself() {
     assert!(finding.contains("Over lab link wan0") || finding.contains("of the model: "), "{finding}");
     let trial = finding.split("diagnosis of trial ").nth(1).unwrap().split(' ').next().unwrap();
     let diagnosis = run(&["diagnose", "--from", path, "--trial", trial, "--json"]).json();
-    let said = match &diagnosis["primary"]["found"] {
+    let sentence = match &diagnosis["primary"]["found"] {
         Value::Null => diagnosis["primary"]["unknown"]["because"].as_str().unwrap(),
         found => found["sentence"].as_str().unwrap(),
     };
     // Markdown escapes some characters: letters and digits are compared.
     let letters = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
-    assert!(letters(finding).contains(&letters(said)), "{finding}\n{said}");
+    assert!(letters(finding).contains(&letters(sentence)), "{finding}\n{sentence}");
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn several_runs_are_drawn_as_one_page() {
 
 /// Where the run folder takes no file the message names the option that helps.
 #[test]
-fn a_run_folder_that_takes_no_report_is_answered_with_the_option() {
+fn a_run_folder_that_takes_no_report_fails_with_the_option() {
     let folder = tempfile::tempdir().unwrap();
     copied(folder.path());
     let path = folder.path().to_str().unwrap();

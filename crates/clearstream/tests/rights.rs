@@ -61,11 +61,11 @@ fn table() -> BTreeMap<String, String> {
 #[test]
 fn the_table_of_security_md_has_every_call_with_its_scope() {
     let (served, table) = (served(), table());
-    let words: BTreeMap<&str, String> =
+    let rights: BTreeMap<&str, String> =
         served.iter().map(|(name, right)| (*name, right.to_string())).collect();
     let written: BTreeMap<&str, String> =
         table.iter().map(|(name, scope)| (name.as_str(), scope.clone())).collect();
-    assert_eq!(written, words, "SECURITY.md and what an agent serves");
+    assert_eq!(written, rights, "SECURITY.md and what an agent serves");
     let sampled: BTreeMap<&str, Right> = samples().iter().map(|sample| (sample.name, sample.needs)).collect();
     assert_eq!(sampled, served, "the hostile controller of the test sends every call");
     // What can change the host, by name, so that a mistake in both is seen too.
@@ -77,8 +77,8 @@ fn the_table_of_security_md_has_every_call_with_its_scope() {
 #[test]
 fn pairings_are_listed_with_their_scope() {
     let folder = tempfile::tempdir().unwrap();
-    let pair = |words: &[&str]| {
-        common::run(&[&["pair"], words, &["--identity", folder.path().to_str().unwrap()]].concat())
+    let pair = |arguments: &[&str]| {
+        common::run(&[&["pair"], arguments, &["--identity", folder.path().to_str().unwrap()]].concat())
     };
     pair(&["create", "observer"]).ok();
     pair(&["create", "operator", "--scope", "measure,change"]).ok();
@@ -134,14 +134,14 @@ fn opening(cookie: [u8; 16], purpose: u8) -> Vec<u8> {
     request_frame(&[b"clearstream rdma".as_slice(), &[1, purpose], &cookie, &[0, 0]].concat())
 }
 
-/// Whatever a stranger sends, he gets no byte and the connection ends.
+/// A stranger gets no byte, whatever it sends, and the connection ends.
 fn is_dropped(mut socket: TcpStream, bytes: &[u8]) {
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     // It may be gone before it is written to.
     let _ = socket.write_all(bytes);
-    let mut answer = Vec::new();
-    match socket.read_to_end(&mut answer) {
-        Ok(_) => assert!(answer.is_empty(), "{answer:?}"),
+    let mut received = Vec::new();
+    match socket.read_to_end(&mut received) {
+        Ok(_) => assert!(received.is_empty(), "{received:?}"),
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
     }
 }

@@ -192,7 +192,7 @@ fn raw(output: &str) -> Option<char> {
     output.chars().find(|c| (c.is_control() && !"\n\t".contains(*c)) || *c == '\u{202e}')
 }
 
-/// A record of somebody else, whose study and hosts have titles and names that a
+/// A record from elsewhere, whose study and hosts have titles and names that a
 /// terminal would obey.
 #[test]
 fn nothing_that_a_terminal_obeys_is_printed_of_a_record() {
@@ -247,7 +247,7 @@ fn nothing_that_a_terminal_obeys_is_printed_of_a_record() {
 
 #[test]
 fn options_without_effect_are_refused() {
-    for (arguments, word) in [
+    for (arguments, expected) in [
         (vec!["flow", "localhost", "--pairing", "/nonexistent"], "--pairing"),
         (vec!["probe", "localhost", "--ssh-option", "Port=22"], "--ssh-option"),
         (vec!["flow", "--lab", "two-hosts", "--remote-program", "/bin/cs"], "--remote-program"),
@@ -257,7 +257,7 @@ fn options_without_effect_are_refused() {
         (vec!["flow", "localhost", "-P", "2", "--source-ports", "40000,40000"], "40000 twice"),
         (vec!["flow", "localhost", "--protocol", "udp", "--receive-low-water", "4096"], "low-water"),
     ] {
-        run(&arguments).refused(2, &[word]);
+        run(&arguments).refused(2, &[expected]);
     }
     run(&["flow", "localhost", "--bytes", "1MiB", "--duration", "5s"])
         .refused_by_usage("cannot be used with");

@@ -1,5 +1,5 @@
-//! `route lint` and `route new` with the whole binary: what it says of files,
-//! and that the kernel does what it says, in network namespaces.
+//! `route lint` and `route new` with the whole binary: findings about files, and
+//! that the kernel behaves as they state, in network namespaces.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
@@ -107,9 +107,9 @@ fn a_fabric_starts_from_files() {
 }
 
 /// The order of rules without priority, what an on-link route hides, what the
-/// kernel refuses: as the findings about the published files say.
+/// kernel refuses: as the findings about the published files state.
 #[test]
-fn root_the_kernel_does_with_the_published_files_what_is_said() {
+fn root_the_kernel_treats_the_published_files_as_the_findings_state() {
     let mut text = String::from(
         "ip link add ib1 type veth peer name far; ip link set far up; ip link set ib1 up; ip address add 10.10.0.201/24 dev ib1\n",
     );
@@ -174,7 +174,7 @@ dropped() { awk '/^TcpExt:/ { if (n++) { print $at } else { for (i = 1; i <= NF;
 "#;
 
 #[test]
-fn root_a_filter_drops_where_it_is_said_to() {
+fn root_a_filter_drops_where_the_finding_states() {
     let run = script(&format!(
         "{FILTERED}ip rule add priority 9 to 10.55.0.0/16 lookup 1\n\
          before=$(dropped); echo arrives $(arrives); echo dropped $(( $(dropped) - before ))\n\
@@ -232,9 +232,9 @@ fn batch_of_ifcfg(folder: &Path) -> String {
 }
 
 /// The corrected files are taken by `ip`, and each of the server's addresses is
-/// reached, and answers, by its own gateway.
+/// reached, and replies, by its own gateway.
 #[test]
-fn root_the_corrected_files_carry_what_they_say() {
+fn root_the_corrected_files_route_as_written() {
     let folder = fixtures().join("paper-corrected");
     let mut text = String::from(
         "for name in aries ipoib; do ip link add $name type bridge; ip link set $name up; done\n\
@@ -285,7 +285,7 @@ fn root_the_corrected_files_carry_what_they_say() {
     assert_eq!(out.matches("0 errors, 0 warnings and 0 notes").count(), hosts.len(), "{out}");
 }
 
-/// Hosts of a lab are captured, looked at together, and give a fabric that is
+/// Hosts of a lab are captured, linted together, and give a fabric that is
 /// planned; with replaced addresses too.
 #[test]
 fn root_captured_hosts_of_a_lab_become_a_fabric() {
@@ -328,10 +328,10 @@ fn root_captured_hosts_of_a_lab_become_a_fabric() {
     drop(lab);
 }
 
-/// A site in which nobody can talk: the client's route leaves the server out, and
+/// A site without connectivity: the client's route leaves the server out, and
 /// the server has none. From captures, by the fabric and without it.
 #[test]
-fn root_nobody_can_talk_in_captures_with_and_without_the_fabric() {
+fn root_lost_connectivity_is_found_in_captures_with_and_without_the_fabric() {
     let fabric = watched::Fabric::up("e2e-lint-fabric", 2, "return-path = \"none\"");
     fabric.exec(
         "c1",
@@ -342,8 +342,8 @@ fn root_nobody_can_talk_in_captures_with_and_without_the_fabric() {
     let mut bundles = Vec::new();
     for host in ["c1", "s1", "gw1", "gw2"] {
         let bundle = fabric.folder.path().join(format!("{host}.tar.gz")).to_str().unwrap().to_owned();
-        let words = [program().to_str().unwrap(), "inspect", "--capture", &bundle, "--keep-addresses"];
-        fabric.finish(fabric.command(host, &words)).ok();
+        let arguments = [program().to_str().unwrap(), "inspect", "--capture", &bundle, "--keep-addresses"];
+        fabric.finish(fabric.command(host, &arguments)).ok();
         bundles.push(bundle);
     }
     let from: Vec<&str> = bundles.iter().flat_map(|bundle| ["--from", bundle.as_str()]).collect();

@@ -24,7 +24,7 @@ fn json_is_as_published() {
 #[test]
 fn people_see_what_each_host_gets_and_why() {
     let shown = run(&["route", "plan", "cumulus-wolf", "--host", "nsd1"]);
-    for words in [
+    for expected in [
         "return path alias; recommended: none",
         "each reply takes the gateway of its request",
         "rule 7001 from 10.10.0.211 table 7001",
@@ -33,7 +33,7 @@ fn people_see_what_each_host_gets_and_why() {
         "83.3 %",
         "CONFIG_IP_MULTIPLE_TABLES",
     ] {
-        assert!(shown.ok().contains(words), "{words}\n{}", shown.stdout);
+        assert!(shown.ok().contains(expected), "{expected}\n{}", shown.stdout);
     }
 }
 

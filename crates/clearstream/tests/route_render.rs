@@ -49,7 +49,7 @@ fn writes_a_folder_per_host_or_a_play() {
 fn only_the_hosts_that_are_requested_and_what_was_written_otherwise() {
     let parent = tempfile::tempdir().unwrap();
     let out = parent.path().join("two");
-    let said = run(&[
+    let rendered = run(&[
         "route",
         "render",
         "gateways-6",
@@ -63,11 +63,11 @@ fn only_the_hosts_that_are_requested_and_what_was_written_otherwise() {
         "compute-8",
     ]);
     assert_eq!(entries(&out), ["compute-8", "storage-1"]);
-    assert!(said.ok().contains("for 2 hosts") && said.ok().contains("next: "), "{}", said.stdout);
+    assert!(rendered.ok().contains("for 2 hosts") && rendered.ok().contains("next: "), "{}", rendered.stdout);
     assert!(
-        said.ok().contains("netplan: nexthop objects") || said.ok().contains("netplan: routes with"),
+        rendered.ok().contains("netplan: nexthop objects") || rendered.ok().contains("netplan: routes with"),
         "{}",
-        said.stdout
+        rendered.stdout
     );
     let out = parent.path().join("class");
     run(&[

@@ -1,5 +1,5 @@
-//! `clearstream route watch` as an operator has it: gateways fail in each of
-//! their ways, and flows through them go on.
+//! `clearstream route watch` as an operator has it: gateways fail in each
+//! mode, and flows through them go on.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod common;
@@ -27,13 +27,13 @@ fn root_flows_of_a_failed_gateway_go_on_and_without_a_watch_they_do_not() {
     let flows = Flows::start(&fabric);
     fabric.fault(&["gw1", "kill"]);
     thread::sleep(Duration::from_millis(2500));
-    // TCP asks again after 0.2, 0.6, 1.4 s; by then nothing has helped.
+    // TCP retransmits after 0.2, 0.6, 1.4 s; by then nothing has helped.
     let quiet = flows.quiet();
     let (stuck, others): (Vec<f64>, Vec<f64>) = quiet.iter().partition(|time| **time > 1.5);
     assert!(!stuck.is_empty() && others.len() > stuck.len(), "{quiet:?}");
     let watches = [fabric.watch("c1", &[]), fabric.watch("s1", &[])];
     let out = |gateway: &str| {
-        eventually(Duration::from_secs(10), &format!("{gateway} is out on both sides"), || {
+        eventually(Duration::from_secs(10), &format!("{gateway} is removed on both sides"), || {
             watches.iter().all(|watch| watch.of("out").iter().any(|event| event["gateway"] == gateway))
         });
         // The flows that were stuck before wait for TCP's next attempt.
@@ -47,12 +47,12 @@ fn root_flows_of_a_failed_gateway_go_on_and_without_a_watch_they_do_not() {
     for (host, last) in [("c1", "10.100.0.14"), ("s1", "10.10.0.14")] {
         assert_eq!(fabric.used(host), [last]);
     }
-    // The last one stays, whatever happens to it, and all come back.
+    // The last one stays, whatever happens to it, and all are restored.
     fabric.fault(&["gw4", "drop"]);
     thread::sleep(Duration::from_millis(500));
     assert_eq!(fabric.used("c1"), ["10.100.0.14"]);
     run(&["lab", "fault", &fabric.lab.0, "--clear"]).ok();
-    eventually(Duration::from_secs(15), "all gateways are back", || {
+    eventually(Duration::from_secs(15), "all gateways are restored", || {
         ["c1", "s1"].iter().all(|host| fabric.used(host).len() == 4)
     });
     eventually(Duration::from_secs(15), "flows go on", || flows.all_go_on());
@@ -73,9 +73,9 @@ fn scraped(fabric: &Fabric, port: u16) -> String {
     fabric.exec("c1", &format!("/usr/bin/python3 {} http://127.0.0.1:{port}/metrics", script.display()))
 }
 
-/// With a watch on one side only: the peer's kernel answers echoes.
+/// With a watch on one side only: the peer's kernel replies to echoes.
 #[test]
-fn root_a_watch_is_asked_drained_killed_and_begun_again() {
+fn root_a_watch_is_queried_drained_killed_and_restarted() {
     let fabric = Fabric::up("e2e-watch-ask", 2, "return-path = \"none\"");
     let file = fabric.file.clone();
     fabric.route("c1", &["watch", &file]).refused(4, &["route apply"]);
@@ -86,7 +86,7 @@ fn root_a_watch_is_asked_drained_killed_and_begun_again() {
     fabric.route("c1", &["watch", &file]).refused(4, &["another watch"]);
     let health = || fabric.route("c1", &["health", "--json"]).json();
     let gateways = || health()["ways"][0]["gateways"].clone();
-    eventually(Duration::from_secs(10), "echoes are answered", || {
+    eventually(Duration::from_secs(10), "echoes get replies", || {
         gateways().as_array().unwrap().iter().all(|gateway| gateway["answered_count"].as_u64() > Some(0))
     });
     assert_valid("watch-status", &health());
@@ -105,12 +105,12 @@ fn root_a_watch_is_asked_drained_killed_and_begun_again() {
     assert_eq!(fabric.used("c1"), ["10.100.0.12"]);
     fabric.exec("c1", "ping -c 1 -W 2 10.10.0.201");
     let manager = UnixDatagram::bind(fabric.folder.path().join("notify")).unwrap();
-    let watch = told(&fabric, &manager);
+    let watch = supervised(&fabric, &manager);
     assert_eq!(gateways()[0]["drained"], true);
     fabric.route("c1", &["undrain", "gw1"]).ok();
-    eventually(Duration::from_secs(10), "it is used again", || fabric.used("c1").len() == 2);
+    eventually(Duration::from_secs(10), "it is restored", || fabric.used("c1").len() == 2);
 
-    // What somebody else changes is put right.
+    // A change by another program is repaired.
     let group = fabric.exec("c1", "ip -j nexthop show groups");
     let group: Value = serde_json::from_str(&group).unwrap();
     let (id, member) = (&group[0]["id"], &group[0]["group"][0]["id"]);
@@ -118,15 +118,15 @@ fn root_a_watch_is_asked_drained_killed_and_begun_again() {
         "c1",
         &format!("ip nexthop replace id {id} group {member} type resilient buckets 120 idle_timer 60"),
     );
-    eventually(Duration::from_secs(10), "it is put right", || !watch.of("repaired").is_empty());
+    eventually(Duration::from_secs(10), "it is repaired", || !watch.of("repaired").is_empty());
     assert_eq!(fabric.used("c1").len(), 2);
     watch.end("TERM");
-    eventually(Duration::from_secs(5), "it says goodbye", || !watch.of("stopped").is_empty());
+    eventually(Duration::from_secs(5), "it reports its end", || !watch.of("stopped").is_empty());
     assert_eq!(fabric.used("c1").len(), 2);
 }
 
 /// A watch that a service manager waits for.
-fn told(fabric: &Fabric, manager: &UnixDatagram) -> Watch {
+fn supervised(fabric: &Fabric, manager: &UnixDatagram) -> Watch {
     manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     // The environment of a process is given by `env` inside of the lab.
     let path = fabric.folder.path().join("notify");
@@ -138,9 +138,9 @@ fn told(fabric: &Fabric, manager: &UnixDatagram) -> Watch {
     );
     fs::write(&wrapper, text).unwrap();
     let state = fabric.folder.path().join("state");
-    let words = ["sh", wrapper.to_str().unwrap(), "route", "watch", &fabric.file, "--json", "--state"];
-    let words = [&words, [state.to_str().unwrap()].as_slice()].concat();
-    let mut child = fabric.command("c1", &words).spawn().unwrap();
+    let arguments = ["sh", wrapper.to_str().unwrap(), "route", "watch", &fabric.file, "--json", "--state"];
+    let arguments = [&arguments, [state.to_str().unwrap()].as_slice()].concat();
+    let mut child = fabric.command("c1", &arguments).spawn().unwrap();
     let events = Arc::new(Mutex::new(Vec::new()));
     let (lines, sink) = (BufReader::new(child.stdout.take().unwrap()), Arc::clone(&events));
     thread::spawn(move || {
@@ -148,31 +148,31 @@ fn told(fabric: &Fabric, manager: &UnixDatagram) -> Watch {
             sink.lock().unwrap().push(serde_json::from_str::<Value>(&line).unwrap());
         }
     });
-    let heard = || {
+    let notified = || {
         let mut buffer = [0; 512];
         let length = manager.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..length].to_vec()).unwrap()
     };
-    assert!(heard().starts_with("READY=1\nSTATUS="));
-    assert!(heard().starts_with("WATCHDOG=1\n"));
+    assert!(notified().starts_with("READY=1\nSTATUS="));
+    assert!(notified().starts_with("WATCHDOG=1\n"));
     Watch { child, events }
 }
 
-/// Without nexthop objects, and with an address for each gateway: the way to the
-/// address of a dead one, and the table of replies from it, go by the other.
+/// Without nexthop objects, and with an address for each gateway: the route to the
+/// address of a dead one, and the table of replies from it, use the other.
 #[test]
 fn root_aliases_and_classic_routes_of_a_dead_gateway_go_by_the_others() {
     let route = "return-path = \"alias\"\nmultipath = \"classic\"";
     let fabric = Fabric::up("e2e-watch-alias", 2, route);
     fabric.apply();
-    let ways = |host: &str, line: &str| fabric.exec(host, line).matches(" via 10.").count();
+    let next_hops = |host: &str, line: &str| fabric.exec(host, line).matches(" via 10.").count();
     let vias = |host: &str, table: &str| {
         let text = fabric.exec(host, &format!("ip route show table {table}"));
         (text.matches("0.11 ").count(), text.matches("0.12 ").count())
     };
     let before = (vias("c1", "main"), vias("s1", "7001"), vias("s1", "7002"));
     assert_eq!((before.1, before.2), ((1, 0), (0, 1)), "a table for each gateway");
-    assert!(ways("c1", "ip route get 10.10.0.221") == 1);
+    assert!(next_hops("c1", "ip route get 10.10.0.221") == 1);
     let _watches = [fabric.watch("c1", &[]), fabric.watch("s1", &[])];
     fabric.fault(&["gw1", "kill"]);
     eventually(Duration::from_secs(10), "nothing goes by gw1 on both sides", || {
@@ -197,7 +197,7 @@ fn the_unit_is_one_that_systemd_takes() {
 
 fn verify_unit(unit: &Path) {
     let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(unit).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let about: Vec<&str> = said.lines().filter(|line| line.contains("clearstream")).collect();
-    assert!(output.status.success() && about.is_empty(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let about: Vec<&str> = stderr.lines().filter(|line| line.contains("clearstream")).collect();
+    assert!(output.status.success() && about.is_empty(), "{stderr}");
 }

@@ -48,7 +48,7 @@ fn root_a_gateway_that_drops_tcp_alone_or_a_third_of_everything_is_withdrawn() {
         let used = fabric.used(host);
         assert!(used.len() == 2, "only gw3 and gw4 are left: {used:?}");
     }
-    // One that drops TCP is not taken back for its answers by UDP.
+    // One that drops TCP is not restored for its replies by UDP.
     assert_eq!(watches[0].of("in"), Vec::<Value>::new());
     let health = fabric.route("c1", &["health", "--json"]).json();
     assert_valid("watch-status", &health);
@@ -69,7 +69,7 @@ fn buckets(fabric: &Fabric, host: &str, via: &str) -> (usize, usize) {
     (count, shown.lines().count())
 }
 
-/// Segments of flows that a gateway has passed on since it was last asked.
+/// Segments of flows that a gateway has forwarded since the last query.
 fn forwarded(fabric: &Fabric, gateway: &str) -> u64 {
     let listed: Value =
         serde_json::from_str(&fabric.exec(gateway, "nft -j list counter inet e2e flows")).unwrap();
@@ -83,7 +83,7 @@ fn forwarded(fabric: &Fabric, gateway: &str) -> u64 {
 
 /// Flows are never idle: without the unbalanced timer no bucket would move.
 #[test]
-fn root_a_gateway_that_returned_carries_established_flows_again() {
+fn root_a_gateway_that_returned_carries_established_flows() {
     let fabric = Fabric::up("e2e-watch-back", 3, "return-path = \"none\"\n[numbers]\nunbalanced-seconds = 2");
     fabric.apply();
     let watches = [fabric.watch("c1", &[]), fabric.watch("s1", &[])];
@@ -91,7 +91,7 @@ fn root_a_gateway_that_returned_carries_established_flows_again() {
     let flows = Flows::start_many(&fabric, 400, "0.2");
     assert!(buckets(&fabric, "c1", "10.100.0.11").0 > 30);
     fabric.fault(&["gw1", "kill"]);
-    eventually(Duration::from_secs(10), "gw1 is out", || !reasons(&watches, "gw1").is_empty());
+    eventually(Duration::from_secs(10), "gw1 is removed", || !reasons(&watches, "gw1").is_empty());
     eventually(Duration::from_secs(10), "flows go on", || flows.all_go_on());
     eventually(Duration::from_secs(5), "no bucket leads to it", || {
         buckets(&fabric, "c1", "10.100.0.11").0 == 0
@@ -108,14 +108,14 @@ fn root_a_gateway_that_returned_carries_established_flows_again() {
         (Some(count as u64), Some(total as u64))
     );
     assert!(count * 3 >= total - 3, "{count} of {total}");
-    // Busy sockets have looked again: a third of 400 flows sends five requests a second each.
+    // Busy sockets have looked up their route again: a third of 400 flows sends five requests a second each.
     let count = [
         "nft",
         "table inet e2e {\ncounter flows { }\nchain f { type filter hook forward priority 0; tcp dport 5555 counter name flows;\n}\n}",
     ];
     let output = fabric.command("gw1", &count).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    eventually(Duration::from_secs(10), "flows go by gw1 again", || forwarded(&fabric, "gw1") > 20);
+    eventually(Duration::from_secs(10), "flows use gw1", || forwarded(&fabric, "gw1") > 20);
     assert!(flows.all_go_on(), "{:?}", flows.quiet());
 }
 
@@ -127,8 +127,9 @@ fn root_a_watch_whose_output_is_not_read_goes_on() {
     fabric.apply();
     let state = fabric.folder.path().join("state");
     let (_reader, output) = common::full_pipe();
-    let words = ["route", "watch", &fabric.file, "--json", "--state", state.to_str().unwrap()];
-    let mut command = fabric.command("c1", &[&[common::program().to_str().unwrap()], &words[..]].concat());
+    let arguments = ["route", "watch", &fabric.file, "--json", "--state", state.to_str().unwrap()];
+    let mut command =
+        fabric.command("c1", &[&[common::program().to_str().unwrap()], &arguments[..]].concat());
     let mut watch = command.stdout(output).spawn().unwrap();
     for interface in ["compute0", "storage0"] {
         fabric.exec("gw1", &format!("ip link set {interface} down"));

@@ -93,8 +93,8 @@ fn fabric_text(size: Size) -> String {
     text + "[[route]]\nbetween = [\"compute\", \"storage\"]\nvia = [\"gateway\"]\nreturn-path = \"none\"\n"
 }
 
-/// A byte every 20 ms on each flow, half of them by IPv6; asked by a line, it
-/// prints how many IPv4 and IPv6 flows have had an answer within the last second.
+/// A byte every 20 ms on each flow, half of them by IPv6; for each line of input it
+/// prints how many IPv4 and IPv6 flows have had a response within the last second.
 const PROBER: &str = r#"
 import sys, socket, selectors, time
 sel = selectors.DefaultSelector()
@@ -111,7 +111,7 @@ def serve(four, six):
                 data = key.fileobj.recv(4096)
                 if data: key.fileobj.send(data)
                 else: sel.unregister(key.fileobj); key.fileobj.close()
-def ask(count, four, six, *servers):
+def request(count, four, six, *servers):
     flows = []
     for number in range(int(count)):
         server = servers[number // 2 % len(servers)].split(",")
@@ -121,7 +121,7 @@ def ask(count, four, six, *servers):
         flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sel.register(flow, selectors.EVENT_READ, number); flows.append(flow)
     sel.register(sys.stdin, selectors.EVENT_READ, None)
-    heard = [time.monotonic()] * len(flows); due = 0
+    last = [time.monotonic()] * len(flows); due = 0
     print("ready", flush=True)
     while True:
         now = time.monotonic()
@@ -132,12 +132,12 @@ def ask(count, four, six, *servers):
             due = now + 0.02
         for key, _ in sel.select(max(0, due - time.monotonic())):
             if key.data is not None:
-                if key.fileobj.recv(4096): heard[key.data] = time.monotonic()
+                if key.fileobj.recv(4096): last[key.data] = time.monotonic()
             elif not sys.stdin.readline(): return
             else:
                 now = time.monotonic()
-                print(*(sum(now - at < 1 for at in heard[kind::2]) for kind in (0, 1)), flush=True)
-serve(*sys.argv[2:]) if sys.argv[1] == "serve" else ask(*sys.argv[2:])
+                print(*(sum(now - at < 1 for at in last[kind::2]) for kind in (0, 1)), flush=True)
+serve(*sys.argv[2:]) if sys.argv[1] == "serve" else request(*sys.argv[2:])
 "#;
 
 /// Records the kernel's notifications of IPv6 route changes: those that came
@@ -167,11 +167,11 @@ struct Program {
 }
 
 impl Program {
-    fn start(fabric: &Fabric, host: &str, text: &str, words: &[String]) -> Self {
+    fn start(fabric: &Fabric, host: &str, text: &str, arguments: &[String]) -> Self {
         let script = fabric.folder.path().join("program.py");
         fs::write(&script, text).unwrap();
         let mut line = vec!["/usr/bin/python3", script.to_str().unwrap()];
-        line.extend(words.iter().map(String::as_str));
+        line.extend(arguments.iter().map(String::as_str));
         let mut command = fabric.command(host, &line);
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
@@ -187,9 +187,8 @@ impl Program {
         line.trim().to_owned()
     }
 
-    /// The response to a line: of the prober, flows that are answered, by IPv4 and
-    /// by IPv6.
-    fn answered(&mut self) -> String {
+    /// The response to a line: of the prober, flows with responses, by IPv4 and by IPv6.
+    fn query(&mut self) -> String {
         self.input.write_all(b"?\n").unwrap();
         self.line()
     }
@@ -230,27 +229,27 @@ fn start(size: Size, flow_count: usize) {
         .collect();
     let targets: Vec<String> =
         (1..=size.servers).map(|number| both("storage", 200 + number).join(",")).collect();
-    let ask = |number: usize| {
+    let request = |number: usize| {
         let own = both("compute", number).to_vec();
-        [vec!["ask".to_owned(), flow_count.to_string()], own, targets.clone()].concat()
+        [vec!["request".to_owned(), flow_count.to_string()], own, targets.clone()].concat()
     };
     let mut probers: Vec<Program> = (1..=size.clients)
-        .map(|number| Program::start(&fabric, &clients[number - 1], PROBER, &ask(number)))
+        .map(|number| Program::start(&fabric, &clients[number - 1], PROBER, &request(number)))
         .collect();
     let all = format!("{} {}", flow_count / 2, flow_count / 2);
     let mut go_on = |what: &str| {
         common::eventually(Duration::from_secs(20), what, || {
-            probers.iter_mut().all(|prober| prober.answered() == all)
+            probers.iter_mut().all(|prober| prober.query() == all)
         });
     };
-    go_on("all flows are answered");
+    go_on("all flows get responses");
     for interface in ["compute0", "storage0"] {
         fabric.exec("gw1", &format!("ip link set {interface} down"));
     }
     common::eventually(Duration::from_secs(20), "gw1 is out everywhere, for both families", || {
         watches.iter().all(|watch| watch.of("out").len() == 2)
     });
-    go_on("all flows are answered without gw1");
+    go_on("all flows get responses without gw1");
     for client in &clients {
         let counters = fabric.exec(client, "cat /proc/net/snmp6");
         let dead = counters.lines().find_map(|line| line.strip_prefix("Ip6FragFails")).unwrap();
@@ -260,13 +259,13 @@ fn start(size: Size, flow_count: usize) {
 
 #[test]
 fn root_ipv6_flows_go_on_at_the_first_death() {
-    let asked = std::env::var("CLEARSTREAM_STARTS").ok().and_then(|count| count.parse().ok());
-    let size = if asked.is_some() {
+    let starts = std::env::var("CLEARSTREAM_STARTS").ok().and_then(|count| count.parse().ok());
+    let size = if starts.is_some() {
         Size { clients: 4, servers: 2, gateways: 6 }
     } else {
         Size { clients: 2, servers: 1, gateways: 2 }
     };
-    for _ in 0..asked.unwrap_or(1) {
+    for _ in 0..starts.unwrap_or(1) {
         start(size, 50);
     }
 }
@@ -282,7 +281,7 @@ fn root_a_watch_moves_the_generation_of_ipv6_routes_far() {
     for _ in 0..2 {
         let mut listener = Program::start(&fabric, "c1", LISTENER, std::slice::from_ref(&record));
         let watch = fabric.watch("c1", &[]);
-        assert_eq!(listener.answered(), "written");
+        assert_eq!(listener.query(), "written");
         drop(watch);
         let shown = fabric.exec("c1", &format!("ip -6 monitor file {record}"));
         let (removed, changed): (Vec<&str>, Vec<&str>) = shown

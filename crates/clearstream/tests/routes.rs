@@ -89,16 +89,16 @@ impl Here {
     }
 
     fn exec(&self, host: &str, line: &str) -> String {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        run(&[&["lab", "exec", &self.lab.0, host, "--"], words.as_slice()].concat()).ok().to_owned()
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        run(&[&["lab", "exec", &self.lab.0, host, "--"], arguments.as_slice()].concat()).ok().to_owned()
     }
 
-    fn command(&self, words: &[&str], session: Option<&str>) -> Command {
+    fn command(&self, arguments: &[&str], session: Option<&str>) -> Command {
         let program = program().to_str().unwrap();
         let mut command =
-            clearstream(&[&["lab", "exec", &self.lab.0, "here", "--", program], words].concat());
+            clearstream(&[&["lab", "exec", &self.lab.0, "here", "--", program], arguments].concat());
         command.env("CLEARSTREAM_PLANS", self.plans()).env_remove("SSH_CONNECTION");
-        // Not the session of anyone who runs the tests.
+        // Independent of the session in which the tests run.
         command.env("SSH_CONNECTION", session.unwrap_or("127.0.0.1 1 127.0.0.1 22"));
         if let Some(programs) = &self.programs {
             command.env("PATH", format!("{}:{}", programs.display(), std::env::var("PATH").unwrap()));
@@ -110,16 +110,16 @@ impl Here {
         self.folder.path().join("plans")
     }
 
-    fn route(&self, words: &[&str]) -> Run {
-        self.route_from(words, None)
+    fn route(&self, arguments: &[&str]) -> Run {
+        self.route_from(arguments, None)
     }
 
-    fn route_from(&self, words: &[&str], session: Option<&str>) -> Run {
-        self.run_from(&[&["route"], words].concat(), session)
+    fn route_from(&self, arguments: &[&str], session: Option<&str>) -> Run {
+        self.run_from(&[&["route"], arguments].concat(), session)
     }
 
-    fn run_from(&self, words: &[&str], session: Option<&str>) -> Run {
-        finish(self.command(words, session).spawn().unwrap(), Duration::from_secs(30))
+    fn run_from(&self, arguments: &[&str], session: Option<&str>) -> Run {
+        finish(self.command(arguments, session).spawn().unwrap(), Duration::from_secs(30))
     }
 
     /// Everything that `ip` knows of this host's routing.
@@ -182,8 +182,8 @@ fn root_a_host_gets_its_part_of_a_fabric_and_back() {
     );
     here.route(&["verify", fabric]).ok();
     here.route(&["verify"]).ok();
-    let again = here.route(&["apply", fabric, "--yes", "--json"]).json();
-    assert_eq!((again["changed_count"].as_u64(), again["journal"].as_str()), (Some(0), None), "{again:#}");
+    let second = here.route(&["apply", fabric, "--yes", "--json"]).json();
+    assert_eq!((second["changed_count"].as_u64(), second["journal"].as_str()), (Some(0), None), "{second:#}");
     // A gateway's route that is lost is put right, and nothing else is touched.
     here.exec("here", "ip route del 10.9.0.0/24 table 7001");
     let failed = here.route(&["verify", fabric]);
@@ -214,7 +214,7 @@ fn root_numbers_of_others_are_refused_by_name() {
 fn root_the_guard_keeps_the_session_and_the_default_route() {
     let here = Here::new("e2e-route-guard");
     let (fabric, before) = (here.fabric.as_str(), here.shown());
-    // The operator sits in the far network, behind the default route.
+    // The operator is in the remote network, behind the default route.
     let session = Some("10.9.0.77 50000 10.0.0.1 22");
     let refused = here.route_from(&["apply", fabric, "--yes"], session);
     refused.refused(4, &["the ssh session from 10.9.0.77", "by 10.0.0.2 on eth0 now", "--confirm-within"]);
@@ -228,7 +228,7 @@ fn root_the_guard_keeps_the_session_and_the_default_route() {
     assert_ne!(here.shown(), before);
     here.route(&["revert", "--force"]).ok();
     assert_eq!(here.shown(), before);
-    // Nobody confirms: it comes back, whatever became of the session.
+    // Not confirmed: it is restored, whatever became of the session.
     let session = Some("10.9.0.77 50000 10.0.0.1 22");
     let applied = here.route_from(&["apply", fabric, "--yes", "--confirm-within", "3s"], session);
     assert!(applied.ok().contains("restored in 3s"), "{}", applied.stdout);
@@ -236,7 +236,7 @@ fn root_the_guard_keeps_the_session_and_the_default_route() {
     here.route(&["apply", fabric, "--yes"]).refused(4, &["waits for confirmation"]);
     eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);
     here.route(&["confirm"]).refused(2, &["nothing waits for confirmation"]);
-    // Somebody does: it stays.
+    // Confirmed: it stays.
     here.route_from(&["apply", fabric, "--yes", "--confirm-within", "3s"], session).ok();
     let after = here.shown();
     assert!(here.route(&["confirm"]).ok().starts_with("kept, with "));
@@ -313,7 +313,7 @@ fn root_plans_and_journals_with_routes_have_one_guard() {
     let session = Some("10.9.0.77 50000 10.0.0.1 22");
     let route = |destination: &str| json!({"route": {"table": 254, "destination": destination, "metric": 0}});
     let cut = here.plan(&json!([step(route("10.9.0.77/32"), Some("blackhole proto 117"))]));
-    let tune = |words: &[&str]| here.run_from(&[&["tune"], words].concat(), session);
+    let tune = |arguments: &[&str]| here.run_from(&[&["tune"], arguments].concat(), session);
     let refused = tune(&["apply", &cut, "--yes", "--confirm-within", "60s"]);
     refused.refused(4, &["nothing was changed: it would cut the ssh session from 10.9.0.77", "--force"]);
     assert_eq!(here.shown(), before);
@@ -328,7 +328,7 @@ fn root_plans_and_journals_with_routes_have_one_guard() {
     tune(&["apply", &cut, "--yes", "--force"]).refused(4, &["waits for confirmation"]);
     eventually(Duration::from_secs(15), "the routes are back", || here.shown() == before);
 
-    // What cuts is here the way back: others' default route went meanwhile.
+    // The revert would cut the return path: another program removed the default route.
     let keep = here.plan(&json!([step(route("10.9.0.0/24"), Some("via 10.0.0.2 dev eth0 proto 117"))]));
     let applied = tune(&["apply", &keep, "--yes", "--json"]).json();
     let journal = applied["journal"].as_str().unwrap();
@@ -424,14 +424,14 @@ fn root_a_revert_that_is_not_confirmed_comes_back() {
     let before = here.shown();
     let applied = here.route(&["apply", &plan, "--yes", "--json"]).json();
     let (journal, with) = (applied["journal"].as_str().unwrap(), here.shown());
-    let said = here.route(&["revert", "--confirm-within", "2s"]);
+    let reverted = here.route(&["revert", "--confirm-within", "2s"]);
     assert!(
-        said.ok().contains("applied again in 2s unless you run: clearstream plan confirm"),
+        reverted.ok().contains("reapplied in 2s unless you run: clearstream plan confirm"),
         "{}",
-        said.stdout
+        reverted.stdout
     );
-    // The guardian may have acted when this looks, but never before the deadline.
-    eventually(Duration::from_secs(20), "the plan is in effect again", || here.shown() == with);
+    // The guardian may have acted already, but never before the deadline.
+    eventually(Duration::from_secs(20), "the plan is in effect", || here.shown() == with);
     here.route(&["revert", "--confirm-within", "60s"]).ok();
     assert_eq!(here.shown(), before);
     let confirmed = here.route(&["confirm", "--json"]).json();

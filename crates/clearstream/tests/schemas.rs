@@ -47,7 +47,7 @@ fn committed_schemas_are_those_of_the_types() {
         let committed = fs::read_to_string(&path).unwrap_or_default();
         assert!(
             committed == text,
-            "{} differs from the type: run this test with UPDATE_SCHEMAS=1 and look at the difference",
+            "{} differs from the type: run this test with UPDATE_SCHEMAS=1 and review the difference",
             path.display()
         );
     }
@@ -70,7 +70,7 @@ fn committed_names() -> BTreeSet<String> {
 
 /// A version in a document and the one in the list are the same.
 #[test]
-fn documents_that_carry_their_name_say_so_in_their_schema() {
+fn documents_that_carry_their_name_declare_it_in_their_schema() {
     for document in printed() {
         let schema = (document.json_schema)();
         if schema["type"] == "array" {

@@ -39,9 +39,9 @@ fn count(events: &[Value], kind: &str) -> usize {
 }
 
 /// Runs the program on the lab's host `here`, with journals of its own.
-fn inside(lab: &Lab, journals: &Path, words: &[&str]) -> Run {
+fn inside(lab: &Lab, journals: &Path, arguments: &[&str]) -> Run {
     let program = program().to_str().unwrap();
-    let all = [&["lab", "exec", &lab.0, "here", "--", program], words, &["--json-stream"]].concat();
+    let all = [&["lab", "exec", &lab.0, "here", "--", program], arguments, &["--json-stream"]].concat();
     let mut command = clearstream(&all);
     command.env("CLEARSTREAM_PLANS", journals).env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22");
     command.stdin(Stdio::null());
@@ -54,7 +54,7 @@ fn root_a_lab_streams_its_start_and_its_end() {
     let name = format!("streams-{}", std::process::id());
     let file = folder.path().join("lab.toml");
     fs::write(&file, two_hosts(&name, "mtu = 1500")).unwrap();
-    let stream = |words: &[&str]| run(&[words, &["--json-stream"]].concat());
+    let stream = |arguments: &[&str]| run(&[arguments, &["--json-stream"]].concat());
 
     let started = events(&stream(&["lab", "up", file.to_str().unwrap()]), "lab up", "lab-state");
     let lab = Lab(name.clone());
@@ -121,7 +121,7 @@ fn root_routes_are_verified_and_gateways_drained_as_documents() {
     let checks = verified["checks"].as_array().unwrap();
     assert!(!checks.is_empty() && checks.iter().all(|check| check["holds"] == true), "{verified}");
     events(&fabric.route("c1", &["verify", "--json-stream"]), "route verify", "verification");
-    // What somebody else took away is a check that fails, and the document is there all the same.
+    // A setting that another program removed is a failed check, and the document is complete.
     fabric.exec("c1", "sysctl -q -w net.ipv4.fib_multipath_hash_policy=0");
     let differs = fabric.route("c1", &["verify", "--json"]);
     assert_eq!(differs.code(), 8, "{}", differs.stderr);
@@ -153,7 +153,7 @@ fn root_routes_are_verified_and_gateways_drained_as_documents() {
 
 /// The program beside a loader of the test's own, so that the kernel's list, which all hosts of
 /// this machine share, stays as it is: `extras/bpf/tests/live.rs` loads in earnest.
-fn congestion_control(folder: &Path, loader: Option<&str>, words: &[&str]) -> Run {
+fn congestion_control(folder: &Path, loader: Option<&str>, arguments: &[&str]) -> Run {
     let alone = folder.join("clearstream");
     if !alone.exists() {
         fs::copy(program(), &alone).unwrap();
@@ -165,7 +165,7 @@ fn congestion_control(folder: &Path, loader: Option<&str>, words: &[&str]) -> Ru
         fs::set_permissions(&beside, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let mut command = Command::new(alone);
-    command.arg("cc").args(words).env("PATH", folder);
+    command.arg("cc").args(arguments).env("PATH", folder);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     finish(command.spawn().unwrap(), Duration::from_secs(60))
 }
@@ -173,7 +173,7 @@ fn congestion_control(folder: &Path, loader: Option<&str>, words: &[&str]) -> Ru
 #[test]
 fn loading_a_congestion_control_is_a_document_and_so_is_its_failure() {
     let folder = tempfile::tempdir().unwrap();
-    let cc = |loader, words: &[&str]| congestion_control(folder.path(), loader, words);
+    let cc = |loader, arguments: &[&str]| congestion_control(folder.path(), loader, arguments);
     for action in ["load", "unload"] {
         let verb = format!("cc {action}");
         let loader = Some("#!/bin/sh\n[ \"$2\" = htcp ]\n");
@@ -182,11 +182,11 @@ fn loading_a_congestion_control_is_a_document_and_so_is_its_failure() {
         assert_eq!(document["algorithm"], "htcp", "{verb}");
         events(&cc(loader, &[action, "htcp", "--json-stream"]), &verb, "congestion-control-change");
         let failed =
-            cc(Some("#!/bin/sh\necho the kernel says no >&2; exit 5\n"), &["unload", "htcp", "--json"]);
-        failed.refused(5, &["the kernel says no"]);
-        // Nothing can be loaded or taken out without its loader, or of another name.
-        for (words, code) in [(["unload", "htcp", "--json"], 5), ([action, "nonesuch", "--json"], 9)] {
-            let failed = cc(None, &words);
+            cc(Some("#!/bin/sh\necho refused by the kernel >&2; exit 5\n"), &["unload", "htcp", "--json"]);
+        failed.refused(5, &["refused by the kernel"]);
+        // Nothing can be loaded or unloaded without its loader, or of another name.
+        for (arguments, code) in [(["unload", "htcp", "--json"], 5), ([action, "nonesuch", "--json"], 9)] {
+            let failed = cc(None, &arguments);
             failed.refused(code, &[]);
             let document: Value = serde_json::from_str(&failed.stdout).unwrap();
             assert_published(&document);

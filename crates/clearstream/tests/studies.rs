@@ -48,9 +48,9 @@ fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_effect() {
     let prose = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(prose.contains("2 pairs of trials have a probability by chance of 0.5 at least"), "{text}");
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
-    let said: Vec<&str> = log.lines().collect();
-    assert_eq!(said.last(), Some(&"before"), "restored: {said:?}");
-    assert!(said.contains(&"after") && said.windows(2).all(|pair| pair[0] != pair[1]), "in turn: {said:?}");
+    let runs: Vec<&str> = log.lines().collect();
+    assert_eq!(runs.last(), Some(&"before"), "restored: {runs:?}");
+    assert!(runs.contains(&"after") && runs.windows(2).all(|pair| pair[0] != pair[1]), "in turn: {runs:?}");
     let document = serde_json::from_str(&fs::read_to_string(made.join("run.json")).unwrap()).unwrap();
     assert_valid("run", &document);
 
@@ -67,7 +67,7 @@ fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_effect() {
     run(&["study", "compare", made, "treatment=before", "treatment=later"])
         .refused(2, &["has no treatment=later; it has treatment="]);
     run(&["study", "compare", made, "treatment=before"]).refused(2, &["write two"]);
-    // The same run on both sides: nothing is claimed, and what would help is said.
+    // The same run on both sides: nothing is claimed, and the notice names what would help.
     let same = run(&["study", "compare", made, made, "--json"]).json();
     assert_eq!(same["notices"][0]["id"], "one-run-each");
     assert!(same["cells"].as_array().unwrap().iter().all(|cell| cell["verdict"] == "unknown"), "{same}");
@@ -97,7 +97,7 @@ fn a_hangup_ends_a_study_that_is_resumed_later() {
     let resume = [arguments.as_slice(), &["--resume", made.to_str().unwrap()]].concat();
     run(&resume).ok();
     let after = trials().unwrap();
-    // What was cut short is measured again.
+    // What was cut short is repeated.
     let is_whole = |line: &&str| line.contains("\"measured\":{\"complete\":true");
     let number = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["trial"].as_u64();
     let kept = before.lines().filter(is_whole).count();

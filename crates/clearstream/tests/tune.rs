@@ -86,7 +86,7 @@ fn bad_input_gets_one_line() {
     run(&["tune", "apply", garbage.to_str().unwrap(), "--yes"]).refused(7, &["plan.json"]);
     std::fs::write(&garbage, "{\"schema\":\"clearstream.plan\"}").unwrap();
     run(&["tune", "apply", garbage.to_str().unwrap(), "--yes"]).refused(2, &["plan.json", "tune plan"]);
-    // Bytes that are no text are reported in their line; the rest is looked at.
+    // Bytes that are no text are reported in their line; the rest is checked.
     let conf = folder.path().join("a.conf");
     std::fs::write(&conf, b"\xff\xfe\x00\nnet.ipv4.tcp_sack = 0\n").unwrap();
     let report = with_errors(&["tune", "lint", conf.to_str().unwrap(), "--json"]);
@@ -108,10 +108,10 @@ fn plans_for_a_captured_host() {
     }
     let plan: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
     assert_valid("plan", &plan);
-    // It was made for another host, and says so before anything happens.
+    // It was made for another host, which is reported before any change.
     let refused = run(&["tune", "apply", out.to_str().unwrap(), "--yes"]);
     refused.refused(2, &["at-rest"]);
-    // Nobody can be asked here.
+    // No confirmation is possible here.
     run(&["tune", "apply", out.to_str().unwrap()]).refused(2, &["--yes"]);
     let files = folder.path().join("files");
     let rendered =
@@ -193,8 +193,8 @@ fn root_applies_verifies_and_reverts_inside_a_lab() {
     let of_journal = inside(&name, journals, &["tune", "verify", journal]);
     assert!(of_journal.ok().contains("tcp_wmem"), "{}", of_journal.stdout);
     inside(&name, journals, &["tune", "verify"]).ok();
-    let again = inside(&name, journals, &["tune", "apply", plan, "--yes", "--json"]).json();
-    assert_eq!(again["changed_count"], 0);
+    let second = inside(&name, journals, &["tune", "apply", plan, "--yes", "--json"]).json();
+    assert_eq!(second["changed_count"], 0);
     let report = inside(&name, journals, &["tune", "history", "--json"]).json();
     assert_eq!(report["journals"].as_array().unwrap().len(), 1, "{report}");
     inside(&name, journals, &["tune", "recover"]).ok();

@@ -1,5 +1,4 @@
-//! Names and addresses: of which family, what a name means, and where a host that ssh
-//! reached can be reached for the data.
+//! Names and addresses: family, resolution, and the data address of a host reached by ssh.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
@@ -14,10 +13,10 @@ use crate::exit::CommandError;
 /// Address family of names, of ssh and of the data.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct FamilyArgs {
-    /// Use IPv4 alone, for control and data
+    /// Use only IPv4, for control and data
     #[arg(long, short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
-    /// Use IPv6 alone, for control and data
+    /// Use only IPv6, for control and data
     #[arg(long, short = '6')]
     ipv6: bool,
 }
@@ -125,7 +124,7 @@ pub(super) fn data_address(
     }
 }
 
-/// What ssh's configuration makes of a destination.
+/// A destination as resolved by ssh's configuration.
 struct Configured {
     /// Name or address that ssh connects to.
     host: String,
@@ -134,10 +133,10 @@ struct Configured {
 }
 
 impl Configured {
-    /// Asks `ssh -G`, with the options of the connection itself: they may name a file.
+    /// Runs `ssh -G`, with the options of the connection itself: they may name a file.
     fn of(destination: &str, options: &[String]) -> Self {
-        let asked = ssh(destination, options);
-        let output = Command::new("ssh").arg("-G").args(asked.get_args()).output();
+        let command = ssh(destination, options);
+        let output = Command::new("ssh").arg("-G").args(command.get_args()).output();
         let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let text = text.unwrap_or_default();
         let value = |key: &str| {
@@ -153,8 +152,8 @@ impl Configured {
     }
 }
 
-/// The address this host would use towards `server`: a connected UDP socket
-/// asks the routing table and sends nothing.
+/// The address this host would use towards `server`: connecting a UDP socket
+/// looks up the route and sends nothing.
 pub(super) fn source_address(server: IpAddr) -> Option<IpAddr> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn sshs_own_configuration_says_what_an_alias_means() {
+    fn sshs_own_configuration_resolves_an_alias() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let text = "Host dtn2\n HostName 192.0.2.7\nHost far\n HostName 192.0.2.8\n ProxyJump gate\n";

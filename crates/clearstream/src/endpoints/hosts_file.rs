@@ -1,4 +1,4 @@
-//! Hosts by a file (`--hosts`): any number, each with its role and the way it is reached.
+//! Hosts by a file (`--hosts`): any number, each with its role and its access method.
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
@@ -51,7 +51,7 @@ fn check(file: &HostsFile) -> Result<(), Fault> {
                 return fault(key(first), format!("the hosts are in the lab {lab}: leave it out"));
             }
             (None, []) => {
-                let problem = "say how to reach it: local = true, ssh = \"DESTINATION\", or daemon = \
+                let problem = "specify how to reach it: local = true, ssh = \"DESTINATION\", or daemon = \
                                \"ADDRESS:PORT\" with pairing = \"FILE\"";
                 return fault(key("name"), problem.to_owned());
             }
@@ -82,13 +82,13 @@ fn check(file: &HostsFile) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Roles as the file says them; where it says none, the first host is the client and
+/// Roles as in the file; where it has none, the first host is the client and
 /// the last the server.
 fn roles(hosts: &[HostEntry]) -> Vec<String> {
-    let untold = hosts.iter().all(|host| host.role.is_none());
+    let unspecified = hosts.iter().all(|host| host.role.is_none());
     let usual = |number: usize| match number {
-        0 if untold => CLIENT,
-        _ if untold && number + 1 == hosts.len() => SERVER,
+        0 if unspecified => CLIENT,
+        _ if unspecified && number + 1 == hosts.len() => SERVER,
         _ => OTHER_ROLE,
     };
     let numbered = hosts.iter().enumerate();
@@ -118,7 +118,7 @@ pub(super) fn open(path: &Path, family: FamilyArgs) -> Result<Endpoints, Command
     Ok(Endpoints { hosts, lanes, lab, _own_lab: own_lab })
 }
 
-/// The agent of a host, and its address where the way to it tells.
+/// The agent of a host, and its address where the access method provides it.
 fn reach(
     entry: &HostEntry,
     lab: Option<&RunningLab>,
@@ -165,7 +165,7 @@ mod tests {
                 &two.replace("\"b\"\nssh", "\"a\"\nssh"),
                 "my.toml:7: host[1].name: \"a\" is empty or there twice",
             ),
-            (&two.replace("local = true\n", ""), "my.toml:4: host[0].name: say how to reach it"),
+            (&two.replace("local = true\n", ""), "my.toml:4: host[0].name: specify how to reach it"),
             (&two.replace("local", "ssh = \"a\"\nlocal"), "my.toml:5: host[0].ssh: a host is reached by one"),
             (&two.replace("ssh = \"b\"", "daemon = \"b\""), "my.toml:8: host[1].daemon: a daemon needs"),
             (&format!("lab = \"x\"\n{two}"), "my.toml:6: host[0].local: the hosts are in the lab x"),
@@ -185,7 +185,7 @@ mod tests {
     fn without_roles_the_first_connects_and_the_last_listens() {
         let three = "lab = \"x\"\n[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n[[host]]\nname = \"c\"\n";
         assert_eq!(roles(&loaded(three).unwrap().hosts), ["client", "host", "server"]);
-        let said = three.replace("\"b\"\n", "\"b\"\nrole = \"server\"\n");
-        assert_eq!(roles(&loaded(&said).unwrap().hosts), ["host", "server", "host"]);
+        let specified = three.replace("\"b\"\n", "\"b\"\nrole = \"server\"\n");
+        assert_eq!(roles(&loaded(&specified).unwrap().hosts), ["host", "server", "host"]);
     }
 }

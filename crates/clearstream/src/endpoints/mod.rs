@@ -1,4 +1,4 @@
-//! From what was typed to hosts with agents and the addresses between them.
+//! Hosts of a command line: their agents and the addresses between them.
 
 mod address;
 mod hosts_file;
@@ -29,7 +29,7 @@ use address::{data_address, source_address};
 pub struct HostArgs {
     /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing
     host: Option<String>,
-    /// The other host, as an option: write it instead of HOST, not beside it
+    /// The other host, as an option instead of HOST
     #[arg(long, value_name = "HOST", conflicts_with = "host")]
     to: Option<String>,
 }
@@ -44,29 +44,29 @@ impl HostArgs {
 /// How the hosts are found.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PathArgs {
-    /// Measure inside this lab (brought up for the test when it is not running)
+    /// Measure inside this lab (started for the test when it is not running)
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
-    /// Hosts of this file: names, roles, how to reach each, addresses between them
+    /// File of hosts: names, roles, access methods, addresses between them
     #[arg(
         long,
         value_name = "FILE",
         conflicts_with_all = ["lab", "address", "pairing", "ssh_options", "remote_program"]
     )]
     pub hosts: Option<PathBuf>,
-    /// Host of the lab that connects (default: the first one of the file)
+    /// Client, a host of the lab (default: the first one of the file)
     #[arg(long, value_name = "HOST", requires = "lab")]
     pub client: Option<String>,
-    /// Host of the lab that listens (default: the last one of the file)
+    /// Server, a host of the lab (default: the last one of the file)
     #[arg(long, value_name = "HOST", requires = "lab")]
     pub server: Option<String>,
-    /// Address of the other host for the data, where it differs from the one for control
+    /// Address of the other host for data, where it differs from that for control
     #[arg(long, value_name = "ADDRESS")]
     pub address: Option<IpAddr>,
     /// Address family of control and data.
     #[command(flatten)]
     pub family: FamilyArgs,
-    /// Talk to `clearstream serve` there, with the pairing made for it
+    /// Connect to `clearstream serve` on the other host, with this pairing
     #[arg(long, value_name = "FILE")]
     pub pairing: Option<PathBuf>,
     /// Option for ssh: as it is when it begins with a dash (`-p2222`), else for `-o` (`Port=2222`)
@@ -181,8 +181,8 @@ impl Endpoints {
         let (lab, own_lab) = open_lab(name)?;
         let ends: Vec<&str> =
             lab.file().hosts.iter().filter(|host| !host.router).map(|host| host.name.as_str()).collect();
-        let choose = |asked: &Option<String>, otherwise: Option<&&str>| {
-            asked.clone().or_else(|| otherwise.map(|name| (*name).to_owned()))
+        let choose = |requested: &Option<String>, otherwise: Option<&&str>| {
+            requested.clone().or_else(|| otherwise.map(|name| (*name).to_owned()))
         };
         let (Some(client), Some(server)) =
             (choose(&path.client, ends.first()), choose(&path.server, ends.last()))
@@ -296,7 +296,7 @@ pub fn ssh_agent(
     Ok(peer)
 }
 
-/// A paired daemon; says once that it is busy.
+/// A paired daemon; reports once that it is busy.
 fn connect_daemon(name: &str, address: SocketAddr, pairing: &Pairing) -> Result<Peer, CommandError> {
     let mut shown = false;
     Ok(tls::connect_waiting(address, pairing, &mut |busy| {

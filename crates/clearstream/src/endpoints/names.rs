@@ -1,4 +1,4 @@
-//! Names that only the host's own C library can resolve. A static program knows
+//! Names that only the host's own C library can resolve. A static program supports
 //! hosts(5) and DNS; the other services of nsswitch.conf(5), such as LDAP, mDNS
 //! or the name of the host itself, are libraries that it cannot load.
 
@@ -18,8 +18,8 @@ pub(super) fn by_getent(name: &str) -> Vec<IpAddr> {
 fn addresses(text: &str) -> Vec<IpAddr> {
     let mut found = Vec::new();
     for line in text.lines() {
-        let mut words = line.split_whitespace();
-        if let (Some(address), Some("STREAM")) = (words.next(), words.next())
+        let mut fields = line.split_whitespace();
+        if let (Some(address), Some("STREAM")) = (fields.next(), fields.next())
             && let Ok(address) = address.parse()
         {
             found.push(address);
@@ -38,7 +38,7 @@ mod tests {
                     192.0.2.7       STREAM\n192.0.2.7       DGRAM\nfe80::1%eth0    STREAM\n";
         let expected: Vec<IpAddr> =
             ["2001:db8::7", "192.0.2.7"].map(|text| text.parse().expect("an address")).into();
-        assert_eq!(addresses(text), expected, "an address with a zone is no address of a far host");
+        assert_eq!(addresses(text), expected, "an address with a zone is no address of a remote host");
         assert!(addresses("").is_empty());
     }
 

@@ -1,5 +1,5 @@
-//! A diagnosis for people: the limit in one sentence, the staircase, what it
-//! rests on, what to try.
+//! A diagnosis for people: the limit in one sentence, the ceilings of the stages,
+//! the evidence, the suggestions.
 
 use clearstream_schema::{
     diagnosis::{Diagnosis, Finding, GainBound, GainRange, Stage, StageName, Verdict},
@@ -25,7 +25,7 @@ const REASON: usize = 6;
 /// The whole page.
 pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
     let mut text = head(diagnosis);
-    // What the figures below are of is said before them.
+    // A limit of the lab qualifies all figures below it.
     let (limits, notices): (Vec<&Notice>, Vec<&Notice>) =
         diagnosis.notices.iter().partition(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE);
     for notice in limits {
@@ -56,7 +56,7 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
     }
     text.push_str(&evidence(diagnosis));
     if !diagnosis.suggestions.is_empty() {
-        text.push_str("\nwhat to try, the most telling first\n");
+        text.push_str("\nsuggestions, the most informative first\n");
         for (number, suggestion) in (1..).zip(&diagnosis.suggestions) {
             text.push_str(&wrapped(&format!("  {number}. "), &suggestion.sentence, str::to_owned));
             if let Some(command) = &suggestion.command {
@@ -73,7 +73,7 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
 
 /// Both ends of what may be gained, each with where it comes from.
 fn range(gain: &GainRange) -> String {
-    let end = |words: &str, bound: &GainBound| format!("{words} {} ({})", rate(bound.rate_bps), bound.basis);
+    let end = |label: &str, bound: &GainBound| format!("{label} {} ({})", rate(bound.rate_bps), bound.basis);
     let ends = [
         gain.at_least.as_ref().map(|bound| end("at least", bound)),
         gain.at_most.as_ref().map(|bound| end("at most", bound)),
@@ -173,15 +173,15 @@ fn wrapped(heading: &str, prose: &str, paint: impl Fn(&str) -> String) -> String
     let margin = heading.chars().count();
     let columns = width::prose();
     let mut lines = vec![String::new()];
-    for word in prose.split_whitespace() {
+    for token in prose.split_whitespace() {
         let last = lines.last_mut();
         match last {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if margin + line.chars().count() + 1 + word.chars().count() <= columns => {
+            Some(line) if line.is_empty() => line.push_str(token),
+            Some(line) if margin + line.chars().count() + 1 + token.chars().count() <= columns => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(token);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(token.to_owned()),
         }
     }
     let mut text = String::new();
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limit_of_the_lab_is_said_before_that_of_the_path() {
+    fn limit_of_the_lab_is_shown_before_that_of_the_path() {
         let notice = |id: &str, message: &str| Notice { id: id.to_owned(), message: message.to_owned() };
         let evidence = clearstream_diagnose::Evidence {
             notices: vec![
@@ -219,11 +219,11 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_broken_between_words_and_set_in() {
-        let text = wrapped("limit  ", &"word ".repeat(40), str::to_owned);
+    fn prose_is_broken_at_spaces_and_indented() {
+        let text = wrapped("limit  ", &"token ".repeat(40), str::to_owned);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= width::prose()));
-        assert!(lines[0].starts_with("limit  word") && lines[1].starts_with("       word"));
+        assert!(lines[0].starts_with("limit  token") && lines[1].starts_with("       token"));
     }
 
     #[test]

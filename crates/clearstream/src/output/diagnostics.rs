@@ -1,5 +1,5 @@
-//! Diagnostics of agents and daemons: what `--log` or `CLEARSTREAM_LOG` asks
-//! for, on standard error. Results and events never go here. Nothing is
+//! Diagnostics of agents and daemons on standard error, as requested by `--log`
+//! or `CLEARSTREAM_LOG`. Results and events never go here. Nothing is
 //! logged unless it is requested.
 
 use std::{
@@ -26,33 +26,33 @@ use crate::exit::CommandError;
 /// Environment variable with the same text as `--log`.
 pub const VARIABLE: &str = "CLEARSTREAM_LOG";
 
-/// What was requested, for the processes that this one starts.
-static ASKED: OnceLock<String> = OnceLock::new();
+/// The requested filter, for the processes that this one starts.
+static REQUESTED: OnceLock<String> = OnceLock::new();
 
 /// Starts the log that the option or the environment requests.
 ///
 /// # Errors
 /// A filter that cannot be read.
 pub fn start(option: Option<&str>) -> Result<(), CommandError> {
-    let asked = option.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok());
-    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(()) };
-    let filter = filter(&asked).map_err(|reason| {
+    let requested = option.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok());
+    let Some(requested) = requested.filter(|text| !text.is_empty()) else { return Ok(()) };
+    let filter = filter(&requested).map_err(|reason| {
         CommandError::Usage(format!(
-            "`{asked}` is no filter of a log ({reason}): write a level (error, warn, info, debug, trace), or \
+            "`{requested}` is no filter of a log ({reason}): write a level (error, warn, info, debug, trace), or \
              levels of parts as in control=debug,lab=info"
         ))
     })?;
     // The tests of this crate may start it more than once in a process.
-    drop(ASKED.set(asked));
+    drop(REQUESTED.set(requested));
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_timer(Utc).with_writer(|| Escaped);
     drop(tracing_subscriber::registry().with(layer.with_filter(filter)).try_init());
     Ok(())
 }
 
-/// Lets a child of this program log alike.
+/// Passes the filter on to a child process of this program.
 pub fn pass_on(command: &mut Command) {
-    if let Some(asked) = ASKED.get() {
-        command.env(VARIABLE, asked);
+    if let Some(requested) = REQUESTED.get() {
+        command.env(VARIABLE, requested);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The one consumer of what a verb reports: a JSON line per event where a
 //! stream was requested, else lines and a progress bar for people. Verbs report
-//! once and do not know who looks.
+//! once, independent of the format.
 
 use std::{
     io,
@@ -46,12 +46,12 @@ struct Shown {
     progress: Option<Progress>,
     /// The document is out: nothing may follow it.
     is_ended: bool,
-    /// What could not be written, for who prints the document.
+    /// First write error, returned when the document is printed.
     failed: Option<io::Error>,
 }
 
 impl Output {
-    /// For a verb, by its words on the command line: `flow`, `plan apply`.
+    /// For a verb, by its name on the command line: `flow`, `plan apply`.
     pub fn new(format: Format, verb: String) -> Self {
         let host = clearstream_sys::process::host_name();
         Self(Arc::new(Inner { format, host, verb, started: Timestamp::now(), state: Mutex::default() }))
@@ -95,7 +95,7 @@ impl Output {
 
     /// Part of a measurement is done; people see `text`.
     pub fn interval(&self, sample: &impl Serialize, text: impl FnOnce() -> Option<String>) {
-        // A sample that is no JSON is missing from the record too, which says so.
+        // A sample that is no JSON is missing from the record too, which reports it.
         self.event(|| EventKind::Interval(serde_json::to_value(sample).unwrap_or_default()), text);
     }
 
@@ -164,7 +164,7 @@ impl Output {
         }
     }
 
-    /// Ends the work: no bar is in the way of what is printed now.
+    /// Ends the work and removes the progress bar.
     ///
     /// # Errors
     /// An event could not be written.
@@ -208,7 +208,7 @@ impl Output {
         self.last(&named::<D, _>(document, Some(&provenance)), EventKind::Result)
     }
 
-    /// A document whose form another standard says, such as SARIF.
+    /// A document in the format of another standard, such as SARIF.
     ///
     /// # Errors
     /// It could not be written.
@@ -251,7 +251,7 @@ impl Output {
             started: time(self.0.started),
             ended: time(Timestamp::now()),
             program_version: env!("CARGO_PKG_VERSION").to_owned(),
-            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            command: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
             host: HostIdentity {
                 host_name: self.0.host.clone(),
                 kernel: Some(clearstream_sys::process::kernel_release()),

@@ -12,7 +12,7 @@ use clearstream_schema::{
 
 use super::{Paint, table::table, tune::wrapped};
 
-/// Items of one kind that are shown in short.
+/// Items of one kind that an abridged list shows.
 const SHOWN: usize = 4;
 
 /// Classes and routes.
@@ -37,13 +37,13 @@ pub fn overview(plan: &RoutePlan, title: Option<&str>, paint: Paint) -> String {
     text
 }
 
-/// What is left to people, or not done on some hosts.
+/// Manual steps, and what is not done on some hosts.
 pub fn notices(plan: &RoutePlan) -> String {
     if plan.notices.is_empty() {
         return String::new();
     }
     let notices = plan.notices.iter().map(|notice| wrapped(notice));
-    format!("to know beside\n{}", notices.collect::<String>()).trim_end().to_owned()
+    format!("notices\n{}", notices.collect::<String>()).trim_end().to_owned()
 }
 
 fn role(role: HostRole) -> &'static str {
@@ -100,22 +100,24 @@ fn route_text(route: &PlannedRoute, paint: Paint) -> String {
     let seed = route.hash_seed.map(|seed| format!(", seed {seed}")).unwrap_or_default();
     let _ = writeln!(text, "    hash of {hash}{seed}");
     text.push_str(&proof_text(&route.proof, paint));
-    let _ = write!(text, "\n{}\n\n{}\n\n{}\n", prices(route), shares(route), losses(route));
+    let _ = write!(text, "\n{}\n\n{}\n\n{}\n", costs(route), shares(route), failures(route));
     text
 }
 
 fn proof_text(proof: &SymmetryProof, paint: Paint) -> String {
     let outcome = match proof.outcome {
-        ProofOutcome::Symmetric => "proved on paper: each reply takes the gateway of its request".to_owned(),
+        ProofOutcome::Symmetric => "symmetry check: each reply takes the gateway of its request".to_owned(),
         ProofOutcome::NotPromised => {
-            "on paper every request and reply arrives; replies may take another gateway".to_owned()
+            "symmetry check: every request and reply arrives; replies may take another gateway".to_owned()
         }
-        ProofOutcome::Fails => paint.warning("fails on paper"),
+        ProofOutcome::Fails => paint.warning("symmetry check: failed"),
     };
     let method = match proof.method {
-        ProofMethod::Exhaustive => format!("{} walks: every pair, address and gateway", proof.walk_count),
+        ProofMethod::Exhaustive => {
+            format!("{} paths simulated: every pair, address and gateway", proof.walk_count)
+        }
         ProofMethod::PerClass => format!(
-            "{} walks: one host of each class over all gateways, the others over one; {} hosts differ from the first of their class in their addresses only",
+            "{} paths simulated: one host of each class over all gateways, the others over one; {} hosts differ from the first of their class in their addresses only",
             proof.walk_count, proof.compared_count
         ),
     };
@@ -125,23 +127,23 @@ fn proof_text(proof: &SymmetryProof, paint: Paint) -> String {
     }
     if let Some(found) = &proof.counterexample {
         let over = found.gateway.as_ref().map(|name| format!(" over {name}")).unwrap_or_default();
-        let asks = found.address.map(|address| format!(" addresses {address} of {}", found.server));
-        let asks = asks.unwrap_or_else(|| format!(" and {}", found.server));
-        text.push_str(&wrapped(&format!("{}{asks}{over}: {}", found.client, found.problem)));
+        let requested = found.address.map(|address| format!(" sends to {address} of {}", found.server));
+        let requested = requested.unwrap_or_else(|| format!(" and {}", found.server));
+        text.push_str(&wrapped(&format!("{}{requested}{over}: {}", found.client, found.problem)));
     }
     text
 }
 
-fn prices(route: &PlannedRoute) -> String {
-    let rows = route.costs.iter().map(|price| {
-        let mark = if price.return_path == route.return_path { "*" } else { "" };
+fn costs(route: &PlannedRoute) -> String {
+    let rows = route.costs.iter().map(|cost| {
+        let mark = if cost.return_path == route.return_path { "*" } else { "" };
         vec![
-            format!("{}{mark}", path(price.return_path)),
-            percent(price.other_gateway_ratio),
-            percent(price.hit_ratio),
-            price.address_count.to_string(),
-            price.rule_count.to_string(),
-            price.client_route_count.to_string(),
+            format!("{}{mark}", path(cost.return_path)),
+            percent(cost.other_gateway_ratio),
+            percent(cost.hit_ratio),
+            cost.address_count.to_string(),
+            cost.rule_count.to_string(),
+            cost.client_route_count.to_string(),
         ]
     });
     let header = [
@@ -153,12 +155,12 @@ fn prices(route: &PlannedRoute) -> String {
         ">routes a client",
     ];
     let mut text = table(&header, rows.collect());
-    for price in &route.costs {
-        let takes = match &price.obstacle {
+    for cost in &route.costs {
+        let takes = match &cost.obstacle {
             Some(obstacle) => format!("not here: {obstacle}"),
-            None => format!("takes: {}", price.takes),
+            None => format!("takes: {}", cost.takes),
         };
-        let _ = write!(text, "\n    {}\n{}", path(price.return_path), wrapped(&takes).trim_end());
+        let _ = write!(text, "\n    {}\n{}", path(cost.return_path), wrapped(&takes).trim_end());
     }
     text
 }
@@ -175,7 +177,7 @@ fn shares(route: &PlannedRoute) -> String {
     });
     let seeds = match route.shares.seed_is_known {
         true => "with the kernel's hash and the plan's seed",
-        false => "with seeds as hosts draw them at boot (another draw, other shares)",
+        false => "with random seeds, as hosts draw them at boot",
     };
     format!(
         "{} flows of {} pairs, {seeds}: {} return elsewhere\n{}",
@@ -186,7 +188,7 @@ fn shares(route: &PlannedRoute) -> String {
     )
 }
 
-fn losses(route: &PlannedRoute) -> String {
+fn failures(route: &PlannedRoute) -> String {
     let rows = route.losses.iter().map(|loss| {
         vec![
             loss.lost_count.to_string(),
@@ -217,7 +219,7 @@ struct Item {
     reason: String,
 }
 
-/// What one host will route by; in short only some of what is alike.
+/// Planned routing of one host; abridged unless `in_full`.
 pub fn host(plan: &RoutePlan, host: &PlannedHost, in_full: bool, paint: Paint) -> String {
     let mut text = paint.figure(&host.routing.host);
     let class = plan.classes.iter().find(|class| class.name == host.class);
@@ -230,10 +232,10 @@ pub fn host(plan: &RoutePlan, host: &PlannedHost, in_full: bool, paint: Paint) -
     let items = items(&host.routing);
     let mut at = 0;
     while at < items.len() {
-        let alike = items[at..].iter().take_while(|item| item.kind == items[at].kind).count();
-        // Sysctls have a reason each; other kinds come in runs that are alike.
-        let whole = in_full || alike <= SHOWN || items[at].kind == "sysctl";
-        let shown = if whole { alike } else { SHOWN - 1 };
+        let run = items[at..].iter().take_while(|item| item.kind == items[at].kind).count();
+        // Sysctls have a reason each; other kinds come in runs of similar items.
+        let whole = in_full || run <= SHOWN || items[at].kind == "sysctl";
+        let shown = if whole { run } else { SHOWN - 1 };
         for item in &items[at..at + shown] {
             let _ = writeln!(text, "    {}", item.line);
             let reason = host.reasons.iter().find(|reason| reason.item == item.reason);
@@ -241,11 +243,10 @@ pub fn host(plan: &RoutePlan, host: &PlannedHost, in_full: bool, paint: Paint) -
                 text.push_str(&wrapped(&reason.why));
             }
         }
-        if shown < alike {
-            let _ =
-                writeln!(text, "    ... and {} more such, to {}", alike - shown, items[at + alike - 1].line);
+        if shown < run {
+            let _ = writeln!(text, "    ... and {} more such, to {}", run - shown, items[at + run - 1].line);
         }
-        at += alike;
+        at += run;
     }
     if let Some(class) = class.filter(|class| !class.kernel_needs.is_empty()) {
         let _ = writeln!(text, "    its kernel has to have");
@@ -281,7 +282,7 @@ fn items(routing: &HostRouting) -> Vec<Item> {
 }
 
 fn nexthop(nexthop: &Nexthop) -> Item {
-    let (kind, words, name) = match &nexthop.target {
+    let (kind, target, name) = match &nexthop.target {
         NexthopTarget::Gateway { via, interface } => {
             ("nexthop", format!("via {via} dev {interface}"), "nexthop")
         }
@@ -291,25 +292,25 @@ fn nexthop(nexthop: &Nexthop) -> Item {
                 1 => member.id.to_string(),
                 weight => format!("{} weight {weight}", member.id),
             });
-            let mut words = format!("group of {}", shown.collect::<Vec<_>>().join(", "));
+            let mut target = format!("group of {}", shown.collect::<Vec<_>>().join(", "));
             if members.len() > 8 {
-                let _ = write!(words, " and {} more", members.len() - 8);
+                let _ = write!(target, " and {} more", members.len() - 8);
             }
             if let Some(resilient) = resilient {
                 let _ = write!(
-                    words,
+                    target,
                     "; resilient, {} buckets, idle after {} s",
                     resilient.bucket_count, resilient.idle_seconds
                 );
             }
-            ("group", words, "group")
+            ("group", target, "group")
         }
     };
-    Item { kind, line: format!("nexthop {} {words}", nexthop.id), reason: format!("{name} {}", nexthop.id) }
+    Item { kind, line: format!("nexthop {} {target}", nexthop.id), reason: format!("{name} {}", nexthop.id) }
 }
 
 fn route_item(route: &RouteEntry) -> Item {
-    let words = match &route.action {
+    let action = match &route.action {
         RouteAction::Nexthop(id) => format!("nexthop {id}"),
         RouteAction::Link { interface } => format!("dev {interface}"),
         RouteAction::Gateways(hops) => {
@@ -324,7 +325,7 @@ fn route_item(route: &RouteEntry) -> Item {
         RouteAction::Prohibit => "prohibit".to_owned(),
         RouteAction::Throw => "throw".to_owned(),
     };
-    let mut line = format!("route {} {words}", route.destination);
+    let mut line = format!("route {} {action}", route.destination);
     let is_main = route.table == MAIN_TABLE;
     if !is_main {
         let _ = write!(line, " table {}", route.table);
@@ -354,8 +355,8 @@ fn rule(rule: &RuleEntry) -> Item {
         RuleAction::Table(table) => {
             let _ = write!(line, " table {table}");
         }
-        RuleAction::Other(words) => {
-            let _ = write!(line, " {words}");
+        RuleAction::Other(text) => {
+            let _ = write!(line, " {text}");
         }
     }
     Item { kind: "rule", line, reason: format!("rule {priority}") }

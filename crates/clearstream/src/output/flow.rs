@@ -177,15 +177,15 @@ pub fn headline(summary: &FlowSummary, paint: Paint) -> String {
     )
 }
 
-/// What TCP or the datagrams of one direction tell; its rate where there are two.
+/// TCP or datagram statistics of one direction; its rate where there are two.
 fn direction(one: &DirectionSummary, is_one_of_two: bool) -> Vec<String> {
-    let way = match one.direction {
+    let label = match one.direction {
         Direction::Reverse => "server to client",
         Direction::Forward | Direction::Both => "client to server",
     };
     let mut lines = Vec::new();
     if is_one_of_two {
-        lines.push(format!("{way}: {} ({} received)", rate(one.goodput_bps), bytes(one.received_bytes)));
+        lines.push(format!("{label}: {} ({} received)", rate(one.goodput_bps), bytes(one.received_bytes)));
     }
     let margin = if is_one_of_two { "  " } else { "" };
     if let Some(resent) = one.retransmit_count {

@@ -108,9 +108,9 @@ fn node_line(host: &HostReport, node: &NumaNode) -> String {
 }
 
 fn device_line(host: &HostReport, device: &PciDevice) -> String {
-    let mut words = vec![device.address.clone(), or_dash(device.driver.clone())];
+    let mut parts = vec![device.address.clone(), or_dash(device.driver.clone())];
     let nics = host.nics.iter().filter(|nic| nic.pci_address.as_deref() == Some(&device.address));
-    words.extend(nics.map(|nic| nic.name.clone()));
+    parts.extend(nics.map(|nic| nic.name.clone()));
     let link = device.link.map_or(String::new(), |link| {
         format!(", PCIe {} GT/s x{}", link.gigatransfers_per_second, link.lane_count)
     });
@@ -120,7 +120,7 @@ fn device_line(host: &HostReport, device: &PciDevice) -> String {
         }
         _ => String::new(),
     };
-    format!("{}{link}{most}", words.join(" "))
+    format!("{}{link}{most}", parts.join(" "))
 }
 
 fn distances(host: &HostReport) -> String {

@@ -1,4 +1,4 @@
-//! What `clearstream improve` tells people.
+//! Results of `clearstream improve` for people.
 
 use clearstream_schema::{
     diagnosis::Diagnosis,
@@ -156,7 +156,7 @@ mod tests {
              limit now: limit unknown: the samples scatter too much\n\
              next step: repeat with a longer run on an idle host"
         );
-        // A measured pair of medians says more than one diagnosis.
+        // Two measured medians are stronger evidence than one diagnosis.
         let runs = |gbps: f64| Runs { goodput_bps: vec![gbps * 1e9], ..Runs::default() };
         let measured = Improvement { before: runs(4.0), after: runs(8.0), ..unknown };
         let text = summary(&measured, Paint { on: false });

@@ -35,7 +35,7 @@ pub use stderr::{flush, in_background};
 
 use terminal::{Escaping, Style, printable, styled};
 
-/// How results leave the command.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Tables and trees.
@@ -46,17 +46,17 @@ pub enum Format {
     JsonStream,
 }
 
-/// How results leave the command: the same options for every verb.
+/// Output options, common to all verbs.
 #[derive(Debug, Clone, clap::Args)]
 pub struct OutputArgs {
     /// Print one JSON document at the end
     #[arg(long, global = true, conflicts_with = "json_stream", help_heading = "Output")]
     json: bool,
-    /// Print a JSON line per event as it happens, the result in the last one
+    /// Print a JSON line per event as it happens; the last one has the result
     #[arg(long, global = true, help_heading = "Output")]
     json_stream: bool,
-    /// Log to standard error what agents and daemons do: error, warn, info, debug or trace, also for
-    /// one part as in control=debug,lab=info [env: CLEARSTREAM_LOG]
+    /// Log agents and daemons to standard error at this level: error, warn, info, debug or trace, also per
+    /// component, as in control=debug,lab=info [env: CLEARSTREAM_LOG]
     #[arg(long, global = true, value_name = "LEVEL|FILTER", help_heading = "Output")]
     pub log: Option<String>,
 }
@@ -90,7 +90,7 @@ impl Paint {
         Self { on: wants_colours(&io::stderr()) }
     }
 
-    /// Something the reader must not miss: a lost capability, a failed trial.
+    /// A warning: a lost capability, a failed trial.
     pub fn warning(self, text: &str) -> String {
         self.wrap(Style::Warning, text)
     }

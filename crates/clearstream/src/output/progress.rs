@@ -57,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// Runs what writes to standard output, with the bar out of its way.
+    /// Runs a function that writes to standard output, with the bar hidden.
     pub fn beside<T>(&self, write: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) => bar.suspend(write),

@@ -1,4 +1,4 @@
-//! A proof on the wire for people.
+//! Results of `route prove` for people.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -28,11 +28,11 @@ pub fn proof(proof: &RouteProof, paint: Paint) -> String {
         let _ = writeln!(text, "{}", paint.warning(&format!("note: {}", notice.message)));
     }
     let verdict = match proof.verdict {
-        ProofVerdict::Proven => "proven: every flow went as the fabric says".to_owned(),
+        ProofVerdict::Proven => "proven: every flow was routed as the fabric specifies".to_owned(),
         ProofVerdict::Incomplete => {
-            paint.warning("nothing wrong was seen, but not everything could be looked at")
+            paint.warning("incomplete: no error was found, but not everything could be checked")
         }
-        ProofVerdict::Failed => paint.warning("failed: not everything is as the fabric says"),
+        ProofVerdict::Failed => paint.warning("failed: not everything is routed as the fabric specifies"),
     };
     let _ = write!(text, "{verdict} ({})", time(proof.duration_ns));
     text
@@ -40,11 +40,11 @@ pub fn proof(proof: &RouteProof, paint: Paint) -> String {
 
 fn crossing_text(crossing: &CrossingProof, paint: Paint) -> String {
     let family = if crossing.ipv6 { "IPv6" } else { "IPv4" };
-    let [near, far] = &crossing.between;
+    let [one, other] = &crossing.between;
     let all = crossing.flow_count + crossing.targeted_count;
     let mut text = format!(
-        "{}: {} of {all} flows of {} pairs of hosts were answered\n{}\n",
-        paint.figure(&format!("{near} to {far}, {family}")),
+        "{}: {} of {all} flows of {} pairs of hosts got a reply\n{}\n",
+        paint.figure(&format!("{one} to {other}, {family}")),
         crossing.answered_count,
         crossing.pairs.len(),
         gateways(crossing)
@@ -54,13 +54,13 @@ fn crossing_text(crossing: &CrossingProof, paint: Paint) -> String {
         ("requests", crossing.forward_fit, crossing.asked_forward_fit, crossing.even),
         ("replies", crossing.reply_fit, crossing.asked_reply_fit, false),
     ];
-    for (what, opened, asked, even) in fits {
-        for line in share_words(what, opened, asked, even) {
+    for (what, opened, lookups, even) in fits {
+        for line in distribution(what, opened, lookups, even) {
             let _ = writeln!(text, "{line}");
         }
     }
-    if let Some(words) = predicted(crossing) {
-        let _ = writeln!(text, "{words}");
+    if let Some(line) = predicted(crossing) {
+        let _ = writeln!(text, "{line}");
     }
     text.push_str(&classes(crossing));
     text
@@ -136,8 +136,8 @@ fn symmetry(crossing: &CrossingProof) -> String {
     )
 }
 
-/// What was seen of the flows, what that can show, and what kernels say of more.
-fn share_words(what: &str, opened: Option<ShareFit>, asked: Option<ShareFit>, even: bool) -> Vec<String> {
+/// Load distribution of the opened flows with its expected deviation, and that of kernel lookups.
+fn distribution(what: &str, opened: Option<ShareFit>, lookups: Option<ShareFit>, even: bool) -> Vec<String> {
     let percent = |ratio: f64| format!("{:.1} %", ratio * 100.0);
     let opened = opened.map(|fit| {
         let off = percent(fit.worst_deviation_ratio);
@@ -150,17 +150,18 @@ fn share_words(what: &str, opened: Option<ShareFit>, asked: Option<ShareFit>, ev
             "shares of {what}: {flows} flows at most {off} off the weights, by chance up to {chance} (chi-square p {p})"
         )
     });
-    let asked = asked.map(|fit| {
+    let lookups = lookups.map(|fit| {
         let (off, chance) = (percent(fit.worst_deviation_ratio), percent(fit.chance_deviation_ratio));
-        let lookups = fit.flow_count;
-        format!("  by {lookups} lookups of the kernels at most {off} off, by chance up to {chance}")
+        let count = fit.flow_count;
+        format!("  by {count} lookups of the kernels at most {off} off, by chance up to {chance}")
     });
-    opened.into_iter().chain(asked).collect()
+    opened.into_iter().chain(lookups).collect()
 }
 
 fn predicted(crossing: &CrossingProof) -> Option<String> {
-    let [right, all] = crossing.predicted_count;
-    (all > 0).then(|| format!("{right} of {all} flows took the gateway that the client's kernel had named"))
+    let [correct, all] = crossing.predicted_count;
+    (all > 0)
+        .then(|| format!("{correct} of {all} flows took the gateway that the client's kernel had returned"))
 }
 
 /// Flows by pairs of classes.
@@ -178,7 +179,7 @@ fn classes(crossing: &CrossingProof) -> String {
         row.extend(counts.iter().map(ToString::to_string));
         row
     });
-    table(&["from class", "to class", ">pairs", ">flows", ">answered", ">returned elsewhere"], rows.collect())
+    table(&["from class", "to class", ">pairs", ">flows", ">replied", ">returned elsewhere"], rows.collect())
 }
 
 fn finding_text(finding: &ProofFinding, paint: Paint) -> String {

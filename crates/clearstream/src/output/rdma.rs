@@ -57,7 +57,7 @@ fn side(side: &RdmaSide) -> String {
     let wait = match side.wait {
         Some(RdmaWait::Poll) => "polling",
         Some(RdmaWait::Sleep) => "sleeping for completions",
-        None => "waiting in its own way",
+        None => "wait mode unknown",
     };
     let core = side.core.map_or_else(|| "no core requested".to_owned(), |core| format!("core {core}"));
     format!("{progress}, {wait}, {core}")
@@ -119,7 +119,7 @@ fn rate_figures(figures: &RdmaRate) -> String {
     format!("{:>12}{:>12}", rate(figures.goodput_bps), per_second(figures))
 }
 
-/// `3.20 M`, with as many figures as mean something.
+/// `3.20 M`, with the significant digits.
 fn per_second(figures: &RdmaRate) -> String {
     match figures.messages_per_second {
         count if count >= 1e6 => format!("{:.2} M", count / 1e6),
@@ -181,7 +181,7 @@ pub fn ping(summary: &PingSummary, paint: Paint) -> String {
     )];
     if let Some(round) = &summary.round {
         lines.push(format!(
-            "round (2 Sends each way, Read, Write): median {}, 99 % {}, min {}, max {}",
+            "round (2 Sends in each direction, Read, Write): median {}, 99 % {}, min {}, max {}",
             paint.figure(&time(round.p50_ns)),
             time(round.p99_ns),
             time(round.min_ns),

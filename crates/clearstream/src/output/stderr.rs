@@ -22,7 +22,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(20);
 static BACKGROUND: OnceLock<Queue> = OnceLock::new();
 
 /// Writes a line, its line end included. A log that cannot be written (its reader
-/// has gone, its disk is full) stops nobody's work: there is no place left to
+/// has gone, its disk is full) is ignored: there is no place left to
 /// report it.
 pub(super) fn write(line: String) {
     match BACKGROUND.get() {
@@ -49,7 +49,7 @@ pub fn flush() {
     }
 }
 
-/// Lines on their way to a thread that writes them.
+/// Queue of lines for the writing thread.
 #[derive(Debug)]
 struct Queue {
     entries: SyncSender<Entry>,
@@ -59,7 +59,7 @@ struct Queue {
 #[derive(Debug)]
 enum Entry {
     Line(String),
-    /// Answered when everything before it was written.
+    /// Acknowledged when everything before it was written.
     Flush(SyncSender<()>),
 }
 
@@ -159,7 +159,7 @@ mod tests {
         }
         assert!(!queue.flush(Duration::from_millis(1)), "it is stalled");
         drop(open);
-        assert!(queue.flush(Duration::from_secs(60)), "it is read again");
+        assert!(queue.flush(Duration::from_secs(60)), "reading has resumed");
         let text = String::from_utf8(written.lock().expect("no panic").clone()).expect("UTF-8");
         let lines: Vec<&str> = text.lines().collect();
         let kept: Vec<String> = (0..lines.len() - 1).map(|number| format!("line {number}")).collect();

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_gives_way_and_then_rows_become_records() {
+    fn prose_is_wrapped_before_rows_become_records() {
         assert_eq!(made(&HEADER, rows(), None).lines().count(), 3, "one line each where there is room");
         let narrow = made(&HEADER, rows(), Some(80));
         assert!(narrow.lines().count() > 3 && !narrow.contains("why  "), "{narrow}");

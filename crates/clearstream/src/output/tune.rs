@@ -19,10 +19,10 @@ const INDENT: usize = 8;
 /// Hosts with the same finding that are named.
 const NAMED: usize = 4;
 
-/// Every finding, the gravest first, and a line that counts them.
+/// All findings, by severity, and a summary line.
 pub fn findings(report: &LintReport, paint: Paint) -> String {
     let mut text = format!("{}{}\n", report.subject, kernel(report));
-    for (finding, others) in alike(&report.findings) {
+    for (finding, others) in grouped(&report.findings) {
         text.push('\n');
         text.push_str(&finding_text(finding, paint));
         if !others.is_empty() {
@@ -33,16 +33,15 @@ pub fn findings(report: &LintReport, paint: Paint) -> String {
         }
     }
     for part in &report.missing {
-        let _ = writeln!(text, "\nnot looked at: {part}");
+        let _ = writeln!(text, "\nnot checked: {part}");
     }
     let _ = write!(text, "\n{}", summary(report));
     text
 }
 
-/// Hosts of one class have the same mistakes: each finding that differs from
-/// the others by more than the name of its host, and the further hosts that
-/// have it.
-fn alike(findings: &[Finding]) -> Vec<(&Finding, Vec<&str>)> {
+/// Findings that differ only in the name of their host are shown once, with the
+/// further hosts: hosts of one class have the same mistakes.
+fn grouped(findings: &[Finding]) -> Vec<(&Finding, Vec<&str>)> {
     let mut places: HashMap<_, usize> = HashMap::new();
     let mut shown: Vec<(&Finding, Vec<&str>)> = Vec::new();
     for finding in findings {
@@ -77,7 +76,7 @@ fn finding_text(finding: &Finding, paint: Paint) -> String {
         Severity::Warning => "warning".to_owned(),
         Severity::Note => "note".to_owned(),
     };
-    let pad = " ".repeat(INDENT.saturating_sub(word(finding.severity).len()));
+    let pad = " ".repeat(INDENT.saturating_sub(severity_name(finding.severity).len()));
     let mut head = format!("{label}{pad}{}", paint.figure(&finding.key));
     if let Some(value) = &finding.value {
         let _ = write!(head, " = {value}");
@@ -99,7 +98,7 @@ fn finding_text(finding: &Finding, paint: Paint) -> String {
     text
 }
 
-fn word(severity: Severity) -> &'static str {
+fn severity_name(severity: Severity) -> &'static str {
     match severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
@@ -137,7 +136,7 @@ pub fn plan(plan: &Plan, paint: Paint) -> String {
         text.push_str(&step_text(step, paint));
     }
     if plan.steps.is_empty() {
-        text.push_str("\nnothing to change: every setting that is present does already\n");
+        text.push_str("\nnothing to change: every setting that is present suffices already\n");
     }
     if !plan.advice.is_empty() {
         text.push_str("\nwhat no setting changes, and what was assumed\n");
@@ -219,7 +218,7 @@ pub fn history(entries: &[JournalEntry]) -> String {
     table(&["journal", "time", "state", "where", ">settings", "purpose"], rows.collect())
 }
 
-/// Journals that were ended.
+/// Recovered journals.
 pub fn recovered(journals: &[Recovered]) -> String {
     if journals.is_empty() {
         return "nothing was interrupted".to_owned();
@@ -259,15 +258,15 @@ pub(crate) fn fold(message: &str, indent: usize, width: usize) -> String {
     let margin = " ".repeat(indent);
     let mut text = String::new();
     let mut line = String::new();
-    for word in message.split_whitespace() {
-        if !line.is_empty() && indent + line.chars().count() + 1 + word.chars().count() > width {
+    for token in message.split_whitespace() {
+        if !line.is_empty() && indent + line.chars().count() + 1 + token.chars().count() > width {
             let _ = writeln!(text, "{margin}{line}");
             line.clear();
         }
         if !line.is_empty() {
             line.push(' ');
         }
-        line.push_str(word);
+        line.push_str(token);
     }
     let _ = writeln!(text, "{margin}{line}");
     text
@@ -280,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_many_hosts_have_is_said_once() {
+    fn findings_of_many_hosts_are_shown_once() {
         let finding = |host: &str, message: &str| Finding {
             id: "return:routing:asymmetric".to_owned(),
             key: "return".to_owned(),
@@ -298,7 +297,7 @@ mod tests {
         let mut findings: Vec<Finding> =
             hosts.iter().map(|host| finding(host, &format!("replies of {host} go elsewhere"))).collect();
         findings.push(finding("n8", "something else"));
-        let shown = alike(&findings);
+        let shown = grouped(&findings);
         assert_eq!(shown.len(), 2);
         assert_eq!(
             (shown[0].0, shown[0].1.as_slice()),
@@ -308,9 +307,9 @@ mod tests {
     }
 
     #[test]
-    fn wraps_at_words() {
-        let text = wrapped(&"word ".repeat(60));
-        assert!(text.lines().all(|line| line.len() <= width::prose() && line.starts_with("        word")));
+    fn wraps_at_spaces() {
+        let text = wrapped(&"token ".repeat(60));
+        assert!(text.lines().all(|line| line.len() <= width::prose() && line.starts_with("        token")));
         assert_eq!(text.split_whitespace().count(), 60);
     }
 }

@@ -1,4 +1,4 @@
-//! What the watch over gateways tells, for people.
+//! Events and status of the gateway watch for people.
 
 use clearstream_schema::watch::{GatewayStatus, PathStatus, WatchEvent, WatchEventKind, WatchStatus};
 
@@ -11,99 +11,101 @@ use super::{
 pub fn event(event: &WatchEvent) -> String {
     // RFC 3339: the time of day stands behind the T.
     let clock = event.time.get(11..23).unwrap_or(&event.time);
-    format!("{clock} {}", words(&event.event))
+    format!("{clock} {}", event_text(&event.event))
 }
 
-fn words(event: &WatchEventKind) -> String {
+fn event_text(event: &WatchEventKind) -> String {
     match event {
         WatchEventKind::Started { paths } => {
-            format!("watching {}", paths.iter().map(way_words).collect::<Vec<_>>().join("; "))
+            format!("watching {}", paths.iter().map(path_text).collect::<Vec<_>>().join("; "))
         }
         WatchEventKind::Out { path, gateway, reason, left_count, delay_ns } => {
             let delay = delay_ns
                 .map_or_else(String::new, |delay| format!(", {} after the first lost probe", time(delay)));
-            format!("{gateway} out on the path to {path}: {reason}; {left_count} left{delay}")
+            format!("{gateway} removed from the path to {path}: {reason}; {left_count} left{delay}")
         }
         WatchEventKind::In { path, gateway, used_count } => {
-            format!("{gateway} back on the path to {path}; {used_count} used")
+            format!("{gateway} restored on the path to {path}; {used_count} used")
         }
         WatchEventKind::Rebalanced { path, gateway, bucket_count, bucket_total, delay_ns } => {
             format!(
-                "{gateway} has {bucket_count} of {bucket_total} buckets on the path to {path}, {} after its return; flows of these buckets go by it",
+                "{gateway} has {bucket_count} of {bucket_total} buckets on the path to {path}, {} after its return; flows of these buckets use it",
                 time(*delay_ns)
             )
         }
         WatchEventKind::KeptLast { path, gateway, reason } => {
-            format!("{gateway} stays on the path to {path}, no other is better: {reason}")
+            format!("{gateway} kept on the path to {path} as the last one: {reason}")
         }
         WatchEventKind::Silent { path } => {
             format!(
-                "no remote host answers by any gateway on the path to {path}; nothing is changed for that"
+                "no remote host responds through any gateway on the path to {path}; next hops are not changed"
             )
         }
-        WatchEventKind::Reachable { path } => format!("remote hosts answer again on the path to {path}"),
+        WatchEventKind::Reachable { path } => format!("remote hosts respond on the path to {path}"),
         WatchEventKind::TargetChanged { path, from, to } => {
-            format!("{from} does not answer by any gateway on the path to {path}; {to} is probed instead")
+            format!(
+                "{from} does not respond through any gateway on the path to {path}; {to} is probed instead"
+            )
         }
         WatchEventKind::Drained { gateway } => format!("{gateway} drained by an operator"),
         WatchEventKind::Undrained { gateway } => format!("{gateway} no longer drained"),
         WatchEventKind::Repaired { found } => {
-            format!("next hops were changed by others and repaired: {found}")
+            format!("next hops were changed by another program and repaired: {found}")
         }
         WatchEventKind::Failed { message } => message.clone(),
         WatchEventKind::Stopped => "stopped; the routes stay as they are".to_owned(),
     }
 }
 
-fn way_words(way: &PathStatus) -> String {
-    let used = way.gateways.iter().filter(|gateway| gateway.used).count();
-    let targets: Vec<String> = way.targets.iter().map(ToString::to_string).collect();
+fn path_text(path: &PathStatus) -> String {
+    let used = path.gateways.iter().filter(|gateway| gateway.used).count();
+    let targets: Vec<String> = path.targets.iter().map(ToString::to_string).collect();
     format!(
         "{used} of {} gateways to {} every {}, probing {}",
-        way.gateways.len(),
-        way.path,
-        time(way.interval_ns),
+        path.gateways.len(),
+        path.path,
+        time(path.interval_ns),
         targets.join(", ")
     )
 }
 
-/// How things stand, a table for each way.
+/// Status, with a table per path.
 pub fn status(status: &WatchStatus) -> String {
     let mut text = format!("{}, fabric {}, for {}\n", status.host, status.fabric, time(status.running_ns));
-    for way in &status.paths {
-        text.push_str(&format!("\n{}{}\n", way_words(way), remarks(way)));
-        let rows = way.gateways.iter().map(row).collect();
+    for path in &status.paths {
+        text.push_str(&format!("\n{}{}\n", path_text(path), remarks(path)));
+        let rows = path.gateways.iter().map(row).collect();
         let header = [
             "gateway",
             "address",
             "state",
             ">round trip",
-            ">answered",
+            ">replies",
             ">lost",
-            ">lately",
+            ">recent loss",
             ">buckets",
-            ">outs",
-            "why",
+            ">removals",
+            "reason",
         ];
         text.push_str(&table(&header, rows));
         text.push('\n');
     }
     text.push_str(&format!(
-        "\n{} probes of others answered; next hops changed {} times, {} failed, {} repaired",
+        "\n{} probes of other hosts served; next hops changed {} times, {} failed, {} repaired",
         status.served_count, status.change_count, status.failed_change_count, status.repair_count
     ));
     text
 }
 
-/// What is not as it should be on a path, and when established flows move.
-fn remarks(way: &PathStatus) -> String {
+/// Problems of a path, and when established flows move.
+fn remarks(path: &PathStatus) -> String {
     let mut text = String::new();
-    if !way.reachable {
-        text.push_str("; no remote host answers");
-    } else if way.tcp_reachable == Some(false) {
-        text.push_str("; no remote host answers TCP, so UDP alone is judged");
+    if !path.reachable {
+        text.push_str("; no remote host responds");
+    } else if path.tcp_reachable == Some(false) {
+        text.push_str("; no remote host responds to TCP, so only UDP is judged");
     }
-    match way.group.map(|group| group.unbalanced_seconds) {
+    match path.group.map(|group| group.unbalanced_seconds) {
         None => {}
         Some(0) => text.push_str("; established flows stay where they are when a gateway returns"),
         Some(seconds) => {
@@ -117,7 +119,7 @@ fn row(gateway: &GatewayStatus) -> Vec<String> {
     let state = match (gateway.used, gateway.drained) {
         (true, _) => "used",
         (false, true) => "drained",
-        (false, false) => "out",
+        (false, false) => "removed",
     };
     vec![
         gateway.name.clone(),

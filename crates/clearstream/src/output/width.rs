@@ -2,7 +2,7 @@
 
 use super::terminal::{VERBATIM, is_mark};
 
-/// A terminal that was not told its width has 0 columns (script(1), CI); in so
+/// A terminal of unknown width has 0 columns (script(1), CI); in so
 /// few, lines that wrap are easier to read than columns of single letters.
 const NARROWEST: usize = 40;
 /// Longest line of prose: longer ones are hard to read on any terminal.
@@ -26,9 +26,9 @@ fn shown(text: &str) -> usize {
     text.chars().filter(|c| !is_mark(*c)).count()
 }
 
-/// Breaks lines longer than `columns` between words; what follows is set in
-/// below. Spaces within a line stay as they are, words are never broken, and
-/// what was marked as verbatim (a command to copy) is left alone.
+/// Breaks lines longer than `columns` at spaces and indents the rest. Spaces within
+/// a line stay, words are never broken, and lines marked as verbatim (a command to
+/// copy) are not changed.
 pub fn fit(text: &str, columns: usize) -> String {
     let mut fitted = String::with_capacity(text.len() + 16);
     for (number, line) in text.split('\n').enumerate() {
@@ -88,21 +88,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_broken_between_words_and_set_in() {
-        let text = format!("short\n  note: {}end", "word ".repeat(40));
+    fn long_lines_are_broken_at_spaces_and_indented() {
+        let text = format!("short\n  note: {}end", "token ".repeat(40));
         let fitted = fit(&text, 60);
         assert!(fitted.lines().all(|line| line.chars().count() <= 60), "{fitted}");
-        assert!(fitted.starts_with("short\n  note: word"), "{fitted}");
-        assert!(fitted.lines().skip(2).all(|line| line.starts_with("    word")), "{fitted}");
+        assert!(fitted.starts_with("short\n  note: token"), "{fitted}");
+        assert!(fitted.lines().skip(2).all(|line| line.starts_with("    token")), "{fitted}");
         assert_eq!(fitted.split_whitespace().count(), text.split_whitespace().count());
     }
 
     #[test]
-    fn nothing_is_lost_of_words_that_are_too_long() {
+    fn nothing_is_lost_of_tokens_that_are_too_long() {
         let long = "x".repeat(90);
         for text in [long.clone(), format!("at {long} and on"), format!("    {long}")] {
-            let words: Vec<String> = fit(&text, 50).split_whitespace().map(str::to_owned).collect();
-            assert_eq!(words, text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+            let tokens: Vec<String> = fit(&text, 50).split_whitespace().map(str::to_owned).collect();
+            assert_eq!(tokens, text.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
         }
     }
 

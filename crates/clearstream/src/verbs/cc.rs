@@ -1,8 +1,8 @@
 //! `clearstream cc`
 //!
 //! Loading needs a library for BPF and a program compiled by clang, which this
-//! command does not carry: that is `clearstream-bpf` (extras/bpf), looked for
-//! beside this program and in the PATH.
+//! command does not carry: that is `clearstream-bpf` (extras/bpf), found
+//! beside this program or in the PATH.
 
 use std::{
     io,
@@ -50,10 +50,10 @@ const OF_LINUX: [&str; 18] = [
 /// List, load and unload congestion controls of this host.
 #[derive(Debug, Subcommand)]
 pub enum CcVerb {
-    /// Show what is registered, by whom, and what can be loaded
+    /// List registered congestion controls, their owners, and those that can be loaded
     List,
     /// Load one as a BPF program; it stays until `unload` or the next boot, and
-    /// the default stays as it is
+    /// the default is not changed
     Load {
         /// Algorithm: htcp, registered as bpf_htcp
         algorithm: String,
@@ -65,7 +65,7 @@ pub enum CcVerb {
     },
 }
 
-/// Why a congestion control was not listed, loaded or taken out.
+/// Why a congestion control was not listed, loaded or unloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CcError {
     /// Not one of ours.
@@ -86,10 +86,10 @@ pub enum CcError {
     /// The program that loads does not start.
     #[error("cannot start {LOADER}: {0}")]
     Start(io::Error),
-    /// It said why not.
+    /// The loader failed.
     #[error("{message}")]
     Loader {
-        /// Its line.
+        /// Last line of its standard error.
         message: String,
         /// Its exit code, one of ours; none when a signal ended it.
         code: Option<i32>,
@@ -121,30 +121,36 @@ impl CcVerb {
             Self::Load { algorithm } => {
                 let control = find(&algorithm)?;
                 match offered(&root, control)? {
-                    Some(Offer { name, message }) => tell(&algorithm, name, false, &message, out)?,
+                    Some(Offer { name, message }) => report(&algorithm, name, false, &message, out)?,
                     None => {
                         call_loader("load", &algorithm)?;
                         let name = control.name;
                         let message = format!(
                             "loaded {name}; use it with --congestion-control {name}, \
-                             take it out with clearstream cc unload {algorithm}"
+                             unload it with clearstream cc unload {algorithm}"
                         );
-                        tell(&algorithm, name, true, &message, out)?;
+                        report(&algorithm, name, true, &message, out)?;
                     }
                 }
             }
             Self::Unload { algorithm } => {
                 let name = find(&algorithm)?.name;
                 call_loader("unload", &algorithm)?;
-                let message = format!("took {name} out; connections that use it keep it until they close");
-                tell(&algorithm, name, true, &message, out)?;
+                let message = format!("unloaded {name}; connections that use it keep it until they close");
+                report(&algorithm, name, true, &message, out)?;
             }
         }
         Ok(())
     }
 }
 
-fn tell(algorithm: &str, name: &str, changed: bool, message: &str, out: &Output) -> Result<(), CommandError> {
+fn report(
+    algorithm: &str,
+    name: &str,
+    changed: bool,
+    message: &str,
+    out: &Output,
+) -> Result<(), CommandError> {
     let document = CcChange { algorithm, name, changed, message };
     Ok(out.result(&document, || message.to_owned())?)
 }
@@ -163,7 +169,7 @@ fn find(algorithm: &str) -> Result<&'static Loadable, CcError> {
 /// The registered ones, and who registered them.
 fn list(root: &HostRoot) -> Result<CongestionControls, CcError> {
     let registered = root.read(AVAILABLE)?;
-    // An error: nothing is pinned, or its folder is not ours to look into.
+    // An error: nothing is pinned, or its folder is not readable.
     let pins = root.list(PIN_DIRECTORY).unwrap_or_default();
     let (loaded, kernel) =
         registered.split_whitespace().map(str::to_owned).partition(|name| pins.contains(name));
@@ -221,8 +227,8 @@ fn call_loader(action: &str, algorithm: &str) -> Result<(), CommandError> {
     if status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&stderr);
-    let message = match said.trim() {
+    let stderr = String::from_utf8_lossy(&stderr);
+    let message = match stderr.trim() {
         "" => format!("{LOADER} ended with {status}"),
         text => text.lines().last().unwrap_or(text).to_owned(),
     };
@@ -234,7 +240,7 @@ fn table(controls: &CongestionControls) -> String {
         let note = if *name == controls.default { "default" } else { "" };
         vec![name.clone(), owner.to_owned(), note.to_owned()]
     };
-    // Who else can not be asked without the right to look at BPF programs.
+    // Other owners are not known without the right to list BPF programs.
     let owner =
         |name: &str| if OF_LINUX.contains(&name) { "the kernel" } else { "another module or program" };
     let others = controls.kernel.iter().map(|name| row(name, owner(name)));
@@ -272,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_ones_are_told_from_the_kernels() {
+    fn pinned_ones_are_distinguished_from_the_kernels() {
         let (_folder, root) = host(&[
             (AVAILABLE, "reno cubic bpf_htcp bpf_other\n"),
             (DEFAULT, "cubic\n"),

@@ -23,7 +23,7 @@ use crate::{
     output::{Output, Paint, daemon::Served, iperf3},
 };
 
-/// Programs whose protocol is spoken.
+/// Programs whose protocol is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Compat {
     /// iperf3, from version 3.1 on.
@@ -33,7 +33,7 @@ pub enum Compat {
 /// A flow test with another program at the peer.
 #[derive(Debug, clap::Args)]
 pub struct CompatArgs {
-    /// The peer is a server of this program: HOST[:PORT] is its address, nothing of ours runs there
+    /// Test against a server of this program at HOST[:PORT]; clearstream is not needed there
     #[arg(
         long,
         value_enum,
@@ -56,7 +56,7 @@ pub struct Iperf3Document<'a> {
     intervals: Option<&'a [Iperf3Interval]>,
 }
 
-/// Why it did not end as asked, with its exit code.
+/// The error of a failed test, with its exit code.
 fn failed(error: &Iperf3Error) -> CommandError {
     TrialError::from(error.failure.clone()).into()
 }
@@ -70,7 +70,7 @@ impl CompatArgs {
     /// Runs the test.
     ///
     /// # Errors
-    /// No host is named, nobody answers there, the server refuses or is lost.
+    /// No host is named, or the server is unreachable, refuses the test or is lost.
     pub fn run(&self, host: Option<&str>, config: &FlowConfig, out: &Output) -> Result<(), CommandError> {
         let host = host.ok_or_else(|| {
             CommandError::usage("name the iperf3 server: clearstream flow --compat iperf3 HOST[:PORT]")
@@ -194,9 +194,7 @@ pub fn serve(listen: Option<SocketAddr>, once: bool, out: &Output) -> Result<(),
         Some(format!("listening on {local} for iperf3 clients; stop with Ctrl-C"))
     });
     if exposed(&local) {
-        out.note(
-            "note: everybody who reaches this port can start a test: iperf3's protocol knows no pairing",
-        );
+        out.note("note: anyone who reaches this port can start a test: iperf3's protocol has no pairing");
     }
     let log = Log(Mutex::new(LogLimit::new(Instant::now())));
     let mut served =
@@ -238,7 +236,7 @@ fn serve_event(event: &ServerEvent<'_>, out: &Output, log: &Log) {
             out.state("test-started", Some(detail), || Some(text));
         }
         ServerEvent::Interval(interval) => {
-            // People read the summary: a server's terminal is nobody's.
+            // For people the summary is enough: a server's terminal is rarely watched.
             out.interval(interval, || None);
         }
         ServerEvent::Finished(summary) => finished(summary, out),

@@ -10,10 +10,10 @@ use crate::{
     output::{Output, table::table},
 };
 
-/// Show the file of defaults, and which of its options calls to a host get.
+/// Show the file of defaults, and which of its options apply to a host.
 #[derive(Debug, clap::Args)]
 pub struct DefaultsArgs {
-    /// Host as it is written in a call; everything in the file when absent
+    /// Host as written on the command line (default: everything in the file)
     host: Option<String>,
 }
 

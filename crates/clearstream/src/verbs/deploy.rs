@@ -27,10 +27,10 @@ const FOLDER: &str = "~/.local/bin";
 pub struct DeployArgs {
     /// The other host, as ssh knows it
     host: String,
-    /// Program to copy, such as a static build of another machine (default: this one)
+    /// Program to copy, such as a static build for another architecture (default: this one)
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Where it is put there; without a folder below ~/.local/bin, where other verbs look for it
+    /// Path of the copy; a name without a folder is placed in ~/.local/bin, where other verbs find it
     #[arg(long, value_name = "PROGRAM", default_value = "clearstream")]
     remote_program: String,
     #[command(flatten)]
@@ -47,9 +47,9 @@ pub struct Deployed {
     host: String,
     /// Path there.
     path: String,
-    /// What the program there calls itself, by its own word before it took the place.
+    /// Version that the copied program reports, read before it replaces the previous one.
     program_version: String,
-    /// What was there before, by the same.
+    /// Version that the previous program reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     previous_version: Option<String>,
     /// Its size.
@@ -124,16 +124,16 @@ fn machine(head: &[u8; 20]) -> Option<&'static str> {
 const SCRIPT: &str = concat!(
     r#"t=$1; size=$2; sum=$3; machine=$4; "#,
     r#"case $t in "~/"*) t="$HOME/${t#"~/"}";; esac; "#,
-    r#"say() { printf "clearstream-deploy: %s\n" "$*"; }; "#,
+    r#"report() { printf "clearstream-deploy: %s\n" "$*"; }; "#,
     r#"sum_of() { command -v sha256sum >/dev/null 2>&1 && sha256sum < "$1" | cut -c1-64; }; "#,
-    r#"found() { PATH="$PATH:$HOME/.local/bin"; say "found $(command -v clearstream)"; }; "#,
+    r#"found() { PATH="$PATH:$HOME/.local/bin"; report "found $(command -v clearstream)"; }; "#,
     r#"here=$(uname -m); "#,
-    r#"if [ -n "$machine" ] && [ "$machine" != "$here" ]; then say "machine $here"; exit 10; fi; "#,
+    r#"if [ -n "$machine" ] && [ "$machine" != "$here" ]; then report "machine $here"; exit 10; fi; "#,
     r#"d=$(dirname -- "$t"); mkdir -p -- "$d" || exit 11; "#,
     r#"if [ -d "$t" ]; then echo "$t is a folder" >&2; exit 11; fi; "#,
-    r#"say "path $t"; "#,
-    r#"if [ -x "$t" ]; then say "before $("$t" --version 2>/dev/null | head -n 1)"; "#,
-    r#"if [ "$(sum_of "$t")" = "$sum" ]; then say same; say "version $("$t" --version)"; found; exit 0; fi; fi; "#,
+    r#"report "path $t"; "#,
+    r#"if [ -x "$t" ]; then report "before $("$t" --version 2>/dev/null | head -n 1)"; "#,
+    r#"if [ "$(sum_of "$t")" = "$sum" ]; then report same; report "version $("$t" --version)"; found; exit 0; fi; fi; "#,
     r#"n="$d/.clearstream.deploy.$$"; trap "rm -f -- \"$n\"" EXIT; trap "exit 12" HUP INT TERM; "#,
     r#"umask 077; cat > "$n" || exit 11; "#,
     r#"if [ "$(wc -c < "$n" | tr -d " ")" != "$size" ]; then echo "it did not arrive whole" >&2; exit 11; fi; "#,
@@ -142,14 +142,14 @@ const SCRIPT: &str = concat!(
     r#"chmod 755 "$n" || exit 11; sync "$n" 2>/dev/null; "#,
     r#"v=$("$n" --version 2>&1) || { echo "$v" >&2; exit 13; }; "#,
     r#"mv -f -- "$n" "$t" || exit 11; "#,
-    r#"say "version $v"; found"#,
+    r#"report "version $v"; found"#,
 );
 const MARK: &str = "clearstream-deploy: ";
 
 /// The command line for the remote shell.
 fn remote_command(target: &str, binary: &Binary) -> String {
     let size = binary.size_bytes.to_string();
-    // A leading `~/` is for the script: not every shell expands it as a word of its own.
+    // A leading `~/` is for the script: not every shell expands it as an argument.
     let target = match target.strip_prefix("~/") {
         Some(below) => format!("'~/'{}", quote(below)),
         None => quote(target),
@@ -190,7 +190,7 @@ impl DeployArgs {
         let findings = Findings::of(&ended);
         self.check(&ended, &findings, &binary)?;
         let place = findings.value("path").unwrap_or(&target).to_owned();
-        // What counts is that a session comes about.
+        // The copy succeeded only if a session can be opened.
         let peer = ssh_agent(&self.host, &self.host, &place, &self.ssh_options, self.family)?;
         peer.shutdown();
         let deployed = Deployed {
@@ -225,7 +225,7 @@ impl DeployArgs {
 
     /// The exit codes of the script.
     fn check(&self, ended: &Ended, findings: &Findings, binary: &Binary) -> Result<(), CommandError> {
-        let said = String::from_utf8_lossy(&ended.stderr).lines().collect::<Vec<_>>().join(" | ");
+        let stderr = String::from_utf8_lossy(&ended.stderr).lines().collect::<Vec<_>>().join(" | ");
         let (host, file) = (&self.host, binary.path.display());
         match ended.status.code() {
             Some(0) if findings.value("version").is_some() => Ok(()),
@@ -235,17 +235,20 @@ impl DeployArgs {
                 binary.machine
             ))),
             Some(13) => Err(CommandError::Unsupported(format!(
-                "{file} does not start on {host} ({said}), what was there is unchanged: name a static build \
+                "{file} does not start on {host} ({stderr}), nothing was changed: name a static build \
                  with --program FILE, or another folder with --remote-program"
             ))),
             Some(11 | 12) => Err(CommandError::File {
-                what: "put the program at".to_owned(),
+                what: "install the program at".to_owned(),
                 path: format!("{host}:{}", findings.value("path").unwrap_or(&self.remote_program)).into(),
-                source: io::Error::other(format!("{said}; nothing was changed")),
+                source: io::Error::other(format!("{stderr}; nothing was changed")),
             }),
             _ => Err(CommandError::Unreachable {
                 host: host.clone(),
-                reason: format!("no shell there runs what copies the program ({}: {said})", ended.status),
+                reason: format!(
+                    "its shell did not run the script that copies the program ({}: {stderr})",
+                    ended.status
+                ),
             }),
         }
     }
@@ -288,8 +291,8 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", &remote_command(target, binary)]).env("HOME", home);
         let ended = run_by_ssh(command, "dtn2", &mut io::Cursor::new(input), &mut |_| {}).unwrap();
-        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        (ended.status.code().unwrap(), Findings::of(&ended), said)
+        let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+        (ended.status.code().unwrap(), Findings::of(&ended), stderr)
     }
 
     /// A binary whose content is this script, for any machine.
@@ -315,8 +318,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let place = home.path().join(".local/bin");
         let (first, bytes) = script("#!/bin/sh\necho clearstream 1.0\n");
-        let (code, findings, said) = runs(home.path(), "~/.local/bin/clearstream", &first, &bytes);
-        assert_eq!((code, findings.value("version")), (0, Some("clearstream 1.0")), "{said}");
+        let (code, findings, stderr) = runs(home.path(), "~/.local/bin/clearstream", &first, &bytes);
+        assert_eq!((code, findings.value("version")), (0, Some("clearstream 1.0")), "{stderr}");
         assert_eq!(findings.value("path"), Some(place.join("clearstream").to_str().unwrap()));
         assert_eq!(findings.value("before"), None);
         assert_eq!(files(&place), ["clearstream"]);
@@ -339,14 +342,14 @@ mod tests {
         assert_eq!(runs(home.path(), target.to_str().unwrap(), &old, &bytes).0, 0);
         let (broken, bytes) = script("#!/bin/sh\necho 'GLIBC_9 not found' >&2\nexit 1\n");
         let run = |binary: &Binary, input: &[u8]| runs(home.path(), target.to_str().unwrap(), binary, input);
-        let (code, _, said) = run(&broken, &bytes);
-        assert!(code == 13 && said.contains("GLIBC_9"), "{code}: {said}");
-        let (code, _, said) = run(&broken, &bytes[..10]);
-        assert!(code == 11 && said.contains("whole"), "{code}: {said}");
+        let (code, _, stderr) = run(&broken, &bytes);
+        assert!(code == 13 && stderr.contains("GLIBC_9"), "{code}: {stderr}");
+        let (code, _, stderr) = run(&broken, &bytes[..10]);
+        assert!(code == 11 && stderr.contains("whole"), "{code}: {stderr}");
         let mut damaged = bytes.clone();
         damaged[12] ^= 1;
-        let (code, _, said) = run(&broken, &damaged);
-        assert!(code == 11 && said.contains("damaged"), "{code}: {said}");
+        let (code, _, stderr) = run(&broken, &damaged);
+        assert!(code == 11 && stderr.contains("damaged"), "{code}: {stderr}");
         let other = Binary { machine: "vax", ..script("x").0 };
         let (code, findings, _) = run(&other, b"x");
         assert!(code == 10 && findings.value("machine").is_some());

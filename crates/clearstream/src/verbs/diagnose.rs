@@ -21,23 +21,23 @@ use crate::{
     output::{Output, Paint, diagnose, quantity},
 };
 
-/// Say what limits the path to another host, with the evidence and what to try.
+/// Report what limits the path to another host, with evidence and suggestions.
 #[derive(Debug, clap::Args)]
 pub struct DiagnoseArgs {
     #[command(flatten)]
     host: HostArgs,
     #[command(flatten)]
     path: PathArgs,
-    /// Diagnose a recorded run alone, without a host
+    /// Diagnose a recorded run, without a host
     #[arg(long, value_name = "RUN", conflicts_with_all = ["HostArgs", "budget", "PathArgs", "FamilyArgs", "FlowConfig"])]
     from: Option<PathBuf>,
-    /// Unconfirmed of the run (default: the one with the highest goodput)
+    /// Trial of the run (default: the one with the highest goodput)
     #[arg(long, value_name = "NUMBER", requires = "from")]
     trial: Option<u32>,
-    /// Time for everything: probe, the requested flow, experiments
+    /// Total time: probe, the requested flow, experiments
     #[arg(long, value_name = "TIME", default_value = "40s")]
     budget: TimeSpan,
-    /// Rate that is wanted of the path: needed sizes are for it
+    /// Target rate of the path: required buffer sizes are computed for it
     #[arg(long, value_name = "RATE")]
     rate: Option<BitRate>,
     #[command(flatten)]
@@ -64,7 +64,7 @@ impl DiagnoseArgs {
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if self.config.protocol != Protocol::Tcp {
             return Err(CommandError::usage(
-                "diagnose explains TCP flows: leave --protocol out, or look at loss with `clearstream flow --protocol udp`",
+                "diagnose explains TCP flows: leave --protocol out, or measure loss with `clearstream flow --protocol udp`",
             ));
         }
         let default = FlowConfig::default();
@@ -97,7 +97,7 @@ impl DiagnoseArgs {
         })?;
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted(
-                "the diagnosis rests on what was gathered until then".to_owned(),
+                "the diagnosis covers the evidence gathered up to the interruption".to_owned(),
             ));
         }
         Ok(())

@@ -51,12 +51,12 @@ pub struct FlowArgs {
     runs: RunsArgs,
     #[command(flatten)]
     config: FlowConfig,
-    /// Who chooses cores where no list names them
+    /// How cores are chosen where no list names them
     #[arg(long, value_enum, default_value_t = CoreChoice::default(), conflicts_with_all = ["sender_cores", "receiver_cores"])]
     cores: CoreChoice,
 }
 
-/// A run that broke off, with what was measured until then.
+/// A failed run, with what was measured until then.
 struct Broken {
     partial: Option<Box<Measured>>,
     error: CommandError,

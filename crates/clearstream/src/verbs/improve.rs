@@ -25,8 +25,8 @@ use crate::{
     verbs::diagnose::report_findings,
 };
 
-/// Find what limits a path and change it, one change at a time: each is
-/// measured with and without in turns, and kept only when it is proven better.
+/// Find what limits a path and change it, one change at a time: each is compared
+/// with the baseline in paired runs, and kept only when it is proven better.
 #[derive(Debug, clap::Args)]
 pub struct ImproveArgs {
     #[command(flatten)]
@@ -35,28 +35,28 @@ pub struct ImproveArgs {
     path: PathArgs,
     #[command(flatten)]
     config: FlowConfig,
-    /// Pairs of runs, with and without, that decide about a change (4 at least; 7 can prove a gain)
+    /// Pairs of runs, baseline and treatment, that decide about a change (at least 4; 7 can prove a gain)
     #[arg(long, value_name = "COUNT", default_value_t = 7)]
     pairs: u32,
-    /// A gain below this many per cent does not matter
+    /// Smallest gain that matters, in per cent
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
     threshold: f64,
-    /// Time for everything: diagnoses, trials and the last comparison
+    /// Total time: diagnoses, trials and the final comparison
     #[arg(long, value_name = "TIME", default_value_t = TimeSpan::from_seconds(900))]
     budget: TimeSpan,
     /// Time of one diagnosis of what limits the path
     #[arg(long, value_name = "TIME", default_value_t = TimeSpan::from_seconds(30))]
     diagnosis_budget: TimeSpan,
-    /// Rate that is wanted (default: as much as the path carries)
+    /// Target rate (default: as much as the path carries)
     #[arg(long, value_name = "RATE")]
     goal: Option<BitRate>,
     /// Seed of the order of runs within pairs
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// Change settings of the hosts without asking (a lab's hosts are changed without it)
+    /// Change settings of the hosts without confirmation (a lab's hosts need none)
     #[arg(long)]
     yes: bool,
-    /// Write a page with every change that was tried
+    /// Write an HTML page with every change that was tried
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -76,7 +76,7 @@ impl ImproveArgs {
         let mut hosts = ends.hosts()?;
         if hosts.lab().is_none() {
             let (client, server) = hosts.client_and_server()?;
-            self.ask(client.peer.name(), server.peer.name())?;
+            self.confirm(client.peer.name(), server.peer.name())?;
         }
         let made = match &self.html {
             Some(_) => Some(made(&mut hosts)?),
@@ -98,7 +98,7 @@ impl ImproveArgs {
     }
 
     /// Requests confirmation before hosts are changed, unless --yes gives it.
-    fn ask(&self, client: &str, server: &str) -> Result<(), CommandError> {
+    fn confirm(&self, client: &str, server: &str) -> Result<(), CommandError> {
         if self.yes {
             return Ok(());
         }
@@ -111,9 +111,9 @@ impl ImproveArgs {
             )));
         }
         output::log(&format!("{question} (`clearstream tune revert` restores them). Continue? [y/N]"));
-        let mut answer = String::new();
-        std::io::stdin().lock().read_line(&mut answer)?;
-        match answer.trim() {
+        let mut reply = String::new();
+        std::io::stdin().lock().read_line(&mut reply)?;
+        match reply.trim() {
             "y" | "Y" | "yes" => Ok(()),
             _ => Err(CommandError::usage("nothing was changed")),
         }
@@ -155,7 +155,7 @@ fn made(hosts: &mut HostSet<'_>) -> Result<Made, CommandError> {
     })
 }
 
-/// What the person sees meanwhile.
+/// Progress output of the loop.
 struct View<'a> {
     out: &'a Output,
     run: Duration,
@@ -183,7 +183,7 @@ impl<'a> View<'a> {
 
     fn show(&mut self, event: Event<'_>) {
         match event {
-            Event::Diagnosing { what, left } => self.begin(left, format!("looking for the limit: {what}")),
+            Event::Diagnosing { what, left } => self.begin(left, format!("diagnosing the limit: {what}")),
             Event::Diagnosed(diagnosis) => {
                 self.out.note(&improve::limit(diagnosis));
                 report_findings(diagnosis, self.out);

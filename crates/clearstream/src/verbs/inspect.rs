@@ -16,16 +16,16 @@ use crate::{
 /// Describe this host, or a captured one.
 #[derive(Debug, clap::Args)]
 pub struct InspectArgs {
-    /// Write a picture of the machine
+    /// Write a drawing of the machine's topology (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write an anonymized bundle that `--from` reads anywhere
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "svg"])]
     capture: Option<PathBuf>,
-    /// Anonymize addresses with this key phrase: bundles made with the same one stay consistent with each other
+    /// Anonymize addresses with this key phrase: bundles made with the same phrase stay consistent with each other
     #[arg(long, value_name = "PHRASE", requires = "capture")]
     alike: Option<String>,
-    /// Keep the host's name and the addresses that it routes by: for bundles that stay yours
+    /// Keep the host's name and the addresses that it routes by: for bundles that you do not pass on
     #[arg(long, requires = "capture", conflicts_with = "alike")]
     keep_addresses: bool,
     /// Describe a captured host instead of this one (a bundle, or a folder with `proc` and `sys`)

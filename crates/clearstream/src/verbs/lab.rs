@@ -46,10 +46,10 @@ pub enum LabVerb {
         /// Host, or one interface of it as HOST:INTERFACE
         #[arg(required_unless_present = "clear")]
         place: Option<String>,
-        /// What goes wrong
+        /// Kind of fault
         #[arg(required_unless_present = "clear")]
-        kind: Option<FaultWord>,
-        /// Mend what is broken at the place, or everything
+        kind: Option<FaultArg>,
+        /// Clear the faults at this place, or all faults
         #[arg(long, conflicts_with = "kind")]
         clear: bool,
     },
@@ -75,16 +75,16 @@ pub enum LabVerb {
     Keep,
 }
 
-/// What `lab fault` can break.
+/// Kinds of faults that `lab fault` injects.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum FaultWord {
-    /// A link passes nothing and no error is reported; the carrier stays
+pub enum FaultArg {
+    /// The link drops everything silently; the carrier stays up
     Cut,
-    /// A host's interface loses its carrier
+    /// The interface loses its carrier
     LinkDown,
-    /// A router still answers (ARP, ping) and silently drops what it should forward
+    /// The router still responds (ARP, ping) but silently drops what it should forward
     Drop,
-    /// A host is dead to the others: all its links are cut
+    /// The host is dead to the others: all its links are cut
     Kill,
 }
 
@@ -129,22 +129,23 @@ impl LabVerb {
     }
 }
 
-/// Breaks what is named with a kind, and mends it without one.
-fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, out: &Output) -> Result<(), CommandError> {
+/// Injects a fault with a kind, and clears faults without one.
+fn fault(name: &str, place: Option<&str>, kind: Option<FaultArg>, out: &Output) -> Result<(), CommandError> {
+    let is_injected = kind.is_some();
     let lab = clearstream_lab::open(name)?;
     let split = place.map(|place| place.split_once(':').map_or((place, None), |(host, at)| (host, Some(at))));
     let (host, interface) = (split.map(|(host, _)| host), split.and_then(|(_, at)| at));
-    let changed = match (word, host) {
-        (Some(word), Some(host)) => {
-            let kind = match word {
-                FaultWord::Kill if interface.is_some() => {
+    let changed = match (kind, host) {
+        (Some(kind), Some(host)) => {
+            let kind = match kind {
+                FaultArg::Kill if interface.is_some() => {
                     return Err(CommandError::usage(&format!(
                         "a host is killed, not one link of it: write `kill` with {host}, or `cut`"
                     )));
                 }
-                FaultWord::Cut | FaultWord::Kill => FaultKind::Cut,
-                FaultWord::LinkDown => FaultKind::LinkDown,
-                FaultWord::Drop => FaultKind::NoForwarding,
+                FaultArg::Cut | FaultArg::Kill => FaultKind::Cut,
+                FaultArg::LinkDown => FaultKind::LinkDown,
+                FaultArg::Drop => FaultKind::NoForwarding,
             };
             let fault = LabFault { host: host.to_owned(), interface: interface.map(str::to_owned), kind };
             lab.inject_fault(&fault)?;
@@ -152,22 +153,22 @@ fn fault(name: &str, place: Option<&str>, word: Option<FaultWord>, out: &Output)
         }
         _ => lab.clear_faults(host, interface)?,
     };
-    let now = lab.faults()?;
+    let faults = lab.faults()?;
     if !out.is_human() {
-        let (broken, mended) = if word.is_some() { (Some(changed), None) } else { (None, Some(changed)) };
-        return Ok(out.document(&LabFaults { lab: name, broken, mended, faults: now })?);
+        let (injected, cleared) = if is_injected { (Some(changed), None) } else { (None, Some(changed)) };
+        return Ok(out.document(&LabFaults { lab: name, injected, cleared, faults })?);
     }
-    // What is mended is reported by what was wrong.
-    let said = if word.is_some() { "broken" } else { "mended, no longer" };
+    let action = if is_injected { "injected" } else { "cleared" };
     let mut lines: Vec<String> =
-        changed.iter().map(|fault| format!("{said}: {}", fault_text(fault))).collect();
+        changed.iter().map(|fault| format!("{action}: {}", fault_text(fault))).collect();
     if changed.is_empty() {
-        lines.push("nothing was broken there".to_owned());
+        lines.push("there was no fault to clear".to_owned());
     }
     lines.extend(
-        now.iter()
+        faults
+            .iter()
             .filter(|fault| !changed.contains(fault))
-            .map(|fault| format!("still broken: {}", fault_text(fault))),
+            .map(|fault| format!("still injected: {}", fault_text(fault))),
     );
     Ok(output::line(&lines.join("\n"))?)
 }
@@ -181,7 +182,7 @@ fn fault_text(fault: &LabFault) -> String {
         (FaultKind::Cut, Some(_)) => "cut, silently",
         (FaultKind::Cut, None) => "dead: all its links are cut, silently",
         (FaultKind::LinkDown, _) => "without carrier",
-        (FaultKind::NoForwarding, _) => "answers and forwards nothing",
+        (FaultKind::NoForwarding, _) => "responds but forwards nothing",
     };
     format!("{place} {what}")
 }
@@ -204,13 +205,13 @@ fn list(out: &Output) -> Result<(), CommandError> {
     Ok(output::line(&table(&["lab", "state", "what it is"], rows))?)
 }
 
-/// State of a running lab in a few words.
+/// State of a running lab, as shown in the list.
 fn state_of(lab: &RunningLab) -> String {
     let mut state = match lab.faults().map(|faults| faults.len()) {
         Ok(0) => "running".to_owned(),
         Ok(1) => "running, 1 fault".to_owned(),
         Ok(count) => format!("running, {count} faults"),
-        Err(_) => "its keeper does not answer".to_owned(),
+        Err(_) => "its keeper does not respond".to_owned(),
     };
     let dead = lab.dead_hosts();
     if !dead.is_empty() {
@@ -265,7 +266,7 @@ fn show(name: &str, out: &Output) -> Result<(), CommandError> {
         output::line(&notice.message)?;
     }
     for fault in &faults {
-        output::line(&format!("broken on purpose: {}", fault_text(fault)))?;
+        output::line(&format!("injected fault: {}", fault_text(fault)))?;
     }
     for host in lab.dead_hosts() {
         output::line(&format!("{host} has died: restart the lab (lab down, lab up)"))?;
@@ -316,9 +317,9 @@ fn describe(lab: &RunningLab) -> String {
     parts.join("\n")
 }
 
-/// This process becomes the command: signals reach it, and how it ends is seen
-/// by who waits. A program inside would outlive a process that started it and
-/// was ended by SIGTERM.
+/// Replaces this process by the command, so that it gets the signals and its exit
+/// status reaches the waiting process. A child would outlive a parent that was
+/// ended by SIGTERM.
 fn exec(lab: &str, host: &str, command: &[String]) -> Result<(), CommandError> {
     let lab = clearstream_lab::open(lab)?;
     let (program, arguments) =

@@ -35,7 +35,7 @@ use crate::{
 #[command(args_override_self = true)]
 #[command(after_help = EXIT_CODES)]
 pub struct Cli {
-    /// How results leave the command.
+    /// Output format and log.
     #[command(flatten)]
     pub output: OutputArgs,
     /// What to do.
@@ -60,14 +60,14 @@ pub enum Verb {
     Probe(probe::ProbeArgs),
     /// Measure latency and bandwidth of messages over TCP to another host, by message size
     Message(Box<message::MessageArgs>),
-    /// Say what limits the path to another host, with the evidence and what to try
+    /// Report what limits the path to another host, with evidence and suggestions
     Diagnose(Box<diagnose::DiagnoseArgs>),
-    /// Change what limits the path, one proven step at a time
+    /// Find what limits a path and change it, one proven change at a time
     Improve(Box<improve::ImproveArgs>),
     /// Run, list and compare studies: many trials in a seeded order
     #[command(subcommand)]
     Study(study::StudyVerb),
-    /// Turn a recorded run into one page that a colleague can read
+    /// Write the report of a recorded run
     Report(report::ReportArgs),
     /// Hosts and links in network namespaces on this machine
     #[command(subcommand)]
@@ -75,7 +75,7 @@ pub enum Verb {
     /// Congestion controls of this host; load H-TCP where the kernel has none
     #[command(subcommand)]
     Cc(cc::CcVerb),
-    /// Find out what is wrong with a host's settings, and put it right
+    /// Check a host's settings for mistakes, and plan the right ones for a path
     #[command(subcommand)]
     Tune(tune::TuneVerb),
     /// Change a host by a plan: show, apply, verify, confirm, revert
@@ -90,18 +90,18 @@ pub enum Verb {
     /// RDMA over TCP in software: ping, bandwidth, latency; no card, no kernel module
     #[command(subcommand)]
     Rdma(rdma::RdmaVerb),
-    /// Wait for paired controllers (a daemon; on loopback unless an address is given)
+    /// Serve paired controllers (a daemon; on loopback unless an address is given)
     Serve(serve::ServeArgs),
-    /// Make, list and revoke pairings for `serve`
+    /// Create, list and revoke pairings for `serve`
     #[command(subcommand)]
     Pair(pair::PairVerb),
     /// Copy this program to another host by ssh, and check that it works there
     Deploy(deploy::DeployArgs),
-    /// Show the file of defaults, and which of its options calls to a host get
+    /// Show the file of defaults, and which of its options apply to a host
     Defaults(defaults::DefaultsArgs),
     /// Print completions for a shell, or write the manual pages
     Completions(completions::CompletionsArgs),
-    /// Act on this host for a controller, on standard input and output
+    /// Serve a controller on standard input and output
     #[command(hide = true)]
     Agent,
 }
@@ -196,15 +196,15 @@ mod tests {
                 .split_once("clearstream ")
                 .filter(|(before, _)| matches!(before.trim(), "" | "sudo") || before.trim().ends_with('$'));
             if let (true, Some((_, arguments))) = (inside, call) {
-                let words = arguments.split_whitespace().map(str::to_owned);
-                found.push(std::iter::once("clearstream".to_owned()).chain(words).collect());
+                let arguments = arguments.split_whitespace().map(str::to_owned);
+                found.push(std::iter::once("clearstream".to_owned()).chain(arguments).collect());
             }
         }
         found
     }
 
     #[test]
-    fn every_example_of_the_guides_is_understood() {
+    fn every_example_of_the_guides_is_valid() {
         let docs = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide"));
         let mut pages = vec![docs.join("../../README.md")];
         pages.extend(std::fs::read_dir(docs).expect("the guide").map(|entry| entry.expect("a page").path()));

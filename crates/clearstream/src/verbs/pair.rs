@@ -17,7 +17,7 @@ use crate::{
     output::{self, Output},
 };
 
-/// More than a token has.
+/// Upper bound of a token's length.
 const TOKEN_BYTES: u64 = 64 << 10;
 
 /// Controllers that are permitted.
@@ -41,7 +41,7 @@ struct Client<'a> {
 pub struct PairingChange<'a> {
     /// `created`, `accepted` or `revoked`.
     action: &'a str,
-    /// Name of the controller; absent where the token does not say it.
+    /// Name of the controller; absent where the token does not name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     /// What it may do; of a new one.
@@ -66,14 +66,14 @@ fn list(clients: &[pairing::Client], out: &Output) -> Result<(), CommandError> {
     })?)
 }
 
-/// Make, list and revoke pairings for `serve`.
+/// Create, list and revoke pairings for `serve`.
 #[derive(Debug, Subcommand)]
 pub enum PairVerb {
-    /// On the host that serves: allow one more controller and print its token
+    /// On the serving host: permit another controller and print its token
     Create {
         /// Name of the controller, for `list` and `revoke`
         name: String,
-        /// Address and port at which the controller will find the daemon
+        /// Address and port at which the controller reaches the daemon
         #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5740")]
         address: SocketAddr,
         /// What it may do here: `measure`, or `measure,change` to apply and revert plans too
@@ -88,13 +88,13 @@ pub enum PairVerb {
         /// File to write, readable by you alone
         file: PathBuf,
     },
-    /// On the host that serves: show who may connect, and what they may do
+    /// On the serving host: list permitted controllers and their scopes
     List {
         /// Folder of the identity and the pairings
         #[arg(long, value_name = "FOLDER")]
         identity: Option<PathBuf>,
     },
-    /// On the host that serves: take a controller's permission back
+    /// On the serving host: revoke a controller's permission
     Revoke {
         /// Name given at `create`
         name: String,
@@ -124,7 +124,7 @@ impl PairVerb {
                     Scope::MeasureAndChange => "run tests and change network settings here",
                 };
                 output::log(&format!(
-                    "Give this token to {name} over a safe channel: anyone who holds it may {rights}."
+                    "Give this token to {name} over a secure channel: anyone who holds it may {rights}."
                 ));
                 output::log("There: clearstream pair accept FILE, then paste it.");
             }

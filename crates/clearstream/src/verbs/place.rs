@@ -11,7 +11,7 @@ use clearstream_place::{
     path::PathHash,
     placement, rank,
     search::PortSpace,
-    steering::{self, Request as Wish},
+    steering::{self, Request},
 };
 use clearstream_schema::{
     CoreList,
@@ -37,7 +37,7 @@ pub enum PlaceVerb {
     Rank(RankArgs),
     /// Plan queues, interrupt affinities, steering masks and process cores
     Plan(PlanArgs),
-    /// Find source ports that land on the receive queues wanted
+    /// Find source ports that RSS maps to the requested receive queues
     Ports(Box<PortsArgs>),
 }
 
@@ -63,7 +63,7 @@ pub struct RankArgs {
     /// Rank readers and writers against this core (default: the first queue's interrupt core)
     #[arg(long, value_name = "CORE")]
     interrupt_core: Option<u32>,
-    /// Look at a captured host instead of this one
+    /// Rank for a captured host instead of this one
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 }
@@ -82,7 +82,7 @@ impl RankArgs {
 pub struct PlanArgs {
     /// Interface
     interface: String,
-    /// Flows that matter: each gets a queue and a core where there are enough
+    /// Flows to place: each gets a queue and a core where there are enough
     #[arg(long, short = 'P', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     flows: u32,
     /// Plan for a captured host instead of this one
@@ -134,10 +134,10 @@ pub struct PortsArgs {
     /// Queues of the acknowledgements at the sender, assigned to the flows round-robin
     #[arg(long, value_name = "LIST")]
     ack_queues: Option<CoreList>,
-    /// How a path or aggregate picks its member: linux:SEED:WEIGHT+WEIGHT, toeplitz:KEY:MEMBERS, xor:MEMBERS, crc32:MEMBERS
+    /// Hash by which a path or link aggregate selects its member: linux:SEED:WEIGHT+WEIGHT, toeplitz:KEY:MEMBERS, xor:MEMBERS, crc32:MEMBERS
     #[arg(long, value_name = "HASH")]
     path_hash: Option<PathHash>,
-    /// Members that were observed: a file with a source port and a member on each line
+    /// Observed members: a file with a source port and a member on each line
     #[arg(long, value_name = "FILE", conflicts_with = "path_hash")]
     path_table: Option<PathBuf>,
     /// Path members, assigned to the flows round-robin
@@ -149,7 +149,7 @@ pub struct PortsArgs {
     /// Interface of the sender
     #[arg(long, value_name = "NAME")]
     sender_interface: Option<String>,
-    /// Captured receiver, instead of asking it (with --source and --address)
+    /// Captured receiver, instead of querying it (with --source and --address)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["HostArgs", "lab"])]
     from_receiver: Option<PathBuf>,
     /// Captured sender (default: this host)
@@ -158,10 +158,10 @@ pub struct PortsArgs {
     /// Address of the sender, where no host is queried
     #[arg(long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
-    /// Toeplitz key of the receiver as `ethtool -x` prints it, instead of asking it (with --source and --address)
+    /// Toeplitz key of the receiver as `ethtool -x` prints it, instead of querying it (with --source and --address)
     #[arg(long, value_name = "HEX", requires = "queue_count", conflicts_with_all = ["HostArgs", "lab", "from_receiver"])]
     key: Option<String>,
-    /// Receive queues of the receiver, with --key: the table has 128 entries that lead to them in turn
+    /// Receive queues of the receiver, with --key: assumes an indirection table of 128 entries, round-robin
     #[arg(long, value_name = "COUNT", requires = "key", value_parser = clap::value_parser!(u32).range(2..=1024))]
     queue_count: Option<u32>,
 }
@@ -172,7 +172,7 @@ struct Between {
     sender: HostReport,
     source: IpAddr,
     destination: IpAddr,
-    /// The sender is this host, so that its sockets can be looked at.
+    /// The sender is this host, so that its sockets can be inspected.
     sender_here: bool,
 }
 
@@ -189,7 +189,7 @@ impl PortsArgs {
             (Err(_), false) => None,
         };
         let list = |list: &Option<CoreList>| list.clone().unwrap_or_default().0;
-        let wish = Wish {
+        let request = Request {
             source: SocketAddr::new(between.source, 0),
             destination: SocketAddr::new(between.destination, self.port),
             protocol: self.protocol,
@@ -203,7 +203,7 @@ impl PortsArgs {
         if between.sender_here {
             space.exclude_taken(&HostRoot::live());
         }
-        let ports = steering::steer(&wish, (&between.receiver, receiver), sender, &mut space)
+        let ports = steering::steer(&request, (&between.receiver, receiver), sender, &mut space)
             .map_err(clearstream_place::PlaceError::from)?;
         Ok(out.result(&ports, || place::ports(&ports))?)
     }
@@ -251,8 +251,8 @@ impl PortsArgs {
         let text = files::read_text(path)?;
         let mut seen = Vec::new();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            let mut words = line.split_whitespace();
-            match (words.next().map(str::parse), words.next().map(str::parse), words.next()) {
+            let mut fields = line.split_whitespace();
+            match (fields.next().map(str::parse), fields.next().map(str::parse), fields.next()) {
                 (Some(Ok(port)), Some(Ok(member)), None) => seen.push((port, member)),
                 _ => {
                     return Err(CommandError::Usage(format!(
@@ -311,7 +311,7 @@ pub fn steer_test(
         Err(error) => return Ok(Err(error.to_string())),
     };
     let port = config.destination_port.unwrap_or(steering::DEFAULT_PORT);
-    let wish = Wish {
+    let request = Request {
         source: SocketAddr::new(source, 0),
         destination: SocketAddr::new(destination, port),
         protocol: config.protocol,
@@ -326,7 +326,7 @@ pub fn steer_test(
         space.exclude_taken(&HostRoot::live());
     }
     let sender_nic = steering::receiving_interface(&sender, config.bind_interface.as_deref(), source).ok();
-    Ok(match steering::steer(&wish, (&receiver, nic), sender_nic, &mut space) {
+    Ok(match steering::steer(&request, (&receiver, nic), sender_nic, &mut space) {
         Ok(ports) => {
             let nic = nic.clone();
             Ok(Chosen { receiver, nic, ports, port })

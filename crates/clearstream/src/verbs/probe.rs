@@ -28,7 +28,7 @@ impl ProbeArgs {
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
-        // UDP and TCP, both ways, each `count` round trips apart by the interval.
+        // UDP and TCP, in both directions, each `count` round trips apart by the interval.
         let expected = self.config.interval.to_std() * self.config.count * 4 + Duration::from_secs(2);
         out.progress(expected, "probing both directions");
         let summary = clearstream_probe::run_on(&mut ends.hosts()?, &self.config, &stop)?;

@@ -13,21 +13,21 @@ use crate::{
     output::{self, Output, documents::Written},
 };
 
-/// Turn a recorded run into one page that a colleague can read; several runs into their history.
+/// Write the report of a recorded run, or the history of several runs.
 #[derive(Debug, clap::Args)]
 pub struct ReportArgs {
     /// Run folder; several are drawn side by side over their dates
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// What to write
+    /// Format of the report
     #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
     format: ReportFormat,
-    /// Where to; `-` is standard output [default: report.html, report.md or trials.csv in the run folder; history.html of several]
+    /// File to write; `-` is standard output [default: report.html, report.md or trials.csv in the run folder; history.html of several]
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Forms of a report.
+/// Formats of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ReportFormat {
     /// One self-contained page with figures
@@ -82,7 +82,7 @@ impl ReportArgs {
     }
 }
 
-/// What limits a trial of a record: what `clearstream diagnose --from RUN --trial N` says.
+/// What limits a trial of a record: the result of `clearstream diagnose --from RUN --trial N`.
 pub(super) fn diagnose(reader: &Reader, trial: u32) -> Result<Diagnosis, String> {
     let evidence = Evidence::from_record(reader, Some(trial)).map_err(|error| error.to_string())?;
     Ok(explain(&evidence))

@@ -26,7 +26,7 @@ use crate::{
 };
 use serde_json::json;
 
-/// Wait for paired controllers.
+/// Serve paired controllers.
 #[derive(Debug, clap::Args)]
 pub struct ServeArgs {
     /// Address and port to listen on; loopback unless an address is given (default: 127.0.0.1:5740,
@@ -39,18 +39,18 @@ pub struct ServeArgs {
     /// Folder of the identity and the pairings
     #[arg(long, value_name = "FOLDER")]
     identity: Option<PathBuf>,
-    /// Serve clients of this program instead, without pairings: anyone who reaches the port can start a test
+    /// Serve clients of this program instead, without pairing: anyone who reaches the port can start a test
     #[arg(long, value_enum, value_name = "PROGRAM", conflicts_with_all = ["queue", "identity", "unit"])]
     compat: Option<Compat>,
-    /// End after the first test
+    /// Exit after the first test
     #[arg(long, requires = "compat")]
     once: bool,
-    /// Print a systemd unit that runs this command, and do nothing
+    /// Print a systemd unit that runs this command, and exit
     #[arg(long)]
     unit: bool,
 }
 
-/// Where paired controllers are waited for.
+/// Default address of the daemon.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 5740);
 /// Folder of the identity of a daemon that systemd runs, below that of `StateDirectory=`
 /// (systemd.exec(5)); the unit of the package has the same one.
@@ -134,7 +134,7 @@ fn report(event: &ServeEvent, daemon: &Daemon) {
     daemon.event(DaemonEvent { class, name, detail, text });
 }
 
-/// The text of the unit. Without change rights nobody needs root, but the identity and the
+/// The text of the unit. Measuring alone needs no root, but the identity and the
 /// pairings are files of anyone who runs `pair create`, which a unit of the system has to read.
 fn unit(command: &str, listen: &SocketAddr, identity: &Path) -> String {
     let identity = identity.display();

@@ -71,13 +71,13 @@ pub struct RunArgs {
     host: HostArgs,
     #[command(flatten)]
     path: PathArgs,
-    /// Seconds per trial and representative cores
+    /// Trials of seconds, on representative cores
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// The published durations and every core
+    /// Trials of the published durations, on every core
     #[arg(long)]
     full: bool,
-    /// Only these experiments; may be given more than once
+    /// Only this experiment; may be repeated
     #[arg(long = "experiment", value_name = "NAME")]
     experiments: Vec<String>,
     /// Print the trials and the time needed, run nothing
@@ -89,17 +89,17 @@ pub struct RunArgs {
     /// Folder for runs [default: runs]
     #[arg(long, value_name = "FOLDER")]
     runs: Option<PathBuf>,
-    /// Go on with an interrupted run, with the trials that it was started with
+    /// Resume an interrupted run, with its original trials
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
     /// Time for the whole run; repetitions that do not fit are left out
     #[arg(long, value_name = "TIME")]
     budget: Option<TimeSpan>,
-    /// Measure each cell in pairs, after this command and after that of --after, in a random
-    /// order; the shell of this machine runs it before every trial that needs it, and at the end
+    /// Measure each cell in pairs, after this shell command and after that of --after, in random
+    /// order; it runs on this machine before every trial that needs it, and at the end
     #[arg(long, value_name = "COMMAND", requires = "after")]
     before: Option<String>,
-    /// The other command of the pairs
+    /// Shell command of the other trial of each pair
     #[arg(long, value_name = "COMMAND", requires = "before")]
     after: Option<String>,
     /// Where to write the report [default: report.html in the run folder]
@@ -219,7 +219,7 @@ impl RunArgs {
     }
 
     /// Refuses options that the record of the run contradicts. Where to report, and how,
-    /// may be chosen again: it changes no trial.
+    /// may differ: it changes no trial.
     fn check_resume(&self, folder: &Path) -> Result<(), CommandError> {
         let options = ResumeOptions {
             mode: self.mode(),
@@ -244,7 +244,7 @@ impl RunArgs {
         Some(Treatments { before, after })
     }
 
-    /// Writes the report, prints the figures and says how it ended.
+    /// Writes the report and prints the results and the reason of the end.
     fn finish(&self, end: &RunEnd, stopped: bool, out: &Output) -> Result<(), CommandError> {
         let reader = Reader::open(&end.folder)?;
         let path = self.report.clone().unwrap_or_else(|| end.folder.join("report.html"));
@@ -271,7 +271,7 @@ impl RunArgs {
                 output::line(&format!("note: {}", notice.message))?;
             }
             output::line(&format!(
-                "{} of {} trials done, {} failed, {} left out; record: {}",
+                "{} of {} trials done, {} failed, {} skipped; record: {}",
                 end.done_count,
                 end.scheduled_count,
                 end.failed_count,
@@ -284,7 +284,7 @@ impl RunArgs {
             _ if stopped => Err(CommandError::Interrupted(format!("trials done so far are kept; {resume}"))),
             EndReason::Lost(reason) => Err(CommandError::StudyLost(format!("{reason}; {resume}"))),
             _ if end.failed_count > 0 => Err(CommandError::Partial(format!(
-                "{} trials failed; the report says which",
+                "{} trials failed; the report lists them",
                 end.failed_count
             ))),
             _ => Ok(()),

@@ -9,14 +9,14 @@ use clearstream_schema::{BitRate, TimeSpan, tune::PathGoal};
 use super::plan::{ApplyArgs, HistoryArgs, RecoverArgs, RenderArgs, RevertArgs, VerifyArgs};
 use crate::{exit::CommandError, output::Output};
 
-/// Find out what is wrong with a host's settings, and put it right.
+/// Check a host's settings for mistakes, and plan the right ones for a path.
 #[derive(Debug, Subcommand)]
 pub enum TuneVerb {
-    /// Look for mistakes in a host's settings, or in a file of them
+    /// Check a host's settings, or a file of them, for mistakes
     Lint(lint::LintArgs),
-    /// Plan what has to change for a path
+    /// Plan the settings that a path needs
     Plan(plan::PlanArgs),
-    /// Apply a plan, all or nothing, with a journal that puts it back: the same as `plan apply`
+    /// Apply a plan, all or nothing, with a journal to revert it: the same as `plan apply`
     Apply(ApplyArgs),
     /// Compare a plan with what is in effect: the same as `plan verify`
     Verify(VerifyArgs),
@@ -26,7 +26,7 @@ pub enum TuneVerb {
     History(HistoryArgs),
     /// Roll back an interrupted apply, or complete an interrupted revert: the same as `plan recover`
     Recover(RecoverArgs),
-    /// Write a plan as files of the operator's system: the same as `plan render`
+    /// Write a plan as configuration files that survive a reboot: the same as `plan render`
     Render(RenderArgs),
 }
 
@@ -46,7 +46,7 @@ impl TuneVerb {
     }
 }
 
-/// A path, where one is wanted.
+/// The path to plan for.
 fn goal(rate: BitRate, rtt: TimeSpan, flow_count: u32) -> Result<PathGoal, CommandError> {
     if rate.0 == 0 || rtt.0 == 0 {
         return Err(CommandError::usage(

@@ -40,11 +40,11 @@ impl Run {
         document
     }
 
-    /// A run that must have failed with this code and said this, in one line.
-    pub fn refused(&self, code: i32, words: &[&str]) {
+    /// A run that must have failed with this code and an error of one line with these parts.
+    pub fn refused(&self, code: i32, expected: &[&str]) {
         assert_eq!(self.code(), code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
-        for word in words {
-            assert!(self.stderr.contains(word), "\"{word}\" is not in: {}", self.stderr);
+        for part in expected {
+            assert!(self.stderr.contains(part), "\"{part}\" is not in: {}", self.stderr);
         }
         let lines = self.stderr.lines().filter(|line| line.starts_with("clearstream:")).count();
         assert_eq!(lines, 1, "one clear line is wanted:\n{}", self.stderr);
@@ -52,7 +52,7 @@ impl Run {
 }
 
 impl Run {
-    /// Ended with this code, whatever it said.
+    /// Ended with this code, whatever it printed.
     pub fn refused_with(&self, code: i32) {
         assert_eq!(self.code(), code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
     }
@@ -111,9 +111,9 @@ pub fn finish(mut child: Child, limit: Duration) -> Run {
     Run { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
-/// Reads a child's standard output up to the first line that holds all of `words`, and
+/// Reads a child's standard output up to the first line that holds all `parts`, and
 /// leaves the rest to [`finish`]; the text read. Fails after 60 s.
-pub fn until_line(child: &mut Child, words: &[&str]) -> String {
+pub fn until_line(child: &mut Child, parts: &[&str]) -> String {
     let deadline = Instant::now() + Duration::from_secs(60);
     let stdout = child.stdout.as_mut().unwrap();
     let (mut text, mut byte) = (Vec::new(), [0]);
@@ -122,17 +122,17 @@ pub fn until_line(child: &mut Child, words: &[&str]) -> String {
         let mut polled = [PollFd::new(&*stdout, PollFlags::IN)];
         let ready = rustix::event::poll(&mut polled, Some(&left.try_into().unwrap())).unwrap_or(0);
         let read = String::from_utf8_lossy(&text);
-        assert!(ready > 0 || !left.is_zero(), "no line with {words:?} in time:\n{read}");
+        assert!(ready > 0 || !left.is_zero(), "no line with {parts:?} in time:\n{read}");
         if ready == 0 {
             continue;
         }
         // Byte by byte: a buffer would take what follows the line.
-        assert_ne!(stdout.read(&mut byte).unwrap(), 0, "ended without a line with {words:?}:\n{read}");
+        assert_ne!(stdout.read(&mut byte).unwrap(), 0, "ended without a line with {parts:?}:\n{read}");
         text.push(byte[0]);
         if byte[0] == b'\n' {
             let line = text[..text.len() - 1].rsplit(|byte| *byte == b'\n').next().unwrap();
             let line = String::from_utf8_lossy(line);
-            if words.iter().all(|word| line.contains(word)) {
+            if parts.iter().all(|part| line.contains(part)) {
                 return String::from_utf8_lossy(&text).into_owned();
             }
         }
@@ -147,7 +147,7 @@ fn drain(mut source: impl Read + Send + 'static) -> std::thread::JoinHandle<Stri
     })
 }
 
-/// A full pipe: what is written to it blocks until somebody reads. Nobody does while
+/// A full pipe: writes to it block until it is read, which does not happen while
 /// the reader is kept.
 pub fn full_pipe() -> (std::io::PipeReader, Stdio) {
     let (reader, mut writer) = std::io::pipe().unwrap();

@@ -49,12 +49,12 @@ pub fn iperf3(arguments: &[&str]) -> Child {
     })
 }
 
-/// A port that nobody has, as text.
+/// An unused port, as text.
 pub fn free_port() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
 }
 
-/// Somebody listens: asked of the kernel, since a connection would be taken for a client.
+/// Waits for a listener in the kernel's tables: a connection would be taken for a client.
 pub fn wait_for_listener(port: &str) {
     let place = format!(":{:04X} ", port.parse::<u16>().unwrap());
     eventually(Duration::from_secs(10), "a listener", || {

@@ -10,7 +10,7 @@ use std::{
 /// Bytes of a set-up frame before its private data (RFC 5044, section 7.1.1).
 const SETUP_BYTES: usize = 20;
 
-/// Stands between two programs and writes down what each says.
+/// A relay between two programs that records what each sends.
 pub(crate) struct Recorder {
     pub(crate) address: SocketAddr,
     thread: JoinHandle<[Vec<u8>; 2]>,
@@ -32,7 +32,7 @@ impl Recorder {
         Self { address, thread }
     }
 
-    /// What the client and the server said, once both have left.
+    /// The streams of client and server, once both have left.
     pub(crate) fn streams(self) -> [Vec<u8>; 2] {
         self.thread.join().unwrap()
     }

@@ -17,7 +17,7 @@ use clearstream_testkit::pcap::{self, Stream};
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Bytes of a set-up frame before its private data (RFC 5044, section 7.1.1).
 const SETUP_BYTES: usize = 20;
-/// Bytes of an introduction, and where its tag and address are.
+/// Bytes of an introduction: a queue pair's parameters on the control channel.
 const INTRODUCTION_BYTES: usize = 56;
 
 /// Operations of RDMAP (RFC 5040, section 4.1).
@@ -42,9 +42,9 @@ pub(crate) struct Fpdu {
     pub(crate) payload: Vec<u8>,
 }
 
-/// What came of one connection: frames of our program.
+/// Frames that one side sent on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct Frames {
     pub(crate) setup: Vec<u8>,
     pub(crate) fpdus: Vec<Fpdu>,
 }
@@ -67,7 +67,7 @@ fn fpdu(frame: &[u8]) -> Fpdu {
 }
 
 /// All frames of one side of a captured connection.
-pub(crate) fn heard(stream: &[u8]) -> Heard {
+pub(crate) fn frames(stream: &[u8]) -> Frames {
     let (setup, mut rest) = stream.split_at(frame_length(stream));
     let mut fpdus = vec![];
     while !rest.is_empty() {
@@ -75,40 +75,40 @@ pub(crate) fn heard(stream: &[u8]) -> Heard {
         fpdus.push(fpdu(frame));
         rest = after;
     }
-    Heard { setup: setup.to_vec(), fpdus }
+    Frames { setup: setup.to_vec(), fpdus }
 }
 
 /// The place in an introduction that names one.
 pub(crate) fn introduced(fpdu: &Fpdu) -> Option<Place> {
-    let words = &fpdu.payload;
-    let named = fpdu.opcode == SEND && words.len() == INTRODUCTION_BYTES && words[16..20] != [0; 4];
+    let payload = &fpdu.payload;
+    let named = fpdu.opcode == SEND && payload.len() == INTRODUCTION_BYTES && payload[16..20] != [0; 4];
     named.then(|| Place {
-        stag: words[16..20].try_into().unwrap(),
-        address: u64::from_be_bytes(words[24..32].try_into().unwrap()),
+        stag: payload[16..20].try_into().unwrap(),
+        address: u64::from_be_bytes(payload[24..32].try_into().unwrap()),
     })
 }
 
-/// Our program's place, once it has told it.
+/// Our program's place, once it has sent it.
 #[derive(Default)]
-struct Told {
+struct PeerPlace {
     place: Mutex<Option<Place>>,
     changed: Condvar,
 }
 
-impl Told {
-    fn tell(&self, place: Place) {
+impl PeerPlace {
+    fn set(&self, place: Place) {
         *self.place.lock().unwrap() = Some(place);
         self.changed.notify_all();
     }
 
-    fn place(&self) -> Place {
+    fn wait(&self) -> Place {
         let place = self.place.lock().unwrap();
         let (place, _) = self.changed.wait_timeout_while(place, TIMEOUT, |place| place.is_none()).unwrap();
-        place.expect("the program told its place")
+        place.expect("the program sent its place")
     }
 }
 
-/// A connection whose turns are over, and what came of it.
+/// A connection whose turns are over, and the bytes received on it.
 type Played = (TcpStream, Vec<u8>);
 
 /// How the client's two connections keep step.
@@ -119,84 +119,84 @@ struct Steps {
     wait: mpsc::Receiver<()>,
 }
 
-/// The captured conversation, and who of it is played.
+/// A captured conversation, and the side that is played.
 pub(crate) struct Play {
     name: String,
     streams: Vec<Stream>,
     /// 0: the client, 1: the server.
     side: usize,
-    told: Arc<Told>,
+    peer_place: Arc<PeerPlace>,
 }
 
 impl Play {
     pub(crate) fn of(capture: &Path, side: usize) -> Self {
         let name = capture.display().to_string();
-        Self { name, streams: pcap::streams(capture), side, told: Arc::default() }
+        Self { name, streams: pcap::streams(capture), side, peer_place: Arc::default() }
     }
 
-    /// What the captured host, in whose place our program is, said on each
-    /// connection: the talk, then the queue pair.
-    pub(crate) fn expected(&self) -> [Heard; 2] {
-        [0, 1].map(|number| heard(&self.streams[number].sent[1 - self.side]))
+    /// Frames of the captured host that our program replaces: control channel, queue pair.
+    pub(crate) fn expected(&self) -> [Frames; 2] {
+        [0, 1].map(|number| frames(&self.streams[number].sent[1 - self.side]))
     }
 
-    /// What the played host said on the queue pair.
-    pub(crate) fn own(&self) -> Heard {
-        heard(&self.streams[1].sent[self.side])
+    /// Frames of the played host on the queue pair.
+    pub(crate) fn own(&self) -> Frames {
+        frames(&self.streams[1].sent[self.side])
     }
 
-    /// Plays the server: where it listens, and later what our program said.
-    pub(crate) fn serve(self) -> (SocketAddr, thread::JoinHandle<[Heard; 2]>) {
+    /// Plays the server: its address, and later the frames of our program.
+    pub(crate) fn serve(self) -> (SocketAddr, thread::JoinHandle<[Frames; 2]>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let played = thread::spawn(move || {
-            let talk = listener.accept().unwrap().0;
+            let control = listener.accept().unwrap().0;
             thread::scope(|scope| {
                 let pair = scope.spawn(|| end(self.play(1, listener.accept().unwrap().0, None)));
-                let talk = end(self.play(0, talk, None));
-                [talk, pair.join().unwrap()]
+                let control = end(self.play(0, control, None));
+                [control, pair.join().unwrap()]
             })
         });
         (address, played)
     }
 
-    /// Plays the client; what our program said.
-    pub(crate) fn connect(self, server: SocketAddr) -> [Heard; 2] {
+    /// Plays the client; the frames of our program.
+    pub(crate) fn connect(self, server: SocketAddr) -> [Frames; 2] {
         let (start, started) = mpsc::channel();
         let (done, wait) = mpsc::channel();
         let (ended, over) = mpsc::channel();
-        let (play, talk) = (&self, TcpStream::connect(server).unwrap());
+        let (play, control) = (&self, TcpStream::connect(server).unwrap());
         thread::scope(|scope| {
             let pair = scope.spawn(move || {
-                // The talk is there first: the server has answered on it.
+                // The control channel is first: the server has replied on it.
                 started.recv_timeout(TIMEOUT).unwrap();
                 let played = play.play(1, TcpStream::connect(server).unwrap(), None);
-                // The talk waits for it where it says more afterwards.
+                // The control channel waits for it where messages follow.
                 let _ = done.send(());
-                // Queue pairs stay until the talk is over.
+                // Queue pairs stay until the control channel is closed.
                 let _ = over.recv_timeout(TIMEOUT);
                 end(played)
             });
-            let talk = play.play(0, talk, Some(&Steps { start, wait }));
+            let control = play.play(0, control, Some(&Steps { start, wait }));
             ended.send(()).unwrap();
             let pair = pair.join().unwrap();
-            [end(talk), pair]
+            [end(control), pair]
         })
     }
 
-    /// One connection, turn by turn. Before the first word after all
-    /// introductions the client's talk waits for its queue pair.
+    /// One connection, turn by turn. Before the first message after all
+    /// introductions the client's control channel waits for its queue pair.
     fn play(&self, number: usize, mut peer: TcpStream, steps: Option<&Steps>) -> Played {
         peer.set_read_timeout(Some(TIMEOUT)).unwrap();
         let stream = &self.streams[number];
-        // Where the played host meant to reach the other one's memory.
-        let meant = heard(&self.streams[0].sent[1 - self.side]).fpdus.iter().find_map(introduced).unwrap();
-        let (mut at, mut bytes, mut answered) = ([0; 2], Vec::new(), 0);
-        let counted = number == 1 && self.side == 0 && counts(&heard(&stream.sent[1]));
+        // Where the played host addressed the peer's memory.
+        let captured =
+            frames(&self.streams[0].sent[1 - self.side]).fpdus.iter().find_map(introduced).unwrap();
+        let (mut at, mut bytes, mut response_count) = ([0; 2], Vec::new(), 0);
+        let counted = number == 1 && self.side == 0 && counts(&frames(&stream.sent[1]));
         let last_introduction = steps.map(|_| introductions_end(&stream.sent[self.side]));
         for (side, end) in &stream.turns {
             if *side != self.side && counted && at[*side] > 0 {
-                // How often a server tells how many have come is its own.
+                // How often a server reports its count is its own.
                 continue;
             }
             if *side != self.side {
@@ -210,9 +210,9 @@ impl Play {
                     let _ = steps.start.send(());
                 }
                 if number == 0
-                    && let Some(place) = heard(&bytes).fpdus.iter().find_map(introduced)
+                    && let Some(place) = frames(&bytes).fpdus.iter().find_map(introduced)
                 {
-                    self.told.tell(place);
+                    self.peer_place.set(place);
                 }
                 continue;
             }
@@ -221,10 +221,10 @@ impl Play {
                     steps.unwrap().wait.recv_timeout(TIMEOUT).expect("the queue pair's play ends");
                 }
                 let rest = &stream.sent[*side][at[*side]..];
-                let mut frame = self.own_frame(&rest[..frame_length(rest)], meant);
+                let mut frame = self.own_frame(&rest[..frame_length(rest)], captured);
                 if frame[3] & 0x0f == READ_RESPONSE && at[*side] > 0 {
-                    answer(&mut frame, &heard(&bytes), answered);
-                    answered += 1;
+                    set_sink(&mut frame, &frames(&bytes), response_count);
+                    response_count += 1;
                 }
                 // A client that has all it wants does not wait for more.
                 let _ = peer.write_all(&frame);
@@ -235,7 +235,7 @@ impl Play {
     }
 
     /// A frame of the played host, with our program's tag and addresses.
-    fn own_frame(&self, frame: &[u8], meant: Place) -> Vec<u8> {
+    fn own_frame(&self, frame: &[u8], captured: Place) -> Vec<u8> {
         let mut frame = frame.to_vec();
         if frame.starts_with(b"MPA ID Re") {
             return frame;
@@ -248,45 +248,45 @@ impl Play {
             READ_REQUEST => 2 + 18 + 16,
             _ => return frame,
         };
-        assert_eq!(frame[tag..tag + 4], meant.stag, "the captured hosts have one place each");
-        let place = self.told.place();
-        let offset = u64::from_be_bytes(frame[tag + 4..tag + 12].try_into().unwrap()) - meant.address;
+        assert_eq!(frame[tag..tag + 4], captured.stag, "the captured hosts have one place each");
+        let place = self.peer_place.wait();
+        let offset = u64::from_be_bytes(frame[tag + 4..tag + 12].try_into().unwrap()) - captured.address;
         frame[tag..tag + 4].copy_from_slice(&place.stag);
         frame[tag + 4..tag + 12].copy_from_slice(&(place.address + offset).to_be_bytes());
         frame
     }
 }
 
-/// A server that only tells how many Sends have come, after its set-up frame.
-fn counts(server: &Heard) -> bool {
+/// A server that only reports how many Sends have arrived, after its set-up frame.
+fn counts(server: &Frames) -> bool {
     server.fpdus.iter().all(|fpdu| fpdu.opcode == WRITE && fpdu.payload.len() == 4)
         && !server.fpdus.is_empty()
 }
 
-/// Ends a connection: what our program said on it.
-fn end((mut peer, mut bytes): Played) -> Heard {
+/// Ends a connection: the frames of our program on it.
+fn end((mut peer, mut bytes): Played) -> Frames {
     let _ = peer.shutdown(std::net::Shutdown::Write);
-    // The program may say more than was captured: other counts of Sends.
+    // The program may send more than was captured: other counts of Sends.
     let _ = peer.read_to_end(&mut bytes);
-    heard(&bytes)
+    frames(&bytes)
 }
 
-/// Puts the sink of our program's Read of this number into a response (RFC
+/// Sets the sink of a response to that of our program's Read of this number (RFC
 /// 5040, section 4.4); each is one segment.
-fn answer(frame: &mut [u8], heard: &Heard, number: usize) {
-    let mut requests = heard.fpdus.iter().filter(|fpdu| fpdu.opcode == READ_REQUEST);
+fn set_sink(frame: &mut [u8], received: &Frames, number: usize) {
+    let mut requests = received.fpdus.iter().filter(|fpdu| fpdu.opcode == READ_REQUEST);
     let request = requests.nth(number).expect("a response follows its request");
     frame[4..16].copy_from_slice(&request.payload[..12]);
 }
 
-/// Where in a client's talk of one queue pair the word after the test begins,
-/// if there is one: two keep step around the connection of the queue pair, and
+/// Where on a client's control channel of one queue pair the message after the test
+/// begins, if there is one: two keep step around the connection of the queue pair, and
 /// three or four introduce it (three where there are figures at the end).
-fn introductions_end(talk: &[u8]) -> usize {
-    let (mut at, mut introductions, mut figures) = (frame_length(talk), vec![], false);
-    while at < talk.len() {
-        let length = frame_length(&talk[at..]);
-        match fpdu(&talk[at..at + length]).payload.len() {
+fn introductions_end(control: &[u8]) -> usize {
+    let (mut at, mut introductions, mut figures) = (frame_length(control), vec![], false);
+    while at < control.len() {
+        let length = frame_length(&control[at..]);
+        match fpdu(&control[at..at + length]).payload.len() {
             INTRODUCTION_BYTES => introductions.push(at),
             8 => figures = true,
             _ => {}
@@ -294,5 +294,5 @@ fn introductions_end(talk: &[u8]) -> usize {
         at += length;
     }
     let before = if figures { 2 + 3 } else { 2 + 4 };
-    introductions.get(before).copied().unwrap_or(talk.len())
+    introductions.get(before).copied().unwrap_or(control.len())
 }

@@ -53,9 +53,9 @@ impl Daemon {
     /// A controller that was given this scope.
     fn pair(&self, name: &str, scope: Option<&str>) -> Pairing {
         let address = self.address.to_string();
-        let mut words = vec!["pair", "create", name, "--address", &address, "--identity", &self.folder];
-        words.extend(scope.into_iter().flat_map(|scope| ["--scope", scope]));
-        Pairing::from_token(run(&words).ok().trim()).unwrap()
+        let mut arguments = vec!["pair", "create", name, "--address", &address, "--identity", &self.folder];
+        arguments.extend(scope.into_iter().flat_map(|scope| ["--scope", scope]));
+        Pairing::from_token(run(&arguments).ok().trim()).unwrap()
     }
 
     fn connect(&self, pairing: &Pairing) -> Peer {
@@ -313,7 +313,7 @@ fn measuring(daemon: &Daemon) {
         let failure = apply(&mut peer, setting, index % 2 == 0).expect("nothing is applied");
         assert_eq!(failure.kind, FailureKind::Forbidden, "{setting:?}");
     }
-    // Reading is measuring, but neither a secret nor a way to run something.
+    // Reading is measuring, but neither a secret nor a method to run something.
     for (setting, _) in outside().into_iter().step_by(3) {
         match peer.call(&Read { settings: vec![setting.clone()] }) {
             Ok(Values { values }) => {
@@ -348,8 +348,8 @@ fn changing(peer: &mut Peer, scratch: &Path) {
     let own = scratch.join("own.json");
     let setting = Setting::Sysctl("kernel.core_pattern".to_owned());
     fs::write(&own, serde_json::to_string(&plan(setting, Some("core.mine"))).unwrap()).unwrap();
-    let tune = |words: &[&str]| {
-        let mut command = clearstream(&[&["tune"], words].concat());
+    let tune = |arguments: &[&str]| {
+        let mut command = clearstream(&[&["tune"], arguments].concat());
         command.env("CLEARSTREAM_PLANS", scratch.join("plans"));
         crate::common::finish(command.spawn().unwrap(), Duration::from_secs(30))
     };
@@ -433,7 +433,7 @@ fn root_a_change_that_cuts_its_session_goes_with_it() {
         peer.shutdown();
         drop(daemon.connect(&pairing));
         assert_eq!(sack(), "1\n");
-        // Nobody has shown that he had the reply: restored.
+        // The reply was not acknowledged: restored.
         let mut peer = daemon.connect(&pairing);
         apply(&mut peer, "0");
         drop(peer);

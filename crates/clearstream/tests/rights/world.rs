@@ -26,8 +26,8 @@ pub(crate) fn inside(test: &str, body: impl FnOnce()) {
 
 /// Runs a tool of the system; its output.
 pub(crate) fn tool(line: &str) -> String {
-    let mut words = line.split(' ');
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    let mut parts = line.split(' ');
+    let output = Command::new(parts.next().unwrap()).args(parts).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

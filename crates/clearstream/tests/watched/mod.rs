@@ -117,38 +117,38 @@ impl Fabric {
         }
     }
 
-    pub fn command(&self, host: &str, words: &[&str]) -> Command {
-        let mut command = clearstream(&[&["lab", "exec", &self.lab.0, host, "--"], words].concat());
-        // Neither the journals nor the session of anyone who runs the tests.
+    pub fn command(&self, host: &str, arguments: &[&str]) -> Command {
+        let mut command = clearstream(&[&["lab", "exec", &self.lab.0, host, "--"], arguments].concat());
+        // Independent of the journals and the session in which the tests run.
         command.env("CLEARSTREAM_PLANS", self.folder.path().join("plans"));
         command.env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22");
         command
     }
 
     pub fn exec(&self, host: &str, line: &str) -> String {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        self.finish(self.command(host, &words)).ok().to_owned()
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        self.finish(self.command(host, &arguments)).ok().to_owned()
     }
 
-    pub fn route(&self, host: &str, words: &[&str]) -> Run {
+    pub fn route(&self, host: &str, arguments: &[&str]) -> Run {
         let program = program().to_str().unwrap();
-        self.finish(self.command(host, &[&[program, "route"], words].concat()))
+        self.finish(self.command(host, &[&[program, "route"], arguments].concat()))
     }
 
     pub fn finish(&self, mut command: Command) -> Run {
         common::finish(command.spawn().unwrap(), Duration::from_secs(30))
     }
 
-    pub fn fault(&self, words: &[&str]) {
-        run(&[&["lab", "fault", &self.lab.0], words].concat()).ok();
+    pub fn fault(&self, arguments: &[&str]) {
+        run(&[&["lab", "fault", &self.lab.0], arguments].concat()).ok();
     }
 
     /// Starts a watch and waits until it watches.
     pub fn watch(&self, host: &str, options: &[&str]) -> Watch {
         let program = program().to_str().unwrap();
         let state = self.folder.path().join("state");
-        let words = [program, "route", "watch", &self.file, "--json", "--state", state.to_str().unwrap()];
-        let mut child = self.command(host, &[&words, options].concat()).spawn().unwrap();
+        let arguments = [program, "route", "watch", &self.file, "--json", "--state", state.to_str().unwrap()];
+        let mut child = self.command(host, &[&arguments, options].concat()).spawn().unwrap();
         let events = Arc::new(Mutex::new(Vec::new()));
         let (lines, sink) = (BufReader::new(child.stdout.take().unwrap()), Arc::clone(&events));
         thread::spawn(move || {
@@ -201,7 +201,7 @@ impl Drop for Watch {
 }
 
 /// Request and response at an interval on flows with bound ports; every quarter of a
-/// second one line with the time that each flow has been without an answer.
+/// second one line with the time since the last response of each flow.
 pub const FLOWS: &str = r#"
 import sys, socket, selectors, time
 sel = selectors.DefaultSelector()
@@ -219,27 +219,27 @@ def serve(address):
                 data = key.fileobj.recv(64)
                 if data: key.fileobj.send(data)
                 else: sel.unregister(key.fileobj); key.fileobj.close()
-def ask(address, own, count, interval):
+def request(address, own, count, interval):
     flows = []
     for port in range(20000, 20000 + int(count)):
         flow = socket.socket()
         flow.bind((own, port)); flow.connect((address, 5555)); flow.setblocking(False)
         flow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         flows.append(flow); sel.register(flow, selectors.EVENT_READ, len(flows) - 1)
-    heard = [time.monotonic()] * len(flows); waiting = [False] * len(flows)
-    due = told = time.monotonic()
+    last = [time.monotonic()] * len(flows); waiting = [False] * len(flows)
+    due = reported = time.monotonic()
     while True:
         now = time.monotonic()
         if now >= due:
             for index, flow in enumerate(flows):
                 if not waiting[index]: flow.send(b"x"); waiting[index] = True
             due = now + float(interval)
-        if now >= told:
-            print(" ".join("%.3f" % (now - at) for at in heard), flush=True)
-            told = now + 0.25
+        if now >= reported:
+            print(" ".join("%.3f" % (now - at) for at in last), flush=True)
+            reported = now + 0.25
         for key, _ in sel.select(max(0, due - time.monotonic())):
-            if key.fileobj.recv(64): heard[key.data] = time.monotonic(); waiting[key.data] = False
-serve(sys.argv[2]) if sys.argv[1] == "serve" else ask(*sys.argv[2:])
+            if key.fileobj.recv(64): last[key.data] = time.monotonic(); waiting[key.data] = False
+serve(sys.argv[2]) if sys.argv[1] == "serve" else request(*sys.argv[2:])
 "#;
 
 /// Flows from `c1` to `s1`; ended with the value.
@@ -258,14 +258,14 @@ impl Flows {
     pub fn start_many(fabric: &Fabric, count: usize, interval: &str) -> Self {
         let script = fabric.folder.path().join("flows.py");
         fs::write(&script, FLOWS).unwrap();
-        let start = |host: &str, words: &[&str]| {
-            let words = [&["/usr/bin/python3", script.to_str().unwrap()], words].concat();
-            fabric.command(host, &words).stderr(Stdio::inherit()).spawn().unwrap()
+        let start = |host: &str, arguments: &[&str]| {
+            let arguments = [&["/usr/bin/python3", script.to_str().unwrap()], arguments].concat();
+            fabric.command(host, &arguments).stderr(Stdio::inherit()).spawn().unwrap()
         };
         let mut server = start("s1", &["serve", "10.10.0.201"]);
         let mut ready = String::new();
         BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
-        let mut client = start("c1", &["ask", "10.10.0.201", "10.100.0.1", &count.to_string(), interval]);
+        let mut client = start("c1", &["request", "10.10.0.201", "10.100.0.1", &count.to_string(), interval]);
         let quiet = Arc::new(Mutex::new(Vec::new()));
         let (lines, sink) = (BufReader::new(client.stdout.take().unwrap()), Arc::clone(&quiet));
         thread::spawn(move || {
@@ -274,11 +274,11 @@ impl Flows {
             }
         });
         let flows = Self { processes: vec![server, client], quiet };
-        eventually(Duration::from_secs(20), "flows are answered", || flows.all_go_on());
+        eventually(Duration::from_secs(20), "flows get responses", || flows.all_go_on());
         flows
     }
 
-    /// Seconds that each flow has been without an answer.
+    /// Seconds since the last response of each flow.
     pub fn quiet(&self) -> Vec<f64> {
         self.quiet.lock().unwrap().clone()
     }

@@ -27,7 +27,7 @@ impl IntervalTable {
         }
     }
 
-    /// What the columns are of, and their heads.
+    /// Legend and column headings.
     pub fn heading(&self) -> String {
         let host = if self.is_one_machine { "the host" } else { "the hosts" };
         let mut notes =
@@ -38,14 +38,14 @@ impl IntervalTable {
         if self.has_warm_up {
             notes.push_str("w: warm-up, not in the totals.");
         }
-        let way = if self.is_both { "  " } else { "" };
+        let margin = if self.is_both { "  " } else { "" };
         let counts = match self.is_udp {
             true => format!("{:>14}{:>6}{:>8}", "lost/received", "late", "jitter"),
             false => format!("{:>7}{:>8}{:>9}", "retr", "rtt", "cwnd"),
         };
         let host = if self.is_one_machine { "host" } else { "hosts" };
         format!(
-            "{}\n{:>14}  {way}{:>10}{counts}{:>12}{host:>12}",
+            "{}\n{:>14}  {margin}{:>10}{counts}{:>12}{host:>12}",
             notes.trim_end(),
             "interval",
             "goodput",
@@ -64,17 +64,17 @@ impl IntervalTable {
         let timed = if interval.client.end_ns > 0 { &interval.client } else { &interval.server };
         let mark = if interval.warm_up { "w" } else { " " };
         let span = format!("{mark}{:>6.2}-{:>6.2} s", timed.start_ns as f64 / 1e9, timed.end_ns as f64 / 1e9);
-        let way = match one.direction {
+        let arrow = match one.direction {
             _ if !self.is_both => "",
             Direction::Reverse => " <",
             Direction::Forward | Direction::Both => " >",
         };
-        // The processors are those of both directions together: said once.
+        // The CPU usage is of both directions together: shown once.
         let processors = match one.direction {
             Direction::Reverse if self.is_both => String::new(),
             _ => self.processors(interval),
         };
-        let row = format!("{span}{way}{:>10}{}{processors}", rate(one.goodput_bps), self.counts(one));
+        let row = format!("{span}{arrow}{:>10}{}{processors}", rate(one.goodput_bps), self.counts(one));
         row.trim_end().to_owned()
     }
 
@@ -159,13 +159,13 @@ mod tests {
     #[test]
     fn rows_and_heads_of_the_largest_figures_fit_80_columns() {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            for way in [Direction::Forward, Direction::Reverse, Direction::Both] {
-                let config = FlowConfig { protocol, direction: way, ..FlowConfig::default() };
+            for tested in [Direction::Forward, Direction::Reverse, Direction::Both] {
+                let config = FlowConfig { protocol, direction: tested, ..FlowConfig::default() };
                 let one = FlowSettings { boot_id: Some("one".to_owned()), ..FlowSettings::default() };
                 for server in [one.clone(), FlowSettings::default()] {
                     let table = IntervalTable::new(&config, &one, &server);
                     let is_udp = protocol == Protocol::Udp;
-                    let directions = match way {
+                    let directions = match tested {
                         Direction::Both => vec![Direction::Forward, Direction::Reverse],
                         only => vec![only],
                     };
@@ -183,7 +183,7 @@ mod tests {
                     }
                     assert!(text.contains("12.34/12.34"), "threads apart from hosts:\n{text}");
                     assert_eq!(text.contains("65.00/65.00"), !table.is_one_machine, "{text}");
-                    assert_eq!(text.contains("> client to server"), way == Direction::Both, "{text}");
+                    assert_eq!(text.contains("> client to server"), tested == Direction::Both, "{text}");
                 }
             }
         }

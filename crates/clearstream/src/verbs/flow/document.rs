@@ -23,8 +23,8 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Goodput that a threshold is compared with: with data both ways, of the
-    /// slower direction.
+    /// Goodput that a threshold is compared with: with data in both directions that of the
+    /// slower one.
     pub(super) fn judged_bps(&self) -> f64 {
         let each = self.summary.directions.iter().map(|one| one.goodput_bps);
         each.reduce(f64::min).unwrap_or(self.summary.goodput_bps)

@@ -21,7 +21,7 @@ use crate::{
     exit::CommandError,
 };
 
-/// Shortest flow beside which a series makes sense.
+/// Shortest flow beside which a series is measured.
 pub(super) const SHORTEST: TimeSpan = TimeSpan::from_seconds(1);
 /// Round trips of the idle path.
 const IDLE_COUNT: u32 = 100;
@@ -29,9 +29,9 @@ const IDLE_COUNT: u32 = 100;
 const INTERVAL: TimeSpan = TimeSpan::from_millis(10);
 /// Most round trips beside a flow.
 const LOADED_MOST: u64 = 20_000;
-/// Share of the measured time that a series takes, so that it ends first.
-const SHARE_PERCENT: u64 = 90;
-/// How often a waiting series looks whether it is still wanted.
+/// Percentage of the measured time that a series takes, so that it ends first.
+const SERIES_PERCENT: u64 = 90;
+/// Interval at which a waiting series checks for cancellation.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The agents that probe.
@@ -109,7 +109,7 @@ impl Latency {
     }
 }
 
-/// Waits for the end of the warm-up; false when nobody wants it any more.
+/// Waits for the end of the warm-up; false when cancelled.
 fn waited(time: Duration, cancel: &AtomicBool) -> bool {
     let until = Instant::now() + time;
     while Instant::now() < until {
@@ -131,7 +131,7 @@ fn series(
 
 /// As many round trips as end before the flow does.
 fn loaded(config: &FlowConfig) -> ProbeConfig {
-    let room = config.duration.0 / 100 * SHARE_PERCENT;
+    let room = config.duration.0 / 100 * SERIES_PERCENT;
     let interval = TimeSpan(INTERVAL.0.max(room / LOADED_MOST));
     let count = u32::try_from(room / interval.0).unwrap_or(u32::MAX).max(1);
     ProbeConfig { count, interval, ..ProbeConfig::default() }

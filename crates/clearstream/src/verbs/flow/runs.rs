@@ -1,4 +1,4 @@
-//! One test or several: their result, their spread, and the rate they have to reach.
+//! One test or several: their result, their range, and the threshold they have to reach.
 
 use std::io;
 
@@ -21,11 +21,11 @@ use crate::{
 /// Options of what is made of a test; none of them changes it.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RunsArgs {
-    /// Run the test this many times, one after the other, and show the spread
+    /// Run the test this many times, one after the other, and show median and range
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
-    /// End with exit code 10 when the goodput is below this: of several runs the median, with data
-    /// both ways the slower direction
+    /// Exit with code 10 when the goodput is below this: the median of several runs; the slower
+    /// direction when data flows in both
     #[arg(long, value_name = "RATE")]
     fail_below: Option<BitRate>,
     /// Measure UDP round trips too: before the flow (idle) and beside it (loaded)
@@ -54,7 +54,7 @@ impl RunsArgs {
         Ok(())
     }
 
-    /// Says which run begins, where there are several.
+    /// Reports which run begins, where there are several.
     pub(super) fn announce(&self, out: &Output, number: u32) {
         if self.repeat > 1 {
             let detail = serde_json::json!({ "run": number, "run_count": self.repeat });
@@ -97,7 +97,7 @@ impl RunsArgs {
     fn single(&self, run: &Measured, threshold: Option<Threshold>) -> String {
         let mut parts = vec![flow::summary(&run.summary, Paint::for_stdout())];
         parts.extend(run.latency.as_ref().map(flow::latency));
-        parts.extend(threshold.map(|threshold| words(&threshold)));
+        parts.extend(threshold.map(|threshold| threshold_text(&threshold)));
         parts.join("\n")
     }
 
@@ -119,8 +119,8 @@ impl RunsArgs {
             }));
         }
         header.push("");
-        let mut parts = vec![format!("\n{}", table(&header, rows.collect())), spread_words(spread, paint)];
-        parts.extend(threshold.map(|threshold| words(&threshold)));
+        let mut parts = vec![format!("\n{}", table(&header, rows.collect())), spread_text(spread, paint)];
+        parts.extend(threshold.map(|threshold| threshold_text(&threshold)));
         // The last run stands for the others: what is true of one is of all.
         parts.extend(
             runs.last()
@@ -141,7 +141,7 @@ impl RunsArgs {
     /// The exit code of `--fail-below`.
     pub(super) fn judge(&self, runs: &[Measured]) -> Result<(), CommandError> {
         match self.threshold(runs) {
-            Some(threshold) if !threshold.is_met => Err(CommandError::Threshold(words(&threshold))),
+            Some(threshold) if !threshold.is_met => Err(CommandError::Threshold(threshold_text(&threshold))),
             _ => Ok(()),
         }
     }
@@ -152,7 +152,7 @@ fn complete(runs: &[Measured]) -> Vec<f64> {
     runs.iter().filter(|run| run.summary.complete).map(|run| run.summary.goodput_bps).collect()
 }
 
-fn words(threshold: &Threshold) -> String {
+fn threshold_text(threshold: &Threshold) -> String {
     let than = if threshold.is_met { "reaches" } else { "is below" };
     format!(
         "goodput {} {than} the {} of --fail-below",
@@ -161,7 +161,7 @@ fn words(threshold: &Threshold) -> String {
     )
 }
 
-fn spread_words(spread: &Spread, paint: Paint) -> String {
+fn spread_text(spread: &Spread, paint: Paint) -> String {
     let runs = quantity::count(spread.run_count, "run");
     let figure = paint.figure(&rate(spread.median_bps));
     match &spread.interval {

@@ -17,17 +17,17 @@ pub struct LabDown<'a> {
     pub(super) lab: &'a str,
 }
 
-/// What is broken in a lab.
+/// Faults of a lab, injected or cleared.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct LabFaults<'a> {
     /// Name of the lab.
     pub(super) lab: &'a str,
     /// Faults that this command injected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) broken: Option<Vec<LabFault>>,
+    #[serde(default, rename = "broken", skip_serializing_if = "Option::is_none")]
+    pub(super) injected: Option<Vec<LabFault>>,
     /// Faults that this command cleared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) mended: Option<Vec<LabFault>>,
+    #[serde(default, rename = "mended", skip_serializing_if = "Option::is_none")]
+    pub(super) cleared: Option<Vec<LabFault>>,
     /// Faults there are now.
     pub(super) faults: Vec<LabFault>,
 }
@@ -48,7 +48,7 @@ pub struct LabState<'a> {
 }
 
 impl<'a> LabState<'a> {
-    /// Of a running lab, with what its keeper says.
+    /// Of a running lab, with the state that its keeper reports.
     pub(super) fn of(lab: &'a RunningLab, stats: &'a [DelayLineStats], faults: &'a [LabFault]) -> Self {
         Self {
             file: lab.file(),
@@ -69,7 +69,7 @@ pub struct LabList<'a> {
     faults: BTreeMap<&'a str, Vec<LabFault>>,
     /// Hosts that have died, of each that has some.
     dead_hosts: BTreeMap<&'a str, Vec<String>>,
-    /// Labs whose keeper does not answer.
+    /// Labs whose keeper does not respond.
     silent: Vec<&'a str>,
     /// Why a delay line was the limit of traffic, of each where one was.
     delay_line_limits: BTreeMap<&'a str, Notice>,
@@ -93,7 +93,7 @@ impl<'a> LabList<'a> {
             if !hosts.is_empty() {
                 list.dead_hosts.insert(name, hosts);
             }
-            // A keeper that does not answer is listed as silent.
+            // A keeper that does not respond is listed as silent.
             if let Some(notice) = lab.delay_line_stats().ok().and_then(|stats| limit::notice(&stats)) {
                 list.delay_line_limits.insert(name, notice);
             }

@@ -16,8 +16,8 @@ use crate::{
     output::{self, Output, Paint, tune},
 };
 
-/// Apply a plan, all or nothing, with a journal that puts it back. Shows the
-/// changes first and asks.
+/// Apply a plan, all or nothing, with a journal to revert it. Shows the changes
+/// first and requests confirmation.
 #[derive(Debug, clap::Args)]
 pub struct ApplyArgs {
     /// The plan, from `tune plan --out`, `place plan --out` or `route apply --dry-run --out`
@@ -40,16 +40,16 @@ pub struct Applying {
     /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Also where it cuts or moves the controlling connection or the default route
+    /// Apply even if it cuts or moves the controlling connection or the default route
     #[arg(long)]
     force: bool,
-    /// Restore everything unless `plan confirm` comes within this time, as in 60s
+    /// Revert the changes unless `plan confirm` is run within this time, as in 60s
     #[arg(long, value_name = "TIME")]
     confirm_within: Option<TimeSpan>,
-    /// Also settings outside of the families that plans may name (docs/guide/plans.md)
+    /// Allow settings outside of the families that plans may change (docs/guide/plans.md)
     #[arg(long)]
     allow_any_setting: bool,
-    /// Do not ask for confirmation (needed where standard input or output is not a terminal)
+    /// Apply without confirmation (needed where standard input or output is not a terminal)
     #[arg(long)]
     yes: bool,
 }
@@ -72,7 +72,7 @@ impl Applying {
         Err(CommandError::usage("--json cannot confirm: add --yes or --dry-run"))
     }
 
-    /// Shows the plan, asks, applies it under the guard and prints what was done.
+    /// Shows the plan, requests confirmation, applies it under the guard and prints the result.
     pub(in crate::verbs) fn carry_out(
         &self,
         plan: &Plan,
@@ -121,9 +121,9 @@ impl Applying {
         let changed = count(changed.len(), "setting");
         Ok(out.result(&document, || match (&document.journal, waits) {
             _ if is_dry => "nothing was changed".to_owned(),
-            (None, _) => "nothing to change: everything is as the plan wants it".to_owned(),
+            (None, _) => "nothing to change: every setting has its planned value".to_owned(),
             (Some(journal), None) => {
-                format!("{changed} changed; clearstream plan revert {journal} puts everything back")
+                format!("{changed} changed; clearstream plan revert {journal} restores the old values")
             }
             (Some(_), Some(within)) => format!(
                 "{changed} changed; everything is restored in {within} unless you run: clearstream plan confirm"
@@ -156,7 +156,7 @@ fn report_changes(out: &Output) -> impl Fn(Event<'_>) + Send + Sync + 'static {
     }
 }
 
-/// Asks on the terminal; where there is none, `--yes` is needed.
+/// Requests confirmation on the terminal; without one, `--yes` is needed.
 fn is_confirmed(step_count: usize) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CommandError::usage(
@@ -164,9 +164,9 @@ fn is_confirmed(step_count: usize) -> Result<bool, CommandError> {
         ));
     }
     print_question(&format!("make {}? [y/N] ", count(step_count, "change")))?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let mut reply = String::new();
+    io::stdin().read_line(&mut reply)?;
+    Ok(matches!(reply.trim(), "y" | "Y" | "yes"))
 }
 
 fn print_question(text: &str) -> io::Result<()> {

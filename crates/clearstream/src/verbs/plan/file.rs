@@ -30,7 +30,7 @@ pub(in crate::verbs) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
 pub(super) fn chosen(path: Option<&Path>, options: &Options, what: &str) -> Result<Plan, CommandError> {
     match path {
         Some(path) if path.exists() => read_plan(path),
-        // No file, and a name that can be no journal's: a file was meant.
+        // Not the name of a journal: the error is that of a missing file.
         Some(path) if path.components().count() > 1 || path.extension().is_some() => read_plan(path),
         Some(name) => Ok(plan_of(&name.to_string_lossy(), options)?),
         None => Ok(plan_of(&newest(options, "nothing is", what, |_| true)?, options)?),
@@ -38,7 +38,7 @@ pub(super) fn chosen(path: Option<&Path>, options: &Options, what: &str) -> Resu
 }
 
 /// The newest journal that can be reverted here, of those that are wanted;
-/// `none` begins the sentence that says there is none: "nothing is", and `what` ends it: "reverted".
+/// the error for none of them is made of `none`, "nothing is", and `what`, "reverted".
 pub(in crate::verbs) fn newest(
     options: &Options,
     none: &str,

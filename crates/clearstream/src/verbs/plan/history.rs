@@ -21,19 +21,20 @@ impl HistoryArgs {
     }
 }
 
-/// End what was interrupted: an unfinished apply is rolled back, an unfinished
-/// revert is finished.
+/// Roll back an interrupted apply, or complete an interrupted revert.
 #[derive(Debug, clap::Args)]
 pub struct RecoverArgs {}
 
 impl RecoverArgs {
-    /// Runs it. A journal that could not be ended makes it end with exit code 8.
+    /// Runs it. Exits with code 8 when a journal could not be recovered.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let document = documents::RecoveredJournals { journals: recover(&Options::live()?)? };
         out.result(&document, || tune::recovered(&document.journals))?;
         match document.journals.iter().filter(|journal| journal.problem.is_some()).count() {
             0 => Ok(()),
-            failed => Err(CommandError::Partial(format!("{} could not be ended", count(failed, "journal")))),
+            failed => {
+                Err(CommandError::Partial(format!("{} could not be recovered", count(failed, "journal"))))
+            }
         }
     }
 }

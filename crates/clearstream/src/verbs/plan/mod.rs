@@ -1,4 +1,4 @@
-//! `clearstream plan`: the only way to change a host. Plans of `tune`, `place` and
+//! `clearstream plan`: the only method of changing a host. Plans of `tune`, `place` and
 //! `route` are applied by [`Applying`]; verbs of the same names below `tune` and
 //! `route` are aliases of those here.
 
@@ -35,7 +35,7 @@ use crate::{exit::CommandError, output::Output};
 pub enum PlanVerb {
     /// Show the changes of a plan, their reasons, and the effect on the controlling connection
     Show(show::ShowArgs),
-    /// Apply a plan, all or nothing, with a journal that puts it back
+    /// Apply a plan, all or nothing, with a journal to revert it
     Apply(ApplyArgs),
     /// Compare a plan with what is in effect
     Verify(VerifyArgs),
@@ -47,9 +47,9 @@ pub enum PlanVerb {
     History(HistoryArgs),
     /// Roll back an interrupted apply, or complete an interrupted revert
     Recover(RecoverArgs),
-    /// Write a plan as files of the operator's system
+    /// Write a plan as configuration files that survive a reboot
     Render(RenderArgs),
-    /// Watch over an apply or revert; started by them
+    /// Guardian process of an apply or revert; started by them
     #[command(hide = true)]
     Guard(guard::GuardArgs),
 }

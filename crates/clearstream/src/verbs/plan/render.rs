@@ -16,16 +16,15 @@ use crate::{
     output::{self, Output, tune},
 };
 
-/// Write a plan as files of the operator's system, so that it is there after
-/// the next boot.
+/// Write a plan as configuration files that survive a reboot.
 #[derive(Debug, clap::Args)]
 pub struct RenderArgs {
     /// The plan, from `tune plan --out` or `place plan --out`
     plan: PathBuf,
-    /// sysctl.d, networkmanager, networkd, udev, tuned, ansible or shell
+    /// Format: sysctl.d, networkmanager, networkd, udev, tuned, ansible or shell
     #[arg(long = "as", value_name = "FORMAT")]
     format: Format,
-    /// Folder that the files are written below, each under the path where it belongs
+    /// Folder to write; each file is placed below it at its path on the host
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
 }
@@ -37,7 +36,7 @@ impl RenderArgs {
     }
 }
 
-/// Writes the files and says what is in none of them, which ends with exit code 8.
+/// Writes the files. Steps that no file can express are listed and exit with code 8.
 pub(in crate::verbs) fn write_files(
     plan: &Plan,
     format: Format,
@@ -76,7 +75,7 @@ pub(in crate::verbs) fn write_files(
         return Ok(());
     }
     Err(CommandError::Partial(format!(
-        "{} of {} steps cannot be said in this format: take another one for them",
+        "{} of {} steps cannot be expressed in this format: use another one for them",
         rendered.left_out.len(),
         plan.steps.len()
     )))

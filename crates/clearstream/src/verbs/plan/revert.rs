@@ -19,7 +19,7 @@ impl ConfirmArgs {
         let (journal, left) = (&document.journal, left.as_secs_f64());
         Ok(out.result(&document, || match &document.reverted {
             None => format!(
-                "kept, with {left:.0} s left; clearstream plan revert {journal} still puts everything back"
+                "kept, with {left:.0} s left; clearstream plan revert {journal} still restores the old values"
             ),
             Some(first) => format!("kept, with {left:.0} s left; journal {first} is reverted"),
         })?)
@@ -50,11 +50,11 @@ impl RevertArgs {
 /// What a revert may do.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct RevertAllowed {
-    /// Also where the live value is neither ours nor the old one, or where it
+    /// Revert even if a live value is neither the applied nor the saved one, or if it
     /// cuts or moves the controlling connection or the default route
     #[arg(long)]
     force: bool,
-    /// Restore the plan unless `plan confirm` comes within this time, as in 60s
+    /// Reapply the plan unless `plan confirm` is run within this time, as in 60s
     #[arg(long, value_name = "TIME")]
     confirm_within: Option<TimeSpan>,
 }
@@ -77,7 +77,7 @@ impl RevertAllowed {
         Ok(out.result(&document, || match waits {
             None => format!("{settings} restored from journal {journal}"),
             Some(within) => format!(
-                "{settings} restored from journal {journal}; the plan is applied again in {within} unless you \
+                "{settings} restored from journal {journal}; the plan is reapplied in {within} unless you \
                  run: clearstream plan confirm"
             ),
         })?)

@@ -16,7 +16,7 @@ pub struct ShowArgs {
 }
 
 impl ShowArgs {
-    /// Runs it. Dangers are findings of the stream.
+    /// Runs it. Dangers are reported as findings in the event stream.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let plan = chosen(self.plan.as_deref(), &options, "shown")?;

@@ -11,8 +11,8 @@ use crate::{
     output::{self, Output, tune},
 };
 
-/// Compare a plan with what is in effect: values read back, and what a new
-/// connection really gets.
+/// Compare a plan with what is in effect: values read back, and the values that a
+/// new connection gets.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
     /// The plan, or a journal as `plan history` names it (default: the newest one that is applied here)
@@ -20,7 +20,7 @@ pub struct VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Runs it. What is not as planned ends with exit code 8.
+    /// Runs it. Exits with code 8 when anything is not as planned.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let plan = chosen(self.plan.as_deref(), &options, "verified")?;

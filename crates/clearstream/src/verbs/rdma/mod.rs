@@ -22,13 +22,13 @@ pub use self::{ping::PingDocument, transfer::RdmaDocument};
 /// RDMA over TCP in software: ping, bandwidth, latency. No card, no module.
 #[derive(Debug, Subcommand)]
 pub enum RdmaVerb {
-    /// Exchange pings with rping, or with ourselves: Send, Read and Write in turn
+    /// Exchange pings with rping or clearstream: Send, Read and Write in turn
     Ping(ping::PingArgs),
-    /// Measure Sends into posted receives
+    /// Measure Send into posted receives
     Send(Box<transfer::TransferArgs>),
-    /// Measure Writes into the peer's memory
+    /// Measure RDMA Write into the peer's memory
     Write(Box<transfer::TransferArgs>),
-    /// Measure Reads out of the peer's memory
+    /// Measure RDMA Read from the peer's memory
     Read(Box<transfer::TransferArgs>),
     /// Serve pings and measurements of other hosts, until Ctrl-C
     Serve(serve::ServeArgs),
@@ -56,7 +56,7 @@ struct TargetArgs {
     /// Port of the server (default: 7174, 18515 with --perftest, any free one with --to)
     #[arg(long, short = 'p', visible_alias = "destination-port", value_name = "PORT")]
     port: Option<u16>,
-    /// Start a server on this host, for this one time
+    /// Start a temporary server on this host
     #[arg(long, conflicts_with = "host")]
     local: bool,
 }

@@ -21,7 +21,7 @@ use crate::{
     output::{Output, Paint, rdma},
 };
 
-/// Exchange pings as rping does, so that rping can be the peer.
+/// Exchange pings by the protocol of rping, which can be the peer.
 #[derive(Debug, clap::Args)]
 pub struct PingArgs {
     #[command(flatten)]
@@ -30,13 +30,13 @@ pub struct PingArgs {
     family: FamilyArgs,
     #[command(flatten)]
     config: PingConfig,
-    /// Be the server: rping clients and ours may come, one after the other or at once
+    /// Run the server, for clients of rping and clearstream, several at once
     #[arg(long, conflicts_with_all = ["host", "local", "ipv4", "ipv6", "interval", "revision", "no_crc"])]
     serve: bool,
     /// Address to listen on with --serve (default: loopback)
     #[arg(long, short = 'a', value_name = "ADDRESS")]
     listen: Option<IpAddr>,
-    /// End a server when the first client was served
+    /// Exit after the first client was served
     #[arg(long)]
     once: bool,
     /// Print the text of every ping
@@ -77,7 +77,7 @@ impl PingArgs {
 
     fn ping(self, out: &Output) -> Result<(), CommandError> {
         if self.listen.is_some() || self.once {
-            return Err(CommandError::usage("--listen and --once are for a server: say --serve too"));
+            return Err(CommandError::usage("--listen and --once are for a server: add --serve"));
         }
         let stop = interrupt::stop_flag()?;
         let target = self.target.find(rping::PORT, self.family)?;
@@ -98,7 +98,7 @@ impl PingArgs {
     }
 }
 
-/// What the person sees while pings go on.
+/// Output while pings are exchanged.
 struct View<'a> {
     out: &'a Output,
     rounds: Option<u64>,
@@ -106,7 +106,7 @@ struct View<'a> {
     verbose: bool,
 }
 
-/// Pings that take longer than this show how far they are.
+/// Duration from which on pings show their progress.
 const UNREMARKABLE: Duration = Duration::from_secs(2);
 
 impl<'a> View<'a> {

@@ -32,32 +32,32 @@ pub struct ServeArgs {
     /// Port to listen on (default: 7174, with --perftest 18515)
     #[arg(long, short = 'p', value_name = "PORT")]
     port: Option<u16>,
-    /// End when the first peer was served
+    /// Exit after the first peer was served
     #[arg(long)]
     once: bool,
-    /// Be the server of this program of perftest, for its clients (with -R) and for --perftest of ours
+    /// Run the server of this perftest program, for its clients (with -R) and for clearstream's --perftest
     #[arg(long, value_enum, value_name = "PROGRAM")]
     perftest: Option<PerftestProgram>,
     #[command(flatten)]
     perftest_options: PerftestArgs,
 }
 
-/// What perftest's servers need to know, as their clients do.
+/// Parameters of perftest's servers, which have to match those of the clients.
 #[derive(Debug, clap::Args)]
 struct PerftestArgs {
-    /// Largest message that clients may use; of ib_write_lat the size of all of them
+    /// Largest message that clients may use; with ib_write_lat the exact message size
     #[arg(long, short = 's', value_name = "BYTES", requires = "perftest")]
     size: Option<ByteCount>,
-    /// Queue pairs of a client
+    /// Queue pairs per client
     #[arg(long, short = 'q', value_name = "COUNT", default_value_t = 1, requires = "perftest", value_parser = clap::value_parser!(u16).range(1..=1024))]
     queue_pairs: u16,
-    /// Messages of a client: only ib_write_lat must know
+    /// Messages per client (used by ib_write_lat only)
     #[arg(long, short = 'n', value_name = "COUNT", default_value_t = 1000, requires = "perftest")]
     iterations: u64,
-    /// Receives on each queue pair of ib_send_bw and ib_send_lat, at least the client's
+    /// Receives posted per queue pair of ib_send_bw and ib_send_lat, at least as many as the client's
     #[arg(long, short = 'r', value_name = "COUNT", default_value_t = perftest::DEFAULT_RECEIVES, requires = "perftest", value_parser = clap::value_parser!(u32).range(1..=16_384))]
     rx_depth: u32,
-    /// Who moves the bytes
+    /// Progress mode: who moves the bytes
     #[arg(long, value_enum, default_value_t = RdmaProgress::Inline, requires = "perftest")]
     progress: RdmaProgress,
 }
@@ -93,8 +93,7 @@ impl PerftestProgram {
     }
 }
 
-/// Messages up to this size are taken when people do not say: perftest's
-/// largest.
+/// Default of the largest accepted message: perftest's largest.
 const LARGEST_BYTES: u64 = 8 << 20;
 /// perftest's size of a latency test.
 const LATENCY_BYTES: u64 = 2;

@@ -32,7 +32,7 @@ pub struct TransferArgs {
     #[command(flatten)]
     target: TargetArgs,
     /// The other host: as ssh knows it, `localhost`, or ADDRESS[:PORT] with --pairing. No server has to
-    /// listen there: agents start both ends
+    /// run there: agents start both ends
     #[arg(long, value_name = "HOST", conflicts_with_all = ["host", "local", "lab", "perftest"])]
     to: Option<String>,
     #[command(flatten)]
@@ -67,7 +67,9 @@ impl TransferArgs {
         };
         out.result(&RdmaDocument { summary: &summary }, || rdma::ending(&summary, Paint::for_stdout()))?;
         if summary.results.iter().any(|result| result.verified == Some(false)) {
-            return Err(RdmaError::Mismatch("what arrived is not what was sent".to_owned()).into());
+            return Err(
+                RdmaError::Mismatch("the received content differs from what was sent".to_owned()).into()
+            );
         }
         if summary.complete { Ok(()) } else { Err(RdmaError::Stopped.into()) }
     }
@@ -127,7 +129,7 @@ impl TransferArgs {
     }
 }
 
-/// What the person sees while the test runs.
+/// Output while the test runs.
 struct View<'a> {
     operation: RdmaOperation,
     config: &'a RdmaConfig,
@@ -138,7 +140,7 @@ struct View<'a> {
     done: usize,
 }
 
-/// Tests that take longer than this show how far they are.
+/// Duration from which on tests show their progress.
 const UNREMARKABLE: Duration = Duration::from_secs(2);
 
 impl<'a> View<'a> {

@@ -17,8 +17,8 @@ use crate::{
     verbs::plan::{Applying, Source, read_plan},
 };
 
-/// Make this host route as the fabric plans it, as `plan apply` does: all or
-/// nothing, with a journal that puts it back. Shows the changes first and asks.
+/// Apply the fabric's plan for this host, as `plan apply` does: all or nothing, with a
+/// journal to revert it. Shows the changes first and requests confirmation.
 #[derive(Debug, clap::Args)]
 pub struct ApplyArgs {
     /// Name of a built-in fabric, a fabric file, or a plan as JSON

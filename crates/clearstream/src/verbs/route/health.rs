@@ -1,4 +1,4 @@
-//! `clearstream route health`, `drain` and `undrain`: questions to the watch that
+//! `clearstream route health`, `drain` and `undrain`: requests to the watch that
 //! runs on this host.
 
 use clearstream_schema::watch::WatchRequest;
@@ -6,22 +6,22 @@ use clearstream_watch as watch;
 
 use crate::{
     exit::CommandError,
-    output::{Output, watch as words},
+    output::{Output, watch as text_of},
 };
 
-/// Ask the running watch how the gateways are.
+/// Show the state of the gateways, as reported by the running watch.
 #[derive(Debug, clap::Args)]
 pub struct HealthArgs {}
 
 impl HealthArgs {
     /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
-        ask(&WatchRequest::Status, out)
+        send(&WatchRequest::Status, out)
     }
 }
 
-/// Take a gateway out for maintenance, or end that. On this host only: run it on
-/// the hosts of both sides.
+/// Remove a gateway from the next-hop set for maintenance, or restore it. On this host
+/// only: run it on the hosts of both sides.
 #[derive(Debug, clap::Args)]
 pub struct DrainArgs {
     /// Name of the gateway in the fabric
@@ -29,18 +29,18 @@ pub struct DrainArgs {
 }
 
 impl DrainArgs {
-    /// Takes it out.
+    /// Removes the gateway from the next-hop set.
     pub fn drain(self, out: &Output) -> Result<(), CommandError> {
-        ask(&WatchRequest::Drain(self.gateway), out)
+        send(&WatchRequest::Drain(self.gateway), out)
     }
 
-    /// Puts it back.
+    /// Restores the gateway.
     pub fn undrain(self, out: &Output) -> Result<(), CommandError> {
-        ask(&WatchRequest::Undrain(self.gateway), out)
+        send(&WatchRequest::Undrain(self.gateway), out)
     }
 }
 
-fn ask(request: &WatchRequest, out: &Output) -> Result<(), CommandError> {
+fn send(request: &WatchRequest, out: &Output) -> Result<(), CommandError> {
     let status = watch::query(request)?;
-    Ok(out.result(&status, || words::status(&status))?)
+    Ok(out.result(&status, || text_of::status(&status))?)
 }

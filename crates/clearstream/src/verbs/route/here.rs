@@ -1,4 +1,4 @@
-//! This host: its name in a fabric, what it routes by, what it is to route by.
+//! This host: its name in a fabric, its current routing, its planned routing.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -24,9 +24,9 @@ use clearstream_schema::{
 
 use crate::exit::CommandError;
 
-/// How long a gateway may take to answer for its link address.
+/// Maximum wait for the link addresses of gateways (ARP, neighbour discovery).
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// Discard (RFC 863): nobody needs to listen, the neighbour is requested anyhow.
+/// Discard (RFC 863): a datagram starts neighbour resolution, with or without a listener.
 const DISCARD_PORT: u16 = 9;
 
 /// What a fabric plans for this host.
@@ -38,7 +38,7 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// Of the host that is called so, or as this machine is.
+    /// Of the named host, or of the host with this machine's name.
     pub(super) fn of(name: &str, host: Option<&str>, root: &HostRoot) -> Result<Self, CommandError> {
         let fabric = fabric::load(name)?;
         let own = root.read("proc/sys/kernel/hostname").unwrap_or_default();
@@ -61,7 +61,7 @@ impl Planned {
         }
     }
 
-    /// The least plan that leads there from what is in effect.
+    /// The minimal plan from the effective state to the wanted one.
     pub(super) fn difference(&self, root: &HostRoot) -> Result<Plan, CommandError> {
         Ok(difference(&self.current(root)?, &self.wanted())?)
     }
@@ -88,7 +88,7 @@ pub(super) fn own_id(fabric: &Fabric, name: &str) -> Result<HostId, CommandError
     }
 }
 
-/// Asks the neighbours for link addresses that the fabric does not tell.
+/// Resolves link addresses of neighbours that the fabric does not specify.
 fn learn(routing: &mut HostRouting) -> Result<(), CommandError> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -99,7 +99,7 @@ fn learn(routing: &mut HostRouting) -> Result<(), CommandError> {
         learn_marks(routing, &RouteSocket::open()?.neighbours()?);
         let still = unknown_gateways(routing);
         if still.is_empty() || Instant::now() >= deadline {
-            // Who stays unknown is named by the difference.
+            // The difference reports those that stay unknown.
             return Ok(());
         }
         for (gateway, _) in still {

@@ -13,17 +13,17 @@ use clearstream_tune::{Assumed, KernelVersion};
 use super::name_of;
 use crate::{exit::CommandError, output::Output, verbs::tune::lint::Showing};
 
-/// Look for mistakes in what hosts route by: in files of NetworkManager,
-/// networkd, netplan, ifcfg, nmstate, Ansible or ip, in captured hosts, or on
-/// this one. Several hosts are compared with each other.
+/// Check routing configuration for mistakes: files of NetworkManager, networkd,
+/// netplan, ifcfg, nmstate, Ansible or ip, captured hosts, or this host. Several
+/// hosts are compared with each other.
 #[derive(Debug, clap::Args)]
 pub struct LintArgs {
-    /// A folder holds one host's files, or a folder for each host; files named here are one host's
+    /// Files of one host, or folders: each with the files of one host, or with a folder per host
     paths: Vec<PathBuf>,
-    /// A captured host; once for each
+    /// A captured host; may be repeated
     #[arg(long, visible_alias = "capture", value_name = "FILE")]
     from: Vec<PathBuf>,
-    /// The fabric that the hosts are of: a built-in one or a file
+    /// Fabric of the hosts: name of a built-in fabric, or a fabric file
     #[arg(long, value_name = "FABRIC")]
     fabric: Option<String>,
     /// Kernel that the files are for, as `uname -r` has it
@@ -34,7 +34,7 @@ pub struct LintArgs {
 }
 
 impl LintArgs {
-    /// Runs it. Findings of severity error end with exit code 8.
+    /// Runs it. Findings of severity error exit with code 8.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let mute = self.showing.mute_list()?;
         let fabric = self.fabric.as_deref().map(fabric::load).transpose()?;

@@ -23,31 +23,31 @@ use crate::{exit::CommandError, output::Output};
 /// Routes over several gateways between networks: plan, files, proof, health.
 #[derive(Debug, Subcommand)]
 pub enum RouteVerb {
-    /// Plan what each host of a fabric will route by, and why
+    /// Plan the routing of each host of a fabric, with the reasons
     Plan(plan::PlanArgs),
     /// Write the files for NetworkManager, networkd, netplan, ifcfg, nmstate, Ansible or iproute2
     Render(render::RenderArgs),
-    /// Find mistakes in what hosts route by: files, captured hosts, this one
+    /// Check routing configuration for mistakes: files, captured hosts, this host
     Lint(Box<lint::LintArgs>),
-    /// Start a fabric file from hosts as they are
+    /// Generate a fabric file from existing hosts
     New(new::NewArgs),
-    /// Make this host route as the fabric plans it: `plan apply` with that plan
+    /// Apply the fabric's plan for this host: `plan apply` with that plan
     Apply(apply::ApplyArgs),
     /// Keep what was applied with --confirm-within: the same as `plan confirm`
     Confirm(ConfirmArgs),
-    /// Compare what is planned for this host with what is in effect
+    /// Compare the plan for this host with what is in effect
     Verify(verify::VerifyArgs),
     /// Send real flows through every gateway, and show where they went
     Prove(prove::ProveArgs),
-    /// Keep next hops to gateways that forward: take the dead out, put them back
+    /// Monitor gateways: remove failed ones from the next-hop set, restore them on recovery
     Watch(watch::WatchArgs),
-    /// How the gateways are, as the running watch sees it
+    /// Show the state of the gateways, as reported by the running watch
     Health(health::HealthArgs),
-    /// Take a gateway out for maintenance, through the running watch
+    /// Remove a gateway from the next-hop set for maintenance, through the running watch
     Drain(health::DrainArgs),
-    /// End the draining of a gateway
+    /// Restore a drained gateway
     Undrain(health::DrainArgs),
-    /// Restore the routes that were there before: `plan revert` of a journal with routes
+    /// Restore the routes saved in a journal: `plan revert` of a journal with routes
     Revert(revert::RevertArgs),
 }
 
@@ -72,7 +72,7 @@ impl RouteVerb {
     }
 }
 
-/// Name for a host whose files or bundle tell none: that of the file.
+/// Name for a host whose files or bundle have none: that of the file.
 fn name_of(path: &Path) -> String {
     let name = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
     let name = name.strip_suffix(".tar.gz").unwrap_or(&name);

@@ -14,23 +14,23 @@ use crate::{
     output::{self, Output},
 };
 
-/// Start a fabric file from hosts as they are: captured ones of both sides and
-/// the gateways, or their files. Comments in it say what could not be seen.
+/// Generate a fabric file from existing hosts: captures of both sides and of the
+/// gateways, or their files. Comments in it name what could not be determined.
 #[derive(Debug, clap::Args)]
 pub struct NewArgs {
-    /// A captured host; once for each
+    /// A captured host; may be repeated
     #[arg(long, value_name = "FILE")]
     from: Vec<PathBuf>,
     /// A folder with one host's files, or with a folder for each host
     #[arg(long, value_name = "DIR")]
     files: Vec<PathBuf>,
-    /// This host too
+    /// Include this host
     #[arg(long)]
     here: bool,
     /// Name of the fabric
     #[arg(long, value_name = "NAME", default_value = "fabric")]
     name: String,
-    /// Write it to a new file
+    /// File to write; it must not exist
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -11,23 +11,23 @@ use crate::{
     output::{self, Output, Paint, fabric as shown},
 };
 
-/// Plan what each host of a fabric will route by, and why; what each return path
-/// costs, whether replies keep their promise, and how flows share the gateways.
-/// Nothing is changed. Ends with 8 when a walk on paper fails.
+/// Plan the routing of each host of a fabric, with the reasons, the cost of each
+/// return path, a symmetry check, and the load distribution over the gateways.
+/// Nothing is changed. Exits with code 8 when a symmetry check fails.
 #[derive(Debug, clap::Args)]
 pub struct PlanArgs {
     /// Name of a built-in fabric, or a fabric file
     fabric: String,
-    /// Show this host in full; may be repeated (default: the first host of each class, in short)
+    /// Show this host in full; may be repeated (default: the first host of each class, abridged)
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
     /// Show the hosts of this class in full; may be repeated
     #[arg(long = "class", value_name = "NAME")]
     classes: Vec<String>,
-    /// Flows of each client to each server that share the gateways on paper
+    /// Flows from each client to each server in the simulated load distribution
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     flows: u32,
-    /// Port of the servers in these flows
+    /// Server port of these flows
     #[arg(long, value_name = "PORT", default_value_t = 1191, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 }
@@ -55,7 +55,7 @@ impl PlanArgs {
         match failed.count() {
             0 => Ok(()),
             count => Err(CommandError::Partial(format!(
-                "on paper {count} of {} routes do not do what they are to: see the walk above",
+                "the symmetry check failed for {count} of {} routes: see above",
                 document.routes.len()
             ))),
         }

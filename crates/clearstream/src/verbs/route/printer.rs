@@ -1,5 +1,5 @@
-//! Events of a watch on their way to standard output, which must not hold up a
-//! change of next hops.
+//! Events of a watch, written to standard output without delaying changes of next
+//! hops.
 
 use std::io;
 

@@ -35,30 +35,30 @@ const MOST_AGENTS: usize = 192;
 pub struct ProveArgs {
     /// Name of a built-in fabric, or a fabric file
     fabric: String,
-    /// The hosts are those of this running lab (default: reached by ssh)
+    /// Use the hosts of this running lab (default: hosts are reached by ssh)
     #[arg(long, value_name = "NAME")]
     lab: Option<String>,
     /// Only hosts of these classes, and the remote side
     #[arg(long = "class", value_name = "NAME")]
     classes: Vec<String>,
-    /// Only these hosts, and the remote side (default: a few of each class stand for large ones)
+    /// Only these hosts, and the remote side (default: a sample of each large class)
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
-    /// Flows for each route and address family, by which the shares are judged
+    /// Flows per route and address family, on which the load distribution is judged
     #[arg(long, value_name = "COUNT", default_value_t = ProofOptions::default().flow_count,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=20_000))]
     flows: usize,
-    /// Choose source ports so that requests fall to the gateways by their weights, by the
-    /// clients' kernels: shares as even as the weights, instead of by chance
+    /// Choose source ports, by lookups of the clients' kernels, that distribute requests over
+    /// the gateways exactly by weight instead of at random
     #[arg(long)]
     even: bool,
     /// Timeout of one flow
     #[arg(long, alias = "patience", value_name = "TIME", default_value_t = ProofOptions::default().timeout)]
     timeout: TimeSpan,
-    /// How long to send bulk data through each gateway for its rate; 0s for not at all
+    /// Duration of the rate measurement through each gateway; 0s skips it
     #[arg(long, value_name = "TIME", default_value_t = ProofOptions::default().rate_duration)]
     rate_time: TimeSpan,
-    /// Do not look for the path MTU
+    /// Do not measure the path MTU
     #[arg(long)]
     no_path_mtu: bool,
     /// Option for ssh: as it is when it begins with a dash (`-p2222`), else for `-o` (`Port=2222`)
@@ -70,7 +70,7 @@ pub struct ProveArgs {
 }
 
 impl ProveArgs {
-    /// Runs it. Ends with exit code 8 unless everything was proven.
+    /// Runs it. Exits with code 8 unless everything was proven.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
         let fabric = fabric::load(&self.fabric)?;

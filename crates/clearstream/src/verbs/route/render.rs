@@ -13,8 +13,8 @@ use crate::{
     output::{self, Output},
 };
 
-/// Write the files that set the routes of a fabric up, for one of the tools
-/// that configure networks. Nothing on this host is changed.
+/// Write the configuration files that set up the routes of a fabric, for one
+/// network configuration tool. Nothing on this host is changed.
 #[derive(Debug, clap::Args)]
 pub struct RenderArgs {
     /// Name of a built-in fabric, or a fabric file
@@ -22,13 +22,13 @@ pub struct RenderArgs {
     /// The tool: networkmanager, networkd, netplan, ifcfg, nmstate, ansible or iproute2
     #[arg(long = "as", value_name = "FORMAT")]
     format: Format,
-    /// Folder to write, new or empty; a folder per host in it
+    /// Folder to write, new or empty; it gets a folder per host
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Only this host; may be given several times
+    /// Only this host; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "class")]
     host: Vec<String>,
-    /// Only hosts of this class; may be given several times
+    /// Only hosts of this class; may be repeated
     #[arg(long, value_name = "NAME")]
     class: Vec<String>,
 }

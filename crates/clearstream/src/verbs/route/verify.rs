@@ -1,4 +1,4 @@
-//! `clearstream route verify`: whether this host routes as planned, by what is
+//! `clearstream route verify`: whether this host routes as planned, by settings
 //! read back and by the kernel's own lookups.
 
 use clearstream_host::HostRoot;
@@ -10,8 +10,8 @@ use clearstream_schema::plan::Verification;
 use super::{here::Planned, revert::newest_with_routes};
 use crate::{exit::CommandError, output::Output, verbs::plan::report};
 
-/// Compare what a fabric plans for this host, or a journal, with what is in
-/// effect: settings read back, and where packets really go.
+/// Compare a fabric's plan for this host, or a journal, with what is in effect:
+/// settings read back, and the kernel's route lookups.
 #[derive(Debug, clap::Args)]
 pub struct VerifyArgs {
     /// Name of a built-in fabric or a fabric file (default: the newest journal with routes)
@@ -22,7 +22,7 @@ pub struct VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Runs it. What is not as planned ends with exit code 8.
+    /// Runs it. Exits with code 8 when anything is not as planned.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let options = Options::live()?;
         let verification = match &self.fabric {

@@ -1,5 +1,5 @@
-//! `clearstream route watch`: keeps the next hops of this host to gateways that
-//! forward.
+//! `clearstream route watch`: keeps failed gateways out of this host's next-hop
+//! sets.
 
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
@@ -18,8 +18,9 @@ use crate::{
     output::{self, Output, printer::Printer},
 };
 
-/// Keep this host's next hops to gateways that forward: probe every gateway from
-/// end to end, take the dead out, put them back. Run it on the hosts of both sides.
+/// Monitor the gateways of this host: probe the path through each of them end to end,
+/// remove failed gateways from the next-hop set, restore them on recovery. Run it on the
+/// hosts of both sides.
 #[derive(Debug, clap::Args)]
 pub struct WatchArgs {
     /// Name of a built-in fabric or a fabric file
@@ -27,16 +28,16 @@ pub struct WatchArgs {
     /// Name of this host in the fabric (default: its host name)
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Serve counters for Prometheus here
+    /// Serve Prometheus metrics at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Take BFD sessions of this daemon as further evidence
+    /// Use the BFD sessions of this routing daemon as additional evidence
     #[arg(long, value_name = "DAEMON")]
     bfd: Option<Daemon>,
-    /// Folder that remembers drained gateways over a restart
+    /// Folder that keeps the list of drained gateways across restarts
     #[arg(long, value_name = "FOLDER", default_value = "/run/clearstream")]
     state: PathBuf,
-    /// Print a systemd unit that runs this command, and do nothing
+    /// Print a systemd unit that runs this command, and exit
     #[arg(long)]
     unit: bool,
 }
@@ -49,7 +50,7 @@ enum Daemon {
 }
 
 impl WatchArgs {
-    /// Does it, until it is stopped.
+    /// Runs the watch until it is stopped.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let root = HostRoot::live();
         let fabric = fabric::load(&self.fabric)?;
@@ -116,7 +117,7 @@ impl WatchArgs {
         }
         arguments.extend(["--state".into(), self.state.clone().into()]);
         let arguments: Vec<String> =
-            arguments.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
+            arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
         Ok(watch::unit(&program.to_string_lossy(), &arguments, fabric.name()))
     }
 }

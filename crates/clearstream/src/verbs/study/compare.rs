@@ -75,7 +75,7 @@ fn open(folder: &Path) -> Result<Vec<Reader>, CommandError> {
         runs.sort();
     }
     if runs.is_empty() {
-        // Says what is missing when it is none.
+        // Its error names what is missing.
         return Ok(vec![Reader::open(folder)?]);
     }
     Ok(runs.iter().map(|path| Reader::open(path)).collect::<Result<_, _>>()?)
@@ -90,7 +90,7 @@ fn show(comparison: &Comparison) -> Result<(), CommandError> {
     })?;
     let (limits, notices): (Vec<_>, Vec<_>) =
         comparison.notices.iter().partition(|notice| notice.id == DELAY_LINE_LIMIT_NOTICE);
-    // What the figures below are of is said before them.
+    // A limit of the lab qualifies all figures below it.
     for notice in limits {
         prose(&format!("note: {}", notice.message))?;
     }
@@ -141,7 +141,7 @@ fn cells(cells: &[CellComparison]) -> String {
             cell.pair_count.to_string(),
             format!(
                 "{}{}",
-                word(cell.verdict),
+                verdict_name(cell.verdict),
                 if cell.is_delay_line_limited() { DELAY_LINE_MARK } else { "" }
             ),
         ]
@@ -154,7 +154,7 @@ fn is_range(cell: &CellComparison) -> bool {
     cell.confidence_ratio.is_some_and(|confidence| confidence < 0.95)
 }
 
-fn word(verdict: Verdict) -> &'static str {
+fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
         Verdict::Worse => "worse",
@@ -196,8 +196,8 @@ fn sentence(effect: &EffectComparison) -> String {
     }
     let found = effect.effect.as_ref().map_or_else(|| "-".to_owned(), how);
     match &effect.reason {
-        Some(reason) => format!("{name}: {found}: {}, {reason}", word(effect.verdict)),
-        None => format!("{name}: {found}: {}", word(effect.verdict)),
+        Some(reason) => format!("{name}: {found}: {}, {reason}", verdict_name(effect.verdict)),
+        None => format!("{name}: {found}: {}", verdict_name(effect.verdict)),
     }
 }
 

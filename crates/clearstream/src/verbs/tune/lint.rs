@@ -18,13 +18,13 @@ use crate::{
     output::{Output, Paint, tune},
 };
 
-/// Look for mistakes in the settings of this host, of a captured one, or in a
-/// file: sysctl.conf, a tuned profile, a script, a list out of a paper.
+/// Check the settings of this host, of a captured one, or of a file for mistakes:
+/// sysctl.conf, a tuned profile, a script, a list copied from a paper.
 #[derive(Debug, clap::Args)]
 pub struct LintArgs {
     /// File of settings (default: this host's own)
     file: Option<PathBuf>,
-    /// A captured host: it is looked at, or the file as it would be there
+    /// Check a captured host, or the file as it would apply there
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// Kernel that the file is for, as `uname -r` has it
@@ -33,7 +33,7 @@ pub struct LintArgs {
     /// Memory of the host that the file is for
     #[arg(long, value_name = "SIZE", requires = "file", conflicts_with = "from")]
     memory: Option<ByteCount>,
-    /// Goodput wanted over the path, all flows together
+    /// Target goodput of the path, all flows together
     #[arg(long, value_name = "RATE", requires = "rtt")]
     rate: Option<BitRate>,
     /// Round-trip time of the path
@@ -46,22 +46,22 @@ pub struct LintArgs {
     showing: Showing,
 }
 
-/// What of the findings is shown, and how; the same for every linter.
+/// Selection and format of findings, common to all linters.
 #[derive(Debug, clap::Args)]
 pub struct Showing {
-    /// Leave out findings with this id, or those that begin so (`net.core.*`)
+    /// Mute findings with this id, or with this prefix (`net.core.*`)
     #[arg(long, value_name = "ID")]
     mute: Vec<String>,
-    /// Leave out the findings that this file lists, one id in each line
+    /// Mute the findings listed in this file, one id per line
     #[arg(long, value_name = "FILE")]
     mute_file: Option<PathBuf>,
-    /// Print SARIF 2.1.0, for code review systems
+    /// Print SARIF 2.1.0, for code review tools
     #[arg(long, conflicts_with_all = ["json", "json_stream"])]
     sarif: bool,
 }
 
 impl LintArgs {
-    /// Runs it. Findings of severity error end with exit code 8.
+    /// Runs it. Findings of severity error exit with code 8.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let goal = match (self.rate, self.rtt) {
             (Some(rate), Some(rtt)) => Some(goal(rate, rtt, self.flows)?),
@@ -104,17 +104,17 @@ impl LintArgs {
 }
 
 impl Showing {
-    /// Findings that are not to be seen.
+    /// Findings that are not shown.
     pub fn mute_list(&self) -> Result<MuteList, CommandError> {
-        let slip = |origin: &str, error| CommandError::Usage(format!("{origin}: {error}"));
-        let options: MuteList = self.mute.join("\n").parse().map_err(|error| slip("--mute", error))?;
+        let invalid = |origin: &str, error| CommandError::Usage(format!("{origin}: {error}"));
+        let options: MuteList = self.mute.join("\n").parse().map_err(|error| invalid("--mute", error))?;
         let Some(path) = &self.mute_file else { return Ok(options) };
         let listed: MuteList =
-            text(path)?.parse().map_err(|error| slip(&path.display().to_string(), error))?;
+            text(path)?.parse().map_err(|error| invalid(&path.display().to_string(), error))?;
         Ok(options.with(listed))
     }
 
-    /// Prints the findings. Those of severity error end with exit code 8.
+    /// Prints the findings. Those of severity error exit with code 8.
     pub fn show(&self, report: &LintReport, tool: &str, out: &Output) -> Result<(), CommandError> {
         if self.sarif {
             out.foreign(&sarif(report, tool))?;

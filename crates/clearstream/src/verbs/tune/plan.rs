@@ -15,14 +15,14 @@ use crate::{
     verbs::plan::write_files,
 };
 
-/// From this round trip on a path is taken for a wide-area one.
+/// Round trip from which on a path is treated as a wide-area one.
 const WAN_FROM: TimeSpan = TimeSpan::from_millis(2);
 
-/// Plan what has to change for a path, with the arithmetic of each step.
+/// Plan the settings that a path needs, with the computation of each value.
 /// Nothing is changed.
 #[derive(Debug, clap::Args)]
 pub struct PlanArgs {
-    /// Goodput wanted over the path, all flows together
+    /// Target goodput of the path, all flows together
     #[arg(long, value_name = "RATE")]
     rate: BitRate,
     /// Round-trip time of the path
@@ -31,13 +31,13 @@ pub struct PlanArgs {
     /// Parallel flows
     #[arg(long, short = 'P', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     flows: u32,
-    /// What the host is for: wan, lan, storage or latency (default: by the round trip, wan from 2 ms on)
+    /// Profile of the host: wan, lan, storage or latency (default: by the round trip, wan from 2 ms on)
     #[arg(long, value_name = "PROFILE")]
     profile: Option<Profile>,
     /// Plan for a captured host instead of this one
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Write the plan for `clearstream plan apply`; with --as, the folder of its files
+    /// Write the plan, for `clearstream plan apply`; with --as, the folder of its files
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// Write files that are read at boot: sysctl.d, networkmanager, networkd, udev, tuned, ansible or shell
