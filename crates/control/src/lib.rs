@@ -22,8 +22,6 @@ mod link;
 pub mod message;
 pub mod pairing;
 mod peer;
-#[cfg(test)]
-mod peer_tests;
 pub mod rate;
 mod run;
 mod service;

@@ -61,5 +61,4 @@ pub fn validate(file: &LabFile) -> Result<(), LabError> {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -16,7 +16,7 @@ use crate::{
 use layout::Layout;
 
 /// Colours of a standalone picture.
-const STYLE: &str = include_str!("machine.css");
+const STYLE: &str = include_str!("../machine.css");
 
 /// Margin of a standalone picture.
 const MARGIN: f64 = 22.0;

@@ -236,5 +236,4 @@ fn judge(one: &mut EffectComparison, adjusted: f64, practical_ratio: f64) {
 }
 
 #[cfg(test)]
-#[path = "simulation.rs"]
 mod simulation;

@@ -216,5 +216,4 @@ fn wanted(count: usize, weights: &[u16]) -> Vec<usize> {
 }
 
 #[cfg(test)]
-#[path = "multipath_tests.rs"]
 mod tests;

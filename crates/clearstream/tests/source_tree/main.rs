@@ -2,9 +2,7 @@
 //! guides exist, and the language is that of `docs/glossary.md`.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
-#[path = "source_tree/language.rs"]
 mod language;
-#[path = "source_tree/rust.rs"]
 mod rust;
 
 use std::{
@@ -54,6 +52,29 @@ fn every_test_file_in_a_folder_is_a_module() {
         }
     }
     assert!(count > 30, "only {count} files were found");
+}
+
+/// Cargo accepts `name.rs` beside `name/` too; this tree has `name/mod.rs` only, and tests
+/// of a module are in its `tests.rs`.
+#[test]
+fn modules_with_a_folder_are_mod_rs() {
+    let mut all = Vec::new();
+    for folder in ["bench", "crates", "extras"] {
+        sources(&root().join(folder), &mut all);
+    }
+    let source = |path: &Path| path.components().any(|part| part.as_os_str() == "src");
+    let beside = |path: &&PathBuf| source(path) && path.with_extension("").is_dir();
+    let found: Vec<&PathBuf> = all.iter().filter(beside).collect();
+    assert!(found.is_empty(), "{found:?}: move them to mod.rs of their folder");
+    let apart: Vec<&PathBuf> = all.iter().filter(|path| is_tests_of_a_module_apart(path)).collect();
+    assert!(apart.is_empty(), "{apart:?}: move them to tests.rs in the folder of their module");
+    assert!(all.len() > 500, "only {} files were found", all.len());
+}
+
+/// `src/name_tests.rs` beside `src/name.rs`.
+fn is_tests_of_a_module_apart(path: &Path) -> bool {
+    let stem = path.file_stem().unwrap().to_string_lossy();
+    stem.strip_suffix("_tests").is_some_and(|name| path.with_file_name(format!("{name}.rs")).exists())
 }
 
 /// A path of the tree between backticks, perhaps with `::` of an item behind it.

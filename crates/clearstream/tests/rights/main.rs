@@ -3,12 +3,11 @@
 //! strangers against what an agent opens for RDMA.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+#[path = "../common/mod.rs"]
 mod common;
-mod rights {
-    pub(crate) mod hostile;
-    pub(crate) mod requests;
-    pub(crate) mod world;
-}
+mod hostile;
+mod requests;
+mod world;
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +28,7 @@ use clearstream_schema::{
     rdma::{RdmaConfig, RdmaOperation},
     scope::Right,
 };
-use rights::requests::samples;
+use requests::samples;
 
 /// Every call that an agent serves and the right that it needs; none is there twice.
 fn served() -> BTreeMap<&'static str, Right> {

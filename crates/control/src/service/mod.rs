@@ -222,5 +222,4 @@ fn forbidden(call: &Registered, controller: &Controller) -> Failure {
 }
 
 #[cfg(test)]
-#[path = "service_tests.rs"]
 mod tests;

@@ -3,8 +3,8 @@
 //! programs had on Linux' siw.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "rdma/perftest.rs"]
 mod perftest;
 
 use std::{

@@ -220,5 +220,4 @@ impl Random {
 }
 
 #[cfg(test)]
-#[path = "model_tests.rs"]
 mod tests;

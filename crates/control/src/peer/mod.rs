@@ -423,3 +423,6 @@ impl PeerEvent {
         self.event.is::<E>()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use crate::{ReportError, document::Document, history, improvement};
 
-const MACROS: &str = include_str!("page/macros.html");
-const REPORT: &str = include_str!("page/page.html");
-const HISTORY: &str = include_str!("page/history.html");
-const IMPROVEMENT: &str = include_str!("page/improvement.html");
-const STYLE: &str = include_str!("page/style.css");
-const IMPROVEMENT_STYLE: &str = include_str!("page/improvement.css");
-const SCRIPT: &str = include_str!("page/script.js");
+const MACROS: &str = include_str!("../page/macros.html");
+const REPORT: &str = include_str!("../page/page.html");
+const HISTORY: &str = include_str!("../page/history.html");
+const IMPROVEMENT: &str = include_str!("../page/improvement.html");
+const STYLE: &str = include_str!("../page/style.css");
+const IMPROVEMENT_STYLE: &str = include_str!("../page/improvement.css");
+const SCRIPT: &str = include_str!("../page/script.js");
 
 /// SHA-256 of the script in base64, as the page's content security policy names
 /// it (Content Security Policy level 3, section 2.3.1 "hash-source"): a script that
 /// a hostile record smuggled in would not run.
-const SCRIPT_HASH: &str = include_str!("page/script.sha256");
+const SCRIPT_HASH: &str = include_str!("../page/script.sha256");
 
 /// Keeps numbers and their units on one line.
 fn unbroken(text: String) -> String {

@@ -214,8 +214,8 @@ mod tests {
     /// Tables of a real run, with the text that people read.
     #[test]
     fn the_summary_of_a_recorded_page_is_as_reviewed() {
-        let page = include_str!("../fixtures/results.md");
-        assert_eq!(summary(page).trim_end(), include_str!("../fixtures/summary.md").trim_end());
+        let page = include_str!("../../fixtures/results.md");
+        assert_eq!(summary(page).trim_end(), include_str!("../../fixtures/summary.md").trim_end());
         // It reads tables by their headings: its own are none of them.
         let whole = format!("{}\n{page}", summary(page));
         assert_eq!(summary(&whole), summary(page));
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_misses_its_target_is_named() {
-        let page = include_str!("../fixtures/results.md");
+        let page = include_str!("../../fixtures/results.md");
         let slower = page.replace("**1.36 (1.29 to 1.54)**", "**1.14 (1.00 to 1.20)**");
         assert_ne!(page, slower);
         let text = summary(&slower);
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn an_iperf3_of_one_thread_is_named_as_such() {
-        let page = include_str!("../fixtures/results.md");
+        let page = include_str!("../../fixtures/results.md");
         assert!(summary(page).contains("older than 3.16"));
         let newer = page.replace("iperf 3.12 (cJSON 1.7.15)", "iperf 3.18 (cJSON 1.7.15)");
         assert!(summary(&newer).contains("iperf3 3.18") && !summary(&newer).contains("Mind"));

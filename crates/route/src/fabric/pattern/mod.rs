@@ -265,5 +265,4 @@ impl NameList {
 }
 
 #[cfg(test)]
-#[path = "pattern_tests.rs"]
 mod tests;

@@ -2,8 +2,8 @@
 //! them, measurements, and what people do wrong.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+#[path = "../common/mod.rs"]
 mod common;
-#[path = "rdma/exchange.rs"]
 mod exchange;
 
 use std::{

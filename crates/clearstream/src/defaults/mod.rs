@@ -493,5 +493,4 @@ impl Defaults {
 }
 
 #[cfg(test)]
-#[path = "defaults_tests.rs"]
 mod tests;
