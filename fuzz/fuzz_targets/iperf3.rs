@@ -4,7 +4,7 @@
 
 use clearstream_iperf3::{
     ClientMachine, Parameters, Results, ServerMachine,
-    datagram::{Sequence, read_header},
+    datagram_header::{Sequence, read_header},
 };
 use libfuzzer_sys::fuzz_target;
 

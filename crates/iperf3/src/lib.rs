@@ -12,7 +12,7 @@
 
 mod client;
 mod control;
-pub mod datagram;
+pub mod datagram_header;
 mod error;
 mod object;
 mod parameters;

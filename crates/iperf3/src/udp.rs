@@ -20,7 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 use socket2::Socket;
 
 use crate::{
-    datagram::{Sequence, read_header, write_header},
+    datagram_header::{Sequence, read_header, write_header},
     wire::{UDP_HELLO, is_udp_reply},
 };
 

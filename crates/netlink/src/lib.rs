@@ -5,12 +5,12 @@
 
 mod address;
 mod bridge;
-mod discard;
 mod discipline;
 pub mod ethtool;
 mod generation;
 mod hosts_routing;
 mod link;
+mod link_blackhole;
 mod lookup;
 mod names;
 mod neighbour;

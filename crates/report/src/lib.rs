@@ -102,11 +102,11 @@ impl Report {
     }
 
     /// The numbers at the head of the report, one line each: what it is, the
-    /// number with its unit, how sure it is, and which link it is of.
+    /// number with its unit, its confidence, its link, and the cell or meaning.
     pub fn headlines(&self) -> Vec<String> {
         let line = |headline: summary::Headline| {
             let path = headline.path.map_or_else(String::new, |path| format!(", {path}"));
-            format!("{}: {} ({}){path}", headline.label, headline.value, headline.sure)
+            format!("{}: {} ({}){path}. {}", headline.label, headline.value, headline.sure, headline.detail)
         };
         summary::headlines(&self.digest).into_iter().map(line).collect()
     }

@@ -294,7 +294,7 @@ fn a_run_on_one_machine_is_labelled_in_title_band_and_cards() {
     let servers = (hosts::nehalem("dtn1"), hosts::nehalem("dtn2"));
     let reader = run::write(folder.path(), run::study("Two servers"), servers, trials);
     assert!(!html(&reader).unwrap().contains("class=\"band\""));
-    assert!(headlines(&reader).unwrap()[0].ends_with(", dtn1 to dtn2"));
+    assert!(headlines(&reader).unwrap()[0].contains(", dtn1 to dtn2. "));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 
 use clearstream_control::{Peer, ssh};
 
-use super::names;
+use super::system_resolver;
 use crate::exit::CommandError;
 
 /// Address family of names, of ssh and of the data.
@@ -77,7 +77,8 @@ fn resolve_all(host: &str, port: u16, family: FamilyArgs) -> Result<Vec<SocketAd
             Ok(found) => found.collect(),
             // A static program reads no nsswitch.conf: the system's own tool does.
             Err(error) => {
-                let known = if names::STATIC { names::by_getent(name) } else { Vec::new() };
+                let known =
+                    if system_resolver::STATIC { system_resolver::by_getent(name) } else { Vec::new() };
                 if known.is_empty() {
                     return Err(unreachable(host, error.to_string()));
                 }

@@ -2,7 +2,7 @@
 
 mod address;
 mod hosts_file;
-mod names;
+mod system_resolver;
 
 use std::{
     net::{IpAddr, SocketAddr},
