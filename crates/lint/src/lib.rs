@@ -1,5 +1,5 @@
-//! What the linters of settings and of routes share: how a finding is made,
-//! what is muted, the report, and SARIF. The rules are theirs.
+//! Code common to the linters of settings and of routes: construction of findings,
+//! the mute list, the report, and SARIF output. The rules are in the linters' crates.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,7 +1,7 @@
 //! Placement of interrupts, queues, processes and flows.
 //!
-//! - [`hash`], [`landing`], [`search`]: what a card computes of a packet, and
-//!   the source port that makes it compute what is wanted.
+//! - [`hash`], [`landing`], [`search`]: the RSS hash and queue that a NIC computes for a packet, and
+//!   the search for a source port that yields the requested queue.
 //! - [`path`]: the same for the choice among equal paths.
 //! - [`steering`]: both put together for two described hosts; [`landed`]: the
 //!   proof afterwards that flows landed where they should.

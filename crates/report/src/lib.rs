@@ -1,4 +1,4 @@
-//! Reports: from a record to one HTML file that needs nothing from anywhere,
+//! Reports: from a record to one self-contained HTML file,
 //! to Markdown, and to CSV; and the page of a closed loop of changes.
 //!
 //! This crate reads records and documents and nothing else: no host, no network, no clock.

@@ -199,10 +199,10 @@ pub struct FlowConfig {
     /// A bursty flow sends for this long
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = FlowConfig::default().burst_on))]
     pub burst_on: TimeSpan,
-    /// and is then silent for this long
+    /// Pause of a bursty flow after each burst
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = FlowConfig::default().burst_off))]
     pub burst_off: TimeSpan,
-    /// A receiving thread rests this long after each read, as a program that waits for its disk
+    /// Pause of a receiving thread after each read, as in a program that waits for its disk
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub receiver_pause: Option<TimeSpan>,

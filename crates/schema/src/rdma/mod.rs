@@ -136,7 +136,7 @@ pub struct RdmaConfig {
     /// Bytes of a message: one size, several (1,64,4KiB), or `all` for 1 B to 8 MiB
     #[cfg_attr(feature = "cli", arg(long = "size", short = 's', visible_alias = "sizes", value_name = "BYTES", default_value_t = RdmaConfig::default().size))]
     pub size: SizeList,
-    /// Measure the time of single messages instead of how many pass
+    /// Measure the latency of single messages instead of bandwidth
     #[cfg_attr(feature = "cli", arg(long))]
     pub latency: bool,
     /// Let the peer send, write or read at the same time
@@ -169,11 +169,11 @@ pub struct RdmaConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
     pub core: Option<u32>,
-    /// The same at the peer
+    /// Core that moves the bytes at the peer: of its program's thread, or of its engine
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
     pub far_core: Option<u32>,
-    /// Do without CRCs (both ends must agree, and with this option both do)
+    /// Do not request CRCs (the peer may still require them)
     #[cfg_attr(feature = "cli", arg(long))]
     pub no_crc: bool,
     /// Request markers in what either end receives

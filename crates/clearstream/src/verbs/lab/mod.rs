@@ -32,7 +32,7 @@ pub enum LabVerb {
         /// Name
         lab: String,
     },
-    /// Show the labs that run, and those that could
+    /// List running and built-in labs
     List,
     /// Show hosts, links and delay lines of a running lab
     Show {

@@ -54,7 +54,7 @@ pub enum StudyVerb {
         first: PathBuf,
         /// The other side's run or folder of runs; or a level of the run, as in flows=1
         second: String,
-        /// The level that is compared with that, as in flows=2
+        /// Second level, compared with the first, as in flows=2
         level: Option<String>,
         /// Compare this metric, such as rtt or server-cpu, instead of each workload's headline
         #[arg(long, value_name = "METRIC")]
