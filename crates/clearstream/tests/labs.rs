@@ -8,6 +8,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _},
     path::Path,
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -50,6 +51,26 @@ fn root_a_lab_runs_commands_and_leaves_nothing() {
     drop(lab);
     assert!(!run(&["lab", "list"]).ok().contains("e2e-exec"));
     run(&["lab", "exec", "e2e-exec", "here", "--", "true"]).refused(9, &["e2e-exec"]);
+}
+
+/// A root made by debootstrap or for a container may lack the file: its labs work by addresses.
+#[test]
+fn root_a_lab_works_on_a_host_without_etc_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab_file(folder.path(), "e2e-no-hosts", "");
+    let script = "cp -a /etc \"$1/etc\" && rm -f \"$1/etc/hosts\" && mount --bind \"$1/etc\" /etc && shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(folder.path())
+        .arg(common::program())
+        .args(["probe", "--json", "--count", "20", "--lab"])
+        .arg(&lab)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let document = finish(command.spawn().unwrap(), Duration::from_secs(60)).json();
+    assert!(document["summary"].is_object(), "{document}");
 }
 
 /// The starter of a lab under a lock gets the lock back when the start has ended.

@@ -53,8 +53,12 @@ impl Node {
         let setup = || -> Result<RouteSocket, LabError> {
             mount::make_private().map_err(LabError::system("keep mounts apart"))?;
             mount::fresh_sysfs().map_err(LabError::system(format!("mount /sys for {name}")))?;
+            // A minimal root has no such file; the lab creates none, and its names are then unknown.
             let hosts = Path::new("/etc/hosts");
-            mount::bind_file(hosts_file, hosts).map_err(LabError::file("put the lab's names over", hosts))?;
+            if hosts.exists() {
+                mount::bind_file(hosts_file, hosts)
+                    .map_err(LabError::file("put the lab's names over", hosts))?;
+            }
             rustix::system::sethostname(name.as_bytes())
                 .map_err(|error| LabError::system(format!("name the host {name}"))(error.into()))?;
             let mut netlink = RouteSocket::open().map_err(LabError::network(name))?;

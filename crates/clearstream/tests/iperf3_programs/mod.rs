@@ -40,6 +40,16 @@ pub fn each_program(test: impl Fn()) {
     }
 }
 
+/// From 3.16 on iperf3 has a thread per stream: its sender threads still count while the results
+/// are exchanged, so that its own totals differ between its messages and its output.
+pub fn has_sender_threads() -> bool {
+    let program = PROGRAM.with_borrow(Clone::clone);
+    let text = String::from_utf8(Command::new(&program).arg("--version").output().unwrap().stdout).unwrap();
+    let version = text.strip_prefix("iperf 3.").unwrap_or_else(|| panic!("{text}"));
+    let minor = version.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+    minor.parse::<u32>().unwrap() >= 16
+}
+
 pub fn iperf3(arguments: &[&str]) -> Child {
     let program = PROGRAM.with_borrow(Clone::clone);
     let mut command = Command::new(&program);
