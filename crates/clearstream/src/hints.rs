@@ -15,13 +15,34 @@ use crate::output::Format;
 /// Spellings of an option of iperf3, and its equivalent.
 type Row = (&'static [&'static str], &'static str);
 
-/// Options of `flow` by the spellings of iperf3.
+/// Options of every measuring verb.
+const OF_OUTPUT: &[Row] = &[
+    (&["-J"], "write --json"),
+    (&["--logfile"], "redirect standard output, as in --json-stream > FILE"),
+    (&["-T", "--title"], "leave it out: lines have no prefix, and --json names the hosts and the command"),
+    (&["-f", "--format"], "leave it out: figures choose their unit, and --json has bits per second"),
+    (
+        &["-V", "--verbose"],
+        "leave it out: settings and evidence are always shown, and --json has all of them",
+    ),
+    (
+        &["-I", "--pidfile"],
+        "leave it out: the shell has the process id ($!), systemd that of `clearstream serve`",
+    ),
+    (&["--connect-timeout"], "write --ssh-option ConnectTimeout=SECONDS"),
+    (
+        &["-L", "--flowlabel"],
+        "leave it out: the kernel sets the IPv6 flow label (sysctl net.ipv6.auto_flowlabels)",
+    ),
+    (&["--get-server-output"], "leave it out: both ends are in every table and document"),
+];
+
+/// Options of a bulk flow (`flow`, `diagnose`, `improve`) by the spellings of iperf3.
 const OF_FLOW: &[Row] = &[
     (&["-R", "--reverse"], "write --direction reverse"),
     (&["--bidir", "-d", "--dualtest"], "write --direction both"),
     (&["-u", "--udp"], "write --protocol udp"),
     (&["-b", "--bitrate", "--bandwidth", "--fq-rate"], "write --pacing RATE, as in --pacing 10Gb/s"),
-    (&["-J"], "write --json"),
     (&["-B", "--bind"], "write --bind-address ADDRESS, or --bind-interface NAME"),
     (&["--bind-dev"], "write --bind-interface NAME"),
     (&["--cport"], "write --source-port PORT"),
@@ -33,12 +54,9 @@ const OF_FLOW: &[Row] = &[
     (&["-M", "--set-mss"], "write --mss BYTES"),
     (&["-S", "--tos"], "write --dscp NAME or its number, the TOS divided by 4: TOS 0xb8 is --dscp ef"),
     (&["-k", "--blockcount"], "write --bytes BYTES: the count of blocks times their length"),
-    (&["-f", "--format"], "leave it out: figures choose their unit, and --json has bits per second"),
-    (
-        &["-V", "--verbose"],
-        "leave it out: settings and evidence are always shown, and --json has all of them",
-    ),
-    (&["--logfile"], "redirect standard output, as in --json-stream > FILE"),
+    (&["-F", "--file"], "leave it out: bytes come from memory and go to memory, no file is read or written"),
+    (&["-m", "--mptcp"], "write --protocol mptcp"),
+    (&["--skip-rx-copy"], "write --receive discard"),
     (&["-t", "--time"], "write --duration TIME (-t)"),
     (&["--num"], "write --bytes BYTES (-n)"),
     (&["--length"], "write --transfer BYTES (-l), with UDP --datagram BYTES"),
@@ -49,7 +67,25 @@ const OF_FLOW: &[Row] = &[
         &["-N", "--no-delay"],
         "leave it out: transfers are large, and the time of small ones is `clearstream message`",
     ),
-    (&["--get-server-output"], "leave it out: both ends are in every table and document"),
+];
+
+/// Options of `probe`.
+const OF_PROBE: &[Row] = &[
+    (&["-t", "--time"], "write --count COUNT (-c) and --interval TIME (-i): the time is their product"),
+    (&["-n", "--num"], "write --count COUNT (-c)"),
+    (&["-l", "--length"], "write --size BYTES (-s)"),
+    (&["-u", "--udp"], "leave it out: round trips are measured by UDP and by TCP"),
+];
+
+/// Options of `message`.
+const OF_MESSAGE: &[Row] = &[
+    (&["--time"], "write --duration TIME (-t)"),
+    (&["--num"], "write --iterations COUNT (-n)"),
+    (&["-l", "--length"], "write --size BYTES (-s)"),
+    (&["--omit"], "write --warm-up TIME (-O)"),
+    (&["--bidir", "-d", "--dualtest"], "write --kind bidirectional"),
+    (&["-N", "--no-delay"], "leave it out: TCP_NODELAY is set unless --nagle is there"),
+    (&["-A", "--affinity"], "write --client-core CORE and --server-core CORE"),
 ];
 
 /// Options of the program itself, which has verbs.
@@ -71,7 +107,7 @@ pub fn with_hint(mut error: Error, arguments: &[OsString]) -> Error {
     error
 }
 
-fn hint(error: &Error, arguments: &[OsString]) -> Option<&'static str> {
+fn hint(error: &Error, arguments: &[OsString]) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
@@ -79,16 +115,49 @@ fn hint(error: &Error, arguments: &[OsString]) -> Option<&'static str> {
     let option = option.split('=').next().unwrap_or(option);
     let mut named = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
     let verb = named.find(|argument| !argument.starts_with('-'));
-    // The argument after `-c` is a host and no verb.
-    let of_flow = verb == Some("flow");
-    let of_other = !of_flow && verb.is_some_and(is_verb);
-    let tables: &[&[Row]] = match (of_flow, of_other) {
-        (true, _) => &[OF_FLOW, OF_PROGRAM],
-        (_, true) => &[],
+    let tables: &[&[Row]] = match verb {
+        Some("flow") => &[OF_FLOW, OF_OUTPUT, OF_PROGRAM],
+        Some("diagnose" | "improve") => &[OF_FLOW, OF_OUTPUT],
+        Some("probe") => &[OF_PROBE, OF_OUTPUT],
+        Some("message") => &[OF_MESSAGE, OF_OUTPUT],
+        Some(verb) if is_verb(verb) => &[],
+        // The argument after `-c` is a host and no verb.
         _ => &[OF_PROGRAM],
     };
+    let of_verb = equivalent(tables, option).map(str::to_owned);
+    of_verb.or_else(|| of_flow_alone(verb?, option))
+}
+
+fn equivalent(tables: &[&[Row]], option: &str) -> Option<&'static str> {
     let mut rows = tables.iter().flat_map(|table| table.iter());
     rows.find(|(spellings, _)| spellings.contains(&option)).map(|(_, hint)| *hint)
+}
+
+/// A measuring verb has no such option, and a bulk flow has one.
+fn of_flow_alone(verb: &str, option: &str) -> Option<String> {
+    if !["probe", "message", "diagnose", "improve"].contains(&verb) {
+        return None;
+    }
+    let here = format!("`clearstream {verb} --help` lists the options of {verb}");
+    match equivalent(&[OF_FLOW], option) {
+        Some(hint) => Some(format!("{option} is about a bulk flow: with `clearstream flow`, {hint}; {here}")),
+        None => {
+            is_option_of_flow(option).then(|| format!("{option} is an option of `clearstream flow`; {here}"))
+        }
+    }
+}
+
+fn is_option_of_flow(option: &str) -> bool {
+    use clap::CommandFactory as _;
+    let mut command = crate::verbs::Cli::command();
+    command.build();
+    let Some(flow) = command.find_subcommand("flow") else { return false };
+    flow.get_arguments().any(|known| {
+        let long = option.strip_prefix("--");
+        let short = option.strip_prefix('-').filter(|_| long.is_none());
+        known.get_long().is_some_and(|name| Some(name) == long)
+            || known.get_short().is_some_and(|letter| short.is_some_and(|name| name.chars().eq([letter])))
+    })
 }
 
 fn is_verb(name: &str) -> bool {
@@ -154,6 +223,11 @@ mod tests {
             ("--logfile out.txt", "redirect"),
             ("-s", "clearstream serve"),
             ("-c dtn2", "clearstream flow HOST"),
+            ("-F data.bin", "from memory"),
+            ("-I iperf.pid", "process id"),
+            ("-T lab", "no prefix"),
+            ("-L 7", "net.ipv6.auto_flowlabels"),
+            ("--connect-timeout 500", "--ssh-option ConnectTimeout=SECONDS"),
         ] {
             let text = shown(&format!("clearstream flow dtn2 {option}"));
             assert!(text.contains(wanted), "{option}: {text}");
@@ -167,26 +241,72 @@ mod tests {
         assert!(shown("clearstream -c dtn2 -R").contains("clearstream flow HOST"));
     }
 
-    /// Every option that a hint names is one of `flow`.
+    /// Every option that a hint names is one of the verb.
     #[test]
     fn hints_name_options_that_there_are() {
         use clap::CommandFactory as _;
         let mut command = Cli::command();
         command.build();
-        let flow = command.find_subcommand("flow").expect("the verb");
-        let known: Vec<String> =
-            flow.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
-        for (spellings, hint) in OF_FLOW {
-            let named = hint.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
-            for option in named.filter(|part| part.starts_with("--")) {
-                assert!(known.iter().any(|one| one == option), "{spellings:?}: {option}");
+        for (verb, table) in [
+            ("flow", OF_FLOW),
+            ("diagnose", OF_FLOW),
+            ("improve", OF_FLOW),
+            ("probe", OF_PROBE),
+            ("message", OF_MESSAGE),
+            ("flow", OF_OUTPUT),
+            ("diagnose", OF_OUTPUT),
+            ("improve", OF_OUTPUT),
+            ("probe", OF_OUTPUT),
+            ("message", OF_OUTPUT),
+        ] {
+            let options = command.find_subcommand(verb).expect("the verb");
+            let known: Vec<String> =
+                options.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))).collect();
+            for (spellings, hint) in table {
+                let named = hint.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+                for option in named.filter(|part| part.starts_with("--")) {
+                    assert!(known.iter().any(|one| one == option), "{verb} {spellings:?}: {option}");
+                }
             }
+        }
+    }
+
+    /// The letters of iperf3 with the other measuring verbs.
+    #[test]
+    fn every_measuring_verb_has_hints() {
+        for (line, wanted) in [
+            ("diagnose dtn2 -R", "write --direction reverse"),
+            ("improve dtn2 -Z", "write --method zerocopy"),
+            ("improve dtn2 -F data.bin", "from memory"),
+            ("diagnose dtn2 --cores scheduler", "--cores is an option of `clearstream flow`"),
+            ("probe dtn2 -t 10", "write --count COUNT (-c) and --interval TIME (-i)"),
+            ("probe dtn2 -l 1400", "write --size BYTES (-s)"),
+            ("probe dtn2 -J", "write --json"),
+            ("probe dtn2 -P 4", "-P is an option of `clearstream flow`"),
+            ("probe dtn2 --window 1M", "--window is an option of `clearstream flow`"),
+            (
+                "probe dtn2 -R",
+                "-R is about a bulk flow: with `clearstream flow`, write --direction reverse; `clearstream probe \
+                 --help` lists the options of probe",
+            ),
+            ("message dtn2 -l 64", "write --size BYTES (-s)"),
+            ("message dtn2 --bidir", "write --kind bidirectional"),
+            ("message dtn2 -A 1,2", "write --client-core CORE"),
+            ("message dtn2 -f g", "choose their unit"),
+            ("message dtn2 -C cubic", "-C is an option of `clearstream flow`"),
+            ("message dtn2 -M 1400", "with `clearstream flow`, write --mss BYTES"),
+        ] {
+            let text = shown(&format!("clearstream {line}"));
+            let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(joined.contains(wanted), "{line}: {text}");
+            assert!(!text.contains("as a value"), "{line}: {text}");
         }
     }
 
     #[test]
     fn errors_of_other_verbs_and_options_stay_unchanged() {
-        assert!(!shown("clearstream probe dtn2 -R").contains("--direction"));
+        assert!(!shown("clearstream inspect dtn2 -R").contains("--direction"));
+        assert!(!shown("clearstream message dtn2 --iteration 5").contains("clearstream flow"));
         assert!(shown("clearstream flow dtn2 --durations 3s").contains("--duration"));
     }
 

@@ -50,7 +50,10 @@ fn two_commands_are_measured_in_pairs_and_the_first_is_left_in_effect() {
     let log = fs::read_to_string(folder.path().join("log")).unwrap();
     let runs: Vec<&str> = log.lines().collect();
     assert_eq!(runs.last(), Some(&"before"), "restored: {runs:?}");
-    assert!(runs.contains(&"after") && runs.windows(2).all(|pair| pair[0] != pair[1]), "in turn: {runs:?}");
+    assert!(
+        runs.contains(&"after") && runs.windows(2).all(|pair| pair[0] != pair[1]),
+        "alternately: {runs:?}"
+    );
     let document = serde_json::from_str(&fs::read_to_string(made.join("run.json")).unwrap()).unwrap();
     assert_valid("run", &document);
 

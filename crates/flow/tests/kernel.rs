@@ -201,7 +201,21 @@ fn pinned_threads_stay_and_others_are_reported() {
     assert_eq!(summary.server_settings.flows[1].pinned_core, None);
     assert_eq!(summary.seen_cores.len(), 2);
     assert!(summary.seen_cores.iter().all(|(_, sender, receiver)| sender.is_none() && receiver.is_some()));
-    assert!(summary.notices.iter().any(|notice| notice.id == "cores-chosen"), "{:?}", summary.notices);
+    // A notice where the scheduler put a receiver on its sender's core for half of the time.
+    let together = |flow: usize| {
+        let measured = intervals.iter().filter(|interval| !interval.warm_up);
+        let (mut shared, mut all) = (0, 0);
+        for interval in measured {
+            let sender = interval.client.flows[flow].sender_core;
+            if let Some((sender, receiver)) = sender.zip(interval.server.flows[flow].receiver_core) {
+                all += 1;
+                shared += u32::from(sender == receiver);
+            }
+        }
+        all > 0 && shared * 2 >= all
+    };
+    let has_notice = summary.notices.iter().any(|notice| notice.id == "cores-chosen");
+    assert_eq!(has_notice, together(0) || together(1), "{:?}", summary.notices);
 }
 
 #[test]

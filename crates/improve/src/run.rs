@@ -6,7 +6,7 @@ use std::{
 };
 
 use clearstream_schema::{
-    diagnosis::{Cause, Diagnosis, Verdict as Limit},
+    diagnosis::{Cause, Diagnosis, Finding, Verdict as Limit},
     flow::{FlowConfig, FlowSummary, Notice},
     improvement::{
         Candidate, DecisionRule, IMPROVEMENT_SCHEMA, Improvement, LoopEnd, Runs, TriedStep, Verdict,
@@ -135,21 +135,26 @@ const FRUITLESS: u32 = 2;
 /// pass.
 const FRUITLESS_UNKNOWN: u32 = 3;
 
-/// Suggested next step, where the limit is not known.
+/// Suggested next step, where the limit is not known or other processes hide it.
 fn next_step(diagnosis: &Diagnosis) -> Option<String> {
     match &diagnosis.primary {
         Limit::Unknown { experiment, .. } => Some(experiment.question.clone()),
+        Limit::Found(finding) if is_contention(finding) => {
+            diagnosis.suggestions.first().map(|suggestion| suggestion.sentence.clone())
+        }
         Limit::Found(_) => None,
     }
+}
+
+fn is_contention(finding: &Finding) -> bool {
+    matches!(finding.cause, Cause::Contention { .. })
 }
 
 /// Reason for ending after a number of fruitless diagnoses.
 fn end_after(diagnosis: &Diagnosis, fruitless: u32) -> Option<LoopEnd> {
     let (most, end) = match &diagnosis.primary {
         Limit::Unknown { .. } => (FRUITLESS_UNKNOWN, LoopEnd::LimitUnknown),
-        Limit::Found(finding) if matches!(finding.cause, Cause::Contention { .. }) => {
-            (FRUITLESS_UNKNOWN, LoopEnd::LimitUnknown)
-        }
+        Limit::Found(finding) if is_contention(finding) => (FRUITLESS_UNKNOWN, LoopEnd::Contended),
         Limit::Found(_) => (FRUITLESS, LoopEnd::NothingLeft),
     };
     (fruitless >= most).then_some(end)

@@ -14,7 +14,7 @@ use clearstream_schema::{
 };
 use clearstream_stats::Random;
 
-use formula::{DIAGNOSIS, Model, RMEM, WMEM};
+use formula::{DIAGNOSIS, IDLE, Model, RMEM, WMEM};
 
 fn options() -> Options {
     Options { pairs: 7, threshold_ratio: 0.02, budget: Duration::from_secs(3600), seed: 3 }
@@ -112,6 +112,18 @@ fn the_diagnosis_of_an_unknown_limit_is_repeated_and_reported() {
     let found = run(&mut model, &FlowConfig::default(), &short, &stop, &mut |_| {}).unwrap();
     assert_eq!((found.end, model.diagnoses), (LoopEnd::TimeOver, 2));
     assert_eq!(model.passed, Duration::from_secs(20));
+}
+
+/// Contention is a limit that was found: it has an end of its own, and the diagnosis's suggestion.
+#[test]
+fn contention_is_repeated_and_ends_with_the_suggestion_of_the_diagnosis() {
+    let mut model = Model { contended: true, ..Model::new() };
+    let stop = AtomicBool::new(false);
+    let found = run(&mut model, &FlowConfig::default(), &options(), &stop, &mut |_| {}).unwrap();
+    assert_eq!((found.end, model.diagnoses), (LoopEnd::Contended, 3));
+    assert_eq!(found.next_step.as_deref(), Some(IDLE));
+    assert!(found.limit.unwrap().starts_with("contention"));
+    assert!(found.steps.is_empty());
 }
 
 /// Whatever the budget is: it is kept, and nothing half measured stays.

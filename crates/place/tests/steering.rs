@@ -70,7 +70,7 @@ fn space() -> PortSpace {
 
 /// The measured first port of each queue, through the whole of it.
 #[test]
-fn queues_in_turn_get_the_measured_ports() {
+fn round_robin_queues_get_the_measured_ports() {
     let nic = nic(8);
     let host = host(&nic);
     let ports = steer(&request(), (&host, &nic), None, &mut space()).unwrap();

@@ -21,7 +21,7 @@ pub(crate) fn effective(
     let side = |address, core| RdmaSide { address, progress, wait, core };
     Ok(RdmaEffective {
         near: side(established.local, config.core),
-        far: side(established.peer, config.far_core),
+        far: side(established.peer, config.remote_core),
         revision: established.revision,
         crc: established.crc,
         markers_sent: established.markers_out,

@@ -270,6 +270,10 @@ fn cost_next_step_and_provenance_are_on_the_page() {
         assert!(text.contains(part), "{part}");
     }
     assert!(!text.contains("would help"), "what is not known is not claimed");
+    empty.end = LoopEnd::Contended;
+    let text = page(&empty);
+    assert!(text.contains("other processes held the cores in every diagnosis, so nothing was tried"));
+    assert!(!text.contains("bottleneck not identified"));
 }
 
 /// A loop in a lab or over loopback is labelled so in title and band.

@@ -75,7 +75,7 @@ pub struct FabricNetwork {
     /// IPoIB mode; for `kind = "infiniband"` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infiniband_mode: Option<InfinibandMode>,
-    /// MTU of every interface on it, bytes of layer 3; left as it is when absent.
+    /// MTU of every interface on it, bytes of layer 3 (default: unchanged).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
@@ -282,8 +282,8 @@ pub struct OwnedNumbers {
     pub first_mark: u32,
     /// Protocol number of the routes (`ip route ... proto 117`), by which they are distinguished from others.
     pub protocol: u8,
-    /// Buckets of a resilient group; when absent as many as give every gateway the
-    /// share of its weight, 120 or more, and twenty for each gateway or more.
+    /// Buckets of a resilient group (default: as many as give every gateway the
+    /// fraction of its weight, 120 or more, and twenty for each gateway or more).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bucket_count: Option<u16>,
     /// Seconds without traffic after which a bucket of a resilient group may move.
@@ -324,7 +324,7 @@ pub struct WatchSettings {
     /// Consecutive successful rounds after which it is restored; doubled for each
     /// recent failure (flap damping).
     pub up_count: u32,
-    /// Remote hosts that are probed in turn, so that one dead host does not withdraw a gateway.
+    /// Remote hosts that are probed round-robin, so that one dead host does not withdraw a gateway.
     pub target_count: u32,
     /// Percentage of the probes that a gateway may lose; one that loses
     /// more of the last `loss-window` is withdrawn. 0 for no limit.
@@ -332,7 +332,7 @@ pub struct WatchSettings {
     /// Probes over which the loss is judged.
     pub loss_window: u32,
     /// Port on which the watches of all hosts probe each other, by UDP
-    /// and by TCP in turn.
+    /// and by TCP alternately.
     pub port: u16,
     /// Probes per second through one gateway, and to one host, that all hosts of
     /// the fabric together may cause while nothing fails.

@@ -59,7 +59,7 @@ pub struct GatewayConfig {
     pub interval: TimeSpan,
     /// Fault of a gateway.
     pub failure: GatewayFailure,
-    /// Gateway; the middle one when absent.
+    /// Gateway (default: the middle one).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
     /// Time before the failure, and the whole of an experiment without one.
@@ -71,7 +71,7 @@ pub struct GatewayConfig {
     /// Weights of the gateways, in their order; those of the fabric when empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<u16>,
-    /// Return path of replies; the fabric's when absent.
+    /// Return path of replies (default: the fabric's).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub return_path: Option<ReturnPath>,
 }

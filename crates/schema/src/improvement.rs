@@ -46,7 +46,7 @@ pub struct Improvement {
     /// Goodput of the requested or kept flow in the last diagnosis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_bps: Option<f64>,
-    /// Suggested next step where the last diagnosis did not find the limit.
+    /// Suggested next step where the last diagnosis did not find the limit, or found contention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_step: Option<String>,
     /// Caveats of the results.
@@ -197,6 +197,9 @@ pub enum LoopEnd {
     NothingLeft,
     /// Nothing is left to try, and the last diagnosis did not find the limit.
     LimitUnknown,
+    /// Nothing is left to try, and in the last diagnoses other processes held the cores of the flow: no
+    /// conclusion about the path.
+    Contended,
     /// The time that was given is over.
     TimeOver,
     /// Stopped; the change in test was rolled back.

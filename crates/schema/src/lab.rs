@@ -64,7 +64,7 @@ pub struct LabHost {
     pub routes: Vec<LabRoute>,
     /// Congestion control that connections start with. It is set on the routes,
     /// since a namespace may only choose from the machine's
-    /// `net.ipv4.tcp_allowed_congestion_control`; the machine's default when absent.
+    /// `net.ipv4.tcp_allowed_congestion_control` (default: the machine's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
     /// Sysctls of the namespace, `net.ipv4.tcp_rmem = "4096 131072 6291456"`.
@@ -112,7 +112,7 @@ pub struct LabLink {
     /// Fraction of packets lost, 0 to 1.
     #[serde(default)]
     pub loss_ratio: f64,
-    /// Rate of each direction; unlimited when absent.
+    /// Rate of each direction (default: unlimited).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<BitRate>,
     /// Queue in front of the rate limit, in time at that rate.
@@ -306,7 +306,7 @@ pub enum FaultKind {
 pub struct LabFault {
     /// Host that has it.
     pub host: String,
-    /// Interface of the host; all of them when absent.
+    /// Interface of the host (default: all of them).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// Reason.

@@ -36,7 +36,7 @@ pub const RECORD_VERSION: u32 = 2;
 pub const TREATMENT: &str = "treatment";
 
 /// Two commands, run by the shell of the controlling machine, that make the two
-/// states between which a study is measured in turn.
+/// states between which the trials of a study alternate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Treatments {
     /// Makes the state of the level `before`, in which the hosts are left.

@@ -96,10 +96,10 @@ pub struct Experiment {
     pub title: String,
     /// Name of the workload.
     pub workload: String,
-    /// Figure type; that of the workload when absent.
+    /// Figure type (default: that of the workload).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub figure: Option<Figure>,
-    /// Metric that is drawn; the workload's headline when absent.
+    /// Metric that is drawn (default: the workload's headline).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
     /// Another experiment whose cells are drawn in the same figure, by the same metric; with the
@@ -209,7 +209,7 @@ pub struct Variant {
     /// Time for the whole experiment: no further repetition begins when it is used up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<TimeSpan>,
-    /// Lab only: interface of the listening host whose address is measured to; its first one when absent.
+    /// Lab only: interface of the listening host whose address is measured to (default: its first one).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
     /// Options of the workload.

@@ -43,6 +43,10 @@ pub fn summary(found: &Improvement, paint: Paint) -> String {
         text.push_str(match found.end {
             LoopEnd::NothingLeft => "nothing was tried: no known setting removes this limit\n",
             LoopEnd::LimitUnknown => "bottleneck not identified, so nothing was tried\n",
+            LoopEnd::Contended => {
+                "nothing was tried: other processes held the cores in every diagnosis, so there is no conclusion \
+                 about the path\n"
+            }
             LoopEnd::TimeOver | LoopEnd::Stopped => "nothing was tried\n",
         });
     } else {
@@ -138,6 +142,22 @@ mod tests {
         assert_eq!(text(LoopEnd::NothingLeft), "nothing was tried: no known setting removes this limit");
         assert_eq!(text(LoopEnd::Stopped), "nothing was tried");
         assert!(text(LoopEnd::TimeOver).contains("--budget gives more"));
+    }
+
+    /// Contention was identified: "bottleneck not identified" is another end.
+    #[test]
+    fn contention_has_its_own_end_and_next_step() {
+        let contended = Improvement {
+            limit: Some("contention: on client other processes hold core 3".to_owned()),
+            next_step: Some("repeat the measurement when client is idle".to_owned()),
+            ..found(LoopEnd::Contended)
+        };
+        assert_eq!(
+            summary(&contended, Paint { on: false }),
+            "nothing was tried: other processes held the cores in every diagnosis, so there is no conclusion about the path\n\
+             limit now: contention: on client other processes hold core 3\n\
+             next step: repeat the measurement when client is idle"
+        );
     }
 
     /// What is known without a limit: how fast the path is, and what would show more.

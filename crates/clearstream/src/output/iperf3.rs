@@ -133,13 +133,17 @@ fn direction_lines(name: &str, direction: &Iperf3Direction, paint: Paint) -> Vec
         Iperf3Source::Peer => "reported by the peer",
     };
     let goodput = direction.goodput_bps.map_or_else(|| "not reported".to_owned(), rate);
-    let size = |count: Option<u64>| count.map_or_else(|| "not reported".to_owned(), bytes);
+    // Each end has a clock and a time of its own.
+    let amount = |count: Option<u64>, nanos: Option<u64>| match (count, nanos) {
+        (Some(count), Some(nanos)) => format!("{} in {}", bytes(count), time(nanos)),
+        (Some(count), None) => format!("{} (time not reported)", bytes(count)),
+        (None, _) => "not reported".to_owned(),
+    };
     let mut lines = vec![format!("{name}: goodput {}, {source}", paint.figure(&goodput))];
     let mut detail = format!(
-        "  received {} in {}, sent {}",
-        size(direction.received_bytes),
-        direction.received_ns.map_or_else(|| "-".to_owned(), time),
-        size(direction.sent_bytes),
+        "  received {}, sent {}",
+        amount(direction.received_bytes, direction.received_ns),
+        amount(direction.sent_bytes, direction.sent_ns),
     );
     if let Some(count) = direction.retransmit_count {
         detail.push_str(&format!(", {count} retransmits"));
@@ -189,6 +193,28 @@ mod tests {
     use clearstream_schema::{flow::SideInterval, iperf3::Iperf3Datagrams};
 
     use super::*;
+
+    /// Bytes received and sent are those of two ends, each with its own time.
+    #[test]
+    fn each_amount_has_the_time_of_its_end() {
+        let mut one = Iperf3Direction {
+            goodput_bps: Some(14e9),
+            goodput_source: Iperf3Source::Peer,
+            received_bytes: Some(1_793_150_976),
+            received_ns: Some(1_020_000_000),
+            sent_bytes: Some(1_707_249_664),
+            sent_ns: Some(1_000_000_000),
+            retransmit_count: Some(3),
+            rtt_ns: None,
+            min_rtt_ns: None,
+            datagrams: None,
+            streams: Vec::new(),
+        };
+        let detail = |one: &Iperf3Direction| direction_lines("", one, Paint { on: false })[1].clone();
+        assert_eq!(detail(&one), "  received 1.67 GiB in 1.02 s, sent 1.59 GiB in 1.00 s, 3 retransmits");
+        (one.received_bytes, one.received_ns, one.sent_ns) = (None, None, None);
+        assert_eq!(detail(&one), "  received not reported, sent 1.59 GiB (time not reported), 3 retransmits");
+    }
 
     #[test]
     fn interval_lines_fit_80_columns() {

@@ -106,9 +106,7 @@ impl ImproveArgs {
             "settings of {client} and {server} will be changed, and kept where that is proven better"
         );
         if !std::io::stdin().is_terminal() {
-            return Err(CommandError::Usage(format!(
-                "{question}; not a terminal: re-run with --yes to apply"
-            )));
+            return Err(not_a_terminal(&question));
         }
         output::log(&format!("{question} (`clearstream tune revert` restores them). Continue? [y/N]"));
         let mut reply = String::new();
@@ -135,9 +133,13 @@ impl ImproveArgs {
             LoopEnd::Stopped => Err(CommandError::Interrupted(
                 "the change under test was reverted, those kept before stay".to_owned(),
             )),
-            LoopEnd::NothingLeft | LoopEnd::LimitUnknown | LoopEnd::TimeOver => Ok(()),
+            LoopEnd::NothingLeft | LoopEnd::LimitUnknown | LoopEnd::Contended | LoopEnd::TimeOver => Ok(()),
         }
     }
+}
+
+fn not_a_terminal(question: &str) -> CommandError {
+    CommandError::Usage(format!("{question}; not a terminal: re-run with --yes to apply"))
 }
 
 /// When, by which program and on which hosts: for the page.
@@ -217,5 +219,19 @@ impl<'a> View<'a> {
     fn begin(&mut self, expected: Duration, what: String) {
         self.until = Instant::now() + expected;
         self.what = what;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_terminal_the_correction_is_yes() {
+        let error = not_a_terminal("settings of dtn1 and dtn2 will be changed");
+        assert_eq!(
+            error.to_string(),
+            "settings of dtn1 and dtn2 will be changed; not a terminal: re-run with --yes to apply"
+        );
     }
 }

@@ -193,6 +193,11 @@ fn packets_that_overtake_each_other_are_not_lost_ones() {
     };
     // 18 measured intervals of 6 events each.
     assert_eq!(event_count, 108);
+    assert_eq!(
+        diagnosis.suggestions[0].sentence,
+        "find what spreads the packets of one flow over several links (round-robin bonding, load balancing by packet) \
+         and have it keep a flow on one of them"
+    );
     assert!(matches!(
         found(&explain(&Shown { reorderings: 0, ..shown.clone() }.evidence())).cause,
         Cause::Loss { .. }

@@ -192,5 +192,7 @@ mod tests {
         {
             assert!(message.contains(part), "{part}: {message}");
         }
+        let correction = "Run `sysctl -w net.core.rmem_max=67108864`, or run as root with --force-buffers";
+        assert!(message.ends_with(correction), "{message}");
     }
 }

@@ -13,7 +13,7 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     diagnosis::{
         BufferLimit, Cause, DIAGNOSIS_SCHEMA, Diagnosis, End, Experiment, ExperimentKind, Finding, Remedy,
-        Role, Verdict,
+        Role, Suggestion, Verdict,
     },
     flow::{FlowConfig, FlowSummary},
     plan::{Setting, Step},
@@ -23,6 +23,8 @@ use clearstream_testkit::flow::summary;
 
 pub const WMEM: &str = "net.ipv4.tcp_wmem";
 pub const RMEM: &str = "net.ipv4.tcp_rmem";
+/// First suggestion of a diagnosis of contention.
+pub const IDLE: &str = "repeat the measurement when client is idle: this one is inconclusive about the path";
 
 /// 17 ms and 19 Gb/s; a reader on core 0 (the interrupt core) gets 12 Gb/s at
 /// most, a send buffer of B bytes allows 0.87 B / 17 ms, a receive buffer half of
@@ -45,6 +47,8 @@ pub struct Model {
     pub spell: Option<f64>,
     /// No diagnosis finds anything.
     pub unknown: bool,
+    /// Every diagnosis finds contention at the client.
+    pub contended: bool,
     /// The only change that a diagnosis names is a DSCP, with this gain factor: 1 is none.
     pub only_dscp: Option<f64>,
     /// The rate walks at random by up to this share from run to run.
@@ -69,6 +73,27 @@ fn unknown(config: &FlowConfig) -> Diagnosis {
             experiment: Box::new(experiment),
         },
         ..diagnosis(config, Vec::new())
+    }
+}
+
+/// A diagnosis of a path whose client is busy with other processes.
+fn contended(config: &FlowConfig) -> Diagnosis {
+    let contention = Finding {
+        cause: Cause::Contention {
+            end: End::Client,
+            core: None,
+            waiting_ratio: 0.4,
+            foreign_core_count: 2.0,
+            processes: Vec::new(),
+        },
+        sentence: "contention: on client other processes hold its cores".to_owned(),
+        fault: false,
+        evidence: Vec::new(),
+        remedies: vec![Remedy::Physical { what: IDLE.to_owned() }],
+    };
+    Diagnosis {
+        suggestions: vec![Suggestion { sentence: IDLE.to_owned(), command: None }],
+        ..diagnosis(config, vec![contention])
     }
 }
 
@@ -118,6 +143,7 @@ impl Model {
             diagnoses: 0,
             spell: None,
             unknown: false,
+            contended: false,
             only_dscp: None,
             drift: 0.0,
             speed: 1.0,
@@ -185,6 +211,9 @@ impl Testbed for Model {
         self.passed += DIAGNOSIS.min(budget);
         if self.unknown {
             return Ok(unknown(config));
+        }
+        if self.contended {
+            return Ok(contended(config));
         }
         let buffer = Finding {
             cause: Cause::SendBuffer {

@@ -61,7 +61,7 @@ pub(super) fn serve(
         other => return Err(other.unexpected(peer, "open")),
     };
     let opened = Layout::new(&config, operation).and_then(|layout| {
-        let rnic = open_rnic(config.progress, config.far_core)?;
+        let rnic = open_rnic(config.progress, config.remote_core)?;
         DataQueuePairs::new(&rnic, &config, layout, Role::Server)
     });
     let mut pairs = match opened {

@@ -33,6 +33,7 @@ const FIGURE: &str = "figure-steps";
 
 /// Reason for trying nothing although there was time, where the limit is not known.
 const NOT_IDENTIFIED: &str = "bottleneck not identified, so nothing was tried";
+const CONTENDED: &str = "other processes held the cores in every diagnosis, so nothing was tried";
 
 /// Time, program and hosts of a loop.
 #[derive(Debug, Clone, Default)]
@@ -190,6 +191,7 @@ fn subtitle(found: &Improvement) -> String {
     parts.push(match found.end {
         LoopEnd::NothingLeft if found.steps.is_empty() => UNTRIED.to_owned(),
         LoopEnd::LimitUnknown if found.steps.is_empty() => NOT_IDENTIFIED.to_owned(),
+        LoopEnd::Contended if found.steps.is_empty() => CONTENDED.to_owned(),
         end => end_text(end).to_owned(),
     });
     parts.join(" \u{b7} ")
@@ -199,6 +201,7 @@ fn end_text(end: LoopEnd) -> &'static str {
     match end {
         LoopEnd::NothingLeft => "nothing was left to try",
         LoopEnd::LimitUnknown => "nothing was left to try: bottleneck not identified",
+        LoopEnd::Contended => "nothing was left to try: other processes held the cores",
         LoopEnd::TimeOver => "the time was over before everything was tried",
         LoopEnd::Stopped => "stopped by hand, the change in test was rolled back",
     }

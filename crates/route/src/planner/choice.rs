@@ -198,7 +198,7 @@ impl Facts {
         }
         if self.stateful.is_empty() {
             let why = format!(
-                "no gateway keeps state, so nothing breaks when {:.0} % of the flows return by another gateway; the cost is that {:.0} % instead of {:.0} % are hit when one dies",
+                "no gateway keeps state, so nothing breaks when {:.0} % of the flows return by another gateway; the cost is that {:.0} % instead of {:.0} % of the flows are affected by one gateway failure",
                 100.0 * (1.0 - self.meet_ratio),
                 100.0 * self.none().hit_ratio,
                 100.0 / self.gateways as f64,

@@ -98,10 +98,10 @@ impl JsonSchema for SizeList {
 pub enum RdmaOperation {
     /// Sends into receives that the peer posted.
     Send,
-    /// Writes into the peer's memory; the peer's program takes no part.
+    /// Writes into the peer's memory; the peer's program is not involved (one-sided).
     #[default]
     Write,
-    /// Reads out of the peer's memory; the peer's program takes no part.
+    /// Reads out of the peer's memory; the peer's program is not involved (one-sided).
     Read,
 }
 
@@ -170,9 +170,10 @@ pub struct RdmaConfig {
     #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
     pub core: Option<u32>,
     /// Core that moves the bytes at the peer: of its program's thread, or of its engine
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "CORE"))]
-    pub far_core: Option<u32>,
+    // The published key keeps its spelling.
+    #[serde(rename = "far-core", alias = "remote-core", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, alias = "far-core", value_name = "CORE"))]
+    pub remote_core: Option<u32>,
     /// Do not request CRCs (the peer may still require them)
     #[cfg_attr(feature = "cli", arg(long))]
     pub no_crc: bool,
@@ -196,7 +197,7 @@ pub struct RdmaConfig {
     pub verify: bool,
     /// Use the protocol of perftest's client: the peer is ib_send_bw, ib_write_lat or another of them, with -R
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["local", "both_ways", "verify", "far_core", "duration"]))]
+    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["local", "both_ways", "verify", "remote_core", "duration"]))]
     pub perftest: bool,
     /// Receives that the peer's ib_send_bw posts on each queue pair (its -r) (default: 512)
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,7 +219,7 @@ impl Default for RdmaConfig {
             progress: RdmaProgress::Inline,
             wait: None,
             core: None,
-            far_core: None,
+            remote_core: None,
             no_crc: false,
             markers: false,
             large_fpdus: false,

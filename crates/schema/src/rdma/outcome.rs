@@ -146,7 +146,7 @@ impl RdmaSummary {
             side("client", "wait", requested.wait.map(value), near.wait.map(value)),
             side("server", "wait", requested.wait.map(value), far.wait.map(value)),
             side("client", "core", requested.core.map(value), near.core.map(value)),
-            side("server", "core", requested.far_core.map(value), far.core.map(value)),
+            side("server", "core", requested.remote_core.map(value), far.core.map(value)),
         ]
     }
 }

@@ -212,7 +212,7 @@ fn notices(base: &[Run], changed: &[Run], pair_count: usize) -> Vec<Notice> {
         add(
             "no-overlap",
             "the two sides were measured one after the other: what the machine did in between cannot be separated from \
-             the change; measure them in turn, with `study run STUDY --before COMMAND --after COMMAND` or by \
+             the change; measure them alternately, with `study run STUDY --before COMMAND --after COMMAND` or by \
              alternating runs"
                 .to_owned(),
         );

@@ -281,3 +281,23 @@ pub fn latency(latency: &LatencyUnderLoad) -> String {
 pub fn misses_samples(summary: &FlowSummary) -> bool {
     summary.notices.iter().any(|notice| notice.id == "samples-missing")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interrupt_core_names_its_sources() {
+        let text =
+            |confirmed| interrupt_core(&InterruptCore { core: 3, softirq_share_percent: 12, confirmed });
+        assert_eq!(
+            text(Some(true)),
+            "interrupt core of the receiver: CPU 3 (12 % of the NET_RX softirqs, and SO_INCOMING_CPU agrees)"
+        );
+        assert_eq!(
+            text(Some(false)),
+            "interrupt core of the receiver: CPU 3 according to SO_INCOMING_CPU; softirq counters disagree (12 %)"
+        );
+        assert_eq!(text(None), "interrupt core of the receiver: CPU 3 (12 % of the NET_RX softirqs)");
+    }
+}

@@ -159,9 +159,7 @@ fn report_changes(out: &Output) -> impl Fn(Event<'_>) + Send + Sync + 'static {
 /// Requests confirmation on the terminal; without one, `--yes` is needed.
 fn is_confirmed(step_count: usize) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(CommandError::usage(
-            "nothing was changed: not a terminal: re-run with --yes to apply the changes above",
-        ));
+        return Err(not_a_terminal());
     }
     print_question(&format!("make {}? [y/N] ", count(step_count, "change")))?;
     let mut reply = String::new();
@@ -169,8 +167,25 @@ fn is_confirmed(step_count: usize) -> Result<bool, CommandError> {
     Ok(matches!(reply.trim(), "y" | "Y" | "yes"))
 }
 
+fn not_a_terminal() -> CommandError {
+    CommandError::usage("nothing was changed: not a terminal: re-run with --yes to apply the changes above")
+}
+
 fn print_question(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_terminal_the_correction_is_yes() {
+        assert_eq!(
+            not_a_terminal().to_string(),
+            "nothing was changed: not a terminal: re-run with --yes to apply the changes above"
+        );
+    }
 }

@@ -22,7 +22,7 @@ pub use self::{ping::PingDocument, transfer::RdmaDocument};
 /// RDMA over TCP in software: ping, bandwidth, latency. No card, no module.
 #[derive(Debug, Subcommand)]
 pub enum RdmaVerb {
-    /// Exchange pings with rping or clearstream: Send, Read and Write in turn
+    /// Exchange pings with rping or clearstream: rounds of Send, Read and Write
     Ping(ping::PingArgs),
     /// Measure Send into posted receives
     Send(Box<transfer::TransferArgs>),
