@@ -1,5 +1,6 @@
 //! One line per trial for spreadsheets and scripts: RFC 4180, units in the
-//! column names, an empty field where nothing was measured.
+//! column names, an empty field where nothing was measured. A column that is empty in
+//! every line is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,38 +45,47 @@ const MEASURED: [&str; 26] = [
     "failure",
 ];
 
-/// All trials, streamed twice: once for the names of the levels, once for the lines.
+/// Columns of every run.
+const IDENTITY: [&str; 5] = ["experiment", "trial", "cell", "repetition", "started"];
+
+/// All trials, streamed twice: once for the columns that are filled, once for the lines.
 pub(crate) fn render(reader: &Reader) -> Result<String, ReportError> {
-    let (mut names, mut others) = (BTreeSet::<String>::new(), BTreeSet::<String>::new());
+    let (mut levels, mut filled) = (BTreeSet::<String>::new(), BTreeSet::<String>::new());
     for trial in reader.trials()? {
         let trial = trial?;
-        let named = metrics(&trial).map(|(name, _)| name);
-        others.extend(named.filter(|name| !MEASURED.contains(&name.as_str())));
-        names.extend(trial.factors.into_keys());
+        filled
+            .extend(values(&trial).into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name));
+        levels.extend(trial.factors.into_keys());
     }
+    let others = filled.iter().map(String::as_str).filter(|name| !MEASURED.contains(name));
+    let columns: Vec<&str> =
+        MEASURED.into_iter().filter(|name| filled.contains(*name)).chain(others).collect();
     let mut out = String::new();
-    let fixed = ["experiment", "trial", "cell", "repetition", "started"].map(str::to_owned);
-    let levels = names.iter().map(|name| format!("level_{}", name.replace('-', "_")));
-    let measured_names = MEASURED.map(str::to_owned).into_iter().chain(others.iter().cloned());
-    line(&mut out, fixed.into_iter().chain(levels).chain(measured_names));
+    let level_names = levels.iter().map(|name| format!("level_{}", name.replace('-', "_")));
+    let measured_names = columns.iter().map(|name| (*name).to_owned());
+    line(&mut out, IDENTITY.map(str::to_owned).into_iter().chain(level_names).chain(measured_names));
     for trial in reader.trials()? {
         let trial = trial?;
-        let fixed = [
+        let identity = [
             trial.experiment.clone(),
             trial.trial.to_string(),
             trial.cell.to_string(),
             trial.repetition.to_string(),
             trial.started.clone(),
         ];
-        let levels = names.iter().map(|name| trial.factors.get(name).map(level).unwrap_or_default());
-        // A column has one name, whichever workload fills it.
-        let mut values: BTreeMap<String, String> = metrics(&trial).collect();
-        values.extend(measured(&trial).into_iter().map(|(name, value)| (name.to_owned(), value)));
-        let names = MEASURED.into_iter().chain(others.iter().map(String::as_str));
-        let values = names.map(|name| values.remove(name).unwrap_or_default());
-        line(&mut out, fixed.into_iter().chain(levels).chain(values));
+        let levels = levels.iter().map(|name| trial.factors.get(name).map(level).unwrap_or_default());
+        let mut values = values(&trial);
+        let values = columns.iter().map(|name| values.remove(*name).unwrap_or_default());
+        line(&mut out, identity.into_iter().chain(levels).chain(values));
     }
     Ok(out)
+}
+
+/// What is known of a trial, by column. A column has one name, whichever workload fills it.
+fn values(trial: &TrialDocument) -> BTreeMap<String, String> {
+    let mut values: BTreeMap<String, String> = metrics(trial).collect();
+    values.extend(measured(trial).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    values
 }
 
 /// Metrics that a column of another name holds, by the workload's document: those columns are

@@ -81,7 +81,7 @@ pub(crate) fn level(value: &Value) -> String {
 
 /// A level for a person: byte counts and core lists read naturally.
 pub(crate) fn level_of(factor: &str, value: &Value) -> String {
-    let text = level(value);
+    let text = human::level(value);
     match factor {
         "flows" => text.parse().map_or(text.clone(), |n: usize| count(n, "flow")),
         "window" | "send-buffer" | "receive-buffer" | "transfer" => {
@@ -138,6 +138,7 @@ mod tests {
     fn levels_read_naturally() {
         assert_eq!(level_of("flows", &1.into()), "1 flow");
         assert_eq!(level_of("window", &"64MiB".into()), "64 MiB");
+        assert_eq!(level_of("message-size", &"40380000B".into()), "message-size 38.5 MiB");
         assert_eq!(level_of("mtu", &9000.into()), "mtu 9000");
         assert_eq!(core(&"5".into()), Some(5));
         assert_eq!(core(&7.into()), Some(7));

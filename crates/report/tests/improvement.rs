@@ -41,6 +41,7 @@ fn the_head_agrees_with_a_computation_by_hand() {
     assert!((5.89..=6.03).contains(&low) && (6.03..=6.43).contains(&high), "{interval}");
     // All five pairs have the same sign: 2 of 2^5 = 32 signs, 0.0625.
     assert!(cards.contains("; p = 0.062"), "{cards}");
+    assert!(page.contains("<h2 id=\"notices-title\">Warnings</h2>"), "as in a report");
     assert!(page.contains("Before and now come from 5 pairs of their own"));
     // Five tests: 2/252 is the least of them four times over, 2/252 x 5 / 4 = 0.00992.
     assert!(

@@ -118,7 +118,7 @@ fn a_metric_of_any_workload_is_a_matrix_over_two_factors() {
     // One cell is missing.
     let (text, page) = report(experiment.clone(), trials().filter(|one| one.cell != 5).collect());
     let table = run::table_after(&text, "### Any: time by pin and size (threads 1)");
-    assert_eq!(table[0], ["pin", "size 1KiB", "size 2KiB", "size 4KiB"]);
+    assert_eq!(table[0], ["pin", "size 1 KiB", "size 2 KiB", "size 4 KiB"]);
     assert_eq!(table[1], ["false", "1.00 us", "2.00 us", "3.00 us"]);
     assert_eq!(table[2], ["true", "7.00 us", "8.00 us", "9.00 us"]);
     let table = run::table_after(&text, "### Any: time by pin and size (threads 10)");
@@ -216,7 +216,7 @@ fn probes_are_drawn_over_a_factor() {
     };
     let (text, page) = report(experiment("curve", json!("udp-delay-p99")), trials().collect());
     assert!(page.contains("<figure id=\"figure-delay-udp-delay-p99\">"));
-    assert!(text.contains("Lowest udp delay p99: 200 us with size 64B"), "{text}");
+    assert!(text.contains("Lowest udp delay p99: 200 us with size 64 B"), "{text}");
     let table = run::table_after(&text, "### Delay: udp delay p99 against size");
     let column = table[0].iter().position(|head| *head == "udp delay p99").unwrap();
     let values: Vec<&str> = table[1..].iter().map(|row| row[column]).collect();

@@ -151,13 +151,35 @@ fn other_terms_other_numbers_and_other_units_are_detected() {
     assert!(!same("1, 2", "1, 2, 3"));
 }
 
-/// The columns of that time come first and have what they had; metrics that had none follow.
+/// The columns of that time come first and have what they had, but for those that are empty in
+/// every line; metrics that had none follow.
 fn assert_has_columns_of(now: &str, before: &str) {
-    for (now, before) in now.split("\r\n").zip(before.split("\r\n")) {
-        let more = now.strip_prefix(before).unwrap_or_else(|| panic!("{now}\n{before}"));
-        assert!(more.is_empty() || more.starts_with(','), "{now}\n{before}");
+    let (now, before) = (fields(now), fields(before));
+    assert_eq!(now.len(), before.len());
+    let filled = |column: &usize| before[1..].iter().any(|line| !line[*column].is_empty());
+    let kept: Vec<usize> = (0..before[0].len()).filter(filled).collect();
+    for (now, before) in now.iter().zip(&before) {
+        let before: Vec<&str> = kept.iter().map(|column| before[*column].as_str()).collect();
+        assert_eq!(now[..kept.len()], before);
     }
-    assert_eq!(now.split("\r\n").count(), before.split("\r\n").count());
+    let is_filled = |column: usize| now[1..].iter().any(|line| !line[column].is_empty());
+    assert!((0..now[0].len()).all(is_filled), "a column is empty: {:?}", now[0]);
+}
+
+/// The fields of every line; commas within quotes separate none.
+fn fields(text: &str) -> Vec<Vec<String>> {
+    let line = |line: &str| {
+        let (mut fields, mut quoted) = (vec![String::new()], false);
+        for letter in line.chars() {
+            quoted ^= letter == '"';
+            match fields.last_mut() {
+                Some(field) if letter != ',' || quoted => field.push(letter),
+                _ => fields.push(String::new()),
+            }
+        }
+        fields
+    };
+    text.split_terminator("\r\n").map(line).collect()
 }
 
 /// The format of a number may have changed (17.0 ms for 17.00 ms), not the number

@@ -7,6 +7,10 @@
 
 use std::fmt::Display;
 
+use serde_json::Value;
+
+use crate::ByteCount;
+
 const KIBI: f64 = 1024.0;
 
 /// Bits per second: `12.3 Gb/s`.
@@ -30,6 +34,26 @@ pub fn bytes(count: u64) -> String {
         0 => "0 B".to_owned(),
         _ => scaled(count as f64, KIBI, &UNITS),
     })
+}
+
+/// The level of a factor: sizes as [`bytes`] shows them, all others as they were written.
+pub fn level(value: &Value) -> String {
+    match value {
+        Value::String(text) => size(text).map_or_else(|| text.clone(), bytes),
+        other => other.to_string(),
+    }
+}
+
+/// A level with its factor, without spaces: `window=38.5MiB`.
+pub fn factor_level(factor: &str, value: &Value) -> String {
+    let is_size = value.as_str().and_then(size).is_some();
+    let text = level(value);
+    format!("{factor}={}", if is_size { text.replace(' ', "") } else { text })
+}
+
+/// A text that is a size with its unit: a number alone may be anything.
+fn size(text: &str) -> Option<u64> {
+    text.ends_with('B').then(|| text.parse::<ByteCount>().ok())?.map(|count| count.0)
 }
 
 /// Nanoseconds: `17.0 ms`.
@@ -153,6 +177,23 @@ mod tests {
             (u64::MAX, "16.0 EiB"),
         ] {
             assert_eq!(bytes(count), text);
+        }
+    }
+
+    #[test]
+    fn levels_that_are_sizes_have_binary_units() {
+        for (value, text, with_factor) in [
+            (Value::from("40380000B"), "38.5 MiB", "window=38.5MiB"),
+            (Value::from("40.38MB"), "38.5 MiB", "window=38.5MiB"),
+            (Value::from("64KiB"), "64 KiB", "window=64KiB"),
+            (Value::from("1B-8MiB"), "1B-8MiB", "window=1B-8MiB"),
+            (Value::from("17ms"), "17ms", "window=17ms"),
+            (Value::from("4k"), "4k", "window=4k"),
+            (Value::from(4), "4", "window=4"),
+            (Value::from(true), "true", "window=true"),
+        ] {
+            assert_eq!(level(&value), text);
+            assert_eq!(factor_level("window", &value), with_factor);
         }
     }
 

@@ -17,10 +17,12 @@ use super::{
 const BAR: usize = 28;
 /// A ceiling this many times the rate seen fills the bar.
 const BAR_SPAN: f64 = 10.0;
-/// Columns from which on a stage has its reason on the same line.
-const WIDE: usize = 96;
-/// Columns before the reason of a stage on a line of its own.
-const REASON: usize = 6;
+/// Columns of a stage before its reason: mark, name, figure, bar and the spaces between.
+const STAIR: usize = 2 + 24 + 1 + 14 + 2 + BAR + 2;
+/// A reason with fewer columns than these beside the bar has lines of its own.
+const REASON: usize = 36;
+/// Columns before the reason of a stage on lines of its own.
+const REASON_MARGIN: usize = 6;
 
 /// The whole page.
 pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
@@ -35,7 +37,7 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
         Verdict::Found(finding) => {
             text.push_str(&wrapped("limit      ", &finding.sentence, |line| paint.figure(line)));
             if let Some(gain) = &diagnosis.gain {
-                text.push_str(&wrapped("to gain    ", &range(gain), str::to_owned));
+                text.push_str(&gains(gain, next_bottleneck(diagnosis, gain)));
             }
         }
         Verdict::Unknown { because, experiment } => {
@@ -51,7 +53,7 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
     if !diagnosis.stages.is_empty() {
         text.push_str("\nwhat each stage can carry, in order from writer to reader\n");
         for stage in &diagnosis.stages {
-            text.push_str(&stair(stage, diagnosis.observed_bps, paint));
+            text.push_str(&stair(stage, diagnosis.observed_bps, width::columns(), paint));
         }
     }
     text.push_str(&evidence(diagnosis));
@@ -71,14 +73,34 @@ pub fn diagnosis(diagnosis: &Diagnosis, paint: Paint) -> String {
     text
 }
 
-/// Both ends of what may be gained, each with where it comes from.
-fn range(gain: &GainRange) -> String {
+/// What may be gained without the limit, and what limits then.
+fn gains(gain: &GainRange, next: Option<&Stage>) -> String {
     let end = |label: &str, bound: &GainBound| format!("{label} {} ({})", rate(bound.rate_bps), bound.basis);
-    let ends = [
-        gain.at_least.as_ref().map(|bound| end("at least", bound)),
-        gain.at_most.as_ref().map(|bound| end("at most", bound)),
-    ];
-    ends.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let at_least = gain.at_least.as_ref().map(|bound| end("at least", bound));
+    // The stage that comes next is the bound from above.
+    let up_to = gain.at_most.as_ref().filter(|_| next.is_none()).map(|bound| end("up to", bound));
+    let ends: Vec<String> = at_least.into_iter().chain(up_to).collect();
+    let mut text = String::new();
+    if !ends.is_empty() {
+        text.push_str(&wrapped("possible gain: ", &ends.join(", "), str::to_owned));
+    }
+    if let Some((ceiling, name)) = next.and_then(|stage| Some((stage.ceiling_bps?, stage_name(stage.name)))) {
+        text.push_str(&wrapped("next bottleneck: ", &format!("{} ({name})", rate(ceiling)), str::to_owned));
+    }
+    text
+}
+
+/// The stage with the lowest known ceiling beside the limit, where no flow has passed it and no
+/// other bound is lower.
+fn next_bottleneck<'a>(diagnosis: &'a Diagnosis, gain: &GainRange) -> Option<&'a Stage> {
+    let reached = gain.at_least.as_ref().map_or(0.0, |bound| bound.rate_bps).max(diagnosis.observed_bps);
+    let allowed = gain.at_most.as_ref().map_or(f64::INFINITY, |bound| bound.rate_bps);
+    let known = diagnosis.stages.iter().filter(|stage| !stage.limiting && !stage.at_least);
+    known
+        .filter_map(|stage| Some((stage, stage.ceiling_bps?)))
+        .min_by(|one, other| one.1.total_cmp(&other.1))
+        .filter(|(_, ceiling)| *ceiling > reached && *ceiling <= allowed)
+        .map(|(stage, _)| stage)
 }
 
 fn head(diagnosis: &Diagnosis) -> String {
@@ -115,8 +137,9 @@ fn evidence(diagnosis: &Diagnosis) -> String {
 }
 
 /// One step: a bar on a logarithmic scale from a tenth of the rate seen to ten
-/// times it, so that the limit and the next one differ at a glance.
-fn stair(stage: &Stage, observed_bps: f64, paint: Paint) -> String {
+/// times it, so that the limit and the next one differ at a glance. The reason is beside it
+/// where there is room, else below it, and never cut.
+fn stair(stage: &Stage, observed_bps: f64, columns: Option<usize>, paint: Paint) -> String {
     let name = stage_name(stage.name);
     let (bar, figure) = match stage.ceiling_bps {
         None => (String::new(), "-".to_owned()),
@@ -131,22 +154,18 @@ fn stair(stage: &Stage, observed_bps: f64, paint: Paint) -> String {
     };
     let mark = if stage.limiting { ">" } else { " " };
     let line = format!("{mark} {name:<24} {figure:>14}  {bar:<BAR$}");
-    let line = if stage.limiting { paint.figure(&line) } else { line };
-    if width::columns().is_some_and(|columns| columns < WIDE) {
-        let reason = format!("{}{}", " ".repeat(REASON), shortened(&stage.basis));
-        return format!("{}\n{reason}\n", line.trim_end());
+    let painted = |line: &str| if stage.limiting { paint.figure(line) } else { line.to_owned() };
+    match columns {
+        None => format!("{}  {}\n", painted(&line), stage.basis),
+        Some(columns) if columns >= STAIR + REASON => {
+            let reason = folded(STAIR, &stage.basis, columns, str::to_owned);
+            format!("{}  {}", painted(&line), reason.trim_start())
+        }
+        Some(columns) => {
+            let reason = folded(REASON_MARGIN, &stage.basis, columns, str::to_owned);
+            format!("{}\n{reason}", painted(line.trim_end()))
+        }
     }
-    format!("{line}  {}\n", shortened(&stage.basis))
-}
-
-fn shortened(basis: &str) -> String {
-    const LONGEST: usize = 70;
-    if basis.chars().count() <= LONGEST {
-        return basis.to_owned();
-    }
-    let mut text: String = basis.chars().take(LONGEST - 1).collect();
-    text.push('…');
-    text
 }
 
 fn stage_name(name: StageName) -> &'static str {
@@ -171,7 +190,12 @@ fn stage_name(name: StageName) -> &'static str {
 /// Prose behind a heading, further lines set in below it.
 fn wrapped(heading: &str, prose: &str, paint: impl Fn(&str) -> String) -> String {
     let margin = heading.chars().count();
-    let columns = width::prose();
+    let text = folded(margin, prose, width::prose(), paint);
+    format!("{heading}{}", text.get(margin..).unwrap_or_default())
+}
+
+/// Lines of prose that end before the given column, all set in by a margin.
+fn folded(margin: usize, prose: &str, columns: usize, paint: impl Fn(&str) -> String) -> String {
     let mut lines = vec![String::new()];
     for token in prose.split_whitespace() {
         let last = lines.last_mut();
@@ -184,17 +208,7 @@ fn wrapped(heading: &str, prose: &str, paint: impl Fn(&str) -> String) -> String
             _ => lines.push(token.to_owned()),
         }
     }
-    let mut text = String::new();
-    for (number, line) in lines.iter().enumerate() {
-        if number == 0 {
-            text.push_str(heading);
-        } else {
-            text.push_str(&" ".repeat(margin));
-        }
-        text.push_str(&paint(line));
-        text.push('\n');
-    }
-    text
+    lines.iter().map(|line| format!("{:margin$}{}\n", "", paint(line))).collect()
 }
 
 #[cfg(test)]
@@ -236,12 +250,74 @@ mod tests {
             basis: "0.87 * 4 MiB / 17 ms".to_owned(),
         };
         let paint = Paint::for_stdout();
-        let bars = |stage: &Stage| stair(stage, 1e9, paint).matches('#').count();
+        let bars = |stage: &Stage| stair(stage, 1e9, None, paint).matches('#').count();
         let (one, three, hundred) =
             (stage(Some(1e9), true), stage(Some(3e9), false), stage(Some(100e9), false));
         assert!(bars(&one) < bars(&three) && bars(&three) < bars(&hundred));
         assert_eq!(bars(&hundred), BAR);
-        assert!(stair(&one, 1e9, paint).contains("> send buffer"));
-        assert!(stair(&stage(None, false), 1e9, paint).contains(" - "));
+        assert!(stair(&one, 1e9, None, paint).contains("> send buffer"));
+        assert!(stair(&stage(None, false), 1e9, None, paint).contains(" - "));
+    }
+
+    #[test]
+    fn reasons_of_stages_are_folded_and_never_cut() {
+        let basis = "measured rate / 41 % of a core per flow: the thread waited 47 % of the time for a core that is \
+                     shared with other programs";
+        let stage = Stage {
+            name: StageName::ReceiverCpu,
+            ceiling_bps: Some(2e9),
+            at_least: false,
+            limiting: true,
+            basis: basis.to_owned(),
+        };
+        let tokens = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+        for columns in [None, Some(80), Some(120), Some(160)] {
+            let text = stair(&stage, 1e9, columns, Paint::for_stdout());
+            assert!(tokens(&text).ends_with(basis), "{text}");
+            assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{text}");
+            let longest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+            assert!(columns.is_none_or(|columns| longest <= columns), "{longest}: {text}");
+        }
+        let beside = stair(&stage, 1e9, Some(120), Paint::for_stdout());
+        let lines: Vec<&str> = beside.lines().collect();
+        assert!(lines.len() > 1 && lines[0].find("measured") == Some(STAIR), "{beside}");
+        assert!(lines[1..].iter().all(|line| line.starts_with(&" ".repeat(STAIR))), "{beside}");
+        // With little room below it.
+        assert!(stair(&stage, 1e9, Some(80), Paint::for_stdout()).contains("\n      measured rate"));
+    }
+
+    #[test]
+    fn the_next_bottleneck_is_the_lowest_stage_beside_the_limit() {
+        let stage = |name, ceiling_bps, limiting, at_least| Stage {
+            name,
+            ceiling_bps: Some(ceiling_bps),
+            at_least,
+            limiting,
+            basis: String::new(),
+        };
+        let mut found = clearstream_diagnose::explain(&clearstream_diagnose::Evidence::default());
+        found.observed_bps = 10e9;
+        found.stages = vec![
+            stage(StageName::SendBuffer, 10.5e9, true, false),
+            stage(StageName::Path, 12e9, false, true),
+            stage(StageName::ReceiverCpu, 25.6e9, false, false),
+            stage(StageName::Nic, 39.6e9, false, false),
+        ];
+        let bound = |rate_bps| Some(GainBound { rate_bps, basis: "a line".to_owned() });
+        let text = |at_least, at_most| {
+            let gain = GainRange { at_least, at_most };
+            gains(&gain, next_bottleneck(&found, &gain))
+        };
+        assert_eq!(text(None, bound(39.6e9)), "next bottleneck: 25.6 Gb/s (receiver CPU)\n");
+        assert_eq!(
+            text(bound(12e9), None),
+            "possible gain: at least 12.0 Gb/s (a line)\nnext bottleneck: 25.6 Gb/s (receiver CPU)\n"
+        );
+        // A line below every stage, or a flow that passed the stage.
+        assert_eq!(text(None, bound(19e9)), "possible gain: up to 19.0 Gb/s (a line)\n");
+        assert_eq!(
+            text(bound(30e9), bound(39.6e9)),
+            "possible gain: at least 30.0 Gb/s (a line), up to 39.6 Gb/s (a line)\n"
+        );
     }
 }

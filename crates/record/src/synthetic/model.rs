@@ -201,7 +201,7 @@ pub(super) fn study(shape: &Shape) -> StudyFile {
         ..in_gigabits()
     }];
     let knee = [Published {
-        label: "knee around the bandwidth-delay product: 17 ms x an assumed 19 Gb/s = 40.38 MB".to_owned(),
+        label: "knee around the bandwidth-delay product: 17 ms x an assumed 19 Gb/s = 38.5 MiB".to_owned(),
         source: "ClearStream report 2011, section 4 and figure 6".to_owned(),
         factors: [("window".to_owned(), json!("40.38MB"))].into(),
         ..in_gigabits()

@@ -6,7 +6,7 @@ use crate::{
     digest::{Cell, Digest, ExperimentDigest},
     estimate::median,
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    format::{percent, significant},
+    format::{count, significant},
     series::{CpuSplit, SideCpu},
     svg::{
         Svg,
@@ -164,32 +164,43 @@ fn threads(cell: &Cell, pick: impl Fn(f64, f64) -> f64) -> f64 {
     median(&values).unwrap_or(0.0)
 }
 
+/// Cost of a cell, all its sides together.
+struct Total<'a> {
+    cell: &'a str,
+    threads: f64,
+    /// With the softirqs of whole hosts: packets of others are in them.
+    with_softirqs: f64,
+}
+
 fn finding(bars: &[Bar]) -> String {
-    let mut totals: Vec<(&str, f64, f64)> = Vec::new();
+    let mut totals: Vec<Total<'_>> = Vec::new();
     for bar in bars {
-        match totals.iter_mut().find(|total| total.0 == bar.cell) {
+        let one = Total { cell: &bar.cell, threads: bar.threads, with_softirqs: bar.sum() };
+        match totals.iter_mut().find(|total| total.cell == one.cell) {
             Some(total) => {
-                total.1 += bar.sum();
-                total.2 += bar.softirqs.unwrap_or(0.0);
+                total.threads += one.threads;
+                total.with_softirqs += one.with_softirqs;
             }
-            None => totals.push((&bar.cell, bar.sum(), bar.softirqs.unwrap_or(0.0))),
+            None => totals.push(one),
         }
     }
-    let cheapest = totals.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-    let dearest = totals.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let cheapest = totals.iter().min_by(|a, b| a.threads.total_cmp(&b.threads));
+    let dearest = totals.iter().max_by(|a, b| a.threads.total_cmp(&b.threads));
     let Some((low, high)) = cheapest.zip(dearest) else { return String::new() };
-    let what = if totals.iter().any(|total| total.2 > 0.0) {
-        "the flow\u{2019}s threads and interrupts"
+    let [least, most] = [low, high].map(|total| significant(total.threads));
+    let cells = if totals.len() == 1 { low.cell.to_owned() } else { count(totals.len(), "cell") };
+    let range = if least == most {
+        format!("{least} CPU s")
     } else {
-        "the flow\u{2019}s threads"
+        format!("{least} ({}) to {most} CPU s ({})", low.cell, high.cell)
     };
-    let mut text =
-        format!("A gigabyte costs {} CPU s of {what} at both ends together ({})", significant(low.1), low.0);
-    if low.0 != high.0 {
-        text.push_str(&format!(" to {} CPU s ({})", significant(high.1), high.0));
+    let mut text = format!("A gigabyte costs {range} of the flow\u{2019}s threads at both ends together");
+    if least == most {
+        text.push_str(&format!(" ({cells})"));
     }
-    if low.2 > 0.0 && low.1 > 0.0 {
-        text.push_str(&format!("; interrupts are {} of the cheapest", percent(low.2 / low.1)));
+    let highest = significant(totals.iter().map(|total| total.with_softirqs).fold(0.0, f64::max));
+    if highest != most {
+        text.push_str(&format!(", up to {highest} CPU s with all softirqs of the hosts"));
     }
     text.push_str("; medians of all trials.");
     text
@@ -285,5 +296,35 @@ mod tests {
         assert_eq!(beyond_threads(side(400.0, 230.0), 410.0), 0.0);
         // Beside other programs no more than there were.
         assert_eq!(beyond_threads(side(17_260.0, 50.0), 710.0), 50.0);
+    }
+
+    #[test]
+    fn threads_come_first_and_softirqs_are_a_bound() {
+        let bar = |cell: &str, threads, softirqs| Bar {
+            cell: cell.to_owned(),
+            side: String::new(),
+            threads,
+            softirqs: Some(softirqs),
+            other: None,
+        };
+        let ends = |cell, softirqs| [bar(cell, 0.3, softirqs), bar(cell, 0.2, 0.0)];
+        assert_eq!(
+            finding(&ends("1 flow", 0.25)),
+            "A gigabyte costs 0.500 CPU s of the flow\u{2019}s threads at both ends together (1 flow), up to 0.750 CPU s \
+             with all softirqs of the hosts; medians of all trials."
+        );
+        // Ends of a range that read the same are one value.
+        let same: Vec<Bar> = ends("1 flow", 0.0).into_iter().chain(ends("4 flows", 0.0)).collect();
+        assert_eq!(
+            finding(&same),
+            "A gigabyte costs 0.500 CPU s of the flow\u{2019}s threads at both ends together (2 cells); medians of all \
+             trials."
+        );
+        let more: Vec<Bar> = ends("1 flow", 0.0).into_iter().chain([bar("4 flows", 0.8, 0.1)]).collect();
+        assert_eq!(
+            finding(&more),
+            "A gigabyte costs 0.500 (1 flow) to 0.800 CPU s (4 flows) of the flow\u{2019}s threads at both ends together, \
+             up to 0.900 CPU s with all softirqs of the hosts; medians of all trials."
+        );
     }
 }

@@ -4,6 +4,7 @@
 use clearstream_schema::{
     diagnosis::End,
     flow::FlowConfig,
+    human,
     improvement::{Change, Improvement, TriedStep, Verdict},
     plan::Step,
 };
@@ -11,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{kept, wording};
-use crate::{figure::Table, format::level};
+use crate::figure::Table;
 
 /// A journal and the command that takes its changes back.
 #[derive(Debug, Serialize)]
@@ -52,7 +53,7 @@ pub(super) fn requested_options(config: &FlowConfig) -> String {
     let options: Vec<String> = keys(config)
         .iter()
         .filter(|(key, value)| default.get(*key) != Some(value))
-        .map(|(key, value)| format!("{key} {}", level(value)))
+        .map(|(key, value)| format!("{key} {}", human::level(value)))
         .collect();
     if options.is_empty() { "defaults".to_owned() } else { options.join(", ") }
 }
@@ -68,7 +69,7 @@ fn keys(config: &FlowConfig) -> Map<String, Value> {
 fn value(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "not given".to_owned(),
-        Some(value) => level(value),
+        Some(value) => human::level(value),
     }
 }
 

@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use clearstream_schema::outcome::SettingValue;
+use clearstream_schema::{human, outcome::SettingValue};
 use serde_json::Value;
 
 use super::LISTED;
 use crate::{
     digest::ExperimentDigest,
     figure::{Row, Table},
-    format::{bytes, level, time},
+    format::{bytes, time},
 };
 
 /// Settings of the trials of an experiment.
@@ -104,7 +104,7 @@ fn shown(name: &str, value: &Value) -> String {
     match value.as_f64() {
         Some(number) if name.ends_with("-bytes") => bytes(number),
         Some(number) if name.ends_with("-ns") => time(number),
-        _ => level(value),
+        _ => human::level(value),
     }
 }
 

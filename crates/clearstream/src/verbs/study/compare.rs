@@ -11,7 +11,12 @@ use clearstream_study::{
 
 use crate::{
     exit::CommandError,
-    output::{self, Output, quantity, table::table, tune::fold},
+    output::{
+        self, Output,
+        quantity::{self, factor_level},
+        table::table,
+        tune::fold,
+    },
 };
 
 /// Marks cells with trials that a delay line limited.
@@ -124,9 +129,7 @@ fn show(comparison: &Comparison) -> Result<(), CommandError> {
 
 fn cells(cells: &[CellComparison]) -> String {
     let row = |cell: &CellComparison| {
-        let levels = cell.factors.iter().map(|(name, level)| {
-            format!("{name}={}", level.as_str().map_or_else(|| level.to_string(), str::to_owned))
-        });
+        let levels = cell.factors.iter().map(|(name, level)| factor_level(name, level));
         let place: Vec<String> = std::iter::once(cell.experiment.clone()).chain(levels).collect();
         let value = |median: f64| cell.metric.unit.text(median);
         let mark = if is_range(cell) { "*" } else { "" };
@@ -189,7 +192,8 @@ fn sentence(effect: &EffectComparison) -> String {
             .levels
             .iter()
             .map(|level| {
-                format!("\n- {}={}: {}", on.factor, level.level.as_deref().unwrap_or("-"), how(level))
+                let name = level.level.as_deref().unwrap_or("-");
+                format!("\n- {}: {}", factor_level(&on.factor, &name.into()), how(level))
             })
             .collect();
         return format!("{name}: no single ratio, it depends on {}:{}", on.factor, levels.concat());

@@ -30,7 +30,7 @@ use crate::{
     files, interrupt,
     output::{
         self, Output, Paint,
-        quantity::{long_time, time},
+        quantity::{factor_level, long_time, time},
         table::table,
     },
     workloads::registry,
@@ -314,7 +314,7 @@ fn dry_run(request: &RunRequest, testbed: &mut HostTestbed<'_>, out: &Output) ->
     ))?;
     for trial in &schedule.trials {
         let factors: Vec<String> =
-            trial.factors.iter().map(|(name, level)| format!("{name}={level}")).collect();
+            trial.factors.iter().map(|(name, level)| factor_level(name, level)).collect();
         output::line(&format!(
             "  {:>5}  {} #{}  {}",
             trial.trial,
@@ -387,7 +387,7 @@ impl<'a> View<'a> {
 
 fn label(trial: &ScheduledTrial, schedule: &Schedule, position: usize) -> String {
     let factors: Vec<String> =
-        schedule.cell(trial).factors.iter().map(|(name, level)| format!("{name}={level}")).collect();
+        schedule.cell(trial).factors.iter().map(|(name, level)| factor_level(name, level)).collect();
     format!("{position}/{} {} {}", schedule.trials.len(), schedule.experiment(trial).name, factors.join(" "))
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use clearstream_schema::human;
 use serde_json::Value;
 
 use super::{
@@ -13,7 +14,7 @@ use crate::{
     digest::ExperimentDigest,
     figure::{Figure, LegendItem, Table, draw_both, identifier},
     figures::matrix::heat_class,
-    format::{count, level, significant},
+    format::{count, significant},
     measured::MetricName,
     svg::{
         Svg,
@@ -70,7 +71,7 @@ fn axes(view: &View<'_>) -> Option<(String, String)> {
 }
 
 /// Levels of a factor: ascending where all are numbers, else in the order of the cells.
-fn levels(cells: &[MetricCell<'_>], factor: &str) -> Vec<String> {
+fn levels<'c>(cells: &'c [MetricCell<'_>], factor: &str) -> Vec<&'c Value> {
     let mut found: Vec<&Value> = Vec::new();
     for level in cells.iter().filter_map(|cell| cell.cell.factors.get(factor)) {
         if !found.contains(&level) {
@@ -82,7 +83,7 @@ fn levels(cells: &[MetricCell<'_>], factor: &str) -> Vec<String> {
             number(one).partial_cmp(&number(other)).unwrap_or(std::cmp::Ordering::Equal)
         });
     }
-    found.into_iter().map(level).collect()
+    found
 }
 
 /// The levels of a cell's other factors.
@@ -97,8 +98,8 @@ fn others(varying: &[String], cell: &MetricCell<'_>, (across, down): (&str, &str
 impl<'v, 'a> Matrix<'v, 'a> {
     fn of(view: &'v View<'a>, across: &'v str, down: &'v str) -> Self {
         let (columns, rows) = (levels(&view.cells, across), levels(&view.cells, down));
-        let place = |cell: &MetricCell<'_>, factor: &str, all: &[String]| {
-            let own = level(cell.cell.factors.get(factor)?);
+        let place = |cell: &MetricCell<'_>, factor: &str, all: &[&Value]| {
+            let own = cell.cell.factors.get(factor)?;
             all.iter().position(|one| *one == own)
         };
         let placed = view
@@ -106,6 +107,7 @@ impl<'v, 'a> Matrix<'v, 'a> {
             .iter()
             .filter_map(|cell| Some(((place(cell, down, &rows)?, place(cell, across, &columns)?), cell)));
         let cells = placed.collect();
+        let [columns, rows] = [columns, rows].map(|levels| levels.into_iter().map(human::level).collect());
         Self { view, across, down, columns, rows, cells }
     }
 

@@ -1,15 +1,13 @@
 //! The data of a figure of a metric: every metric of every cell, and the cells of
 //! the reference experiment with the ratio.
 
+use clearstream_schema::human;
+
 use super::{
     finding::ratio,
     view::{MetricCell, Source, View},
 };
-use crate::{
-    estimate::Estimate,
-    figure::Table,
-    format::{level, significant},
-};
+use crate::{estimate::Estimate, figure::Table, format::significant};
 
 const NONE: &str = "\u{2013}";
 
@@ -34,7 +32,8 @@ pub(super) fn of(view: &View<'_>) -> Table {
     let mut table = Table::new("Median of every metric", &heads);
     for (cell, beside) in view.pairs() {
         let either = [cell, beside].into_iter().flatten();
-        let level_of = |name: &&str| either.clone().find_map(|cell| cell.cell.factors.get(*name)).map(level);
+        let level_of =
+            |name: &&str| either.clone().find_map(|cell| cell.cell.factors.get(*name)).map(human::level);
         let mut row: Vec<String> = factors.iter().map(|name| level_of(name).unwrap_or_default()).collect();
         if discards {
             let discards = either.clone().any(|cell| cell.cell.discard);
