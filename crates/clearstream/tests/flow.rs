@@ -159,7 +159,7 @@ fn an_interrupted_probe_ends_as_documented() {
 }
 
 #[test]
-fn an_agent_that_was_told_to_end_does_so_without_its_controller() {
+fn an_agent_ends_without_its_controller_also_after_a_signal() {
     let mut agent = clearstream(&["agent"]).stdin(Stdio::piped()).spawn().unwrap();
     // Its greeting comes after it has left the signals to its controller.
     agent.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
