@@ -27,10 +27,11 @@ pub fn stop_flag() -> std::io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// An agent leaves SIGINT and SIGHUP to its controller, which shares the
-/// terminal with it and will end the session.
+/// An agent leaves SIGINT, SIGTERM and SIGHUP to its controller, which gets them
+/// too (of a terminal, of timeout(1), of a service manager) and will end the
+/// session. Without a controller the end of its input ends it.
 pub fn leave_to_controller() -> std::io::Result<()> {
-    for signal in [SIGINT, SIGHUP] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
     Ok(())

@@ -4,7 +4,12 @@
 
 mod common;
 
-use std::{net::TcpListener, process::Child, time::Duration};
+use std::{
+    io::Read as _,
+    net::TcpListener,
+    process::{Child, Stdio},
+    time::Duration,
+};
 
 use common::{alive, assert_valid, children, clearstream, eventually, finish, run, signal, until_line};
 
@@ -126,8 +131,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn keeps_the_figures_when_interrupted() {
-    // A terminal that goes away sends HUP, to the agents of the group too.
-    for (name, to_agents) in [("INT", false), ("HUP", true)] {
+    // A terminal that goes away sends HUP to the agents of the group too, timeout(1) TERM.
+    for (name, to_agents) in [("INT", false), ("HUP", true), ("TERM", true)] {
         let child = flowing();
         let agents = if to_agents { children(child.id()) } else { Vec::new() };
         for pid in agents.into_iter().chain([child.id()]) {
@@ -137,6 +142,31 @@ fn keeps_the_figures_when_interrupted() {
         assert_eq!(run.code(), 130, "{name}: {}", run.stderr);
         assert!(run.stdout.contains("test ended early"), "{name}: {}", run.stdout);
     }
+}
+
+#[test]
+fn an_interrupted_probe_ends_as_documented() {
+    for name in ["INT", "TERM", "HUP"] {
+        let child = clearstream(&["probe", "localhost", "--count", "3000"]).spawn().unwrap();
+        eventually(END_TIMEOUT, "both agents start", || children(child.id()).len() == 2);
+        for pid in children(child.id()).into_iter().chain([child.id()]) {
+            signal(pid, name);
+        }
+        let run = finish(child, END_TIMEOUT);
+        assert_eq!(run.code(), 130, "{name}: {}", run.stderr);
+        assert!(run.stderr.contains("the probe was interrupted"), "{name}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn an_agent_ends_without_its_controller_also_after_a_signal() {
+    let mut agent = clearstream(&["agent"]).stdin(Stdio::piped()).spawn().unwrap();
+    // Its greeting comes after it has left the signals to its controller.
+    agent.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    signal(agent.id(), "TERM");
+    drop(agent.stdin.take());
+    let run = finish(agent, END_TIMEOUT);
+    assert!(run.status.code().is_some(), "not by the signal: {}", run.status);
 }
 
 #[test]

@@ -256,8 +256,33 @@ fn options_without_effect_are_refused() {
         (vec!["flow", "localhost", "--pacing", "7b/s"], "pacing"),
         (vec!["flow", "localhost", "-P", "2", "--source-ports", "40000,40000"], "40000 twice"),
         (vec!["flow", "localhost", "--protocol", "udp", "--receive-low-water", "4096"], "low-water"),
+        (vec!["message", "localhost", "--kind", "ping-pong", "--window", "8"], "--window"),
+        // Beside each other they are taken, until the check of what comes after them.
+        (
+            "flow localhost --force-buffers --window 1MiB --send-buffer 1MiB --pacing 0b/s"
+                .split(' ')
+                .collect(),
+            "pacing",
+        ),
+        (
+            "flow localhost --burst-flows 1 --burst-on 1ms --burst-off 1ms --pacing 0b/s"
+                .split(' ')
+                .collect(),
+            "pacing",
+        ),
     ] {
         run(&arguments).refused(2, &[expected]);
+    }
+    for (line, expected) in [
+        ("flow localhost --burst-on 1ms", "--burst-flows"),
+        ("flow localhost --burst-off 1ms", "--burst-flows"),
+        ("flow localhost --force-buffers", "--window"),
+        ("flow localhost --source-port 40000 --source-ports 40001", "--source-port"),
+        ("diagnose localhost --trial 3", "--trial"),
+        ("diagnose --lab two-hosts --trial 3", "--trial"),
+        ("diagnose --trial 3", "--from"),
+    ] {
+        run(&line.split(' ').collect::<Vec<_>>()).refused_by_usage(expected);
     }
     run(&["flow", "localhost", "--bytes", "1MiB", "--duration", "5s"])
         .refused_by_usage("cannot be used with");

@@ -168,6 +168,9 @@ mod tests {
     fn edges() {
         assert_eq!(distribution(&[]), None);
         assert_eq!(distribution(&[RoundTrip::default()]), None, "no replies: no delay");
+        let one = distribution(&[trip(7, Some(5), 1), RoundTrip::default()]).unwrap();
+        assert_eq!(one.jitter_ns(), None, "nothing to compare");
+        assert_eq!(distribution(&[trip(7, Some(5), 1); 2]).unwrap().jitter_ns(), Some(0));
     }
 
     /// A turnaround as long as the whole is a contradiction, and no delay of 0.

@@ -177,9 +177,7 @@ impl From<AgentError> for TrialError {
             AgentError::Failed { name, failure } => {
                 Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
             }
-            AgentError::Stopped => {
-                Failure { kind: FailureKind::Connection, message: error.to_string() }.into()
-            }
+            AgentError::Stopped => Self::stopped(error.to_string()),
         }
     }
 }

@@ -126,7 +126,8 @@ pub struct DelayStats {
     pub p99_ns: u64,
     /// Longest.
     pub max_ns: u64,
-    /// Mean absolute difference of successive delays (RFC 3550 section 6.4.1 without its smoothing).
+    /// Mean absolute difference of successive delays (RFC 3550 section 6.4.1 without its smoothing); 0, and not
+    /// measured, below two replies.
     pub jitter_ns: u64,
     /// Source of the clock readings.
     pub clock: ClockSource,
@@ -155,6 +156,11 @@ pub struct DelayStats {
 }
 
 impl DelayStats {
+    /// The jitter, where there were two replies to compare.
+    pub fn jitter_ns(&self) -> Option<u64> {
+        (self.answered_count >= 2).then_some(self.jitter_ns)
+    }
+
     /// The delays of `received_count` of `sent_count` probes (1 at least), without jitter
     /// and what else may be measured.
     pub fn new(range: DelayRange, received_count: u64, sent_count: u64, clock: ClockSource) -> Self {
@@ -307,10 +313,10 @@ impl ProbeSummary {
         if let Some(direction) = self.directions.first() {
             for (kinds, stats) in [(&UDP_METRICS, &direction.udp), (&TCP_METRICS, &direction.tcp)] {
                 let Some(stats) = stats else { continue };
-                let times = [stats.p50_ns, stats.mean_ns, stats.min_ns, stats.p99_ns, stats.jitter_ns]
-                    .map(|ns| ns as f64);
-                let values = times.into_iter().chain([stats.loss_ratio]);
-                metrics.extend(kinds.iter().zip(values).map(|(kind, value)| kind.of(value)));
+                let times = [stats.p50_ns, stats.mean_ns, stats.min_ns, stats.p99_ns].map(Some);
+                let times = times.into_iter().chain([stats.jitter_ns()]).map(|ns| ns.map(|ns| ns as f64));
+                let values = times.chain([Some(stats.loss_ratio)]);
+                metrics.extend(kinds.iter().zip(values).filter_map(|(kind, value)| Some(kind.of(value?))));
             }
             metrics.extend(direction.path_mtu_bytes.map(|bytes| PATH_MTU.of(bytes.into())));
         }

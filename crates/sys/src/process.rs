@@ -7,16 +7,17 @@ use std::{
     process::{Command, id},
 };
 
-/// Makes the child of `command` die with the thread that starts it, and leaves Ctrl-C and hangups to the
-/// parent.
+/// Makes the child of `command` die with the thread that starts it, and leaves Ctrl-C, hangups and requests
+/// to terminate to the parent.
 ///
 /// `PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process
 /// (prctl(2)), so start the child from a thread that lives as long as the child
 /// should. The setting is lost when the child runs a set-user-ID program.
 ///
-/// SIGINT and SIGHUP are ignored in the child (kept over `exec`): a terminal sends them to the whole
-/// foreground group, and the controller then ends its agents gracefully. ssh(1) leaves ignored ones ignored,
-/// so password prompts still work, unlike in a separate process group.
+/// SIGINT, SIGHUP and SIGTERM are ignored in the child (kept over `exec`): a terminal sends the first two to
+/// the whole foreground group, timeout(1) and service managers the last, and the controller then ends its
+/// agents gracefully. ssh(1) leaves ignored ones ignored, so password prompts still work, unlike in a separate
+/// process group.
 pub fn bind_child_to_parent(command: &mut Command) {
     let parent = id();
     let setup = move || {
@@ -27,7 +28,7 @@ pub fn bind_child_to_parent(command: &mut Command) {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            for signal in [libc::SIGINT, libc::SIGHUP] {
+            for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM] {
                 if libc::signal(signal, libc::SIG_IGN) == libc::SIG_ERR {
                     return Err(io::Error::last_os_error());
                 }
@@ -154,9 +155,9 @@ mod tests {
     }
 
     #[test]
-    fn child_ignores_interrupt_and_hangup_of_the_terminal() {
+    fn child_ignores_the_signals_of_its_group() {
         let mut command = Command::new("sh");
-        command.args(["-c", "kill -INT $$; kill -HUP $$; echo alive"]);
+        command.args(["-c", "kill -INT $$; kill -HUP $$; kill -TERM $$; echo alive"]);
         bind_child_to_parent(&mut command);
         let output = command.output().expect("sh runs");
         assert_eq!(output.stdout, b"alive\n");

@@ -6,7 +6,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clearstream_schema::watch::{GatewayStatus, PathStatus, WatchStatus};
@@ -19,7 +19,7 @@ use prometheus_client::{
 
 use super::WatchError;
 
-/// Timeout for receiving a request and for sending the response.
+/// Timeout for a request and its response together: one thread serves all scrapers.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of a request head.
 const MOST_BYTES: usize = 8192;
@@ -43,9 +43,40 @@ pub(super) fn serve(address: SocketAddr, status: Shared) -> Result<SocketAddr, W
     Ok(local)
 }
 
-fn respond(mut stream: TcpStream, status: &Shared) -> io::Result<()> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+/// A connection until a deadline, however slowly bytes go.
+struct Bounded {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Bounded {
+    /// The time left, never zero, which a socket takes for no timeout.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+fn respond(stream: TcpStream, status: &Shared) -> io::Result<()> {
+    let mut stream = Bounded { stream, deadline: Instant::now() + TIMEOUT };
     let mut head = Vec::new();
     let mut buffer = [0; 1024];
     // A request without a body ends with an empty line (RFC 9112, section 2.1).
@@ -317,5 +348,17 @@ for family in text_string_to_metric_families(response.read().decode()):
         };
         assert!(request("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(request("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    }
+
+    #[test]
+    fn a_request_cannot_be_stretched_by_single_bytes() {
+        let address = serve("127.0.0.1:0".parse().unwrap(), Arc::new(Mutex::new(status()))).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let start = Instant::now();
+        // Each byte comes within any timeout of a single read.
+        while stream.write_all(b"x").is_ok() {
+            assert!(start.elapsed() < 10 * TIMEOUT, "never dropped");
+            thread::sleep(TIMEOUT / 10);
+        }
     }
 }

@@ -69,12 +69,21 @@ pub struct TrialError {
     pub failure: Failure,
     /// An agent was lost: no further trial can be run.
     pub lost: bool,
+    /// The run was stopped on request before it had a result.
+    pub stopped: bool,
 }
 
 impl TrialError {
     /// Error of a lost agent.
     pub fn lost(message: impl Into<String>) -> Self {
-        Self { failure: Failure { kind: FailureKind::Connection, message: message.into() }, lost: true }
+        let failure = Failure { kind: FailureKind::Connection, message: message.into() };
+        Self { lost: true, ..failure.into() }
+    }
+
+    /// Error of a run that was stopped on request.
+    pub fn stopped(message: impl Into<String>) -> Self {
+        let failure = Failure { kind: FailureKind::Connection, message: message.into() };
+        Self { stopped: true, ..failure.into() }
     }
 
     /// Internal error of this program.
@@ -85,7 +94,7 @@ impl TrialError {
 
 impl From<Failure> for TrialError {
     fn from(failure: Failure) -> Self {
-        Self { failure, lost: false }
+        Self { failure, lost: false, stopped: false }
     }
 }
 
@@ -97,6 +106,8 @@ impl From<PeerError> for TrialError {
             }
             // Both agents are reachable: the next trial may not be affected.
             error @ PeerError::Skew { .. } => Self::internal(error.to_string()),
+            // Both agents live.
+            error @ PeerError::Stopped { .. } => Self::stopped(error.to_string()),
             error => Self::lost(error.to_string()),
         }
     }
@@ -105,5 +116,17 @@ impl From<PeerError> for TrialError {
 impl From<serde_json::Error> for TrialError {
     fn from(error: serde_json::Error) -> Self {
         Self::internal(format!("a document cannot be written as JSON: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stopped_wait_is_no_lost_agent() {
+        let (name, reason) = ("dtn2".to_owned(), "interrupted".to_owned());
+        let error = TrialError::from(PeerError::Stopped { name, reason });
+        assert!(error.stopped && !error.lost, "{error:?}");
     }
 }

@@ -193,6 +193,7 @@ impl Defaults {
             // Also one that is off, which excludes nothing.
             decided.insert(id);
         }
+        arguments.retain(|(argument, _)| needs::are_met(argument, &taken));
         arguments
     }
 
@@ -492,5 +493,6 @@ impl Defaults {
     }
 }
 
+mod needs;
 #[cfg(test)]
 mod tests;

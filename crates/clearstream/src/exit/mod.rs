@@ -217,7 +217,7 @@ impl CommandError {
             },
             Self::Place(error) => place(error),
             Self::Lab(error) => lab(error.kind()),
-            Self::Trial(error) => failure(&error.failure),
+            Self::Trial(error) => trial(error),
             Self::Config(error) => config(error),
             Self::Fabric(error) => match error {
                 FabricError::Config(error) => config(error),
@@ -325,6 +325,10 @@ fn peer(error: &PeerError) -> ExitCode {
     }
 }
 
+fn trial(error: &TrialError) -> ExitCode {
+    if error.stopped { ExitCode::Interrupted } else { failure(&error.failure) }
+}
+
 fn failure(failure: &Failure) -> ExitCode {
     failure_kind(failure.kind)
 }
@@ -366,7 +370,7 @@ fn gather(error: &GatherError) -> ExitCode {
     match error {
         GatherError::Peer(error) => peer(error),
         GatherError::Flow(error) => flow(error),
-        GatherError::Hosts(error) => failure(&error.failure),
+        GatherError::Hosts(error) => trial(error),
         GatherError::Lab(error) => lab(error.kind()),
     }
 }
@@ -376,7 +380,7 @@ fn improve(error: &ImproveError) -> ExitCode {
         ImproveError::Peer(error) => peer(error),
         ImproveError::Flow(error) => flow(error),
         ImproveError::Diagnose(error) => gather(error),
-        ImproveError::Hosts(error) => failure(&error.failure),
+        ImproveError::Hosts(error) => trial(error),
         ImproveError::StillEffective { .. } => ExitCode::Partial,
         ImproveError::Option(_) | ImproveError::TooFewPairs { .. } => ExitCode::Usage,
     }

@@ -73,7 +73,7 @@ fn row(protocol: &str, stats: &DelayStats) -> Vec<String> {
         time(stats.p90_ns),
         time(stats.p99_ns),
         time(stats.max_ns),
-        time(stats.jitter_ns),
+        or_dash(stats.jitter_ns().map(time)),
         stats.local_queueing.map_or_else(|| "-".to_owned(), |queueing| time(queueing.p50_ns)),
     ]
 }

@@ -32,7 +32,7 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "RUN", conflicts_with_all = ["HostArgs", "budget", "PathArgs", "FamilyArgs", "FlowConfig"])]
     from: Option<PathBuf>,
     /// Trial of the run (default: the one with the highest goodput)
-    #[arg(long, value_name = "NUMBER", requires = "from")]
+    #[arg(long, value_name = "NUMBER", requires = "from", conflicts_with_all = ["HostArgs", "PathArgs"])]
     trial: Option<u32>,
     /// Total time: probe, the requested flow, experiments
     #[arg(long, value_name = "TIME", default_value = "40s")]

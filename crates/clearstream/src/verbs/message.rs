@@ -6,7 +6,7 @@ use std::{
 };
 
 use clearstream_message::{Message, MessageEvent};
-use clearstream_schema::message::MessageConfig;
+use clearstream_schema::message::{MessageConfig, MessageKind};
 use clearstream_workload::Workload;
 
 use crate::{
@@ -30,6 +30,13 @@ pub struct MessageArgs {
 impl MessageArgs {
     /// Runs the measurement and prints it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        // A study may have the window beside a factor `kind`.
+        if self.config.kind == MessageKind::PingPong && self.config.window != MessageConfig::default().window
+        {
+            return Err(CommandError::usage(
+                "--window is for streams of messages: a ping-pong has one in flight; leave it out, or write --kind stream",
+            ));
+        }
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());

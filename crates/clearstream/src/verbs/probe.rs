@@ -31,7 +31,14 @@ impl ProbeArgs {
         // UDP and TCP, in both directions, each `count` round trips apart by the interval.
         let expected = self.config.interval.to_std() * self.config.count * 4 + Duration::from_secs(2);
         out.progress(expected, "probing both directions");
-        let summary = clearstream_probe::run_on(&mut ends.hosts()?, &self.config, &stop)?;
+        let summary = match clearstream_probe::run_on(&mut ends.hosts()?, &self.config, &stop) {
+            Err(error) if error.stopped => {
+                return Err(CommandError::Interrupted(
+                    "the probe was interrupted: it has results only at its end".to_owned(),
+                ));
+            }
+            summary => summary?,
+        };
         Ok(out.result(&summary, || probe::summary(&summary, Paint::for_stdout()))?)
     }
 }

@@ -151,10 +151,10 @@ fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {
         format!("{lost} of {sent} probes lost ({})", percent(lost as f64 / sent as f64))
     };
     // Of every probe: the figures of one do not hold for the others.
-    let over = |of: fn(&DelayStats) -> u64| {
-        let values = || tracks.iter().map(|track| of(track.stats));
-        let ends = values().min().zip(values().max()).unwrap_or_default();
-        range(&time(ends.0 as f64), &time(ends.1 as f64))
+    let over = |of: fn(&DelayStats) -> Option<u64>| {
+        let values = || tracks.iter().filter_map(|track| of(track.stats));
+        let ends = values().min().zip(values().max());
+        ends.map_or_else(|| "\u{2013}".to_owned(), |(low, high)| range(&time(low as f64), &time(high as f64)))
     };
     let configured = lab_round_trip_ns(digest).map_or_else(String::new, |configured| {
         let off = |track: &Track<'_>| format!("{:+.3} ms", (track.stats.mean_ns as f64 - configured) / 1e6);
@@ -165,9 +165,9 @@ fn finding(digest: &Digest, tracks: &[Track<'_>]) -> Option<String> {
     });
     Some(format!(
         "Round trip {} in the median{configured}, {} at the 99th percentile, jitter {}; {loss}.",
-        over(|stats| stats.p50_ns),
-        over(|stats| stats.p99_ns),
-        over(|stats| stats.jitter_ns),
+        over(|stats| Some(stats.p50_ns)),
+        over(|stats| Some(stats.p99_ns)),
+        over(DelayStats::jitter_ns),
     ))
 }
 
@@ -282,16 +282,10 @@ fn table(tracks: &[Track<'_>]) -> Table {
             stats.answered_count.to_string(),
             percent(stats.loss_ratio),
         ];
-        let delays = [
-            stats.min_ns,
-            stats.mean_ns,
-            stats.p50_ns,
-            stats.p90_ns,
-            stats.p99_ns,
-            stats.max_ns,
-            stats.jitter_ns,
-        ];
-        cells.extend(delays.iter().map(|ns| format!("{:.3}", *ns as f64 / 1e6)));
+        let delays = [stats.min_ns, stats.mean_ns, stats.p50_ns, stats.p90_ns, stats.p99_ns, stats.max_ns];
+        let milliseconds = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
+        cells.extend(delays.map(milliseconds));
+        cells.push(stats.jitter_ns().map_or_else(|| "\u{2013}".to_owned(), milliseconds));
         cells.push(format!("{:?}", stats.clock).to_lowercase());
         table.push(cells);
     }

@@ -80,6 +80,7 @@ pub enum ReceiveMethod {
 /// A flow test as requested. Keys, options and their defaults are these lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
+#[cfg_attr(feature = "cli", command(group = clap::ArgGroup::new("buffers").args(["window", "send_buffer", "receive_buffer"]).multiple(true)))]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FlowConfig {
     /// Transport protocol
@@ -127,7 +128,7 @@ pub struct FlowConfig {
     #[cfg_attr(feature = "cli", arg(long, value_name = "BYTES"))]
     pub receive_buffer: Option<ByteCount>,
     /// Set the socket buffers even above net.core.rmem_max and wmem_max (needs CAP_NET_ADMIN)
-    #[cfg_attr(feature = "cli", arg(long))]
+    #[cfg_attr(feature = "cli", arg(long, requires = "buffers"))]
     pub force_buffers: bool,
     /// Receive low-water mark: wake the reader only for this much
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,9 +166,12 @@ pub struct FlowConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "PORT"))]
     pub source_port: Option<u16>,
-    /// Source port of each flow at the client, in their order; wins over --source-port
+    /// Source port of each flow at the client, in their order, instead of --source-port
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "PORTS", value_delimiter = ','))]
+    #[cfg_attr(
+        feature = "cli",
+        arg(long, value_name = "PORTS", value_delimiter = ',', conflicts_with = "source_port")
+    )]
     pub source_ports: Option<Vec<u16>>,
     /// Choose source ports so that RSS spreads the flows over the server's receive queues (needs a NIC that exposes its RSS key and indirection table)
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -197,10 +201,10 @@ pub struct FlowConfig {
     #[cfg_attr(feature = "cli", arg(long, value_name = "COUNT", default_value_t = FlowConfig::default().burst_flows))]
     pub burst_flows: u32,
     /// A bursty flow sends for this long
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = FlowConfig::default().burst_on))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", requires = "burst_flows", default_value_t = FlowConfig::default().burst_on))]
     pub burst_on: TimeSpan,
     /// Pause of a bursty flow after each burst
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = FlowConfig::default().burst_off))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", requires = "burst_flows", default_value_t = FlowConfig::default().burst_off))]
     pub burst_off: TimeSpan,
     /// Pause of a receiving thread after each read, as in a program that waits for its disk
     #[serde(skip_serializing_if = "Option::is_none")]

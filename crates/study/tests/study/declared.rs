@@ -72,7 +72,7 @@ fn of_flows_by_protocol_and_direction() {
 #[test]
 fn of_probes() {
     let delays = json!({
-        "answered_count": 1, "sent_count": 1, "loss_ratio": 0.0, "clock": "kernel", "min_ns": 1,
+        "answered_count": 2, "sent_count": 2, "loss_ratio": 0.0, "clock": "kernel", "min_ns": 1,
         "mean_ns": 1, "p50_ns": 1, "p90_ns": 1, "p99_ns": 1, "max_ns": 1, "jitter_ns": 0,
     });
     let summary: ProbeSummary = read(json!({
