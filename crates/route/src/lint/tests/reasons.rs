@@ -9,6 +9,7 @@ use super::{
 const ROUTE: &str = "route 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n";
 const BACK: &str = "route 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n";
 const HOPS: &str = "10.1.0.1,10.1.0.2";
+const ASYMMETRIC: &str = "return:routing:asymmetric";
 const NOBODY: &str = "gateway:routing:nobody-has-it";
 
 /// The finding of an id at a host, as `severity line: message -> advice`.
@@ -163,6 +164,60 @@ fn next_hop_that_nobody_has_is_an_error_where_the_fabric_names_all_gateways() {
             report.missing
         );
     }
+}
+
+#[test]
+fn only_next_hops_that_nobody_has_are_an_error_where_gateways_were_given() {
+    for hops in ["10.1.0.77,10.1.0.78", "10.1.0.77"] {
+        let hosts = with("c11", HOPS, hops);
+        let finding = finding_of(&hosts, "c11", NOBODY).unwrap_or_else(|| panic!("{hops}"));
+        let begin = "Error 2: next hop 10.1.0.77: no given host has it; it cannot reach 2 addresses";
+        assert!(finding.starts_with(begin), "{finding}");
+        assert!(finding.contains("10.1.0.1 (gw1) and 10.1.0.2 (gw2)"), "{finding}");
+        assert_eq!(report_of(&hosts).missing, Vec::<String>::new());
+        // No statement about the replies to what never arrives.
+        assert_eq!(finding_of(&hosts, "c11", ASYMMETRIC), None, "{:?}", report_of(&hosts).findings);
+        for finding in report_of(&hosts).findings.iter().filter(|finding| finding.id == ASYMMETRIC) {
+            assert!(!finding.message.contains("c11"), "{}", finding.message);
+        }
+    }
+    // Of a server, whose replies go there.
+    let hosts = with("s201", "10.2.0.1,10.2.0.2", "10.2.0.77");
+    assert!(finding_of(&hosts, "s201", NOBODY).is_some(), "{:?}", report_of(&hosts).findings);
+}
+
+/// A virtual address (VRRP) that no file has, or routers that were not given.
+#[test]
+fn next_hops_of_both_sides_that_nobody_has_are_a_notice() {
+    let mut hosts = site();
+    for host in &mut hosts {
+        let virtual_address = match host.name.as_bytes()[0] {
+            b'c' => "10.1.0.254",
+            b's' => "10.2.0.254",
+            _ => continue,
+        };
+        let RouteAction::Gateways(hops) = &mut host.routing.routes[0].action else { unreachable!() };
+        hops.truncate(1);
+        hops[0].via = virtual_address.parse().unwrap();
+    }
+    let report = report_of(&hosts);
+    assert_eq!(ids(&report), Vec::<String>::new());
+    assert!(report.missing.iter().any(|it| it.contains("10.1.0.254")), "{:?}", report.missing);
+    // A default route to a router that was not given.
+    let hosts = with("c11", ROUTE, "route default via 10.1.0.254 dev e0\n");
+    assert_eq!(finding_of(&hosts, "c11", NOBODY), None, "{:?}", report_of(&hosts).findings);
+}
+
+#[test]
+fn replies_are_counted_by_the_next_hops_of_the_replier() {
+    let client = "address e0 10.1.0.11/24\nroute 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n";
+    let server = "address e0 10.2.0.201/24\nroute 10.1.0.0/24 via 10.2.0.1 dev e0\n";
+    // No gateway is known, and the server has one only.
+    let hosts = [host("s1", server), host("c1", client)];
+    assert_eq!(finding_of(&hosts, "s1", ASYMMETRIC), None);
+    let hosts = [&hosts[..], &site()[4..]].concat();
+    let finding = finding_of(&hosts, "s1", ASYMMETRIC).unwrap();
+    assert!(finding.contains("replies leave by gw1 alone") && finding.contains("about 50 %"), "{finding}");
 }
 
 #[test]
