@@ -221,6 +221,34 @@ fn replies_are_counted_by_the_next_hops_of_the_replier() {
 }
 
 #[test]
+fn prefix_of_an_interface_that_leaves_hosts_out() {
+    let id = "address:routing:leaves-hosts-out";
+    // Nothing of the site is beyond the half, except for a host of its own.
+    let third = host("c13", "address e0 10.1.0.211/24\nroute 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n");
+    let hosts = [with("c11", "10.1.0.11/24", "10.1.0.11/25"), vec![third.clone()]].concat();
+    let expected = "Warning 1: 10.1.0.11/25 is part of 10.1.0.0/24 only, the network of most hosts there: the \
+                    rest of it (10.1.0.211 of c13) is no neighbour of this host";
+    let finding = finding_of(&hosts, "c11", id).unwrap();
+    assert!(finding.starts_with(expected) && finding.ends_with("-> write 10.1.0.11/24"), "{finding}");
+    let count = report_of(&hosts).findings.iter().filter(|finding| finding.id == id).count();
+    assert_eq!(count, 1);
+    // By the fabric, two hosts alone.
+    let fabric = Fabric::new(toml::from_str(FABRIC).unwrap()).unwrap();
+    let two = [hosts[0].clone(), third];
+    assert_eq!(finding_of(&two, "c11", id), None, "which of the two is wrong is not known");
+    let report = lint(&two, Some(&fabric), &MuteList::default());
+    let finding = finding_in(&report, "c11", id).unwrap();
+    assert!(finding.contains("10.1.0.0/24 only, the network of the fabric"), "{finding}");
+    // A route or another address makes the whole network the link; another interface
+    // on it makes two links of them.
+    for right in ["route 10.1.0.0/24 dev e0\n", "address e0 10.1.0.12/24\n", "address e1 10.1.0.13/24\n"] {
+        let mut hosts = hosts.clone();
+        hosts[0] = host("c11", &format!("address e0 10.1.0.11/25\n{right}"));
+        assert_eq!(finding_of(&hosts, "c11", id), None, "{right}");
+    }
+}
+
+#[test]
 fn next_hop_that_may_be_a_host_that_was_not_given_is_mentioned_once() {
     // A third gateway that was not given, known to both sides.
     let mut hosts = site();
