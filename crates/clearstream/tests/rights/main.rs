@@ -1,11 +1,12 @@
-//! What controllers may do: the table of SECURITY.md against the calls that
-//! are served, a hostile paired controller against a daemon that runs as root, and
-//! strangers against what an agent opens for RDMA.
+//! What controllers may do: the tables of SECURITY.md against the calls that are
+//! served and the sockets that listen, a hostile paired controller against a daemon that
+//! runs as root, and strangers against what an agent opens for RDMA.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
+mod listeners;
 mod requests;
 mod world;
 

@@ -91,15 +91,61 @@ fn paths(page: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn files_that_the_pages_for_contributors_name_exist() {
     let mut count = 0;
-    for page in ["docs/extending.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"] {
-        let text = fs::read_to_string(root().join(page)).unwrap();
+    for page in pages() {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
         for path in paths(&text) {
             let file = path.split("::").next().unwrap().split('#').next().unwrap();
-            assert!(root().join(file).exists(), "{page} names {path}");
+            assert!(root().join(file).exists(), "{} names {path}", page.display());
             count += 1;
         }
     }
-    assert!(count > 20, "only {count} paths were found");
+    assert!(count > 100, "only {count} paths were found");
+}
+
+/// Pages for contributors, and those of the design, relative to the root.
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> = ["docs/extending.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"]
+        .map(PathBuf::from)
+        .to_vec();
+    pages.extend(design());
+    pages
+}
+
+fn design() -> Vec<PathBuf> {
+    let files = fs::read_dir(root().join("docs/design")).unwrap().flatten();
+    files.map(|file| Path::new("docs/design").join(file.file_name())).collect()
+}
+
+/// Pages of the design name files of a folder without it (`loss.rs`), behind its name.
+#[test]
+fn files_that_the_design_names_without_a_folder_exist() {
+    let mut all = Vec::new();
+    sources(&root().join("crates"), &mut all);
+    let mut count = 0;
+    for page in design() {
+        let text = fs::read_to_string(root().join(&page)).unwrap();
+        let place = text.split_once("## Where it lives").map_or("", |(_, place)| place);
+        for line in place.split("\n- ") {
+            let crates: Vec<&str> = line.split('`').filter_map(|word| word.strip_prefix("crates/")).collect();
+            let folders: Vec<PathBuf> = crates
+                .iter()
+                .filter_map(|path| path.split('/').next())
+                .map(|name| root().join("crates").join(name))
+                .collect();
+            let names =
+                line.split('`').skip(1).step_by(2).filter(|word| {
+                    word.ends_with(".rs") && !word.starts_with("crates/") && !word.contains(' ')
+                });
+            for name in names {
+                let is_it = |path: &&PathBuf| {
+                    path.ends_with(name) && folders.iter().any(|folder| path.starts_with(folder))
+                };
+                assert!(all.iter().any(|path| is_it(&path)), "{} names {name}", page.display());
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 40, "only {count} files were found");
 }
 
 /// Texts that the first-use review had reworded, and that came back once.

@@ -35,7 +35,7 @@ pub use self::subjects::{of_files, of_host};
 use self::{
     among::{Compared, MOST_COMPARED, Sender},
     fabric::FabricFacts,
-    view::View,
+    view::{ResolvedHop, View},
 };
 
 /// Hosts of a report that are named one by one.
@@ -72,6 +72,8 @@ struct Facts<'a> {
     senders: HashMap<IpAddr, Vec<Sender<'a>>>,
     compared: Compared,
     fabric: FabricFacts,
+    /// Networks of the given hosts that forward.
+    forwarding: BTreeSet<Prefix>,
 }
 
 impl<'a> Facts<'a> {
@@ -79,6 +81,16 @@ impl<'a> Facts<'a> {
     fn gateway_name(&self, address: IpAddr) -> Option<&str> {
         let host = self.owner(address).map(|host| host.subject.name.as_str());
         host.or_else(|| Some(self.fabric.gateway(address)?.name.as_str()))
+    }
+
+    /// Whether next hops are those of no host that was given and of no gateway of the
+    /// fabric, while gateways of their network are known.
+    fn is_nobody(&self, hops: &[ResolvedHop<'_>]) -> bool {
+        let is_among_known = |hop: &ResolvedHop<'_>| {
+            self.forwarding.iter().any(|network| network.contains(hop.via))
+                || self.fabric.networks.iter().any(|network| network.prefix.contains(hop.via))
+        };
+        hops.iter().all(|hop| self.gateway_name(hop.via).is_none()) && hops.iter().any(is_among_known)
     }
 
     /// Whether some host has an address in a network.
@@ -139,6 +151,7 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         }
     }
     let facts = Facts {
+        forwarding: views.iter().flat_map(forwarding).collect(),
         addresses: views.iter().flat_map(|view| view.own.iter().copied()).collect(),
         senders: among::senders(&views),
         compared: among::compared(&views),
@@ -161,6 +174,13 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         missing: missing(hosts, &facts.compared, simulated.notices),
     };
     report(checked, findings, mute)
+}
+
+/// Networks of a host that forwards.
+fn forwarding(host: &View<'_>) -> Vec<Prefix> {
+    let networks = host.attached.iter().map(|(_, network)| *network);
+    let forwards = |network: &Prefix| host.node.forwards(None, network.address.is_ipv6()) == Some(true);
+    networks.filter(|network| !network.address.is_loopback() && forwards(network)).collect()
 }
 
 /// The hosts by name, of many the first and the last.

@@ -16,16 +16,16 @@ use clearstream_schema::{
 use super::super::{Facts, View, With, finding, view::is_private};
 
 /// An interface on a network.
-struct On<'v, 'a> {
+pub(super) struct On<'v, 'a> {
     /// Number of the host.
-    number: usize,
-    host: &'v View<'a>,
-    address: IpAddr,
-    interface: &'a RoutingInterface,
+    pub(super) number: usize,
+    pub(super) host: &'v View<'a>,
+    pub(super) address: IpAddr,
+    pub(super) interface: &'a RoutingInterface,
 }
 
 /// Interfaces by network, without those that each host has for itself.
-fn by_network<'v, 'a>(facts: &'v Facts<'a>) -> BTreeMap<Prefix, Vec<On<'v, 'a>>> {
+pub(super) fn by_network<'v, 'a>(facts: &'v Facts<'a>) -> BTreeMap<Prefix, Vec<On<'v, 'a>>> {
     let mut networks: BTreeMap<Prefix, Vec<On<'_, '_>>> = BTreeMap::new();
     for (number, host) in facts.hosts.iter().enumerate() {
         for interface in host.routing.interfaces.iter().filter(|interface| interface.name != "lo") {

@@ -5,6 +5,7 @@ mod filters;
 mod gateways;
 mod links;
 mod policy;
+mod prefixes;
 mod settings;
 mod sides;
 mod tables;
@@ -54,6 +55,7 @@ const OF_SEVERAL: &[SidesRule] = &[
     sides::gateways_differ,
     sides::not_the_other_network,
     links::on_one_link,
+    prefixes::leaves_hosts_out,
     links::along_the_path,
 ];
 

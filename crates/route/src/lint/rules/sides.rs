@@ -32,7 +32,7 @@ pub(super) fn own_tables_unused(facts: &Facts<'_>, host: &View<'_>, found: &mut 
     if !tables_never_reached(facts, host) {
         return;
     }
-    for (route, hops) in host.multipaths() {
+    for (route, hops) in host.multipaths().filter(|(_, hops)| !facts.is_nobody(hops)) {
         let count = u32::try_from(hops.len()).unwrap_or(u32::MAX);
         let share = 1.0 - 1.0 / f64::from(count);
         let why = "no packet of this host reaches the tables that were made for each gateway".to_owned();
@@ -131,9 +131,13 @@ fn share_elsewhere(
     if replies_by_mark(server) || have_equal_seeds(client, server) {
         return None;
     }
+    // What nobody forwards has no reply.
+    if facts.is_nobody(there) || facts.is_nobody(back) {
+        return None;
+    }
     let (Some(there), Some(back)) = (shares(facts, there), shares(facts, back)) else {
         // Gateways cannot be matched: equal shares are assumed.
-        let count = u32::try_from(there.len().max(back.len())).ok()?;
+        let count = u32::try_from(back.len()).ok()?;
         return (count > 1).then(|| 1.0 - 1.0 / f64::from(count));
     };
     let back = by_name(&back);
@@ -199,10 +203,13 @@ fn asymmetric_finding(
                 .to_owned(),
         ),
     };
+    let by = match hops {
+        [only] => format!("{} alone", facts.gateway_name(only.via).unwrap_or("one gateway")),
+        _ => format!("any of {} gateways", hops.len()),
+    };
     let message = format!(
-        "replies leave by any of {} gateways, whichever the request came by ({why}): about {percent} % of \
-         the connections return by another one{harm}",
-        hops.len()
+        "replies leave by {by}, whichever the request came by ({why}): about {percent} % of the connections \
+         return by another one{harm}"
     );
     finding(host, "return", class, cause, severity, message)
         .of(ip_syntax::route(route))

@@ -18,7 +18,8 @@ pub(super) enum What {
     DoesNotForward { ipv6: bool },
     /// A next hop that is a given host and does not lead there.
     WrongGateway { route: usize, via: IpAddr, owner: usize, network: Prefix },
-    /// A next hop on a network of the fabric that no gateway of it has.
+    /// A next hop that no gateway of the fabric has, or none of the given hosts
+    /// where others of them lead there.
     NobodyHas { route: usize, via: IpAddr, network: Prefix },
     /// The host is a gateway of the fabric, and lacks its address as one.
     LacksAddress { via: IpAddr },

@@ -235,7 +235,9 @@ impl<'s, 'a> Draft<'_, 's, 'a> {
     }
 
     fn nobody_has(&self, route: usize, via: IpAddr, network: Prefix) -> Finding {
-        let message = format!("next hop {via}: no gateway of the fabric has it; it {}", self.who());
+        let by_fabric = self.site.facts.fabric.networks.iter().any(|it| it.prefix.contains(via));
+        let who = if by_fabric { "gateway of the fabric" } else { "given host" };
+        let message = format!("next hop {via}: no {who} has it; it {}", self.who());
         let severity = Severity::Error;
         let finding = self.broken(GATEWAY, "nobody-has-it", severity, message);
         self.about(finding, Some(route), Some(via))

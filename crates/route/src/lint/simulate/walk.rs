@@ -14,7 +14,7 @@ use clearstream_routing::{
 use clearstream_schema::{prefix::Prefix, routing::RouteEntry};
 
 use super::{
-    super::view::covers,
+    super::view::{covers, overlap},
     causes::{Cause, What},
     site::{Next, Site},
     translation::Translated,
@@ -379,12 +379,50 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
         }
         // Only the fabric names every gateway; else it may be a host that was not given.
         let fabric = &self.site.facts.fabric;
-        let is_unowned =
-            fabric.networks.iter().any(|it| it.prefix.contains(via)) && fabric.gateway(via).is_none();
+        let is_unowned = fabric.gateway(via).is_none()
+            && (fabric.networks.iter().any(|it| it.prefix.contains(via))
+                || self.leads_nowhere(travel, taken));
         match self.number_of(sender, taken.route).filter(|_| is_unowned) {
             Some(route) => travel.stop(sender, What::NobodyHas { route, via, network }),
             None => drop(travel.not_given.insert((via, sender))),
         }
+    }
+
+    /// Whether a client's route leads to nobody although gateways to the network were
+    /// given: no given host is a next hop of its routes there, and the reply would come by given
+    /// hosts. A router or a virtual address (VRRP) that is not in the files would be the
+    /// next hop of replies too.
+    fn leads_nowhere(&self, travel: &Travel<'a>, taken: Taken<'a>) -> bool {
+        let (site, network) = (self.site, travel.network);
+        let Some(route) = taken.route.filter(|_| travel.trail.len() == 1) else { return false };
+        let is_given =
+            |via: IpAddr| site.facts.owner(via).is_some() || site.facts.fabric.gateway(via).is_some();
+        let view = site.view(taken.sender);
+        let mut routes = view
+            .routing
+            .routes
+            .iter()
+            .filter(|it| it.destination.length > 0 && overlap(it.destination, network));
+        // Behind a default route may be any router, and beside a given gateway another one.
+        if route.destination.length == 0
+            || routes.any(|route| view.hops(route).iter().any(|hop| is_given(hop.via)))
+        {
+            return false;
+        }
+        let near = site.networks_of(taken.sender).filter(|near| near.contains(taken.via));
+        let gateways: Vec<usize> =
+            near.flat_map(|near| site.gateways_between(near, network)).map(|(host, _)| host).collect();
+        let (source, destination) = (Some(travel.destination), travel.source);
+        let back = Packet { source, destination, mark: 0, input: None };
+        let is_reached = match site.node(travel.target).lookup.find(&back).verdict {
+            Verdict::Gateways(hops, _) => hops.iter().all(|hop| is_given(hop.via)),
+            Verdict::NoRoute => {
+                let translates = |host: &usize| site.view(*host).source_translations() != Some(&[]);
+                !gateways.iter().any(translates)
+            }
+            _ => false,
+        };
+        is_reached && !gateways.is_empty()
     }
 
     /// A wider route leads what a route to part of the network leaves out to a host

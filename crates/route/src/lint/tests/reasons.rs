@@ -9,6 +9,7 @@ use super::{
 const ROUTE: &str = "route 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n";
 const BACK: &str = "route 10.1.0.0/24 via 10.2.0.1,10.2.0.2 dev e0\n";
 const HOPS: &str = "10.1.0.1,10.1.0.2";
+const ASYMMETRIC: &str = "return:routing:asymmetric";
 const NOBODY: &str = "gateway:routing:nobody-has-it";
 
 /// The finding of an id at a host, as `severity line: message -> advice`.
@@ -162,6 +163,88 @@ fn next_hop_that_nobody_has_is_an_error_where_the_fabric_names_all_gateways() {
             "{:?}",
             report.missing
         );
+    }
+}
+
+#[test]
+fn only_next_hops_that_nobody_has_are_an_error_where_gateways_were_given() {
+    for hops in ["10.1.0.77,10.1.0.78", "10.1.0.77"] {
+        let hosts = with("c11", HOPS, hops);
+        let finding = finding_of(&hosts, "c11", NOBODY).unwrap_or_else(|| panic!("{hops}"));
+        let begin = "Error 2: next hop 10.1.0.77: no given host has it; it cannot reach 2 addresses";
+        assert!(finding.starts_with(begin), "{finding}");
+        assert!(finding.contains("10.1.0.1 (gw1) and 10.1.0.2 (gw2)"), "{finding}");
+        assert_eq!(report_of(&hosts).missing, Vec::<String>::new());
+        // No statement about the replies to what never arrives.
+        assert_eq!(finding_of(&hosts, "c11", ASYMMETRIC), None, "{:?}", report_of(&hosts).findings);
+        for finding in report_of(&hosts).findings.iter().filter(|finding| finding.id == ASYMMETRIC) {
+            assert!(!finding.message.contains("c11"), "{}", finding.message);
+        }
+    }
+    // Of a server, whose replies go there.
+    let hosts = with("s201", "10.2.0.1,10.2.0.2", "10.2.0.77");
+    assert!(finding_of(&hosts, "s201", NOBODY).is_some(), "{:?}", report_of(&hosts).findings);
+}
+
+/// A virtual address (VRRP) that no file has, or routers that were not given.
+#[test]
+fn next_hops_of_both_sides_that_nobody_has_are_a_notice() {
+    let mut hosts = site();
+    for host in &mut hosts {
+        let virtual_address = match host.name.as_bytes()[0] {
+            b'c' => "10.1.0.254",
+            b's' => "10.2.0.254",
+            _ => continue,
+        };
+        let RouteAction::Gateways(hops) = &mut host.routing.routes[0].action else { unreachable!() };
+        hops.truncate(1);
+        hops[0].via = virtual_address.parse().unwrap();
+    }
+    let report = report_of(&hosts);
+    assert_eq!(ids(&report), Vec::<String>::new());
+    assert!(report.missing.iter().any(|it| it.contains("10.1.0.254")), "{:?}", report.missing);
+    // A default route to a router that was not given.
+    let hosts = with("c11", ROUTE, "route default via 10.1.0.254 dev e0\n");
+    assert_eq!(finding_of(&hosts, "c11", NOBODY), None, "{:?}", report_of(&hosts).findings);
+}
+
+#[test]
+fn replies_are_counted_by_the_next_hops_of_the_replier() {
+    let client = "address e0 10.1.0.11/24\nroute 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n";
+    let server = "address e0 10.2.0.201/24\nroute 10.1.0.0/24 via 10.2.0.1 dev e0\n";
+    // No gateway is known, and the server has one only.
+    let hosts = [host("s1", server), host("c1", client)];
+    assert_eq!(finding_of(&hosts, "s1", ASYMMETRIC), None);
+    let hosts = [&hosts[..], &site()[4..]].concat();
+    let finding = finding_of(&hosts, "s1", ASYMMETRIC).unwrap();
+    assert!(finding.contains("replies leave by gw1 alone") && finding.contains("about 50 %"), "{finding}");
+}
+
+#[test]
+fn prefix_of_an_interface_that_leaves_hosts_out() {
+    let id = "address:routing:leaves-hosts-out";
+    // Nothing of the site is beyond the half, except for a host of its own.
+    let third = host("c13", "address e0 10.1.0.211/24\nroute 10.2.0.0/24 via 10.1.0.1,10.1.0.2 dev e0\n");
+    let hosts = [with("c11", "10.1.0.11/24", "10.1.0.11/25"), vec![third.clone()]].concat();
+    let expected = "Warning 1: 10.1.0.11/25 is part of 10.1.0.0/24 only, the network of most hosts there: the \
+                    rest of it (10.1.0.211 of c13) is no neighbour of this host";
+    let finding = finding_of(&hosts, "c11", id).unwrap();
+    assert!(finding.starts_with(expected) && finding.ends_with("-> write 10.1.0.11/24"), "{finding}");
+    let count = report_of(&hosts).findings.iter().filter(|finding| finding.id == id).count();
+    assert_eq!(count, 1);
+    // By the fabric, two hosts alone.
+    let fabric = Fabric::new(toml::from_str(FABRIC).unwrap()).unwrap();
+    let two = [hosts[0].clone(), third];
+    assert_eq!(finding_of(&two, "c11", id), None, "which of the two is wrong is not known");
+    let report = lint(&two, Some(&fabric), &MuteList::default());
+    let finding = finding_in(&report, "c11", id).unwrap();
+    assert!(finding.contains("10.1.0.0/24 only, the network of the fabric"), "{finding}");
+    // A route or another address makes the whole network the link; another interface
+    // on it makes two links of them.
+    for right in ["route 10.1.0.0/24 dev e0\n", "address e0 10.1.0.12/24\n", "address e1 10.1.0.13/24\n"] {
+        let mut hosts = hosts.clone();
+        hosts[0] = host("c11", &format!("address e0 10.1.0.11/25\n{right}"));
+        assert_eq!(finding_of(&hosts, "c11", id), None, "{right}");
     }
 }
 
