@@ -10,8 +10,8 @@ const OPENING: [&str; 5] =
 /// Files with such a call, outside of tests, and the row of the table by its beginning;
 /// or why there is none, in parentheses.
 const LISTENERS: [(&str, &str); 24] = [
-    ("clearstream/src/endpoints/address.rs", "(looks up the own address, sends nothing)"),
-    ("clearstream/src/verbs/route/here.rs", "(looks up the own address, sends nothing)"),
+    ("clearstream/src/endpoints/address.rs", "(finds the own address, sends nothing)"),
+    ("clearstream/src/verbs/route/here.rs", "(finds the own address, sends nothing)"),
     ("control/src/tls/serve.rs", "daemon (`clearstream serve`)"),
     ("failover/src/flows.rs", "labs"),
     ("flow/src/agent/datagram.rs", "data sockets of a flow"),
@@ -24,7 +24,7 @@ const LISTENERS: [(&str, &str); 24] = [
     ("lab/src/keeper.rs", "labs"),
     ("message/src/agent/socket.rs", "data sockets of a flow or message test"),
     ("plan/src/effective.rs", "(loopback, for one connection of its own)"),
-    ("plan/src/host.rs", "(looks up the own address, sends nothing)"),
+    ("plan/src/host.rs", "(finds the own address, sends nothing)"),
     ("probe/src/channel.rs", "(sends probes)"),
     ("probe/src/responder.rs", "data sockets of a flow or message test, responder sockets"),
     ("prove/src/agent/open.rs", "(connects)"),
