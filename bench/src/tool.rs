@@ -300,13 +300,13 @@ fn neper(settings: Settings, shape: &Shape, end: u32) -> Command {
     let [control, data, flows, seconds] =
         [u32::from(shape.port), u32::from(shape.port) + 1, shape.flows, shape.seconds]
             .map(|number| number.to_string());
-    // Flow 1 takes the second core where ends share one: `-U`, threads in turn.
-    let in_turn = settings.pin == Pin::Together && shape.flows > 1;
-    let core = core(settings.pin, end).filter(|_| !in_turn);
+    // Flow 1 takes the second core where ends share one: `-U`, threads round-robin.
+    let is_round_robin = settings.pin == Pin::Together && shape.flows > 1;
+    let core = core(settings.pin, end).filter(|_| !is_round_robin);
     let arguments =
         ["tcp_stream", "--nolog", "-C", &control, "-P", &data, "-F", &flows, "-T", &flows, "-l", &seconds];
     let mut command = line(core, &arguments);
-    if in_turn {
+    if is_round_robin {
         command.arg("-U");
     }
     if let Some(kib) = settings.block_kib {

@@ -87,12 +87,12 @@ fn the_table_has_the_ratio_where_levels_agree_and_nothing_where_not() {
     let table = run::table_after(&text, "### TCP: latency against size, beside iWARP");
     assert_eq!(table[0], ["method", "size", "n", "latency", "iWARP: latency", "ratio rdma / tcp"]);
     let expected = [
-        ["blocking", "1B", "1", "40.0 us", "10.0 us", "0.250"],
-        ["blocking", "16B", "1", "42.0 us", "10.5 us", "0.250"],
-        ["blocking", "64B", "1", "44.0 us", "11.0 us", "0.250"],
-        ["busy-poll", "1B", "1", "20.0 us", "10.0 us", "0.500"],
-        ["busy-poll", "16B", "1", "21.0 us", "10.5 us", "0.500"],
-        ["busy-poll", "64B", "1", "22.0 us", "11.0 us", "0.500"],
+        ["blocking", "1 B", "1", "40.0 us", "10.0 us", "0.250"],
+        ["blocking", "16 B", "1", "42.0 us", "10.5 us", "0.250"],
+        ["blocking", "64 B", "1", "44.0 us", "11.0 us", "0.250"],
+        ["busy-poll", "1 B", "1", "20.0 us", "10.0 us", "0.500"],
+        ["busy-poll", "16 B", "1", "21.0 us", "10.5 us", "0.500"],
+        ["busy-poll", "64 B", "1", "22.0 us", "11.0 us", "0.500"],
         ["", "32", "\u{2013}", "\u{2013}", "10.8 us", "\u{2013}"],
     ];
     assert_eq!(table[1..], expected);
