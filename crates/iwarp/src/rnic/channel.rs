@@ -154,6 +154,19 @@ impl CompletionChannel {
         }
     }
 
+    /// Returns the next event without making progress, and without waiting.
+    #[must_use]
+    pub fn queued(&self) -> Option<u64> {
+        self.inside.events.try_next()
+    }
+
+    /// Returns a descriptor that is readable only while an event is queued, for
+    /// programs of which another thread makes progress.
+    #[must_use]
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.inside.events.as_fd()
+    }
+
     pub(super) fn add(&self, driver: BorrowedFd<'_>, queue: Weak<Shared>) -> Result<(), VerbsError> {
         epoll::add(&self.inside.epoll, driver, epoll::EventData::new_u64(1), epoll::EventFlags::IN)
             .map_err(|error| VerbsError::System { step: "completion channel", source: error.into() })?;
