@@ -15,7 +15,7 @@ use crate::{
     abi::{ibv_comp_channel, ibv_context, ibv_cq},
     context::context,
     handle::{Handle, allocate, locked},
-    kernel::{is_nonblocking, wait_readable},
+    kernel::await_item,
     report::{failed, null},
     runtime::{is_usable, runtime},
 };
@@ -58,20 +58,18 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
     0
 }
 
-/// Takes the next event; NULL when there is none.
-unsafe fn next(channel: *mut ibv_comp_channel) -> *mut ibv_cq {
+/// Takes an event that was counted; NULL when its queue is destroyed.
+unsafe fn counted(channel: *mut ibv_comp_channel) -> *mut ibv_cq {
     // SAFETY: of `ibv_create_comp_channel`.
     let channel = unsafe { &*channel.cast::<Channel>() };
-    while let Some(token) = channel.channel.queued() {
-        // The event of a destroyed queue is dropped.
-        if let Some(queue) = locked(&channel.queues).get(&token) {
-            return queue.0;
-        }
-    }
-    ptr::null_mut()
+    let token = channel.channel.counted();
+    token
+        .and_then(|token| locked(&channel.queues).get(&token).map(|queue| queue.0))
+        .unwrap_or(ptr::null_mut())
 }
 
-/// Waits for an event. A cancellation point.
+/// Waits for an event, unless the program made the descriptor non-blocking. A
+/// cancellation point.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -82,8 +80,13 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
         return failed(libc::EPERM);
     }
     loop {
-        // SAFETY: the caller's channel.
-        let (next, fd) = unsafe { (next(channel), (*channel).fd) };
+        // SAFETY: the caller's channel; nothing here has to be dropped.
+        let next = unsafe {
+            if !await_item((*channel).fd) {
+                return -1;
+            }
+            counted(channel)
+        };
         if !next.is_null() {
             // SAFETY: the caller's variables; the queue exists.
             unsafe {
@@ -92,13 +95,6 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
             }
             return 0;
         }
-        if is_nonblocking(fd) {
-            return failed(libc::EAGAIN);
-        }
-        crate::helper::begin_wait();
-        // SAFETY: nothing here has to be dropped.
-        unsafe { wait_readable(fd) };
-        crate::helper::end_wait();
     }
 }
 

@@ -87,7 +87,12 @@ pub unsafe extern "C" fn ibv_create_cq(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     let Some(runtime) = runtime() else { return libc::EPERM };
-    // SAFETY: of `ibv_create_cq`, and not used after this.
+    // SAFETY: of `ibv_create_cq`.
+    let watched = unsafe { &(*queue.cast::<Queue>()).watched };
+    if watched.users.any() {
+        return libc::EBUSY;
+    }
+    // SAFETY: as above, and not used after this.
     let queue = unsafe { Box::from_raw(queue.cast::<Queue>()) };
     let token = queue.watched.token;
     runtime.helper.unwatch(token);

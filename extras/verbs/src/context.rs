@@ -17,6 +17,7 @@ use crate::{
     completion::{poll_cq, req_notify_cq},
     device::{device, query_port},
     handle::{Handle, allocate, locked},
+    kernel::{await_item, discard_item},
     post::{post_recv, post_send},
     report::{failed, null},
     runtime::runtime,
@@ -50,11 +51,9 @@ impl AsyncQueue {
         raise(&self.descriptor);
     }
 
-    /// Takes the oldest event.
-    pub fn pop(&self) -> Option<ibv_async_event> {
-        let mut events = locked(&self.events);
-        let (element, event_type) = events.pop_front()?;
-        lower(&self.descriptor);
+    /// Takes the event that a read of the descriptor counted.
+    pub fn counted(&self) -> Option<ibv_async_event> {
+        let (element, event_type) = locked(&self.events).pop_front()?;
         Some(ibv_async_event { element: element.0, event_type })
     }
 
@@ -63,15 +62,15 @@ impl AsyncQueue {
         locked(&self.events).retain(|(about, _)| {
             let keep = about.0 != element;
             if !keep {
-                lower(&self.descriptor);
+                discard_item(self.descriptor());
             }
             keep
         });
     }
 }
 
-/// Creates a descriptor that counts items: readable while there are any,
-/// whether or not a program makes it non-blocking.
+/// Creates a descriptor that counts items: readable while there are any. A read
+/// of eight bytes entitles to one.
 pub fn counter() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?)
 }
@@ -80,11 +79,6 @@ pub fn counter() -> io::Result<OwnedFd> {
 pub fn raise(descriptor: &OwnedFd) {
     // Blocks only at 2^64 - 1 items.
     let _ = rustix::io::write(descriptor, &1u64.to_ne_bytes());
-}
-
-/// Removes an item; called only for one that was counted.
-pub fn lower(descriptor: &OwnedFd) {
-    let _ = rustix::io::read(descriptor, &mut [0u8; 8]);
 }
 
 /// Allocates the context with its tables.
@@ -173,16 +167,15 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 ) -> c_int {
     let Some(runtime) = runtime() else { return failed(libc::EPERM) };
     loop {
-        if let Some(next) = runtime.async_events.pop() {
+        // SAFETY: nothing here has to be dropped.
+        if !unsafe { await_item(runtime.async_events.descriptor()) } {
+            return -1;
+        }
+        if let Some(next) = runtime.async_events.counted() {
             // SAFETY: the caller's variable.
             unsafe { event.write(next) };
             return 0;
         }
-        if crate::kernel::is_nonblocking(runtime.async_events.descriptor()) {
-            return failed(libc::EAGAIN);
-        }
-        // SAFETY: nothing here has to be dropped.
-        unsafe { crate::kernel::wait_readable(runtime.async_events.descriptor()) };
     }
 }
 

@@ -1,6 +1,9 @@
 //! Pointers to objects that programs hold.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
 
 /// Pointer to an object of a program, from its creation to its destruction.
 #[derive(Debug)]
@@ -24,6 +27,27 @@ impl<T> PartialEq for Handle<T> {
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}
+
+/// Number of objects that refer to one: EBUSY while there are any.
+#[derive(Debug, Default)]
+pub struct Users(AtomicUsize);
+
+impl Users {
+    /// Counts an object.
+    pub fn add(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// An object is destroyed.
+    pub fn remove(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether there are any.
+    pub fn any(&self) -> bool {
+        self.0.load(Ordering::Acquire) > 0
+    }
+}
 
 /// Allocates an object for the program.
 pub fn allocate<T>(value: T) -> *mut T {

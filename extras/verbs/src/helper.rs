@@ -24,7 +24,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 
 use crate::{
     async_events, cm,
-    handle::locked,
+    handle::{Users, locked},
     report::notice,
     runtime::{is_usable, runtime},
     settings::Mode,
@@ -79,6 +79,8 @@ pub struct Watched {
     /// their completions are dropped.
     retired: Mutex<HashSet<QueuePairId>>,
     has_retired: AtomicBool,
+    /// Queue pairs that complete here: it cannot be destroyed before them.
+    pub users: Users,
 }
 
 impl Watched {
@@ -91,6 +93,7 @@ impl Watched {
             attended: AtomicBool::new(false),
             retired: Mutex::default(),
             has_retired: AtomicBool::new(false),
+            users: Users::default(),
         }
     }
 
@@ -154,7 +157,8 @@ impl Helper {
     /// Starts the thread, once.
     pub fn start(&self) {
         self.started.call_once(|| {
-            let started = thread::Builder::new().name("verbs-helper".to_owned()).spawn(run);
+            let started =
+                without_signals(|| thread::Builder::new().name("verbs-helper".to_owned()).spawn(run));
             if let Err(error) = started {
                 notice(&format!("cannot start the helper thread: {error}"));
             }
@@ -274,6 +278,21 @@ impl Helper {
     }
 }
 
+/// Calls `start` with all signals blocked, which a thread that it starts
+/// inherits: signals of the program are handled by its own threads, whose calls
+/// they interrupt.
+pub fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+    // SAFETY: initialised by the calls below.
+    unsafe {
+        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let started = start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        started
+    }
+}
+
 fn run() {
     let Some(runtime) = runtime() else { return };
     let helper = &runtime.helper;
@@ -311,8 +330,11 @@ fn run() {
             attended = helper.check();
             last_check = now;
         }
-        if helper.is_active() && now.duration_since(last_all) >= SLOW_TICK {
-            helper.serve_all();
+        if now.duration_since(last_all) >= SLOW_TICK {
+            if helper.is_active() {
+                helper.serve_all();
+            }
+            locked(&runtime.connections).sweep();
             last_all = now;
         }
     }

@@ -7,6 +7,8 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::helper::{begin_wait, end_wait};
+
 use libc::{iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 
 macro_rules! direct {
@@ -80,21 +82,29 @@ pub unsafe extern "C" fn __wrap_poll(list: *mut pollfd, count: nfds_t, timeout_m
 
 unsafe extern "C-unwind" {
     /// The C library's function, under the name that the linker gives it.
-    fn __real_poll(list: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int;
+    fn __real_read(fd: c_int, into: *mut c_void, count: size_t) -> ssize_t;
 }
 
-/// Waits until a descriptor is readable. A cancellation point, as the read of
-/// the real libraries is: a program may cancel the thread (pthread_cancel(3)),
-/// so no frame that holds a value to drop may call this.
-pub unsafe extern "C-unwind" fn wait_readable(fd: c_int) {
-    let mut list = pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid entry. Errors show when the caller checks again.
-    unsafe { __real_poll(&raw mut list, 1, -1) };
+/// Reads one item of a descriptor that counts items: waits for it, unless the
+/// program made the descriptor non-blocking. Otherwise `errno` has the reason,
+/// also after a signal whose handler does not restart calls.
+///
+/// A cancellation point, as the calls of the real libraries: the program may
+/// cancel the thread (pthread_cancel(3)), so no frame with a value to drop may
+/// call this.
+pub unsafe extern "C-unwind" fn await_item(fd: c_int) -> bool {
+    let mut number = 0u64;
+    begin_wait();
+    // SAFETY: eight bytes, as eventfd(2) demands.
+    let read = unsafe { __real_read(fd, (&raw mut number).cast(), size_of::<u64>()) };
+    end_wait();
+    read == size_of::<u64>() as ssize_t
 }
 
-/// Whether a program made a descriptor non-blocking.
-pub fn is_nonblocking(fd: c_int) -> bool {
-    // SAFETY: reads flags of a descriptor.
-    let flags = unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) };
-    flags >= 0 && flags as c_int & libc::O_NONBLOCK != 0
+/// Removes one item of such a descriptor, if it has one, without waiting.
+pub fn discard_item(fd: c_int) {
+    let mut number = 0u64;
+    let vector = iovec { iov_base: (&raw mut number).cast(), iov_len: size_of::<u64>() };
+    // SAFETY: one vector of eight bytes; the offset is none (preadv2(2)).
+    unsafe { libc::syscall(libc::SYS_preadv2, fd, &raw const vector, 1, -1isize, -1isize, libc::RWF_NOWAIT) };
 }

@@ -18,7 +18,7 @@ use crate::{
         IBV_ACCESS_ZERO_BASED, ibv_context, ibv_mr, ibv_pd,
     },
     context::context,
-    handle::allocate,
+    handle::{Users, allocate},
     report::{not_offered, null},
     runtime::runtime,
 };
@@ -29,6 +29,8 @@ pub struct Domain {
     abi: ibv_pd,
     /// Domain of the RNIC.
     pub domain: ProtectionDomain,
+    /// Memory, queue pairs and shared receive queues of it.
+    pub users: Users,
 }
 
 /// Allocates a domain.
@@ -37,24 +39,28 @@ pub extern "C" fn ibv_alloc_pd(_context: *mut ibv_context) -> *mut ibv_pd {
     let Some(runtime) = runtime() else { return null(libc::EPERM) };
     let domain = ProtectionDomain::new(&runtime.rnic);
     let abi = ibv_pd { context: context(), handle: domain.id().0 };
-    allocate(Domain { abi, domain }).cast()
+    allocate(Domain { abi, domain, users: Users::default() }).cast()
 }
 
-/// Deallocates a domain; memory and queue pairs keep it as long as they live.
+/// Deallocates a domain that has no objects.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: of `ibv_alloc_pd`, and not used after this.
+    // SAFETY: of `ibv_alloc_pd`.
+    if unsafe { domain(pd) }.users.any() {
+        return libc::EBUSY;
+    }
+    // SAFETY: as above, and not used after this.
     drop(unsafe { Box::from_raw(pd.cast::<Domain>()) });
     0
 }
 
-/// Returns the RNIC's domain.
+/// Returns the object of a domain.
 ///
 /// # Safety
 /// `pd` is of `ibv_alloc_pd`.
-pub unsafe fn domain<'a>(pd: *mut ibv_pd) -> &'a ProtectionDomain {
+pub unsafe fn domain<'a>(pd: *mut ibv_pd) -> &'a Domain {
     // SAFETY: as required of the caller.
-    unsafe { &(*pd.cast::<Domain>()).domain }
+    unsafe { &*pd.cast::<Domain>() }
 }
 
 fn rights(access: c_uint) -> Option<Access> {
@@ -98,12 +104,14 @@ unsafe fn register(
     // SAFETY: `pd` is of `ibv_alloc_pd`; the program keeps the memory until it
     // deregisters it, which is the contract of ibv_reg_mr(3).
     let tag = unsafe {
-        let domain = domain(pd);
+        let domain = &domain(pd).domain;
         raw::memory(base, length, iova, None)
             .and_then(|memory| runtime.rnic.memory().register(domain.id(), memory, rights, 0))
     };
     match tag {
         Ok(Stag(tag)) => {
+            // SAFETY: as above.
+            unsafe { domain(pd) }.users.add();
             let context = context();
             allocate(ibv_mr { context, pd, addr, length, handle: tag >> 8, lkey: tag, rkey: tag })
         }
@@ -158,8 +166,11 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     match runtime.rnic.memory().deregister(tag) {
         // Invalidated by a peer or by a request: its tag may be gone.
         Ok(()) | Err(MemoryError::Access(..)) => {
-            // SAFETY: as above.
-            drop(unsafe { Box::from_raw(mr) });
+            // SAFETY: as above; its domain exists as long as it does.
+            unsafe {
+                domain((*mr).pd).users.remove();
+                drop(Box::from_raw(mr));
+            }
             0
         }
         Err(_) => libc::EBUSY,

@@ -11,11 +11,13 @@ use clearstream_iwarp::{
 };
 
 use crate::{
-    abi::{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPT_RC, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_init_attr},
+    abi::{
+        IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPT_RC, ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_srq,
+    },
     completion::Queue,
     context::context,
     device::{DEPTH_MAX, SEGMENTS_MAX},
-    handle::{Handle, allocate, locked},
+    handle::{Handle, Users, allocate, locked},
     memory::domain,
     report::{not_offered, null},
     runtime::runtime,
@@ -82,7 +84,9 @@ fn create(pd: *mut ibv_pd, options: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp
             send_depth: cap.max_send_wr.max(1),
             receive_depth: cap.max_recv_wr.max(1),
         };
-        QueuePair::new(domain(pd), &chosen).map_err(|error| code(&error))?
+        let pair = QueuePair::new(&domain(pd).domain, &chosen).map_err(|error| code(&error))?;
+        users(pd, options.send_cq, options.recv_cq, options.srq).for_each(Users::add);
+        pair
     };
     let number = pair.id().0;
     options.cap = cap;
@@ -105,6 +109,23 @@ fn create(pd: *mut ibv_pd, options: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp
     let pair = allocate(Pair { abi, pair, signals_all, failed: AtomicBool::new(false), cap });
     locked(&runtime.connections).add_pair(number, Handle(pair));
     Ok(pair.cast())
+}
+
+/// Counters of the objects that a queue pair refers to.
+unsafe fn users<'a>(
+    pd: *mut ibv_pd,
+    sends: *mut ibv_cq,
+    receives: *mut ibv_cq,
+    shared: *mut ibv_srq,
+) -> impl Iterator<Item = &'a Users> {
+    // SAFETY: of the functions that create them; they exist as long as the
+    // queue pair, because they cannot be destroyed before it.
+    unsafe {
+        let shared = shared.cast::<SharedReceives>().as_ref().map(|shared| &shared.users);
+        [&domain(pd).users, &queue(sends).watched.users, &queue(receives).watched.users]
+            .into_iter()
+            .chain(shared)
+    }
 }
 
 unsafe fn queue<'a>(queue: *mut ibv_cq) -> &'a Queue {
@@ -142,13 +163,15 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
     drop(connections);
     runtime.async_events.forget((&raw const *pair).cast_mut().cast());
     if matches!(pair.pair.state(), State::Rts | State::Closing) {
-        // SAFETY: the program destroys queues after their queue pairs.
+        // SAFETY: they exist as long as the queue pair.
         let (sends, receives) = unsafe { (queue(pair.abi.send_cq), queue(pair.abi.recv_cq)) };
         sends.watched.retire(pair.pair.id());
         receives.watched.retire(pair.pair.id());
         let _ = pair.pair.modify(State::Closing);
         locked(&runtime.connections).linger(pair.pair.clone());
     }
+    // SAFETY: as above.
+    unsafe { users(pair.abi.pd, pair.abi.send_cq, pair.abi.recv_cq, pair.abi.srq) }.for_each(Users::remove);
     0
 }
 

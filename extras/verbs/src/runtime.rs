@@ -12,7 +12,7 @@ use crate::{
     cm::Connections,
     context,
     handle::Handle,
-    helper::Helper,
+    helper::{Helper, without_signals},
     report::notice,
     settings::{Mode, Settings},
 };
@@ -77,7 +77,8 @@ fn open() -> Result<Runtime, String> {
         Mode::Adaptive | Mode::Inline => Progress::Inline,
         Mode::Offloaded => Progress::Offloaded { cores: Vec::new() },
     };
-    let rnic = Rnic::open(RnicOptions { progress, ..RnicOptions::default() })
+    // Engines are threads too.
+    let rnic = without_signals(|| Rnic::open(RnicOptions { progress, ..RnicOptions::default() }))
         .map_err(|error| format!("cannot open the device: {error}"))?;
     let helper = Helper::new(settings.mode).map_err(|error| format!("cannot open the device: {error}"))?;
     let async_events =

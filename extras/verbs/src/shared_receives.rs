@@ -11,7 +11,7 @@ use crate::{
     abi::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr},
     context::context,
     device::{DEPTH_MAX, SEGMENTS_MAX},
-    handle::{Handle, allocate, locked},
+    handle::{Handle, Users, allocate, locked},
     helper::next_token,
     memory::domain,
     post::receive_requests,
@@ -28,6 +28,8 @@ pub struct SharedReceives {
     token: u64,
     depth: u32,
     limit: AtomicU32,
+    /// Queue pairs that receive from it.
+    pub users: Users,
 }
 
 /// Creates a queue.
@@ -42,7 +44,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, options: *mut ibv_srq_i
     }
     let token = next_token();
     // SAFETY: of `ibv_alloc_pd`.
-    let Ok(queue) = SharedReceiveQueue::new(unsafe { domain(pd) }, depth, token) else {
+    let Ok(queue) = SharedReceiveQueue::new(&unsafe { domain(pd) }.domain, depth, token) else {
         return null(libc::EINVAL);
     };
     options.attr.max_sge = options.attr.max_sge.max(1);
@@ -55,17 +57,32 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, options: *mut ibv_srq_i
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
-    let shared = allocate(SharedReceives { abi, queue, token, depth, limit: AtomicU32::new(0) });
+    // SAFETY: of `ibv_alloc_pd`.
+    unsafe { domain(pd) }.users.add();
+    let shared = allocate(SharedReceives {
+        abi,
+        queue,
+        token,
+        depth,
+        limit: AtomicU32::new(0),
+        users: Users::default(),
+    });
     locked(&runtime.connections).shared.insert(token, Handle(shared.cast()));
     shared.cast()
 }
 
-/// Destroys a queue; its queue pairs keep the receives.
+/// Destroys a queue that has no queue pairs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(queue: *mut ibv_srq) -> c_int {
     let Some(runtime) = runtime() else { return libc::EPERM };
-    // SAFETY: of `ibv_create_srq`, and not used after this.
+    // SAFETY: of `ibv_create_srq`.
+    if unsafe { (*queue.cast::<SharedReceives>()).users.any() } {
+        return libc::EBUSY;
+    }
+    // SAFETY: as above, and not used after this.
     let shared = unsafe { Box::from_raw(queue.cast::<SharedReceives>()) };
+    // SAFETY: its domain exists as long as it does.
+    unsafe { domain(shared.abi.pd) }.users.remove();
     locked(&runtime.connections).shared.remove(&shared.token);
     runtime.async_events.forget(queue.cast());
     0

@@ -118,20 +118,24 @@ unsafe fn create_queues(id: *mut rdma_cm_id, options: &mut ibv_qp_init_attr) -> 
     0
 }
 
-/// Destroys the completion queues that were created for an identifier.
+/// Destroys the completion queues that belong to an identifier. Sends and
+/// receives may have the same: rsocket sets them so.
 unsafe fn destroy_queues(id: *mut rdma_cm_id) {
     // SAFETY: the caller's identifier; its queue pair is destroyed.
     unsafe {
         let known = &mut *id;
-        for (queue, channel) in [
-            (&mut known.send_cq, &mut known.send_cq_channel),
-            (&mut known.recv_cq, &mut known.recv_cq_channel),
-        ] {
+        let sends = std::mem::replace(&mut known.send_cq, ptr::null_mut());
+        let receives = std::mem::replace(&mut known.recv_cq, ptr::null_mut());
+        for queue in [sends, if receives == sends { ptr::null_mut() } else { receives }] {
             if !queue.is_null() {
-                ibv_destroy_cq(std::mem::replace(queue, ptr::null_mut()));
+                ibv_destroy_cq(queue);
             }
+        }
+        let sends = std::mem::replace(&mut known.send_cq_channel, ptr::null_mut());
+        let receives = std::mem::replace(&mut known.recv_cq_channel, ptr::null_mut());
+        for channel in [sends, if receives == sends { ptr::null_mut() } else { receives }] {
             if !channel.is_null() {
-                ibv_destroy_comp_channel(std::mem::replace(channel, ptr::null_mut()));
+                ibv_destroy_comp_channel(channel);
             }
         }
     }

@@ -10,10 +10,9 @@ use std::{
 
 use crate::{
     abi::{RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel},
-    context::{counter, lower, raise},
+    context::{counter, raise},
     handle::{Handle, allocate, locked},
-    helper::{begin_wait, end_wait},
-    kernel::{is_nonblocking, wait_readable},
+    kernel::{await_item, discard_item},
     report::{failed, null, set_errno},
     runtime::{Runtime, is_usable, runtime},
 };
@@ -56,11 +55,9 @@ impl EventChannel {
         raise(&self.descriptor);
     }
 
-    fn take(&self) -> Option<Handle<Event>> {
-        let mut events = locked(&self.events);
-        let event = events.pop_front()?;
-        lower(&self.descriptor);
-        Some(event)
+    /// Takes the event that a read of the descriptor counted.
+    fn counted(&self) -> Option<Handle<Event>> {
+        locked(&self.events).pop_front()
     }
 
     /// Removes the events for which `select` holds.
@@ -70,7 +67,7 @@ impl EventChannel {
             // SAFETY: queued events exist.
             events.drain(..).partition(|event| select(unsafe { &(*event.0).abi }));
         *events = kept;
-        removed.iter().for_each(|_| lower(&self.descriptor));
+        removed.iter().for_each(|_| discard_item(self.abi.fd));
         removed.into()
     }
 
@@ -184,13 +181,15 @@ pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_cha
     drop(unsafe { Box::from_raw(channel.cast::<EventChannel>()) });
 }
 
-/// Takes the next event.
+/// Takes the event that was counted; NULL when it was removed since.
 ///
 /// # Safety
 /// The channel exists.
-unsafe fn next(channel: *mut rdma_event_channel) -> *mut Event {
+unsafe fn counted(channel: *mut rdma_event_channel) -> *mut Event {
     // SAFETY: as required of the caller.
-    let Some(event) = (unsafe { (*channel.cast::<EventChannel>()).take() }) else { return ptr::null_mut() };
+    let Some(event) = (unsafe { (*channel.cast::<EventChannel>()).counted() }) else {
+        return ptr::null_mut();
+    };
     // SAFETY: an event exists until it is acknowledged, a listener longer than
     // the events of its channel.
     unsafe {
@@ -216,22 +215,17 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
         return failed(libc::EINVAL);
     }
     loop {
-        // SAFETY: the caller's channel and variable.
-        let fd = unsafe {
-            let next = next(channel);
+        // SAFETY: the caller's channel and variable; nothing has to be dropped.
+        unsafe {
+            if !await_item((*channel).fd) {
+                return -1;
+            }
+            let next = counted(channel);
             if !next.is_null() {
                 event.write(next.cast());
                 return 0;
             }
-            (*channel).fd
-        };
-        if is_nonblocking(fd) {
-            return failed(libc::EAGAIN);
         }
-        begin_wait();
-        // SAFETY: nothing here has to be dropped.
-        unsafe { wait_readable(fd) };
-        end_wait();
     }
 }
 

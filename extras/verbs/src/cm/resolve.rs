@@ -22,6 +22,9 @@ use super::{
     id::Id,
 };
 
+/// Connections that wait for `rdma_listen`.
+const BACKLOG: c_int = 1024;
+
 /// Binds to a local address and reserves its port.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, local: *mut libc::sockaddr) -> c_int {
@@ -48,6 +51,9 @@ pub fn bind(id: &mut Id, local: SocketAddr) -> io::Result<()> {
         socket.set_only_v6(id.inner.is_six_only)?;
     }
     socket.bind(&local.into())?;
+    // Programs announce the port before they listen: connections wait until
+    // then. It also keeps the port from others, which binding alone does not.
+    socket.listen(BACKLOG)?;
     let bound = socket.local_addr()?.as_socket().unwrap_or(local);
     id.inner.reserved = Some(OwnedFd::from(socket));
     id.set_addresses(Some(bound), None);
