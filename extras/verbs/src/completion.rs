@@ -95,8 +95,12 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     // SAFETY: as above, and not used after this.
     let queue = unsafe { Box::from_raw(queue.cast::<Queue>()) };
     let token = queue.watched.token;
-    runtime.helper.unwatch(token);
-    locked(&runtime.connections).queues.remove(&token);
+    let mut connections = locked(&runtime.connections);
+    connections.queues.remove(&token);
+    if !connections.is_lingering(token) {
+        runtime.helper.unwatch(token);
+    }
+    drop(connections);
     runtime.async_events.forget((&raw const *queue).cast_mut().cast());
     // SAFETY: NULL or of `ibv_create_comp_channel`, which its queues keep.
     if let Some(channel) = unsafe { queue.abi.channel.cast::<Channel>().as_ref() } {

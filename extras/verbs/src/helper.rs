@@ -334,7 +334,8 @@ fn run() {
             if helper.is_active() {
                 helper.serve_all();
             }
-            locked(&runtime.connections).sweep();
+            let unused = locked(&runtime.connections).sweep();
+            unused.into_iter().for_each(|token| helper.unwatch(token));
             last_all = now;
         }
     }

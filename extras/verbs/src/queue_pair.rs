@@ -168,7 +168,8 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
         sends.watched.retire(pair.pair.id());
         receives.watched.retire(pair.pair.id());
         let _ = pair.pair.modify(State::Closing);
-        locked(&runtime.connections).linger(pair.pair.clone());
+        let queues = [sends.watched.clone(), receives.watched.clone()];
+        locked(&runtime.connections).linger(pair.pair.clone(), queues);
     }
     // SAFETY: as above.
     unsafe { users(pair.abi.pd, pair.abi.send_cq, pair.abi.recv_cq, pair.abi.srq) }.for_each(Users::remove);

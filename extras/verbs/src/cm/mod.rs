@@ -10,18 +10,24 @@ pub mod setup;
 
 use std::{
     collections::HashMap,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use clearstream_iwarp::{rnic::QueuePair, verbs::State};
 
 use crate::{
-    abi::{ibv_cq, ibv_srq},
+    abi::{RDMA_CM_EVENT_DISCONNECTED, ibv_cq, ibv_srq},
     handle::Handle,
+    helper::Watched,
     queue_pair::Pair,
 };
 
-use self::{id::Id, setup::Setup};
+use self::{
+    event::{Details, push},
+    id::{Id, Stage},
+    setup::Setup,
+};
 
 /// Maximum time that a destroyed queue pair has for a graceful close.
 const LINGER: Duration = Duration::from_secs(10);
@@ -46,7 +52,15 @@ pub struct Connections {
     pub shared: HashMap<u64, Handle<ibv_srq>>,
     /// Listeners and setups in progress by token of the helper.
     pub setups: HashMap<u64, Setup>,
-    lingering: Vec<(QueuePair, Instant)>,
+    lingering: Vec<Lingering>,
+}
+
+/// A destroyed queue pair whose connection closes.
+struct Lingering {
+    pair: QueuePair,
+    /// Its completion queues, which move its bytes.
+    queues: [Arc<Watched>; 2],
+    since: Instant,
 }
 
 impl Connections {
@@ -55,31 +69,43 @@ impl Connections {
         self.pairs.insert(number, Joined { pair, id: None });
     }
 
-    /// Removes a queue pair that is destroyed.
+    /// Removes a queue pair that is destroyed, which ends its connection.
     pub fn remove_pair(&mut self, number: u32) {
         let Some(Joined { id: Some(id), pair }) = self.pairs.remove(&number) else { return };
         // SAFETY: in the table, whose lock is held.
-        let id = unsafe { &mut *id.0 };
-        id.inner.pair = None;
-        if id.abi.qp == pair.0.cast() {
-            id.abi.qp = std::ptr::null_mut();
+        let known = unsafe { &mut *id.0 };
+        known.inner.pair = None;
+        if known.abi.qp == pair.0.cast() {
+            known.abi.qp = std::ptr::null_mut();
         }
-        if let id::Stage::Connecting(token) = id.inner.stage {
-            self.setups.remove(&token);
-            id.inner.stage = id::Stage::Ended;
+        match known.inner.stage {
+            Stage::Connecting(token) => drop(self.setups.remove(&token)),
+            Stage::Connected => push(id, RDMA_CM_EVENT_DISCONNECTED, 0, Details::default()),
+            Stage::Accepting => {}
+            _ => return,
         }
+        known.inner.stage = Stage::Ended;
     }
 
     /// Keeps a destroyed queue pair until its connection is closed.
-    pub fn linger(&mut self, pair: QueuePair) {
-        self.sweep();
-        self.lingering.push((pair, Instant::now()));
+    pub fn linger(&mut self, pair: QueuePair, queues: [Arc<Watched>; 2]) {
+        self.lingering.push(Lingering { pair, queues, since: Instant::now() });
     }
 
-    /// Drops destroyed queue pairs whose connections are closed.
-    pub fn sweep(&mut self) {
-        self.lingering.retain(|(pair, since)| {
-            matches!(pair.state(), State::Rts | State::Closing) && since.elapsed() < LINGER
-        });
+    /// Whether a completion queue is still needed by a destroyed queue pair.
+    pub fn is_lingering(&self, token: u64) -> bool {
+        self.lingering.iter().any(|lingering| lingering.queues.iter().any(|queue| queue.token == token))
+    }
+
+    /// Drops destroyed queue pairs whose connections are closed; returns the
+    /// tokens of destroyed completion queues that nothing needs any more.
+    pub fn sweep(&mut self) -> Vec<u64> {
+        let is_over = |lingering: &mut Lingering| {
+            !matches!(lingering.pair.state(), State::Rts | State::Closing)
+                || lingering.since.elapsed() >= LINGER
+        };
+        let over: Vec<_> = self.lingering.extract_if(.., is_over).collect();
+        let tokens = over.iter().flat_map(|lingering| lingering.queues.iter().map(|queue| queue.token));
+        tokens.filter(|token| !self.queues.contains_key(token) && !self.is_lingering(*token)).collect()
     }
 }
