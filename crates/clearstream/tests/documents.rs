@@ -14,7 +14,7 @@ use serde_json::Value;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// What has no document, and says so.
-const WITHOUT: [&str; 3] = ["completions", "lab exec", "lab shell"];
+const WITHOUT: [&str; 4] = ["completions", "lab exec", "lab shell", "rdma run"];
 
 /// What ends when it is stopped: `tests/daemons.rs`.
 const DAEMONS: [&str; 2] = ["rdma serve", "serve"];
