@@ -371,7 +371,7 @@ fn a_printed_plan_is_taken_as_a_file() {
 
 #[test]
 fn what_has_no_document_says_so() {
-    for line in ["completions bash", "lab exec a b c", "lab shell a b"] {
+    for line in ["completions bash", "lab exec a b c", "lab shell a b", "rdma run true"] {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         let all: Vec<&str> = [verb, "--json"].into_iter().chain(rest.split_whitespace()).collect();
         run(&all).refused(2, &["no JSON document"]);

@@ -5,7 +5,8 @@ use std::{
     ffi::c_int,
     os::fd::{AsRawFd, OwnedFd},
     ptr,
-    sync::Mutex,
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
 };
 
 use crate::{
@@ -22,6 +23,10 @@ use super::{
     id::{self, Id, rdma_migrate_id},
 };
 
+/// Time for which the destruction of an identifier waits for a program that
+/// does not acknowledge its events.
+const ACKNOWLEDGE_MAX: Duration = Duration::from_secs(3);
+
 /// An event channel of a program.
 #[repr(C)]
 pub struct EventChannel {
@@ -35,6 +40,34 @@ pub struct EventChannel {
 pub struct Event {
     abi: rdma_cm_event,
     private_data: Vec<u8>,
+    /// Counter of the identifier whose destruction waits for the event.
+    pending: Arc<Pending>,
+    is_delivered: bool,
+}
+
+/// Events that programs have and did not acknowledge.
+#[derive(Default)]
+pub struct Pending {
+    count: Mutex<usize>,
+    acknowledged: Condvar,
+}
+
+impl Pending {
+    /// Waits until all are acknowledged, or for a program that never does, a
+    /// while.
+    pub fn wait(&self) {
+        let count = locked(&self.count);
+        let _ = self.acknowledged.wait_timeout_while(count, ACKNOWLEDGE_MAX, |count| *count > 0);
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.is_delivered {
+            *locked(&self.pending.count) -= 1;
+            self.pending.acknowledged.notify_all();
+        }
+    }
 }
 
 /// Parameters of an event.
@@ -111,7 +144,7 @@ pub unsafe fn free_event(event: *mut Event) {
 pub fn push(id: Handle<Id>, event: c_int, status: c_int, details: Details) {
     let Details { private_data, reads, listener } = details;
     // SAFETY: the identifier exists while the lock is held.
-    let known = unsafe { &(*id.0).abi };
+    let known = unsafe { &*id.0 };
     let length = private_data.len().min(u8::MAX.into());
     let param = rdma_conn_param {
         private_data: if length == 0 { ptr::null() } else { private_data.as_ptr().cast() },
@@ -132,10 +165,13 @@ pub fn push(id: Handle<Id>, event: c_int, status: c_int, details: Details) {
         param,
         datagram: [0; 3],
     };
-    let event = Handle(allocate(Event { abi, private_data }));
+    // A request is an event of the identifier that listens.
+    // SAFETY: it exists as long as the requests in its channel.
+    let pending = listener.map_or(&known.inner, |listener| unsafe { &(*listener.0).inner }).pending.clone();
+    let event = Handle(allocate(Event { abi, private_data, pending, is_delivered: false }));
     // SAFETY: the channel exists as long as its identifiers; that of a request
     // is the listener's.
-    unsafe { (*known.channel.cast::<EventChannel>()).add(event) };
+    unsafe { (*known.abi.channel.cast::<EventChannel>()).add(event) };
 }
 
 /// Drops queued events of an identifier, and the requests that it listened for.
@@ -174,11 +210,15 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     open_channel()
 }
 
-/// Destroys a channel.
+/// Destroys a channel. It is freed a moment later: programs have a thread that
+/// waits for events, and destroy the channel while it begins the next wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: of this library, and not used after this.
-    drop(unsafe { Box::from_raw(channel.cast::<EventChannel>()) });
+    let channel = unsafe { Box::from_raw(channel.cast::<EventChannel>()) };
+    if let Some(runtime) = runtime() {
+        locked(&runtime.connections).retire(channel);
+    }
 }
 
 /// Takes the event that was counted; NULL when it was removed since.
@@ -193,6 +233,8 @@ unsafe fn counted(channel: *mut rdma_event_channel) -> *mut Event {
     // SAFETY: an event exists until it is acknowledged, a listener longer than
     // the events of its channel.
     unsafe {
+        *locked(&(*event.0).pending.count) += 1;
+        (*event.0).is_delivered = true;
         let about = &(*event.0).abi;
         let listener = about.listen_id.cast::<Id>();
         if about.event == RDMA_CM_EVENT_CONNECT_REQUEST && !listener.is_null() && (*listener).is_sync() {

@@ -5,6 +5,7 @@ use std::{
     net::SocketAddr,
     os::fd::OwnedFd,
     ptr,
+    sync::Arc,
 };
 
 use clearstream_iwarp::verbs::Incoming;
@@ -21,7 +22,7 @@ use crate::{
 
 use super::{
     Connections,
-    event::{EventChannel, forget, free_event, open_channel},
+    event::{EventChannel, Pending, forget, free_event, open_channel},
 };
 
 /// An identifier of a program.
@@ -84,6 +85,8 @@ pub struct Inner {
     pub pair: Option<u32>,
     /// Outstanding Reads of the request: responder and initiator.
     pub reads: (u8, u8),
+    /// Events of it that the program has.
+    pub pending: Arc<Pending>,
     /// Domain and options of queue pairs for requests (`rdma_create_ep`).
     pub template: Option<(Handle<ibv_pd>, Template)>,
 }
@@ -172,6 +175,7 @@ pub fn allocate_id(
         is_six_only: false,
         pair: None,
         reads: (0, 0),
+        pending: Arc::default(),
         template: None,
     };
     allocate(Id { abi, tail, inner })
@@ -202,18 +206,34 @@ pub unsafe extern "C" fn rdma_create_id(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     let Some(runtime) = runtime() else { return failed(libc::EPERM) };
+    let id: Handle<Id> = Handle(id.cast());
     // SAFETY: of this library, and not used after this.
-    unsafe { destroy(runtime, &mut locked(&runtime.connections), Handle(id.cast())) };
+    unsafe {
+        end(runtime, &mut locked(&runtime.connections), id);
+        // No event follows; another thread may still work on one.
+        let pending = (*id.0).inner.pending.clone();
+        pending.wait();
+        free(&mut locked(&runtime.connections), id);
+    }
     0
 }
 
-/// Destroys an identifier.
+/// Destroys an identifier of which the program has no event.
 ///
 /// # Safety
 /// It is of this library, and not used after this.
 pub unsafe fn destroy(runtime: &Runtime, connections: &mut Connections, id: Handle<Id>) {
     // SAFETY: as required of the caller.
-    let mut known = unsafe { Box::from_raw(id.0) };
+    unsafe {
+        end(runtime, connections, id);
+        free(connections, id);
+    }
+}
+
+/// Ends the setup or connection of an identifier: no event follows.
+unsafe fn end(runtime: &Runtime, connections: &mut Connections, id: Handle<Id>) {
+    // SAFETY: as required of the caller of `destroy`.
+    let known = unsafe { &mut *id.0 };
     match std::mem::replace(&mut known.inner.stage, Stage::Ended) {
         Stage::Listening(token) | Stage::Connecting(token) => {
             if let Some(setup) = connections.setups.remove(&token) {
@@ -229,14 +249,24 @@ pub unsafe fn destroy(runtime: &Runtime, connections: &mut Connections, id: Hand
     }
     if let Some(joined) = known.inner.pair.and_then(|number| connections.pairs.get_mut(&number)) {
         joined.id = None;
+        known.inner.pair = None;
         // SAFETY: in the table, whose lock is held.
         let _ = unsafe { (*joined.pair.0).pair.modify(clearstream_iwarp::verbs::State::Closing) };
     }
     // SAFETY: the event of the last call that waited, if any; the channel
     // exists.
     unsafe {
-        free_event(known.abi.event.cast());
+        free_event(std::mem::replace(&mut known.abi.event, ptr::null_mut()).cast());
         forget(runtime, connections, known.abi.channel, id);
+    }
+}
+
+/// Frees an identifier that was ended. The caller holds the lock.
+unsafe fn free(_connections: &mut Connections, id: Handle<Id>) {
+    // SAFETY: as required of the caller of `destroy`; nothing refers to it, and
+    // its own channel is not used by others.
+    unsafe {
+        let known = Box::from_raw(id.0);
         if known.is_sync() {
             drop(Box::from_raw(known.abi.channel.cast::<EventChannel>()));
         }

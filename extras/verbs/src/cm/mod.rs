@@ -24,11 +24,13 @@ use crate::{
 };
 
 use self::{
-    event::{Details, push},
+    event::{Details, EventChannel, push},
     id::{Id, Stage},
     setup::Setup,
 };
 
+/// Destroyed channels that are kept; more are freed at once.
+const RETIRED_MAX: usize = 64;
 /// Maximum time that a destroyed queue pair has for a graceful close.
 const LINGER: Duration = Duration::from_secs(10);
 
@@ -53,6 +55,8 @@ pub struct Connections {
     /// Listeners and setups in progress by token of the helper.
     pub setups: HashMap<u64, Setup>,
     lingering: Vec<Lingering>,
+    /// Destroyed channels, freed by the second sweep from their destruction on.
+    retired: [Vec<Box<EventChannel>>; 2],
 }
 
 /// A destroyed queue pair whose connection closes.
@@ -92,6 +96,13 @@ impl Connections {
         self.lingering.push(Lingering { pair, queues, since: Instant::now() });
     }
 
+    /// Keeps a destroyed channel for a moment.
+    pub fn retire(&mut self, channel: Box<EventChannel>) {
+        if self.retired[0].len() < RETIRED_MAX {
+            self.retired[0].push(channel);
+        }
+    }
+
     /// Whether a completion queue is still needed by a destroyed queue pair.
     pub fn is_lingering(&self, token: u64) -> bool {
         self.lingering.iter().any(|lingering| lingering.queues.iter().any(|queue| queue.token == token))
@@ -100,6 +111,8 @@ impl Connections {
     /// Drops destroyed queue pairs whose connections are closed; returns the
     /// tokens of destroyed completion queues that nothing needs any more.
     pub fn sweep(&mut self) -> Vec<u64> {
+        self.retired.swap(0, 1);
+        self.retired[0].clear();
         let is_over = |lingering: &mut Lingering| {
             !matches!(lingering.pair.state(), State::Rts | State::Closing)
                 || lingering.since.elapsed() >= LINGER

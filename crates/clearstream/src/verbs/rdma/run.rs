@@ -120,7 +120,8 @@ pub enum RunError {
 
 impl RunArgs {
     /// Replaces this process by the program.
-    pub fn run(self, _out: &Output) -> Result<(), CommandError> {
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        out.without_document("a program that is run")?;
         let library = library()?;
         let (name, arguments) =
             self.command.split_first().ok_or_else(|| CommandError::usage("name a program"))?;
