@@ -6,6 +6,7 @@ use std::{
     os::fd::AsFd,
     slice,
     sync::Arc,
+    time::Instant,
 };
 
 use clearstream_iwarp::verbs::{AcceptOptions, ConnectOptions, Listener, State};
@@ -25,7 +26,7 @@ use super::{
     event::{Details, complete, push},
     id::{Id, Stage},
     resolve::bind,
-    setup::{Attempt, Setup, code_of},
+    setup::{Plan, Setup, code_of},
 };
 
 /// Least number of outstanding Reads that is offered and accepted: a peer's
@@ -106,11 +107,10 @@ fn connect(id: Handle<Id>, param: Option<&rdma_conn_param>) -> Result<(), c_int>
     known.inner.reserved = None;
     // SAFETY: in the table, whose lock is held.
     let pair = unsafe { (*pair.0).pair.clone() };
-    let attempt = Attempt::start(id, pair, peer, options).map_err(|error| code_of(&error))?;
+    let plan = Plan { id, pair, peer, options, since: Instant::now() };
     let token = next_token();
-    runtime.helper.watch_setup(attempt.descriptor(), token).map_err(|_| libc::EMFILE)?;
+    plan.start(runtime, &mut connections, token).map_err(|error| code_of(&error))?;
     known.inner.stage = Stage::Connecting(token);
-    connections.setups.insert(token, Setup::Connecting(Box::new(attempt)));
     Ok(())
 }
 

@@ -233,9 +233,10 @@ unsafe fn counted(channel: *mut rdma_event_channel) -> *mut Event {
     // SAFETY: an event exists until it is acknowledged, a listener longer than
     // the events of its channel.
     unsafe {
-        *locked(&(*event.0).pending.count) += 1;
-        (*event.0).is_delivered = true;
-        let about = &(*event.0).abi;
+        let known = &mut *event.0;
+        *locked(&known.pending.count) += 1;
+        known.is_delivered = true;
+        let about = &known.abi;
         let listener = about.listen_id.cast::<Id>();
         if about.event == RDMA_CM_EVENT_CONNECT_REQUEST && !listener.is_null() && (*listener).is_sync() {
             rdma_migrate_id(about.id, ptr::null_mut());

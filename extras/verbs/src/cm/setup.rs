@@ -4,14 +4,18 @@ use std::{
     ffi::c_int,
     io,
     net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clearstream_iwarp::{
     rnic::QueuePair,
     verbs::{ConnectError, ConnectOptions, Connecting, Established, Incoming, Listener},
+};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
 use crate::{
@@ -32,12 +36,20 @@ use super::{
     id::{Id, Stage, allocate_id},
 };
 
+/// Time for which a connection that is refused is attempted: programs announce
+/// their port, or the end of their preparations, before they listen, and the
+/// hardware's setup takes longer than the rest of that.
+const REFUSED_MAX: Duration = Duration::from_millis(500);
+const REFUSED_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
 /// What the helper advances.
 pub enum Setup {
     /// A listener and its identifier.
     Listening(Arc<Listener>, Handle<Id>),
     /// A setup of this side.
     Connecting(Box<Attempt>),
+    /// A setup of this side that was refused, until its next attempt.
+    Waiting(OwnedFd, Box<Plan>),
 }
 
 impl Setup {
@@ -45,38 +57,49 @@ impl Setup {
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
             Self::Listening(listener, _) => listener.as_fd(),
-            Self::Connecting(attempt) => attempt.descriptor(),
+            Self::Connecting(attempt) => attempt.connecting.as_fd(),
+            Self::Waiting(timer, _) => timer.as_fd(),
         }
     }
 }
 
-/// A setup of this side.
+/// What a setup of this side needs.
+pub struct Plan {
+    /// Identifier.
+    pub id: Handle<Id>,
+    /// Queue pair.
+    pub pair: QueuePair,
+    /// Peer.
+    pub peer: SocketAddr,
+    /// Options.
+    pub options: ConnectOptions,
+    /// Time of the first attempt.
+    pub since: Instant,
+}
+
+/// A setup in progress.
 pub struct Attempt {
-    id: Handle<Id>,
-    pair: QueuePair,
-    peer: SocketAddr,
-    options: ConnectOptions,
+    plan: Plan,
     connecting: Connecting,
 }
 
-impl Attempt {
-    /// Starts a setup.
+impl Plan {
+    /// Starts a setup under a token.
     ///
     /// # Errors
     /// As for a queue pair's `start_connect`.
     pub fn start(
-        id: Handle<Id>,
-        pair: QueuePair,
-        peer: SocketAddr,
-        options: ConnectOptions,
-    ) -> Result<Self, ConnectError> {
-        let connecting = pair.start_connect(peer, &options)?;
-        Ok(Self { id, pair, peer, options, connecting })
-    }
-
-    /// Returns the descriptor that the helper watches.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.connecting.as_fd()
+        self,
+        runtime: &Runtime,
+        connections: &mut Connections,
+        token: u64,
+    ) -> Result<(), ConnectError> {
+        let connecting = self.pair.start_connect(self.peer, &self.options)?;
+        let watched = runtime.helper.watch_setup(connecting.as_fd(), token);
+        watched.map_err(|source| ConnectError::System { step: "watch a setup", source })?;
+        let attempt = Attempt { plan: self, connecting };
+        connections.setups.insert(token, Setup::Connecting(Box::new(attempt)));
+        Ok(())
     }
 }
 
@@ -114,8 +137,19 @@ pub fn advance(runtime: &Runtime, token: u64) {
                 Err(error) => Err(error),
             };
             let Some(Setup::Connecting(attempt)) = connections.setups.remove(&token) else { return };
-            runtime.helper.unwatch_setup(attempt.descriptor());
-            conclude(runtime, &mut connections, token, *attempt, done);
+            runtime.helper.unwatch_setup(attempt.connecting.as_fd());
+            let Attempt { plan, connecting } = *attempt;
+            // The queue pair is idle again after a failure.
+            drop(connecting);
+            conclude(runtime, &mut connections, token, plan, done);
+        }
+        Some(Setup::Waiting(..)) => {
+            let Some(Setup::Waiting(timer, plan)) = connections.setups.remove(&token) else { return };
+            runtime.helper.unwatch_setup(timer.as_fd());
+            let id = plan.id;
+            if let Err(error) = plan.start(runtime, &mut connections, token) {
+                fail(id, &error);
+            }
         }
         None => {}
     }
@@ -147,10 +181,10 @@ fn conclude(
     runtime: &Runtime,
     connections: &mut Connections,
     token: u64,
-    attempt: Attempt,
+    plan: Plan,
     outcome: Result<Established, ConnectError>,
 ) {
-    let id = attempt.id;
+    let id = plan.id;
     // SAFETY: setups are removed before their identifiers are freed.
     let known = unsafe { &mut *id.0 };
     match outcome {
@@ -171,24 +205,35 @@ fn conclude(
             let private_data = established.private_data;
             push(id, event, 0, Details { private_data, reads, listener: None });
         }
-        Err(ConnectError::NeedsRevision2 { .. }) => retry(runtime, connections, token, attempt),
+        Err(ConnectError::NeedsRevision2 { .. }) => {
+            // Without a peer-to-peer setup, which the peer does not know.
+            let options = ConnectOptions { peer_to_peer: false, revision: 1, ..plan.options };
+            if let Err(error) = (Plan { options, ..plan }).start(runtime, connections, token) {
+                fail(id, &error);
+            }
+        }
+        Err(error) if is_refused(&error) && plan.since.elapsed() < REFUSED_MAX => {
+            if let Err(error) = wait(runtime, connections, token, plan) {
+                fail(id, &ConnectError::System { step: "wait for the peer", source: error });
+            }
+        }
         Err(error) => fail(id, &error),
     }
 }
 
-/// The peer does not know revision 2: without a peer-to-peer setup.
-fn retry(runtime: &Runtime, connections: &mut Connections, token: u64, attempt: Attempt) {
-    let Attempt { id, pair, peer, options, connecting } = attempt;
-    // The queue pair is idle again.
-    drop(connecting);
-    let options = ConnectOptions { peer_to_peer: false, revision: 1, ..options };
-    match Attempt::start(id, pair, peer, options) {
-        Ok(attempt) if runtime.helper.watch_setup(attempt.descriptor(), token).is_ok() => {
-            connections.setups.insert(token, Setup::Connecting(Box::new(attempt)));
-        }
-        Ok(_) => fail(id, &ConnectError::System { step: "watch a setup", source: io::Error::other("epoll") }),
-        Err(error) => fail(id, &error),
-    }
+/// Whether no program listens on the port.
+fn is_refused(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Tcp { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Starts the timer of the next attempt.
+fn wait(runtime: &Runtime, connections: &mut Connections, token: u64, plan: Plan) -> io::Result<()> {
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    let once = Itimerspec { it_interval: Timespec::default(), it_value: REFUSED_INTERVAL };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+    runtime.helper.watch_setup(timer.as_fd(), token)?;
+    connections.setups.insert(token, Setup::Waiting(timer, Box::new(plan)));
+    Ok(())
 }
 
 fn fail(id: Handle<Id>, error: &ConnectError) {
