@@ -80,7 +80,7 @@ pub struct rdma_cm_event {
     pub status: c_int,
     pub param: rdma_conn_param,
     /// Rest of the union, for datagrams.
-    pub datagram: [u64; 3],
+    pub datagram: [u64; 4],
 }
 
 #[repr(C)]

@@ -163,7 +163,7 @@ pub fn push(id: Handle<Id>, event: c_int, status: c_int, details: Details) {
         event,
         status,
         param,
-        datagram: [0; 3],
+        datagram: [0; 4],
     };
     // A request is an event of the identifier that listens.
     // SAFETY: it exists as long as the requests in its channel.
