@@ -47,10 +47,10 @@ fn refused(command: &Path, arguments: &[&str], code: i32, reason: &str) {
 #[test]
 fn what_cannot_be_preloaded_is_rejected_with_the_reason() {
     let (_bare, alone) = installed(None);
-    refused(&alone, &["--", "true"], 6, "build it with `cargo build -p clearstream-verbs`");
+    refused(&alone, &["--", "true"], 5, "build it with `cargo build -p clearstream-verbs`");
     let (folder, command) = installed(Some(Path::new("/dev/null")));
     // A device is no library.
-    refused(&command, &["--", "true"], 6, "is not beside this program");
+    refused(&command, &["--", "true"], 5, "is not beside this program");
     fs::remove_file(folder.path().join(LIBRARY)).unwrap();
     fs::write(folder.path().join(LIBRARY), "").unwrap();
     refused(&command, &["--", "no-such-program"], 9, "there is no program no-such-program");
@@ -64,10 +64,10 @@ fn what_cannot_be_preloaded_is_rejected_with_the_reason() {
         program
     };
     let fixed = linked("fixed", "-static");
-    refused(&command, &["--", fixed.to_str().unwrap()], 6, "is statically linked");
+    refused(&command, &["--", fixed.to_str().unwrap()], 5, "is statically linked");
     let raised = linked("raised", "-O1");
     fs::set_permissions(&raised, fs::Permissions::from_mode(0o4755)).unwrap();
-    refused(&command, &["--", raised.to_str().unwrap()], 6, "is set-uid or set-gid");
+    refused(&command, &["--", raised.to_str().unwrap()], 5, "is set-uid or set-gid");
     refused(&command, &["--progress", "fast", "--", "true"], 2, "adaptive");
 }
 

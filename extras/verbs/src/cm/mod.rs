@@ -56,6 +56,7 @@ pub struct Connections {
     pub setups: HashMap<u64, Setup>,
     lingering: Vec<Lingering>,
     /// Destroyed channels, freed by the second sweep from their destruction on.
+    #[allow(clippy::vec_box, reason = "threads of the program may still read the addresses")]
     retired: [Vec<Box<EventChannel>>; 2],
 }
 
