@@ -23,7 +23,7 @@ use crate::{
     context::context,
     device::COMPLETIONS_MAX,
     handle::{Handle, allocate, locked},
-    helper::{Watched, next_token},
+    helper::{self, Watched, next_token},
     report::{not_offered, null},
     runtime::{is_usable, runtime},
 };
@@ -139,6 +139,9 @@ pub unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, count: c_int, into: *mut ib
         if polled < room {
             break;
         }
+    }
+    if taken == 0 && watched.is_turn_of_others() {
+        helper::drive_others();
     }
     taken as c_int
 }

@@ -36,6 +36,9 @@ const TICK: Duration = Duration::from_millis(1);
 const SLOW_TICK: Duration = Duration::from_millis(500);
 /// Polls per tick, or per wake-up, from which on a queue is attended.
 const POLLS_OF_ATTENDED: u64 = 16;
+/// With inline progress one of this many polls drives all queues: a program may
+/// poll one while a peer uses the connection of another.
+const POLLS_PER_OTHERS: u64 = 16;
 /// Tokens of the epoll; those of queues and setups count up from there.
 const WAKE: u64 = 0;
 const ASYNC: u64 = 1;
@@ -64,6 +67,15 @@ pub fn begin_wait() {
 /// A thread ends to wait.
 pub fn end_wait() {
     WAITING.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// With inline progress, makes progress on all queues.
+pub fn drive_others() {
+    if let Some(runtime) = runtime()
+        && runtime.settings.mode == Mode::Inline
+    {
+        runtime.helper.serve_all();
+    }
 }
 
 /// A completion queue and how often it is polled.
@@ -112,6 +124,11 @@ impl Watched {
     /// compared with a threshold only.
     pub fn note_poll(&self) {
         self.polls.store(self.polls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether an empty poll is one of those that drive other queues too.
+    pub fn is_turn_of_others(&self) -> bool {
+        self.polls.load(Ordering::Relaxed).is_multiple_of(POLLS_PER_OTHERS)
     }
 
     /// Makes the helper watch the queue at once.
