@@ -14,7 +14,8 @@ use clearstream_schema::scope::Scope;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding;
-use identity::{Identity, Pin, Usage};
+pub(crate) use identity::Pin;
+use identity::{Identity, Usage};
 
 mod file;
 pub(crate) mod identity;
