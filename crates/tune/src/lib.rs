@@ -19,7 +19,5 @@ mod version;
 
 pub use lint::{lint, of_given_lines};
 pub use recommend::{Profile, recommend};
-pub use state::{
-    Assumed, Given, HostState, Interface, Value,
-};
+pub use state::{Assumed, Given, HostState, Interface, Value};
 pub use version::{KernelVersion, ParseVersionError};

@@ -65,8 +65,7 @@ fn public_items_are_used_by_another_crate_or_by_a_public_signature() {
     let (mut count, mut unused) = (0, Vec::new());
     for name in CRATES {
         let library = root().join("crates").join(name).join("src");
-        let (own, others): (Vec<_>, Vec<_>) =
-            texts.iter().partition(|(path, _)| path.starts_with(&library));
+        let (own, others): (Vec<_>, Vec<_>) = texts.iter().partition(|(path, _)| path.starts_with(&library));
         let package = format!("clearstream_{name}");
         let used: BTreeSet<&str> = others
             .iter()
@@ -83,7 +82,8 @@ fn public_items_are_used_by_another_crate_or_by_a_public_signature() {
                     signatures.iter().any(|(owner, text)| text.contains(item) && !owner.contains(item));
                 if !used.contains(item) && !in_signature {
                     let path = path.strip_prefix(root()).unwrap().display();
-                    unused.push(format!("{path}: no other crate uses `{item}`: make it private or pub(crate)"));
+                    unused
+                        .push(format!("{path}: no other crate uses `{item}`: make it private or pub(crate)"));
                 }
             }
         }

@@ -32,7 +32,7 @@ pub struct Interface {
     /// Offloads by their ethtool name.
     pub offloads: std::collections::BTreeMap<String, bool>,
     /// Whether it is a port of a bridge.
-    pub(crate) is_bridge_port: bool,
+    pub is_bridge_port: bool,
     /// IP over InfiniBand mode: `connected` or `datagram`.
     pub infiniband_mode: Option<String>,
 }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clearstream_schema::{host::HostReport, tune::Place};
 
-pub use self::interface::Interface;
 pub(crate) use self::configured::{Assignment, Reader};
+pub use self::interface::Interface;
 use crate::{
     kernel_config::OptionValue,
     knowledge::Knowledge,

@@ -19,17 +19,6 @@ pub(crate) enum Format {
     Script,
 }
 
-impl Format {
-    /// Name of the format in messages.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sysctl => "a sysctl.conf",
-            Self::Tuned => "a tuned profile",
-            Self::Script => "a script",
-        }
-    }
-}
-
 /// A mistake that is corrected here, but not by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trap {
