@@ -2,7 +2,7 @@
 //! its owner.
 //!
 //! A capture holds what the readers read while they made a report, so that a captured host gives the same
-//! report as the running one. Beside the trees the bundle holds `manifest.json` (its schema is `clearstream.host-capture`),
+//! report as the running one. Beside the trees the bundle holds `manifest.json` (`clearstream.host-capture`),
 //! `ethtool.json` and `routing.json`: addresses, routes, rules and nexthop objects.
 
 mod archive;

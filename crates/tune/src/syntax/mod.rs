@@ -37,7 +37,7 @@ pub(crate) enum Trap {
 pub struct Statement {
     /// Line number, from 1.
     pub line: u32,
-    /// Dotted name, corrected where the line has a [`Trap`].
+    /// Dotted name, corrected where the line misspells it.
     pub key: String,
     /// Name in the file, when it differs.
     pub(crate) written: Option<String>,
