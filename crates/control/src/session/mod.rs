@@ -61,7 +61,7 @@ pub enum Incoming {
         /// For people.
         reason: String,
     },
-    /// A request, to be completed with [`Session::reply`].
+    /// A request, to be completed with a reply.
     Request {
         /// Id to be used in the reply.
         id: u64,
