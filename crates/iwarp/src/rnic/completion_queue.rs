@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use std::{
+    os::fd::BorrowedFd,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -97,6 +98,16 @@ impl CompletionQueue {
     /// For a program that waits for a peer's Write in its memory.
     pub fn progress(&self) -> bool {
         self.shared.turn()
+    }
+
+    /// Inline progress: returns a descriptor that is readable while a socket of
+    /// the queue is ready, for a thread that sleeps until there is progress to
+    /// make; `None` with engines.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn sockets(&self) -> Result<Option<BorrowedFd<'_>>, VerbsError> {
+        self.shared.driver.as_ref().map(Driver::epoll).transpose()
     }
 
     /// Polls the oldest completion.

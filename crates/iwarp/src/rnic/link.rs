@@ -483,7 +483,8 @@ impl Link {
     }
 }
 
-fn flushed(queue_pair: QueuePairId, id: u64, completed: Completed) -> Completion {
+/// Completion of a request that was not processed.
+pub(super) fn flushed(queue_pair: QueuePairId, id: u64, completed: Completed) -> Completion {
     Completion {
         id,
         queue_pair,

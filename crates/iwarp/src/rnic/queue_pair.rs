@@ -12,10 +12,10 @@ use crate::{
         ProtectionDomain, SharedReceiveQueue, VerbsError,
         connect::{self, Attempt},
         device::Attributes,
-        link::Link,
+        link::{Link, flushed},
     },
     stag::QueuePairId,
-    work::{ReceiveRequest, SendRequest},
+    work::{Completed, ReceiveRequest, SendRequest},
 };
 
 /// Options of a queue pair, with queues of this tier or of the safe one.
@@ -209,6 +209,16 @@ impl QueuePair {
     /// The first rejected request; those before it are posted.
     pub fn post_receives(&self, requests: impl IntoIterator<Item = ReceiveRequest>) -> Result<(), ListError> {
         self.link().post_receives(requests)
+    }
+
+    /// Completes a request as flushed without posting it: requests posted after
+    /// the end of a connection, in interfaces that accept them.
+    pub fn complete_flushed(&self, id: u64, completed: Completed) {
+        let completions = match completed {
+            Completed::Receive | Completed::ReceiveImmediate => &self.link().receives,
+            _ => &self.link().sends,
+        };
+        completions.push(flushed(self.id(), id, completed));
     }
 
     /// Returns the current state.

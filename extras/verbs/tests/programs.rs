@@ -1,0 +1,144 @@
+//! Unmodified programs of Debian over the library, on two hosts.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use common::{Capture, MPA_REQUEST, Network, Program, SERVER, count, pair};
+
+const PORT_RPING: u16 = 7174;
+const PORT_CM: u16 = 7471;
+const PORT_PERFTEST: u16 = 18515;
+const PORT_QPERF: u16 = 19765;
+
+#[test]
+fn root_rping_verifies_its_data_and_the_bytes_are_iwarp() {
+    let network = Network::new();
+    let capture = Capture::start(&network.client);
+    let server = format!("rping -s -V -v -C 10 -a {SERVER}");
+    let client = format!("rping -c -V -v -C 10 -a {SERVER}");
+    let [server, client] = pair(&network, &[], PORT_RPING, [&server, &client]);
+    for text in [&server.stdout, &client.stdout] {
+        for number in 0..10 {
+            assert!(text.contains(&format!("rdma-ping-{number}: ")), "{text}");
+        }
+    }
+    assert_eq!(client.stderr, "");
+    let packets = capture.packets();
+    assert_eq!(count(&packets, MPA_REQUEST), 1);
+    // Each ping is read from the client, and written back to it.
+    assert_eq!(count(&packets, b"rdma-ping-7: HIJ"), 2);
+}
+
+#[test]
+fn root_rping_runs_with_a_checksum_over_ipv6_and_with_a_queue_pair_of_its_own() {
+    let network = Network::new();
+    let capture = Capture::start(&network.client);
+    let crc = [("CLEARSTREAM_VERBS_CRC", "1")];
+    pair(&network, &crc, PORT_RPING, ["rping -s -V -C 5 -a fd77::1", "rping -c -V -C 5 -a fd77::1"]);
+    // Key, then the flags C and S of revision 2 (RFC 5044, RFC 6581).
+    let mut request = MPA_REQUEST.to_vec();
+    request.push(0x58);
+    assert_eq!(count(&capture.packets(), &request), 1);
+    pair(
+        &network,
+        &[],
+        PORT_RPING,
+        [&format!("rping -s -q -V -C 5 -a {SERVER}"), &format!("rping -c -q -V -C 5 -a {SERVER}")],
+    );
+}
+
+#[test]
+fn root_ucmatose_connects_sends_and_disconnects() {
+    let network = Network::new();
+    let lines = [&format!("ucmatose -c 4 -b {SERVER}")[..], &format!("ucmatose -c 4 -s {SERVER}")];
+    for ended in pair(&network, &[], PORT_CM, lines) {
+        assert!(ended.stdout.contains("test complete"), "{ended:?}");
+        assert!(ended.stdout.contains("return status 0"), "{ended:?}");
+    }
+}
+
+#[test]
+fn root_one_hundred_connections_are_made_and_ended() {
+    let network = Network::new();
+    // The server of cmtime serves until it is stopped.
+    let mut server = Program::start(&network.server, &[], &format!("cmtime -b {SERVER}"));
+    server.await_listening(&network.server, PORT_CM);
+    let client = Program::start(&network.client, &[], &format!("cmtime -c 100 -s {SERVER}"));
+    let text = client.succeeds().stdout;
+    assert!(text.contains("disconnect"), "{text}");
+}
+
+#[test]
+fn root_rsockets_carry_streams_with_verified_data() {
+    let network = Network::new();
+    let capture = Capture::start(&network.client);
+    for (program, options) in [("rstream", ""), ("rstream", "-T n"), ("riostream", "")] {
+        let common = format!("{program} -S 4096 -I 10 -C 10 -T v {options}");
+        let lines = [&format!("{common} -b {SERVER}")[..], &format!("{common} -s {SERVER}")];
+        for ended in pair(&network, &[], PORT_CM, lines) {
+            assert!(ended.stdout.contains("4k"), "{ended:?}");
+        }
+    }
+    assert_eq!(count(&capture.packets(), MPA_REQUEST), 3);
+}
+
+/// Perftest's programs that poll completion queues.
+const POLLING: [&str; 5] = ["ib_send_lat", "ib_read_lat", "ib_send_bw", "ib_write_bw", "ib_read_bw"];
+
+/// Runs programs of perftest with 200 messages of 4 KiB.
+fn perftest(mode: &str, programs: &[&str]) {
+    let network = Network::new();
+    let capture = Capture::start(&network.client);
+    for program in programs {
+        let server = format!("{program} -R -n 200 -s 4096");
+        let client = format!("{server} {SERVER}");
+        let settings = [("CLEARSTREAM_VERBS_PROGRESS", mode)];
+        for ended in pair(&network, &settings, PORT_PERFTEST, [&server, &client]) {
+            let reported = ended.stdout.contains(" 4096 ") || *program == "ib_read_lat";
+            assert!(reported, "{program}: {ended:?}");
+        }
+    }
+    // A connection for parameters and one for the measurement.
+    assert_eq!(count(&capture.packets(), MPA_REQUEST), 2 * programs.len());
+}
+
+#[test]
+fn root_perftest_runs_with_adaptive_progress() {
+    perftest("adaptive", &POLLING);
+    // It watches its memory alone.
+    perftest("adaptive", &["ib_write_lat"]);
+}
+
+#[test]
+fn root_perftest_runs_with_offloaded_progress() {
+    perftest("offloaded", &POLLING);
+    perftest("offloaded", &["ib_write_lat"]);
+}
+
+#[test]
+fn root_perftest_runs_with_inline_progress() {
+    perftest("inline", &POLLING);
+}
+
+#[test]
+fn root_qperf_measures_sends_reads_and_atomics() {
+    let network = Network::new();
+    // Serves until it is stopped.
+    let mut server = Program::start(&network.server, &[], "qperf");
+    server.await_listening(&network.server, PORT_QPERF);
+    let line = format!("qperf -cm1 -t 1 {SERVER} rc_lat rc_rdma_read_lat rc_rdma_read_bw rc_fetch_add_mr");
+    let text = Program::start(&network.client, &[], &line).succeeds().stdout;
+    assert_eq!(text.matches("latency").count(), 2, "{text}");
+    assert!(text.contains("bw") && text.contains("msg_rate"), "{text}");
+}
+
+/// What the connection manager does not join ends with the reason.
+#[test]
+fn root_queue_pairs_joined_by_the_program_are_rejected_with_the_reason() {
+    let network = Network::new();
+    let mut server = Program::start(&network.server, &[], "ib_send_lat -n 10");
+    server.await_listening(&network.server, PORT_PERFTEST);
+    let ended = Program::start(&network.client, &[], &format!("ib_send_lat -n 10 {SERVER}")).end();
+    assert_ne!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("use the connection manager (rdma_cm; perftest: -R"), "{ended:?}");
+}
