@@ -124,7 +124,6 @@ pub unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, count: c_int, into: *mut ib
     if !is_usable() {
         return -libc::EPERM;
     }
-    watched.note_poll();
     let count = usize::try_from(count).unwrap_or(0);
     let mut taken = 0;
     let mut batch = [Completion::EMPTY; BATCH];
@@ -203,8 +202,6 @@ pub unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only: c_int
     if watched.queue.arm(notify).is_err() {
         return libc::EOVERFLOW;
     }
-    // The program is about to sleep.
-    watched.hand_over();
     0
 }
 

@@ -74,13 +74,17 @@ extern "C" fn note_fork() {
 fn open() -> Result<Runtime, String> {
     let settings = settings().ok_or("no device: its settings are invalid")?.clone();
     let progress = match settings.mode {
-        Mode::Adaptive | Mode::Inline => Progress::Inline,
+        Mode::Adaptive | Mode::Inline => Progress::Adaptive,
         Mode::Offloaded => Progress::Offloaded { cores: Vec::new() },
     };
-    // Engines are threads too.
+    // Engines and the RNIC's helper are threads too.
     let rnic = without_signals(|| Rnic::open(RnicOptions { progress, ..RnicOptions::default() }))
         .map_err(|error| format!("cannot open the device: {error}"))?;
-    let helper = Helper::new(settings.mode).map_err(|error| format!("cannot open the device: {error}"))?;
+    if settings.mode == Mode::Inline {
+        // It works while a thread waits.
+        rnic.release_helper();
+    }
+    let helper = Helper::new().map_err(|error| format!("cannot open the device: {error}"))?;
     let async_events =
         context::AsyncQueue::new().map_err(|error| format!("cannot open the device: {error}"))?;
     let context = context::allocate_context(&async_events);

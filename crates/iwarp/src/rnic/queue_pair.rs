@@ -12,7 +12,9 @@ use crate::{
         ProtectionDomain, SharedReceiveQueue, VerbsError,
         connect::{self, Attempt},
         device::Attributes,
-        link::{Link, flushed},
+        link::Link,
+        phase::flushed,
+        statistics::QueuePairStatistics,
     },
     stag::QueuePairId,
     work::{Completed, ReceiveRequest, SendRequest},
@@ -250,6 +252,13 @@ impl QueuePair {
     pub fn query(&self) -> QueuePairAttributes {
         let established = self.link().established.get().cloned();
         QueuePairAttributes { id: self.id(), state: self.state(), established }
+    }
+
+    /// Returns what its connection moved, and which threads moved it; also
+    /// after the connection ended.
+    #[must_use]
+    pub fn statistics(&self) -> QueuePairStatistics {
+        self.link().counters.read()
     }
 
     fn link(&self) -> &Arc<Link> {
