@@ -7,9 +7,9 @@
 //! object are all here: those of the real libraries would read members that are
 //! not there. What is not offered returns EOPNOTSUPP ([`refused`]).
 //!
-//! Progress: the thread that polls a completion queue reads its sockets. A
-//! helper thread ([`helper`]) does so when no thread has polled for a moment,
-//! and drives connection setups.
+//! Progress: the thread that polls a completion queue reads its sockets; the
+//! RNIC's helper does so when no thread has polled for a moment. A thread of this
+//! library ([`helper`]) drives connection setups.
 #![allow(unsafe_code, reason = "an interface for C takes pointers")]
 #![allow(
     clippy::missing_safety_doc,
@@ -36,3 +36,5 @@ pub mod report;
 pub mod runtime;
 pub mod settings;
 pub mod shared_receives;
+pub mod sockets;
+pub mod statistics;

@@ -22,6 +22,7 @@ use crate::{
     report::{not_offered, null},
     runtime::runtime,
     shared_receives::SharedReceives,
+    statistics,
 };
 
 /// Maximum number of inline bytes of a request.
@@ -167,10 +168,12 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
         let (sends, receives) = unsafe { (queue(pair.abi.send_cq), queue(pair.abi.recv_cq)) };
         sends.watched.retire(pair.pair.id());
         receives.watched.retire(pair.pair.id());
+        // Sends what is left, as far as the socket takes it.
         let _ = pair.pair.modify(State::Closing);
         let queues = [sends.watched.clone(), receives.watched.clone()];
         locked(&runtime.connections).linger(pair.pair.clone(), queues);
     }
+    statistics::note(&runtime.settings, &pair.pair);
     // SAFETY: as above.
     unsafe { users(pair.abi.pd, pair.abi.send_cq, pair.abi.recv_cq, pair.abi.srq) }.for_each(Users::remove);
     0

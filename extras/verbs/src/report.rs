@@ -22,14 +22,19 @@ pub fn set_errno(code: c_int) {
     unsafe { *libc::__errno_location() = code };
 }
 
+/// Writes a line to standard error.
+pub fn write_line(line: &str) {
+    let text = format!("clearstream-verbs: {line}\n");
+    // Nothing can be done about a closed standard error.
+    let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+}
+
 /// Writes a line to standard error, once per process.
 pub fn notice(line: &str) {
     static WRITTEN: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let mut written = locked(&WRITTEN);
     if written.get_or_insert_default().insert(line.to_owned()) {
-        let text = format!("clearstream-verbs: {line}\n");
-        // Nothing can be done about a closed standard error.
-        let _ = rustix::io::write(rustix::stdio::stderr(), text.as_bytes());
+        write_line(line);
     }
 }
 

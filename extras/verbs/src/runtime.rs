@@ -15,6 +15,7 @@ use crate::{
     helper::{Helper, without_signals},
     report::notice,
     settings::{Mode, Settings},
+    statistics::report_at_exit,
 };
 
 /// State of the process.
@@ -55,6 +56,11 @@ pub fn runtime() -> Option<&'static Runtime> {
     Some(runtime)
 }
 
+/// Returns the state of the process if the RNIC was opened.
+pub fn opened() -> Option<&'static Runtime> {
+    RUNTIME.get()?.as_ref()
+}
+
 /// Whether this process may use its objects: a fork's child must not.
 pub fn is_usable() -> bool {
     if !IS_FORKED.load(Ordering::Relaxed) {
@@ -85,6 +91,9 @@ fn open() -> Result<Runtime, String> {
         rnic.release_helper();
     }
     let helper = Helper::new().map_err(|error| format!("cannot open the device: {error}"))?;
+    if settings.statistics || settings.trace {
+        report_at_exit();
+    }
     let async_events =
         context::AsyncQueue::new().map_err(|error| format!("cannot open the device: {error}"))?;
     let context = context::allocate_context(&async_events);

@@ -24,6 +24,10 @@ pub struct Settings {
     pub mode: Mode,
     /// Request CRC32C as initiator and as responder.
     pub crc: bool,
+    /// Report statistics at exit.
+    pub statistics: bool,
+    /// Report each connection when it ends.
+    pub trace: bool,
 }
 
 impl Settings {
@@ -49,15 +53,18 @@ impl Settings {
             Some("offloaded") => Mode::Offloaded,
             Some(other) => return Err(wrong("PROGRESS", other, "adaptive, inline or offloaded")),
         };
-        let crc = match read("CRC").as_deref() {
-            None | Some("0") => false,
-            Some("1") => true,
-            Some(other) => return Err(wrong("CRC", other, "0 or 1")),
+        let switch = |key: &str| match read(key).as_deref() {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(other) => Err(wrong(key, other, "0 or 1")),
         };
+        let (crc, statistics, trace) = (switch("CRC")?, switch("STATISTICS")?, switch("TRACE")?);
+        // Read where it is used, without a device.
+        let sockets = switch("SOCKETS")?;
         let name = read("DEVICE").unwrap_or_else(|| "clearstream0".to_owned());
         if name.len() > 63 || name.contains('/') {
             return Err(wrong("DEVICE", &name, "a name of at most 63 bytes without a slash"));
         }
-        Ok(Self { name, address, mode, crc })
+        Ok(Self { name, address, mode, crc, statistics: statistics || sockets, trace })
     }
 }

@@ -23,6 +23,7 @@ use crate::{
         AcceptOptions, ConnectError, ConnectOptions, Established, Incoming, after,
         device::Attributes,
         link::Link,
+        phase::Phase,
         queue_pair::Handle,
         setup::{FrameReader, Prepared, await_socket, connected, send_all, socket},
     },

@@ -90,11 +90,7 @@ impl Counters {
     pub(super) fn read(&self) -> QueuePairStatistics {
         let moved = |by: Mover| {
             let [visits, sent_bytes, received_bytes] = &self.moved[by as usize];
-            Moved {
-                visits: visits.get(),
-                sent_bytes: sent_bytes.get(),
-                received_bytes: received_bytes.get(),
-            }
+            Moved { visits: visits.get(), sent_bytes: sent_bytes.get(), received_bytes: received_bytes.get() }
         };
         QueuePairStatistics {
             sends: self.sends.get(),

@@ -74,5 +74,8 @@ fn ticks_end_the_attendance_of_a_queue_that_no_thread_polls() {
         queue.attendance.tick();
         assert!(!queue.attendance.is_attended());
         assert!(!queue.attendance.attend());
+        // A helper that may not work remembers nothing of it.
+        queue.attendance.reset();
+        assert!(!queue.attendance.leave());
     });
 }

@@ -18,7 +18,7 @@ use clearstream_iwarp::{
 
 use crate::processes::{in_a_namespace, ip, second_process};
 use crate::sides::{
-    Side, TIMEOUT, any_port, all_modes, done, finished, inline, join, pattern, plain_pair, until,
+    Side, TIMEOUT, all_modes, any_port, done, finished, inline, join, pattern, plain_pair, until,
 };
 
 /// Revision 1, no CRC, no private data.

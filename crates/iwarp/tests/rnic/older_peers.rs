@@ -14,7 +14,7 @@ use clearstream_iwarp::{
     verbs::{ConnectError, ConnectOptions, Established, State},
 };
 
-use crate::sides::{Side, TIMEOUT, any_port, all_modes, inline};
+use crate::sides::{Side, TIMEOUT, all_modes, any_port, inline};
 
 /// As two Linux siw peers put it on the wire: revision 1 with CRC.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\x00\x00";

@@ -10,7 +10,7 @@ use std::{
 
 use clearstream_iwarp::verbs::{ConnectOptions, Connecting, Established, QueuePair};
 
-use crate::sides::{Side, TIMEOUT, any_port, all_modes};
+use crate::sides::{Side, TIMEOUT, all_modes, any_port};
 
 const SETTLE: Duration = Duration::from_millis(40);
 /// As siw requests a zero-length Write (RFC 6581, section 4.1: bits A and C).

@@ -17,7 +17,7 @@ use clearstream_iwarp::{
     },
 };
 
-use crate::sides::{Side, TIMEOUT, any_port, all_modes, done, inline, join, until};
+use crate::sides::{Side, TIMEOUT, all_modes, any_port, done, inline, join, until};
 
 /// Frames of two Linux siw peers: revision 1 with CRC, and revision 2 with the
 /// enhanced fields, IRD 4 and ORD 4.

@@ -21,7 +21,7 @@ use clearstream_iwarp::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::sides::{
-    Side, TIMEOUT, any_port, all_modes, done, finished, inline, join, offloaded, pattern, plain_pair, until,
+    Side, TIMEOUT, all_modes, any_port, done, finished, inline, join, offloaded, pattern, plain_pair, until,
 };
 
 /// Revision 1, no CRC, no private data.

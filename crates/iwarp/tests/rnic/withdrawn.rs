@@ -22,7 +22,7 @@ use clearstream_iwarp::{
 };
 use smallvec::SmallVec;
 
-use crate::sides::{TIMEOUT, any_port, all_modes};
+use crate::sides::{TIMEOUT, all_modes, any_port};
 
 /// Revision 1, no CRC, no private data.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x00\x01\x00\x00";

@@ -23,9 +23,9 @@
 //!
 //! [`Attendance`]: crate::rnic::attendance::Attendance
 
-mod thread;
 #[cfg(test)]
 mod tests;
+mod thread;
 
 use std::{
     collections::HashMap,
@@ -213,11 +213,8 @@ impl Watch {
         }
         let mut gave_way = false;
         for queue in &queues {
-            let covered = || {
-                queue
-                    .partners(|partner| partner.is_some_and(|partner| partner.is_attended()))
-                    .is_some()
-            };
+            let covered =
+                || queue.partners(|partner| partner.is_some_and(|partner| partner.is_attended())).is_some();
             let attended = queue.attendance().is_some_and(|attendance| attendance.is_attended()) || covered();
             let watched = self.set_watched(queue, active && !attended);
             gave_way |= active && !watched;

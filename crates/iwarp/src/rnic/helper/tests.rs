@@ -19,7 +19,6 @@ struct Sides {
     state: State,
     now: Instant,
     rnic: Rnic,
-    sends: CompletionQueue,
     receives: CompletionQueue,
     queue_pair: QueuePair,
     peer: QueuePair,
@@ -68,7 +67,7 @@ impl Sides {
         let state = State::new(now);
         let queue_pair = local;
         let mut sides =
-            Self { watch, state, now, rnic, sends, receives, queue_pair, peer, peer_completions, received: 0 };
+            Self { watch, state, now, rnic, receives, queue_pair, peer, peer_completions, received: 0 };
         // The new queues and the new connection.
         sides.step();
         sides

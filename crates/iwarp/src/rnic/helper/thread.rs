@@ -29,8 +29,7 @@ impl Helper {
         let mut helper = Self::without_thread()?;
         let (watch, stop) = (helper.watch.clone(), helper.stop.clone());
         let thread = thread::Builder::new().name("rnic-helper".to_owned()).spawn(move || run(&watch, &stop));
-        helper.thread =
-            Some(thread.map_err(|source| VerbsError::System { step: "helper thread", source })?);
+        helper.thread = Some(thread.map_err(|source| VerbsError::System { step: "helper thread", source })?);
         Ok(helper)
     }
 
