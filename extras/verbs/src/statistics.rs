@@ -37,8 +37,7 @@ struct Connections {
     more_count: u64,
 }
 
-static CONNECTIONS: Mutex<Connections> =
-    Mutex::new(Connections { ended: Vec::new(), more_count: 0 });
+static CONNECTIONS: Mutex<Connections> = Mutex::new(Connections { ended: Vec::new(), more_count: 0 });
 
 /// Registers the report at exit, once.
 pub fn report_at_exit() {
@@ -95,11 +94,8 @@ fn movers(moved: &QueuePairStatistics) -> String {
     for (name, Moved { visits, sent_bytes, received_bytes, .. }) in all {
         if *visits > 0 {
             let separator = if text.is_empty() { "by" } else { ", by" };
-            let _ = write!(
-                text,
-                "{separator} {name} {} bytes in {visits} visits",
-                sent_bytes + received_bytes
-            );
+            let _ =
+                write!(text, "{separator} {name} {} bytes in {visits} visits", sent_bytes + received_bytes);
         }
     }
     text

@@ -13,6 +13,7 @@ pub(super) fn rdma_run(error: &RunError) -> ExitCode {
     match error {
         RunError::NoProgram { .. } => ExitCode::Name,
         RunError::NoLibrary { .. }
+        | RunError::NoSockets
         | RunError::Static { .. }
         | RunError::SetId { .. }
         | RunError::Bits { .. } => ExitCode::Unsupported,

@@ -3,7 +3,9 @@
 //!
 //! The library `libclearstream_verbs.so` (extras/verbs) is preloaded. It is
 //! searched beside this program. Programs that the loader does not preload into
-//! are rejected with the reason.
+//! are rejected with the reason. With `--sockets` librspreload comes before it:
+//! that library replaces the socket calls of a program by rsocket's, and what
+//! rsocket rejects reaches the socket calls of ours, which note it.
 
 use std::{
     env,
@@ -24,6 +26,9 @@ use clap::ValueEnum;
 use crate::{endpoints::own_program, exit::CommandError, output::Output};
 
 const LIBRARY: &str = "libclearstream_verbs.so";
+const SOCKETS_LIBRARY: &str = "librspreload.so";
+/// Folders of libraries; packages put librspreload below `rsocket`.
+const LIBRARY_FOLDERS: [&str; 5] = ["/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64", "/lib"];
 /// Bits of set-uid and set-gid.
 const SET_ID: u32 = 0o6000;
 /// First bytes of an ELF file: magic number, 64 bits.
@@ -47,6 +52,15 @@ pub struct RunArgs {
     /// Request a checksum (CRC32C) of every frame
     #[arg(long)]
     crc: bool,
+    /// Report each connection at exit: peer, operations, bytes, and which thread moved them
+    #[arg(long)]
+    statistics: bool,
+    /// Report each connection when it ends: peer, operations, bytes, path
+    #[arg(long)]
+    trace: bool,
+    /// Run a sockets program: its TCP connections go by RDMA where rsocket can; report those that do not
+    #[arg(long)]
+    sockets: bool,
     /// Program with its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<OsString>,
@@ -77,6 +91,12 @@ pub enum RunError {
         /// Searched folder.
         folder: PathBuf,
     },
+    /// librspreload is not installed.
+    #[error(
+        "{SOCKETS_LIBRARY} is in no folder of libraries ({}): install it (Debian: librdmacm1, Fedora: librdmacm)",
+        LIBRARY_FOLDERS.join(", ")
+    )]
+    NoSockets,
     /// The program does not exist, or is no file.
     #[error("there is no program {}: write its path, or a name in PATH", program.display())]
     NoProgram {
@@ -128,7 +148,10 @@ impl RunArgs {
         let program = find(name).ok_or_else(|| RunError::NoProgram { program: name.into() })?;
         check(&program)?;
         let mut command = Command::new(&program);
-        command.arg0(name).args(arguments).env("LD_PRELOAD", preload(&library));
+        let sockets = self.sockets.then(sockets_library).transpose()?;
+        // The library that is first is asked first, and calls the next one.
+        let ours: Vec<PathBuf> = sockets.into_iter().chain([library]).collect();
+        command.arg0(name).args(arguments).env("LD_PRELOAD", preload(&ours));
         if let Some(address) = self.device_address {
             command.env("CLEARSTREAM_VERBS_ADDRESS", address.to_string());
         }
@@ -140,7 +163,10 @@ impl RunArgs {
         command
             .env("CLEARSTREAM_VERBS_DEVICE", self.device_name)
             .env("CLEARSTREAM_VERBS_PROGRESS", mode)
-            .env("CLEARSTREAM_VERBS_CRC", if self.crc { "1" } else { "0" });
+            .env("CLEARSTREAM_VERBS_CRC", switch(self.crc))
+            .env("CLEARSTREAM_VERBS_STATISTICS", switch(self.statistics))
+            .env("CLEARSTREAM_VERBS_TRACE", switch(self.trace))
+            .env("CLEARSTREAM_VERBS_SOCKETS", switch(self.sockets));
         // Returns only when it fails.
         Err(RunError::Start { source: command.exec(), program }.into())
     }
@@ -156,9 +182,26 @@ fn library() -> Result<PathBuf, CommandError> {
     Err(RunError::NoLibrary { folder: own.parent().unwrap_or(Path::new("/")).to_owned() }.into())
 }
 
-/// Adds the library to what is preloaded already.
-fn preload(library: &Path) -> OsString {
-    let mut list = library.as_os_str().to_owned();
+fn switch(on: bool) -> &'static str {
+    if on { "1" } else { "0" }
+}
+
+/// Returns the path of librspreload: in a folder of libraries, or in its
+/// subfolder of this machine's architecture.
+fn sockets_library() -> Result<PathBuf, RunError> {
+    let below = |folder: &str| {
+        let architecture = format!("{}-linux-gnu", env::consts::ARCH);
+        [PathBuf::from(folder), Path::new(folder).join(architecture)]
+    };
+    let folders = LIBRARY_FOLDERS.into_iter().flat_map(below);
+    let mut files = folders.map(|folder| folder.join("rsocket").join(SOCKETS_LIBRARY));
+    files.find(|file| file.is_file()).ok_or(RunError::NoSockets)
+}
+
+/// Adds libraries to what is preloaded already.
+fn preload(libraries: &[PathBuf]) -> OsString {
+    let paths: Vec<_> = libraries.iter().map(|path| path.as_os_str()).collect();
+    let mut list = paths.join(OsStr::new(":"));
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         list.push(":");
         list.push(others);
