@@ -184,7 +184,7 @@ pub fn report() {
     let Some(noted) = noted() else { return };
     let noted = locked(noted);
     let by_tcp: u64 = noted.by_tcp.values().sum();
-    write_line(&format!("sockets: {} connections by RDMA, {by_tcp} by TCP", statistics::count()));
+    write_line(&format!("sockets: connections by RDMA: {}, by TCP: {by_tcp}", statistics::count()));
     for ((peer, reason), count) in &noted.by_tcp {
         write_line(&format!("sockets: {count} by TCP with {peer}: {reason}"));
     }

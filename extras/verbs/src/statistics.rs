@@ -128,7 +128,7 @@ fn report(settings: &Settings) {
     let connections = locked(&CONNECTIONS);
     let count = connections.ended.len() as u64 + connections.more_count;
     write_line(&format!(
-        "statistics of process {}: {count} connections by RDMA, {mode} progress",
+        "statistics of process {}: connections by RDMA: {count}, {mode} progress",
         std::process::id()
     ));
     for ended in &connections.ended {

@@ -283,6 +283,23 @@ const REAL: [&str; 23] = [
     "ibv_get_fw_ver",
 ];
 
+/// librspreload replaces functions of the C library for the whole process: a
+/// call of this library to one of them would come back as an rsocket. Only
+/// `read` of an eventfd(2), where threads may be cancelled, goes there.
+#[test]
+fn the_kernel_is_reached_by_names_that_librspreload_does_not_replace() {
+    let found = Command::new("cc").arg("-print-file-name=rsocket/librspreload.so").output().unwrap();
+    let replaced = exported(String::from_utf8(found.stdout).unwrap().trim());
+    assert!(replaced.contains("recvmsg") && replaced.contains("poll"), "{replaced:?}");
+    let output = Command::new("nm").args(["-D", "--undefined-only"]).arg(c::library()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let name = |line: &str| Some(line.split_whitespace().nth(1)?.split('@').next()?.to_owned());
+    let used: BTreeSet<_> = text.lines().filter_map(name).collect();
+    assert!(used.contains("syscall"), "{used:?}");
+    let both: Vec<_> = used.intersection(&replaced).collect();
+    assert_eq!(both, ["read"]);
+}
+
 #[test]
 fn every_function_that_receives_an_object_is_replaced() {
     let ours = exported(c::library().to_str().unwrap());

@@ -146,6 +146,7 @@ impl Link {
         let mut transport = Transport::new(machine, socket, deadline);
         if !early.is_empty() {
             transport.machine.consume(early);
+            self.counters.add_visit(Mover::Program, 0, early.len());
         }
         self.state.store(transport.machine.state() as u8, Ordering::Release);
         *locked(&self.transport.0) = Some(transport);

@@ -1,4 +1,5 @@
-/* An echo over TCP sockets, for librspreload. */
+/* An echo over TCP sockets, for librspreload; with a third argument they are
+ * created with SOCK_CLOEXEC, as most current programs do. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -11,8 +12,10 @@ int main(int count, char **arguments) {
     char text[64] = "";
     if (count < 3 || inet_pton(AF_INET, arguments[2], &address.sin_addr) != 1)
         return 2;
-    int one = socket(AF_INET, SOCK_STREAM, 0);
+    int one = socket(AF_INET, SOCK_STREAM | (count > 3 ? SOCK_CLOEXEC : 0), 0);
     if (strcmp(arguments[1], "serve") == 0) {
+        int on = 1;
+        setsockopt(one, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         if (bind(one, (struct sockaddr *)&address, sizeof address) != 0 || listen(one, 1) != 0)
             return 3;
         int peer = accept(one, NULL, NULL);
