@@ -76,13 +76,27 @@ fn options_reach_the_program_and_its_exit_code_comes_back() {
     let (_folder, command) = installed(Some(&library()));
     let options =
         ["--device-name", "soft3", "--device-address", "192.0.2.9", "--progress", "inline", "--crc"];
-    let script = "env | grep ^CLEARSTREAM_VERBS_ | sort; ibv_devices; exit 7";
+    let options = [&options[..], &["--statistics", "--trace", "--sockets"]].concat();
+    let script = "env | grep ^CLEARSTREAM_VERBS_ | sort; echo $LD_PRELOAD; ibv_devices; exit 7";
     let output = run(&command, &[&options[..], &["--", "sh", "-c", script]].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(7), "{text}");
-    for line in ["ADDRESS=192.0.2.9", "CRC=1", "DEVICE=soft3", "PROGRESS=inline"] {
+    let lines = [
+        "ADDRESS=192.0.2.9",
+        "CRC=1",
+        "DEVICE=soft3",
+        "PROGRESS=inline",
+        "SOCKETS=1",
+        "STATISTICS=1",
+        "TRACE=1",
+    ];
+    for line in lines {
         assert!(text.contains(&format!("CLEARSTREAM_VERBS_{line}\n")), "{text}");
     }
+    let preloaded = text.lines().find(|line| line.contains(LIBRARY)).unwrap();
+    // The first library is asked first, and passes on what it does not carry.
+    let (first, second) = preloaded.split_once(':').unwrap();
+    assert!(first.ends_with("/rsocket/librspreload.so") && second.ends_with(LIBRARY), "{preloaded}");
     // The device of the library, named and numbered as requested.
     assert!(text.contains("soft3") && text.contains("c0000209"), "{text}");
 }
@@ -103,7 +117,7 @@ fn root_rping_runs_on_a_host_without_a_card() {
     host.tool("ip link set lo up");
     let start = |arguments: &str| {
         let mut rping = Command::new(&command);
-        rping.args(["rdma", "run", "--crc", "--", "rping"]).args(arguments.split(' '));
+        rping.args(["rdma", "run", "--crc", "--statistics", "--trace", "--", "rping"]).args(arguments.split(' '));
         rping.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         host.enter(&mut rping);
         rping
@@ -123,5 +137,9 @@ fn root_rping_runs_on_a_host_without_a_card() {
     let text = String::from_utf8_lossy(&client.stdout);
     assert!(client.status.success(), "{text}{}", String::from_utf8_lossy(&client.stderr));
     assert!(text.contains("rdma-ping-4: "), "{text}");
+    let errors = String::from_utf8_lossy(&client.stderr);
+    for expected in ["connections by RDMA: 1, adaptive progress", "127.0.0.1:7174: 10 sends posted", "CRC32C"] {
+        assert!(errors.contains(expected), "{expected}: {errors}");
+    }
     assert!(server.0.wait().unwrap().success());
 }
