@@ -3,6 +3,7 @@
 //! pairs, and the guarantees of the safe tier for buffers.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+mod adaptive;
 mod capture;
 mod channels;
 mod closing;
