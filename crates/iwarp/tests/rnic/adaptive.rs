@@ -34,11 +34,11 @@ fn a_long_write_goes_on_while_both_programs_do_not_call() {
     let (left, right) = plain_pair(&adaptive());
     let region = Region::new(&right.domain, 16 << 20, Access::REMOTE_WRITE).unwrap();
     let mut buffer = left.domain.buffer(16 << 20).unwrap();
-    buffer.copy_from_slice(&pattern(16 << 20, 5));
+    let bytes = pattern(16 << 20, 5);
+    buffer.copy_from_slice(&bytes);
     left.queue_pair.write(1, buffer, region.remote(0), SendOptions::default()).unwrap();
-    until("the last byte arrives", || {
-        region.to_vec((16 << 20) - 4096, 4096) == pattern(16 << 20, 5)[(16 << 20) - 4096..]
-    });
+    let last = &bytes[bytes.len() - 4096..];
+    until("the last byte arrives", || region.to_vec(bytes.len() - 4096, 4096) == last);
     assert!(left.queue_pair.statistics().by_helper.sent_bytes > 8 << 20);
 }
 
