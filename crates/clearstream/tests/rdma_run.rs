@@ -117,7 +117,9 @@ fn root_rping_runs_on_a_host_without_a_card() {
     host.tool("ip link set lo up");
     let start = |arguments: &str| {
         let mut rping = Command::new(&command);
-        rping.args(["rdma", "run", "--crc", "--statistics", "--trace", "--", "rping"]).args(arguments.split(' '));
+        rping
+            .args(["rdma", "run", "--crc", "--statistics", "--trace", "--", "rping"])
+            .args(arguments.split(' '));
         rping.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         host.enter(&mut rping);
         rping
@@ -138,7 +140,8 @@ fn root_rping_runs_on_a_host_without_a_card() {
     assert!(client.status.success(), "{text}{}", String::from_utf8_lossy(&client.stderr));
     assert!(text.contains("rdma-ping-4: "), "{text}");
     let errors = String::from_utf8_lossy(&client.stderr);
-    for expected in ["connections by RDMA: 1, adaptive progress", "127.0.0.1:7174: 10 sends posted", "CRC32C"] {
+    for expected in ["connections by RDMA: 1, adaptive progress", "127.0.0.1:7174: 10 sends posted", "CRC32C"]
+    {
         assert!(errors.contains(expected), "{expected}: {errors}");
     }
     assert!(server.0.wait().unwrap().success());

@@ -5,7 +5,7 @@
 //! helper of the RNIC with adaptive progress, or by its engine. The rule of
 //! adaptive progress is the crate's: whoever polls a completion queue moves its
 //! bytes; when nobody has polled for a moment and a socket is ready, the
-//! sleeping helper takes over, and gives way when the program polls again. It
+//! sleeping helper takes over, and yields when the program polls again. It
 //! never spins (`clearstream_iwarp`, `rnic/helper`).
 //!
 //! Inline progress is adaptive progress whose helper works only while a thread

@@ -181,7 +181,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rereg_mr() -> c_int {
     // IBV_REREG_MR_ERR_INPUT: the old registration is unchanged.
-    not_offered("ibv_rereg_mr", "deregister the memory and register it again");
+    not_offered("ibv_rereg_mr", "deregister the memory and register it with the new options");
     crate::report::set_errno(libc::EOPNOTSUPP);
     -1
 }

@@ -17,7 +17,7 @@ pub(super) struct Attendance {
     left: AtomicUsize,
     /// Value of `polls` at the helper's last tick; only the helper uses it.
     seen: AtomicUsize,
-    /// The helper has given way.
+    /// The helper has yielded.
     attended: AtomicBool,
 }
 
@@ -39,10 +39,10 @@ impl Attendance {
     }
 
     /// A thread of the program is about to sleep; returns whether the helper
-    /// has given way and must be woken.
+    /// has yielded and must be woken.
     pub(super) fn leave(&self) -> bool {
         self.left.store(self.polls.load(Ordering::Relaxed), Ordering::Release);
-        // Either this sees that the helper has given way, or the helper, whose
+        // Either this sees that the helper has yielded, or the helper, whose
         // swap follows, sees `left` (`Attendance::attend`).
         self.attended.swap(false, Ordering::AcqRel)
     }
@@ -57,8 +57,8 @@ impl Attendance {
         since(left).min(since(self.seen.load(Ordering::Relaxed))) >= self.threshold
     }
 
-    /// Helper: gives way to the program, unless it does not poll; returns
-    /// whether it gave way. `seen` stays as it is: the next tick may follow at
+    /// Helper: yields to the program, unless it does not poll; returns
+    /// whether it yielded. `seen` stays as it is: the next tick may follow at
     /// once, and must not find that there were no polls.
     pub(super) fn attend(&self) -> bool {
         if !self.is_polled() {
@@ -86,7 +86,7 @@ impl Attendance {
         self.attended.store(false, Ordering::Release);
     }
 
-    /// Whether the helper has given way.
+    /// Whether the helper has yielded.
     pub(super) fn is_attended(&self) -> bool {
         self.attended.load(Ordering::Acquire)
     }

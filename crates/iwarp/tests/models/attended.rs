@@ -1,4 +1,4 @@
-//! Adaptive progress: a helper that gives way is woken when the program leaves.
+//! Adaptive progress: a helper that yields is woken when the program leaves.
 
 use loom::{sync::Arc, thread};
 
@@ -21,7 +21,7 @@ impl Queue {
         }
     }
 
-    /// The helper, at an event of a socket, without ticks: if it gives way it
+    /// The helper, at an event of a socket, without ticks: if it yields it
     /// sleeps until the program wakes it. A lost wake-up is a deadlock.
     fn serve(&self) {
         while self.attendance.attend() {
@@ -34,7 +34,7 @@ impl Queue {
 }
 
 #[test]
-fn a_helper_that_gave_way_is_woken_when_the_program_leaves() {
+fn a_helper_that_yielded_is_woken_when_the_program_leaves() {
     explore(3, || {
         let queue = Queue::new();
         let program = thread::spawn({

@@ -71,9 +71,9 @@ pub(crate) struct Ended {
 impl Program {
     /// Starts a program with the library preloaded; `settings` are variables.
     pub(crate) fn start(host: &Host, settings: &[(&str, &str)], line: &str) -> Self {
-        let mut words = line.split_whitespace();
-        let mut command = Command::new(words.next().unwrap());
-        command.args(words).env("LC_ALL", "C").env("LD_PRELOAD", library());
+        let mut fields = line.split_whitespace();
+        let mut command = Command::new(fields.next().unwrap());
+        command.args(fields).env("LC_ALL", "C").env("LD_PRELOAD", library());
         command.envs(settings.iter().copied()).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         host.enter(&mut command);

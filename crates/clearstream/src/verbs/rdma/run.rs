@@ -122,7 +122,7 @@ pub enum RunError {
         /// Its path.
         program: PathBuf,
     },
-    /// Built for another word size.
+    /// A 32-bit program.
     #[error("{} is a 32-bit program: {LIBRARY} is for 64-bit programs", program.display())]
     Bits {
         /// Its path.

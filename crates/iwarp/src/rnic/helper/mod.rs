@@ -6,16 +6,16 @@
 //! - The helper *watches* the sockets of a queue, and sleeps until one is
 //!   ready. Then it drives the queue once, unless the queue was polled often
 //!   since the last tick.
-//! - In that case it gives way: the queue is *attended* ([`Attendance`]), its
+//! - In that case it yields: the queue is *attended* ([`Attendance`]), its
 //!   sockets are not watched, and arriving bytes do not wake the helper. A
 //!   queue whose connections all complete in an attended queue too is
 //!   *covered*, and not watched either: its sockets are the same.
-//! - While it has given way, the helper wakes once per [`TICK`] to count polls.
+//! - While it has yielded, the helper wakes once per [`TICK`] to count polls.
 //!   A queue that was not polled in an interval is watched again: a program
 //!   that computes waits a tick or two once, then the helper works at once.
 //! - A thread of the program that is about to sleep (it arms the queue, or
 //!   waits for a completion) leaves the queue, which wakes a helper that has
-//!   given way. Sleeping threads wait for completions, not for sockets.
+//!   yielded. Sleeping threads wait for completions, not for sockets.
 //!
 //! The helper never spins: each of its turns follows an event of a socket, a
 //! tick or a deadline. So a polling thread and the helper do not compete for a
@@ -43,7 +43,7 @@ use crate::rnic::{VerbsError, completion_queue::Shared, driver::Driver, locked, 
 
 pub(super) use thread::Helper;
 
-/// Interval in which polls are counted while the helper has given way.
+/// Interval in which polls are counted while the helper has yielded.
 const TICK: Duration = Duration::from_millis(1);
 /// Polls per tick from which on a queue counts as polled.
 pub(super) const ATTENDED_POLLS: isize = 16;
@@ -69,7 +69,7 @@ struct Entry {
 /// What the thread remembers between two passes.
 #[derive(Debug)]
 struct State {
-    /// The helper has given way for a queue: ticks are needed.
+    /// The helper has yielded for a queue: ticks are needed.
     ticking: bool,
     last_tick: Instant,
     /// Earliest deadline of a connection.
@@ -169,8 +169,8 @@ impl Watch {
         }
     }
 
-    /// A socket of a queue is ready: drives it, or gives way to the threads
-    /// that poll; returns whether it gave way.
+    /// A socket of a queue is ready: drives it, or yields to the threads
+    /// that poll; returns whether it yielded.
     fn serve(&self, token: u64) -> bool {
         let Some(queue) = locked(&self.queues).get(&token).and_then(|entry| entry.queue.upgrade()) else {
             return false;
@@ -184,7 +184,7 @@ impl Watch {
             return true;
         }
         let polled = queue.partners(|partner| partner.is_some_and(|partner| partner.is_polled()));
-        if polled.is_some_and(|partners| partners.iter().all(|partner| self.give_way(partner))) {
+        if polled.is_some_and(|partners| partners.iter().all(|partner| self.yield_to_polls(partner))) {
             self.set_watched(&queue, false);
             return true;
         }
@@ -192,7 +192,7 @@ impl Watch {
         false
     }
 
-    fn give_way(&self, queue: &Arc<Shared>) -> bool {
+    fn yield_to_polls(&self, queue: &Arc<Shared>) -> bool {
         let attended = queue.attendance().is_some_and(|attendance| attendance.attend());
         if attended {
             self.set_watched(queue, false);
@@ -200,8 +200,8 @@ impl Watch {
         attended
     }
 
-    /// Updates which queues are watched; returns whether the helper has given
-    /// way for some.
+    /// Updates which queues are watched; returns whether the helper has
+    /// yielded for some.
     fn check(&self, tick: bool) -> bool {
         let active = self.is_active();
         let queues = self.queues();
@@ -211,15 +211,15 @@ impl Watch {
         } else if tick {
             attendances().for_each(|attendance| attendance.tick());
         }
-        let mut gave_way = false;
+        let mut yielded = false;
         for queue in &queues {
             let covered =
                 || queue.partners(|partner| partner.is_some_and(|partner| partner.is_attended())).is_some();
             let attended = queue.attendance().is_some_and(|attendance| attendance.is_attended()) || covered();
             let watched = self.set_watched(queue, active && !attended);
-            gave_way |= active && !watched;
+            yielded |= active && !watched;
         }
-        gave_way
+        yielded
     }
 
     /// Watches a queue's sockets, or not; returns whether they are watched.

@@ -139,7 +139,7 @@ fn the_helper_does_not_drive_a_queue_while_the_program_polls_it() {
 }
 
 #[test]
-fn the_helper_takes_over_when_the_program_stops_to_poll_and_gives_way_again() {
+fn the_helper_takes_over_when_the_program_stops_polling_and_yields_when_it_polls() {
     let mut sides = Sides::new(true);
     for _ in 0..3 {
         sides.poll();
@@ -149,7 +149,7 @@ fn the_helper_takes_over_when_the_program_stops_to_poll_and_gives_way_again() {
         // Two ticks without polls.
         sides.tick();
         sides.tick();
-        assert!(sides.step(), "the sockets are watched again");
+        assert!(sides.step(), "the sockets are watched once more");
         assert!(sides.by_helper() > before, "and driven");
         sides.arrive();
         sides.step();
