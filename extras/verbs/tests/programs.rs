@@ -144,6 +144,37 @@ fn perftest(mode: &str, programs: &[&str]) {
     assert_eq!(count(&capture.packets(), MPA_REQUEST), 2 * programs.len());
 }
 
+/// Visits of the longest connection by the program and by the helper.
+fn visits_of(ended: &Ended) -> (u64, u64) {
+    let by = |line: &str, who: &str| {
+        let text = line.split(&format!("by {who} ")).nth(1).unwrap_or("0 in 0 visits");
+        text.split_whitespace().skip_while(|field| *field != "in").nth(1).unwrap().parse().unwrap()
+    };
+    let lines = ended.stderr.lines().filter(|line| line.contains("statistics: "));
+    let visits = lines.map(|line| (by(line, "the program"), by(line, "the helper")));
+    visits.max_by_key(|(program, helper)| program + helper).unwrap_or_else(|| panic!("{ended:?}"))
+}
+
+/// A program that polls moves its bytes; the helper moves those of a program
+/// that looks at its memory, or sleeps.
+#[test]
+fn root_with_adaptive_progress_whoever_polls_moves_the_bytes() {
+    let network = Network::new();
+    let settings = [("CLEARSTREAM_VERBS_PROGRESS", "adaptive"), ("CLEARSTREAM_VERBS_STATISTICS", "1")];
+    let measured = |program: &str| {
+        let server = format!("{program} -R -n 3000 -s 64");
+        let client = format!("{server} {SERVER}");
+        pair(&network, &settings, PORT_PERFTEST, [&server, &client]).map(|ended| visits_of(&ended))
+    };
+    for (program, helper) in measured("ib_send_lat") {
+        // A share remains where the scheduler takes the core of the program.
+        assert!(helper < program / 4, "{program} visits by the program, {helper} by the helper");
+    }
+    // The server of ib_read_lat sleeps: its Reads are served by the helper.
+    let [(program, helper), _] = measured("ib_read_lat");
+    assert!(helper > 2000 && program < 100, "{program} visits by the program, {helper} by the helper");
+}
+
 #[test]
 fn root_perftest_runs_with_adaptive_progress() {
     perftest("adaptive", &POLLING);
