@@ -1,11 +1,13 @@
 //! ClearStream against its peers, interleaved on one machine; writes
-//! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, and
-//! the software RNIC against bare TCP, libfabric and UCX. `diagnosis` instead injects
+//! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, the
+//! software RNIC against bare TCP, libfabric and UCX, and the lab's delay line against a bare
+//! veth pair. `diagnosis` instead injects
 //! causes with standard tools and counts the verdicts of `clearstream diagnose`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod delay_line;
 mod diagnosis;
 mod error;
 mod fingerprint;
@@ -30,7 +32,7 @@ use place::{Ground, Place};
 use results::{Cell, Pairing};
 use tool::{Settings, Tool, shown};
 
-const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|rdma] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|rdma|delay-line] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
 /// Cells of a grid that are repeated.
@@ -64,6 +66,13 @@ enum Part {
     All,
     Flow,
     Rdma,
+    DelayLine,
+}
+
+impl Part {
+    fn includes(self, part: Self) -> bool {
+        self == Self::All || self == part
+    }
 }
 
 impl Options {
@@ -102,6 +111,7 @@ impl Options {
                     options.part = match value()?.as_str() {
                         "flow" => Part::Flow,
                         "rdma" => Part::Rdma,
+                        "delay-line" => Part::DelayLine,
                         other => return Err(usage(format!("no part {other}"))),
                     }
                 }
@@ -133,7 +143,7 @@ impl Options {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             page => page.map_err(file)?,
         };
-        let titles = [summary::TITLE, results::TITLE, rdma::TITLE];
+        let titles = [summary::TITLE, results::TITLE, rdma::TITLE, delay_line::TITLE];
         let page = results::with_part(&page, &titles, title, part);
         let page = results::with_part(&page, &titles, summary::TITLE, &summary::summary(&page));
         std::fs::write(&self.output, page).map_err(file)
@@ -191,20 +201,38 @@ fn compare(options: &Options) -> Result<(), BenchError> {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|source| BenchError::File { path: "signal handler".into(), source })?;
     }
-    let ground = Ground::open()?;
-    if options.part != Part::Rdma {
-        compare_flow(options, &ground, &stop)?;
+    if options.part.includes(Part::Flow) || options.part.includes(Part::Rdma) {
+        compare_with_peers(options, &stop)?;
     }
-    if options.part != Part::Flow {
+    if options.part.includes(Part::DelayLine) {
+        if rustix::process::geteuid().is_root() {
+            println!("the lab's delay line");
+            let (part, outcome) =
+                delay_line::compare(options.pairs, options.seconds, &options.command(), &stop);
+            options.write(delay_line::TITLE, &part)?;
+            outcome?;
+        } else {
+            println!("not root: the lab's delay line is left out");
+        }
+    }
+    println!("\nwritten to {}", options.output.display());
+    Ok(())
+}
+
+fn compare_with_peers(options: &Options, stop: &AtomicBool) -> Result<(), BenchError> {
+    let ground = Ground::open()?;
+    if options.part.includes(Part::Flow) {
+        compare_flow(options, &ground, stop)?;
+    }
+    if options.part.includes(Part::Rdma) {
         let amount = rdma::Amount {
             rounds: options.pairs,
             seconds: if options.quick { 1 } else { options.rdma_seconds },
         };
-        let (part, outcome) = rdma::compare(amount, &options.matching, &options.command(), &ground, &stop);
+        let (part, outcome) = rdma::compare(amount, &options.matching, &options.command(), &ground, stop);
         options.write(rdma::TITLE, &part)?;
         outcome?;
     }
-    println!("\nwritten to {}", options.output.display());
     Ok(())
 }
 

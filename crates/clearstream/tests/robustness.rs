@@ -399,6 +399,32 @@ fn rendered_folder_is_synced_before_and_after_it_gets_its_name() {
     assert!(contents.is_some() && contents < name && name < entries, "{trace}");
 }
 
+/// As flows and probes (`tests/flow.rs`): what was measured is given, and the exit code tells.
+#[test]
+fn interrupted_measurements_end_as_documented() {
+    let measurements: [(&[&str], &str); 3] = [
+        (&["message", "localhost", "--sizes", "1B-1MiB", "--duration", "1s"], "\"kind\":\"interval\""),
+        (&["rdma", "send", "--to", "localhost", "--duration", "30s"], "\"kind\":\"interval\""),
+        (&["diagnose", "localhost", "--budget", "60s"], "\"kind\":\"progress\""),
+    ];
+    for (arguments, started) in measurements {
+        for name in ["INT", "TERM", "HUP"] {
+            let arguments = [arguments, &["--json-stream"]].concat();
+            let mut child = clearstream(&arguments).spawn().unwrap();
+            until_line(&mut child, &[started]);
+            // timeout(1) and terminals that go away signal the whole process group.
+            for pid in children(child.id()).into_iter().chain([child.id()]) {
+                signal(pid, name);
+            }
+            let run = finish(child, LIMIT);
+            assert_eq!(run.code(), 130, "{arguments:?} {name}: {}", run.stderr);
+            assert!(run.stderr.contains("interrupted"), "{arguments:?} {name}: {}", run.stderr);
+            let last = run.stdout.lines().last().unwrap_or_default();
+            assert!(last.contains("\"kind\":\"result\""), "{arguments:?} {name}: {}", run.stdout);
+        }
+    }
+}
+
 #[test]
 fn root_unreachable_network_ends_with_its_exit_code() {
     let folder = tempfile::tempdir().unwrap();

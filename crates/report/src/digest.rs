@@ -162,7 +162,7 @@ impl Cell {
 
 impl ExperimentDigest {
     fn new(spec: Experiment, run: &RunDocument) -> Self {
-        let is_curve = |one: &Experiment| one.figure() == Figure::Curve;
+        let is_curve = |one: &Experiment| matches!(one.figure(), Figure::Curve | Figure::Overhead);
         let beside = |other: &Experiment| other.beside.as_ref() == Some(&spec.name) && is_curve(other);
         let mut fixed = run.study.options.of(&spec.workload);
         fixed.extend(spec.options.of(&spec.workload));
@@ -188,7 +188,10 @@ impl ExperimentDigest {
 
     /// The study names a kind of figure that any metric has, none of its workload's own.
     pub(crate) fn is_drawn_by_metric(&self) -> bool {
-        matches!(self.spec.figure(), Figure::Curve | Figure::Bars | Figure::Matrix | Figure::Table)
+        matches!(
+            self.spec.figure(),
+            Figure::Curve | Figure::Overhead | Figure::Bars | Figure::Matrix | Figure::Table
+        )
     }
 
     /// Section that has the workload's own figure of this name; its section, where

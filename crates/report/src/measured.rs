@@ -75,6 +75,20 @@ impl Measured {
         });
     }
 
+    /// What is computed of the trials of other cells.
+    pub(crate) fn of_one_metric<'a>(
+        metric: MetricName,
+        cells: impl Iterator<Item = (&'a MeasuredCell, Vec<f64>)>,
+    ) -> Self {
+        let computed = |(cell, values): (&MeasuredCell, Vec<f64>)| {
+            let trial =
+                |value| MeasuredTrial { complete: true, values: Box::new([value]), series: Vec::new() };
+            let trials = values.into_iter().map(trial).collect();
+            MeasuredCell { factors: Arc::clone(&cell.factors), discard: cell.discard, trials }
+        };
+        Self { metrics: vec![metric], cells: (0..).zip(cells.map(computed)).collect() }
+    }
+
     fn place(&mut self, metric: &Metric) -> usize {
         let same = |known: &MetricName| known.name == metric.name && known.unit == metric.unit;
         self.metrics.iter().position(same).unwrap_or_else(|| {

@@ -78,6 +78,9 @@ pub enum Figure {
     Gateways,
     /// A metric against a factor of numbers, a line per level of the others.
     Curve,
+    /// A curve, and what it is below the best of the experiment that `beside` names, in percent
+    /// of that: what a layer such as MPI costs.
+    Overhead,
     /// A metric as bars, one per cell.
     Bars,
     /// A metric over two factors, as a heat map.
@@ -103,7 +106,7 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<String>,
     /// Another experiment whose cells are drawn in the same figure, by the same metric; with the
-    /// figures `curve`, `bars` and `table`.
+    /// figures `curve`, `overhead`, `bars` and `table`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,
     /// Factor name to levels. A factor is an option of the workload, or one that only a lab has, as

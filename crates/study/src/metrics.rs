@@ -51,7 +51,7 @@ pub(crate) fn check_published(
     }
     let Some(known) = registry.workload(&experiment.workload) else { return Ok(()) };
     let metrics = Metrics { study, experiment, known: Known { registry, workload: known.as_ref() } };
-    let kind = metrics.declared(&published.metric).map_err(|problem| ("metric", problem))?;
+    let kind = metrics.drawn(&published.metric).map_err(|problem| ("metric", problem))?;
     let is_of = |unit: &str| Unit::of_printed(unit).is_some_and(|(stored, _)| stored == kind.unit);
     if is_of(&published.unit) {
         return Ok(());
@@ -67,7 +67,14 @@ pub(crate) fn check_beside(
     experiment: &Experiment,
     registry: &Registry,
 ) -> Result<(), String> {
-    let Some(name) = &experiment.beside else { return Ok(()) };
+    let Some(name) = &experiment.beside else {
+        return match experiment.figure() {
+            Figure::Overhead => {
+                Err("figure = \"overhead\" needs it: the experiment without the layer".to_owned())
+            }
+            _ => Ok(()),
+        };
+    };
     let Some(other) = study.experiments.iter().find(|other| &other.name == name) else {
         let known: Vec<&str> = study.experiments.iter().map(|other| other.name.as_str()).collect();
         let hint = did_you_mean(name, known.iter().copied());
@@ -76,9 +83,11 @@ pub(crate) fn check_beside(
     if other.name == experiment.name {
         return Err("this is the experiment itself: name another".to_owned());
     }
-    if !matches!(experiment.figure(), Figure::Curve | Figure::Bars | Figure::Table) {
+    let takes_two = [Figure::Curve, Figure::Overhead, Figure::Bars, Figure::Table];
+    if !takes_two.contains(&experiment.figure()) {
         return Err(
-            "two experiments are in one figure with figure = \"curve\", \"bars\" or \"table\"".to_owned()
+            "two experiments are in one figure with figure = \"curve\", \"overhead\", \"bars\" or \"table\""
+                .to_owned(),
         );
     }
     let workloads = (registry.workload(&experiment.workload), registry.workload(&other.workload));
@@ -136,6 +145,15 @@ impl Metrics<'_> {
         Err(format!(
             "the workload {workload} has no metric `{name}` with these options{hint} (it has: {all})"
         ))
+    }
+
+    /// As [`Self::declared`], or the overhead of the metric that the figure draws.
+    fn drawn(&self, name: &str) -> Result<MetricKind, String> {
+        let of = name.strip_suffix("-overhead").filter(|_| self.experiment.figure() == Figure::Overhead);
+        match of {
+            Some(of) => self.declared(of).map(|kind| MetricKind { unit: Unit::Ratio, ..kind }),
+            None => self.declared(name),
+        }
     }
 
     /// The headline of the first combination of levels.

@@ -158,7 +158,7 @@ fn visits_of(ended: &Ended) -> (u64, u64) {
 /// A program that polls moves its bytes; the helper moves those of a program
 /// that looks at its memory, or sleeps.
 #[test]
-fn root_with_adaptive_progress_whoever_polls_moves_the_bytes() {
+fn root_with_adaptive_progress_the_polling_side_moves_the_bytes() {
     let network = Network::new();
     let settings = [("CLEARSTREAM_VERBS_PROGRESS", "adaptive"), ("CLEARSTREAM_VERBS_STATISTICS", "1")];
     let measured = |program: &str| {

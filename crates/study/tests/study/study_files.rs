@@ -165,6 +165,12 @@ fn each_slip_is_named_with_file_line_key_and_what_was_meant() {
             "mine.toml:11: experiment[0].beside: ",
             "the experiment itself",
         ),
+        (
+            "figure = \"window-curve\"",
+            "figure = \"overhead\"",
+            "mine.toml:",
+            "needs it: the experiment without the layer",
+        ),
     ];
     for (from, to, place, meant) in cases {
         let message = error_of(from, to);

@@ -101,6 +101,13 @@ fn y_axis(view: &View<'_>, unit: f64, highest: f64) -> (Scale, Vec<Tick>) {
         });
         return (scale, ticks.collect());
     }
+    if lowest < 0.0 {
+        let (low, high) = (lowest / unit, highest / unit);
+        let margin = (high - low).max(1.0) * 0.05;
+        let domain = (low - margin, high + margin);
+        let ticks = ticks_between(domain.0, domain.1, 6);
+        return (Scale::Linear { domain, range: (0.0, 1.0) }, tick_labels(&ticks));
+    }
     let (scale, ticks) = Scale::from_zero(highest / unit, 5);
     (scale, tick_labels(&ticks))
 }

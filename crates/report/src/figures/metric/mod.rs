@@ -6,6 +6,7 @@ mod bars;
 mod curve;
 mod finding;
 mod matrix;
+mod overhead;
 mod table;
 mod view;
 
@@ -30,13 +31,22 @@ pub(crate) fn figures(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Fig
             return drawn;
         }
     }
+    let mut figures = vec![of_values(digest, experiment, metric)];
+    if experiment.spec.figure() == Kind::Overhead {
+        figures.extend(overhead::figures(digest, experiment, metric));
+    }
+    figures
+}
+
+/// The metric itself, with that of the experiment beside this one.
+fn of_values(digest: &Digest, experiment: &ExperimentDigest, metric: &MetricName) -> Figure {
     let (beside, absent) = match beside(digest, experiment, metric) {
         Ok(other) => (other, None),
         Err(note) => (None, Some(note)),
     };
     let shown: Vec<&ExperimentDigest> = std::iter::once(experiment).chain(beside).collect();
     let over_series = |one: &&ExperimentDigest| match experiment.spec.figure() {
-        Kind::Curve => one.measured.over_series(metric),
+        Kind::Curve | Kind::Overhead => one.measured.over_series(metric),
         _ => Measured::default(),
     };
     let expanded: Vec<Measured> = shown.iter().map(over_series).collect();
@@ -50,10 +60,10 @@ pub(crate) fn figures(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Fig
         Some(_) => table::of(&view),
         None => table::of(&View::of(metric, &[(experiment, &experiment.measured)], None)),
     };
-    vec![figure(&view, of_table, absent)]
+    figure(&view, of_table, absent)
 }
 
-fn figure(view: &View<'_>, table: crate::figure::Table, absent: Option<String>) -> Figure {
+fn figure(view: &View<'_>, table: crate::figure::Table, note: Option<String>) -> Figure {
     let experiment = view.sources[0].experiment;
     let id = identifier(&[&experiment.spec.name, &view.metric.name]);
     let (title, finding) = (view.title(), view.finding());
@@ -66,7 +76,7 @@ fn figure(view: &View<'_>, table: crate::figure::Table, absent: Option<String>) 
     });
     Figure {
         drawings,
-        notes: view.notes().into_iter().chain(absent).collect(),
+        notes: view.notes().into_iter().chain(note).collect(),
         legend: view.legend().into_iter().chain(theirs).collect(),
         table,
         published: experiment.spec.published.clone(),
