@@ -8,6 +8,7 @@ pub mod file;
 pub mod link_packet;
 pub mod memory;
 pub mod mount;
+pub mod mpi;
 pub mod namespace;
 pub mod packet_socket;
 pub mod perf;

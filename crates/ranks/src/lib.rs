@@ -1,0 +1,170 @@
+//! Ranks: processes or threads that work on one thing and exchange messages, as those of MPI.
+//!
+//! [`World`] is what a rank sees of all of them. [`threads`] has the ranks as threads of this
+//! process, [`Mpi`] as processes that the site's `mpirun` or `srun` started. Collective operations
+//! are built from messages here, so that a back end has four operations of its own.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod mpi;
+mod threads;
+
+use std::time::Duration;
+
+pub use mpi::{MPI_LIBRARY, Mpi};
+pub use threads::threads;
+
+/// Kind of a message. Those of one tag and sender arrive in the order sent (MPI 3.1, section 3.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag(pub u8);
+
+/// Tag of collective operations; programs use others.
+const COLLECTIVE: Tag = Tag(u8::MAX);
+
+/// A message that arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Rank that sent it.
+    pub from: usize,
+    /// Contents.
+    pub bytes: Vec<u8>,
+}
+
+/// Why ranks cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RankError {
+    /// A rank ended before the others were done with it.
+    #[error("rank {rank} ended early")]
+    Lost {
+        /// Its number.
+        rank: usize,
+    },
+    /// The MPI library reports an error.
+    #[error("rank {rank} on {host}: {message}")]
+    Library {
+        /// This rank.
+        rank: usize,
+        /// Its host.
+        host: String,
+        /// In the library's words.
+        message: String,
+    },
+    /// No MPI can be loaded.
+    #[error("{0}")]
+    Load(String),
+}
+
+/// All ranks, seen by one of them.
+pub trait World {
+    /// Number of this rank, from 0.
+    fn rank(&self) -> usize;
+
+    /// Number of ranks.
+    fn size(&self) -> usize;
+
+    /// Name of this rank's host.
+    fn host(&self) -> &str;
+
+    /// What carries the messages: an MPI library with its version, or threads.
+    fn transport(&self) -> &str;
+
+    /// Sends a message; returns without waiting for its delivery.
+    ///
+    /// # Errors
+    /// [`RankError`] when the receiver has ended, or the library fails.
+    fn send(&mut self, to: usize, tag: Tag, bytes: Vec<u8>) -> Result<(), RankError>;
+
+    /// The next message of this kind, if one has arrived.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank was lost or the library fails.
+    fn receive(&mut self, tag: Tag) -> Result<Option<Message>, RankError>;
+
+    /// Sleeps or spins until a message may have arrived, at most this long.
+    fn wait(&mut self, limit: Duration);
+
+    /// An empty buffer, one that a message was sent from where there is one.
+    fn buffer(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// The next message of this kind, however long it takes.
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    fn receive_next(&mut self, tag: Tag) -> Result<Message, RankError> {
+        loop {
+            if let Some(message) = self.receive(tag)? {
+                return Ok(message);
+            }
+            self.wait(Duration::from_millis(10));
+        }
+    }
+
+    /// Every rank's bytes at rank 0, in the order of ranks; nothing at the others.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank was lost or the library fails.
+    fn gather(&mut self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, RankError> {
+        let all = collect(self, own)?;
+        // Nobody begins the next collective operation before rank 0 is done with this one.
+        self.broadcast(Vec::new())?;
+        Ok(all)
+    }
+
+    /// The bytes of rank 0, at every rank.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank was lost or the library fails.
+    fn broadcast(&mut self, bytes: Vec<u8>) -> Result<Vec<u8>, RankError> {
+        if self.rank() != 0 {
+            return Ok(self.receive_next(COLLECTIVE)?.bytes);
+        }
+        for to in 1..self.size() {
+            self.send(to, COLLECTIVE, bytes.clone())?;
+        }
+        Ok(bytes)
+    }
+
+    /// Combines the numbers of all ranks, place by place; the result is at every rank.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank was lost or the library fails.
+    fn reduce(&mut self, own: &[u64], combine: fn(u64, u64) -> u64) -> Result<Vec<u64>, RankError> {
+        let bytes = own.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let mut all = collect(self, bytes)?.into_iter().map(|bytes| numbers(&bytes));
+        let mut combined = all.next().unwrap_or_default();
+        for others in all {
+            combined.iter_mut().zip(others).for_each(|(value, other)| *value = combine(*value, other));
+        }
+        let bytes = combined.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Ok(numbers(&self.broadcast(bytes)?))
+    }
+
+    /// Returns when every rank has called it.
+    ///
+    /// # Errors
+    /// [`RankError`] when a rank was lost or the library fails.
+    fn barrier(&mut self) -> Result<(), RankError> {
+        self.reduce(&[], u64::max).map(|_| ())
+    }
+}
+
+/// Every rank's bytes at rank 0; the others go on at once.
+fn collect(world: &mut (impl World + ?Sized), own: Vec<u8>) -> Result<Vec<Vec<u8>>, RankError> {
+    if world.rank() != 0 {
+        world.send(0, COLLECTIVE, own)?;
+        return Ok(Vec::new());
+    }
+    let mut all = vec![Vec::new(); world.size()];
+    all[0] = own;
+    for _ in 1..world.size() {
+        let message = world.receive_next(COLLECTIVE)?;
+        all[message.from] = message.bytes;
+    }
+    Ok(all)
+}
+
+fn numbers(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).filter_map(|chunk| chunk.try_into().ok()).map(u64::from_le_bytes).collect()
+}

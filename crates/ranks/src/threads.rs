@@ -1,0 +1,178 @@
+//! Ranks as threads of this process, joined by channels.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use crate::{Message, RankError, Tag, World};
+
+/// No rank was lost.
+const NONE: usize = usize::MAX;
+
+struct ThreadRank {
+    rank: usize,
+    to: Vec<Sender<(Tag, Message)>>,
+    from: Receiver<(Tag, Message)>,
+    /// Arrived, but of a kind that nobody has asked for yet.
+    early: VecDeque<(Tag, Message)>,
+    lost: Arc<AtomicUsize>,
+}
+
+/// Names the rank that panics, so that the others end.
+struct Alive {
+    rank: usize,
+    lost: Arc<AtomicUsize>,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.lost.store(self.rank, Ordering::Release);
+        }
+    }
+}
+
+/// Runs `work` as `count` ranks, each a thread; their results in the order of ranks.
+///
+/// # Errors
+/// [`RankError::Lost`] names the rank that panicked.
+pub fn threads<T: Send>(
+    count: usize,
+    work: impl Fn(&mut dyn World) -> T + Sync,
+) -> Result<Vec<T>, RankError> {
+    let lost = Arc::new(AtomicUsize::new(NONE));
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| channel()).unzip();
+    let results: Vec<thread::Result<T>> = thread::scope(|scope| {
+        let threads: Vec<_> = receivers
+            .into_iter()
+            .enumerate()
+            .map(|(rank, from)| {
+                let (lost, to, work) = (Arc::clone(&lost), senders.clone(), &work);
+                scope.spawn(move || {
+                    let _alive = Alive { rank, lost: Arc::clone(&lost) };
+                    work(&mut ThreadRank { rank, to, from, early: VecDeque::new(), lost })
+                })
+            })
+            .collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    let all = results.into_iter().enumerate();
+    all.map(|(rank, result)| result.map_err(|_| RankError::Lost { rank })).collect()
+}
+
+impl ThreadRank {
+    fn check(&self) -> Result<(), RankError> {
+        match self.lost.load(Ordering::Acquire) {
+            NONE => Ok(()),
+            rank => Err(RankError::Lost { rank }),
+        }
+    }
+}
+
+impl World for ThreadRank {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.to.len()
+    }
+
+    fn host(&self) -> &str {
+        "localhost"
+    }
+
+    fn transport(&self) -> &str {
+        "threads"
+    }
+
+    fn send(&mut self, to: usize, tag: Tag, bytes: Vec<u8>) -> Result<(), RankError> {
+        let message = Message { from: self.rank, bytes };
+        self.to[to].send((tag, message)).map_err(|_| RankError::Lost { rank: to })
+    }
+
+    fn receive(&mut self, tag: Tag) -> Result<Option<Message>, RankError> {
+        if let Some(place) = self.early.iter().position(|(early, _)| *early == tag) {
+            return Ok(self.early.remove(place).map(|(_, message)| message));
+        }
+        while let Ok((other, message)) = self.from.try_recv() {
+            if other == tag {
+                return Ok(Some(message));
+            }
+            self.early.push_back((other, message));
+        }
+        self.check().map(|()| None)
+    }
+
+    fn wait(&mut self, limit: Duration) {
+        match self.from.recv_timeout(limit) {
+            Ok(arrived) => self.early.push_back(arrived),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => (),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_one_tag_arrive_in_order_and_others_are_kept() {
+        let results = threads(3, |world| {
+            let (rank, size) = (world.rank(), world.size());
+            for round in 0..10_u8 {
+                for to in 0..size {
+                    world.send(to, Tag(round % 2), vec![rank as u8, round]).unwrap();
+                }
+            }
+            let mut seen = vec![Vec::new(); size];
+            for tag in [1, 0] {
+                for _ in 0..5 * size {
+                    let message = world.receive_next(Tag(tag)).unwrap();
+                    assert_eq!(usize::from(message.bytes[0]), message.from);
+                    seen[message.from].push(message.bytes[1]);
+                }
+            }
+            seen
+        });
+        for seen in results.unwrap().into_iter().flatten() {
+            assert_eq!(seen, [1, 3, 5, 7, 9, 0, 2, 4, 6, 8]);
+        }
+    }
+
+    #[test]
+    fn collective_operations_combine_all_ranks() {
+        let results = threads(4, |world| {
+            let rank = world.rank() as u64;
+            let sums = world.reduce(&[rank, 10 * rank], |one, other| one + other).unwrap();
+            let most = world.reduce(&[rank], u64::max).unwrap();
+            world.barrier().unwrap();
+            let gathered = world.gather(vec![rank as u8; rank as usize]).unwrap();
+            let told = world.broadcast(if rank == 0 { b"hello".to_vec() } else { Vec::new() }).unwrap();
+            (sums, most, gathered, told)
+        });
+        for (rank, (sums, most, gathered, told)) in results.unwrap().into_iter().enumerate() {
+            assert_eq!((sums, most), (vec![6, 60], vec![3]));
+            let expected: &[Vec<u8>] = &[vec![], vec![1], vec![2, 2], vec![3, 3, 3]];
+            assert_eq!(gathered, if rank == 0 { expected } else { &[] });
+            assert_eq!(told, b"hello");
+        }
+    }
+
+    #[test]
+    fn a_rank_that_panics_ends_the_others_and_is_named() {
+        let result = threads(3, |world| {
+            assert_ne!(world.rank(), 1, "on purpose");
+            let error = world.receive_next(Tag(0)).unwrap_err();
+            assert!(matches!(error, RankError::Lost { rank: 1 }), "{error}");
+        });
+        assert!(matches!(result, Err(RankError::Lost { rank: 1 })));
+    }
+}
