@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use clearstream_configfile::did_you_mean;
 
 use crate::{
-    language::{Channel, Effect, Expr, Model, ModelError, Place, Process, Target, Transition, Variable, mistake},
+    language::{
+        Channel, Effect, Expr, Model, ModelError, Place, Process, Target, Transition, Variable, mistake,
+    },
     program::{Cell, Code, Index, Instance, Operation, Program, Queue, Slot, Step, binary},
 };
 
@@ -44,7 +46,8 @@ pub(crate) fn compile(model: Model, values: &[(String, i64)]) -> Result<Program,
         declare(&mut names, &parameter.name, Meaning::Constant(value), parameter.place)?;
         parameters.push((parameter.name.clone(), value));
     }
-    if let Some((unknown, _)) = values.iter().find(|(name, _)| !parameters.iter().any(|(own, _)| own == name)) {
+    if let Some((unknown, _)) = values.iter().find(|(name, _)| !parameters.iter().any(|(own, _)| own == name))
+    {
         let known: Vec<&str> = parameters.iter().map(|(name, _)| name.as_str()).collect();
         let hint = did_you_mean(unknown, known.iter().copied());
         let there = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
@@ -96,7 +99,9 @@ fn constant(expr: &Expr, names: &Names) -> Result<i64, ModelError> {
 
 fn place_of(expr: &Expr) -> Place {
     match expr {
-        Expr::Value(target) | Expr::InState(target, _) | Expr::Length(target) | Expr::First(target) => target.place,
+        Expr::Value(target) | Expr::InState(target, _) | Expr::Length(target) | Expr::First(target) => {
+            target.place
+        }
         Expr::Not(inner) | Expr::Negative(inner) => place_of(inner),
         Expr::Binary(.., place) => *place,
         Expr::Number(_) => Place { line: 1, column: 1 },
@@ -126,7 +131,13 @@ fn numbered(name: &str, count: Option<usize>, number: usize) -> String {
 }
 
 impl Compiler {
-    fn slot(&mut self, name: String, (low, high): (i32, i32), initial: i32, place: Place) -> Result<(), ModelError> {
+    fn slot(
+        &mut self,
+        name: String,
+        (low, high): (i32, i32),
+        initial: i32,
+        place: Place,
+    ) -> Result<(), ModelError> {
         if self.slots.len() == MAX_SLOTS {
             return mistake(place, format!("a state has more than {MAX_SLOTS} numbers"));
         }
@@ -135,7 +146,7 @@ impl Compiler {
             0x100..=0xffff => 2,
             _ => 4,
         };
-        self.slots.push(Slot { name, low, high, initial, width });
+        self.slots.push(Slot { name, low, initial, width });
         Ok(())
     }
 
@@ -144,7 +155,10 @@ impl Compiler {
         let first = self.slots.len();
         let last = i32::try_from(process.states.len()).unwrap_or(i32::MAX) - 1;
         if last < 0 {
-            return mistake(process.place, format!("`{}` has no state: declare them by `state`", process.name));
+            return mistake(
+                process.place,
+                format!("`{}` has no state: declare them by `state`", process.name),
+            );
         }
         for number in 0..count.unwrap_or(1) {
             self.slot(numbered(&process.name, count, number), (0, last), 0, process.place)?;
@@ -160,7 +174,10 @@ impl Compiler {
         let (low, high) = range(&variable.low, &variable.high, names, place)?;
         let initial = variable.initial.as_ref().map_or(Ok(i64::from(low)), |expr| constant(expr, names))?;
         let Some(initial) = i32::try_from(initial).ok().filter(|value| (low..=high).contains(value)) else {
-            return mistake(place, format!("`{}` begins with {initial}, outside {low}..{high}", variable.name));
+            return mistake(
+                place,
+                format!("`{}` begins with {initial}, outside {low}..{high}", variable.name),
+            );
         };
         let base = self.slots.len();
         for number in 0..count.unwrap_or(1) {
@@ -225,7 +242,14 @@ fn state_of(process: &Process, name: &str, place: Place) -> Result<usize, ModelE
     process.states.iter().position(|state| state == name).map_or_else(
         || {
             let hint = did_you_mean(name, process.states.iter().map(String::as_str));
-            mistake(place, format!("`{}` has no state `{name}`{hint} (it has: {})", process.name, process.states.join(", ")))
+            mistake(
+                place,
+                format!(
+                    "`{}` has no state `{name}`{hint} (it has: {})",
+                    process.name,
+                    process.states.join(", ")
+                ),
+            )
         },
         Ok,
     )
@@ -247,7 +271,8 @@ impl Scope<'_> {
             Some(Code::Number(_)) => None,
             guard => guard,
         };
-        let effects = transition.effects.iter().map(|effect| self.operation(effect)).collect::<Result<_, _>>()?;
+        let effects =
+            transition.effects.iter().map(|effect| self.operation(effect)).collect::<Result<_, _>>()?;
         Ok(Some(Step { guard, effects, to }))
     }
 
@@ -278,11 +303,16 @@ impl Scope<'_> {
         match (&target.index, count) {
             (None, None) => Ok((base, None)),
             (Some(_), None) => mistake(target.place, format!("`{}` is no array", target.name)),
-            (None, Some(_)) => mistake(target.place, format!("`{0}` is an array: write {0}[...]", target.name)),
+            (None, Some(_)) => {
+                mistake(target.place, format!("`{0}` is an array: write {0}[...]", target.name))
+            }
             (Some(index), Some(count)) => match self.code(index)? {
                 Code::Number(number) => match usize::try_from(number) {
                     Ok(number) if number < count => Ok((base + number * stride, None)),
-                    _ => mistake(target.place, format!("there is no {}[{number}], only [0] to [{}]", target.name, count - 1)),
+                    _ => mistake(
+                        target.place,
+                        format!("there is no {}[{number}], only [0] to [{}]", target.name, count - 1),
+                    ),
                 },
                 code => Ok((base, Some(Index { code: Box::new(code), count, stride }))),
             },
@@ -310,7 +340,9 @@ impl Scope<'_> {
             Expr::Number(number) => Code::Number(*number),
             Expr::Value(target) => match self.meaning(target)? {
                 Meaning::Constant(value) if target.index.is_none() => Code::Number(*value),
-                Meaning::Constant(_) => return mistake(target.place, format!("`{}` is no array", target.name)),
+                Meaning::Constant(_) => {
+                    return mistake(target.place, format!("`{}` is no array", target.name));
+                }
                 _ => {
                     let cell = self.cell(target)?;
                     if cell.index.is_none() { Code::Slot(cell.base) } else { Code::Element(Box::new(cell)) }
@@ -343,15 +375,17 @@ impl Scope<'_> {
                     (operator, Code::Number(left), Code::Number(right)) => {
                         match binary(operator, left, right).filter(|value| VALUES.contains(value)) {
                             Some(value) => Code::Number(value),
-                            None => return mistake(*place, format!("{left} and {right} have no result here")),
+                            None => {
+                                return mistake(*place, format!("{left} and {right} have no result here"));
+                            }
                         }
                     }
-                    (O::Equal, Code::Slot(slot), Code::Number(value))
-                        if i32::try_from(value).is_ok() =>
-                    {
+                    (O::Equal, Code::Slot(slot), Code::Number(value)) if i32::try_from(value).is_ok() => {
                         Code::SlotIs(slot, value as i32)
                     }
-                    (operator, left, right) => Code::Binary(operator, Box::new(left), Box::new(right), *place),
+                    (operator, left, right) => {
+                        Code::Binary(operator, Box::new(left), Box::new(right), *place)
+                    }
                 }
             }
         })

@@ -3,7 +3,10 @@
 //! A state is one number per slot: the state of each process instance, variables, and for each
 //! channel its length and contents. Packed, a slot takes as many bytes as its range needs.
 
-use crate::{compile, language::{self, ModelError, Place}};
+use crate::{
+    compile,
+    language::{self, ModelError, Place},
+};
 
 /// A model whose parameters have values.
 #[derive(Debug)]
@@ -22,7 +25,6 @@ pub(crate) struct Slot {
     /// For people: `fork[2]`.
     pub(crate) name: String,
     pub(crate) low: i32,
-    pub(crate) high: i32,
     pub(crate) initial: i32,
     /// Bytes when packed.
     pub(crate) width: usize,
@@ -186,7 +188,8 @@ impl Program {
     ) -> Result<usize, Fault> {
         let mut count = 0;
         for instance in &self.instances {
-            let Some(steps) = instance.transitions.get(state[instance.control].cast_unsigned() as usize) else {
+            let Some(steps) = instance.transitions.get(state[instance.control].cast_unsigned() as usize)
+            else {
                 continue;
             };
             for step in steps {
@@ -270,9 +273,10 @@ impl Index {
         let index = self.code.value(state)?;
         match usize::try_from(index) {
             Ok(index) if index < self.count => Ok(index * self.stride),
-            _ => {
-                Err(Fault { place, message: format!("there is no [{index}], only [0] to [{}]", self.count - 1) })
-            }
+            _ => Err(Fault {
+                place,
+                message: format!("there is no [{index}], only [0] to [{}]", self.count - 1),
+            }),
         }
     }
 }
@@ -324,7 +328,9 @@ impl Code {
                 let (left, right) = (left.value(state)?, right.value(state)?);
                 binary(*operator, left, right).ok_or_else(|| Fault {
                     place: *place,
-                    message: format!("{left} and {right} have no result here (division by zero, or too large)"),
+                    message: format!(
+                        "{left} and {right} have no result here (division by zero, or too large)"
+                    ),
                 })?
             }
         })

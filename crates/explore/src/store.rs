@@ -41,7 +41,13 @@ pub(crate) fn owner(hash: u64, ranks: usize) -> usize {
 
 impl Store {
     pub(crate) fn new(state_bytes: usize) -> Self {
-        Self { state_bytes, arena: Vec::new(), table: HashTable::new(), parents: Vec::new(), hasher: hasher() }
+        Self {
+            state_bytes,
+            arena: Vec::new(),
+            table: HashTable::new(),
+            parents: Vec::new(),
+            hasher: hasher(),
+        }
     }
 
     pub(crate) fn len(&self) -> usize {

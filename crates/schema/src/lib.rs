@@ -18,6 +18,7 @@ pub mod diagnosis;
 pub mod dscp;
 pub mod event;
 pub mod exit;
+pub mod exploration;
 pub mod fabric;
 pub mod failure;
 pub mod flow;

@@ -61,7 +61,9 @@ impl MpiProcess {
         // SAFETY: it takes nothing.
         let version = unsafe { version() };
         if version != INTERFACE_VERSION {
-            return Err(format!("its interface has version {version}, {INTERFACE_VERSION} is needed: build it again"));
+            return Err(format!(
+                "its interface has version {version}, {INTERFACE_VERSION} is needed: build it again"
+            ));
         }
         let init =
             function!(library, "clearstream_mpi_init", unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int);
@@ -151,8 +153,7 @@ impl MpiProcess {
     pub fn receive(&mut self, tag: u8, bytes: &mut Vec<u8>) -> MpiResult<Option<usize>> {
         let (mut found, mut from, mut count) = (0, 0, 0);
         // SAFETY: all three point to live integers.
-        let code =
-            unsafe { (self.probe)(c_int::from(tag), &raw mut found, &raw mut from, &raw mut count) };
+        let code = unsafe { (self.probe)(c_int::from(tag), &raw mut found, &raw mut from, &raw mut count) };
         self.check(code)?;
         if found == 0 {
             return Ok(None);

@@ -3,7 +3,11 @@
 //! an accepting one leads to, then those without a predecessor among these are removed, until nothing
 //! changes: what is left is there because of a cycle with an accepting state.
 
-use super::{ExploreError, network::Network, reach::{Reach, propagate}};
+use super::{
+    ExploreError,
+    network::Network,
+    reach::{Reach, propagate},
+};
 use crate::program::Program;
 
 /// Places of accepting states on this rank that an accepting cycle leads to; of all ranks none where there
@@ -29,9 +33,8 @@ pub(crate) fn accepting_cycles(
             !std::mem::replace(&mut reached[place], true)
         })?;
         member = reached;
-        let without = (0..store.len() as u32).filter(|place| {
-            member[*place as usize] && predecessors[*place as usize] == 0
-        });
+        let without = (0..store.len() as u32)
+            .filter(|place| member[*place as usize] && predecessors[*place as usize] == 0);
         let without: Vec<u32> = without.collect();
         without.iter().for_each(|place| member[*place as usize] = false);
         propagate(program, store, network, without, |place| {

@@ -147,7 +147,11 @@ impl<'w> Network<'w> {
             self.ending = Some(Ending::Complete);
             return Ok(());
         }
-        if self.rank() == 0 { self.begin_round()? } else { self.pass_token()? }
+        if self.rank() == 0 {
+            self.begin_round()?
+        } else {
+            self.pass_token()?
+        }
         if self.ending.is_none() && self.token.is_none() {
             self.world.wait(Duration::from_millis(1));
         }
@@ -207,9 +211,7 @@ impl<'w> Network<'w> {
 impl Control {
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Self::Token { under_way, void } => {
-                [&[0, u8::from(*void)][..], &under_way.to_le_bytes()].concat()
-            }
+            Self::Token { under_way, void } => [&[0, u8::from(*void)][..], &under_way.to_le_bytes()].concat(),
             Self::Done => vec![1],
             Self::Stop => vec![2],
         }
@@ -217,9 +219,10 @@ impl Control {
 
     fn read(bytes: &[u8]) -> Option<Self> {
         match bytes {
-            [0, void, under_way @ ..] => {
-                Some(Self::Token { under_way: i64::from_le_bytes(under_way.try_into().ok()?), void: *void != 0 })
-            }
+            [0, void, under_way @ ..] => Some(Self::Token {
+                under_way: i64::from_le_bytes(under_way.try_into().ok()?),
+                void: *void != 0,
+            }),
             [1] => Some(Self::Done),
             [2] => Some(Self::Stop),
             _ => None,

@@ -75,6 +75,10 @@ impl<'p> Reach<'p> {
             while self.expanded < end {
                 self.expand(network, &mut scratch)?;
             }
+            if limits.is_stopped() {
+                network.stop()?;
+                return Ok(Ending::Stopped);
+            }
             if let Some(problem) = limits.exceeded(&self.store) {
                 return Err(problem);
             }
@@ -109,7 +113,9 @@ impl<'p> Reach<'p> {
         self.expanded += 1;
         let Scratch { state, successor, packed } = scratch;
         self.program.unpack(self.store.state(place), state);
-        if self.program.has_accepting() && self.program.is_accepting(state).map_err(|fault| self.fault(place, fault))? {
+        if self.program.has_accepting()
+            && self.program.is_accepting(state).map_err(|fault| self.fault(place, fault))?
+        {
             self.accepting.push(place as u32);
         }
         let (hasher, ranks) = (hasher(), network.sent.messages.len());

@@ -1,8 +1,8 @@
 //! Recursive descent over the tokens of a model.
 
 use super::{
-    Channel, Effect, Expr, Model, ModelError, Operator, Parameter, Place, Process, Target, Transition, Variable,
-    mistake,
+    Channel, Effect, Expr, Model, ModelError, Operator, Parameter, Place, Process, Target, Transition,
+    Variable, mistake,
     token::{Token, tokens},
 };
 
@@ -53,7 +53,9 @@ pub(crate) fn parse(text: &str) -> Result<Model, ModelError> {
             other => {
                 return mistake(
                     place,
-                    format!("`{other}` is no declaration: parameter, variable, channel, process or accepting"),
+                    format!(
+                        "`{other}` is no declaration: parameter, variable, channel, process or accepting"
+                    ),
                 );
             }
         }
@@ -155,8 +157,15 @@ impl Parser {
         let name = self.name("a process's name")?;
         let count = self.count()?;
         let index = if self.takes_keyword("as") { Some(self.name("a name for its number")?) } else { None };
-        let mut process =
-            Process { name, count, index, variables: Vec::new(), states: Vec::new(), transitions: Vec::new(), place };
+        let mut process = Process {
+            name,
+            count,
+            index,
+            variables: Vec::new(),
+            states: Vec::new(),
+            transitions: Vec::new(),
+            place,
+        };
         self.sign("{")?;
         while !self.takes("}") {
             let place = self.place();

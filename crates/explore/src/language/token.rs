@@ -13,8 +13,8 @@ pub(super) enum Token {
 
 /// Longer ones first: `->` before `-`.
 const SIGNS: [&str; 27] = [
-    "->", "..", "==", "!=", "<=", ">=", "&&", "||", "{", "}", "[", "]", "(", ")", "=", "<", ">", "+", "-", "*",
-    "/", "%", "!", ":", ";", ",", ".",
+    "->", "..", "==", "!=", "<=", ">=", "&&", "||", "{", "}", "[", "]", "(", ")", "=", "<", ">", "+", "-",
+    "*", "/", "%", "!", ":", ";", ",", ".",
 ];
 
 impl Token {
@@ -48,7 +48,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token, Place)>, ModelError> {
                 (Token::Name(rest[..end].to_owned()), end)
             } else {
                 let sign = SIGNS.into_iter().find(|sign| rest.starts_with(sign));
-                let sign = sign.ok_or_else(|| ModelError { place, message: format!("unexpected `{first}`") })?;
+                let sign =
+                    sign.ok_or_else(|| ModelError { place, message: format!("unexpected `{first}`") })?;
                 (Token::Sign(sign), sign.len())
             };
             tokens.push((token, place));

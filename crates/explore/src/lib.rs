@@ -1,0 +1,16 @@
+//! Exploration of state spaces by many ranks: a real application whose messages are small and many.
+//!
+//! A model (`language`, for people in `docs/guide/explore.md`) becomes a [`Program`], whose states the
+//! `engine` finds: each rank owns a part of them by hash, as the model checkers of the class of DiVinE do.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod compile;
+mod engine;
+mod language;
+mod program;
+mod store;
+
+pub use engine::{ExploreConfig, ExploreError, explore};
+pub use language::{ModelError, Place};
+pub use program::{Fault, Program};
