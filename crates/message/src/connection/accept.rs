@@ -59,11 +59,7 @@ impl Listener {
     ///
     /// # Errors
     /// A port that is in use or reserved; an option that the kernel rejects.
-    pub fn open(
-        options: &SocketOptions,
-        address: Option<IpAddr>,
-        secret: Secret,
-    ) -> Result<Self, Failure> {
+    pub fn open(options: &SocketOptions, address: Option<IpAddr>, secret: Secret) -> Result<Self, Failure> {
         let (socket, address) = socket::listen(options, address)?;
         Ok(Self { socket, address, secret, pending: Vec::new() })
     }

@@ -7,5 +7,5 @@ mod socket;
 
 pub use accept::{Listener, connect};
 pub use preamble::Secret;
-pub use socket::{SocketOptions, settle};
 pub(crate) use socket::capped;
+pub use socket::{SocketOptions, settle};

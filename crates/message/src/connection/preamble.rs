@@ -33,14 +33,14 @@ impl Secret {
             .ok_or_else(|| failure(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits"))
     }
 
-    /// Returns the client's preamble.
-    pub(super) fn preamble(self) -> [u8; PREAMBLE_BYTES] {
+    /// Returns the client's preamble: the bytes of the cookie.
+    pub fn preamble(self) -> [u8; PREAMBLE_BYTES] {
         self.0
     }
 
     /// Whether these bytes are the preamble. Compared in constant time, so that
     /// timing reveals nothing.
-    pub(super) fn admits(self, bytes: &[u8]) -> bool {
+    pub fn admits(self, bytes: &[u8]) -> bool {
         let differing = bytes.iter().zip(self.0).fold(0, |all, (a, b)| all | (a ^ b));
         bytes.len() == PREAMBLE_BYTES && differing == 0
     }

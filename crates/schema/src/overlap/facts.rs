@@ -331,7 +331,11 @@ mod tests {
         assert_eq!((point.post_ns, point.work_ns, point.wait_ns), (None, None, None));
         assert_eq!(point.per_cycle(point.elapsed_ns), 1e8);
         let unmeasured = OverlapMeasured::default().point(1000);
-        assert_eq!((unmeasured.bandwidth_bps, unmeasured.availability_ratio), (0.0, 0.0), "numbers in any case");
+        assert_eq!(
+            (unmeasured.bandwidth_bps, unmeasured.availability_ratio),
+            (0.0, 0.0),
+            "numbers in any case"
+        );
     }
 
     /// Highest 1000 messages each way; 90 % are 900, which 10 000 iterations keep and 100 000 do not.
@@ -376,7 +380,10 @@ mod tests {
         assert_eq!(series("wait-time").points[0], (100.0, 3.0));
         let polling = summary(SWEEP, OverlapMethod::Polling).outcome().unwrap();
         assert!(polling.series.iter().all(|series| !series.name.ends_with("-time")));
-        assert_eq!(outcome.contradicts(&summary(SWEEP, OverlapMethod::PostWorkWait).requested.metrics()), None);
+        assert_eq!(
+            outcome.contradicts(&summary(SWEEP, OverlapMethod::PostWorkWait).requested.metrics()),
+            None
+        );
     }
 
     #[test]

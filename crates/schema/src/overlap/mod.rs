@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn options_are_read_as_a_study_writes_them() {
-        let text = r#"{"transport": "iwarp", "method": "post-work-wait", "progress": "offloaded", "work": 1000}"#;
+        let text =
+            r#"{"transport": "iwarp", "method": "post-work-wait", "progress": "offloaded", "work": 1000}"#;
         let config: OverlapConfig = serde_json::from_str(text).unwrap();
         assert_eq!(config.method, OverlapMethod::PostWorkWait);
         assert_eq!((config.transport, config.progress), (OverlapTransport::Iwarp, RdmaProgress::Offloaded));
