@@ -75,13 +75,15 @@ impl Waiting {
         hold: &impl Hold,
     ) -> Result<Option<Connections>, Failure> {
         let Some(socket) = self.listener.accept(|| hold.is_stopped())? else { return Ok(None) };
+        let client = socket.peer_addr().ok().and_then(|address| address.as_socket());
+        let client = client.map(|address| address.ip());
         let control = control(socket, hold)?;
         let data = match self.iwarp {
             None => match self.listener.accept(|| hold.is_stopped())? {
                 Some(socket) => Some(tcp(socket, config, hold)?),
                 None => None,
             },
-            Some(server) => server.accept(config, || hold.is_stopped())?.map(boxed),
+            Some(server) => server.accept(config, client, || hold.is_stopped())?.map(boxed),
         };
         Ok(data.map(|(data, settings)| Connections { control, data, settings }))
     }

@@ -9,6 +9,7 @@ use clearstream_schema::{
     gateways::GatewaySummary,
     message::MessageSummary,
     outcome::Outcome,
+    overlap::OverlapSummary,
     probe::ProbeSummary,
     rdma::{RdmaSummary, VerbsSummary},
 };
@@ -122,6 +123,26 @@ fn of_messages_by_kind() {
             "requested": options, "complete": true, "client": {}, "server": {}, "points": [point],
         }));
         assert_declared("message", &options, &summary.outcome().unwrap());
+    }
+}
+
+#[test]
+fn of_overlap_by_method() {
+    for method in ["polling", "post-work-wait"] {
+        let options = json!({ "method": method });
+        let mut point = json!({
+            "work_count": 100, "cycle_count": 10, "server_received_count": 1, "client_received_count": 1,
+            "elapsed_ns": 2, "work_alone_ns": 1, "availability_ratio": 0.5, "bandwidth_bps": 1e9,
+            "message_rate_per_second": 1.0, "client_cpu_ratio": 0.5, "server_cpu_ratio": 0.5,
+        });
+        if method == "post-work-wait" {
+            let times = json!({ "post_ns": 1, "work_ns": 1, "wait_ns": 1 });
+            point.as_object_mut().unwrap().extend(times.as_object().unwrap().clone());
+        }
+        let summary: OverlapSummary = read(json!({
+            "requested": options, "complete": true, "client": {}, "server": {}, "points": [point],
+        }));
+        assert_declared("overlap", &options, &summary.outcome().unwrap());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Software iWARP: Sends of one queue pair into posted receives.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -113,13 +113,17 @@ impl IwarpServer {
         self.listener.local_address().port()
     }
 
-    /// Waits for the client; `None` when stopped before. Other connections are
-    /// rejected.
+    /// Waits for the client at this address; `None` when stopped before.
+    /// Connections of others are closed or rejected.
     pub(crate) fn accept(
-        self,
+        mut self,
         config: &OverlapConfig,
+        client: Option<IpAddr>,
         is_stopped: impl Fn() -> bool,
     ) -> Result<Option<(Iwarp, OverlapSideSettings)>, Failure> {
+        if let Some(client) = client {
+            self.listener.admit_only(client);
+        }
         let until = Instant::now() + CLIENT_TIMEOUT;
         while Instant::now() < until {
             if is_stopped() {
