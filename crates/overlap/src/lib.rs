@@ -23,6 +23,8 @@ mod check;
 mod connect;
 mod controller;
 mod engine;
+#[cfg(test)]
+mod tests;
 mod workload;
 
 pub use agent::OverlapAgent;

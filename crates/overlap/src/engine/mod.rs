@@ -20,6 +20,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 pub(crate) use client::measure;
 pub(crate) use protocol::Control;
+#[cfg(test)]
+pub(crate) use protocol::Frame;
 pub(crate) use server::serve;
 pub(crate) use transport::{Iwarp, IwarpServer, Tcp, Transport};
 
@@ -149,7 +151,7 @@ impl Session<'_> {
 
     /// One cycle of post-work-wait, with the work of the caller; returns when
     /// the messages of all cycles up to this one are complete.
-    fn cycle(
+    pub(crate) fn cycle(
         &mut self,
         traffic: &mut Traffic,
         cycle: u64,

@@ -73,18 +73,18 @@ impl Control {
         Self { socket }
     }
 
-    pub(super) fn send(&mut self, frame: Frame) -> Result<(), EngineError> {
+    pub(crate) fn send(&mut self, frame: Frame) -> Result<(), EngineError> {
         Ok(self.socket.write_all(&frame.encode())?)
     }
 
-    pub(super) fn receive(&mut self) -> Result<Frame, EngineError> {
+    pub(crate) fn receive(&mut self) -> Result<Frame, EngineError> {
         let mut bytes = [0; FRAME_BYTES];
         self.socket.read_exact(&mut bytes)?;
         Frame::decode(bytes).ok_or(EngineError::Unexpected("an unknown frame"))
     }
 
     /// Waits for this frame.
-    pub(super) fn expect(&mut self, expected: Frame, other: &'static str) -> Result<(), EngineError> {
+    pub(crate) fn expect(&mut self, expected: Frame, other: &'static str) -> Result<(), EngineError> {
         if self.receive()? == expected { Ok(()) } else { Err(EngineError::Unexpected(other)) }
     }
 
@@ -92,7 +92,7 @@ impl Control {
     ///
     /// # Errors
     /// The peer has closed the connection, or it failed.
-    pub(super) fn has_arrived(&self) -> Result<bool, EngineError> {
+    pub(crate) fn has_arrived(&self) -> Result<bool, EngineError> {
         match recv(&self.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Ok((_, 0)) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(_) => Ok(true),
