@@ -2,8 +2,7 @@
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    overlap::{OverlapConfig, OverlapTransport},
-    rdma::RdmaProgress,
+    overlap::OverlapConfig,
 };
 
 use crate::failure;
@@ -53,12 +52,6 @@ pub(crate) fn check(config: &OverlapConfig) -> Result<(), Failure> {
     if config.iterations.is_none() && config.duration.0 == 0 {
         return wrong("duration must be longer than zero, as in 200ms".to_owned());
     }
-    if config.transport == OverlapTransport::Tcp && config.progress != RdmaProgress::default() {
-        return wrong(
-            "progress is of queue pairs: leave it out, or use transport iwarp; the kernel moves the bytes of TCP"
-                .to_owned(),
-        );
-    }
     Ok(())
 }
 
@@ -84,7 +77,6 @@ mod tests {
             (OverlapConfig { work: "1e11".parse().unwrap(), ..default() }, "at most"),
             (OverlapConfig { iterations: Some(0), ..default() }, "iterations"),
             (OverlapConfig { duration: TimeSpan(0), ..default() }, "duration"),
-            (OverlapConfig { progress: RdmaProgress::Offloaded, ..default() }, "transport iwarp"),
         ];
         for (config, expected) in wrong {
             let failure = check(&config).unwrap_err();

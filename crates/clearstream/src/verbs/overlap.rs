@@ -6,7 +6,10 @@ use std::{
 };
 
 use clearstream_overlap::{Overlap, OverlapEvent};
-use clearstream_schema::overlap::OverlapConfig;
+use clearstream_schema::{
+    overlap::{OverlapConfig, OverlapTransport},
+    rdma::RdmaProgress,
+};
 use clearstream_workload::Workload;
 
 use crate::{
@@ -30,6 +33,12 @@ pub struct OverlapArgs {
 impl OverlapArgs {
     /// Runs the measurement and prints it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        // A study may have the progress beside a factor `transport`.
+        if self.config.transport == OverlapTransport::Tcp && self.config.progress != RdmaProgress::default() {
+            return Err(CommandError::usage(
+                "--progress is of queue pairs, and the kernel moves the bytes of TCP: leave it out, or write --transport iwarp",
+            ));
+        }
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
