@@ -57,7 +57,7 @@ fn check_point(point: &Value, is_polling: bool) {
         assert!(point.get("post_ns").is_none() && point.get("wait_ns").is_none(), "{point}");
         return;
     }
-    // A window of 16 messages each way in every cycle.
+    // A window of 16 messages in each direction of every cycle.
     assert_eq!(number(point, "client_received_count"), 16.0 * number(point, "cycle_count"), "{point}");
     let times = ["post_ns", "work_ns", "wait_ns"].map(|key| number(point, key));
     assert_close(times.iter().sum(), elapsed, point);
@@ -99,7 +99,10 @@ fn people_see_a_line_per_interval_and_the_headline() {
         "post-work-wait",
     ];
     let text = run(&arguments).ok().to_owned();
-    assert!(text.starts_with("post, work, wait over TCP: 16 messages of 100 KiB each way"), "{text}");
+    assert!(
+        text.starts_with("post, work, wait over TCP: 16 messages of 100 KiB in each direction"),
+        "{text}"
+    );
     assert!(text.lines().any(|line| line.trim_start().starts_with("1000 ")), "{text}");
     assert!(text.contains("of the client's core free for work (work of 1000 iterations)"), "{text}");
     let iwarp = run(&[&arguments[..9], &["--transport", "iwarp", "--progress", "offloaded"]].concat());
@@ -271,7 +274,7 @@ fn a_study_by_progress_and_by_work_has_the_figures() {
         "Overlap by work: availability against work",
         "Overlap by transport: bandwidth against availability",
         // A tick of the availability.
-        ">80.0 %<",
+        ">80 %<",
     ] {
         assert!(page.contains(text), "{text}");
     }

@@ -7,8 +7,8 @@
 //! - *polling*: the server starts a window of messages and returns each at once;
 //!   the client works, and after each interval of work replies to the messages
 //!   that arrived.
-//! - *post-work-wait*: in each cycle the client posts a window of messages each
-//!   way, works, and waits for all of them; the server does so without work.
+//! - *post-work-wait*: in each cycle the client posts a window of messages in each
+//!   direction, works, and waits for all of them; the server does so without work.
 //!
 //! [`OverlapAgent`] is the agent part of both sides ([`calls`]), and [`run_on`] is
 //! the controller that drives two of them; [`Overlap`] is the workload. Messages

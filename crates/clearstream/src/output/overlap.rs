@@ -49,7 +49,9 @@ fn title(config: &OverlapConfig) -> String {
     let messages = format!("{} of {}", count(config.window, "message"), human::bytes(config.size.0));
     match config.method {
         OverlapMethod::Polling => format!("polling over {carrier}: {messages} in flight"),
-        OverlapMethod::PostWorkWait => format!("post, work, wait over {carrier}: {messages} each way"),
+        OverlapMethod::PostWorkWait => {
+            format!("post, work, wait over {carrier}: {messages} in each direction")
+        }
     }
 }
 
@@ -127,7 +129,10 @@ mod tests {
             notices: Vec::new(),
         };
         let text = summary(&of, Paint::for_stdout());
-        assert!(text.starts_with("post, work, wait over TCP: 16 messages of 100 KiB each way\n"), "{text}");
+        assert!(
+            text.starts_with("post, work, wait over TCP: 16 messages of 100 KiB in each direction\n"),
+            "{text}"
+        );
         // 1000 messages of 8000 bits in a millisecond; a tenth of each time per cycle.
         assert!(text.contains("bandwidth up to 8.00 Gb/s; 90 % of it with 75.0 % of"), "{text}");
         let row: Vec<&str> = text

@@ -22,7 +22,7 @@ const LISTENERS: [(&str, &str); 24] = [
     ("iwarp/src/rnic/connect.rs", "(connects)"),
     ("iwarp/src/rnic/listener.rs", "RDMA listener"),
     ("lab/src/keeper.rs", "labs"),
-    ("message/src/agent/socket.rs", "data sockets of a flow or message test"),
+    ("message/src/connection/socket.rs", "data sockets of a flow or message test"),
     ("plan/src/effective.rs", "(loopback, for one connection of its own)"),
     ("plan/src/host.rs", "(finds the own address, sends nothing)"),
     ("probe/src/channel.rs", "(sends probes)"),

@@ -64,7 +64,7 @@ fn every_transport_and_method_delivers_every_message() {
                 match method {
                     OverlapMethod::Polling => assert_eq!(phases, [None; 3], "{case}"),
                     OverlapMethod::PostWorkWait => {
-                        // Twenty windows each way.
+                        // Twenty windows in each direction.
                         assert_eq!(point.client_received_count, 20 * 7, "{case}");
                         assert_eq!(
                             phases.map(Option::unwrap).iter().sum::<u64>(),

@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_point_is_as_computed_by_hand() {
-        // In a second 2000 messages of 1000 bytes each way: 2 * 2000 * 8000 bits. 0.6 s of the same work alone.
+        // In a second 2000 messages of 1000 bytes in each direction: 2 * 2000 * 8000 bits. 0.6 s of the same work alone.
         let point = measured(100, 2000, 600_000_000).point(1000);
         assert_eq!(point.bandwidth_bps, 32e6);
         assert_eq!(point.message_rate_per_second, 4000.0);
@@ -338,7 +338,7 @@ mod tests {
         );
     }
 
-    /// Highest 1000 messages each way; 90 % are 900, which 10 000 iterations keep and 100 000 do not.
+    /// Highest 1000 messages in each direction; 90 % are 900, which 10 000 iterations keep and 100 000 do not.
     const SWEEP: &[(u64, u64, u64)] = &[
         (100, 950, 100_000_000),
         (1000, 1000, 400_000_000),

@@ -31,7 +31,7 @@ pub enum OverlapMethod {
     /// The client works, and after each interval of work replies to the messages that arrived.
     #[default]
     Polling,
-    /// The client posts a window of messages each way, works, and waits for all of them.
+    /// The client posts a window of messages in each direction, works, and waits for all of them.
     PostWorkWait,
 }
 

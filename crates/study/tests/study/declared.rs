@@ -192,5 +192,5 @@ fn of_verbs_calls_pairs_and_descriptions() {
 #[test]
 fn no_workload_is_left_out() {
     let names: Vec<&str> = registry().names().collect();
-    assert_eq!(names, ["flow", "probe", "inspect", "gateways", "message", "rdma", "verbs-calls"]);
+    assert_eq!(names, ["flow", "probe", "inspect", "gateways", "message", "overlap", "rdma", "verbs-calls"]);
 }

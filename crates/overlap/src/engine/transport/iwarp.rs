@@ -46,7 +46,7 @@ pub(crate) struct Iwarp {
     counts: Counts,
     size: u32,
     verifies: bool,
-    /// A message on its way from or to registered memory, to be verified.
+    /// A message copied from or to registered memory, to be verified.
     scratch: Vec<u8>,
 }
 
