@@ -101,7 +101,7 @@ fn with_session<S>(
 #[test]
 fn verified_messages_arrive_and_the_counts_agree() {
     for config in cases() {
-        let (measured, served) = both(&config, &config, |session| serve(session));
+        let (measured, served) = both(&config, &config, serve);
         served.unwrap();
         let points = measured.unwrap();
         assert_eq!(points.len(), 1);
@@ -114,7 +114,7 @@ fn a_client_finds_messages_that_are_not_those_of_the_server() {
     for config in cases() {
         // Sends what was in its memory: zeros.
         let plain = OverlapConfig { verify: false, ..config.clone() };
-        let (measured, served) = both(&config, &plain, |session| serve(session));
+        let (measured, served) = both(&config, &plain, serve);
         let error = measured.unwrap_err();
         let EngineError::Damaged(damage) = &error else { panic!("{config:?}: {error}") };
         assert_eq!((damage.message, damage.size, damage.found), (0, 3000, 0), "{config:?}");
@@ -132,7 +132,7 @@ fn a_server_finds_messages_that_are_not_those_of_the_client() {
             warm_up: TimeSpan::from_seconds(60),
             ..config.clone()
         };
-        let (measured, served) = both(&plain, &config, |session| serve(session));
+        let (measured, served) = both(&plain, &config, serve);
         let error = served.unwrap_err();
         assert!(matches!(&error, EngineError::Damaged(damage) if damage.found == 0), "{config:?}: {error}");
         assert!(measured.unwrap_err().is_closed_by_peer(), "{config:?}: the server has the cause");
@@ -214,7 +214,7 @@ fn a_peer_that_ends_in_the_middle_ends_the_other_side() {
 fn windows_larger_than_any_buffer_do_not_deadlock() {
     for config in cases() {
         let large = OverlapConfig { size: ByteCount(3 << 20), window: 4, iterations: Some(2), ..config };
-        let (measured, served) = both(&large, &large, |session| serve(session));
+        let (measured, served) = both(&large, &large, serve);
         served.unwrap();
         measured.unwrap();
     }
