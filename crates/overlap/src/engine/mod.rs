@@ -25,10 +25,9 @@ pub(crate) use protocol::Frame;
 pub(crate) use server::serve;
 pub(crate) use transport::{Iwarp, IwarpServer, Tcp, Transport};
 
-/// Empty polls after which the core is yielded to other threads.
+/// Empty polls after which the core is yielded to other threads, and the control
+/// connection is read: on a shared core a yield may take a time slice.
 const POLLS_PER_YIELD: u32 = 16;
-/// Empty polls after which the control connection is read.
-const POLLS_PER_CONTROL: u32 = 256;
 
 /// Errors of the data path.
 #[derive(Debug, thiserror::Error)]
@@ -117,13 +116,11 @@ impl Session<'_> {
     fn idle(&self, empty_poll_count: &mut u32) -> Result<bool, EngineError> {
         *empty_poll_count = empty_poll_count.wrapping_add(1);
         spin_loop();
-        if empty_poll_count.is_multiple_of(POLLS_PER_YIELD) {
-            // The peer may share the core, or an engine.
-            thread::yield_now();
-        }
-        if !empty_poll_count.is_multiple_of(POLLS_PER_CONTROL) {
+        if !empty_poll_count.is_multiple_of(POLLS_PER_YIELD) {
             return Ok(false);
         }
+        // The peer may share the core, or an engine.
+        thread::yield_now();
         self.check_stop()?;
         self.control.has_arrived()
     }
