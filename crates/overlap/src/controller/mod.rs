@@ -11,6 +11,7 @@ use clearstream_control::{Peer, PeerError, PeerEvent};
 use clearstream_schema::{
     control::{Cookie, Failure},
     flow::Notice,
+    human,
     overlap::{OverlapConfig, OverlapPoint, OverlapSummary},
 };
 use clearstream_workload::{HostSet, TrialError};
@@ -176,6 +177,19 @@ fn notices(config: &OverlapConfig, points: &[OverlapPoint]) -> Vec<Notice> {
                 "every byte was generated and checked within the measured time: compare rates and availability only \
                       with those of other verified runs"
                     .to_owned(),
+        });
+    }
+    let few = |point: &&OverlapPoint| point.client_received_count < u64::from(config.window);
+    if let Some(point) = points.iter().find(few) {
+        notices.push(Notice {
+            id: "few-messages".to_owned(),
+            message: format!(
+                "only {} messages arrived in {} beside work of {} iterations: a longer duration, or more iterations, \
+                 give a bandwidth",
+                point.client_received_count,
+                human::count(point.cycle_count, "poll"),
+                point.work_count
+            ),
         });
     }
     if let Some(point) = points.iter().find(|point| point.availability_ratio > AVAILABILITY_MAX) {

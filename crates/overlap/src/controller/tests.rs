@@ -101,6 +101,17 @@ fn a_polling_client_replies_to_what_arrives_between_its_intervals_of_work() {
     }
 }
 
+/// One poll finds what arrived until then: at most the window that the server starts with.
+#[test]
+fn a_step_with_less_than_a_window_of_messages_is_noted() {
+    let config =
+        OverlapConfig { iterations: Some(1), window: 4096, size: ByteCount(4000), verify: false, ..quick() };
+    let summary = measure(&config).unwrap();
+    assert!(summary.points.iter().any(|point| point.client_received_count < 4096));
+    let notice = summary.notices.iter().find(|notice| notice.id == "few-messages").unwrap();
+    assert!(notice.message.contains("in 1 poll beside work of"), "{}", notice.message);
+}
+
 #[test]
 fn effective_settings_are_those_of_the_transport() {
     let [tcp, iwarp, ..] = transports();
