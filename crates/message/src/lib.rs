@@ -23,13 +23,14 @@
 mod agent;
 pub mod calls;
 mod check;
+pub mod connection;
 mod controller;
 mod engine;
-mod preamble;
 mod workload;
 
 pub use agent::MessageAgent;
 pub use controller::{MessageError, MessageEvent, run_on};
+pub use engine::{Damage, Traffic};
 pub use workload::Message;
 
 use clearstream_schema::control::{Failure, FailureKind};
