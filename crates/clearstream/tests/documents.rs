@@ -14,7 +14,7 @@ use serde_json::Value;
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Verbs without a document, which refuse `--json`.
-const WITHOUT: [&str; 3] = ["completions", "lab exec", "lab shell"];
+const WITHOUT: [&str; 4] = ["completions", "lab exec", "lab shell", "rdma run"];
 
 /// What ends when it is stopped: `tests/daemons.rs`.
 const DAEMONS: [&str; 2] = ["rdma serve", "serve"];
@@ -371,7 +371,7 @@ fn a_printed_plan_is_taken_as_a_file() {
 
 #[test]
 fn verbs_without_a_document_refuse_json() {
-    for line in ["completions bash", "lab exec a b c", "lab shell a b"] {
+    for line in ["completions bash", "lab exec a b c", "lab shell a b", "rdma run true"] {
         let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
         let all: Vec<&str> = [verb, "--json"].into_iter().chain(rest.split_whitespace()).collect();
         run(&all).refused(2, &["no JSON document"]);

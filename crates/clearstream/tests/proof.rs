@@ -147,12 +147,12 @@ fn document(text: &str) -> Value {
 /// IPv4 and IPv6, all with a reply, and none returned elsewhere.
 fn assert_symmetric(document: &Value, path: &str) {
     assert_eq!(document["verdict"], "proven", "{:#}", document["findings"]);
-    let crossings = document["crossings"].as_array().unwrap();
-    assert_eq!(crossings.len(), 2);
-    for crossing in crossings {
-        assert_eq!((&crossing["return_path"], &crossing["asymmetric_count"]), (&path.into(), &0.into()));
-        assert!(crossing["judged_count"].as_u64().unwrap() >= 300);
-        assert_eq!(crossing["judged_count"], crossing["answered_count"]);
+    let routes = document["crossings"].as_array().unwrap();
+    assert_eq!(routes.len(), 2);
+    for route in routes {
+        assert_eq!((&route["return_path"], &route["asymmetric_count"]), (&path.into(), &0.into()));
+        assert!(route["judged_count"].as_u64().unwrap() >= 300);
+        assert_eq!(route["judged_count"], route["answered_count"]);
     }
 }
 
@@ -176,11 +176,10 @@ fn root_a_proof_shows_shares_and_rates_and_fails_where_a_gateway_is_broken() {
     let run = three.prove(&["--rate-time", "200ms"]);
     let whole = document(run.ok());
     assert_eq!(whole["verdict"], "proven", "{:#}", whole["findings"]);
-    let crossing = &whole["crossings"][0];
-    let asymmetric =
-        crossing["asymmetric_count"].as_f64().unwrap() / crossing["judged_count"].as_f64().unwrap();
+    let route = &whole["crossings"][0];
+    let asymmetric = route["asymmetric_count"].as_f64().unwrap() / route["judged_count"].as_f64().unwrap();
     assert!((0.5..0.84).contains(&asymmetric), "2/3 are expected, not {asymmetric}");
-    for gateway in crossing["gateways"].as_array().unwrap() {
+    for gateway in route["gateways"].as_array().unwrap() {
         assert_eq!(
             (&gateway["path_mtu_bytes"], &gateway["reply_path_mtu_bytes"]),
             (&1500.into(), &1500.into())

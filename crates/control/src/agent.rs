@@ -28,7 +28,7 @@ use crate::{
 
 /// Maximum time for services to end after their controller has gone: with
 /// [`crate::session::PEER_TIMEOUT`] before it, everything is over within 5 s.
-pub const SERVICES_GRACE: Duration = Duration::from_millis(500);
+const SERVICES_GRACE: Duration = Duration::from_millis(500);
 
 /// Reports a request that was rejected before it reached a service.
 pub(crate) type OnRefused = Box<dyn Fn(&Failure) + Send>;
@@ -50,7 +50,7 @@ impl Caller {
 
 /// Serves one controller over this process's standard input and output; returns when the controller has gone:
 /// by `Shutdown`, end of file or timeout. The process should end then; a call that still runs after
-/// [`SERVICES_GRACE`] ends with it.
+/// half a second ends with it.
 ///
 /// # Errors
 /// The reason the session ended, unless it was a graceful close.

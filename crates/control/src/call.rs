@@ -25,7 +25,7 @@ pub trait CallEvent: Serialize + DeserializeOwned {
     const DELIVERY: Delivery;
 }
 
-/// What happens to an event when more than [`crate::QUEUE_BYTES`] wait for a slow
+/// What happens to an event when more than 8 MiB wait for a slow
 /// controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {

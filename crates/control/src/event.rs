@@ -16,7 +16,7 @@ use crate::{
 
 /// Bytes that may wait to be sent before droppable events are dropped and parts of
 /// something large have to wait.
-pub const QUEUE_BYTES: usize = 8 << 20;
+pub(crate) const QUEUE_BYTES: usize = 8 << 20;
 
 /// Sends events to the controller; cheap to clone and to hand to threads.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl EventSender {
 
     /// Sends an event; nothing happens when the session is over.
     ///
-    /// When more than [`QUEUE_BYTES`] wait for a slow controller, its [`Delivery`] decides; dropped events
+    /// When more than 8 MiB wait for a slow controller, its [`Delivery`] decides; dropped events
     /// are counted, and the count is sent with the next event.
     pub fn send<E: CallEvent>(&self, event: &E) {
         match (&self.0, Event::of(event)) {

@@ -5,15 +5,15 @@ use crate::message::Message;
 
 /// Largest content of a frame in bytes. A host report of a large server is
 /// some hundred KiB; captures are cut into chunks of at most 256 KiB.
-pub const FRAME_LIMIT: usize = 1 << 20;
+pub(crate) const FRAME_LIMIT: usize = 1 << 20;
 
 /// Largest content of the first frame, a `Hello`, in bytes: bounds what an unauthenticated peer can make us
 /// hold.
-pub const HELLO_LIMIT: usize = 16 << 10;
+pub(crate) const HELLO_LIMIT: usize = 16 << 10;
 
 /// Maximum text in bytes skipped by a controller in front of the first frame: start-up files of a remote
 /// shell print a screen or two.
-pub const TEXT_LIMIT: usize = 64 << 10;
+const TEXT_LIMIT: usize = 64 << 10;
 
 /// Bytes of skipped text that are kept for error messages.
 const TEXT_KEPT: usize = 400;
@@ -78,7 +78,7 @@ pub fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
 
 /// Cuts a stream of bytes into the contents of frames.
 #[derive(Debug)]
-pub struct Decoder {
+pub(crate) struct Decoder {
     buffer: Vec<u8>,
     /// Bytes at the head of `buffer` already consumed.
     taken: usize,
@@ -92,23 +92,23 @@ pub struct Decoder {
 
 impl Decoder {
     /// A decoder for frames of at most `limit` bytes.
-    pub fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { buffer: Vec::new(), taken: 0, limit, skips_text: false, text_bytes: 0, text: Vec::new() }
     }
 
     /// Changes the limit for frames not yet returned.
-    pub fn set_limit(&mut self, limit: usize) {
+    pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
     /// Skips text in front of the first frame, up to [`TEXT_LIMIT`]: what a remote
     /// shell's start-up files print before the program that ssh was to start.
-    pub fn skip_text(&mut self) {
+    pub(crate) fn skip_text(&mut self) {
         self.skips_text = true;
     }
 
     /// First line of the text that was skipped, if there was any.
-    pub fn skipped_text(&self) -> Option<String> {
+    pub(crate) fn skipped_text(&self) -> Option<String> {
         let text = String::from_utf8_lossy(&self.text);
         let first = text.lines().map(str::trim).find(|line| !line.is_empty())?;
         Some(first.chars().filter(|letter| !letter.is_control()).take(TEXT_SHOWN).collect())
@@ -116,14 +116,14 @@ impl Decoder {
 
     /// Appends received bytes. Calling [`Decoder::next_frame`] until it returns `None` keeps the memory held
     /// below one frame.
-    pub fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
     /// Returns the content of the next complete frame.
-    pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+    pub(crate) fn next_frame(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         if self.skips_text {
             self.pass_text()?;
         }
@@ -160,7 +160,7 @@ impl Decoder {
     }
 
     /// True when no incomplete frame is buffered.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.buffer.len() == self.taken
     }
 }

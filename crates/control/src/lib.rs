@@ -35,7 +35,7 @@ pub mod tls;
 pub use call::{Call, CallEvent, Delivery, Done, Shutdown};
 pub use child::AGENT_LOG;
 pub use error::{PeerError, StartCause};
-pub use event::{EventSender, QUEUE_BYTES};
+pub use event::EventSender;
 pub use peer::{OnWait, Peer, PeerEvent, memory_pair, spawn, spawn_watched};
 pub use run::run_by_ssh;
 pub use service::{CallContext, Controller, Registration, Service, Services};

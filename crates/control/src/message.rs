@@ -10,16 +10,16 @@ use serde_json::value::RawValue;
 use crate::call::{CallEvent, Delivery};
 
 /// Both ends must have the same major version; a higher minor version only adds.
-pub const PROTOCOL_MAJOR: u16 = 2;
+pub(crate) const PROTOCOL_MAJOR: u16 = 2;
 /// Additions since the major version.
-pub const PROTOCOL_MINOR: u16 = 0;
+pub(crate) const PROTOCOL_MINOR: u16 = 0;
 
 /// First message of each side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`PROTOCOL_MAJOR`] of the sender.
+    /// Major protocol version of the sender.
     pub major: u16,
-    /// [`PROTOCOL_MINOR`] of the sender.
+    /// Minor protocol version of the sender.
     pub minor: u16,
     /// Program version, for messages to people.
     pub version: String,
@@ -100,7 +100,7 @@ pub struct Event {
     pub name: String,
     /// May be dropped, and is then counted, by any holder of a full queue.
     #[serde(default)]
-    pub droppable: bool,
+    pub(crate) droppable: bool,
     /// The event.
     pub body: Body,
 }

@@ -1,13 +1,13 @@
 //! Limits of a stage from the literature and the kernel's source.
 
 /// Largest window of one flow: 65535 shifted by 14 (RFC 7323, section 2.3).
-pub const WINDOW_MAX_BYTES: f64 = 1_073_725_440.0;
+pub(crate) const WINDOW_MAX_BYTES: f64 = 1_073_725_440.0;
 /// Share of a send buffer that is payload, with segments of 64 KiB: 0.87 to
 /// 0.92 was measured; the low end.
-pub const SEND_SHARE_RATIO: f64 = 0.87;
+pub(crate) const SEND_SHARE_RATIO: f64 = 0.87;
 /// Share of a receive buffer that is window when nothing better is known: the
 /// start value of `scaling_ratio` (Linux 6.6, include/net/tcp.h, 128 of 256).
-pub const RECEIVE_SHARE_RATIO: f64 = 0.5;
+pub(crate) const RECEIVE_SHARE_RATIO: f64 = 0.5;
 /// Constants of RFC 9438: C = 0.4, beta = 0.7.
 const CUBIC: f64 = 1.054;
 /// sqrt(3/2) (Mathis, Semke, Mahdavi, Ott 1997).
@@ -18,46 +18,46 @@ fn seconds(rtt_ns: u64) -> f64 {
 }
 
 /// Bytes in flight that fill a path: rate * RTT / 8.
-pub fn bandwidth_delay_bytes(rate_bps: f64, rtt_ns: u64) -> f64 {
+pub(crate) fn bandwidth_delay_bytes(rate_bps: f64, rtt_ns: u64) -> f64 {
     rate_bps * seconds(rtt_ns) / 8.0
 }
 
 /// Rate that a window allows: window * 8 / RTT.
-pub fn window_bps(window_bytes: f64, rtt_ns: u64) -> f64 {
+pub(crate) fn window_bps(window_bytes: f64, rtt_ns: u64) -> f64 {
     window_bytes * 8.0 / seconds(rtt_ns)
 }
 
 /// Rate that a loss ratio allows Reno: (MSS/T) * 1.22 / sqrt(p).
-pub fn mathis_bps(mss_bytes: f64, rtt_ns: u64, loss_ratio: f64) -> f64 {
+pub(crate) fn mathis_bps(mss_bytes: f64, rtt_ns: u64, loss_ratio: f64) -> f64 {
     mss_bytes * 8.0 / seconds(rtt_ns) * MATHIS / loss_ratio.sqrt()
 }
 
 /// Loss at which Reno still reaches a rate.
-pub fn mathis_loss_ratio(mss_bytes: f64, rtt_ns: u64, rate_bps: f64) -> f64 {
+pub(crate) fn mathis_loss_ratio(mss_bytes: f64, rtt_ns: u64, rate_bps: f64) -> f64 {
     let segments = bandwidth_delay_bytes(rate_bps, rtt_ns) / mss_bytes.max(1.0);
     (MATHIS / segments.max(1e-9)).powi(2).min(1.0)
 }
 
 /// Rate that a loss ratio allows CUBIC: W = 1.054 T^0.75 / p^0.75
 /// segments (RFC 9438, section 5.1, figure 6 at C = 0.4).
-pub fn cubic_bps(mss_bytes: f64, rtt_ns: u64, loss_ratio: f64) -> f64 {
+pub(crate) fn cubic_bps(mss_bytes: f64, rtt_ns: u64, loss_ratio: f64) -> f64 {
     let window = CUBIC * (seconds(rtt_ns) / loss_ratio).powf(0.75);
     window * mss_bytes * 8.0 / seconds(rtt_ns)
 }
 
 /// Loss at which CUBIC still reaches a rate.
-pub fn cubic_loss_ratio(mss_bytes: f64, rtt_ns: u64, rate_bps: f64) -> f64 {
+pub(crate) fn cubic_loss_ratio(mss_bytes: f64, rtt_ns: u64, rate_bps: f64) -> f64 {
     let segments = bandwidth_delay_bytes(rate_bps, rtt_ns) / mss_bytes.max(1.0);
     (seconds(rtt_ns) * (CUBIC / segments.max(1e-9)).powf(4.0 / 3.0)).min(1.0)
 }
 
 /// Round trips of slow start until a window is reached: ceil(log2(W / 10)).
-pub fn slow_start_round_trips(window_segments: f64) -> f64 {
+pub(crate) fn slow_start_round_trips(window_segments: f64) -> f64 {
     (window_segments / 10.0).max(1.0).log2().ceil()
 }
 
 /// Rounded up to whole mebibytes, as people write buffer sizes.
-pub fn whole_mebibytes(bytes: f64) -> u64 {
+pub(crate) fn whole_mebibytes(bytes: f64) -> u64 {
     const MEBIBYTE: f64 = 1_048_576.0;
     let count = (bytes.max(0.0) / MEBIBYTE).ceil().clamp(1.0, 2047.0);
     count as u64 * 1_048_576

@@ -22,7 +22,7 @@ mod experiments;
 mod explain;
 mod facts;
 mod format;
-pub mod formulas;
+mod formulas;
 mod gain;
 mod gather;
 mod hosts;

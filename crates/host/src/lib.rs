@@ -23,7 +23,7 @@ pub mod parse;
 mod pci;
 pub mod pcie;
 pub mod processes;
-pub mod root;
+mod root;
 pub mod thread;
 pub mod throttling;
 mod topology;

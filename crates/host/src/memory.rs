@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// One path of a tree; directories are implied by the paths below them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// A name that was listed or requested, or a directory; no content is known.
     Name,
     /// A file with its contents.

@@ -14,7 +14,7 @@
 use clearstream_schema::host::{PcieCeiling, PcieLink};
 
 /// Payload assumed when the device's setting cannot be read: the firmware setting of most servers.
-pub const ASSUMED_PAYLOAD_BYTES: u32 = 256;
+const ASSUMED_PAYLOAD_BYTES: u32 = 256;
 
 /// Framing, sequence, LCRC and header of a memory write.
 const WRITE_OVERHEAD_BYTES: f64 = 24.0;
@@ -26,7 +26,7 @@ const LINK_PACKET_BYTES: f64 = 8.0;
 const SKIP_RATIO: f64 = 4.0 / 1538.0;
 
 /// Generation of a link by its GT/s per lane.
-pub fn generation(gigatransfers_per_second: f64) -> Option<u32> {
+fn generation(gigatransfers_per_second: f64) -> Option<u32> {
     const SPEEDS: [f64; 6] = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0];
     let place = SPEEDS.iter().position(|speed| (speed - gigatransfers_per_second).abs() < 0.01)?;
     u32::try_from(place + 1).ok()
@@ -62,8 +62,8 @@ fn packet_spacing_bytes(generation: u32, lanes: u32, payload: u32) -> f64 {
     f64::from((payload + LATENCY_OVERHEAD_BYTES) * factor_tenths / (10 * lanes) + delay)
 }
 
-/// The goodput interval of a link with this maximum payload size ([`ASSUMED_PAYLOAD_BYTES`] when `None`,
-/// which the arithmetic states). `None` for a link that is down or of unknown generation.
+/// The goodput interval of a link with this maximum payload size (256 bytes assumed when `None`, which
+/// the arithmetic states). `None` for a link that is down or of unknown generation.
 pub fn ceiling(link: PcieLink, max_payload_bytes: Option<u32>) -> Option<PcieCeiling> {
     let generation = generation(link.gigatransfers_per_second)?;
     let lanes = link.lane_count;

@@ -178,7 +178,7 @@ impl HostRoot {
     }
 
     /// Reads the whole file as bytes.
-    pub fn read_bytes(&self, rel: &str) -> Result<Vec<u8>, ReadError> {
+    pub(crate) fn read_bytes(&self, rel: &str) -> Result<Vec<u8>, ReadError> {
         self.recorded(rel, self.bytes(rel, LARGEST_FILE_BYTES))
     }
 

@@ -12,6 +12,7 @@ use std::{
 };
 
 use clearstream_schema::plan::JournalState;
+use clearstream_sys::file;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,8 @@ use crate::{
 
 const WAITING: &str = "trial";
 const EXPIRED: &str = "expired";
+/// Maximum size of such a file, which holds two numbers.
+const LARGEST_DEADLINE_BYTES: u64 = 4096;
 
 /// A plan that waits for confirmation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,7 +207,7 @@ fn path_of(options: &Options, journal: &str, extension: &str) -> PathBuf {
 }
 
 fn deadline(path: &Path) -> Option<Deadline> {
-    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+    serde_json::from_str(&file::read_text(path, LARGEST_DEADLINE_BYTES).ok()?).ok()
 }
 
 /// Time since boot, suspend included: setting a clock does not move deadlines.

@@ -4,7 +4,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
@@ -169,8 +169,8 @@ impl Journal {
     pub(crate) fn mark(&mut self, mark: Mark) -> Result<(), PlanError> {
         let text = serde_json::to_string(&mark).unwrap_or_default();
         let write = || {
-            let torn = !fs::read(&self.path)?.ends_with(b"\n");
-            let mut file = OpenOptions::new().append(true).open(&self.path)?;
+            let mut file = OpenOptions::new().read(true).append(true).open(&self.path)?;
+            let torn = !ends_with_newline(&mut file)?;
             let line = if torn { format!("\n{text}\n") } else { format!("{text}\n") };
             file.write_all(line.as_bytes())?;
             file.sync_data()
@@ -216,6 +216,17 @@ fn is_torn(error: &serde_json::Error, line: &[u8]) -> bool {
     error.is_eof() && line.first().is_some_and(|byte| matches!(byte, b'"' | b'{'))
 }
 
+/// Looks at the last byte only: a journal may be large.
+fn ends_with_newline(file: &mut File) -> io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(false);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
+}
+
 pub(crate) fn sync_folder_of(path: &Path) -> Result<(), PlanError> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(storage("sync", folder))
@@ -228,6 +239,8 @@ pub(crate) fn storage(step: &'static str, path: &Path) -> impl Fn(io::Error) -> 
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     /// A line of a journal as versions wrote it whose settings were always there.
@@ -237,5 +250,26 @@ mod tests {
         let change: Change = serde_json::from_str(line).unwrap();
         assert_eq!((change.old.as_deref(), change.new.as_deref()), (Some("1"), Some("0")));
         assert_eq!(serde_json::to_string(&change).unwrap(), line);
+    }
+
+    /// A mark does not read what is before it: this file is larger than any memory.
+    #[test]
+    fn a_mark_ends_a_torn_line_without_reading_the_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("huge.jsonl");
+        let size = 1_u64 << 40;
+        File::create(&path).unwrap().set_len(size).unwrap();
+        let head = json!({
+            "schema": SCHEMA, "version": VERSION, "time": "", "purpose": "", "changes": [],
+            "identity": {"name": "", "kernel": "", "boot": ""},
+        });
+        let head = serde_json::from_value(head).unwrap();
+        let mut journal = Journal { name: "huge".to_owned(), path: path.clone(), head, marks: Vec::new() };
+        journal.mark(Mark::Writing(0)).unwrap();
+        let mut added = String::new();
+        let mut file = File::open(&path).unwrap();
+        file.seek(SeekFrom::Start(size)).unwrap();
+        file.read_to_string(&mut added).unwrap();
+        assert_eq!(added, "\n{\"writing\":0}\n");
     }
 }

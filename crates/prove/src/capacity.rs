@@ -6,16 +6,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{proof::CrossingProof, tune::Severity};
+use clearstream_schema::{proof::RouteResult, tune::Severity};
 
 use super::{
     calls::PathMtuFound,
-    crossing::Crossing,
     findings::finding,
     hosts::ProofError,
     judge::Judged,
     measure::{self, Sizes},
     prove::{Shown, Work, expected},
+    tested_route::TestedRoute,
 };
 
 /// The timeout for the response to a probe packet is three round trips, plus this time
@@ -26,16 +26,16 @@ impl Work<'_> {
     /// Path MTU and rate through each gateway that forwards.
     pub(super) fn capacities(
         &mut self,
-        crossing: &Crossing,
+        route: &TestedRoute,
         shown: &Shown,
-        proof: &mut CrossingProof,
+        proof: &mut RouteResult,
     ) -> Result<(), ProofError> {
         let timeout = shown.connect * 3 + WAKE_UP;
-        let expected_mtu = self.expected_mtu(crossing);
-        let expected_time = expected(crossing, self.options, &self.rated);
+        let expected_mtu = self.expected_mtu(route);
+        let expected_time = expected(route, self.options, &self.rated);
         let begun = Instant::now();
         let all_left = self.left;
-        for (place, gateway) in crossing.gateways.iter().enumerate() {
+        for (place, gateway) in route.gateways.iter().enumerate() {
             // Pairs whose flows through it got responses.
             let works = |one: &&Judged| one.has_response() && one.forward == Some(place);
             let mut pairs: Vec<(usize, usize)> =
@@ -49,8 +49,8 @@ impl Work<'_> {
             proof.gateways[place].expected_mtu_bytes = expected_mtu;
             if self.options.path_mtu {
                 self.progress(format!("path MTU through {}", gateway.host));
-                let sizes = self.sizes(crossing, &pairs, place, timeout)?;
-                self.judge_sizes(crossing, place, sizes, expected_mtu, proof);
+                let sizes = self.sizes(route, &pairs, place, timeout)?;
+                self.judge_sizes(route, place, sizes, expected_mtu, proof);
             }
             let duration = self.options.rate_duration.to_std();
             if !duration.is_zero() && self.rated.insert(gateway.host.clone()) {
@@ -58,7 +58,7 @@ impl Work<'_> {
                 // Different hosts per gateway, so that one slow host stands out.
                 let first = place % pairs.len();
                 let order = pairs[first..].iter().chain(&pairs[..first]);
-                self.rate(crossing, order.copied().collect(), place, duration, proof)?;
+                self.rate(route, order.copied().collect(), place, duration, proof)?;
             }
         }
         Ok(())
@@ -66,15 +66,15 @@ impl Work<'_> {
 
     fn rate(
         &mut self,
-        crossing: &Crossing,
+        route: &TestedRoute,
         pairs: Vec<(usize, usize)>,
         place: usize,
         duration: Duration,
-        proof: &mut CrossingProof,
+        proof: &mut RouteResult,
     ) -> Result<(), ProofError> {
-        let gateway = &crossing.gateways[place].host;
+        let gateway = &route.gateways[place].host;
         for pair in pairs {
-            match measure::rate(&mut self.hosts, crossing, pair, place, duration, &self.facts)? {
+            match measure::rate(&mut self.hosts, route, pair, place, duration, &self.facts)? {
                 Some(Ok(rate)) => {
                     proof.gateways[place].rate = Some(rate);
                     return Ok(());
@@ -95,9 +95,9 @@ impl Work<'_> {
 
     /// MTU that packets should have: the fabric's, or the smallest of the end
     /// hosts' interfaces.
-    fn expected_mtu(&self, crossing: &Crossing) -> Option<u32> {
-        crossing.mtu_bytes.or_else(|| {
-            let ends = crossing.clients.iter().chain(&crossing.servers);
+    fn expected_mtu(&self, route: &TestedRoute) -> Option<u32> {
+        route.mtu_bytes.or_else(|| {
+            let ends = route.clients.iter().chain(&route.servers);
             ends.filter_map(|end| self.facts.mtu_bytes(&end.host, end.address)).min()
         })
     }
@@ -105,7 +105,7 @@ impl Work<'_> {
     /// Searches for one pair of each pair of classes; returns the smallest results.
     fn sizes(
         &mut self,
-        crossing: &Crossing,
+        route: &TestedRoute,
         pairs: &[(usize, usize)],
         gateway: usize,
         timeout: Duration,
@@ -113,11 +113,11 @@ impl Work<'_> {
         let mut classes = BTreeSet::new();
         let mut smallest = Sizes::default();
         for pair in pairs {
-            let (client, server) = (&crossing.clients[pair.0], &crossing.servers[pair.1]);
+            let (client, server) = (&route.clients[pair.0], &route.servers[pair.1]);
             if !classes.insert((&client.class, &server.class)) {
                 continue;
             }
-            let found = measure::path_mtu(&mut self.hosts, crossing, *pair, gateway, timeout)?;
+            let found = measure::path_mtu(&mut self.hosts, route, *pair, gateway, timeout)?;
             let smaller = |one: Option<_>, other: Option<_>| match (one, other) {
                 (Some(one), Some(other)) => Some(min_by_key(one, other, bytes)),
                 (one, other) => one.or(other),
@@ -130,24 +130,24 @@ impl Work<'_> {
 
     fn judge_sizes(
         &mut self,
-        crossing: &Crossing,
+        route: &TestedRoute,
         place: usize,
         sizes: Sizes,
         expected: Option<u32>,
-        proof: &mut CrossingProof,
+        proof: &mut RouteResult,
     ) {
-        let gateway = &crossing.gateways[place];
+        let gateway = &route.gateways[place];
         let row = &mut proof.gateways[place];
         row.path_mtu_bytes = sizes.forward.and_then(|found| found.path_bytes);
         row.reply_path_mtu_bytes = sizes.reply.and_then(|found| found.path_bytes);
         let directions = [
-            (sizes.forward, gateway.client_side, gateway.server_side, &crossing.between[1]),
-            (sizes.reply, gateway.server_side, gateway.client_side, &crossing.between[0]),
+            (sizes.forward, gateway.client_side, gateway.server_side, &route.between[1]),
+            (sizes.reply, gateway.server_side, gateway.client_side, &route.between[0]),
         ];
         for (found, arrives_by, leaves_by, network) in directions {
             let Some(found) = found else {
                 // With a hash of addresses, a gateway may be unused in one direction.
-                let id = if crossing.spreads_by_ports() { "not-measured" } else { "unused" };
+                let id = if route.spreads_by_ports() { "not-measured" } else { "unused" };
                 let message = format!(
                     "path MTU through {} to network {network}: no flow of these hosts takes that path",
                     gateway.host

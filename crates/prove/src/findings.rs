@@ -8,16 +8,16 @@ use std::{
 use clearstream_schema::{
     fabric::{HashPolicy, ReturnPath},
     human::{self, count, few},
-    proof::{CrossingProof, LostAt, ProofFinding, WireOutcome},
+    proof::{LostAt, RouteResult, VerificationFinding, WireOutcome},
     tune::Severity,
 };
 
 use super::{
-    crossing::Crossing,
     facts::Facts,
     flows::PlannedFlows,
     judge::{Judged, Seen},
     shares,
+    tested_route::TestedRoute,
 };
 
 /// Expected number of flows from which a gateway without any is reported as missing:
@@ -26,18 +26,18 @@ const EXPECTED_FLOWS: f64 = 12.0;
 /// Number of flows of a pair that take the same of several gateways only by design.
 const SAME_GATEWAY: u64 = 12;
 
-/// Results of a crossing.
+/// Results of a route.
 pub(super) struct Evidence<'a> {
-    pub(super) crossing: &'a Crossing,
+    pub(super) route: &'a TestedRoute,
     pub(super) planned: &'a PlannedFlows,
     pub(super) judged: &'a [Judged],
     pub(super) seen: &'a Seen,
     pub(super) facts: &'a Facts,
-    pub(super) proof: &'a CrossingProof,
+    pub(super) proof: &'a RouteResult,
 }
 
 /// Makes all checks, most severe first.
-pub(super) fn find(evidence: &Evidence<'_>) -> Vec<ProofFinding> {
+pub(super) fn find(evidence: &Evidence<'_>) -> Vec<VerificationFinding> {
     let mut findings = Vec::new();
     let unspread = evidence.hash_policy(&mut findings);
     evidence.lost(&mut findings);
@@ -51,7 +51,7 @@ pub(super) fn find(evidence: &Evidence<'_>) -> Vec<ProofFinding> {
     findings
 }
 
-pub(super) fn error(id: &str, host: &str, message: String, correction: String) -> ProofFinding {
+pub(super) fn error(id: &str, host: &str, message: String, correction: String) -> VerificationFinding {
     finding(id, Severity::Error, host, message, correction)
 }
 
@@ -61,8 +61,15 @@ pub(super) fn finding(
     host: &str,
     message: String,
     correction: String,
-) -> ProofFinding {
-    ProofFinding { id: id.to_owned(), severity, host: host.to_owned(), message, correction, address: None }
+) -> VerificationFinding {
+    VerificationFinding {
+        id: id.to_owned(),
+        severity,
+        host: host.to_owned(),
+        message,
+        correction,
+        address: None,
+    }
 }
 
 /// Flows of one server that were observed in both directions.
@@ -76,16 +83,16 @@ struct Returned {
 
 impl Evidence<'_> {
     fn family(&self) -> &'static str {
-        self.crossing.family()
+        self.route.family()
     }
 
     fn hash_key(&self) -> String {
-        let version = if self.crossing.ipv6 { "ipv6" } else { "ipv4" };
+        let version = if self.route.ipv6 { "ipv6" } else { "ipv4" };
         format!("net.{version}.fib_multipath_hash_policy")
     }
 
     /// Flows without a response, by the last place at which they were observed.
-    fn lost(&self, findings: &mut Vec<ProofFinding>) {
+    fn lost(&self, findings: &mut Vec<VerificationFinding>) {
         let mut by_place: BTreeMap<(&LostAt, Option<usize>), Vec<&Judged>> = BTreeMap::new();
         for one in self.judged {
             let Some(lost) = &one.lost else { continue };
@@ -102,12 +109,12 @@ impl Evidence<'_> {
         }
     }
 
-    fn lost_at(&self, place: &LostAt, gateway: Option<usize>, lost: &[&Judged]) -> ProofFinding {
+    fn lost_at(&self, place: &LostAt, gateway: Option<usize>, lost: &[&Judged]) -> VerificationFinding {
         let count = format!("{} ({})", count(lost.len(), "flow"), self.family());
-        let clients = hosts(lost.iter().map(|one| &self.crossing.clients[one.flow.client].host));
-        let servers = hosts(lost.iter().map(|one| &self.crossing.servers[one.flow.server].host));
+        let clients = hosts(lost.iter().map(|one| &self.route.clients[one.flow.client].host));
+        let servers = hosts(lost.iter().map(|one| &self.route.servers[one.flow.server].host));
         let over = |of: fn(&Judged) -> Option<usize>| {
-            hosts(lost.iter().filter_map(|one| of(one)).map(|gateway| &self.crossing.gateways[gateway].host))
+            hosts(lost.iter().filter_map(|one| of(one)).map(|gateway| &self.route.gateways[gateway].host))
         };
         match place {
             LostAt::BeforeGateways => self.not_arrived(gateway, &count, &clients),
@@ -130,9 +137,9 @@ impl Evidence<'_> {
         }
     }
 
-    fn not_arrived(&self, gateway: Option<usize>, count: &str, clients: &str) -> ProofFinding {
-        let network = &self.crossing.between[0];
-        let Some(gateway) = gateway.map(|gateway| self.crossing.gateways[gateway].host.as_str()) else {
+    fn not_arrived(&self, gateway: Option<usize>, count: &str, clients: &str) -> VerificationFinding {
+        let network = &self.route.between[0];
+        let Some(gateway) = gateway.map(|gateway| self.route.gateways[gateway].host.as_str()) else {
             let message = format!("{count} from {clients} arrived at no gateway");
             let correction = format!(
                 "check where `ip route get` on {clients} leads, and whether that host is up on network {network}"
@@ -147,7 +154,7 @@ impl Evidence<'_> {
     }
 
     fn why_no_reply(&self, host: &str) -> String {
-        let server = self.crossing.servers.iter().position(|end| end.host == host);
+        let server = self.route.servers.iter().position(|end| end.host == host);
         if let Some(reason) = server.and_then(|server| self.planned.no_return_route.get(&server)) {
             return format!("{host} has no return path ({reason}): `clearstream route apply` on {host}");
         }
@@ -158,10 +165,10 @@ impl Evidence<'_> {
         })
     }
 
-    fn not_forwarding(&self, host: &str, count: &str, from: &str, to: &str) -> ProofFinding {
+    fn not_forwarding(&self, host: &str, count: &str, from: &str, to: &str) -> VerificationFinding {
         let message =
             format!("{host} receives packets of {count} from {from} to {to} and does not forward them");
-        let key = if self.crossing.ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
+        let key = if self.route.ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
         let correction = match self.facts.sysctl(host, key) {
             Some("0") => {
                 format!("set {key} = 1 on {host} (it is 0): `clearstream route apply` there sets it")
@@ -174,17 +181,17 @@ impl Evidence<'_> {
     }
 
     fn server_side(&self, host: &str) -> Option<IpAddr> {
-        self.crossing.servers.iter().find(|end| end.host == host).map(|end| end.address)
+        self.route.servers.iter().find(|end| end.host == host).map(|end| end.address)
     }
 
     fn client_side(&self, host: &str) -> Option<IpAddr> {
-        self.crossing.clients.iter().find(|end| end.host == host).map(|end| end.address)
+        self.route.clients.iter().find(|end| end.host == host).map(|end| end.address)
     }
 
     /// Correction if a strict filter may be dropping packets (RFC 3704; the kernel uses
     /// the maximum of `all` and the interface's value, ip-sysctl).
     fn reverse_path_filter(&self, host: &str, address: Option<IpAddr>) -> Option<String> {
-        if self.crossing.ipv6 {
+        if self.route.ipv6 {
             return None;
         }
         let interface = self.facts.interface(host, address?)?;
@@ -200,8 +207,8 @@ impl Evidence<'_> {
     }
 
     /// Gateways that a client never uses.
-    fn missing_at_clients(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<ProofFinding>) {
-        for (client, end) in self.crossing.clients.iter().enumerate() {
+    fn missing_at_clients(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<VerificationFinding>) {
+        for (client, end) in self.route.clients.iter().enumerate() {
             if let Some(reason) = self.planned.no_route.get(&client) {
                 let message =
                     format!("{} has no path for some flows ({}): {reason}", end.host, self.family());
@@ -209,10 +216,10 @@ impl Evidence<'_> {
                 findings.push(error("no-route", &end.host, message, correction));
                 continue;
             }
-            if !self.crossing.spreads_by_ports() || unspread.contains(&client) {
+            if !self.route.spreads_by_ports() || unspread.contains(&client) {
                 continue;
             }
-            for (place, gateway) in self.crossing.gateways.iter().enumerate() {
+            for (place, gateway) in self.route.gateways.iter().enumerate() {
                 let own = self.judged.iter().filter(|one| one.flow.client == client);
                 let takes = |one: &Judged| {
                     one.forward == Some(place)
@@ -220,7 +227,7 @@ impl Evidence<'_> {
                         || one.flow.predicted == Some(place)
                 };
                 let expected = own.clone().count() as f64 * self.proof.gateways[place].expected_ratio;
-                let pairs = (0..self.crossing.servers.len()).map(|server| (client, server));
+                let pairs = (0..self.route.servers.len()).map(|server| (client, server));
                 let searched = |pair: (usize, usize)| {
                     self.planned.unreached.get(&pair).is_some_and(|missing| missing.contains(&place))
                 };
@@ -239,7 +246,7 @@ impl Evidence<'_> {
                 );
                 let correction = format!(
                     "add {} to its route to network {}: `clearstream route apply` on {}",
-                    gateway.client_side, self.crossing.between[1], end.host
+                    gateway.client_side, self.route.between[1], end.host
                 );
                 findings.push(error("gateway-missing", &end.host, message, correction));
             }
@@ -247,19 +254,19 @@ impl Evidence<'_> {
     }
 
     /// Gateways through which a server never replies, where its own route decides.
-    fn missing_at_servers(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<ProofFinding>) {
-        let chooses = matches!(self.crossing.return_path, ReturnPath::None | ReturnPath::EqualSeed);
-        if !chooses || !self.crossing.spreads_by_ports() || !unspread.is_empty() {
+    fn missing_at_servers(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<VerificationFinding>) {
+        let chooses = matches!(self.route.return_path, ReturnPath::None | ReturnPath::EqualSeed);
+        if !chooses || !self.route.spreads_by_ports() || !unspread.is_empty() {
             return;
         }
-        for (server, end) in self.crossing.servers.iter().enumerate() {
+        for (server, end) in self.route.servers.iter().enumerate() {
             let replies: Vec<usize> = self
                 .judged
                 .iter()
                 .filter(|one| one.flow.server == server && !one.flow.targeted)
                 .filter_map(Judged::replied_to)
                 .collect();
-            for (place, gateway) in self.crossing.gateways.iter().enumerate() {
+            for (place, gateway) in self.route.gateways.iter().enumerate() {
                 let expected = replies.len() as f64 * self.proof.gateways[place].expected_ratio;
                 if replies.contains(&place) || expected < EXPECTED_FLOWS || !self.seen.watched[place] {
                     continue;
@@ -273,7 +280,7 @@ impl Evidence<'_> {
                 );
                 let correction = format!(
                     "add {} to its route to network {}: `clearstream route apply` on {}",
-                    gateway.server_side, self.crossing.between[0], end.host
+                    gateway.server_side, self.route.between[0], end.host
                 );
                 findings.push(error("gateway-missing", &end.host, message, correction));
             }
@@ -281,9 +288,9 @@ impl Evidence<'_> {
     }
 
     /// Gateways that the kernel returned and the fabric lacks.
-    fn foreign(&self, findings: &mut Vec<ProofFinding>) {
+    fn foreign(&self, findings: &mut Vec<VerificationFinding>) {
         for (client, foreign) in &self.planned.foreign {
-            let host = &self.crossing.clients[*client].host;
+            let host = &self.route.clients[*client].host;
             for (address, count) in foreign {
                 let message = format!(
                     "{host} would send {} to {address}, which is no gateway of this route of the fabric",
@@ -291,7 +298,7 @@ impl Evidence<'_> {
                 );
                 let correction = format!(
                     "remove {address} from its route to network {}, or add it to the fabric",
-                    self.crossing.between[1]
+                    self.route.between[1]
                 );
                 let mut found = error("foreign-gateway", host, message, correction);
                 found.address = Some(*address);
@@ -301,8 +308,8 @@ impl Evidence<'_> {
     }
 
     /// Replies that return through another gateway although the plan promises symmetry.
-    fn asymmetric(&self, findings: &mut Vec<ProofFinding>) {
-        if !self.crossing.promises_symmetry() {
+    fn asymmetric(&self, findings: &mut Vec<VerificationFinding>) {
+        if !self.route.promises_symmetry() {
             return;
         }
         let mut by_server: BTreeMap<usize, Returned> = BTreeMap::new();
@@ -317,8 +324,8 @@ impl Evidence<'_> {
         }
         for (server, returned) in by_server.into_iter().filter(|(_, returned)| returned.elsewhere > 0) {
             let Returned { all, elsewhere: wrong, by_gateways } = returned;
-            let host = &self.crossing.servers[server].host;
-            let name = |gateway: usize| self.crossing.gateways[gateway].host.as_str();
+            let host = &self.route.servers[server].host;
+            let name = |gateway: usize| self.route.gateways[gateway].host.as_str();
             let most = by_gateways.iter().max_by_key(|(_, count)| **count);
             let example = most.map_or_else(String::new, |((forward, reply), count)| {
                 format!(
@@ -337,7 +344,7 @@ impl Evidence<'_> {
     }
 
     fn why_asymmetric(&self, host: &str) -> String {
-        match self.crossing.return_path {
+        match self.route.return_path {
             ReturnPath::ConnectionMark => format!(
                 "check on {host} that the nft table that marks connections exists and has the link address of each gateway, and that each mark has a rule and a table: `clearstream route verify`"
             ),
@@ -351,17 +358,17 @@ impl Evidence<'_> {
     }
 
     /// Finds and returns clients whose hash policy is not the plan's.
-    fn hash_policy(&self, findings: &mut Vec<ProofFinding>) -> BTreeSet<usize> {
+    fn hash_policy(&self, findings: &mut Vec<VerificationFinding>) -> BTreeSet<usize> {
         let mut unspread = BTreeSet::new();
-        if self.crossing.return_path == ReturnPath::Alias || self.crossing.gateways.len() < 2 {
+        if self.route.return_path == ReturnPath::Alias || self.route.gateways.len() < 2 {
             return unspread;
         }
-        for (client, end) in self.crossing.clients.iter().enumerate() {
+        for (client, end) in self.route.clients.iter().enumerate() {
             let own = self.proof.pairs.iter().filter(|pair| pair.client == end.host);
             let used = |counts: &[u64]| counts.iter().filter(|count| **count > 0).count();
             let key = self.hash_key();
             let value = self.facts.sysctl(&end.host, &key).unwrap_or("unknown");
-            match self.crossing.hash_policy {
+            match self.route.hash_policy {
                 HashPolicy::Layer4 => {
                     let tested: Vec<_> =
                         own.filter(|pair| pair.forward_counts.iter().sum::<u64>() >= SAME_GATEWAY).collect();
@@ -399,18 +406,18 @@ impl Evidence<'_> {
         unspread
     }
 
-    fn shares(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<ProofFinding>) {
+    fn shares(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<VerificationFinding>) {
         // A missing gateway has been reported, and affects the load of all others.
-        let is_reported = |finding: &ProofFinding| {
+        let is_reported = |finding: &VerificationFinding| {
             matches!(finding.id.as_str(), "gateway-missing" | "foreign-gateway" | "not-arrived" | "no-route")
         };
         if unspread.is_empty() && !findings.iter().any(is_reported) {
-            findings.extend(shares::find(self.crossing, self.proof));
+            findings.extend(shares::find(self.route, self.proof));
         }
     }
 
     /// Flows with a response that no gateway of the fabric forwarded.
-    fn elsewhere(&self, findings: &mut Vec<ProofFinding>) {
+    fn elsewhere(&self, findings: &mut Vec<VerificationFinding>) {
         if !self.seen.watched.iter().all(|watched| *watched) {
             return;
         }
@@ -424,7 +431,7 @@ impl Evidence<'_> {
             if past.is_empty() {
                 continue;
             }
-            let clients = hosts(past.iter().map(|one| &self.crossing.clients[one.flow.client].host));
+            let clients = hosts(past.iter().map(|one| &self.route.clients[one.flow.client].host));
             let message = format!(
                 "{what} of {} ({}) of {clients} arrived and passed no gateway of the fabric",
                 count(past.len(), "flow"),
@@ -438,12 +445,12 @@ impl Evidence<'_> {
         }
     }
 
-    fn moved(&self, findings: &mut Vec<ProofFinding>) {
+    fn moved(&self, findings: &mut Vec<VerificationFinding>) {
         let moved: Vec<&Judged> = self.judged.iter().filter(|one| one.moved).collect();
         if moved.is_empty() {
             return;
         }
-        let clients = hosts(moved.iter().map(|one| &self.crossing.clients[one.flow.client].host));
+        let clients = hosts(moved.iter().map(|one| &self.route.clients[one.flow.client].host));
         let message = format!(
             "{} ({}) of {clients} changed the gateway while they were open",
             count(moved.len(), "flow"),

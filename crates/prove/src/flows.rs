@@ -13,9 +13,9 @@ use clearstream_schema::proof::{FlowPath, WireOutcome};
 
 use super::{
     calls::{Lookup, LookupResult, WireProtocol},
-    crossing::Crossing,
     hosts::{Hosts, ProofError, refusal},
     judge::Judged,
+    tested_route::TestedRoute,
 };
 
 /// Range of source ports; the ports above are reserved for searches.
@@ -35,7 +35,7 @@ const TARGETED: usize = 2;
 /// One flow to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlannedFlow {
-    /// Indices of client and server in the crossing.
+    /// Indices of client and server in the route.
     pub(super) client: usize,
     pub(super) server: usize,
     /// Destination.
@@ -49,7 +49,7 @@ pub(super) struct PlannedFlow {
     pub(super) targeted: bool,
 }
 
-/// All flows of a crossing, and the results of the lookups.
+/// All flows of a route, and the results of the lookups.
 #[derive(Debug, Default)]
 pub(super) struct PlannedFlows {
     pub(super) flows: Vec<PlannedFlow>,
@@ -73,8 +73,8 @@ pub(super) struct PlannedFlows {
 }
 
 /// Destinations of a pair: the server's address, or its aliases.
-fn destinations(crossing: &Crossing, server: usize) -> &[IpAddr] {
-    let end = &crossing.servers[server];
+fn destinations(route: &TestedRoute, server: usize) -> &[IpAddr] {
+    let end = &route.servers[server];
     if end.aliases.is_empty() { std::slice::from_ref(&end.address) } else { &end.aliases }
 }
 
@@ -101,19 +101,19 @@ impl Ports<'_> {
     }
 }
 
-/// Chooses the flows of a crossing. `listening` is the port of each server.
+/// Chooses the flows of a route. `listening` is the port of each server.
 pub(super) fn choose(
     hosts: &mut Hosts<'_>,
-    crossing: &Crossing,
+    route: &TestedRoute,
     listening: &[u16],
     flow_count: usize,
     even: bool,
 ) -> Result<PlannedFlows, ProofError> {
     let taken: BTreeSet<u16> = listening.iter().copied().collect();
-    let pairs = crossing.clients.len() * crossing.servers.len();
-    let smallest = crossing.expected_ratios().into_iter().fold(1.0, f64::min);
-    let search = if crossing.spreads_by_ports() { search_size(smallest) } else { 0 };
-    let mut ports: Vec<Ports<'_>> = crossing
+    let pairs = route.clients.len() * route.servers.len();
+    let smallest = route.expected_ratios().into_iter().fold(1.0, f64::min);
+    let search = if route.spreads_by_ports() { search_size(smallest) } else { 0 };
+    let mut ports: Vec<Ports<'_>> = route
         .clients
         .iter()
         .map(|_| Ports { next: rand::random_range(FIRST_PORT..=LAST_PORT), listening: &taken })
@@ -121,7 +121,7 @@ pub(super) fn choose(
     let mut batches = Vec::new();
     for (client, ports) in ports.iter_mut().enumerate() {
         for (server, port) in listening.iter().enumerate() {
-            let to = destinations(crossing, server);
+            let to = destinations(route, server);
             let each = flow_count.div_ceil(pairs * to.len()).max(1);
             for address in to {
                 let candidates = if even { each * EVEN_CANDIDATES + search } else { each };
@@ -132,11 +132,11 @@ pub(super) fn choose(
             }
         }
     }
-    let taken = vec![0; crossing.gateways.len()];
+    let taken = vec![0; route.gateways.len()];
     let mut planned = PlannedFlows { searched: search, even, taken, ..PlannedFlows::default() };
-    let results = lookup_batches(hosts, crossing, &batches)?;
+    let results = lookup_batches(hosts, route, &batches)?;
     for (batch, result) in batches.iter().zip(results) {
-        planned.add(crossing, batch, result);
+        planned.add(route, batch, result);
     }
     Ok(planned)
 }
@@ -156,12 +156,12 @@ struct Batch {
 /// does not support lookups (an old kernel) has the reason instead.
 fn lookup_batches(
     hosts: &mut Hosts<'_>,
-    crossing: &Crossing,
+    route: &TestedRoute,
     batches: &[Batch],
 ) -> Result<Vec<Result<LookupResult, String>>, ProofError> {
     let mut requests: BTreeMap<String, Vec<Lookup>> = BTreeMap::new();
     for batch in batches {
-        let client = &crossing.clients[batch.client];
+        let client = &route.clients[batch.client];
         let ports = batch.population.iter().chain(&batch.beside);
         requests.entry(client.host.clone()).or_default().push(Lookup {
             source: client.address,
@@ -181,7 +181,7 @@ fn lookup_batches(
     }
     let mut results = Vec::new();
     for batch in batches {
-        let host = &crossing.clients[batch.client].host;
+        let host = &route.clients[batch.client].host;
         results.push(match by_host.get_mut(host) {
             Some(Ok(replies)) => match replies.next() {
                 Some(result) => Ok(result),
@@ -202,7 +202,7 @@ pub(super) const TRUSTED_RATIO: f64 = 0.9;
 /// gateway: where lookups failed, or did not predict the gateways (before Linux 4.18 a
 /// lookup ignores the ports).
 pub(super) fn by_trial(
-    crossing: &Crossing,
+    route: &TestedRoute,
     planned: &PlannedFlows,
     judged: &[Judged],
     listening: &[u16],
@@ -212,21 +212,21 @@ pub(super) fn by_trial(
         (all + 1, right + u32::from(predicted == seen))
     });
     let trusted = planned.failed_lookups.is_empty() && f64::from(right) >= TRUSTED_RATIO * f64::from(all);
-    if trusted || !crossing.spreads_by_ports() {
+    if trusted || !route.spreads_by_ports() {
         return Vec::new();
     }
     let mut trials = Vec::new();
-    for client in 0..crossing.clients.len() {
+    for client in 0..route.clients.len() {
         let mut used: BTreeSet<u16> = listening.iter().copied().collect();
         used.extend(judged.iter().filter(|one| one.flow.client == client).map(|one| one.flow.port));
         let mut free = (FIRST_PORT..=LAST_PORT).filter(|port| !used.contains(port));
         for (server, port) in listening.iter().enumerate() {
             let own = || judged.iter().filter(|one| (one.flow.client, one.flow.server) == (client, server));
             let seen: BTreeSet<usize> = own().filter_map(Judged::sent_to).collect();
-            if own().next().is_none() || seen.len() == crossing.gateways.len() {
+            if own().next().is_none() || seen.len() == route.gateways.len() {
                 continue;
             }
-            let destination = SocketAddr::new(crossing.servers[server].address, *port);
+            let destination = SocketAddr::new(route.servers[server].address, *port);
             trials.extend(free.by_ref().take(planned.searched).map(|port| PlannedFlow {
                 client,
                 server,
@@ -244,13 +244,13 @@ pub(super) fn by_trial(
 /// none.
 pub(super) fn return_route_error(
     hosts: &mut Hosts<'_>,
-    crossing: &Crossing,
+    route: &TestedRoute,
     flow: &PlannedFlow,
 ) -> Result<Option<String>, ProofError> {
-    let server = &crossing.servers[flow.server];
+    let server = &route.servers[flow.server];
     let lookup = Lookup {
         source: flow.destination.ip(),
-        destination: crossing.clients[flow.client].address,
+        destination: route.clients[flow.client].address,
         protocol: WireProtocol::Tcp,
         mark: None,
         ports: vec![(flow.destination.port(), flow.port)],
@@ -259,7 +259,7 @@ pub(super) fn return_route_error(
 }
 
 impl PlannedFlows {
-    fn add(&mut self, crossing: &Crossing, batch: &Batch, result: Result<LookupResult, String>) {
+    fn add(&mut self, route: &TestedRoute, batch: &Batch, result: Result<LookupResult, String>) {
         let result = match result {
             Ok(result) => result,
             Err(reason) => {
@@ -270,11 +270,11 @@ impl PlannedFlows {
         if let Some(refusal) = &result.refusal {
             self.no_route.insert(batch.client, refusal.clone());
         }
-        let gateway = |via: IpAddr| crossing.gateways.iter().position(|gateway| gateway.client_side == via);
+        let gateway = |via: IpAddr| route.gateways.iter().position(|gateway| gateway.client_side == via);
         let predicted = |place: usize| result.gateway(place).and_then(gateway);
         let mut reached = BTreeSet::new();
         let leads: Vec<Option<usize>> = (0..batch.population.len()).map(predicted).collect();
-        for place in self.chosen(crossing, batch.each, &leads) {
+        for place in self.chosen(route, batch.each, &leads) {
             reached.extend(leads[place]);
             self.flows.push(batch.flow(batch.population[place], leads[place], false));
         }
@@ -297,7 +297,7 @@ impl PlannedFlows {
             }
         }
         if !batch.beside.is_empty() && !result.choices.is_empty() {
-            let missing = (0..crossing.gateways.len()).filter(|gateway| !reached.contains(gateway));
+            let missing = (0..route.gateways.len()).filter(|gateway| !reached.contains(gateway));
             self.unreached.entry((batch.client, batch.server)).or_default().extend(missing);
         }
     }
@@ -306,13 +306,13 @@ impl PlannedFlows {
 impl PlannedFlows {
     /// Indices of the ports for the population, by the gateways that they lead to: the
     /// first ones, or those that keep the load of every gateway at its weight so far.
-    fn chosen(&mut self, crossing: &Crossing, count: usize, leads: &[Option<usize>]) -> Vec<usize> {
+    fn chosen(&mut self, route: &TestedRoute, count: usize, leads: &[Option<usize>]) -> Vec<usize> {
         if !self.even || leads.iter().all(Option::is_none) {
             return (0..leads.len().min(count)).collect();
         }
         let all = self.taken.iter().sum::<u64>() + count as u64;
         let wants = |ratio: f64| (all as f64 * ratio).ceil() as u64;
-        let wants: Vec<u64> = crossing.expected_ratios().into_iter().map(wants).collect();
+        let wants: Vec<u64> = route.expected_ratios().into_iter().map(wants).collect();
         let mut chosen = Vec::new();
         for (place, gateway) in leads.iter().enumerate() {
             let Some(gateway) = gateway.filter(|gateway| self.taken[*gateway] < wants[*gateway]) else {
@@ -336,13 +336,13 @@ impl Batch {
 
 impl PlannedFlow {
     /// The flow as in the document, without observations.
-    pub(super) fn path(&self, crossing: &Crossing, outcome: WireOutcome) -> FlowPath {
+    pub(super) fn path(&self, route: &TestedRoute, outcome: WireOutcome) -> FlowPath {
         FlowPath {
-            client: SocketAddr::new(crossing.clients[self.client].address, self.port),
+            client: SocketAddr::new(route.clients[self.client].address, self.port),
             server: self.destination,
             outcome,
             targeted: self.targeted,
-            predicted: self.predicted.map(|gateway| crossing.gateways[gateway].host.clone()),
+            predicted: self.predicted.map(|gateway| route.gateways[gateway].host.clone()),
             forward: None,
             reply: None,
             lost: None,

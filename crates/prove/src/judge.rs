@@ -1,18 +1,18 @@
-//! Derives the path of each flow, and the tables of a crossing, from the opened flows
+//! Derives the path of each flow, and the tables of a route, from the opened flows
 //! and the gateways' observations.
 
 use std::{collections::HashMap, net::SocketAddr};
 
 use super::{
     calls::{ConnectResult, Observation, Passed, WireProtocol},
-    crossing::Crossing,
     flows::{PlannedFlow, PlannedFlows},
     queries::LookupCounts,
     shares::fit,
+    tested_route::TestedRoute,
 };
 use clearstream_schema::{
     fabric::ReturnPath,
-    proof::{CrossingProof, FlowPath, GatewayProof, LostAt, PairProof, WireOutcome},
+    proof::{FlowPath, GatewayResult, LostAt, PairResult, RouteResult, WireOutcome},
 };
 
 /// The gateways' observations of every flow.
@@ -85,8 +85,8 @@ impl Seen {
     }
 
     /// Determines the path of one flow.
-    pub(super) fn judge(&self, crossing: &Crossing, flow: PlannedFlow, outcome: WireOutcome) -> Judged {
-        let client = SocketAddr::new(crossing.clients[flow.client].address, flow.port);
+    pub(super) fn judge(&self, route: &TestedRoute, flow: PlannedFlow, outcome: WireOutcome) -> Judged {
+        let client = SocketAddr::new(route.clients[flow.client].address, flow.port);
         let sights = self.by_flow.get(&(client, flow.destination)).map_or(&[][..], Vec::as_slice);
         let forward = most(sights, |sight| sight.forward.out_count);
         let reply = most(sights, |sight| sight.reply.out_count);
@@ -97,7 +97,7 @@ impl Seen {
             WireOutcome::NotConnected | WireOutcome::NotAnswered | WireOutcome::Reset | WireOutcome::NoRoute
         );
         let all_watched = self.watched.iter().all(|watched| *watched);
-        let lost = (was_sent && all_watched).then(|| lost_at(crossing, &flow, sights));
+        let lost = (was_sent && all_watched).then(|| lost_at(route, &flow, sights));
         let stuck = match &lost {
             Some(LostAt::InGateway(_)) => most(sights, |sight| sight.forward.in_count),
             Some(LostAt::ReplyInGateway(_)) => most(sights, |sight| sight.reply.in_count),
@@ -114,16 +114,16 @@ fn most(sights: &[Sight], count: impl Fn(&Sight) -> u32) -> Option<usize> {
 }
 
 /// Last place at which a flow without a response was observed.
-fn lost_at(crossing: &Crossing, flow: &PlannedFlow, sights: &[Sight]) -> LostAt {
-    let name = |gateway: usize| crossing.gateways[gateway].host.clone();
+fn lost_at(route: &TestedRoute, flow: &PlannedFlow, sights: &[Sight]) -> LostAt {
+    let name = |gateway: usize| route.gateways[gateway].host.clone();
     if most(sights, |sight| sight.reply.out_count).is_some() {
-        return LostAt::AtClient(crossing.clients[flow.client].host.clone());
+        return LostAt::AtClient(route.clients[flow.client].host.clone());
     }
     if let Some(gateway) = most(sights, |sight| sight.reply.in_count) {
         return LostAt::ReplyInGateway(name(gateway));
     }
     if most(sights, |sight| sight.forward.out_count).is_some() {
-        return LostAt::AtServer(crossing.servers[flow.server].host.clone());
+        return LostAt::AtServer(route.servers[flow.server].host.clone());
     }
     match most(sights, |sight| sight.forward.in_count) {
         Some(gateway) => LostAt::InGateway(name(gateway)),
@@ -134,7 +134,7 @@ fn lost_at(crossing: &Crossing, flow: &PlannedFlow, sights: &[Sight]) -> LostAt 
 /// Joins results and planned flows. Flows whose port was in use, and those not tried,
 /// are omitted.
 pub(super) fn judge_all(
-    crossing: &Crossing,
+    route: &TestedRoute,
     flows: Vec<PlannedFlow>,
     results: &Results,
     seen: &Seen,
@@ -142,7 +142,7 @@ pub(super) fn judge_all(
     let judge = |flow: PlannedFlow| {
         let outcome = results.get(&(flow.client, flow.destination, flow.port))?.outcome;
         let tried = !matches!(outcome, WireOutcome::PortInUse | WireOutcome::NotTried);
-        tried.then(|| seen.judge(crossing, flow, outcome))
+        tried.then(|| seen.judge(route, flow, outcome))
     };
     flows.into_iter().filter_map(judge).collect()
 }
@@ -168,62 +168,60 @@ impl Judged {
     }
 }
 
-/// The tables of a crossing.
+/// The tables of a route.
 pub(super) fn tables(
-    crossing: &Crossing,
+    route: &TestedRoute,
     planned: &PlannedFlows,
     judged: &[Judged],
     lookups: &LookupCounts,
-) -> CrossingProof {
-    let ratios = crossing.expected_ratios();
+) -> RouteResult {
+    let ratios = route.expected_ratios();
     let meet: f64 = ratios.iter().map(|ratio| ratio * ratio).sum();
     let population = || judged.iter().filter(|judged| !judged.flow.targeted);
     let by_gateway = |of: fn(&Judged) -> Option<usize>| {
-        let mut counts = vec![0; crossing.gateways.len()];
+        let mut counts = vec![0; route.gateways.len()];
         population().filter_map(of).for_each(|gateway| counts[gateway] += 1);
         counts
     };
     let forward = by_gateway(Judged::sent_to);
     let reply = by_gateway(Judged::replied_to);
     let compared = || judged.iter().filter_map(|one| Some((one.flow.predicted?, one.forward?)));
-    let spreads = crossing.spreads_by_ports();
-    CrossingProof {
-        between: crossing.between.clone(),
-        ipv6: crossing.ipv6,
-        return_path: crossing.return_path,
-        symmetry_promised: crossing.promises_symmetry(),
-        hash_policy: crossing.hash_policy,
+    let spreads = route.spreads_by_ports();
+    RouteResult {
+        between: route.between.clone(),
+        ipv6: route.ipv6,
+        return_path: route.return_path,
+        symmetry_promised: route.promises_symmetry(),
+        hash_policy: route.hash_policy,
         flow_count: population().count() as u64,
         answered_count: judged.iter().filter(|one| one.has_response()).count() as u64,
         targeted_count: judged.iter().filter(|one| one.flow.targeted).count() as u64,
         judged_count: judged.iter().filter(|one| one.symmetric().is_some()).count() as u64,
         asymmetric_count: judged.iter().filter(|one| one.symmetric() == Some(false)).count() as u64,
-        asymmetric_expected_ratio: if crossing.return_path == ReturnPath::None { 1.0 - meet } else { 0.0 },
+        asymmetric_expected_ratio: if route.return_path == ReturnPath::None { 1.0 - meet } else { 0.0 },
         predicted_count: [
             compared().filter(|(predicted, seen)| predicted == seen).count() as u64,
             compared().count() as u64,
         ],
         forward_fit: spreads.then(|| fit(&forward, &ratios)).flatten(),
         // Otherwise replies follow the requests.
-        reply_fit: (spreads && crossing.return_path == ReturnPath::None)
-            .then(|| fit(&reply, &ratios))
-            .flatten(),
+        reply_fit: (spreads && route.return_path == ReturnPath::None).then(|| fit(&reply, &ratios)).flatten(),
         asked_forward_fit: lookups.forward.as_ref().and_then(|counts| fit(counts, &ratios)),
         asked_reply_fit: lookups.reply.as_ref().and_then(|counts| fit(counts, &ratios)),
         even: planned.even,
-        gateways: gateways(crossing, judged, &ratios, [&forward, &reply], lookups),
-        pairs: pairs(crossing, planned, judged),
-        flows: judged.iter().map(|one| one.path(crossing)).collect(),
+        gateways: gateways(route, judged, &ratios, [&forward, &reply], lookups),
+        pairs: pairs(route, planned, judged),
+        flows: judged.iter().map(|one| one.path(route)).collect(),
     }
 }
 
 fn gateways(
-    crossing: &Crossing,
+    route: &TestedRoute,
     judged: &[Judged],
     ratios: &[f64],
     [forward, reply]: [&[u64]; 2],
     lookups: &LookupCounts,
-) -> Vec<GatewayProof> {
+) -> Vec<GatewayResult> {
     let ratio = |counts: &[u64], place: usize| {
         let total: u64 = counts.iter().sum();
         (total > 0).then(|| counts[place] as f64 / total as f64)
@@ -231,11 +229,11 @@ fn gateways(
     let lost_through = |one: &Judged, place: usize| {
         !one.has_response() && one.forward.or(one.stuck).or(one.flow.predicted) == Some(place)
     };
-    crossing
+    route
         .gateways
         .iter()
         .enumerate()
-        .map(|(place, gateway)| GatewayProof {
+        .map(|(place, gateway)| GatewayResult {
             gateway: gateway.host.clone(),
             client_side: gateway.client_side.to_string(),
             server_side: gateway.server_side.to_string(),
@@ -248,23 +246,23 @@ fn gateways(
             asked_reply_ratio: lookups.reply.as_ref().and_then(|counts| ratio(counts, place)),
             stuck_count: judged.iter().filter(|one| one.stuck == Some(place)).count() as u64,
             unanswered_count: judged.iter().filter(|one| lost_through(one, place)).count() as u64,
-            ..GatewayProof::default()
+            ..GatewayResult::default()
         })
         .collect()
 }
 
-fn pairs(crossing: &Crossing, planned: &PlannedFlows, judged: &[Judged]) -> Vec<PairProof> {
+fn pairs(route: &TestedRoute, planned: &PlannedFlows, judged: &[Judged]) -> Vec<PairResult> {
     let mut pairs = Vec::new();
-    for (client, client_end) in crossing.clients.iter().enumerate() {
-        for (server, server_end) in crossing.servers.iter().enumerate() {
-            let mut pair = PairProof {
+    for (client, client_end) in route.clients.iter().enumerate() {
+        for (server, server_end) in route.servers.iter().enumerate() {
+            let mut pair = PairResult {
                 client: client_end.host.clone(),
                 client_class: client_end.class.clone(),
                 server: server_end.host.clone(),
                 server_class: server_end.class.clone(),
-                forward_counts: vec![0; crossing.gateways.len()],
-                reply_counts: vec![0; crossing.gateways.len()],
-                ..PairProof::default()
+                forward_counts: vec![0; route.gateways.len()],
+                reply_counts: vec![0; route.gateways.len()],
+                ..PairResult::default()
             };
             let own = |one: &&Judged| (one.flow.client, one.flow.server) == (client, server);
             for one in judged.iter().filter(own) {
@@ -278,7 +276,7 @@ fn pairs(crossing: &Crossing, planned: &PlannedFlows, judged: &[Judged]) -> Vec<
             // Observations override the kernel's predictions.
             pair.unreached = unreached
                 .filter(|gateway| pair.forward_counts[**gateway] == 0)
-                .map(|gateway| crossing.gateways[*gateway].host.clone())
+                .map(|gateway| route.gateways[*gateway].host.clone())
                 .collect();
             pairs.push(pair);
         }
@@ -287,13 +285,13 @@ fn pairs(crossing: &Crossing, planned: &PlannedFlows, judged: &[Judged]) -> Vec<
 }
 
 impl Judged {
-    fn path(&self, crossing: &Crossing) -> FlowPath {
-        let name = |gateway: usize| crossing.gateways[gateway].host.clone();
+    fn path(&self, route: &TestedRoute) -> FlowPath {
+        let name = |gateway: usize| route.gateways[gateway].host.clone();
         FlowPath {
             forward: self.forward.map(name),
             reply: self.reply.map(name),
             lost: self.lost.clone(),
-            ..self.flow.path(crossing, self.outcome)
+            ..self.flow.path(route, self.outcome)
         }
     }
 }
@@ -305,7 +303,7 @@ mod tests {
     use super::*;
     use crate::{End, GatewayEnds, calls::ObservedFlow};
 
-    fn crossing() -> Crossing {
+    fn tested_route() -> TestedRoute {
         let end = |host: &str, address: &str| End {
             host: host.to_owned(),
             class: host.to_owned(),
@@ -318,7 +316,7 @@ mod tests {
             client_side: near.parse().unwrap(),
             server_side: far.parse().unwrap(),
         };
-        Crossing {
+        TestedRoute {
             between: ["near".to_owned(), "far".to_owned()],
             ipv6: false,
             clients: vec![end("c", "10.0.0.1")],
@@ -367,24 +365,28 @@ mod tests {
             ([3, 3, 0, 0], [0, 0, 2, 2], LostAt::AtClient(name("c"))),
         ] {
             let seen = seen(vec![observed(1, one)], vec![observed(1, other)]);
-            let judged = seen.judge(&crossing(), flow(1), WireOutcome::NotConnected);
+            let judged = seen.judge(&tested_route(), flow(1), WireOutcome::NotConnected);
             assert_eq!(judged.lost, Some(expected), "{one:?} {other:?}");
         }
         // Nothing is concluded if a gateway could not be observed.
         let blind = Seen::new(&[Some(Observation::default()), None]);
-        assert_eq!(blind.judge(&crossing(), flow(1), WireOutcome::NotConnected).lost, None);
+        assert_eq!(blind.judge(&tested_route(), flow(1), WireOutcome::NotConnected).lost, None);
     }
 
     #[test]
     fn forward_and_reply_gateways_are_those_of_the_packets() {
         let seen =
             seen(vec![observed(1, [4, 4, 0, 0]), observed(2, [4, 4, 3, 3])], vec![observed(1, [0, 0, 3, 3])]);
-        let judge = |port| seen.judge(&crossing(), flow(port), WireOutcome::Answered);
+        let judge = |port| seen.judge(&tested_route(), flow(port), WireOutcome::Answered);
         assert_eq!((judge(1).forward, judge(1).reply, judge(1).symmetric()), (Some(0), Some(1), Some(false)));
         assert_eq!((judge(2).symmetric(), judge(2).moved), (Some(true), false));
         assert_eq!((judge(3).symmetric(), judge(3).lost), (None, None));
-        let tables =
-            tables(&crossing(), &PlannedFlows::default(), &[judge(1), judge(2)], &LookupCounts::default());
+        let tables = tables(
+            &tested_route(),
+            &PlannedFlows::default(),
+            &[judge(1), judge(2)],
+            &LookupCounts::default(),
+        );
         assert_eq!((tables.judged_count, tables.asymmetric_count, tables.predicted_count), (2, 1, [2, 2]));
         // Weights 3 and 1: two choices meet with 9/16 + 1/16.
         assert!((tables.asymmetric_expected_ratio - 6.0 / 16.0).abs() < 1e-12);

@@ -5,7 +5,7 @@
 //!   for the gateway of a flow, opens flows and responds to them, and counts the packets
 //!   that a gateway forwards.
 //! - [`prove`] is the controller's side: it chooses flows between the hosts of a
-//!   [`Crossing`], has them opened while all gateways are observed, and concludes.
+//!   [`TestedRoute`], has them opened while all gateways are observed, and concludes.
 //!
 //! Evidence: the gateway of a flow is the one whose interfaces its packets entered and
 //! left by, observed by a packet socket there. The interface counters are a second
@@ -17,7 +17,6 @@
 mod agent;
 pub mod calls;
 mod capacity;
-mod crossing;
 mod facts;
 mod findings;
 mod flows;
@@ -27,8 +26,9 @@ mod measure;
 mod prove;
 mod queries;
 mod shares;
+mod tested_route;
 
 pub use agent::ProofAgent;
-pub use crossing::{Crossing, End, GatewayEnds, Selection};
 pub use hosts::ProofError;
 pub use prove::{ProofOptions, ProofProgress, prove};
+pub use tested_route::{End, GatewayEnds, Selection, TestedRoute};

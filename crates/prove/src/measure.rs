@@ -20,10 +20,10 @@ use clearstream_schema::{
 
 use super::{
     calls::{Counters, Lookup, PathMtu, PathMtuFound, WireProtocol},
-    crossing::{Crossing, End},
     facts::Facts,
     flows::search_size,
     hosts::{Hosts, ProofError, refusal},
+    tested_route::{End, TestedRoute},
 };
 
 /// First port of a search, above the ports of the population.
@@ -85,14 +85,14 @@ pub(super) struct Sizes {
 /// A direction is absent if no port leads there.
 pub(super) fn path_mtu(
     hosts: &mut Hosts<'_>,
-    crossing: &Crossing,
+    route: &TestedRoute,
     pair: (usize, usize),
     gateway: usize,
     timeout: Duration,
 ) -> Result<Sizes, ProofError> {
-    let (client, server) = (&crossing.clients[pair.0], &crossing.servers[pair.1]);
-    let share = crossing.expected_ratios()[gateway];
-    let ends = &crossing.gateways[gateway];
+    let (client, server) = (&route.clients[pair.0], &route.servers[pair.1]);
+    let share = route.expected_ratios()[gateway];
+    let ends = &route.gateways[gateway];
     let there = server_address(server, gateway);
     let (client_at, server_at) = ((client.host.as_str(), client.address), (server.host.as_str(), there));
     let forward = one_way(hosts, client_at, server_at, ends.client_side, share, timeout)?;
@@ -152,16 +152,16 @@ fn search(
 /// of this pair leads there, and the reason if the flow failed.
 pub(super) fn rate(
     hosts: &mut Hosts<'_>,
-    crossing: &Crossing,
+    route: &TestedRoute,
     pair: (usize, usize),
     gateway: usize,
     duration: Duration,
     facts: &Facts,
 ) -> Result<Option<Result<ForwardingRate, String>>, ProofError> {
-    let (client, server) = (&crossing.clients[pair.0], &crossing.servers[pair.1]);
-    let ends = &crossing.gateways[gateway];
+    let (client, server) = (&route.clients[pair.0], &route.servers[pair.1]);
+    let ends = &route.gateways[gateway];
     let to = SocketAddr::new(server_address(server, gateway), rand::random_range(10_000..20_000));
-    let share = crossing.expected_ratios()[gateway];
+    let share = route.expected_ratios()[gateway];
     let from = (client.host.as_str(), client.address);
     let ports = ports_over(hosts, from, to, WireProtocol::Tcp, ends.client_side, share)?;
     let Some(port) = ports.first().copied() else {
@@ -186,8 +186,7 @@ pub(super) fn rate(
         Err(error) => return Err(error.into()),
     };
     let after = counters(hosts, &ends.host)?;
-    let measured =
-        Measured { crossing, pair, gateway, facts, summary: &summary, passed: after.since(&before) };
+    let measured = Measured { route, pair, gateway, facts, summary: &summary, passed: after.since(&before) };
     Ok(Some(Ok(measured.rate(duration + config.warm_up.to_std()))))
 }
 
@@ -197,7 +196,7 @@ pub(super) fn counters(hosts: &mut Hosts<'_>, host: &str) -> Result<HostCounters
 
 /// A measured bulk flow.
 struct Measured<'a> {
-    crossing: &'a Crossing,
+    route: &'a TestedRoute,
     pair: (usize, usize),
     gateway: usize,
     facts: &'a Facts,
@@ -207,15 +206,15 @@ struct Measured<'a> {
 
 impl Measured<'_> {
     fn rate(&self, sent_for: Duration) -> ForwardingRate {
-        let ends = &self.crossing.gateways[self.gateway];
+        let ends = &self.route.gateways[self.gateway];
         let interface = self.facts.interface(&ends.host, ends.server_side);
         let counted =
             self.passed.interfaces.iter().find(|counters| Some(counters.name.as_str()) == interface);
         let sent = counted.map_or(0, |counters| counters.send_packet_count);
         let (limit, reason) = self.limit();
         ForwardingRate {
-            client: self.crossing.clients[self.pair.0].host.clone(),
-            server: self.crossing.servers[self.pair.1].host.clone(),
+            client: self.route.clients[self.pair.0].host.clone(),
+            server: self.route.servers[self.pair.1].host.clone(),
             goodput_bps: self.summary.goodput_bps,
             packets_per_second: sent as f64 / sent_for.as_secs_f64(),
             retransmit_count: self.summary.retransmit_count,
@@ -226,7 +225,7 @@ impl Measured<'_> {
 
     fn limit(&self) -> (ForwardingLimit, String) {
         let summary = self.summary;
-        let ends = &self.crossing.gateways[self.gateway];
+        let ends = &self.route.gateways[self.gateway];
         let speed = [ends.client_side, ends.server_side]
             .into_iter()
             .filter_map(|address| self.facts.speed_bps(&ends.host, address))
@@ -245,7 +244,7 @@ impl Measured<'_> {
             return (ForwardingLimit::Loss, reason);
         }
         if let Some((core, busy)) = self.busiest_core().filter(|(_, busy)| *busy >= USED_RATIO) {
-            let client = &self.crossing.clients[self.pair.0].host;
+            let client = &self.route.clients[self.pair.0].host;
             let percent = busy * 100.0;
             return if self.facts.one_machine(&ends.host, client) {
                 let reason =
@@ -257,8 +256,8 @@ impl Measured<'_> {
         }
         let gigabytes_per_second = summary.goodput_bps / 8e9;
         for (host, cost) in [
-            (&self.crossing.clients[self.pair.0].host, summary.client_cpu_seconds_per_gb),
-            (&self.crossing.servers[self.pair.1].host, summary.server_cpu_seconds_per_gb),
+            (&self.route.clients[self.pair.0].host, summary.client_cpu_seconds_per_gb),
+            (&self.route.servers[self.pair.1].host, summary.server_cpu_seconds_per_gb),
         ] {
             let busy = cost * gigabytes_per_second;
             if busy >= USED_RATIO {

@@ -14,7 +14,8 @@ use clearstream_schema::{
     counters::HostCounters,
     flow::Notice,
     proof::{
-        CrossingProof, LostAt, PacketWitnesses, ProofFinding, ProofVerdict, ROUTE_PROOF_SCHEMA, RouteProof,
+        LostAt, PacketWitnesses, ROUTE_PROOF_SCHEMA, RouteResult, RouteVerification, VerificationFinding,
+        VerificationVerdict,
     },
     tune::Severity,
 };
@@ -22,7 +23,6 @@ use clearstream_stats::median;
 
 use super::{
     calls::{Close, Connect, Counters, Listen, MOST_WIRE_FLOWS, Observation, Observe, Observed},
-    crossing::{Crossing, End},
     facts::Facts,
     findings::{self, Evidence, finding},
     flows::{self, PlannedFlow, PlannedFlows},
@@ -30,12 +30,13 @@ use super::{
     judge::{self, Judged, Results, Seen},
     measure,
     queries::{self, LookupCounts},
+    tested_route::{End, TestedRoute},
 };
 
 /// Options of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProofOptions {
-    /// Flows per crossing, by which the load distribution is evaluated.
+    /// Flows per route, by which the load distribution is evaluated.
     pub flow_count: usize,
     /// Choose source ports by lookups in the clients' kernels, so that the requests are
     /// distributed exactly by the weights.
@@ -66,7 +67,7 @@ const AT_ONCE: u16 = 64;
 const WATCH_SECONDS: u32 = 600;
 /// Overhead of a bulk flow.
 const RATE_OVERHEAD: Duration = Duration::from_millis(700);
-/// Estimated duration of all other steps of a crossing.
+/// Estimated duration of all other steps of a route.
 const STEPS: Duration = Duration::from_secs(3);
 /// Time for the last packets of a completed flow to pass the gateways.
 const TAIL: Duration = Duration::from_millis(100);
@@ -80,7 +81,7 @@ pub struct ProofProgress {
     pub left: Duration,
 }
 
-/// Verifies crossings with the agents of their hosts, by host name.
+/// Verifies routes with the agents of their hosts, by host name.
 ///
 /// # Errors
 /// If an agent is lost, `stop` is set, or there is nothing to verify. Failures of single
@@ -88,12 +89,12 @@ pub struct ProofProgress {
 pub fn prove(
     fabric: &str,
     peers: &mut BTreeMap<String, Peer>,
-    crossings: &[Crossing],
+    routes: &[TestedRoute],
     options: &ProofOptions,
     stop: &AtomicBool,
     on_progress: &mut dyn FnMut(ProofProgress),
-) -> Result<RouteProof, ProofError> {
-    if crossings.is_empty() {
+) -> Result<RouteVerification, ProofError> {
+    if routes.is_empty() {
         let text = format!("{fabric} has no route with hosts at both ends");
         return Err(ProofError::Nothing(text));
     }
@@ -104,12 +105,12 @@ pub fn prove(
         facts: Facts::default(),
         findings: Vec::new(),
         notices: Vec::new(),
-        left: expected_of_all(crossings, options),
+        left: expected_of_all(routes, options),
         rated: BTreeSet::new(),
         on_progress,
     };
     work.facts = Facts::gather(&mut work.hosts)?;
-    let proofs = crossings.iter().map(|crossing| work.crossing(crossing)).collect::<Result<Vec<_>, _>>();
+    let proofs = routes.iter().map(|route| work.tested_route(route)).collect::<Result<Vec<_>, _>>();
     // Agents close everything, also after an error.
     let names: Vec<String> = work.hosts.peers.keys().cloned().collect();
     let close = |name| (name, vec![Close {}]);
@@ -118,37 +119,37 @@ pub fn prove(
     work.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     work.findings.dedup();
     let failed = work.findings.iter().any(|finding| finding.severity == Severity::Error);
-    Ok(RouteProof {
+    Ok(RouteVerification {
         schema: ROUTE_PROOF_SCHEMA.to_owned(),
         version: 1,
         fabric: fabric.to_owned(),
         verdict: match (failed, work.notices.iter().any(|notice| notice.id.starts_with("not-"))) {
-            (true, _) => ProofVerdict::Failed,
-            (false, true) => ProofVerdict::Incomplete,
-            (false, false) => ProofVerdict::Proven,
+            (true, _) => VerificationVerdict::Failed,
+            (false, true) => VerificationVerdict::Incomplete,
+            (false, false) => VerificationVerdict::Proven,
         },
-        crossings: proofs,
+        routes: proofs,
         findings: work.findings,
         notices: work.notices,
         duration_ns: u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
     })
 }
 
-/// Estimated duration of a crossing; gateways whose rate is known take no time.
-pub(super) fn expected(crossing: &Crossing, options: &ProofOptions, rated: &BTreeSet<String>) -> Duration {
+/// Estimated duration of a route; gateways whose rate is known take no time.
+pub(super) fn expected(route: &TestedRoute, options: &ProofOptions, rated: &BTreeSet<String>) -> Duration {
     let rate = options.rate_duration.to_std();
     let each = if rate.is_zero() { Duration::ZERO } else { rate + RATE_OVERHEAD };
-    let gateways = crossing.gateways.iter().filter(|gateway| !rated.contains(&gateway.host)).count();
+    let gateways = route.gateways.iter().filter(|gateway| !rated.contains(&gateway.host)).count();
     STEPS + each * u32::try_from(gateways).unwrap_or(u32::MAX)
 }
 
-/// Estimated duration of all crossings in sequence.
-fn expected_of_all(crossings: &[Crossing], options: &ProofOptions) -> Duration {
+/// Estimated duration of all routes in sequence.
+fn expected_of_all(routes: &[TestedRoute], options: &ProofOptions) -> Duration {
     let mut rated = BTreeSet::new();
     let mut whole = Duration::ZERO;
-    for crossing in crossings {
-        whole += expected(crossing, options, &rated);
-        rated.extend(crossing.gateways.iter().map(|gateway| gateway.host.clone()));
+    for route in routes {
+        whole += expected(route, options, &rated);
+        rated.extend(route.gateways.iter().map(|gateway| gateway.host.clone()));
     }
     whole
 }
@@ -157,7 +158,7 @@ pub(super) struct Work<'a> {
     pub(super) hosts: Hosts<'a>,
     pub(super) options: &'a ProofOptions,
     pub(super) facts: Facts,
-    pub(super) findings: Vec<ProofFinding>,
+    pub(super) findings: Vec<VerificationFinding>,
     pub(super) notices: Vec<Notice>,
     pub(super) left: Duration,
     /// Gateways whose rate is known: one address family is enough.
@@ -165,7 +166,7 @@ pub(super) struct Work<'a> {
     pub(super) on_progress: &'a mut dyn FnMut(ProofProgress),
 }
 
-/// Results of the flows of a crossing.
+/// Results of the flows of a route.
 pub(super) struct Shown {
     pub(super) planned: PlannedFlows,
     pub(super) lookups: LookupCounts,
@@ -187,16 +188,16 @@ impl Work<'_> {
         self.notices.push(Notice { id: id.to_owned(), message });
     }
 
-    fn crossing(&mut self, crossing: &Crossing) -> Result<CrossingProof, ProofError> {
-        let left = self.left.saturating_sub(expected(crossing, self.options, &self.rated));
-        let family = if crossing.ipv6 { "IPv6" } else { "IPv4" };
-        let [client_network, server_network] = &crossing.between;
-        if crossing.left_out_count > 0 {
+    fn tested_route(&mut self, route: &TestedRoute) -> Result<RouteResult, ProofError> {
+        let left = self.left.saturating_sub(expected(route, self.options, &self.rated));
+        let family = if route.ipv6 { "IPv6" } else { "IPv4" };
+        let [client_network, server_network] = &route.between;
+        if route.left_out_count > 0 {
             let message = format!(
                 "{client_network} to {server_network}: {} hosts were left out; {} clients and {} servers represent their classes",
-                crossing.left_out_count,
-                crossing.clients.len(),
-                crossing.servers.len()
+                route.left_out_count,
+                route.clients.len(),
+                route.servers.len()
             );
             let notice = Notice { id: "representatives".to_owned(), message };
             // Both address families omit the same hosts.
@@ -205,11 +206,11 @@ impl Work<'_> {
             }
         }
         self.progress(format!("{client_network} to {server_network}, {family}: flows"));
-        let shown = self.flows(crossing)?;
-        let mut proof = judge::tables(crossing, &shown.planned, &shown.judged, &shown.lookups);
-        self.witnesses(crossing, &shown, &mut proof);
+        let shown = self.flows(route)?;
+        let mut proof = judge::tables(route, &shown.planned, &shown.judged, &shown.lookups);
+        self.witnesses(route, &shown, &mut proof);
         let evidence = Evidence {
-            crossing,
+            route,
             planned: &shown.planned,
             judged: &shown.judged,
             seen: &shown.seen,
@@ -218,42 +219,42 @@ impl Work<'_> {
         };
         let found = findings::find(&evidence);
         self.findings.extend(found);
-        self.capacities(crossing, &shown, &mut proof)?;
+        self.capacities(route, &shown, &mut proof)?;
         self.left = left;
         Ok(proof)
     }
 
     /// Opens all flows while the gateways are observed.
-    fn flows(&mut self, crossing: &Crossing) -> Result<Shown, ProofError> {
+    fn flows(&mut self, route: &TestedRoute) -> Result<Shown, ProofError> {
         let cookie = measure::cookie();
         let mut listening = Vec::new();
-        for server in &crossing.servers {
+        for server in &route.servers {
             let addresses = self.addresses(server);
             let listen = Listen { addresses, port: None, cookie: cookie.clone() };
             listening.push(self.hosts.call(&server.host, &listen)?.port);
         }
         let ProofOptions { flow_count, even, .. } = *self.options;
-        let even = even && crossing.spreads_by_ports();
-        let mut planned = flows::choose(&mut self.hosts, crossing, &listening, flow_count, even)?;
-        let lookups = queries::count(&mut self.hosts, crossing, &listening)?;
+        let even = even && route.spreads_by_ports();
+        let mut planned = flows::choose(&mut self.hosts, route, &listening, flow_count, even)?;
+        let lookups = queries::count(&mut self.hosts, route, &listening)?;
         for (client, reason) in &planned.failed_lookups {
-            let host = &crossing.clients[*client].host;
+            let host = &route.clients[*client].host;
             let message =
                 format!("{host} cannot be queried for the gateway of a flow, so ports are tried: {reason}");
             self.notices.push(Notice { id: "no-lookup".to_owned(), message });
         }
-        let before = self.counters(crossing)?;
+        let before = self.counters(route)?;
         let chosen = std::mem::take(&mut planned.flows);
-        let (mut results, mut seen) = self.watched(crossing, &listening, &chosen, &cookie)?;
-        let mut judged = judge::judge_all(crossing, chosen, &results, &seen);
-        let trials = flows::by_trial(crossing, &planned, &judged, &listening);
+        let (mut results, mut seen) = self.watched(route, &listening, &chosen, &cookie)?;
+        let mut judged = judge::judge_all(route, chosen, &results, &seen);
+        let trials = flows::by_trial(route, &planned, &judged, &listening);
         if !trials.is_empty() {
-            let (tried, later) = self.watched(crossing, &listening, &trials, &cookie)?;
-            judged.extend(judge::judge_all(crossing, trials, &tried, &later));
+            let (tried, later) = self.watched(route, &listening, &trials, &cookie)?;
+            judged.extend(judge::judge_all(route, trials, &tried, &later));
             results.extend(tried);
             seen.add(later);
         }
-        let after = self.counters(crossing)?;
+        let after = self.counters(route)?;
         let counted =
             before.into_iter().zip(after).map(|(before, after)| Some(after?.since(&before?))).collect();
         let mut times: Vec<f64> =
@@ -264,12 +265,12 @@ impl Work<'_> {
         let silent = judged.iter().filter(|one| matches!(one.lost, Some(LostAt::AtServer(_))));
         let silent: BTreeMap<usize, &PlannedFlow> = silent.map(|one| (one.flow.server, &one.flow)).collect();
         for (server, flow) in silent {
-            if let Some(reason) = flows::return_route_error(&mut self.hosts, crossing, flow)? {
+            if let Some(reason) = flows::return_route_error(&mut self.hosts, route, flow)? {
                 planned.no_return_route.insert(server, reason);
             }
         }
-        // Ports and observers are for this crossing only.
-        let hosts = crossing.hosts().map(|host| (host.to_owned(), vec![Close {}]));
+        // Ports and observers are for this route only.
+        let hosts = route.hosts().map(|host| (host.to_owned(), vec![Close {}]));
         for (_, closed) in self.hosts.call_all(hosts.collect()) {
             closed?;
         }
@@ -279,15 +280,15 @@ impl Work<'_> {
     /// Opens flows while the gateways are observed.
     fn watched(
         &mut self,
-        crossing: &Crossing,
+        route: &TestedRoute,
         listening: &[u16],
         flows: &[PlannedFlow],
         cookie: &Cookie,
     ) -> Result<(Results, Seen), ProofError> {
-        self.watch(crossing, listening)?;
-        let results = self.open(crossing, flows, cookie)?;
+        self.watch(route, listening)?;
+        let results = self.open(route, flows, cookie)?;
         std::thread::sleep(TAIL);
-        Ok((results, Seen::new(&self.observed(crossing)?)))
+        Ok((results, Seen::new(&self.observed(route)?)))
     }
 
     /// Addresses on which a server can listen; missing ones are reported.
@@ -308,9 +309,9 @@ impl Work<'_> {
     }
 
     /// Starts the observation on every gateway; failures are reported.
-    fn watch(&mut self, crossing: &Crossing, listening: &[u16]) -> Result<(), ProofError> {
+    fn watch(&mut self, route: &TestedRoute, listening: &[u16]) -> Result<(), ProofError> {
         let mut requests = BTreeMap::new();
-        for gateway in &crossing.gateways {
+        for gateway in &route.gateways {
             let of = |address| self.facts.interface(&gateway.host, address).map(str::to_owned);
             let interfaces: Vec<String> =
                 [gateway.client_side, gateway.server_side].into_iter().filter_map(of).collect();
@@ -335,9 +336,9 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn observed(&mut self, crossing: &Crossing) -> Result<Vec<Option<Observation>>, ProofError> {
+    fn observed(&mut self, route: &TestedRoute) -> Result<Vec<Option<Observation>>, ProofError> {
         let mut by_host: BTreeMap<String, Observation> = BTreeMap::new();
-        let mut pending: Vec<String> = crossing.gateways.iter().map(|gateway| gateway.host.clone()).collect();
+        let mut pending: Vec<String> = route.gateways.iter().map(|gateway| gateway.host.clone()).collect();
         while !pending.is_empty() {
             let requests = pending.drain(..).map(|host| (host, vec![Observed {}])).collect();
             for (host, replies) in self.hosts.call_all(requests) {
@@ -363,23 +364,23 @@ impl Work<'_> {
             );
             self.notices.push(Notice { id: "not-counted".to_owned(), message });
         }
-        Ok(crossing.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
+        Ok(route.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
     }
 
-    fn counters(&mut self, crossing: &Crossing) -> Result<Vec<Option<HostCounters>>, ProofError> {
+    fn counters(&mut self, route: &TestedRoute) -> Result<Vec<Option<HostCounters>>, ProofError> {
         let request = |host: &String| (host.clone(), vec![Counters {}]);
-        let requests = crossing.gateways.iter().map(|gateway| request(&gateway.host)).collect();
+        let requests = route.gateways.iter().map(|gateway| request(&gateway.host)).collect();
         let mut by_host = BTreeMap::new();
         for (host, replies) in self.hosts.call_all(requests) {
             by_host.extend(replies?.pop().map(|counters| (host, counters)));
         }
-        Ok(crossing.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
+        Ok(route.gateways.iter().map(|gateway| by_host.remove(&gateway.host)).collect())
     }
 
     /// Opens the flows of all clients in parallel.
     fn open(
         &mut self,
-        crossing: &Crossing,
+        route: &TestedRoute,
         flows: &[PlannedFlow],
         cookie: &Cookie,
     ) -> Result<Results, ProofError> {
@@ -391,7 +392,7 @@ impl Work<'_> {
         let mut requests: BTreeMap<String, Vec<Connect>> = BTreeMap::new();
         let mut order: BTreeMap<String, Vec<(usize, SocketAddr)>> = BTreeMap::new();
         for ((client, server), ports) in ports {
-            let end = &crossing.clients[client];
+            let end = &route.clients[client];
             for ports in ports.chunks(MOST_WIRE_FLOWS) {
                 let connect = Connect {
                     source: end.address,
@@ -432,8 +433,8 @@ impl Work<'_> {
 
     /// Compares the interface counters with the packets of the flows. Other traffic only
     /// adds to the counters; a lower counter means that one of the two is wrong.
-    fn witnesses(&mut self, crossing: &Crossing, shown: &Shown, proof: &mut CrossingProof) {
-        for (place, gateway) in crossing.gateways.iter().enumerate() {
+    fn witnesses(&mut self, route: &TestedRoute, shown: &Shown, proof: &mut RouteResult) {
+        for (place, gateway) in route.gateways.iter().enumerate() {
             let Some(counted) = shown.counted[place].as_ref().filter(|_| shown.seen.watched[place]) else {
                 continue;
             };

@@ -10,10 +10,10 @@ use clearstream_schema::fabric::ReturnPath;
 
 use super::{
     calls::{Lookup, MOST_WIRE_LOOKUPS, WireProtocol},
-    crossing::Crossing,
     flows::{FIRST_PORT, LAST_PORT},
     hosts::{Hosts, ProofError, refusal},
     shares::enough_flows,
+    tested_route::TestedRoute,
 };
 
 /// Maximum number of lookups of one direction: two seconds of one core.
@@ -32,15 +32,15 @@ pub(super) struct LookupCounts {
 /// each server.
 pub(super) fn count(
     hosts: &mut Hosts<'_>,
-    crossing: &Crossing,
+    route: &TestedRoute,
     listening: &[u16],
 ) -> Result<LookupCounts, ProofError> {
-    if !crossing.spreads_by_ports() {
+    if !route.spreads_by_ports() {
         return Ok(LookupCounts::default());
     }
-    let forward = count_direction(hosts, crossing, listening, false)?;
-    let reply = match crossing.return_path {
-        ReturnPath::None => count_direction(hosts, crossing, listening, true)?,
+    let forward = count_direction(hosts, route, listening, false)?;
+    let reply = match route.return_path {
+        ReturnPath::None => count_direction(hosts, route, listening, true)?,
         // Otherwise replies follow the requests.
         _ => None,
     };
@@ -50,14 +50,14 @@ pub(super) fn count(
 /// Queries one direction, all hosts in parallel.
 fn count_direction(
     hosts: &mut Hosts<'_>,
-    crossing: &Crossing,
+    route: &TestedRoute,
     listening: &[u16],
     replies: bool,
 ) -> Result<Option<Vec<u64>>, ProofError> {
-    let ends = crossing.gateways.iter().map(|ends| if replies { ends.server_side } else { ends.client_side });
+    let ends = route.gateways.iter().map(|ends| if replies { ends.server_side } else { ends.client_side });
     let places: HashMap<IpAddr, usize> = ends.enumerate().map(|(place, address)| (address, place)).collect();
-    let mut counts = vec![0; crossing.gateways.len()];
-    for (_, results) in hosts.call_all(requests(crossing, listening, replies)) {
+    let mut counts = vec![0; route.gateways.len()];
+    for (_, results) in hosts.call_all(requests(route, listening, replies)) {
         let results = match results {
             Ok(results) => results,
             Err(error) => return refusal(error).map(|_| None),
@@ -74,13 +74,13 @@ fn count_direction(
 }
 
 /// As many flows of each pair as the test needs, from consecutive ports.
-fn requests(crossing: &Crossing, listening: &[u16], replies: bool) -> BTreeMap<String, Vec<Lookup>> {
-    let pairs = (crossing.clients.len() * crossing.servers.len()).max(1) as u64;
-    let all = enough_flows(&crossing.expected_ratios()).min(MOST_LOOKUPS);
+fn requests(route: &TestedRoute, listening: &[u16], replies: bool) -> BTreeMap<String, Vec<Lookup>> {
+    let pairs = (route.clients.len() * route.servers.len()).max(1) as u64;
+    let all = enough_flows(&route.expected_ratios()).min(MOST_LOOKUPS);
     let each = usize::try_from(all.div_ceil(pairs)).unwrap_or(usize::MAX).min(MOST_WIRE_LOOKUPS);
     let mut requests: BTreeMap<String, Vec<Lookup>> = BTreeMap::new();
-    for client in &crossing.clients {
-        for (server, port) in crossing.servers.iter().zip(listening) {
+    for client in &route.clients {
+        for (server, port) in route.servers.iter().zip(listening) {
             let first = rand::random_range(FIRST_PORT..=LAST_PORT);
             let own = (FIRST_PORT..=LAST_PORT).cycle().skip(usize::from(first - FIRST_PORT)).take(each);
             let (from, to) = if replies { (server, client) } else { (client, server) };

@@ -5,10 +5,10 @@
 //! weights. The kernels' lookups do: they take microseconds, and flows verify their
 //! predictions.
 
-use clearstream_schema::proof::{CrossingProof, GatewayProof, ProofFinding, ShareFit};
+use clearstream_schema::proof::{GatewayResult, RouteResult, ShareFit, VerificationFinding};
 use clearstream_stats::{chance_deviation, goodness_of_fit};
 
-use super::{crossing::Crossing, findings::error, flows::TRUSTED_RATIO};
+use super::{findings::error, flows::TRUSTED_RATIO, tested_route::TestedRoute};
 
 /// A deviation is significant below this probability ...
 const NO_CHANCE: f64 = 0.001;
@@ -43,7 +43,7 @@ pub(super) fn enough_flows(ratios: &[f64]) -> u64 {
 }
 
 /// A fit and the ratio of a gateway that it compares.
-type FitOf = (Option<ShareFit>, fn(&GatewayProof) -> Option<f64>);
+type FitOf = (Option<ShareFit>, fn(&GatewayResult) -> Option<f64>);
 
 /// Load distribution of one direction.
 struct Direction<'a> {
@@ -55,8 +55,8 @@ struct Direction<'a> {
 }
 
 /// Finds deviations of the load from the weights.
-pub(super) fn find(crossing: &Crossing, proof: &CrossingProof) -> Vec<ProofFinding> {
-    let [client_network, server_network] = &crossing.between;
+pub(super) fn find(route: &TestedRoute, proof: &RouteResult) -> Vec<VerificationFinding> {
+    let [client_network, server_network] = &route.between;
     let directions = [
         Direction {
             what: "requests",
@@ -82,19 +82,19 @@ pub(super) fn find(crossing: &Crossing, proof: &CrossingProof) -> Vec<ProofFindi
             _ => (direction.opened, "of"),
         };
         let Some(fit) = fit.filter(wrong) else { continue };
-        findings.extend(finding(crossing, proof, &direction, fit, ratio, how));
+        findings.extend(finding(route, proof, &direction, fit, ratio, how));
     }
     findings
 }
 
 fn finding(
-    crossing: &Crossing,
-    proof: &CrossingProof,
+    route: &TestedRoute,
+    proof: &RouteResult,
     direction: &Direction<'_>,
     fit: ShareFit,
-    ratio: fn(&GatewayProof) -> Option<f64>,
+    ratio: fn(&GatewayResult) -> Option<f64>,
     how: &str,
-) -> Option<ProofFinding> {
+) -> Option<VerificationFinding> {
     let deviations = proof.gateways.iter().filter_map(|gateway| {
         let share = ratio(gateway)?;
         Some((gateway, share, (share / gateway.expected_ratio - 1.0).abs()))
@@ -105,7 +105,7 @@ fn finding(
         gateway.gateway,
         share * 100.0,
         direction.what,
-        crossing.family(),
+        route.family(),
         fit.flow_count,
         gateway.expected_ratio * 100.0,
         (1.0 / fit.p_value.max(1e-9)).floor()

@@ -94,13 +94,14 @@ pub(crate) struct DataQueuePairs {
 }
 
 /// Opens an RNIC in the requested progress mode on the requested core. With
-/// inline progress the calling thread makes progress, and is pinned.
+/// inline or adaptive progress the calling thread makes progress, and is pinned;
+/// a helper inherits its core.
 ///
 /// # Errors
 /// A core that cannot be used.
 pub(crate) fn open_rnic(progress: RdmaProgress, core: Option<u32>) -> Result<Rnic, RdmaError> {
     let progress = match progress {
-        RdmaProgress::Inline => {
+        RdmaProgress::Inline | RdmaProgress::Adaptive => {
             if let Some(core) = core {
                 clearstream_sys::affinity::pin_to(core).map_err(|error| {
                     RdmaError::Option(format!(
@@ -108,7 +109,7 @@ pub(crate) fn open_rnic(progress: RdmaProgress, core: Option<u32>) -> Result<Rni
                     ))
                 })?;
             }
-            Progress::Inline
+            if progress == RdmaProgress::Adaptive { Progress::Adaptive } else { Progress::Inline }
         }
         RdmaProgress::Offloaded => Progress::Offloaded { cores: core.into_iter().collect() },
     };

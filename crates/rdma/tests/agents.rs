@@ -159,7 +159,7 @@ fn a_core_that_is_not_there_fails_the_measurement_at_the_client() {
 fn calls_on_a_connection_are_timed_with_both_kinds_of_progress() {
     let (mut client, mut server) = (agent(), agent());
     let mut agents = between(&mut client, &mut server);
-    for progress in [RdmaProgress::Inline, RdmaProgress::Offloaded] {
+    for progress in [RdmaProgress::Inline, RdmaProgress::Offloaded, RdmaProgress::Adaptive] {
         for call in [VerbsCall::Connect, VerbsCall::PostSend, VerbsCall::PollEmpty, VerbsCall::PollNonEmpty] {
             let config =
                 VerbsConfig { call, progress, count: 30, warm_up_count: 2, ..VerbsConfig::default() };

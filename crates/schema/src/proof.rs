@@ -16,7 +16,7 @@ pub const ROUTE_PROOF_SCHEMA: &str = "clearstream.route-proof";
 
 /// Verification of a fabric by real flows through its gateways.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RouteProof {
+pub struct RouteVerification {
     /// [`ROUTE_PROOF_SCHEMA`].
     pub schema: String,
     /// 1.
@@ -24,11 +24,12 @@ pub struct RouteProof {
     /// Name of the fabric.
     pub fabric: String,
     /// The conclusion.
-    pub verdict: ProofVerdict,
+    pub verdict: VerificationVerdict,
     /// One entry per route of the fabric and address family.
-    pub crossings: Vec<CrossingProof>,
+    #[serde(rename = "crossings")]
+    pub routes: Vec<RouteResult>,
     /// Deviations from the fabric, most severe first.
-    pub findings: Vec<ProofFinding>,
+    pub findings: Vec<VerificationFinding>,
     /// Parts left out or not measured, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
@@ -36,10 +37,10 @@ pub struct RouteProof {
     pub duration_ns: u64,
 }
 
-/// The conclusion of a proof.
+/// The conclusion of a verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ProofVerdict {
+pub enum VerificationVerdict {
     /// Every check agreed with the fabric.
     Proven,
     /// Every check that could be made agreed with the fabric; some could not be made.
@@ -50,7 +51,7 @@ pub enum ProofVerdict {
 
 /// A route of the fabric, one address family.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CrossingProof {
+pub struct RouteResult {
     /// Networks: the clients' and the servers'.
     pub between: [String; 2],
     /// Whether it is the IPv6 part.
@@ -95,9 +96,9 @@ pub struct CrossingProof {
     #[serde(default)]
     pub even: bool,
     /// One entry per gateway.
-    pub gateways: Vec<GatewayProof>,
+    pub gateways: Vec<GatewayResult>,
     /// One entry per pair of hosts.
-    pub pairs: Vec<PairProof>,
+    pub pairs: Vec<PairResult>,
     /// One entry per flow.
     pub flows: Vec<FlowPath>,
 }
@@ -122,7 +123,7 @@ pub struct ShareFit {
 
 /// Results of one gateway.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct GatewayProof {
+pub struct GatewayResult {
     /// Host name.
     pub gateway: String,
     /// Its address on the clients' side.
@@ -223,7 +224,7 @@ pub enum ForwardingLimit {
 
 /// Results of the flows of a pair of hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct PairProof {
+pub struct PairResult {
     /// Host that connects.
     pub client: String,
     /// Its class.
@@ -314,7 +315,7 @@ pub enum LostAt {
 
 /// A deviation from the fabric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ProofFinding {
+pub struct VerificationFinding {
     /// Stable kebab-case name of the kind.
     pub id: String,
     /// Severity; an error fails the verification.

@@ -69,7 +69,7 @@ pub fn chance_deviation(total: u64, proportions: &[f64], probability: f64) -> Op
 /// Probability that a chi-square variable with `degrees` degrees of freedom is
 /// at least `statistic`: `Q(degrees / 2, statistic / 2)`, the regularised upper
 /// incomplete gamma function (Abramowitz and Stegun 26.4.2 and 26.4.19).
-pub fn chi_square_tail(statistic: f64, degrees: u32) -> f64 {
+fn chi_square_tail(statistic: f64, degrees: u32) -> f64 {
     if statistic.is_infinite() {
         return 0.0;
     }

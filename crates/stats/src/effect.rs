@@ -111,7 +111,7 @@ impl Moderator {
 /// p-value of such different group means under the null hypothesis: by exact permutation for two groups
 /// ([`permutation_test`]), by random permutations of the sum of squares for more. `None` with fewer than two
 /// groups or a value that is not finite.
-pub fn groups_differ(groups: &[Vec<f64>], seed: u64) -> Option<f64> {
+fn groups_differ(groups: &[Vec<f64>], seed: u64) -> Option<f64> {
     let groups: Vec<&Vec<f64>> = groups.iter().filter(|group| !group.is_empty()).collect();
     if let [one, other] = groups.as_slice() {
         return permutation_test(one, other, seed);

@@ -2,9 +2,6 @@
 
 use crate::quantile::of_sorted;
 
-/// Fewest values for an interval of their median with 95 % confidence: the range of n values misses the
-/// median only when all lie on one side of it, with probability 2 / 2^n; 2 / 2^5 is 6.25 %, 2 / 2^6 is 3.1 %.
-pub const LEAST_VALUES: usize = 6;
 /// Probability permitted outside each end of an interval.
 pub(crate) const TAIL: f64 = 0.025;
 
@@ -17,8 +14,8 @@ pub struct IntervalEstimate {
     pub low: f64,
     /// Upper bound of the interval.
     pub high: f64,
-    /// Confidence level; below 0.95 where fewer than [`LEAST_VALUES`] values permit nothing better than their
-    /// range.
+    /// Confidence level; below 0.95 with fewer than six values: the range of n values misses the median with
+    /// probability 2 / 2^n, and 2 / 2^5 is 6.25 %.
     pub confidence_ratio: f64,
 }
 

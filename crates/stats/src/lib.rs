@@ -18,11 +18,11 @@ mod quantile;
 mod random;
 mod steady;
 
-pub use chi_square::{Fit, chance_deviation, chi_square_tail, goodness_of_fit};
-pub use effect::{Block, Effect, Moderator, PRACTICAL_RATIO, groups_differ};
-pub use interval::{IntervalEstimate, LEAST_VALUES, median_interval};
+pub use chi_square::{Fit, chance_deviation, goodness_of_fit};
+pub use effect::{Block, Effect, Moderator, PRACTICAL_RATIO};
+pub use interval::{IntervalEstimate, median_interval};
 pub use paired::{LEAST_PAIRS, PairedRatio, least_probability, paired_ratio};
-pub use permutation::{EXACT_LIMIT, false_discovery_adjusted, permutation_test};
-pub use quantile::{median, quantile};
+pub use permutation::{false_discovery_adjusted, permutation_test};
+pub use quantile::median;
 pub use random::Random;
-pub use steady::{MINIMUM_POINTS, NEGLIGIBLE_TREND_RATIO, Trend, steady, trend};
+pub use steady::steady;

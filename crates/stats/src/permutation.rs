@@ -3,7 +3,7 @@
 use crate::Random;
 
 /// Maximum number of permutations that are enumerated for an exact result.
-pub const EXACT_LIMIT: u64 = 20_000;
+const EXACT_LIMIT: u64 = 20_000;
 /// Random permutations beyond this limit.
 const RANDOM_ROUNDS: u64 = 20_000;
 
@@ -11,7 +11,7 @@ const RANDOM_ROUNDS: u64 = 20_000;
 /// two-sided Fisher-Pitman test (Pitman 1937). Means are used since medians of five values take too few
 /// values for a useful test.
 ///
-/// Exact up to [`EXACT_LIMIT`] permutations, otherwise from random ones, with the observed one included
+/// Exact up to 20,000 permutations, otherwise from random ones, with the observed one included
 /// (Phipson and Smyth, "Permutation P-values Should Never Be Zero", 2010). `None` when a set is empty or a
 /// value is not finite.
 pub fn permutation_test(one: &[f64], other: &[f64], seed: u64) -> Option<f64> {

@@ -8,7 +8,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// The quantile at `probability` (0 to 1), linear between the neighbouring order statistics: definition 7 of
 /// Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50 (1996), the
 /// default of R and NumPy. `None` without values or when `probability` is out of range.
-pub fn quantile(values: &[f64], probability: f64) -> Option<f64> {
+fn quantile(values: &[f64], probability: f64) -> Option<f64> {
     if !(0.0..=1.0).contains(&probability) {
         return None;
     }

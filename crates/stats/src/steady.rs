@@ -10,26 +10,26 @@
 use crate::{median, quantile::of_sorted};
 
 /// Fewest points for 5 % significance: four in perfect order still have a two-sided probability of 2/24.
-pub const MINIMUM_POINTS: usize = 5;
+const MINIMUM_POINTS: usize = 5;
 /// Trend over the whole series, relative to its median, below which it is negligible.
-pub const NEGLIGIBLE_TREND_RATIO: f64 = 0.05;
+const NEGLIGIBLE_TREND_RATIO: f64 = 0.05;
 /// Maximum number of values without ties for which the distribution of the statistic is exact.
 const EXACT_POINTS: usize = 40;
 const SIGNIFICANCE: f64 = 0.05;
 
 /// Trend of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Trend {
+struct Trend {
     /// Pairs in rising order less pairs in falling order (Mann-Kendall S).
-    pub score: i64,
+    score: i64,
     /// Two-sided p-value of the score without a trend.
-    pub probability: f64,
+    probability: f64,
     /// Sen's slope per step.
-    pub slope: f64,
+    slope: f64,
 }
 
 /// Trend of equally spaced values; `None` below [`MINIMUM_POINTS`] or with values that are not finite.
-pub fn trend(values: &[f64]) -> Option<Trend> {
+fn trend(values: &[f64]) -> Option<Trend> {
     if values.len() < MINIMUM_POINTS || values.iter().any(|value| !value.is_finite()) {
         return None;
     }

@@ -40,15 +40,15 @@ pub fn read_line(line: &str) -> Option<(String, OptionValue)> {
 
 /// An option of the built-in table.
 #[derive(Debug)]
-pub struct KernelOption {
+pub(crate) struct KernelOption {
     /// Full name, `CONFIG_IP_MULTIPLE_TABLES`.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Whether it may be a module; otherwise it is built in or absent.
-    pub is_tristate: bool,
+    pub(crate) is_tristate: bool,
     /// Options that it depends on.
-    pub needs: &'static [&'static str],
+    pub(crate) needs: &'static [&'static str],
     /// What a kernel without it lacks; empty where routing does not need it.
-    pub without: &'static str,
+    pub(crate) without: &'static str,
 }
 
 const fn option(
@@ -61,7 +61,7 @@ const fn option(
 }
 
 /// Options of the gateway paper, and their dependencies.
-pub const KNOWN: &[KernelOption] = &[
+pub(crate) const KNOWN: &[KernelOption] = &[
     option("CONFIG_INET", false, &["CONFIG_NET"], ""),
     option("CONFIG_IP_MULTICAST", false, &["CONFIG_INET"], ""),
     option(
@@ -98,7 +98,7 @@ pub const KNOWN: &[KernelOption] = &[
 ];
 
 /// Returns the option of a name.
-pub fn known(name: &str) -> Option<&'static KernelOption> {
+pub(crate) fn known(name: &str) -> Option<&'static KernelOption> {
     KNOWN.iter().find(|option| option.name == name)
 }
 

@@ -19,7 +19,7 @@ const TABLE: &str = include_str!("../knowledge/sysctls.toml");
 /// Unit of a key's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Unit {
+pub(crate) enum Unit {
     /// Bytes.
     Bytes,
     /// KiB.
@@ -64,12 +64,12 @@ pub enum Unit {
 
 impl Unit {
     /// Whether values are integers.
-    pub fn is_number(self) -> bool {
+    pub(crate) fn is_number(self) -> bool {
         !matches!(self, Self::Name | Self::Names | Self::Mask)
     }
 
     /// Name of the unit, for messages.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bytes => "bytes",
             Self::Kibibytes => "KiB",
@@ -93,7 +93,7 @@ impl Unit {
 /// Namespaces that have a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scope {
+pub(crate) enum Scope {
     /// Every network namespace.
     Namespace,
     /// Initial network namespace only.
@@ -103,64 +103,64 @@ pub enum Scope {
 /// Two kernels between which a key appeared or disappeared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Bracket {
+pub(crate) struct Bracket {
     /// Last kernel seen without the change.
-    pub absent: KernelVersion,
+    pub(crate) absent: KernelVersion,
     /// First kernel seen with it.
-    pub present: KernelVersion,
+    pub(crate) present: KernelVersion,
     /// Exact release, where known.
     #[serde(default)]
-    pub version: Option<KernelVersion>,
+    pub(crate) version: Option<KernelVersion>,
 }
 
 /// Default value.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Default {
+pub(crate) struct Default {
     /// First kernel with this default.
-    pub from: KernelVersion,
+    pub(crate) from: KernelVersion,
     /// Text as read back, or the kernel's formula.
-    pub value: String,
+    pub(crate) value: String,
 }
 
 /// Range that the kernel accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Enforced {
+pub(crate) struct Enforced {
     /// Minimum.
-    pub min: i64,
+    pub(crate) min: i64,
     /// Maximum.
-    pub max: i64,
+    pub(crate) max: i64,
 }
 
 /// Range that the kernel accepts but that is harmful.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sane {
+pub(crate) struct Sane {
     /// Applies to values above this.
     #[serde(default)]
-    pub above: Option<i64>,
+    pub(crate) above: Option<i64>,
     /// Applies to values below this.
     #[serde(default)]
-    pub below: Option<i64>,
+    pub(crate) below: Option<i64>,
     /// Applies to this value.
     #[serde(default)]
-    pub equals: Option<i64>,
+    pub(crate) equals: Option<i64>,
     /// Class of the finding.
-    pub class: FindingClass,
+    pub(crate) class: FindingClass,
     /// Last part of the finding's id.
-    pub cause: String,
+    pub(crate) cause: String,
     /// Severity of the finding.
-    pub severity: Severity,
+    pub(crate) severity: Severity,
     /// Reason.
-    pub why: String,
+    pub(crate) why: String,
     /// Suggested correction.
-    pub advice: String,
+    pub(crate) advice: String,
 }
 
 impl Sane {
     /// Whether a value is in the range.
-    pub fn holds(&self, value: i64) -> bool {
+    pub(crate) fn holds(&self, value: i64) -> bool {
         self.above.is_some_and(|bound| value > bound)
             || self.below.is_some_and(|bound| value < bound)
             || self.equals == Some(value)
@@ -174,48 +174,48 @@ pub struct Key {
     /// Dotted name.
     pub name: String,
     /// Unit of each value.
-    pub unit: Unit,
+    pub(crate) unit: Unit,
     /// Number of fields of a value.
     #[serde(default = "one")]
-    pub count: usize,
+    pub(crate) count: usize,
     /// Namespaces that have it.
-    pub scope: Scope,
+    pub(crate) scope: Scope,
     /// First kernel seen in which every namespace has it.
     #[serde(default)]
-    pub namespace_since: Option<KernelVersion>,
+    pub(crate) namespace_since: Option<KernelVersion>,
     /// When a change takes effect.
-    pub effect: Effect,
+    pub(crate) effect: Effect,
     /// Kernel in which it appeared.
     #[serde(default)]
-    pub since: Option<Bracket>,
+    pub(crate) since: Option<Bracket>,
     /// Kernel in which it was removed.
     #[serde(default)]
-    pub removed: Option<Bracket>,
+    pub(crate) removed: Option<Bracket>,
     /// First kernel in which it has no effect.
     #[serde(default)]
-    pub no_op: Option<KernelVersion>,
+    pub(crate) no_op: Option<KernelVersion>,
     /// Source of the key, where no official kernel has it (`vendor kernels`).
     #[serde(default)]
-    pub foreign: Option<String>,
+    pub(crate) foreign: Option<String>,
     /// Replacement.
     #[serde(default)]
-    pub successor: Option<String>,
+    pub(crate) successor: Option<String>,
     /// Defaults by kernel, ascending.
     #[serde(default)]
-    pub defaults: Vec<Default>,
+    pub(crate) defaults: Vec<Default>,
     /// Range that the kernel accepts.
     #[serde(default)]
-    pub enforced: Option<Enforced>,
+    pub(crate) enforced: Option<Enforced>,
     /// Harmful ranges.
     #[serde(default)]
-    pub sane: Vec<Sane>,
+    pub(crate) sane: Vec<Sane>,
     /// How to choose a value.
     #[serde(default)]
-    pub formula: Option<String>,
+    pub(crate) formula: Option<String>,
     /// Effect, as a phrase.
-    pub does: String,
+    pub(crate) does: String,
     /// Source of the row.
-    pub source: String,
+    pub(crate) source: String,
 }
 
 fn one() -> usize {
@@ -230,7 +230,7 @@ impl Key {
     }
 
     /// Whether network namespaces of this kernel have it.
-    pub fn is_per_namespace(&self, kernel: Option<KernelVersion>) -> bool {
+    pub(crate) fn is_per_namespace(&self, kernel: Option<KernelVersion>) -> bool {
         let old = self.namespace_since.zip(kernel).is_some_and(|(since, kernel)| kernel < since);
         self.scope == Scope::Namespace && !old
     }
@@ -286,7 +286,7 @@ impl Knowledge {
     }
 
     /// Returns the row of a key.
-    pub fn key(&self, name: &str) -> Option<&Key> {
+    pub(crate) fn key(&self, name: &str) -> Option<&Key> {
         self.keys.get(name)
     }
 
@@ -296,20 +296,20 @@ impl Knowledge {
     }
 
     /// Whether some known kernel has a key of this name.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.keys.contains_key(name) || self.others.contains(name)
     }
 
     /// Whether the table is complete for the folder of this key: directly below
     /// `net.core` and `net.ipv4`.
-    pub fn covers(&self, name: &str) -> bool {
+    pub(crate) fn covers(&self, name: &str) -> bool {
         ["net.core.", "net.ipv4."]
             .iter()
             .any(|prefix| name.strip_prefix(prefix).is_some_and(|rest| !rest.contains('.')))
     }
 
     /// Returns the most similar key, for a suggested correction.
-    pub fn suggest(&self, name: &str) -> Option<&str> {
+    pub(crate) fn suggest(&self, name: &str) -> Option<&str> {
         let plain: String =
             name.chars().map(|c| if c == ' ' || c == '-' || c == '/' { '_' } else { c }).collect();
         let plain = plain.replace("net_", "net.").replace("ipv4_", "ipv4.").replace("core_", "core.");

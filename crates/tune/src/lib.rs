@@ -10,7 +10,7 @@
 pub mod kernel_config;
 pub mod knowledge;
 mod lint;
-pub mod path;
+mod path;
 mod recommend;
 mod rules;
 mod state;
@@ -19,7 +19,5 @@ mod version;
 
 pub use lint::{lint, of_given_lines};
 pub use recommend::{Profile, recommend};
-pub use state::{
-    Assignment, Assumed, Given, GivenOption, GivenQueue, HostState, Interface, Reader, Tuned, Value,
-};
+pub use state::{Assumed, Given, HostState, Interface, Value};
 pub use version::{KernelVersion, ParseVersionError};

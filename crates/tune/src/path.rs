@@ -6,48 +6,48 @@ use clearstream_schema::{human, tune::PathGoal};
 use crate::version::KernelVersion;
 
 /// Largest window of one TCP flow: 65535 << 14 (RFC 7323, 2.3).
-pub const LARGEST_WINDOW_BYTES: u64 = 65535 << 14;
+pub(crate) const LARGEST_WINDOW_BYTES: u64 = 65535 << 14;
 
 /// Fraction of the send buffer that is payload, for planning. Measured with 64
 /// KiB buffers: 0.87 to 0.92.
-pub const SEND_SHARE: f64 = 0.85;
+pub(crate) const SEND_SHARE: f64 = 0.85;
 
 /// Fraction of the receive buffer that becomes window, for planning, from 6.6 on:
 /// the initial value of every socket (`TCP_DEFAULT_SCALING_RATIO`).
-pub const RECEIVE_SHARE: f64 = 0.5;
+pub(crate) const RECEIVE_SHARE: f64 = 0.5;
 
 /// First kernel in which each socket measures its own ratio.
 const SHARE_IS_MEASURED: KernelVersion = KernelVersion::new(6, 6, 0);
 
 /// Bandwidth-delay product of one flow of the goal.
-pub fn flow_bdp_bytes(goal: &PathGoal) -> f64 {
+pub(crate) fn flow_bdp_bytes(goal: &PathGoal) -> f64 {
     bdp_bytes(goal.rate.0, goal.rtt.0) / f64::from(goal.flow_count.max(1))
 }
 
 /// Bandwidth-delay product: rate * RTT / 8.
-pub fn bdp_bytes(rate_bps: u64, rtt_ns: u64) -> f64 {
+pub(crate) fn bdp_bytes(rate_bps: u64, rtt_ns: u64) -> f64 {
     rate_bps as f64 * rtt_ns as f64 / 8e9
 }
 
 /// Rate that a window sustains: window * 8 / RTT.
-pub fn window_rate_bps(window_bytes: f64, rtt_ns: u64) -> f64 {
+pub(crate) fn window_rate_bps(window_bytes: f64, rtt_ns: u64) -> f64 {
     window_bytes * 8e9 / rtt_ns.max(1) as f64
 }
 
 /// Time until sequence numbers wrap: 2^32 bytes at this rate.
-pub fn wrap_seconds(rate_bps: u64) -> f64 {
+pub(crate) fn wrap_seconds(rate_bps: u64) -> f64 {
     (1u64 << 32) as f64 * 8.0 / rate_bps.max(1) as f64
 }
 
 /// Buffer that a congestion control needs, in BDP: 2 for BBR (`cwnd_gain`), 1 for
 /// loss-based controls.
-pub fn gain(congestion_control: Option<&str>) -> f64 {
+pub(crate) fn gain(congestion_control: Option<&str>) -> f64 {
     if congestion_control.is_some_and(|name| name.starts_with("bbr")) { 2.0 } else { 1.0 }
 }
 
 /// Number of flows that a goal needs because a window is limited to 1 GiB:
 /// g*BDP / 0.9 GiB, rounded up.
-pub fn flows_needed(goal: &PathGoal, gain: f64) -> u32 {
+pub(crate) fn flows_needed(goal: &PathGoal, gain: f64) -> u32 {
     let wanted = gain * bdp_bytes(goal.rate.0, goal.rtt.0) / (0.9 * (1u64 << 30) as f64);
     if gain * flow_bdp_bytes(goal) <= LARGEST_WINDOW_BYTES as f64 {
         return goal.flow_count;
@@ -57,7 +57,7 @@ pub fn flows_needed(goal: &PathGoal, gain: f64) -> u32 {
 
 /// Fraction of the receive buffer that becomes window: by `tcp_adv_win_scale`
 /// before 6.6, the planning value since. The text names the source.
-pub fn receive_share(kernel: Option<KernelVersion>, adv_win_scale: Option<i64>) -> (f64, String) {
+pub(crate) fn receive_share(kernel: Option<KernelVersion>, adv_win_scale: Option<i64>) -> (f64, String) {
     match (kernel, adv_win_scale) {
         (Some(kernel), Some(scale)) if kernel < SHARE_IS_MEASURED => {
             let share = match scale {
@@ -71,7 +71,7 @@ pub fn receive_share(kernel: Option<KernelVersion>, adv_win_scale: Option<i64>) 
 }
 
 /// Rounds up to whole MiB.
-pub fn whole_mib(bytes: f64) -> i64 {
+pub(crate) fn whole_mib(bytes: f64) -> i64 {
     const MIB: f64 = (1u64 << 20) as f64;
     ((bytes / MIB).ceil() * MIB).min(i64::MAX as f64) as i64
 }

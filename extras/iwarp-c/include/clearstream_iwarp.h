@@ -246,6 +246,9 @@
 // Engine threads make progress, also while the program computes.
 #define IWARP_PROGRESS_OFFLOADED 1
 
+// Calls of the program make progress, and a helper thread while none polls.
+#define IWARP_PROGRESS_ADAPTIVE 2
+
 // A completion event channel: reports which armed completion queue got a
 // completion.
 struct iwarp_channel;
@@ -503,7 +506,8 @@ struct iwarp_completion {
 struct iwarp_rnic_options {
     // Set by iwarp_init_rnic_options().
     size_t size;
-    // IWARP_PROGRESS_INLINE (the default) or IWARP_PROGRESS_OFFLOADED.
+    // IWARP_PROGRESS_INLINE (the default), IWARP_PROGRESS_OFFLOADED or
+    // IWARP_PROGRESS_ADAPTIVE.
     uint32_t progress;
     // Number of cores.
     uint32_t core_count;

@@ -14,6 +14,8 @@ use crate::{
 pub const IWARP_PROGRESS_INLINE: u32 = 0;
 /// Engine threads make progress, also while the program computes.
 pub const IWARP_PROGRESS_OFFLOADED: u32 = 1;
+/// Calls of the program make progress, and a helper thread while none polls.
+pub const IWARP_PROGRESS_ADAPTIVE: u32 = 2;
 
 /// A software RNIC.
 pub struct iwarp_rnic {
@@ -31,7 +33,8 @@ pub struct iwarp_domain {
 pub struct iwarp_rnic_options {
     /// Set by iwarp_init_rnic_options().
     pub size: usize,
-    /// IWARP_PROGRESS_INLINE (the default) or IWARP_PROGRESS_OFFLOADED.
+    /// IWARP_PROGRESS_INLINE (the default), IWARP_PROGRESS_OFFLOADED or
+    /// IWARP_PROGRESS_ADAPTIVE.
     pub progress: u32,
     /// Number of cores.
     pub core_count: u32,
@@ -198,6 +201,7 @@ unsafe fn opened(options: &iwarp_rnic_options) -> Result<RnicOptions, CallError>
     let progress = match options.progress {
         IWARP_PROGRESS_INLINE => Progress::Inline,
         IWARP_PROGRESS_OFFLOADED => Progress::Offloaded { cores: cores.to_vec() },
+        IWARP_PROGRESS_ADAPTIVE => Progress::Adaptive,
         other => return Err(CallError::argument(format!("`progress` is {other}: use IWARP_PROGRESS_..."))),
     };
     let buffer = |bytes: u64| (bytes > 0).then_some(bytes as usize);

@@ -367,6 +367,7 @@ int main(void) {
     refused();
     everything(IWARP_PROGRESS_INLINE);
     everything(IWARP_PROGRESS_OFFLOADED);
+    everything(IWARP_PROGRESS_ADAPTIVE);
     printf("every verb\n");
     return 0;
 }

@@ -31,8 +31,8 @@ use clearstream_study::StudyError;
 use clearstream_watch::WatchError;
 use clearstream_workload::TrialError;
 
-use crate::verbs::cc::CcError;
-use rdma::rdma;
+use crate::verbs::{cc::CcError, rdma::run::RunError};
+use rdma::{rdma, rdma_run};
 
 /// Error of a command, with its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -156,6 +156,9 @@ pub enum CommandError {
     /// The watch over gateways.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// A verbs program.
+    #[error(transparent)]
+    RdmaRun(#[from] RunError),
     /// A congestion control.
     #[error(transparent)]
     CongestionControl(#[from] CcError),
@@ -232,6 +235,7 @@ impl CommandError {
                 RenderError::Write { .. } => ExitCode::File,
             },
             Self::Watch(error) => watch(error),
+            Self::RdmaRun(error) => rdma_run(error),
             Self::CongestionControl(error) => congestion_control(error),
             Self::Rdma(error) => rdma(error),
             Self::RdmaAgents(error) => match error {

@@ -6,6 +6,21 @@ use clearstream_iwarp::verbs::{ConnectError, VerbsError};
 use clearstream_rdma::RdmaError;
 use clearstream_schema::ExitCode;
 
+use crate::verbs::rdma::run::RunError;
+
+/// A program that is not run over iWARP.
+pub(super) fn rdma_run(error: &RunError) -> ExitCode {
+    match error {
+        RunError::NoProgram { .. } => ExitCode::Name,
+        RunError::NoLibrary { .. }
+        | RunError::NoSockets
+        | RunError::Static { .. }
+        | RunError::SetId { .. }
+        | RunError::Bits { .. } => ExitCode::Unsupported,
+        RunError::Start { .. } => ExitCode::File,
+    }
+}
+
 pub(super) fn rdma(error: &RdmaError) -> ExitCode {
     match error {
         RdmaError::Option(_) => ExitCode::Usage,

@@ -21,7 +21,7 @@ use clearstream_schema::{
     place::{Placement, Ranking, SteeredPorts},
     plan::{Plan, Verification},
     probe::ProbeSummary,
-    proof::RouteProof,
+    proof::RouteVerification,
     provenance::Provenance,
     rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSample, VerbsSummary},
     record::{RunDocument, TrialDocument},
@@ -150,7 +150,7 @@ documents! {
     "clearstream.rendered-routes" 1 Added clearstream_netconfig::routes::Summary;
     "clearstream.reverted" 1 Added Reverted;
     "clearstream.route-plan" 1 Own RoutePlan;
-    "clearstream.route-proof" 1 Own RouteProof;
+    "clearstream.route-proof" 1 Own RouteVerification;
     "clearstream.served" 1 Added Served;
     "clearstream.study-end" 1 Added StudyEnd<'_>;
     "clearstream.study-list" 1 Added StudyList;

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use clearstream_schema::{
     fabric::ReturnPath,
-    proof::{CrossingProof, ForwardingLimit, GatewayProof, ProofFinding, ProofVerdict, RouteProof, ShareFit},
+    proof::{
+        ForwardingLimit, GatewayResult, RouteResult, RouteVerification, ShareFit, VerificationFinding,
+        VerificationVerdict,
+    },
     tune::Severity,
 };
 
@@ -16,10 +19,10 @@ use super::{
 };
 
 /// Tables of every route, findings, and the conclusion.
-pub fn proof(proof: &RouteProof, paint: Paint) -> String {
+pub fn proof(proof: &RouteVerification, paint: Paint) -> String {
     let mut text = String::new();
-    for crossing in &proof.crossings {
-        let _ = write!(text, "{}\n\n", crossing_text(crossing, paint));
+    for route in &proof.routes {
+        let _ = write!(text, "{}\n\n", route_text(route, paint));
     }
     for finding in &proof.findings {
         let _ = write!(text, "{}\n\n", finding_text(finding, paint));
@@ -28,46 +31,48 @@ pub fn proof(proof: &RouteProof, paint: Paint) -> String {
         let _ = writeln!(text, "{}", paint.warning(&format!("note: {}", notice.message)));
     }
     let verdict = match proof.verdict {
-        ProofVerdict::Proven => "proven: every flow was routed as the fabric specifies".to_owned(),
-        ProofVerdict::Incomplete => {
+        VerificationVerdict::Proven => "proven: every flow was routed as the fabric specifies".to_owned(),
+        VerificationVerdict::Incomplete => {
             paint.warning("incomplete: no error was found, but not everything could be checked")
         }
-        ProofVerdict::Failed => paint.warning("failed: not everything is routed as the fabric specifies"),
+        VerificationVerdict::Failed => {
+            paint.warning("failed: not everything is routed as the fabric specifies")
+        }
     };
     let _ = write!(text, "{verdict} ({})", time(proof.duration_ns));
     text
 }
 
-fn crossing_text(crossing: &CrossingProof, paint: Paint) -> String {
-    let family = if crossing.ipv6 { "IPv6" } else { "IPv4" };
-    let [one, other] = &crossing.between;
-    let all = crossing.flow_count + crossing.targeted_count;
+fn route_text(route: &RouteResult, paint: Paint) -> String {
+    let family = if route.ipv6 { "IPv6" } else { "IPv4" };
+    let [one, other] = &route.between;
+    let all = route.flow_count + route.targeted_count;
     let mut text = format!(
         "{}: {} of {all} flows of {} pairs of hosts got a reply\n{}\n",
         paint.figure(&format!("{one} to {other}, {family}")),
-        crossing.answered_count,
-        crossing.pairs.len(),
-        gateways(crossing)
+        route.answered_count,
+        route.pairs.len(),
+        gateways(route)
     );
-    let _ = writeln!(text, "{}", symmetry(crossing));
+    let _ = writeln!(text, "{}", symmetry(route));
     let fits = [
-        ("requests", crossing.forward_fit, crossing.asked_forward_fit, crossing.even),
-        ("replies", crossing.reply_fit, crossing.asked_reply_fit, false),
+        ("requests", route.forward_fit, route.asked_forward_fit, route.even),
+        ("replies", route.reply_fit, route.asked_reply_fit, false),
     ];
     for (what, opened, lookups, even) in fits {
         for line in distribution(what, opened, lookups, even) {
             let _ = writeln!(text, "{line}");
         }
     }
-    if let Some(line) = predicted(crossing) {
+    if let Some(line) = predicted(route) {
         let _ = writeln!(text, "{line}");
     }
-    text.push_str(&classes(crossing));
+    text.push_str(&classes(route));
     text
 }
 
-fn gateways(crossing: &CrossingProof) -> String {
-    let rows = crossing.gateways.iter().map(gateway_row).collect();
+fn gateways(route: &RouteResult) -> String {
+    let rows = route.gateways.iter().map(gateway_row).collect();
     table(
         &[
             "gateway",
@@ -87,7 +92,7 @@ fn gateways(crossing: &CrossingProof) -> String {
     )
 }
 
-fn gateway_row(gateway: &GatewayProof) -> Vec<String> {
+fn gateway_row(gateway: &GatewayResult) -> Vec<String> {
     let percent = |ratio: f64| format!("{:.1} %", ratio * 100.0);
     let limit = gateway.rate.as_ref().map(|rate| match rate.limit {
         ForwardingLimit::Link => "link",
@@ -113,26 +118,26 @@ fn gateway_row(gateway: &GatewayProof) -> Vec<String> {
     ]
 }
 
-fn symmetry(crossing: &CrossingProof) -> String {
-    let path = match crossing.return_path {
+fn symmetry(route: &RouteResult) -> String {
+    let path = match route.return_path {
         ReturnPath::Auto => "auto",
         ReturnPath::None => "none",
         ReturnPath::Alias => "alias",
         ReturnPath::ConnectionMark => "connection-mark",
         ReturnPath::EqualSeed => "equal-seed",
     };
-    let expected = if crossing.symmetry_promised {
+    let expected = if route.symmetry_promised {
         "promises none".to_owned()
     } else {
-        format!("leads to expect {:.0} %", crossing.asymmetric_expected_ratio * 100.0)
+        format!("leads to expect {:.0} %", route.asymmetric_expected_ratio * 100.0)
     };
-    let share = match crossing.judged_count {
+    let share = match route.judged_count {
         0 => String::new(),
-        judged => format!(" ({:.1} %)", crossing.asymmetric_count as f64 * 100.0 / judged as f64),
+        judged => format!(" ({:.1} %)", route.asymmetric_count as f64 * 100.0 / judged as f64),
     };
     format!(
         "{} of {} flows{share} returned by another gateway; return path {path} {expected}",
-        crossing.asymmetric_count, crossing.judged_count
+        route.asymmetric_count, route.judged_count
     )
 }
 
@@ -158,16 +163,16 @@ fn distribution(what: &str, opened: Option<ShareFit>, lookups: Option<ShareFit>,
     opened.into_iter().chain(lookups).collect()
 }
 
-fn predicted(crossing: &CrossingProof) -> Option<String> {
-    let [correct, all] = crossing.predicted_count;
+fn predicted(route: &RouteResult) -> Option<String> {
+    let [correct, all] = route.predicted_count;
     (all > 0)
         .then(|| format!("{correct} of {all} flows took the gateway that the client's kernel had returned"))
 }
 
 /// Flows by pairs of classes.
-fn classes(crossing: &CrossingProof) -> String {
+fn classes(route: &RouteResult) -> String {
     let mut rows: BTreeMap<(&str, &str), [u64; 4]> = BTreeMap::new();
-    for pair in &crossing.pairs {
+    for pair in &route.pairs {
         let row = rows.entry((&pair.client_class, &pair.server_class)).or_default();
         row[0] += 1;
         row[1] += pair.flow_count;
@@ -182,7 +187,7 @@ fn classes(crossing: &CrossingProof) -> String {
     table(&["from class", "to class", ">pairs", ">flows", ">replied", ">returned elsewhere"], rows.collect())
 }
 
-fn finding_text(finding: &ProofFinding, paint: Paint) -> String {
+fn finding_text(finding: &VerificationFinding, paint: Paint) -> String {
     let label = match finding.severity {
         Severity::Error => paint.warning("error"),
         Severity::Warning => "warning".to_owned(),

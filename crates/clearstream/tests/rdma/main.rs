@@ -67,7 +67,7 @@ fn measured(operation: &str, more: &[&str]) -> Value {
 #[test]
 fn every_operation_moves_what_was_sent_with_both_kinds_of_progress() {
     for operation in ["send", "write", "read"] {
-        for progress in ["inline", "offloaded"] {
+        for progress in ["inline", "offloaded", "adaptive"] {
             let sizes = ["--size", "1,4096,200000", "--depth", "8", "--queue-pairs", "2", "--verify"];
             let summary = measured(operation, &[&["--progress", progress], sizes.as_slice()].concat());
             assert_eq!(summary["operation"], operation);

@@ -149,7 +149,7 @@ impl Drop for Server {
 #[test]
 fn each_program_runs_against_itself_with_both_kinds_of_progress() {
     for program in &PROGRAMS {
-        for progress in ["inline", "offloaded"] {
+        for progress in ["inline", "offloaded", "adaptive"] {
             let server = program.server(&["--progress", progress]);
             let summary = program.client(server.address, &["--progress", progress]);
             let result = &summary["results"][0];

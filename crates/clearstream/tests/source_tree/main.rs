@@ -4,6 +4,7 @@
 
 mod language;
 mod rust;
+mod surface;
 
 use std::{
     fs,

@@ -25,7 +25,7 @@ const IDENTITY_SCHEMA: &str = "clearstream.identity";
 
 /// SHA-256 of a certificate in DER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pin(pub(crate) [u8; 32]);
+pub(crate) struct Pin(pub(crate) [u8; 32]);
 
 /// Extended key usage of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

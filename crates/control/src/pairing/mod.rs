@@ -14,15 +14,12 @@ use clearstream_schema::scope::Scope;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding;
-pub use identity::Pin;
+pub(crate) use identity::Pin;
 use identity::{Identity, Usage};
 
 mod file;
 pub(crate) mod identity;
 mod token;
-
-/// Port of a daemon where none is named.
-pub const DEFAULT_PORT: u16 = 5740;
 
 const PAIRING_SCHEMA: &str = "clearstream.pairing";
 const CLIENT_SCHEMA: &str = "clearstream.client";
@@ -124,7 +121,7 @@ pub struct Client {
     /// Name given at [`create`].
     pub name: String,
     /// Its certificate.
-    pub pin: Pin,
+    pub(crate) pin: Pin,
     /// Rights of the controller.
     pub scope: Scope,
 }

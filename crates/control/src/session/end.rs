@@ -26,7 +26,7 @@ pub enum SessionEnd {
         /// Part of a frame had arrived.
         inside_frame: bool,
     },
-    /// Nothing was received for [`super::PEER_TIMEOUT`].
+    /// Nothing was received for four seconds.
     #[error("nothing was received for {} seconds", super::PEER_TIMEOUT.as_secs())]
     PeerTimeout,
     /// No `Hello` came in time.

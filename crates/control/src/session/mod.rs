@@ -25,16 +25,16 @@ mod end;
 pub use end::{SessionEnd, VersionMismatch};
 
 /// Idle time after which a side sends `KeepAlive`.
-pub const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time without received bytes after which the peer is declared lost.
-pub const PEER_TIMEOUT: Duration = Duration::from_secs(4);
+pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(4);
 /// Maximum wait for the peer's `Hello`.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum pending requests; a controller that exceeds it is faulty.
-pub const PENDING_REQUESTS: usize = 64;
+const PENDING_REQUESTS: usize = 64;
 /// Bytes of events that may wait to be polled before droppable ones are dropped and counted; at four times
 /// this much the session ends.
-pub const EVENT_BYTES: usize = 64 << 20;
+pub(crate) const EVENT_BYTES: usize = 64 << 20;
 /// Ticks come at least every [`KEEP_ALIVE_INTERVAL`]. A longer gap means that this process did not run
 /// (stopped, starved, suspended) and received nothing for that reason: such a gap does not count towards the
 /// peer timeout.
@@ -61,7 +61,7 @@ pub enum Incoming {
         /// For people.
         reason: String,
     },
-    /// A request, to be completed with [`Session::reply`].
+    /// A request, to be completed with a reply.
     Request {
         /// Id to be used in the reply.
         id: u64,
@@ -150,18 +150,13 @@ impl Session {
     }
 
     /// Skips text in front of the peer's `Hello`, such as a remote shell's start-up files print.
-    pub fn skip_text(&mut self) {
+    pub(crate) fn skip_text(&mut self) {
         self.decoder.skip_text();
     }
 
     /// First line of the text that was skipped, if there was any.
-    pub fn skipped_text(&self) -> Option<String> {
+    pub(crate) fn skipped_text(&self) -> Option<String> {
         self.decoder.skipped_text()
-    }
-
-    /// The peer's `Hello`.
-    pub fn peer(&self) -> Option<&Hello> {
-        self.peer.as_ref()
     }
 
     /// Why the session is over, once it is.
@@ -170,7 +165,7 @@ impl Session {
     }
 
     /// Bytes that wait to be sent.
-    pub fn outgoing_bytes(&self) -> usize {
+    pub(crate) fn outgoing_bytes(&self) -> usize {
         self.outgoing_bytes
     }
 
@@ -197,12 +192,12 @@ impl Session {
     }
 
     /// Reports that reading or writing has failed.
-    pub fn feed_error(&mut self, reason: String) {
+    pub(crate) fn feed_error(&mut self, reason: String) {
         self.end.get_or_insert(SessionEnd::Transport(reason));
     }
 
     /// Ends the session as at the deadline of the peer's `Hello`, unless it has been received.
-    pub fn give_up(&mut self, now: Instant) {
+    pub(crate) fn give_up(&mut self, now: Instant) {
         if self.peer.is_none() && self.end.is_none() {
             self.fail(SessionEnd::NoHello, now);
         }
@@ -231,7 +226,7 @@ impl Session {
     }
 
     /// Latest time of the next [`Session::tick`] call.
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let dead = if self.peer.is_some() { self.last_received + PEER_TIMEOUT } else { self.hello_deadline };
         self.end.is_none().then(|| dead.min(self.last_sent + KEEP_ALIVE_INTERVAL))
     }
@@ -254,12 +249,12 @@ impl Session {
 
     /// Controller: droppable events dropped since the session began, by the agent because this side read too
     /// slowly, or here because they were not polled.
-    pub fn dropped_event_count(&self) -> u64 {
+    pub(crate) fn dropped_event_count(&self) -> u64 {
         self.dropped_count
     }
 
     /// Controller: sends a call; the reply carries the same id.
-    pub fn request(&mut self, name: &str, body: Body, now: Instant) -> Result<u64, FrameError> {
+    pub(crate) fn request(&mut self, name: &str, body: Body, now: Instant) -> Result<u64, FrameError> {
         let id = self.last_id + 1;
         self.send(&Message::Request { id, name: name.to_owned(), body }, now)?;
         self.last_id = id;
@@ -268,7 +263,7 @@ impl Session {
     }
 
     /// Agent: replies to a request. A reply too long for a frame is replaced by a failure.
-    pub fn reply(&mut self, id: u64, outcome: Outcome, now: Instant) {
+    pub(crate) fn reply(&mut self, id: u64, outcome: Outcome, now: Instant) {
         if !self.pending.remove(&id) {
             return;
         }
@@ -279,7 +274,7 @@ impl Session {
     }
 
     /// Sends any other message. Nothing happens after the end.
-    pub fn send(&mut self, message: &Message, now: Instant) -> Result<(), FrameError> {
+    pub(crate) fn send(&mut self, message: &Message, now: Instant) -> Result<(), FrameError> {
         if self.end.is_some() {
             return Ok(());
         }
@@ -288,7 +283,7 @@ impl Session {
     }
 
     /// Closes the session gracefully, with a reason for the peer.
-    pub fn goodbye(&mut self, reason: &str, kind: Option<FailureKind>, now: Instant) {
+    pub(crate) fn goodbye(&mut self, reason: &str, kind: Option<FailureKind>, now: Instant) {
         if self.end.is_none() {
             self.send_short(&Message::Goodbye { reason: reason.chars().take(2000).collect(), kind }, now);
             self.end = Some(SessionEnd::Closed);

@@ -33,7 +33,7 @@ use crate::{
     agent::{Caller, Served, await_hello, serve_requests},
     link::{Link, Next, Shared},
     message::Message,
-    pairing::{self, Client, DEFAULT_PORT, PairingError, Pin},
+    pairing::{self, Client, PairingError, Pin},
     rate::LogLimit,
     service::{Controller, Services},
     session::{HELLO_TIMEOUT, Role, SessionEnd, own_hello},
@@ -67,9 +67,9 @@ pub struct ServeConfig {
     /// Policy for controllers that connect while others are served.
     pub busy: Busy,
     /// Maximum concurrent sessions; concurrent tests disturb each other, so 1 by default.
-    pub max_sessions: usize,
+    pub(crate) max_sessions: usize,
     /// Maximum queued controllers when `busy` is [`Busy::Queue`].
-    pub max_waiting: usize,
+    pub(crate) max_waiting: usize,
     /// Event callback, for a log. Called from several threads.
     pub on_event: Box<dyn Fn(&ServeEvent) + Send + Sync>,
 }
@@ -115,11 +115,6 @@ impl ServeConfig {
             max_waiting: 16,
             on_event: Box::new(|_| {}),
         }
-    }
-
-    /// Loopback and the usual port: reachable from this host only.
-    pub fn default_listen() -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))
     }
 }
 

@@ -2,7 +2,7 @@
 //! its owner.
 //!
 //! A capture holds what the readers read while they made a report, so that a captured host gives the same
-//! report as the running one. Beside the trees the bundle holds `manifest.json` ([`CAPTURE_SCHEMA`]),
+//! report as the running one. Beside the trees the bundle holds `manifest.json` (`clearstream.host-capture`),
 //! `ethtool.json` and `routing.json`: addresses, routes, rules and nexthop objects.
 
 mod archive;
@@ -35,9 +35,9 @@ use crate::{
 };
 
 /// Name of the bundle's format.
-pub const CAPTURE_SCHEMA: &str = "clearstream.host-capture";
+const CAPTURE_SCHEMA: &str = "clearstream.host-capture";
 /// Its version.
-pub const CAPTURE_VERSION: u32 = 1;
+const CAPTURE_VERSION: u32 = 1;
 
 /// Name of a captured host whose name was not kept.
 pub const CAPTURED_NAME: &str = "captured";

@@ -27,15 +27,15 @@ pub struct DeviceControl {
 
 /// One capability: identifier and offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capability {
+struct Capability {
     /// Identifier.
-    pub id: u8,
+    id: u8,
     /// Offset in configuration space.
-    pub offset: usize,
+    offset: usize,
 }
 
 /// Walks the capability list. Fails when it points outside the bytes read or loops.
-pub fn capabilities(config: &[u8]) -> Result<Vec<Capability>, ParseError> {
+fn capabilities(config: &[u8]) -> Result<Vec<Capability>, ParseError> {
     let Some(header) = config.get(..HEADER_BYTES) else {
         return Err(ParseError::new(
             "a configuration header of 64 bytes",

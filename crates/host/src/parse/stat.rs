@@ -103,7 +103,7 @@ pub fn interfaces(text: &str) -> Result<Vec<InterfaceCounters>, ParseError> {
 }
 
 /// Reads the `TcpExt` pair of lines of `/proc/net/netstat` (names, numbers); counters at zero are omitted.
-pub fn tcp_extended(text: &str) -> Result<BTreeMap<String, u64>, ParseError> {
+pub(crate) fn tcp_extended(text: &str) -> Result<BTreeMap<String, u64>, ParseError> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
     let fail = || ParseError::new("two lines TcpExt: of as many names and numbers", text);
     let (names, values) = lines.next().zip(lines.next()).ok_or_else(fail)?;
@@ -126,7 +126,7 @@ pub fn tcp_extended(text: &str) -> Result<BTreeMap<String, u64>, ParseError> {
 
 /// Ticks in user mode of a thread: `/proc/PID/task/TID/stat`, field 14, in nanoseconds. The name in field 2
 /// may contain blanks and brackets.
-pub fn thread_user_ns(text: &str) -> Result<u64, ParseError> {
+pub(crate) fn thread_user_ns(text: &str) -> Result<u64, ParseError> {
     let fail = || ParseError::new("52 fields with the name in brackets", text);
     let (_, rest) = text.rsplit_once(')').ok_or_else(fail)?;
     let ticks = rest.split_ascii_whitespace().nth(11).and_then(|field| field.parse::<u64>().ok());
@@ -135,23 +135,23 @@ pub fn thread_user_ns(text: &str) -> Result<u64, ParseError> {
 
 /// CPU time and identity of a process from `/proc/PID/stat` (proc_pid_stat(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessStat {
+pub(crate) struct ProcessStat {
     /// Field 2, without its brackets.
-    pub name: String,
+    pub(crate) name: String,
     /// Fields 14 and 15: user and system time of all its threads.
-    pub run_ns: u64,
+    pub(crate) run_ns: u64,
     /// Field 22, which distinguishes processes with the same process id.
-    pub start_ticks: u64,
+    pub(crate) start_ticks: u64,
     /// Field 39: core on which its first thread last ran.
-    pub core: u32,
+    pub(crate) core: u32,
     /// Field 9 has `PF_KTHREAD`.
-    pub kernel_thread: bool,
+    pub(crate) kernel_thread: bool,
     /// Field 41 is `SCHED_IDLE`, or field 19 is 15 or more.
-    pub low_priority: bool,
+    pub(crate) low_priority: bool,
 }
 
 /// Reads `/proc/PID/stat`.
-pub fn process(text: &str) -> Result<ProcessStat, ParseError> {
+pub(crate) fn process(text: &str) -> Result<ProcessStat, ParseError> {
     const PF_KTHREAD: u64 = 0x0020_0000;
     const SCHED_IDLE: u64 = 5;
     const NICE: i64 = 15;
@@ -174,7 +174,7 @@ pub fn process(text: &str) -> Result<ProcessStat, ParseError> {
 
 /// Time on a core and time waiting for one, both in nanoseconds:
 /// `/proc/PID/task/TID/schedstat` (sched-stats.rst).
-pub fn thread_schedule(text: &str) -> Result<(u64, u64), ParseError> {
+pub(crate) fn thread_schedule(text: &str) -> Result<(u64, u64), ParseError> {
     let mut fields = text.split_ascii_whitespace().map(|field| field.parse::<u64>().ok());
     match (fields.next().flatten(), fields.next().flatten()) {
         (Some(run_ns), Some(wait_ns)) => Ok((run_ns, wait_ns)),

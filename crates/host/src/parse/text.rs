@@ -108,17 +108,17 @@ pub fn cpu_max_millicores(text: &str) -> Result<Option<u64>, ParseError> {
 
 /// Counters of a CPU quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CpuStat {
+pub(crate) struct CpuStat {
     /// `nr_periods`.
-    pub period_count: u64,
+    pub(crate) period_count: u64,
     /// `nr_throttled`.
-    pub throttled_count: u64,
+    pub(crate) throttled_count: u64,
     /// `throttled_usec` of version 2, `throttled_time` of version 1.
-    pub throttled_ns: u64,
+    pub(crate) throttled_ns: u64,
 }
 
 /// `cpu.stat` of either version: names and numbers, one pair a line.
-pub fn cpu_stat(text: &str) -> Result<CpuStat, ParseError> {
+pub(crate) fn cpu_stat(text: &str) -> Result<CpuStat, ParseError> {
     let number = |name: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.and_then(|value| value.trim().parse::<u64>().ok())
@@ -135,7 +135,7 @@ pub fn cpu_stat(text: &str) -> Result<CpuStat, ParseError> {
 
 /// Quota over period in thousandths of a core: `Some(None)` for the kernel's
 /// -1 (unlimited), `None` when the two are invalid.
-pub fn quota_millicores(quota: i64, period: i64) -> Option<Option<u64>> {
+pub(crate) fn quota_millicores(quota: i64, period: i64) -> Option<Option<u64>> {
     if quota == -1 {
         return Some(None);
     }

@@ -20,7 +20,8 @@ use crate::rnic::{VerbsError, after, completion_queue::Shared, locked};
 /// Maximum number of events per epoll_wait.
 const EVENTS: usize = 64;
 
-/// A queue whose descriptor is readable while it is not empty.
+/// A queue whose descriptor counts its items, as a semaphore (eventfd(2)):
+/// readable while it is not empty.
 #[derive(Debug)]
 pub(crate) struct Signalled<T> {
     queue: Mutex<VecDeque<T>>,
@@ -29,7 +30,7 @@ pub(crate) struct Signalled<T> {
 
 impl<T> Signalled<T> {
     pub(crate) fn new() -> Result<Self, VerbsError> {
-        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)
             .map_err(|error| VerbsError::System { step: "event descriptor", source: error.into() })?;
         Ok(Self { queue: Mutex::default(), descriptor })
     }
@@ -37,12 +38,9 @@ impl<T> Signalled<T> {
     /// Appends an item; beyond `most` items the oldest is dropped.
     pub(crate) fn push(&self, item: T, most: usize) {
         let mut queue = locked(&self.queue);
-        if queue.len() >= most {
-            queue.pop_front();
-        }
+        let is_counted = queue.len() >= most && queue.pop_front().is_some();
         queue.push_back(item);
-        if queue.len() == 1 {
-            // The counter cannot overflow: it is reset when the queue is empty.
+        if !is_counted {
             let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
         }
     }
@@ -50,10 +48,13 @@ impl<T> Signalled<T> {
     pub(crate) fn try_next(&self) -> Option<T> {
         let mut queue = locked(&self.queue);
         let item = queue.pop_front()?;
-        if queue.is_empty() {
-            let _ = rustix::io::read(&self.descriptor, &mut [0u8; 8]);
-        }
+        let _ = rustix::io::read(&self.descriptor, &mut [0u8; 8]);
         Some(item)
+    }
+
+    /// Takes the item that the caller counted by a read of the descriptor.
+    fn counted(&self) -> Option<T> {
+        locked(&self.queue).pop_front()
     }
 
     pub(crate) fn next(&self, timeout: Option<Duration>) -> Option<T> {
@@ -152,6 +153,21 @@ impl CompletionChannel {
                 readable(inside.epoll.as_fd(), end.into_iter().chain(due).min());
             }
         }
+    }
+
+    /// Returns a descriptor that counts the queued events, and no sockets, for
+    /// programs in which another thread makes progress: eight bytes read from
+    /// it entitle to one event ([`CompletionChannel::counted`]). The program
+    /// may change whether the read blocks.
+    #[must_use]
+    pub fn events(&self) -> BorrowedFd<'_> {
+        self.inside.events.as_fd()
+    }
+
+    /// Returns the event that a read of [`CompletionChannel::events`] counted.
+    #[must_use]
+    pub fn counted(&self) -> Option<u64> {
+        self.inside.events.counted()
     }
 
     pub(super) fn add(&self, driver: BorrowedFd<'_>, queue: Weak<Shared>) -> Result<(), VerbsError> {

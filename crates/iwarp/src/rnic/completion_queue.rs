@@ -10,10 +10,14 @@ use std::{
 
 use crate::{
     rnic::{
-        AsyncEvent, CompletionChannel, Notify, Rnic, VerbsError, after,
+        AsyncEvent, CachePadded, CompletionChannel, Notify, Rnic, VerbsError, after,
+        attendance::Attendance,
         device::{Attributes, Device, Progress},
         driver::Driver,
+        helper::ATTENDED_POLLS,
+        link::Link,
         ring::Ring,
+        statistics::Mover,
     },
     work::Completion,
 };
@@ -43,8 +47,10 @@ pub(super) struct Shared {
     ring: Ring,
     overrun: AtomicBool,
     channel: Option<CompletionChannel>,
-    /// Inline progress: driver that a poll runs.
+    /// Inline and adaptive progress: driver that a poll runs.
     driver: Option<Driver>,
+    /// Adaptive progress: whether threads poll.
+    attendance: Option<CachePadded<Attendance>>,
     /// Number of polls of a non-empty ring.
     filled_polls: AtomicUsize,
 }
@@ -63,6 +69,7 @@ impl CompletionQueue {
     ) -> Result<Self, VerbsError> {
         Attributes::check("capacity of a completion queue", capacity, rnic.attributes().max_completions)?;
         let inline = rnic.device.options.progress == Progress::Inline;
+        let helper = rnic.device.watch();
         let shared = Arc::new(Shared {
             device: rnic.device.clone(),
             token,
@@ -70,11 +77,17 @@ impl CompletionQueue {
             ring: Ring::new(),
             overrun: AtomicBool::new(false),
             channel: channel.cloned(),
-            driver: inline.then(Driver::inline),
+            driver: (inline || helper.is_some()).then(|| Driver::inline(helper.cloned())),
+            attendance: helper.map(|_| CachePadded(Attendance::new(ATTENDED_POLLS))),
             filled_polls: AtomicUsize::new(0),
         });
-        if let (Some(channel), Some(driver)) = (channel, &shared.driver) {
-            channel.add(driver.epoll()?, Arc::downgrade(&shared))?;
+        match (helper, channel, &shared.driver) {
+            (Some(helper), _, Some(driver)) => {
+                driver.epoll()?;
+                helper.add(&shared);
+            }
+            (None, Some(channel), Some(driver)) => channel.add(driver.epoll()?, Arc::downgrade(&shared))?,
+            _ => {}
         }
         Ok(Self { shared })
     }
@@ -96,6 +109,7 @@ impl CompletionQueue {
     /// does, without taking a completion; returns whether there was progress.
     /// For a program that waits for a peer's Write in its memory.
     pub fn progress(&self) -> bool {
+        self.shared.note_poll();
         self.shared.turn()
     }
 
@@ -140,6 +154,8 @@ impl CompletionQueue {
     pub fn arm(&self, notify: Notify) -> Result<(), Overrun> {
         self.shared.check_overrun()?;
         self.shared.ring.arm(notify);
+        // The program is about to sleep.
+        self.shared.leave();
         Ok(())
     }
 
@@ -173,6 +189,7 @@ impl Shared {
     /// ring filled would never receive.
     fn has_completions(&self) -> bool {
         let Some(driver) = &self.driver else { return self.ring.is_filled() };
+        self.note_poll();
         if self.ring.is_filled()
             && !driver.is_behind()
             && self.filled_polls.fetch_add(1, Ordering::Relaxed) % POLLS_PER_SOCKET_POLL
@@ -180,14 +197,18 @@ impl Shared {
         {
             return true;
         }
-        driver.turn();
+        driver.turn(Mover::Program);
         self.ring.is_filled()
     }
 
     /// Runs the driver once; returns whether there was progress.
     pub(super) fn turn(&self) -> bool {
+        self.turn_by(Mover::Program)
+    }
+
+    pub(super) fn turn_by(&self, by: Mover) -> bool {
         self.driver.as_ref().is_some_and(|driver| {
-            let turned = driver.turn();
+            let turned = driver.turn(by);
             turned.progress || turned.more
         })
     }
@@ -195,6 +216,43 @@ impl Shared {
     /// Inline progress: earliest deadline of the connections.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.driver.as_ref()?.deadline()
+    }
+
+    /// Counts a poll, for the helper.
+    fn note_poll(&self) {
+        if let Some(attendance) = &self.attendance {
+            attendance.0.note_poll();
+        }
+    }
+
+    /// A thread of the program is about to sleep: the helper takes over.
+    fn leave(&self) {
+        if let (Some(attendance), Some(helper)) = (&self.attendance, self.device.watch())
+            && attendance.0.leave()
+        {
+            helper.wake();
+        }
+    }
+
+    pub(super) fn attendance(&self) -> Option<&Attendance> {
+        self.attendance.as_ref().map(|padded| &padded.0)
+    }
+
+    pub(super) fn driver(&self) -> Option<&Driver> {
+        self.driver.as_ref()
+    }
+
+    /// Returns the other completion queues of all its connections, if each
+    /// connection has one that fulfils the condition; `None` otherwise, without
+    /// connections, and while another thread drives them.
+    pub(super) fn partners(&self, fulfils: impl Fn(Option<&Attendance>) -> bool) -> Option<Vec<Arc<Self>>> {
+        let partner = |link: &Arc<Link>| {
+            let queues = [&link.sends.shared, &link.receives.shared];
+            let other = queues.into_iter().find(|queue| !std::ptr::eq(Arc::as_ptr(queue), self))?;
+            fulfils(other.attendance()).then(|| other.clone())
+        };
+        let all = |links: &[Arc<Link>]| links.iter().map(partner).collect::<Option<Vec<_>>>();
+        self.driver.as_ref()?.with_links(all).flatten().filter(|partners| !partners.is_empty())
     }
 
     fn check_overrun(&self) -> Result<(), Overrun> {
@@ -218,12 +276,22 @@ impl Shared {
     }
 
     fn sleep(&self, end: Instant) {
-        if let Some(driver) = &self.driver {
+        // With a helper, threads sleep until there is a completion.
+        self.leave();
+        if let (Some(driver), None) = (&self.driver, &self.attendance) {
             let end = driver.deadline().map_or(end, |due| due.min(end));
             // Without a doorbell descriptor it cannot sleep.
             let _ = driver.sleep(Some(end), || !self.ring.is_empty());
             return;
         }
         self.ring.sleep(end);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let (Some(helper), Some(driver)) = (self.device.watch(), &self.driver) {
+            helper.remove(self, driver);
+        }
     }
 }

@@ -22,7 +22,8 @@ use crate::{
     rnic::{
         AcceptOptions, ConnectError, ConnectOptions, Established, Incoming, after,
         device::Attributes,
-        link::{Link, Phase},
+        link::Link,
+        phase::Phase,
         queue_pair::Handle,
         setup::{FrameReader, Prepared, await_socket, connected, send_all, socket},
     },

@@ -11,7 +11,12 @@ use std::{
 use crate::{
     memory::MemoryTable,
     mpa::PRIVATE_DATA_MAX,
-    rnic::{AsyncEvents, VerbsError, driver::Driver, engine::Engine},
+    rnic::{
+        AsyncEvents, VerbsError,
+        driver::Driver,
+        engine::Engine,
+        helper::{Helper, Watch},
+    },
     stag::QueuePairId,
 };
 
@@ -28,6 +33,10 @@ pub enum Progress {
         /// round-robin. Empty: one engine that is not pinned.
         cores: Vec<u32>,
     },
+    /// Calls of the program make progress, and a helper thread while none
+    /// polls: low latency for a program that polls, and progress for one that
+    /// computes or sleeps.
+    Adaptive,
 }
 
 /// Options for opening an RNIC.
@@ -101,7 +110,7 @@ impl Rnic {
     /// left.
     pub fn open(options: RnicOptions) -> Result<Self, VerbsError> {
         let engines = match &options.progress {
-            Progress::Inline => Vec::new(),
+            Progress::Inline | Progress::Adaptive => Vec::new(),
             Progress::Offloaded { cores } if cores.is_empty() => {
                 vec![Engine::start(None, options.engine_spin)?]
             }
@@ -110,11 +119,21 @@ impl Rnic {
                 cores.iter().map(start).collect::<Result<_, _>>()?
             }
         };
+        let helper = (options.progress == Progress::Adaptive).then(Helper::start).transpose()?;
+        Self::with(options, engines, helper)
+    }
+
+    pub(super) fn with(
+        options: RnicOptions,
+        engines: Vec<Engine>,
+        helper: Option<Helper>,
+    ) -> Result<Self, VerbsError> {
         let device = Device {
             options,
             memory: MemoryTable::new(),
             events: AsyncEvents::new()?,
             engines,
+            helper,
             next_engine: AtomicUsize::new(0),
             next_queue_pair: AtomicU32::new(1),
         };
@@ -125,6 +144,22 @@ impl Rnic {
     #[must_use]
     pub fn attributes(&self) -> Attributes {
         Attributes::NOW
+    }
+
+    /// Adaptive progress: lets the helper work. It works while there are more
+    /// requests than releases, and begins with one request. For programs in
+    /// which it is to work during certain calls only.
+    pub fn request_helper(&self) {
+        if let Some(watch) = self.device.watch() {
+            watch.request();
+        }
+    }
+
+    /// Adaptive progress: takes a request for the helper's work back.
+    pub fn release_helper(&self) {
+        if let Some(watch) = self.device.watch() {
+            watch.release();
+        }
     }
 
     /// Returns its options.
@@ -174,6 +209,7 @@ pub(crate) struct Device {
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) events: AsyncEvents,
     engines: Vec<Engine>,
+    helper: Option<Helper>,
     next_engine: AtomicUsize,
     next_queue_pair: AtomicU32,
 }
@@ -182,6 +218,11 @@ impl Device {
     /// Allocates a unique identifier.
     pub(super) fn queue_pair_id(&self) -> QueuePairId {
         QueuePairId(self.next_queue_pair.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Adaptive progress: what the helper watches.
+    pub(super) fn watch(&self) -> Option<&Arc<Watch>> {
+        self.helper.as_ref().map(|helper| &helper.watch)
     }
 
     /// Returns the engine for the next queue pair; `None` with inline progress.

@@ -21,8 +21,10 @@ use crate::{
     rnic::{
         CachePadded, VerbsError, channel,
         doorbell::{Sleepers, WorkQueue},
+        helper::Watch,
         link::{Link, Workspace},
         locked,
+        statistics::Mover,
         transport::{STAGING_BYTES, Visit},
     },
     stag::QueuePairId,
@@ -54,6 +56,8 @@ pub(crate) struct Driver {
     making: Mutex<()>,
     /// Whether it belongs to an engine, the only thread that polls its sockets.
     offloaded: bool,
+    /// Helper of adaptive progress, which must learn of new connections.
+    helper: Option<Arc<Watch>>,
     /// Number of connections, readable without the turn lock.
     count: AtomicUsize,
     /// Whether a connection stopped sending until its socket is read.
@@ -99,7 +103,7 @@ pub(crate) struct TurnOutcome {
 
 impl Driver {
     /// Creates a driver for a completion queue.
-    pub(crate) fn inline() -> Self {
+    pub(crate) fn inline(helper: Option<Arc<Watch>>) -> Self {
         Self {
             turn: CachePadded::default(),
             changes: WorkQueue::new(),
@@ -109,6 +113,7 @@ impl Driver {
             doorbell: OnceLock::new(),
             making: Mutex::default(),
             offloaded: false,
+            helper,
             count: AtomicUsize::new(0),
             behind: AtomicBool::new(false),
         }
@@ -117,7 +122,7 @@ impl Driver {
     /// Creates a driver for an engine, with an epoll and a doorbell that wakes
     /// it.
     pub(super) fn of_engine() -> Result<Self, VerbsError> {
-        let driver = Self { offloaded: true, ..Self::inline() };
+        let driver = Self { offloaded: true, ..Self::inline(None) };
         driver.doorbell()?;
         Ok(driver)
     }
@@ -172,6 +177,9 @@ impl Driver {
     fn change(&self, change: Change) {
         self.changes.push(change);
         self.wake();
+        if let Some(helper) = &self.helper {
+            helper.wake();
+        }
     }
 
     /// Notifies the engine of requests in a connection's inbox.
@@ -227,12 +235,13 @@ impl Driver {
     }
 
     /// Polls the connections once. No-op while another thread does.
-    pub(crate) fn turn(&self) -> TurnOutcome {
+    pub(crate) fn turn(&self, by: Mover) -> TurnOutcome {
         let mut turn = match self.turn.0.try_lock() {
             Ok(turn) => turn,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return TurnOutcome::default(),
         };
+        turn.workspace.mover = by;
         if self.is_behind() {
             self.behind.store(false, Ordering::Release);
         }
@@ -265,6 +274,12 @@ impl Driver {
             self.count.store(turn.links.len(), Ordering::Release);
         }
         turned
+    }
+
+    /// Applies `to` to the connections; `None` while another thread makes its
+    /// turn.
+    pub(super) fn with_links<T>(&self, to: impl FnOnce(&[Arc<Link>]) -> T) -> Option<T> {
+        Some(to(&self.turn.0.try_lock().ok()?.links))
     }
 
     /// Sleeps until a socket is ready, a doorbell rings or `end`; not at all if

@@ -13,7 +13,7 @@ use std::{
 
 use clearstream_sys::affinity;
 
-use crate::rnic::{VerbsError, driver::Driver};
+use crate::rnic::{VerbsError, driver::Driver, statistics::Mover};
 
 /// Empty turns between two clock reads.
 const TURNS_PER_CLOCK: u32 = 64;
@@ -77,7 +77,7 @@ fn run(driver: &Driver, stop: &AtomicBool, spin: Duration) {
     let mut empty = 0u32;
     let mut idle_since = None;
     while !stop.load(Ordering::Acquire) {
-        let turned = driver.turn();
+        let turned = driver.turn(Mover::Engine);
         if turned.progress || turned.more {
             (empty, idle_since) = (0, None);
             continue;

@@ -28,11 +28,13 @@ use crate::{
         driver::Driver,
         inbox::Inbox,
         locked,
+        phase::{Phase, flushed},
         shared_receive_queue::{post_all, post_each},
+        statistics::{Counters, Mover},
         transport::{Transport, Visit},
     },
     stag::QueuePairId,
-    work::{Completed, Completion, ReceiveRequest, SendRequest, Status},
+    work::{Completed, ReceiveRequest, SendRequest, Status},
 };
 
 /// Time that a closed connection waits for the peer's end of stream.
@@ -43,20 +45,6 @@ const UNSENT_BYTES: u32 = 128 << 10;
 
 /// Attempts of a poster to lock the transport before it yields.
 const TRIES_PER_YIELD: u32 = 64;
-
-/// Lifecycle of a queue pair, as posters see it without locking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Phase {
-    /// Never connected.
-    New,
-    /// Connection setup in progress.
-    Connecting,
-    /// Connected: has a state machine.
-    Connected,
-    /// Closed.
-    Closed,
-}
 
 /// State common to a queue pair and its driver.
 #[derive(Debug)]
@@ -76,6 +64,7 @@ pub(crate) struct Link {
     phase: AtomicU8,
     state: AtomicU8,
     pub(super) inbox: Inbox,
+    pub(super) counters: Counters,
     transport: CachePadded<Mutex<Option<Transport>>>,
 }
 
@@ -84,6 +73,8 @@ pub(crate) struct Link {
 pub(super) struct Workspace {
     /// Buffer for received bytes that have no other destination yet.
     pub(super) staging: Vec<u8>,
+    /// Thread of the turn.
+    pub(super) mover: Mover,
     /// Requests taken from an inbox.
     requests: VecDeque<SendRequest>,
 }
@@ -113,6 +104,7 @@ impl Link {
             phase: AtomicU8::new(Phase::New as u8),
             state: AtomicU8::new(State::Idle as u8),
             inbox: Inbox::default(),
+            counters: Counters::default(),
             transport: CachePadded::default(),
         }
     }
@@ -154,6 +146,7 @@ impl Link {
         let mut transport = Transport::new(machine, socket, deadline);
         if !early.is_empty() {
             transport.machine.consume(early);
+            self.counters.add_visit(Mover::Program, 0, early.len());
         }
         self.state.store(transport.machine.state() as u8, Ordering::Release);
         *locked(&self.transport.0) = Some(transport);
@@ -192,8 +185,10 @@ impl Link {
             let Some(transport) = slot.as_mut() else {
                 return Err(ListError { posted: 0, error: PostError::NotConnected });
             };
-            let outcome = post_each(requests, |request| transport.machine.post_send(request));
-            let visit = self.move_bytes(transport, true, &mut []);
+            let outcome = post_each(requests, |request| {
+                transport.machine.post_send(request).inspect(|()| self.counters.sends.add(1))
+            });
+            let visit = self.move_bytes(transport, true, &mut [], Mover::Program);
             self.release(slot, visit);
             if visit.more {
                 self.for_drivers(Driver::request_turn);
@@ -237,7 +232,7 @@ impl Link {
         };
         let acted = self.take_requests(transport, &mut workspace.requests);
         let staging = if read { &mut workspace.staging[..] } else { &mut [] };
-        let visit = self.move_bytes(transport, acted, staging);
+        let visit = self.move_bytes(transport, acted, staging, workspace.mover);
         self.release(slot, visit);
         visit
     }
@@ -248,7 +243,7 @@ impl Link {
         let Some(transport) = slot.as_mut() else { return };
         self.take_requests(transport, &mut VecDeque::new());
         act(&mut transport.machine);
-        let visit = self.move_bytes(transport, true, &mut []);
+        let visit = self.move_bytes(transport, true, &mut [], Mover::Program);
         self.release(slot, visit);
         if let Some(engine) = &self.engine {
             engine.ring(self);
@@ -335,8 +330,9 @@ impl Link {
         }
         for request in requests.drain(..) {
             let (id, completed) = (request.id, request.operation.completed());
-            if transport.machine.post_send(request).is_err() {
-                self.sends.push(flushed(self.id, id, completed));
+            match transport.machine.post_send(request) {
+                Ok(()) => self.counters.sends.add(1),
+                Err(_) => _ = self.sends.push(flushed(self.id, id, completed)),
             }
         }
         true
@@ -344,7 +340,7 @@ impl Link {
 
     /// Sends and receives; `acted` reports that the state machine had new input
     /// since it was settled last.
-    fn move_bytes(&self, transport: &mut Transport, acted: bool, staging: &mut [u8]) -> Visit {
+    fn move_bytes(&self, transport: &mut Transport, acted: bool, staging: &mut [u8], by: Mover) -> Visit {
         let mut visit = Visit::default();
         transport.transmit(&mut visit);
         if !staging.is_empty() {
@@ -360,6 +356,9 @@ impl Link {
             transport.deadline.is_none() && transport.watched == (transport.ended, transport.blocked);
         if acted || visit.progress || !settled {
             self.settle(transport, &mut visit);
+            if visit.progress {
+                self.counters.add_visit(by, visit.sent_bytes, visit.received_bytes);
+            }
         }
         visit
     }
@@ -376,7 +375,10 @@ impl Link {
             visit.progress = true;
             lost |= match side {
                 Side::Send => self.sends.push(completion),
-                Side::Receive => self.receives.push(completion),
+                Side::Receive => {
+                    self.counters.receives.add(u64::from(completion.status == Status::Success));
+                    self.receives.push(completion)
+                }
             };
         }
         if lost {
@@ -480,18 +482,5 @@ impl Link {
             let Some(request) = locked(&self.queue).take().0 else { return };
             self.receives.push(flushed(self.id, request.id, Completed::Receive));
         }
-    }
-}
-
-fn flushed(queue_pair: QueuePairId, id: u64, completed: Completed) -> Completion {
-    Completion {
-        id,
-        queue_pair,
-        completed,
-        status: Status::Flushed,
-        bytes: 0,
-        immediate: None,
-        invalidated: None,
-        solicited: false,
     }
 }

@@ -75,17 +75,34 @@ impl Listener {
     /// Error of the system call.
     pub fn bind(rnic: &Rnic, address: SocketAddr) -> Result<Self, VerbsError> {
         let failed = |source| VerbsError::System { step: "listen", source };
-        let listen = || -> io::Result<_> {
+        let bound = || -> io::Result<_> {
             let socket = socket(address, &rnic.device.options)?;
             socket.set_reuse_address(true)?;
             socket.bind(&address.into())?;
+            Ok(socket)
+        };
+        Self::listen(rnic, bound().map_err(failed)?)
+    }
+
+    /// Listens on a bound TCP socket, which reserved its port before.
+    ///
+    /// # Errors
+    /// Error of the system call.
+    pub fn from_bound(rnic: &Rnic, socket: OwnedFd) -> Result<Self, VerbsError> {
+        let socket = Socket::from(socket);
+        socket.set_nonblocking(true).map_err(|source| VerbsError::System { step: "listen", source })?;
+        Self::listen(rnic, socket)
+    }
+
+    fn listen(rnic: &Rnic, socket: Socket) -> Result<Self, VerbsError> {
+        let listen = || -> io::Result<_> {
             socket.listen(BACKLOG)?;
-            let address = socket.local_addr()?.as_socket().unwrap_or(address);
+            let address = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             epoll::add(&epoll, &socket, epoll::EventData::new_u64(LISTENING), epoll::EventFlags::IN)?;
-            Ok((socket, address, epoll))
+            Ok((address, epoll))
         };
-        let (socket, address, epoll) = listen().map_err(failed)?;
+        let (address, epoll) = listen().map_err(|source| VerbsError::System { step: "listen", source })?;
         Ok(Self { device: rnic.device.clone(), socket, address, epoll, only: None, state: Mutex::default() })
     }
 

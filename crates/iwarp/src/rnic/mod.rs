@@ -1,10 +1,12 @@
 //! Software RNIC: sockets, connection setup and progress of queue pairs.
 //!
-//! Two progress modes. *Inline*: `post_send` itself sends, and polling a
+//! Three progress modes. *Inline*: `post_send` itself sends, and polling a
 //! completion queue reads the sockets of its queue pairs; there is no progress
 //! between calls. *Offloaded*: engine threads, each pinned to a core, drive all
-//! queue pairs.
+//! queue pairs. *Adaptive*: as inline, and a helper thread for the completion
+//! queues that no thread polls.
 
+mod attendance;
 mod channel;
 mod completion_queue;
 mod connect;
@@ -15,14 +17,17 @@ mod driver;
 mod engine;
 mod error;
 mod event;
+mod helper;
 mod inbox;
 mod link;
 mod listener;
 mod options;
+mod phase;
 mod queue_pair;
 mod ring;
 mod setup;
 mod shared_receive_queue;
+mod statistics;
 mod transport;
 
 use std::{
@@ -43,6 +48,7 @@ pub use options::{AcceptOptions, ConnectOptions, Established};
 pub use queue_pair::{ListError, QueuePair, QueuePairAttributes, QueuePairOptions};
 pub use ring::Notify;
 pub use shared_receive_queue::SharedReceiveQueue;
+pub use statistics::{Moved, QueuePairStatistics};
 
 /// Locks a mutex and ignores poisoning: its contents are consistent at every
 /// step.

@@ -13,9 +13,11 @@ use crate::{
         connect::{self, Attempt},
         device::Attributes,
         link::Link,
+        phase::flushed,
+        statistics::QueuePairStatistics,
     },
     stag::QueuePairId,
-    work::{ReceiveRequest, SendRequest},
+    work::{Completed, ReceiveRequest, SendRequest},
 };
 
 /// Options of a queue pair, with queues of this tier or of the safe one.
@@ -211,6 +213,16 @@ impl QueuePair {
         self.link().post_receives(requests)
     }
 
+    /// Completes a request as flushed without posting it: requests posted after
+    /// the end of a connection, in interfaces that accept them.
+    pub fn complete_flushed(&self, id: u64, completed: Completed) {
+        let completions = match completed {
+            Completed::Receive | Completed::ReceiveImmediate => &self.link().receives,
+            _ => &self.link().sends,
+        };
+        completions.push(flushed(self.id(), id, completed));
+    }
+
     /// Returns the current state.
     #[must_use]
     pub fn state(&self) -> State {
@@ -240,6 +252,13 @@ impl QueuePair {
     pub fn query(&self) -> QueuePairAttributes {
         let established = self.link().established.get().cloned();
         QueuePairAttributes { id: self.id(), state: self.state(), established }
+    }
+
+    /// Returns what its connection moved, and which threads moved it; also
+    /// after the connection ended.
+    #[must_use]
+    pub fn statistics(&self) -> QueuePairStatistics {
+        self.link().counters.read()
     }
 
     fn link(&self) -> &Arc<Link> {

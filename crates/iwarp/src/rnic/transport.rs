@@ -64,6 +64,10 @@ pub(super) struct Visit {
     pub(super) more: bool,
     /// Whether the connection is closed.
     pub(super) over: bool,
+    /// Bytes that were sent.
+    pub(super) sent_bytes: usize,
+    /// Bytes that were received.
+    pub(super) received_bytes: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,6 +117,7 @@ impl Transport {
                     self.machine.sent(bytes);
                     self.settle_segments(bytes);
                     visit.progress = true;
+                    visit.sent_bytes += bytes;
                     self.ahead += bytes;
                     self.blocked = short;
                 }
@@ -154,6 +159,7 @@ impl Transport {
                 Ok((bytes, all)) => {
                     visit.progress = true;
                     moved += bytes;
+                    visit.received_bytes += bytes;
                     if !all {
                         return;
                     }

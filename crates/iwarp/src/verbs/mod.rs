@@ -30,8 +30,8 @@ pub use crate::{
     queue_pair::{Failure, PostError, State},
     rnic::{
         AcceptOptions, AsyncEvent, AsyncEvents, Attributes, CompletionChannel, ConnectError, ConnectOptions,
-        Connecting, Established, Incoming, Listener, Notify, Overrun, Progress, ProtectionDomain,
-        QueuePairAttributes, Rnic, RnicOptions, VerbsError,
+        Connecting, Established, Incoming, Listener, Moved, Notify, Overrun, Progress, ProtectionDomain,
+        QueuePairAttributes, QueuePairStatistics, Rnic, RnicOptions, VerbsError,
     },
 };
 pub use buffers::{Buffers, Sink, Source};

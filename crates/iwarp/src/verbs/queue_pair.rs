@@ -10,7 +10,7 @@ use crate::{
     queue_pair::{PostError, State},
     rnic::{
         self, AcceptOptions, ConnectError, ConnectOptions, Connecting, Established, Incoming,
-        ProtectionDomain, QueuePairAttributes, VerbsError,
+        ProtectionDomain, QueuePairAttributes, QueuePairStatistics, VerbsError,
     },
     stag::{QueuePairId, Stag},
     verbs::{
@@ -335,6 +335,12 @@ impl QueuePair {
     /// `accept` and the peer.
     pub fn modify(&self, to: State) -> Result<(), VerbsError> {
         self.raw.modify(to)
+    }
+
+    /// Returns what its connection moved, and which threads moved it.
+    #[must_use]
+    pub fn statistics(&self) -> QueuePairStatistics {
+        self.raw.statistics()
     }
 
     /// Returns its attributes.

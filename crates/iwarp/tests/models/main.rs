@@ -6,17 +6,21 @@
 //! Atomics of the RNIC that are not covered, with the reason: a queue pair's
 //! phase and state, and a driver's number of connections, are written under a
 //! mutex and are hints to lock-free readers; the overrun flag of a queue and
-//! the stop flag of an engine are set once; numbers of engines, queue pairs and
-//! polls are counters only. Words of registered memory synchronise nothing:
+//! the stop flags of an engine and a helper are set once; numbers of engines, queue pairs and
+//! polls of a filled ring are counters only, as are statistics; a helper's number
+//! of requests is read again after each of its wake-ups. Words of registered memory synchronise nothing:
 //! `tests/memory` accesses them from several threads, also under Miri.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use clearstream_iwarp::{queue_pair, work};
 
+mod attended;
 mod doorbells;
 mod gates;
 mod rings;
 
+#[path = "../../src/rnic/attendance.rs"]
+mod attendance;
 #[path = "../../src/rnic/doorbell.rs"]
 mod doorbell;
 #[path = "../../src/memory/gate.rs"]

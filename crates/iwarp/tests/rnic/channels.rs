@@ -8,7 +8,7 @@ use clearstream_iwarp::verbs::{
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::sides::{Side, TIMEOUT, both_modes, done, join, plain_pair};
+use crate::sides::{Side, TIMEOUT, all_modes, done, join, plain_pair};
 
 /// Creates a side whose completions generate events with token 9.
 fn with_channel(options: &RnicOptions) -> (Side, CompletionChannel) {
@@ -27,7 +27,7 @@ fn readable(channel: &CompletionChannel, timeout: Duration) -> bool {
 
 #[test]
 fn an_armed_queue_wakes_a_sleeper_once() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (right, channel) = with_channel(&options);
         let left = Side::new(options);
         for id in 0..3 {
@@ -68,7 +68,7 @@ fn an_armed_queue_wakes_a_sleeper_once() {
 
 #[test]
 fn a_queue_armed_for_solicited_completions_sleeps_through_others() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (right, channel) = with_channel(&options);
         let left = Side::new(options);
         for id in 0..2 {
@@ -95,7 +95,7 @@ fn a_queue_armed_for_solicited_completions_sleeps_through_others() {
 
 #[test]
 fn waiting_sleeps_until_there_is_a_completion() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = plain_pair(&options);
         right.queue_pair.receive(1, right.domain.buffer(4).unwrap()).unwrap();
         assert!(right.completions.wait(Duration::from_millis(1)).unwrap().is_none());
@@ -111,7 +111,7 @@ fn waiting_sleeps_until_there_is_a_completion() {
 
 #[test]
 fn a_shared_receive_queue_serves_several_queue_pairs_and_reports_its_limit() {
-    for options in both_modes() {
+    for options in all_modes() {
         let rnic = Rnic::open(options.clone()).unwrap();
         let domain = ProtectionDomain::new(&rnic);
         let completions = CompletionQueue::new(&rnic, 64).unwrap();

@@ -7,7 +7,7 @@ use clearstream_iwarp::{
     work::Status,
 };
 
-use crate::sides::{Side, both_modes, done, finished, pattern, plain_pair, until};
+use crate::sides::{Side, all_modes, done, finished, pattern, plain_pair, until};
 
 fn events(side: &Side) -> Vec<AsyncEvent> {
     std::iter::from_fn(|| side.rnic.events().next(Some(Duration::ZERO))).collect()
@@ -15,7 +15,7 @@ fn events(side: &Side) -> Vec<AsyncEvent> {
 
 #[test]
 fn a_disconnect_sends_what_was_posted_and_ends_both_sides() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = plain_pair(&options);
         let bytes = pattern(2 << 20, 5);
         right.queue_pair.receive(1, right.domain.buffer(bytes.len()).unwrap()).unwrap();
@@ -50,7 +50,7 @@ fn a_disconnect_sends_what_was_posted_and_ends_both_sides() {
 
 #[test]
 fn a_queue_pair_that_is_dropped_ends_the_other_side() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = plain_pair(&options);
         right.queue_pair.receive(1, right.domain.buffer(4).unwrap()).unwrap();
         right.queue_pair.receive(2, right.domain.buffer(4).unwrap()).unwrap();
@@ -69,7 +69,7 @@ fn a_queue_pair_that_is_dropped_ends_the_other_side() {
 
 #[test]
 fn a_queue_pair_in_error_flushes_both_sides() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = plain_pair(&options);
         for side in [&left, &right] {
             side.queue_pair.receive(1, side.domain.buffer(4).unwrap()).unwrap();
@@ -90,7 +90,7 @@ fn a_queue_pair_in_error_flushes_both_sides() {
 
 #[test]
 fn an_idle_queue_pair_takes_receives_and_no_sends() {
-    for options in both_modes() {
+    for options in all_modes() {
         let side = Side::new(options);
         side.queue_pair.receive(1, side.domain.buffer(4).unwrap()).unwrap();
         assert!(side.queue_pair.send(2, &b"early"[..], SendOptions::default()).is_err());

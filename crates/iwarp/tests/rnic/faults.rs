@@ -18,7 +18,7 @@ use clearstream_iwarp::{
 
 use crate::processes::{in_a_namespace, ip, second_process};
 use crate::sides::{
-    Side, TIMEOUT, any_port, both_modes, done, finished, inline, join, pattern, plain_pair, until,
+    Side, TIMEOUT, all_modes, any_port, done, finished, inline, join, pattern, plain_pair, until,
 };
 
 /// Revision 1, no CRC, no private data.
@@ -87,7 +87,7 @@ fn all_flushed(side: &Side, ids: &[u64]) {
 #[test]
 fn a_reset_at_any_byte_of_a_message_flushes_everything() {
     let fpdu = send_fpdu(1, b"half of this");
-    for options in both_modes() {
+    for options in all_modes() {
         for length in 0..fpdu.len() {
             let (side, mut peer) = against_a_socket(options.clone());
             side.queue_pair.receive(1, side.domain.buffer(64).unwrap()).unwrap();
@@ -104,7 +104,7 @@ fn a_reset_at_any_byte_of_a_message_flushes_everything() {
 
 #[test]
 fn a_reset_in_each_state_ends_the_queue_pair() {
-    for options in both_modes() {
+    for options in all_modes() {
         // With Reads outstanding.
         let (side, mut peer) = against_a_socket(options.clone());
         side.queue_pair.receive(1, side.domain.buffer(64).unwrap()).unwrap();
@@ -137,7 +137,7 @@ fn a_reset_in_each_state_ends_the_queue_pair() {
 
 #[test]
 fn a_message_without_a_receive_terminates_the_stream() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = plain_pair(&options);
         left.queue_pair.receive(1, left.domain.buffer(1).unwrap()).unwrap();
         left.queue_pair.send(2, &b"nobody waits"[..], SendOptions::default()).unwrap();
@@ -155,7 +155,7 @@ fn a_message_without_a_receive_terminates_the_stream() {
 
 #[test]
 fn a_completion_queue_that_overruns_is_lost_with_its_queue_pairs() {
-    for options in both_modes() {
+    for options in all_modes() {
         let left = Side::new(options.clone());
         let rnic = Rnic::open(options).unwrap();
         let domain = ProtectionDomain::new(&rnic);
@@ -186,7 +186,7 @@ fn a_completion_queue_that_overruns_is_lost_with_its_queue_pairs() {
 
 #[test]
 fn a_stalled_reader_holds_up_only_its_own_connection() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (side, mut stalled) = against_a_socket(options.clone());
         side.queue_pair.receive(1, side.domain.buffer(8).unwrap()).unwrap();
         stalled.write_all(&send_fpdu(1, b"go")).unwrap();
@@ -225,7 +225,7 @@ fn a_stalled_reader_holds_up_only_its_own_connection() {
 
 #[test]
 fn a_slow_reader_gets_everything() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = plain_pair(&options);
         let bytes = pattern(12 << 20, 11);
         let mut buffer = left.domain.buffer(bytes.len()).unwrap();
@@ -244,7 +244,7 @@ fn a_slow_reader_gets_everything() {
 
 #[test]
 fn memory_deregistered_in_flight_is_not_accessed_any_more() {
-    for options in both_modes() {
+    for options in all_modes() {
         // The peer's: its tag is invalid when the Read arrives.
         let (left, right) = plain_pair(&options);
         let region = Region::new(&right.domain, 1 << 20, Access::REMOTE_READ).unwrap();
@@ -295,7 +295,7 @@ pub(crate) fn to_be_killed() {
 
 #[test]
 fn a_peer_that_is_killed_ends_the_connection() {
-    for options in both_modes() {
+    for options in all_modes() {
         let side = Side::new(options);
         let listener = Listener::bind(&side.rnic, any_port()).unwrap();
         side.queue_pair.receive(1, side.domain.buffer(16).unwrap()).unwrap();
@@ -319,7 +319,7 @@ fn a_peer_that_is_killed_ends_the_connection() {
 pub(crate) fn half_open() {
     ip("link set lo up");
     let keepalive = Some(Duration::from_secs(4));
-    let pairs = both_modes().map(|options| plain_pair(&RnicOptions { keepalive, ..options }));
+    let pairs = all_modes().map(|options| plain_pair(&RnicOptions { keepalive, ..options }));
     for (left, _) in &pairs {
         left.queue_pair.receive(1, left.domain.buffer(1).unwrap()).unwrap();
     }

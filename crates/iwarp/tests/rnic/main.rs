@@ -1,8 +1,9 @@
-//! Software RNIC over loopback: every operation end to end in both progress
-//! modes, connection setup with correct and faulty peers, faults, many queue
+//! Software RNIC over loopback: every operation end to end in each progress
+//! mode, connection setup with correct and faulty peers, faults, many queue
 //! pairs, and the guarantees of the safe tier for buffers.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+mod adaptive;
 mod capture;
 mod channels;
 mod closing;

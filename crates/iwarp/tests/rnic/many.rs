@@ -9,11 +9,11 @@ use clearstream_iwarp::{
     work::Completed,
 };
 
-use crate::sides::{Side, both_modes, join, pattern, until};
+use crate::sides::{Side, all_modes, join, pattern, until};
 
 #[test]
 fn a_bulk_sender_does_not_starve_its_neighbours() {
-    for options in both_modes() {
+    for options in all_modes() {
         // An engine can finish the bulk before this thread has posted the rest:
         // then there was no competition, and the test is retried.
         let mut ahead = Vec::new();

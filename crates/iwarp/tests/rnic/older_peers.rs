@@ -14,7 +14,7 @@ use clearstream_iwarp::{
     verbs::{ConnectError, ConnectOptions, Established, State},
 };
 
-use crate::sides::{Side, TIMEOUT, any_port, both_modes, inline};
+use crate::sides::{Side, TIMEOUT, all_modes, any_port, inline};
 
 /// As two Linux siw peers put it on the wire: revision 1 with CRC.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x40\x01\x00\x00";
@@ -83,7 +83,7 @@ fn connect(
 fn are_retried_with_revision_1() {
     let listener = TcpListener::bind(any_port()).unwrap();
     let address = listener.local_addr().unwrap();
-    for progress in both_modes() {
+    for progress in all_modes() {
         for refusal in REFUSALS {
             for watched in [false, true] {
                 let side = Side::new(progress.clone());

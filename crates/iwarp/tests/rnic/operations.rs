@@ -8,7 +8,7 @@ use clearstream_iwarp::{
     work::{Completed, Operation, SendRequest, Status},
 };
 
-use crate::sides::{Side, both_modes, done, inline, join, offloaded, pair, pattern};
+use crate::sides::{Side, all_modes, done, inline, join, offloaded, pair, pattern};
 
 const ALL: Access = Access::LOCAL_WRITE;
 
@@ -230,7 +230,7 @@ fn sends_of_all_sizes_offloaded() {
 
 #[test]
 fn buffers_are_gathered_scattered_and_returned_in_order() {
-    for options in both_modes() {
+    for options in all_modes() {
         each_connection(&options, gathered_and_inline);
         each_connection(&options, unsignaled);
     }
@@ -238,28 +238,28 @@ fn buffers_are_gathered_scattered_and_returned_in_order() {
 
 #[test]
 fn writes_and_reads_of_all_sizes() {
-    for options in both_modes() {
+    for options in all_modes() {
         each_connection(&options, writes_and_reads);
     }
 }
 
 #[test]
 fn immediate_data_and_atomics() {
-    for options in both_modes() {
+    for options in all_modes() {
         each_connection(&options, immediates_and_atomics);
     }
 }
 
 #[test]
 fn windows_are_bound_and_invalidated() {
-    for options in both_modes() {
+    for options in all_modes() {
         each_connection(&options, windows_and_invalidation);
     }
 }
 
 #[test]
 fn many_outstanding_requests_complete_in_order() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = pair(&options, &ConnectOptions::default(), &AcceptOptions::default());
         let region = Region::new(&right.domain, 1 << 20, remote_access()).unwrap();
         region.write(0, &pattern(1 << 20, 1));

@@ -10,7 +10,7 @@ use std::{
 
 use clearstream_iwarp::verbs::{ConnectOptions, Connecting, Established, QueuePair};
 
-use crate::sides::{Side, TIMEOUT, any_port, both_modes};
+use crate::sides::{Side, TIMEOUT, all_modes, any_port};
 
 const SETTLE: Duration = Duration::from_millis(40);
 /// As siw requests a zero-length Write (RFC 6581, section 4.1: bits A and C).
@@ -34,7 +34,7 @@ fn the_first_message_waits_for_a_peer_that_settles() {
         ConnectOptions { peer_to_peer: true, crc: false, settle: Some(SETTLE), ..ConnectOptions::default() };
     let waits = |pair: &QueuePair, peer| pair.connect(peer, &options).unwrap();
     let goes_on = |pair: &QueuePair, peer| until_established(pair.start_connect(peer, &options).unwrap());
-    for rnic in both_modes() {
+    for rnic in all_modes() {
         for connect in [&waits as &dyn Fn(&QueuePair, _) -> Established, &goes_on] {
             let side = Side::new(rnic.clone());
             let listener = TcpListener::bind(any_port()).unwrap();

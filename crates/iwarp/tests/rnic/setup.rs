@@ -17,7 +17,7 @@ use clearstream_iwarp::{
     },
 };
 
-use crate::sides::{Side, TIMEOUT, any_port, both_modes, done, inline, join, until};
+use crate::sides::{Side, TIMEOUT, all_modes, any_port, done, inline, join, until};
 
 /// Frames of two Linux siw peers: revision 1 with CRC, and revision 2 with the
 /// enhanced fields, IRD 4 and ORD 4.
@@ -32,7 +32,7 @@ fn plain() -> ConnectOptions {
 
 #[test]
 fn both_sides_report_the_same_parameters() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = (Side::new(options.clone()), Side::new(options));
         let connect = ConnectOptions {
             private_data: b"from the initiator".to_vec(),
@@ -88,7 +88,7 @@ fn both_sides_report_the_same_parameters() {
 
 #[test]
 fn a_peer_to_peer_responder_sends_first() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = (Side::new(options.clone()), Side::new(options));
         left.queue_pair.receive(1, left.domain.buffer(5).unwrap()).unwrap();
         let connect = ConnectOptions { peer_to_peer: true, ..ConnectOptions::default() };
@@ -390,7 +390,7 @@ fn an_invalid_reply_causes_one_error() {
 /// disconnects; here the connection just ends.
 #[test]
 fn a_peer_that_requests_peer_to_peer_and_closes_causes_one_error() {
-    for options in both_modes() {
+    for options in all_modes() {
         for reset in [false, true] {
             let side = Side::new(options.clone());
             let listener = Listener::bind(&side.rnic, any_port()).unwrap();
@@ -425,7 +425,7 @@ fn ends(side: &Side) {
 
 #[test]
 fn a_peer_that_requests_peer_to_peer_and_is_silent_times_out() {
-    for options in both_modes() {
+    for options in all_modes() {
         let rnic = Rnic::open(RnicOptions { request_timeout: Duration::from_millis(50), ..options }).unwrap();
         let side = Side::of(&rnic);
         let listener = Listener::bind(&rnic, any_port()).unwrap();

@@ -27,8 +27,12 @@ pub(crate) fn offloaded() -> RnicOptions {
     RnicOptions { progress: Progress::Offloaded { cores: Vec::new() }, engine_spin, ..RnicOptions::default() }
 }
 
-pub(crate) fn both_modes() -> [RnicOptions; 2] {
-    [inline(), offloaded()]
+pub(crate) fn adaptive() -> RnicOptions {
+    RnicOptions { progress: Progress::Adaptive, ..RnicOptions::default() }
+}
+
+pub(crate) fn all_modes() -> [RnicOptions; 3] {
+    [inline(), offloaded(), adaptive()]
 }
 
 pub(crate) fn any_port() -> SocketAddr {

@@ -18,7 +18,7 @@ use clearstream_iwarp::{
     work::{Completed, Status},
 };
 
-use crate::sides::{TIMEOUT, both_modes, inline, offloaded, plain_pair};
+use crate::sides::{TIMEOUT, all_modes, inline, offloaded, plain_pair};
 
 const PER_THREAD: u64 = 2000;
 
@@ -77,7 +77,7 @@ fn hammer(options: &RnicOptions, posters: u64) {
 
 #[test]
 fn one_thread_posts_and_another_polls() {
-    for options in both_modes() {
+    for options in all_modes() {
         hammer(&options, 1);
     }
 }

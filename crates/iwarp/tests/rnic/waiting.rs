@@ -21,7 +21,7 @@ use clearstream_iwarp::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::sides::{
-    Side, TIMEOUT, any_port, both_modes, done, finished, inline, join, offloaded, pattern, plain_pair, until,
+    Side, TIMEOUT, all_modes, any_port, done, finished, inline, join, offloaded, pattern, plain_pair, until,
 };
 
 /// Revision 1, no CRC, no private data.
@@ -69,7 +69,7 @@ fn a_sleeper_sends_all_of_a_long_message() {
 
 #[test]
 fn a_completion_that_another_thread_brings_wakes_a_sleeper() {
-    for options in both_modes() {
+    for options in all_modes() {
         let (left, right) = plain_pair(&options);
         right.queue_pair.receive(1, right.domain.buffer(4).unwrap()).unwrap();
         thread::scope(|scope| {
@@ -128,7 +128,7 @@ fn a_terminate_right_after_the_reply_is_reported() {
     // Layer 2 (MPA), type 0, code 5: local catastrophic error (RFC 6581,
     // section 8).
     let terminate = fpdu(0x47, 2, &[0x20, 0x05, 0, 0]);
-    for options in both_modes() {
+    for options in all_modes() {
         let side = Side::new(options);
         side.queue_pair.receive(1, side.domain.buffer(4).unwrap()).unwrap();
         let listener = TcpListener::bind(any_port()).unwrap();

@@ -22,7 +22,7 @@ use clearstream_iwarp::{
 };
 use smallvec::SmallVec;
 
-use crate::sides::{TIMEOUT, any_port, both_modes};
+use crate::sides::{TIMEOUT, all_modes, any_port};
 
 /// Revision 1, no CRC, no private data.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x00\x01\x00\x00";
@@ -96,7 +96,7 @@ fn send_fpdu(payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_receive_in_progress_fails_and_the_peer_gets_an_error() {
-    for options in both_modes() {
+    for options in all_modes() {
         let mut raw = raw(options);
         let fpdu = send_fpdu(&[2; 40_000]);
         raw.peer.write_all(&fpdu[..5_000]).unwrap();
@@ -125,7 +125,7 @@ fn a_receive_in_progress_fails_and_the_peer_gets_an_error() {
 
 #[test]
 fn a_send_in_progress_fails_and_sends_no_wrong_bytes() {
-    for options in both_modes() {
+    for options in all_modes() {
         let mut raw = raw(options);
         // A responder sends only after the initiator's first message.
         raw.peer.write_all(&send_fpdu(b"first")).unwrap();

@@ -11,12 +11,12 @@ use std::{
 use clearstream_control::{Peer, Registration, Service, Services, memory_pair};
 use clearstream_flow::FlowAgent;
 use clearstream_probe::ProbeAgent;
-use clearstream_prove::{Crossing, End, GatewayEnds, ProofAgent, ProofOptions, calls::Lookup, prove};
+use clearstream_prove::{End, GatewayEnds, ProofAgent, ProofOptions, TestedRoute, calls::Lookup, prove};
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
     fabric::{HashPolicy, ReturnPath},
-    proof::RouteProof,
+    proof::RouteVerification,
 };
 use clearstream_testkit::namespace::Host;
 
@@ -175,8 +175,8 @@ impl Net {
         }
     }
 
-    /// The crossing to verify.
-    pub(crate) fn crossing(&self, return_path: ReturnPath) -> Crossing {
+    /// The route to verify.
+    pub(crate) fn tested_route(&self, return_path: ReturnPath) -> TestedRoute {
         let end = |host: &str, class: &str, side: &str, number: usize| End {
             host: host.to_owned(),
             class: class.to_owned(),
@@ -189,7 +189,7 @@ impl Net {
             client_side: self.address("near", 90 + number).parse().unwrap(),
             server_side: self.address("far", 10 + number).parse().unwrap(),
         };
-        Crossing {
+        TestedRoute {
             between: ["compute".to_owned(), "storage".to_owned()],
             ipv6: self.ipv6,
             clients: vec![end("c1", "compute", "near", 1), end("c2", "compute", "near", 2)],
@@ -203,27 +203,25 @@ impl Net {
     }
 
     /// Verifies it with an agent on each host.
-    pub(crate) fn prove(&self, crossing: &Crossing, options: &ProofOptions) -> RouteProof {
-        self.prove_with(crossing, options, false)
+    pub(crate) fn prove(&self, route: &TestedRoute, options: &ProofOptions) -> RouteVerification {
+        self.prove_with(route, options, false)
     }
 
     /// The same where kernels cannot be queried for gateways.
-    pub(crate) fn prove_with(&self, crossing: &Crossing, options: &ProofOptions, blind: bool) -> RouteProof {
+    pub(crate) fn prove_with(
+        &self,
+        route: &TestedRoute,
+        options: &ProofOptions,
+        blind: bool,
+    ) -> RouteVerification {
         let mut peers: BTreeMap<String, Peer> = BTreeMap::new();
         for host in ["c1", "c2", "g1", "g2", "g3", "s1"] {
             // The agent's threads inherit the network namespace of the creating thread.
             let peer = self.hosts[host].run(|| memory_pair(services(blind)).unwrap());
             peers.insert(host.to_owned(), peer);
         }
-        prove(
-            "test",
-            &mut peers,
-            std::slice::from_ref(crossing),
-            options,
-            &AtomicBool::new(false),
-            &mut |_| {},
-        )
-        .unwrap()
+        prove("test", &mut peers, std::slice::from_ref(route), options, &AtomicBool::new(false), &mut |_| {})
+            .unwrap()
     }
 }
 
@@ -239,6 +237,6 @@ pub(crate) fn quick() -> ProofOptions {
 }
 
 /// Ids and hosts of the findings.
-pub(crate) fn found(proof: &RouteProof) -> Vec<(&str, &str)> {
+pub(crate) fn found(proof: &RouteVerification) -> Vec<(&str, &str)> {
     proof.findings.iter().map(|finding| (finding.id.as_str(), finding.host.as_str())).collect()
 }

@@ -48,10 +48,9 @@ fn untouched(kernel: KernelVersion) -> HostState {
         let text = key.default_at(kernel)?.to_owned();
         Some((key.name.clone(), Value { text, place: None, effective: false }))
     };
-    HostState {
-        release: Some(kernel.to_string()),
-        kernel: Some(kernel),
-        values: Knowledge::embedded().keys().filter_map(with_default).collect(),
-        ..HostState::default()
-    }
+    let mut state = HostState::default();
+    state.release = Some(kernel.to_string());
+    state.kernel = Some(kernel);
+    state.values = Knowledge::embedded().keys().filter_map(with_default).collect();
+    state
 }

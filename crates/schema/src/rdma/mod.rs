@@ -115,6 +115,8 @@ pub enum RdmaProgress {
     Inline,
     /// An engine thread: communication goes on while the program computes.
     Offloaded,
+    /// The program's own calls, and a helper thread while it does not poll.
+    Adaptive,
 }
 
 /// Wait mode of a program for completions.
@@ -161,7 +163,7 @@ pub struct RdmaConfig {
     /// Progress mode at both ends: who moves the bytes
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = RdmaConfig::default().progress))]
     pub progress: RdmaProgress,
-    /// Wait mode for completions at both ends (default: poll with inline progress, sleep with offloaded)
+    /// Wait mode for completions at both ends (default: sleep with offloaded progress, poll otherwise)
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_enum))]
     pub wait: Option<RdmaWait>,
@@ -238,7 +240,7 @@ impl RdmaConfig {
     #[must_use]
     pub fn wait(&self) -> RdmaWait {
         self.wait.unwrap_or(match self.progress {
-            RdmaProgress::Inline => RdmaWait::Poll,
+            RdmaProgress::Inline | RdmaProgress::Adaptive => RdmaWait::Poll,
             RdmaProgress::Offloaded => RdmaWait::Sleep,
         })
     }

@@ -15,7 +15,7 @@ const FOLDERS: [&str; 5] =
 
 /// Program that applies a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reader {
+pub(crate) enum Reader {
     /// sysctl(8) and systemd-sysctl(8).
     Both,
     /// sysctl(8) alone: systemd-sysctl does not read `sysctl.conf`.
@@ -26,13 +26,13 @@ pub enum Reader {
 
 /// An assignment in the host's own files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Assignment {
+pub(crate) struct Assignment {
     /// Assigned value.
-    pub value: String,
+    pub(crate) value: String,
     /// File and line.
-    pub place: Place,
+    pub(crate) place: Place,
     /// Program that applies it.
-    pub reader: Reader,
+    pub(crate) reader: Reader,
 }
 
 /// Assignments of the host's files by key; of those for one reader the last takes

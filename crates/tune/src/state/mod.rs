@@ -8,10 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clearstream_schema::{host::HostReport, tune::Place};
 
-pub use self::{
-    configured::{Assignment, Reader},
-    interface::Interface,
-};
+pub(crate) use self::configured::{Assignment, Reader};
+pub use self::interface::Interface;
 use crate::{
     kernel_config::OptionValue,
     knowledge::Knowledge,
@@ -34,43 +32,43 @@ pub struct Value {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
     /// File and line.
-    pub place: Place,
+    pub(crate) place: Place,
     /// Key and value.
-    pub statement: Statement,
+    pub(crate) statement: Statement,
     /// Format of the file.
-    pub format: Format,
+    pub(crate) format: Format,
 }
 
 /// A transmit queue length that a file sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenQueue {
+pub(crate) struct GivenQueue {
     /// File and line.
-    pub place: Place,
+    pub(crate) place: Place,
     /// Interface; absent when it applies to all.
-    pub interface: Option<String>,
+    pub(crate) interface: Option<String>,
     /// Length in packets.
-    pub packet_count: u64,
+    pub(crate) packet_count: u64,
 }
 
 /// An option of a kernel configuration that a file sets or unsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenOption {
+pub(crate) struct GivenOption {
     /// File and line.
-    pub place: Place,
+    pub(crate) place: Place,
     /// Value of the option.
-    pub value: OptionValue,
+    pub(crate) value: OptionValue,
 }
 
 /// Configuration of tuned on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tuned {
+pub(crate) struct Tuned {
     /// Active profiles.
-    pub profiles: Vec<String>,
+    pub(crate) profiles: Vec<String>,
     /// Whether its service runs.
-    pub is_running: bool,
+    pub(crate) is_running: bool,
     /// Whether files below `/etc` and `/run` override its profile
     /// (`reapply_sysctl`, on by default).
-    pub files_override: bool,
+    pub(crate) files_override: bool,
 }
 
 /// Input of the rules. Unknown facts are absent.
@@ -79,17 +77,17 @@ pub struct HostState {
     /// Name of the host or the file.
     pub subject: String,
     /// Host name; absent for a file.
-    pub host_name: Option<String>,
+    pub(crate) host_name: Option<String>,
     /// Kernel release, as `uname -r` prints it.
     pub release: Option<String>,
     /// Parsed `release`.
     pub kernel: Option<KernelVersion>,
     /// Page size.
-    pub page_bytes: Option<u64>,
+    pub(crate) page_bytes: Option<u64>,
     /// Total memory of the host.
-    pub memory_bytes: Option<u64>,
+    pub(crate) memory_bytes: Option<u64>,
     /// Memory reserved for huge pages.
-    pub huge_bytes: Option<u64>,
+    pub(crate) huge_bytes: Option<u64>,
     /// Whether this is a network namespace other than the host's.
     pub own_network_namespace: Option<bool>,
     /// Sysctls by dotted name.
@@ -101,23 +99,23 @@ pub struct HostState {
     /// Report of the host's hardware; absent for a file.
     pub report: Option<HostReport>,
     /// Whether irqbalance runs.
-    pub irqbalance_is_running: Option<bool>,
+    pub(crate) irqbalance_is_running: Option<bool>,
     /// Configuration of tuned.
-    pub tuned: Option<Tuned>,
+    pub(crate) tuned: Option<Tuned>,
     /// Assignments in the host's own files, by key, in ascending precedence.
-    pub configured: BTreeMap<String, Vec<Assignment>>,
+    pub(crate) configured: BTreeMap<String, Vec<Assignment>>,
     /// Statements of the files to be linted.
     pub given: Vec<Given>,
     /// Transmit queue lengths of the files to be linted.
-    pub given_queues: Vec<GivenQueue>,
+    pub(crate) given_queues: Vec<GivenQueue>,
     /// Options of the kernel configuration to be linted, by their full names.
-    pub options: BTreeMap<String, GivenOption>,
+    pub(crate) options: BTreeMap<String, GivenOption>,
     /// Lines that could not be parsed.
     pub slips: Vec<(String, Slip)>,
     /// Profiles that a linted file includes.
-    pub includes: Vec<(String, String)>,
+    pub(crate) includes: Vec<(String, String)>,
     /// Parts that could not be read, with the reason.
-    pub missing: Vec<String>,
+    pub(crate) missing: Vec<String>,
 }
 
 /// Assumptions about the host that a file is for.
@@ -181,29 +179,29 @@ impl HostState {
     }
 
     /// Whether the kernel has a key, by its list of names where that is known.
-    pub fn has_key(&self, name: &str) -> Option<bool> {
+    pub(crate) fn has_key(&self, name: &str) -> Option<bool> {
         self.present.as_ref().map(|present| present.contains(name))
     }
 
     /// Returns the text of a sysctl.
-    pub fn text(&self, key: &str) -> Option<&str> {
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(|value| value.text.as_str())
     }
 
     /// Returns a sysctl that is one integer.
-    pub fn number(&self, key: &str) -> Option<i64> {
+    pub(crate) fn number(&self, key: &str) -> Option<i64> {
         self.text(key)?.parse().ok()
     }
 
     /// Returns a sysctl that is three integers.
-    pub fn triple(&self, key: &str) -> Option<[i64; 3]> {
+    pub(crate) fn triple(&self, key: &str) -> Option<[i64; 3]> {
         let mut fields = self.text(key)?.split_whitespace().map(str::parse);
         let triple = [fields.next()?.ok()?, fields.next()?.ok()?, fields.next()?.ok()?];
         fields.next().is_none().then_some(triple)
     }
 
     /// Page size, 4096 bytes by default.
-    pub fn page_or_usual(&self) -> (u64, bool) {
+    pub(crate) fn page_or_usual(&self) -> (u64, bool) {
         self.page_bytes.map_or((4096, false), |bytes| (bytes, true))
     }
 }

@@ -10,7 +10,7 @@ use crate::kernel_config::OptionValue;
 
 /// Format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// `key = value` lines (sysctl.conf(5)).
     Sysctl,
     /// A tuned profile.
@@ -19,20 +19,9 @@ pub enum Format {
     Script,
 }
 
-impl Format {
-    /// Name of the format in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Sysctl => "a sysctl.conf",
-            Self::Tuned => "a tuned profile",
-            Self::Script => "a script",
-        }
-    }
-}
-
 /// A mistake that is corrected here, but not by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trap {
+pub(crate) enum Trap {
     /// The name has a blank in place of an underscore.
     BlankInName,
     /// The value is in quotes, which sysctl(8) passes to the kernel.
@@ -48,29 +37,29 @@ pub enum Trap {
 pub struct Statement {
     /// Line number, from 1.
     pub line: u32,
-    /// Dotted name, corrected where the line has a [`Trap`].
+    /// Dotted name, corrected where the line misspells it.
     pub key: String,
     /// Name in the file, when it differs.
-    pub written: Option<String>,
+    pub(crate) written: Option<String>,
     /// Corrected value; may be empty for some keys.
     pub value: String,
     /// Whether errors of this line are ignored (`-key = value`).
-    pub errors_ignored: bool,
+    pub(crate) errors_ignored: bool,
     /// Whether the value is a bound (tuned's `>` and `<`).
-    pub is_bound: bool,
+    pub(crate) is_bound: bool,
     /// Mistakes in the line.
-    pub traps: Vec<Trap>,
+    pub(crate) traps: Vec<Trap>,
 }
 
 /// A line that sets the length of a transmit queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueLength {
+pub(crate) struct QueueLength {
     /// Line number, from 1.
-    pub line: u32,
+    pub(crate) line: u32,
     /// Interface; absent when it applies to all.
-    pub interface: Option<String>,
+    pub(crate) interface: Option<String>,
     /// Length in packets.
-    pub packet_count: u64,
+    pub(crate) packet_count: u64,
 }
 
 /// A line that could not be parsed.
@@ -88,15 +77,15 @@ pub struct Slip {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
     /// Detected format.
-    pub format: Format,
+    pub(crate) format: Format,
     /// Statements in the order of the file.
     pub statements: Vec<Statement>,
     /// Transmit queue lengths.
-    pub queue_lengths: Vec<QueueLength>,
+    pub(crate) queue_lengths: Vec<QueueLength>,
     /// Options of a kernel configuration, with their line numbers.
-    pub options: Vec<(u32, String, OptionValue)>,
+    pub(crate) options: Vec<(u32, String, OptionValue)>,
     /// Included profiles (tuned's `include`).
-    pub includes: Vec<String>,
+    pub(crate) includes: Vec<String>,
     /// Lines that could not be parsed.
     pub slips: Vec<Slip>,
 }

@@ -52,6 +52,7 @@ fn side(side: &RdmaSide) -> String {
     let progress = match side.progress {
         Some(RdmaProgress::Inline) => "inline progress",
         Some(RdmaProgress::Offloaded) => "offloaded progress",
+        Some(RdmaProgress::Adaptive) => "adaptive progress",
         None => return "a program of perftest".to_owned(),
     };
     let wait = match side.wait {

@@ -1,6 +1,7 @@
 //! `clearstream rdma`
 
 mod ping;
+pub mod run;
 mod serve;
 mod transfer;
 
@@ -30,6 +31,8 @@ pub enum RdmaVerb {
     Write(Box<transfer::TransferArgs>),
     /// Measure RDMA Read from the peer's memory
     Read(Box<transfer::TransferArgs>),
+    /// Run a program that uses libibverbs and librdmacm, without a card
+    Run(run::RunArgs),
     /// Serve pings and measurements of other hosts, until Ctrl-C
     Serve(serve::ServeArgs),
 }
@@ -42,6 +45,7 @@ impl RdmaVerb {
             Self::Send(args) => args.run(RdmaOperation::Send, out),
             Self::Write(args) => args.run(RdmaOperation::Write, out),
             Self::Read(args) => args.run(RdmaOperation::Read, out),
+            Self::Run(args) => args.run(out),
             Self::Serve(args) => args.run(out),
         }
     }

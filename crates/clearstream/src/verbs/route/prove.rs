@@ -9,11 +9,11 @@ use std::{
 
 use clearstream_control::Peer;
 use clearstream_lab::RunningLab;
-use clearstream_prove::{Crossing, ProofOptions, Selection, prove};
+use clearstream_prove::{ProofOptions, Selection, TestedRoute, prove};
 use clearstream_route::fabric;
 use clearstream_schema::{
     TimeSpan,
-    proof::{ProofVerdict, RouteProof},
+    proof::{RouteVerification, VerificationVerdict},
     tune::Severity,
 };
 
@@ -75,7 +75,7 @@ impl ProveArgs {
         let stop = interrupt::stop_flag()?;
         let fabric = fabric::load(&self.fabric)?;
         let selection = Selection { classes: self.classes.clone(), hosts: self.hosts.clone() };
-        let crossings = Crossing::of_fabric(&fabric, &selection)?;
+        let routes = TestedRoute::of_fabric(&fabric, &selection)?;
         let options = ProofOptions {
             flow_count: self.flows,
             even: self.even,
@@ -83,7 +83,7 @@ impl ProveArgs {
             rate_duration: self.rate_time,
             path_mtu: !self.no_path_mtu,
         };
-        let hosts: BTreeSet<String> = crossings.iter().flat_map(Crossing::hosts).map(str::to_owned).collect();
+        let hosts: BTreeSet<String> = routes.iter().flat_map(TestedRoute::hosts).map(str::to_owned).collect();
         if hosts.len() > MOST_AGENTS {
             return Err(CommandError::usage(&format!(
                 "{} hosts would take part, and {MOST_AGENTS} can: choose some with --host or --class",
@@ -92,7 +92,7 @@ impl ProveArgs {
         }
         out.progress(Duration::from_secs(10), "starting agents");
         let mut peers = self.agents(hosts)?;
-        let found = prove(fabric.name(), &mut peers, &crossings, &options, &stop, &mut |step| {
+        let found = prove(fabric.name(), &mut peers, &routes, &options, &stop, &mut |step| {
             out.progress(step.left, &step.what);
         })?;
         end(peers);
@@ -144,13 +144,15 @@ fn end(peers: BTreeMap<String, Peer>) {
     });
 }
 
-fn conclude(found: &RouteProof) -> Result<(), CommandError> {
+fn conclude(found: &RouteVerification) -> Result<(), CommandError> {
     let errors = found.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
     match found.verdict {
-        ProofVerdict::Proven => Ok(()),
-        ProofVerdict::Incomplete => {
+        VerificationVerdict::Proven => Ok(()),
+        VerificationVerdict::Incomplete => {
             Err(CommandError::Partial("the proof is not complete: see the notes".to_owned()))
         }
-        ProofVerdict::Failed => Err(CommandError::Partial(format!("the proof failed: {errors} errors"))),
+        VerificationVerdict::Failed => {
+            Err(CommandError::Partial(format!("the proof failed: {errors} errors")))
+        }
     }
 }

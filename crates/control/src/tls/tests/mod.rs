@@ -349,11 +349,6 @@ fn port_in_use_and_connection_refused_have_clear_errors() {
     assert!(error.to_string().contains("clearstream serve"), "{error}");
 }
 
-#[test]
-fn listens_on_loopback_by_default() {
-    assert!(ServeConfig::default_listen().ip().is_loopback());
-}
-
 /// Connects with OpenSSL's client and returns everything it printed.
 fn openssl(address: SocketAddr, options: &[&str]) -> String {
     let mut child = Command::new("openssl")

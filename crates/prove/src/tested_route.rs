@@ -18,7 +18,7 @@ const MOST_HOSTS: usize = 64;
 
 /// One route of a fabric in one address family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Crossing {
+pub struct TestedRoute {
     /// Networks: the clients' and the servers'.
     pub between: [String; 2],
     /// Whether it is the IPv6 part.
@@ -75,7 +75,7 @@ pub struct Selection {
     pub hosts: Vec<String>,
 }
 
-impl Crossing {
+impl TestedRoute {
     /// Whether replies are to return through the gateway of the request.
     pub fn promises_symmetry(&self) -> bool {
         !matches!(self.return_path, ReturnPath::None | ReturnPath::Auto)
@@ -103,7 +103,7 @@ impl Crossing {
         ends.chain(self.gateways.iter().map(|gateway| gateway.host.as_str()))
     }
 
-    /// The crossings of a fabric that have hosts at both ends.
+    /// The routes of a fabric that have hosts at both ends, one per address family.
     ///
     /// # Errors
     /// A class or host that the fabric does not have.
@@ -115,16 +115,16 @@ impl Crossing {
             fabric.find(host)?;
         }
         let planner = Planner::new(fabric);
-        let mut crossings = Vec::new();
+        let mut tested = Vec::new();
         for route in 0..fabric.file().routes.len() {
             for servers_end in server_ends(fabric, route) {
                 for ipv6 in [false, true] {
                     let read = Reading { fabric, selection, route, servers_end, ipv6 };
-                    crossings.extend(read.crossing(planner.choice(route).return_path));
+                    tested.extend(read.tested(planner.choice(route).return_path));
                 }
             }
         }
-        Ok(crossings)
+        Ok(tested)
     }
 }
 
@@ -149,7 +149,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn crossing(&self, return_path: ReturnPath) -> Option<Crossing> {
+    fn tested(&self, return_path: ReturnPath) -> Option<TestedRoute> {
         let (config, networks) = self.fabric.route(self.route);
         let (client_network, server_network) = (networks[1 - self.servers_end], networks[self.servers_end]);
         let gateways: Vec<(usize, GatewayEnds)> = self.gateways(client_network, server_network);
@@ -171,7 +171,7 @@ impl Reading<'_> {
                 aliases: if is_alias { own.collect() } else { Vec::new() },
             })
         };
-        let crossing = Crossing {
+        let tested = TestedRoute {
             between: [client_network, server_network]
                 .map(|network| self.fabric.network(network).name.clone()),
             ipv6: self.ipv6,
@@ -183,9 +183,8 @@ impl Reading<'_> {
             mtu_bytes: self.fabric.network(client_network).mtu.min(self.fabric.network(server_network).mtu),
             left_out_count: clients_left + servers_left,
         };
-        let is_empty =
-            crossing.clients.is_empty() || crossing.servers.is_empty() || crossing.gateways.is_empty();
-        (!is_empty).then_some(crossing)
+        let is_empty = tested.clients.is_empty() || tested.servers.is_empty() || tested.gateways.is_empty();
+        (!is_empty).then_some(tested)
     }
 
     fn gateways(&self, client_network: usize, server_network: usize) -> Vec<(usize, GatewayEnds)> {
@@ -268,26 +267,26 @@ mod tests {
         assert_eq!(places(1), [0]);
     }
 
-    fn lab(selection: &Selection) -> Vec<Crossing> {
+    fn lab(selection: &Selection) -> Vec<TestedRoute> {
         let fabric = clearstream_route::fabric::load("gateways-6").unwrap();
-        Crossing::of_fabric(&fabric, selection).unwrap()
+        TestedRoute::of_fabric(&fabric, selection).unwrap()
     }
 
     #[test]
     fn every_host_of_the_lab_takes_part_in_both_families() {
-        let crossings = lab(&Selection::default());
-        assert_eq!(crossings.len(), 2);
-        for (crossing, ipv6) in crossings.iter().zip([false, true]) {
-            assert_eq!((crossing.ipv6, crossing.left_out_count), (ipv6, 0));
-            assert_eq!(crossing.between, ["compute", "storage"]);
-            assert_eq!((crossing.clients.len(), crossing.servers.len()), (9, 2), "login-1 is a client too");
-            let names: Vec<&str> = crossing.gateways.iter().map(|gateway| gateway.host.as_str()).collect();
+        let tested = lab(&Selection::default());
+        assert_eq!(tested.len(), 2);
+        for (tested, ipv6) in tested.iter().zip([false, true]) {
+            assert_eq!((tested.ipv6, tested.left_out_count), (ipv6, 0));
+            assert_eq!(tested.between, ["compute", "storage"]);
+            assert_eq!((tested.clients.len(), tested.servers.len()), (9, 2), "login-1 is a client too");
+            let names: Vec<&str> = tested.gateways.iter().map(|gateway| gateway.host.as_str()).collect();
             assert_eq!(names, ["gw1", "gw2", "gw3", "gw4", "gw5", "gw6"]);
-            assert_eq!(crossing.expected_ratios(), vec![1.0 / 6.0; 6]);
+            assert_eq!(tested.expected_ratios(), vec![1.0 / 6.0; 6]);
         }
         // The addresses of the published table.
-        assert_eq!(crossings[0].gateways[2].client_side, "10.100.0.93".parse::<IpAddr>().unwrap());
-        assert_eq!(crossings[0].gateways[2].server_side, "10.10.0.13".parse::<IpAddr>().unwrap());
+        assert_eq!(tested[0].gateways[2].client_side, "10.100.0.93".parse::<IpAddr>().unwrap());
+        assert_eq!(tested[0].gateways[2].server_side, "10.10.0.13".parse::<IpAddr>().unwrap());
     }
 
     #[test]
@@ -301,6 +300,6 @@ mod tests {
         assert_eq!((by_host[0].clients.len(), by_host[0].servers.len()), (1, 1));
         let fabric = clearstream_route::fabric::load("gateways-6").unwrap();
         let wrong = Selection { hosts: vec!["compute-99".to_owned()], ..Selection::default() };
-        assert!(Crossing::of_fabric(&fabric, &wrong).is_err());
+        assert!(TestedRoute::of_fabric(&fabric, &wrong).is_err());
     }
 }

@@ -1,0 +1,193 @@
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+use std::{net::SocketAddr, thread};
+
+use super::*;
+use crate::{
+    rnic::{
+        AcceptOptions, CompletionQueue, ConnectOptions, Listener, Notify, Progress, ProtectionDomain,
+        QueuePair, QueuePairOptions, Rnic, RnicOptions, channel,
+    },
+    work::{Completion, Data, InlineData, Operation, ReceiveRequest, Segments, SendRequest, Status},
+};
+
+const MESSAGES: u64 = 100;
+
+/// A connected queue pair whose helper is the test, and its peer.
+struct Sides {
+    watch: Arc<Watch>,
+    state: State,
+    now: Instant,
+    rnic: Rnic,
+    receives: CompletionQueue,
+    queue_pair: QueuePair,
+    peer: QueuePair,
+    peer_completions: CompletionQueue,
+    received: u64,
+}
+
+fn queue_pair(rnic: &Rnic, sends: &CompletionQueue, receives: &CompletionQueue) -> QueuePair {
+    let options = QueuePairOptions {
+        send_completions: sends,
+        receive_completions: receives,
+        shared_receives: None,
+        send_depth: 256,
+        receive_depth: 256,
+    };
+    QueuePair::new(&ProtectionDomain::new(rnic), &options).unwrap()
+}
+
+impl Sides {
+    /// With one completion queue, or one per direction.
+    fn new(separate: bool) -> Self {
+        let helper = Helper::without_thread().unwrap();
+        let watch = helper.watch.clone();
+        let options = RnicOptions { progress: Progress::Adaptive, ..RnicOptions::default() };
+        let rnic = Rnic::with(options, Vec::new(), Some(helper)).unwrap();
+        let sends = CompletionQueue::new(&rnic, 512, 1, None).unwrap();
+        let receives =
+            if separate { CompletionQueue::new(&rnic, 512, 2, None).unwrap() } else { sends.clone() };
+        let local = queue_pair(&rnic, &sends, &receives);
+        let other = Rnic::open(RnicOptions::default()).unwrap();
+        let peer_completions = CompletionQueue::new(&other, 512, 3, None).unwrap();
+        let peer = queue_pair(&other, &peer_completions, &peer_completions);
+        for id in 0..200 {
+            local.post_receive(ReceiveRequest { id, segments: Segments::new() }).unwrap();
+        }
+        let listener = Listener::bind(&rnic, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        thread::scope(|scope| {
+            let accepted = scope.spawn(|| {
+                let request = listener.accept(None).unwrap().unwrap();
+                local.accept(request, &AcceptOptions::default()).unwrap();
+            });
+            peer.connect(listener.local_address(), &ConnectOptions::default()).unwrap();
+            accepted.join().unwrap();
+        });
+        let now = Instant::now();
+        let state = State::new(now);
+        let queue_pair = local;
+        let mut sides =
+            Self { watch, state, now, rnic, receives, queue_pair, peer, peer_completions, received: 0 };
+        // The new queues and the new connection.
+        sides.step();
+        sides
+    }
+
+    /// Makes a pass of the helper if a descriptor of it is ready or a tick is
+    /// due; returns whether it was woken by a descriptor.
+    fn step(&mut self) -> bool {
+        let mut ready = Vec::new();
+        channel::ready(std::os::fd::AsFd::as_fd(&self.watch.epoll), &mut ready).unwrap();
+        self.watch.pass(&mut self.state, &ready, self.now);
+        !ready.is_empty()
+    }
+
+    fn tick(&mut self) -> bool {
+        self.now += TICK;
+        self.step()
+    }
+
+    /// The peer sends a message, which arrives at the socket.
+    fn arrive(&self) {
+        let data = Data::Inline(InlineData::new());
+        let operation = Operation::Send { data, solicited: false, invalidate: None };
+        self.peer.post_send(SendRequest { id: 0, operation, signaled: false, fence: false }).unwrap();
+        self.peer_completions.progress();
+        let sockets = self.receives.driver().unwrap().epoll().unwrap();
+        assert!(channel::readable(sockets, Some(Instant::now() + Duration::from_secs(20))));
+    }
+
+    /// The program polls, so that the queue is attended.
+    fn poll(&mut self) {
+        for _ in 0..ATTENDED_POLLS {
+            let mut into = [Completion::EMPTY; 4];
+            let count = self.receives.poll(&mut into).unwrap();
+            assert!(into[..count].iter().all(|completion| completion.status == Status::Success));
+            self.received += count as u64;
+        }
+    }
+
+    fn by_helper(&self) -> u64 {
+        self.queue_pair.statistics().by_helper.visits
+    }
+}
+
+/// The defect that this guards against: the check after an event forgot that
+/// the queue was polled, and the helper drove it again.
+#[test]
+fn the_helper_does_not_drive_a_queue_while_the_program_polls_it() {
+    for separate in [false, true] {
+        let mut sides = Sides::new(separate);
+        let before = sides.by_helper();
+        sides.poll();
+        sides.arrive();
+        // An event long after the last tick, the tick at once after it.
+        sides.now += 100 * TICK;
+        assert!(sides.step(), "it is woken once");
+        for number in 1..=MESSAGES {
+            assert!(!sides.step(), "its sockets are not watched");
+            sides.poll();
+            assert_eq!(sides.received, number);
+            sides.arrive();
+            assert!(!sides.tick(), "arriving bytes do not wake it");
+        }
+        assert_eq!(sides.by_helper(), before);
+        let statistics = sides.queue_pair.statistics();
+        assert_eq!(statistics.receives, MESSAGES);
+        assert!(statistics.by_program.visits >= MESSAGES);
+    }
+}
+
+#[test]
+fn the_helper_takes_over_when_the_program_stops_polling_and_yields_when_it_polls() {
+    let mut sides = Sides::new(true);
+    for _ in 0..3 {
+        sides.poll();
+        sides.arrive();
+        assert!(sides.step());
+        let before = sides.by_helper();
+        // Two ticks without polls.
+        sides.tick();
+        sides.tick();
+        assert!(sides.step(), "the sockets are watched once more");
+        assert!(sides.by_helper() > before, "and driven");
+        sides.arrive();
+        sides.step();
+        assert!(!sides.state.ticking, "no ticks while it works");
+        let driven = sides.by_helper();
+        assert!(driven > before + 1);
+        sides.poll();
+    }
+    assert_eq!(sides.received, 6);
+}
+
+#[test]
+fn a_program_that_goes_to_sleep_wakes_the_helper_without_a_tick() {
+    let mut sides = Sides::new(true);
+    sides.poll();
+    sides.arrive();
+    assert!(sides.step());
+    let before = sides.by_helper();
+    sides.receives.arm(Notify::Next).unwrap();
+    assert!(sides.step(), "rung");
+    assert!(sides.step(), "watched");
+    assert!(sides.by_helper() > before);
+    sides.poll();
+    assert_eq!(sides.received, 1);
+}
+
+#[test]
+fn a_released_helper_rests_until_it_is_requested() {
+    let mut sides = Sides::new(false);
+    let before = sides.by_helper();
+    sides.rnic.release_helper();
+    sides.arrive();
+    assert!(sides.step());
+    assert!(!sides.step(), "its sockets are not watched");
+    assert!(!sides.state.ticking);
+    assert_eq!(sides.by_helper(), before);
+    sides.rnic.request_helper();
+    assert!(sides.step(), "rung");
+    assert!(sides.step(), "watched");
+    assert!(sides.by_helper() > before);
+}

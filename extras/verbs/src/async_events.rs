@@ -1,0 +1,89 @@
+//! Asynchronous events of the RNIC, as those of the connection manager and of
+//! the context.
+
+use std::time::Duration;
+
+use clearstream_iwarp::verbs::AsyncEvent;
+
+use crate::{
+    abi::{
+        IBV_EVENT_CQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_SRQ_LIMIT_REACHED,
+        RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    },
+    cm::{
+        Connections,
+        event::{Details, push},
+        id::Stage,
+    },
+    handle::locked,
+    queue_pair::set_failed,
+    runtime::Runtime,
+    shared_receives::disarm,
+};
+
+/// Delivers all events of the RNIC.
+pub fn dispatch(runtime: &Runtime) {
+    while let Some(event) = runtime.rnic.events().next(Some(Duration::ZERO)) {
+        let mut connections = locked(&runtime.connections);
+        match event {
+            AsyncEvent::Established { queue_pair } => established(&connections, queue_pair.0),
+            AsyncEvent::Disconnected { queue_pair, .. } => ended(&mut connections, queue_pair.0),
+            AsyncEvent::TerminateReceived { queue_pair, .. } => {
+                fatal(runtime, &connections, queue_pair.0, IBV_EVENT_QP_FATAL);
+                ended(&mut connections, queue_pair.0);
+            }
+            AsyncEvent::TerminateSent { queue_pair, .. } => {
+                fatal(runtime, &connections, queue_pair.0, IBV_EVENT_QP_ACCESS_ERR);
+                ended(&mut connections, queue_pair.0);
+            }
+            AsyncEvent::CompletionQueueOverrun { token } => {
+                if let Some(queue) = connections.queues.get(&token) {
+                    runtime.async_events.push(queue.0.cast(), IBV_EVENT_CQ_ERR);
+                }
+            }
+            AsyncEvent::SharedReceiveQueueLimit { token } => {
+                if let Some(queue) = connections.shared.get(&token) {
+                    // SAFETY: in the table, whose lock is held.
+                    unsafe { disarm(*queue) };
+                    runtime.async_events.push(queue.0.cast(), IBV_EVENT_SRQ_LIMIT_REACHED);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn fatal(runtime: &Runtime, connections: &Connections, pair: u32, event_type: i32) {
+    if let Some(known) = connections.pairs.get(&pair) {
+        runtime.async_events.push(known.pair.0.cast(), event_type);
+    }
+}
+
+/// The initiator's first message arrived: the responder is connected.
+fn established(connections: &Connections, pair: u32) {
+    let Some(id) = connections.pairs.get(&pair).and_then(|known| known.id) else { return };
+    // SAFETY: in the table, whose lock is held.
+    let known = unsafe { &mut *id.0 };
+    if matches!(known.inner.stage, Stage::Accepting) {
+        known.inner.stage = Stage::Connected;
+        push(id, RDMA_CM_EVENT_ESTABLISHED, 0, Details::default());
+    }
+}
+
+/// The connection ended.
+fn ended(connections: &mut Connections, pair: u32) {
+    let Some(known) = connections.pairs.get(&pair) else { return };
+    // SAFETY: in the table, whose lock is held.
+    unsafe { set_failed(known.pair) };
+    let Some(id) = known.id else { return };
+    // SAFETY: as above.
+    let inner = unsafe { &mut (*id.0).inner };
+    let event = match inner.stage {
+        Stage::Connected => RDMA_CM_EVENT_DISCONNECTED,
+        Stage::Accepting => RDMA_CM_EVENT_CONNECT_ERROR,
+        _ => return,
+    };
+    inner.stage = Stage::Ended;
+    let status = if event == RDMA_CM_EVENT_CONNECT_ERROR { -libc::ECONNRESET } else { 0 };
+    push(id, event, status, Details::default());
+}

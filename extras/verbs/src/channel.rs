@@ -1,0 +1,103 @@
+//! Completion channels.
+
+use std::{
+    collections::HashMap,
+    ffi::{c_int, c_uint, c_void},
+    os::fd::AsRawFd,
+    ptr,
+    sync::Mutex,
+};
+
+use clearstream_iwarp::verbs::CompletionChannel;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use crate::{
+    abi::{ibv_comp_channel, ibv_context, ibv_cq},
+    context::context,
+    handle::{Handle, allocate, locked},
+    kernel::await_item,
+    report::{failed, null},
+    runtime::{is_usable, runtime},
+};
+
+/// A completion channel of a program.
+#[repr(C)]
+pub struct Channel {
+    abi: ibv_comp_channel,
+    /// Channel of the RNIC.
+    pub channel: CompletionChannel,
+    /// Queues by the token of their events.
+    pub queues: Mutex<HashMap<u64, Handle<ibv_cq>>>,
+}
+
+/// Creates a channel.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_create_comp_channel(_context: *mut ibv_context) -> *mut ibv_comp_channel {
+    if runtime().is_none() {
+        return null(libc::EPERM);
+    }
+    let Ok(channel) = CompletionChannel::new() else { return null(libc::EMFILE) };
+    let descriptor = channel.events();
+    // Programs change this flag, and their setting decides whether a call waits.
+    if let Ok(flags) = fcntl_getfl(descriptor) {
+        let _ = fcntl_setfl(descriptor, flags - OFlags::NONBLOCK);
+    }
+    let abi = ibv_comp_channel { context: context(), fd: descriptor.as_raw_fd(), refcnt: 0 };
+    allocate(Channel { abi, channel, queues: Mutex::default() }).cast()
+}
+
+/// Destroys a channel.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: of `ibv_create_comp_channel`.
+    if unsafe { (*channel).refcnt } != 0 {
+        return libc::EBUSY;
+    }
+    // SAFETY: as above, and not used after this.
+    drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
+    0
+}
+
+/// Takes an event that was counted; NULL when its queue is destroyed.
+unsafe fn counted(channel: *mut ibv_comp_channel) -> *mut ibv_cq {
+    // SAFETY: of `ibv_create_comp_channel`.
+    let channel = unsafe { &*channel.cast::<Channel>() };
+    let token = channel.channel.counted();
+    token
+        .and_then(|token| locked(&channel.queues).get(&token).map(|queue| queue.0))
+        .unwrap_or(ptr::null_mut())
+}
+
+/// Waits for an event, unless the program made the descriptor non-blocking. A
+/// cancellation point.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    queue: *mut *mut ibv_cq,
+    queue_context: *mut *mut c_void,
+) -> c_int {
+    if !is_usable() {
+        return failed(libc::EPERM);
+    }
+    loop {
+        // SAFETY: the caller's channel; nothing here has to be dropped.
+        let next = unsafe {
+            if !await_item((*channel).fd) {
+                return -1;
+            }
+            counted(channel)
+        };
+        if !next.is_null() {
+            // SAFETY: the caller's variables; the queue exists.
+            unsafe {
+                queue.write(next);
+                queue_context.write((*next).cq_context);
+            }
+            return 0;
+        }
+    }
+}
+
+/// Nothing waits for acknowledgements.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_ack_cq_events(_queue: *mut ibv_cq, _count: c_uint) {}

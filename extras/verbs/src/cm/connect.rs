@@ -1,0 +1,236 @@
+//! Connecting, listening, accepting, rejecting, disconnecting.
+
+use std::{
+    ffi::{c_int, c_void},
+    net::{Ipv4Addr, SocketAddr},
+    os::fd::AsFd,
+    slice,
+    sync::Arc,
+    time::Instant,
+};
+
+use clearstream_iwarp::verbs::{AcceptOptions, ConnectOptions, Listener, State};
+
+use crate::{
+    abi::{IBV_QPS_RTS, RDMA_CM_EVENT_ESTABLISHED, rdma_cm_id, rdma_conn_param},
+    device::READS_MAX,
+    handle::{Handle, locked},
+    helper::next_token,
+    queue_pair::{Pair, set_state},
+    report::failed,
+    runtime::{Runtime, runtime},
+};
+
+use super::{
+    Connections,
+    event::{Details, complete, push},
+    id::{Id, Stage},
+    resolve::bind,
+    setup::{Plan, Setup, code_of},
+};
+
+/// Least number of outstanding Reads that is offered and accepted: a peer's
+/// program may read although it announced none.
+const READS_MIN: u8 = 16;
+
+fn reads(requested: u8) -> u16 {
+    requested.clamp(READS_MIN, READS_MAX).into()
+}
+
+/// Copies private data of a program.
+///
+/// # Safety
+/// `from` has `length` bytes.
+unsafe fn bytes(from: *const c_void, length: u8) -> Vec<u8> {
+    if from.is_null() || length == 0 {
+        return Vec::new();
+    }
+    // SAFETY: as required of the caller.
+    unsafe { slice::from_raw_parts(from.cast::<u8>(), length.into()) }.to_vec()
+}
+
+/// Joins an identifier to its queue pair, or to that of the parameters.
+fn join(
+    connections: &mut Connections,
+    id: Handle<Id>,
+    param: Option<&rdma_conn_param>,
+) -> Result<Handle<Pair>, c_int> {
+    // SAFETY: the caller's identifier, under the lock.
+    let known = unsafe { &mut *id.0 };
+    let number = if known.abi.qp.is_null() {
+        param.map(|param| param.qp_num).ok_or(libc::EINVAL)?
+    } else {
+        // SAFETY: the identifier's queue pair.
+        unsafe { (*known.abi.qp).qp_num }
+    };
+    let joined = connections.pairs.get_mut(&number).ok_or(libc::EINVAL)?;
+    joined.id = Some(id);
+    known.inner.pair = Some(number);
+    Ok(joined.pair)
+}
+
+/// Starts a connection setup.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller's identifier and parameters.
+    unsafe {
+        match connect(Handle(id.cast()), param.as_ref()) {
+            Ok(()) => complete(id),
+            Err(code) => failed(code),
+        }
+    }
+}
+
+fn connect(id: Handle<Id>, param: Option<&rdma_conn_param>) -> Result<(), c_int> {
+    let runtime = runtime().ok_or(libc::EPERM)?;
+    let mut connections = locked(&runtime.connections);
+    let pair = join(&mut connections, id, param)?;
+    // SAFETY: the caller's identifier, under the lock.
+    let known = unsafe { &mut *id.0 };
+    let peer = known.inner.peer.ok_or(libc::EINVAL)?;
+    let (responder, initiator) =
+        param.map_or((0, 0), |param| (param.responder_resources, param.initiator_depth));
+    // SAFETY: the caller's parameters.
+    let private_data =
+        param.map_or(Vec::new(), |param| unsafe { bytes(param.private_data, param.private_data_len) });
+    let options = ConnectOptions {
+        private_data,
+        ird: reads(responder),
+        ord: reads(initiator),
+        crc: runtime.settings.crc,
+        peer_to_peer: true,
+        large_fpdus: true,
+        local: known.inner.local,
+        ..ConnectOptions::default()
+    };
+    // The reserved port is bound by the connection's own socket.
+    known.inner.reserved = None;
+    // SAFETY: in the table, whose lock is held.
+    let pair = unsafe { (*pair.0).pair.clone() };
+    let plan = Plan { id, pair, peer, options, since: Instant::now() };
+    let token = next_token();
+    plan.start(runtime, &mut connections, token).map_err(|error| code_of(&error))?;
+    known.inner.stage = Stage::Connecting(token);
+    Ok(())
+}
+
+/// Nothing is left to do: the peer knows that the connection is established.
+#[unsafe(no_mangle)]
+pub extern "C" fn rdma_establish(_id: *mut rdma_cm_id) -> c_int {
+    0
+}
+
+/// Listens on the bound address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_int {
+    match listen(Handle(id.cast())) {
+        Ok(()) => 0,
+        Err(code) => failed(code),
+    }
+}
+
+fn listen(id: Handle<Id>) -> Result<(), c_int> {
+    let runtime = runtime().ok_or(libc::EPERM)?;
+    let mut connections = locked(&runtime.connections);
+    // SAFETY: the caller's identifier, under the lock.
+    let known = unsafe { &mut *id.0 };
+    if known.inner.reserved.is_none() {
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        bind(known, any).map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))?;
+    }
+    let socket = known.inner.reserved.take().ok_or(libc::EINVAL)?;
+    let listener = Listener::from_bound(&runtime.rnic, socket).map_err(|_| libc::EADDRINUSE)?;
+    known.set_addresses(Some(listener.local_address()), None);
+    let token = next_token();
+    runtime.helper.watch_setup(listener.as_fd(), token).map_err(|_| libc::EMFILE)?;
+    known.inner.stage = Stage::Listening(token);
+    connections.setups.insert(token, Setup::Listening(Arc::new(listener), id));
+    Ok(())
+}
+
+/// Accepts a connection request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    // SAFETY: the caller's identifier and parameters.
+    unsafe {
+        match accept(Handle(id.cast()), param.as_ref()) {
+            Ok(()) => complete(id),
+            Err(code) => failed(code),
+        }
+    }
+}
+
+fn accept(id: Handle<Id>, param: Option<&rdma_conn_param>) -> Result<(), c_int> {
+    let runtime: &Runtime = runtime().ok_or(libc::EPERM)?;
+    let mut connections = locked(&runtime.connections);
+    // SAFETY: the caller's identifier, under the lock.
+    let known = unsafe { &mut *id.0 };
+    if !matches!(known.inner.stage, Stage::Requested(_)) {
+        return Err(libc::EINVAL);
+    }
+    let pair = join(&mut connections, id, param)?;
+    let requested = known.inner.reads;
+    let (responder, initiator) =
+        param.map_or(requested, |param| (param.responder_resources, param.initiator_depth));
+    // SAFETY: the caller's parameters.
+    let private_data =
+        param.map_or(Vec::new(), |param| unsafe { bytes(param.private_data, param.private_data_len) });
+    let options = AcceptOptions {
+        private_data,
+        ird: reads(responder.max(requested.0)),
+        ord: reads(initiator),
+        crc: runtime.settings.crc,
+        ..AcceptOptions::default()
+    };
+    let Stage::Requested(incoming) = std::mem::replace(&mut known.inner.stage, Stage::Ended) else {
+        return Err(libc::EINVAL);
+    };
+    // SAFETY: in the table, whose lock is held.
+    let established =
+        unsafe { (*pair.0).pair.accept(*incoming, &options) }.map_err(|error| code_of(&error))?;
+    // SAFETY: as above.
+    unsafe { set_state(pair, IBV_QPS_RTS) };
+    if established.peer_to_peer {
+        // Connected when the initiator's first message arrives.
+        known.inner.stage = Stage::Accepting;
+    } else {
+        known.inner.stage = Stage::Connected;
+        push(id, RDMA_CM_EVENT_ESTABLISHED, 0, Details::default());
+    }
+    Ok(())
+}
+
+/// Rejects a connection request.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, length: u8) -> c_int {
+    let Some(runtime) = runtime() else { return failed(libc::EPERM) };
+    let _connections = locked(&runtime.connections);
+    // SAFETY: the caller's identifier, under the lock, and its data.
+    let (known, data) = unsafe { (&mut *id.cast::<Id>(), bytes(data, length)) };
+    match std::mem::replace(&mut known.inner.stage, Stage::Ended) {
+        Stage::Requested(incoming) => match incoming.reject(&data) {
+            Ok(()) => 0,
+            Err(error) => failed(code_of(&error)),
+        },
+        other => {
+            known.inner.stage = other;
+            failed(libc::EINVAL)
+        }
+    }
+}
+
+/// Closes the connection gracefully: what was posted before is still sent. The
+/// event follows when the peer has closed too.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    let Some(runtime) = runtime() else { return failed(libc::EPERM) };
+    let connections = locked(&runtime.connections);
+    // SAFETY: the caller's identifier, under the lock.
+    let known = unsafe { &*id.cast::<Id>() };
+    let joined = known.inner.pair.and_then(|number| connections.pairs.get(&number));
+    let Some(joined) = joined else { return failed(libc::EINVAL) };
+    // Ended already: nothing is left to close.
+    // SAFETY: in the table, whose lock is held.
+    let _ = unsafe { (*joined.pair.0).pair.modify(State::Closing) };
+    0
+}

@@ -1,0 +1,143 @@
+//! Addresses of identifiers: bind and resolve.
+
+use std::{
+    ffi::c_int,
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::fd::OwnedFd,
+};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::{
+    abi::{RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm_id},
+    address::{local_towards, read},
+    handle::{Handle, locked},
+    report::failed,
+    runtime::{Runtime, runtime},
+};
+
+use super::{
+    event::{Details, complete, push},
+    id::Id,
+};
+
+/// Connections that wait for `rdma_listen`.
+const BACKLOG: c_int = 1024;
+
+/// Binds to a local address and reserves its port.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, local: *mut libc::sockaddr) -> c_int {
+    let Some(runtime) = runtime() else { return failed(libc::EPERM) };
+    // SAFETY: the caller's address.
+    let Some(local) = (unsafe { read(local) }) else { return failed(libc::EINVAL) };
+    let _connections = locked(&runtime.connections);
+    // SAFETY: the caller's identifier, under the lock.
+    match bind(unsafe { &mut *id.cast::<Id>() }, local) {
+        Ok(()) => 0,
+        Err(error) => failed(error.raw_os_error().unwrap_or(libc::EINVAL)),
+    }
+}
+
+/// Binds an identifier.
+///
+/// # Errors
+/// Error of the system call.
+pub fn bind(id: &mut Id, local: SocketAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(local), Type::STREAM, Some(Protocol::TCP))?;
+    // A port whose last connections linger may be used again (socket(7)).
+    socket.set_reuse_address(true)?;
+    if local.is_ipv6() {
+        socket.set_only_v6(id.inner.is_six_only)?;
+    }
+    socket.bind(&local.into())?;
+    // Programs announce the port before they listen: connections wait until
+    // then. It also keeps the port from others, which binding alone does not.
+    socket.listen(BACKLOG)?;
+    let bound = socket.local_addr()?.as_socket().unwrap_or(local);
+    id.inner.reserved = Some(OwnedFd::from(socket));
+    id.set_addresses(Some(bound), None);
+    if !bound.ip().is_unspecified() {
+        id.set_device();
+    }
+    Ok(())
+}
+
+/// Finds the local address for a peer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    from: *mut libc::sockaddr,
+    peer: *mut libc::sockaddr,
+    _timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: the caller's addresses and identifier.
+    unsafe {
+        match resolve(id, read(from), read(peer)) {
+            Ok(()) => complete(id),
+            Err(code) => failed(code),
+        }
+    }
+}
+
+unsafe fn resolve(
+    id: *mut rdma_cm_id,
+    from: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+) -> Result<(), c_int> {
+    let runtime: &Runtime = runtime().ok_or(libc::EPERM)?;
+    let mut peer = peer.ok_or(libc::EINVAL)?;
+    if peer.ip().is_unspecified() {
+        // As for connect(2): this host.
+        peer.set_ip(if peer.is_ipv4() {
+            Ipv4Addr::LOCALHOST.into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        });
+    }
+    let _connections = locked(&runtime.connections);
+    let handle: Handle<Id> = Handle(id.cast());
+    // SAFETY: the caller's identifier, under the lock.
+    let known = unsafe { &mut *handle.0 };
+    if let Some(from) = from.filter(|from| from.port() != 0 && known.inner.reserved.is_none()) {
+        bind(known, from).map_err(|error| error.raw_os_error().unwrap_or(libc::EINVAL))?;
+    }
+    let usable = |ip: &IpAddr| !ip.is_unspecified() && ip.is_ipv4() == peer.is_ipv4();
+    let from = from.or(known.inner.local).map(|from| from.ip()).filter(usable);
+    match local_towards(peer, from) {
+        Ok(local) => {
+            let port = known.inner.local.map_or(0, |local| local.port());
+            known.set_addresses(Some(SocketAddr::new(local, port)), Some(peer));
+            known.set_device();
+            push(handle, RDMA_CM_EVENT_ADDR_RESOLVED, 0, Details::default());
+        }
+        Err(error) => {
+            let code = error.raw_os_error().unwrap_or(libc::EHOSTUNREACH);
+            push(handle, RDMA_CM_EVENT_ADDR_ERROR, -code, Details::default());
+        }
+    }
+    Ok(())
+}
+
+/// The route is the kernel's: resolved at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
+    // SAFETY: the caller's identifier.
+    unsafe {
+        match route(id) {
+            Ok(()) => complete(id),
+            Err(code) => failed(code),
+        }
+    }
+}
+
+unsafe fn route(id: *mut rdma_cm_id) -> Result<(), c_int> {
+    let runtime = runtime().ok_or(libc::EPERM)?;
+    let _connections = locked(&runtime.connections);
+    // SAFETY: the caller's identifier, under the lock.
+    if unsafe { (*id.cast::<Id>()).inner.peer.is_none() } {
+        return Err(libc::EINVAL);
+    }
+    push(Handle(id.cast()), RDMA_CM_EVENT_ROUTE_RESOLVED, 0, Details::default());
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! The context of the device: one per process, for every function that returns
+//! one.
+
+use std::{
+    collections::VecDeque,
+    ffi::c_int,
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    ptr,
+    sync::Mutex,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{
+    abi::{ibv_async_event, ibv_context, ibv_context_ops, verbs_context},
+    completion::{poll_cq, req_notify_cq},
+    device::{device, query_port},
+    handle::{Handle, allocate, locked},
+    kernel::{await_item, discard_item},
+    post::{post_recv, post_send},
+    report::{failed, null},
+    runtime::runtime,
+    shared_receives::post_srq_recv,
+};
+
+/// Events with a descriptor that is readable while there are any.
+pub struct AsyncQueue {
+    events: Mutex<VecDeque<(Handle<libc::c_void>, c_int)>>,
+    descriptor: OwnedFd,
+}
+
+impl AsyncQueue {
+    /// Creates an empty queue.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { events: Mutex::default(), descriptor: counter()? })
+    }
+
+    /// Returns the descriptor.
+    pub fn descriptor(&self) -> c_int {
+        self.descriptor.as_raw_fd()
+    }
+
+    /// Adds an event about an object.
+    pub fn push(&self, element: *mut libc::c_void, event_type: c_int) {
+        let mut events = locked(&self.events);
+        events.push_back((Handle(element), event_type));
+        raise(&self.descriptor);
+    }
+
+    /// Takes the event that a read of the descriptor counted.
+    pub fn counted(&self) -> Option<ibv_async_event> {
+        let (element, event_type) = locked(&self.events).pop_front()?;
+        Some(ibv_async_event { element: element.0, event_type })
+    }
+
+    /// Removes the events about an object that is destroyed.
+    pub fn forget(&self, element: *mut libc::c_void) {
+        locked(&self.events).retain(|(about, _)| {
+            let keep = about.0 != element;
+            if !keep {
+                discard_item(self.descriptor());
+            }
+            keep
+        });
+    }
+}
+
+/// Creates a descriptor that counts items: readable while there are any. A read
+/// of eight bytes entitles to one.
+pub fn counter() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::SEMAPHORE)?)
+}
+
+/// Counts an item.
+pub fn raise(descriptor: &OwnedFd) {
+    // Blocks only at 2^64 - 1 items.
+    let _ = rustix::io::write(descriptor, &1u64.to_ne_bytes());
+}
+
+/// Allocates the context with its tables.
+pub fn allocate_context(events: &AsyncQueue) -> Handle<verbs_context> {
+    let none = ptr::null_mut();
+    let ops = ibv_context_ops {
+        compat_query_device: [none; 7],
+        alloc_mw: none,
+        bind_mw: none,
+        dealloc_mw: none,
+        compat_create_cq: none,
+        poll_cq: Some(poll_cq),
+        req_notify_cq: Some(req_notify_cq),
+        compat_cq_event: [none; 7],
+        post_srq_recv: Some(post_srq_recv),
+        compat_create_qp: [none; 4],
+        post_send: Some(post_send),
+        post_recv: Some(post_recv),
+        compat_create_ah: [none; 5],
+    };
+    let context = ibv_context {
+        device: device(),
+        ops,
+        cmd_fd: -1,
+        async_fd: events.descriptor(),
+        num_comp_vectors: 1,
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        // Marks a context inside of a `verbs_context`.
+        abi_compat: ptr::without_provenance_mut(usize::MAX),
+    };
+    Handle(allocate(verbs_context {
+        newer: [none; 6],
+        query_port: Some(query_port),
+        not_offered: [none; 38],
+        sz: size_of::<verbs_context>(),
+        context,
+    }))
+}
+
+/// Returns the context; NULL, with `errno`, when there is none.
+pub fn context() -> *mut ibv_context {
+    let Some(runtime) = runtime() else { return null(libc::ENODEV) };
+    // SAFETY: allocated once and never freed.
+    unsafe { &raw mut (*runtime.context.0).context }
+}
+
+/// Opens the device: the same context each time, so that memory and queues of
+/// one belong to the other.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_open_device(_device: *mut crate::abi::ibv_device) -> *mut ibv_context {
+    context()
+}
+
+/// Closes nothing: the context lives as long as the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_close_device(_context: *mut ibv_context) -> c_int {
+    0
+}
+
+/// Lists the contexts of the connection manager: one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+    let context = context();
+    if context.is_null() {
+        return null(libc::ENODEV);
+    }
+    // SAFETY: NULL or the caller's variable.
+    if let Some(count) = unsafe { count.as_mut() } {
+        *count = 1;
+    }
+    crate::device::list([context, ptr::null_mut()])
+}
+
+/// Frees the list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: of `rdma_get_devices`.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// Waits for an asynchronous event.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn ibv_get_async_event(
+    _context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    let Some(runtime) = runtime() else { return failed(libc::EPERM) };
+    loop {
+        // SAFETY: nothing here has to be dropped.
+        if !unsafe { await_item(runtime.async_events.descriptor()) } {
+            return -1;
+        }
+        if let Some(next) = runtime.async_events.counted() {
+            // SAFETY: the caller's variable.
+            unsafe { event.write(next) };
+            return 0;
+        }
+    }
+}
+
+/// Nothing waits for acknowledgements.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_ack_async_event(_event: *mut ibv_async_event) {}

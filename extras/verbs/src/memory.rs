@@ -1,0 +1,187 @@
+//! Protection domains and memory regions.
+
+use std::{
+    ffi::{c_int, c_uint, c_void},
+    ptr::NonNull,
+};
+
+use clearstream_iwarp::{
+    memory::{Access, MemoryError, raw},
+    stag::Stag,
+    verbs::ProtectionDomain,
+};
+
+use crate::{
+    abi::{
+        IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_MW_BIND, IBV_ACCESS_OPTIONAL_RANGE,
+        IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_RIGHTS,
+        IBV_ACCESS_ZERO_BASED, ibv_context, ibv_mr, ibv_pd,
+    },
+    context::context,
+    handle::{Users, allocate},
+    report::{not_offered, null},
+    runtime::runtime,
+};
+
+/// A protection domain of a program.
+#[repr(C)]
+pub struct Domain {
+    abi: ibv_pd,
+    /// Domain of the RNIC.
+    pub domain: ProtectionDomain,
+    /// Memory, queue pairs and shared receive queues of it.
+    pub users: Users,
+}
+
+/// Allocates a domain.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_alloc_pd(_context: *mut ibv_context) -> *mut ibv_pd {
+    let Some(runtime) = runtime() else { return null(libc::EPERM) };
+    let domain = ProtectionDomain::new(&runtime.rnic);
+    let abi = ibv_pd { context: context(), handle: domain.id().0 };
+    allocate(Domain { abi, domain, users: Users::default() }).cast()
+}
+
+/// Deallocates a domain that has no objects.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: of `ibv_alloc_pd`.
+    if unsafe { domain(pd) }.users.any() {
+        return libc::EBUSY;
+    }
+    // SAFETY: as above, and not used after this.
+    drop(unsafe { Box::from_raw(pd.cast::<Domain>()) });
+    0
+}
+
+/// Returns the object of a domain.
+///
+/// # Safety
+/// `pd` is of `ibv_alloc_pd`.
+pub unsafe fn domain<'a>(pd: *mut ibv_pd) -> &'a Domain {
+    // SAFETY: as required of the caller.
+    unsafe { &*pd.cast::<Domain>() }
+}
+
+fn rights(access: c_uint) -> Option<Access> {
+    let known = IBV_ACCESS_RIGHTS | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+    if access & !known != 0 {
+        return None;
+    }
+    let pairs = [
+        (IBV_ACCESS_LOCAL_WRITE, Access::LOCAL_WRITE),
+        (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
+        (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
+        (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (IBV_ACCESS_MW_BIND, Access::BIND_WINDOW),
+        (IBV_ACCESS_ZERO_BASED, Access::ZERO_BASED),
+    ];
+    let granted = pairs.iter().filter(|(bit, _)| access & bit != 0).map(|(_, right)| *right);
+    Some(granted.fold(Access::NONE, |all, right| all | right))
+}
+
+fn code(error: &MemoryError) -> c_int {
+    match error {
+        MemoryError::NotPinned { .. } => libc::ENOMEM,
+        _ => libc::EINVAL,
+    }
+}
+
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    let (Some(runtime), Some(rights)) = (runtime(), rights(access)) else { return null(libc::EINVAL) };
+    // Remote writers write for the owner too: local write is demanded with it.
+    let writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    if access & writes != 0 && access & IBV_ACCESS_LOCAL_WRITE == 0 {
+        return null(libc::EINVAL);
+    }
+    let base = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
+    // SAFETY: `pd` is of `ibv_alloc_pd`; the program keeps the memory until it
+    // deregisters it, which is the contract of ibv_reg_mr(3).
+    let tag = unsafe {
+        let domain = &domain(pd).domain;
+        raw::memory(base, length, iova, None)
+            .and_then(|memory| runtime.rnic.memory().register(domain.id(), memory, rights, 0))
+    };
+    match tag {
+        Ok(Stag(tag)) => {
+            // SAFETY: as above.
+            unsafe { domain(pd) }.users.add();
+            let context = context();
+            allocate(ibv_mr { context, pd, addr, length, handle: tag >> 8, lkey: tag, rkey: tag })
+        }
+        Err(error) => null(code(&error)),
+    }
+}
+
+/// Registers memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the program's contract.
+    unsafe { register(pd, addr, length, addr.addr() as u64, access.cast_unsigned()) }
+}
+
+/// Registers memory under another address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the program's contract.
+    unsafe { register(pd, addr, length, iova, access.cast_unsigned()) }
+}
+
+/// The same with optional access flags.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    // SAFETY: the program's contract.
+    unsafe { register(pd, addr, length, iova, access) }
+}
+
+/// Deregisters memory: returns when nothing uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    let Some(runtime) = runtime() else { return libc::EPERM };
+    // SAFETY: of a registration, and not used after this.
+    let tag = Stag(unsafe { (*mr).lkey });
+    match runtime.rnic.memory().deregister(tag) {
+        // Invalidated by a peer or by a request: its tag may be gone.
+        Ok(()) | Err(MemoryError::Access(..)) => {
+            // SAFETY: as above; its domain exists as long as it does.
+            unsafe {
+                domain((*mr).pd).users.remove();
+                drop(Box::from_raw(mr));
+            }
+            0
+        }
+        Err(_) => libc::EBUSY,
+    }
+}
+
+/// Reregistration is not offered.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_rereg_mr() -> c_int {
+    // IBV_REREG_MR_ERR_INPUT: the old registration is unchanged.
+    not_offered("ibv_rereg_mr", "deregister the memory and register it with the new options");
+    crate::report::set_errno(libc::EOPNOTSUPP);
+    -1
+}

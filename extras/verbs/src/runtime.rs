@@ -1,0 +1,103 @@
+//! The RNIC of the process, opened on first use.
+
+use std::sync::{
+    Mutex, OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use clearstream_iwarp::verbs::{Progress, Rnic, RnicOptions};
+
+use crate::{
+    abi::verbs_context,
+    cm::Connections,
+    context,
+    handle::Handle,
+    helper::{Helper, without_signals},
+    report::notice,
+    settings::{Mode, Settings},
+    statistics::report_at_exit,
+};
+
+/// State of the process.
+pub struct Runtime {
+    /// Settings.
+    pub settings: Settings,
+    /// The RNIC.
+    pub rnic: Rnic,
+    /// The only context, which is never freed.
+    pub context: Handle<verbs_context>,
+    /// Helper thread.
+    pub helper: Helper,
+    /// Connections, their setups and listeners. Locked while an identifier of
+    /// the connection manager is read or changed.
+    pub connections: Mutex<Connections>,
+    /// Events of queues and queue pairs for the program.
+    pub async_events: context::AsyncQueue,
+}
+
+static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Returns the settings; `None`, after a message, when they are invalid.
+pub fn settings() -> Option<&'static Settings> {
+    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
+    let read = || Settings::from_environment().map_err(|line| notice(&line)).ok();
+    SETTINGS.get_or_init(read).as_ref()
+}
+
+/// Returns the state of the process, opening the RNIC on first use; `None`,
+/// after a message, when that fails or the process is the child of a fork.
+pub fn runtime() -> Option<&'static Runtime> {
+    if !is_usable() {
+        return None;
+    }
+    let runtime = RUNTIME.get_or_init(|| open().map_err(|line| notice(&line)).ok()).as_ref()?;
+    runtime.helper.start();
+    Some(runtime)
+}
+
+/// Returns the state of the process if the RNIC was opened.
+pub fn opened() -> Option<&'static Runtime> {
+    RUNTIME.get()?.as_ref()
+}
+
+/// Whether this process may use its objects: a fork's child must not.
+pub fn is_usable() -> bool {
+    if !IS_FORKED.load(Ordering::Relaxed) {
+        return true;
+    }
+    notice(
+        "this process is the child of a fork and cannot use RDMA objects of its parent: open the device \
+         after fork(), or start the child by exec()",
+    );
+    false
+}
+
+extern "C" fn note_fork() {
+    IS_FORKED.store(true, Ordering::Relaxed);
+}
+
+fn open() -> Result<Runtime, String> {
+    let settings = settings().ok_or("no device: its settings are invalid")?.clone();
+    let progress = match settings.mode {
+        Mode::Adaptive | Mode::Inline => Progress::Adaptive,
+        Mode::Offloaded => Progress::Offloaded { cores: Vec::new() },
+    };
+    // Engines and the RNIC's helper are threads too.
+    let rnic = without_signals(|| Rnic::open(RnicOptions { progress, ..RnicOptions::default() }))
+        .map_err(|error| format!("cannot open the device: {error}"))?;
+    if settings.mode == Mode::Inline {
+        // It works while a thread waits.
+        rnic.release_helper();
+    }
+    let helper = Helper::new().map_err(|error| format!("cannot open the device: {error}"))?;
+    if settings.statistics || settings.trace {
+        report_at_exit();
+    }
+    let async_events =
+        context::AsyncQueue::new().map_err(|error| format!("cannot open the device: {error}"))?;
+    let context = context::allocate_context(&async_events);
+    // SAFETY: the handler only stores a flag.
+    unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
+    Ok(Runtime { settings, rnic, context, helper, connections: Mutex::default(), async_events })
+}
