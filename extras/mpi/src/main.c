@@ -24,6 +24,7 @@ static void introduce(struct rank *rank, int count) {
 int main(int count, char **arguments) {
     struct parameters parameters;
     parameters_read(count, arguments, &parameters);
+    supervise();
     if (MPI_Init(&count, &arguments) != MPI_SUCCESS) {
         fprintf(stderr, "clearstream-mpi: MPI cannot be initialised\n");
         return 1;
@@ -37,8 +38,8 @@ int main(int count, char **arguments) {
     if (!is_open) fail(&rank, "no memory for messages: take smaller ones, or a smaller window");
     if (ranks != 2) {
         fail(&rank,
-             "%d rank(s) were started, 2 are needed; with mpirun -np 2, this program was built for another MPI "
-             "than the one that mpirun belongs to",
+             "%d rank(s) were started, 2 are needed: with mpirun -np 2, this program was built for another MPI "
+             "library than the one that mpirun belongs to",
              ranks);
     }
     if (parameters.cores[number] >= 0 && !pin(parameters.cores[number])) {

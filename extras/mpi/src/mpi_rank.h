@@ -52,7 +52,7 @@ struct rank {
     unsigned char *outgoing, *incoming;
     MPI_Request *requests; /* two per message of a window */
     MPI_Status *statuses;  /* likewise (MPICH's MPI_STATUSES_IGNORE warns with GCC 12) */
-    size_t capacity; /* bytes of each buffer */
+    size_t capacity;       /* bytes of each buffer */
     uint64_t sent_number, received_number, damaged;
     /* The first damage, for the message. */
     uint64_t damaged_message, damaged_position, damaged_size;
@@ -79,6 +79,9 @@ unsigned char *incoming(struct rank *rank, size_t slot, uint64_t size);
 void fill(struct rank *rank, unsigned char *message, uint64_t size);
 void check(struct rank *rank, const unsigned char *message, uint64_t size);
 void check_numbered(struct rank *rank, const unsigned char *message, uint64_t size, uint64_t number);
+
+/* supervisor.c: continues in a child, whose death by a signal is reported. */
+void supervise(void);
 
 /* errors.c: ends all ranks, and names this one and its host. */
 _Noreturn void fail(const struct rank *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -90,7 +90,7 @@ void print_size(const struct rank *rank, uint64_t size, uint64_t iterations, con
     if (kind == OVERLAP_POLLING || kind == OVERLAP_WAIT) print_overlap(rank, iterations, times);
     printf(",\"client_cpu_ratio\":%.6f,\"server_cpu_ratio\":%.6f", (double)own->cpu_ns / 1e9 / seconds,
            (double)other->cpu_ns / 1e9 / seconds);
-    printf(",\"wire\":{\"client_sent_bytes\":%llu,\"server_sent_bytes\":%llu}}\n",
+    printf(",\"interfaces\":{\"client_sent_bytes\":%llu,\"server_sent_bytes\":%llu}}\n",
            (unsigned long long)own->interfaces_bytes, (unsigned long long)other->interfaces_bytes);
     fflush(stdout);
     if (ferror(stdout)) fail(rank, "cannot write results");
