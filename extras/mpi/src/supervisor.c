@@ -42,8 +42,9 @@ _Noreturn static void end_as(int status) {
 /* Returns in the process that is supervised. */
 void supervise(void) {
     sigset_t blocked, before;
-    /* Whoever started mpirun may ignore signals that are to end a rank. */
-    for (size_t index = 0; index < 3; index++) signal((int[]){SIGTERM, SIGINT, SIGHUP}[index], SIG_DFL);
+    /* Whoever started mpirun may ignore signals that are to end a rank, or those of its end. */
+    static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
+    for (size_t index = 0; index < sizeof signals / sizeof *signals; index++) signal(signals[index], SIG_DFL);
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGCHLD);
     sigprocmask(SIG_BLOCK, &blocked, &before);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clearstream_message::{Message, MessageEvent};
-use clearstream_schema::message::{MessageConfig, MessageKind};
+use clearstream_schema::message::{MessageConfig, MessageKind, MessageTransport};
 use clearstream_workload::Workload;
 
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     output::{Output, Paint, message, quantity},
 };
 
-/// Measure latency and bandwidth of messages over TCP to another host, by message size.
+/// Measure latency and bandwidth of messages over TCP or MPI to another host, by message size.
 #[derive(Debug, clap::Args)]
 pub struct MessageArgs {
     #[command(flatten)]
@@ -37,6 +37,7 @@ impl MessageArgs {
                 "--window is for streams of messages: a ping-pong has one in flight; leave it out, or write --kind stream",
             ));
         }
+        self.check_transport()?;
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
@@ -57,5 +58,18 @@ impl MessageArgs {
             ));
         }
         Ok(())
+    }
+
+    /// A study may have these beside a factor `transport`.
+    fn check_transport(&self) -> Result<(), CommandError> {
+        let (config, is_tcp) = (&self.config, self.config.transport == MessageTransport::Tcp);
+        let options =
+            [("--mpirun", config.mpirun.is_some()), ("--mpi-program", config.mpi_program.is_some())];
+        match options.iter().find(|(_, is_set)| is_tcp && *is_set) {
+            Some((option, _)) => Err(CommandError::Usage(format!(
+                "{option} is for MPI: leave it out, or write --transport mpi"
+            ))),
+            None => Ok(()),
+        }
     }
 }
