@@ -13,7 +13,11 @@ use crate::{
     endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{Output, Paint, message, quantity},
+    output::{
+        Output, Paint, message,
+        message_table::{self, TableFormat},
+        quantity,
+    },
 };
 
 /// Measure latency and bandwidth of messages over TCP or MPI to another host, by message size.
@@ -25,6 +29,9 @@ pub struct MessageArgs {
     path: PathArgs,
     #[command(flatten)]
     config: MessageConfig,
+    /// Print the results as another program does, for scripts that read its output
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    table: Option<TableFormat>,
 }
 
 impl MessageArgs {
@@ -38,6 +45,9 @@ impl MessageArgs {
             ));
         }
         self.check_transport()?;
+        if self.table.is_some() && !out.is_human() {
+            return Err(CommandError::usage("--table is a text: leave out --json, or leave out --table"));
+        }
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
@@ -51,7 +61,10 @@ impl MessageArgs {
             out.interval(&point, || None);
         };
         let summary = clearstream_message::run_on(&mut ends.hosts()?, &self.config, &stop, &mut on_event)?;
-        out.result(&summary, || message::summary(&summary, Paint::for_stdout()))?;
+        out.result(&summary, || match self.table {
+            Some(format) => message_table::text(&summary, format),
+            None => message::summary(&summary, Paint::for_stdout()),
+        })?;
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted(
                 "results cover the sizes measured up to the interruption".to_owned(),
