@@ -42,7 +42,7 @@ _Noreturn static void end_as(int status) {
 /* Returns in the process that is supervised. */
 void supervise(void) {
     sigset_t blocked, before;
-    /* Whoever started mpirun may ignore signals that are to end a rank, or those of its end. */
+    /* The parent of mpirun may ignore signals that are to end a rank, or those of its end. */
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
     for (size_t index = 0; index < sizeof signals / sizeof *signals; index++) signal(signals[index], SIG_DFL);
     sigemptyset(&blocked);

@@ -268,7 +268,7 @@ fn wait_bounded(child: &mut Child) -> io::Result<()> {
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to --version within 10 s"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "--version took longer than 10 s"));
         }
         thread::sleep(POLL_INTERVAL);
     }
