@@ -213,6 +213,39 @@ fn root_a_killed_rank_ends_the_job_and_is_named() {
     }
 }
 
+/// Hosts that `mpirun` reaches by ssh. In the place of ssh stands a program that enters the
+/// other host of a lab, as ssh would: options, host, command line for a shell there.
+#[test]
+fn root_the_launcher_reaches_the_other_host_by_ssh() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "mpi-ssh");
+    let (ssh, log, own) = (folder.path().join("ssh"), folder.path().join("log"), common::program().display());
+    let script = format!(
+        "#!/bin/sh\nwhile :; do case $1 in -o) shift 2 ;; -*) shift ;; *) break ;; esac; done\n\
+         host=$1; shift; [ \"$1\" = -- ] && shift\necho \"$host $*\" >>{}\n\
+         exec {own} lab exec {} \"$host\" -- sh -c \"$*\"\n",
+        log.display(),
+        lab.0
+    );
+    fs::write(&ssh, script).unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    for library in libraries() {
+        let own = own.to_string();
+        let mut arguments = vec!["lab", "exec", &lab.0, "here", "--", &own];
+        let measured = ["there", "--address", "10.0.0.2", "--remote-program", &own, "-s", "1KiB", "-n", "20"];
+        arguments.extend(library.arguments(&measured));
+        let child = clearstream(&arguments).env("PATH", &path).spawn().unwrap();
+        let document = finish(child, Duration::from_secs(60)).json();
+        let ranks = document["mpi"]["ranks"].as_array().unwrap();
+        let hosts: Vec<&str> = ranks.iter().map(|rank| rank["host"].as_str().unwrap()).collect();
+        assert_eq!(hosts, ["here", "there"], "{}", library.name);
+        let daemon = if library.name == "openmpi" { "orted" } else { "hydra_pmi_proxy" };
+        let calls = fs::read_to_string(&log).unwrap();
+        assert!(calls.lines().any(|line| line.starts_with("there ") && line.contains(daemon)), "{calls}");
+    }
+}
+
 /// The rank on a host, which is a child of its supervisor there.
 fn rank_on(processes: &[u32], host: &str) -> u32 {
     let is_there = |id: u32| {

@@ -126,7 +126,11 @@ impl Launcher {
     fn hosts(&self, ranks: &Ranks<'_>) -> Result<Vec<String>, Failure> {
         let (client, server) = match ranks {
             Ranks::Here => ("localhost", None),
-            Ranks::Remote { server } => ("localhost", Some(server.as_str())),
+            // Hydra's processes on the other host connect to the name that this one has here.
+            Ranks::Remote { client, server } if self.kind == Kind::Hydra => {
+                (client.as_str(), Some(server.as_str()))
+            }
+            Ranks::Remote { server, .. } => ("localhost", Some(server.as_str())),
             Ranks::Lab(lab) => (lab.client.as_str(), Some(lab.server.as_str())),
         };
         let options = match (self.kind, server) {
@@ -301,11 +305,11 @@ mod tests {
 
     #[test]
     fn one_rank_is_placed_on_each_host_unless_the_user_places_them() {
-        let remote = Ranks::Remote { server: "dtn2".to_owned() };
+        let remote = Ranks::Remote { client: "10.0.0.1".to_owned(), server: "dtn2".to_owned() };
         let tail = "/bin/ranks --verify";
         assert_eq!(line(Kind::OpenMpi, &[], &Ranks::Here), format!("mpirun -np 2 -H localhost:2 {tail}"));
         assert_eq!(line(Kind::OpenMpi, &[], &remote), format!("mpirun -np 2 -H localhost:1,dtn2:1 {tail}"));
-        assert_eq!(line(Kind::Hydra, &[], &remote), format!("mpirun -np 2 -hosts localhost,dtn2 {tail}"));
+        assert_eq!(line(Kind::Hydra, &[], &remote), format!("mpirun -np 2 -hosts 10.0.0.1,dtn2 {tail}"));
         assert_eq!(line(Kind::Hydra, &["-f", "file"], &remote), format!("mpirun -f file -np 2 {tail}"));
         assert_eq!(line(Kind::Other, &["-N", "2"], &remote), format!("mpirun -N 2 -n 2 {tail}"));
     }

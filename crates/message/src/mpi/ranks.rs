@@ -15,7 +15,11 @@ pub(crate) enum Ranks<'a> {
     /// Both on this host.
     Here,
     /// Rank 0 on this host, rank 1 on one that `mpirun` reaches by ssh.
-    Remote { server: String },
+    Remote {
+        /// Address of this host for the other one, or its name.
+        client: String,
+        server: String,
+    },
     /// Each in a host of a lab.
     Lab(LabRanks<'a>),
 }
@@ -57,7 +61,8 @@ impl<'a> Ranks<'a> {
         if server_address.is_loopback() {
             return Ok(Self::Here);
         }
-        Ok(Self::Remote { server: without_port(server.peer.name()) })
+        let client = client.address.map_or_else(host_name, |address| address.to_string());
+        Ok(Self::Remote { client, server: without_port(server.peer.name()) })
     }
 }
 
