@@ -3,7 +3,8 @@
 # make sanitize   memory under Miri, memory and protocol under the address sanitizer (nightly)
 # make bench      compare with iperf3, iperf, nuttcp, libfabric and UCX, write bench/RESULTS.md
 # make attack     mutated input, kills, failing system calls, strangers (root)
-# make extras     what needs clang: congestion controls for the kernel (clearstream cc)
+# make extras     what needs clang: congestion controls for the kernel (clearstream cc);
+#                 and what needs mpicc, where there is one (clearstream message --transport mpi)
 # make static     the command as one small file for any Linux: target/packages/clearstream
 # make install    that, its manual, completions and systemd units: PREFIX=/usr/local DESTDIR=
 # make package    a deb and an rpm of the same in target/packages; as root they are tried out
@@ -54,6 +55,7 @@ attack:
 extras:
 	@.ci/install extras
 	@cargo build -q --release --locked -p clearstream-bpf
+	@extras/mpi/build --all target/release
 
 static:
 	@.ci/install package

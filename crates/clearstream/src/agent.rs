@@ -4,6 +4,7 @@ use clearstream_control::Services;
 use clearstream_flow::FlowAgent;
 use clearstream_host::calls::HostAgent;
 use clearstream_message::MessageAgent;
+use clearstream_overlap::OverlapAgent;
 use clearstream_plan::Plans;
 use clearstream_probe::ProbeAgent;
 use clearstream_prove::ProofAgent;
@@ -18,6 +19,7 @@ pub fn services() -> Services {
         .with(FlowAgent::default())
         .with(ProbeAgent::default())
         .with(MessageAgent::default())
+        .with(OverlapAgent::default())
         .with(ProofAgent::default())
         .with(RdmaAgent::default())
         .with(Plans::new(guarded_for_agent))

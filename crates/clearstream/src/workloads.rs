@@ -3,6 +3,7 @@
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::{AllPairs, Flow};
 use clearstream_message::Message;
+use clearstream_overlap::Overlap;
 use clearstream_probe::Probe;
 use clearstream_rdma::{Rdma, VerbsCalls};
 use clearstream_workload::{Inspect, Registry};
@@ -14,6 +15,7 @@ pub fn registry() -> Registry {
         .with(AllPairs)
         .with(Probe)
         .with(Message)
+        .with(Overlap)
         .with(Rdma)
         .with(VerbsCalls)
         .with(Inspect)

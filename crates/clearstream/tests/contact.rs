@@ -6,6 +6,7 @@ mod common;
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -199,6 +200,53 @@ fn root_a_host_that_hangs_after_the_login_is_reported_and_given_up() {
     let flow = world.run(&["flow", "dtn2"]);
     flow.refused(3, &["no agent responded"]);
     assert!(flow.stderr.contains("connected to dtn2, waiting for its agent"), "{}", flow.stderr);
+}
+
+/// A program `ssh` of this text in front of the PATH of a command.
+fn fake_ssh(folder: &Path, script: &str) -> String {
+    let program = folder.join("ssh");
+    fs::write(&program, format!("#!/bin/bash\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn a_login_that_takes_long_is_reported_after_2_s_and_at_30_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = "sleep 31; echo 'ssh: connect to host dtn2 port 22: Connection timed out' >&2; exit 255";
+    let path = fake_ssh(folder.path(), slow);
+    let flow =
+        finish(clearstream(&["flow", "dtn2"]).env("PATH", path).spawn().unwrap(), Duration::from_secs(90));
+    flow.refused_with(3);
+    let lines: Vec<_> = flow.stderr.lines().filter(|line| line.contains("waiting for ssh")).collect();
+    let [first, second] = lines[..] else { panic!("{}", flow.stderr) };
+    assert!(first.contains("waiting for ssh to log in to dtn2") && !first.contains("still"), "{first}");
+    assert!(second.contains("still waiting for ssh to log in to dtn2, for 30 s"), "{second}");
+}
+
+/// ssh opens the terminal by name while it prompts: the prompt says what is waited for.
+#[test]
+fn no_line_stands_in_a_password_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    let through_terminal = |script: &str| {
+        let path = fake_ssh(folder.path(), script);
+        // script(1) runs the command in a terminal of its own.
+        let mut command = Command::new("script");
+        command.args(["-qec", &format!("{} flow dtn2", program().display()), "/dev/null"]);
+        command.env("PATH", path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command.spawn().unwrap(), Duration::from_secs(60)).stdout
+    };
+    let prompt = "exec 3<>/dev/tty; printf \"dtn2's password: \" >&3; sleep 5; ";
+    let wrong = "echo 'root@dtn2: Permission denied (publickey,password).' >&2; exit 255";
+    let prompting = through_terminal(&format!("{prompt} {wrong}"));
+    assert!(
+        prompting.contains("dtn2's password: ") && prompting.contains("Permission denied"),
+        "{prompting}"
+    );
+    assert!(!prompting.contains("waiting for ssh"), "{prompting}");
+    // Once the prompt is gone, the wait is reported.
+    let afterwards = through_terminal(&format!("{prompt} exec 3>&-; sleep 4; {wrong}"));
+    assert!(afterwards.contains("waiting for ssh to log in to dtn2"), "{afterwards}");
 }
 
 /// A home of its own: nothing of this machine's is touched.

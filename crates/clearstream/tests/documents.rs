@@ -83,6 +83,15 @@ sizes = "1B-2B"
 duration = "20ms"
 warm-up = "5ms"
 [[experiment]]
+name = "work"
+title = "two intervals of work"
+workload = "overlap"
+[experiment.overlap]
+work = "100-1000"
+per-decade = 1
+duration = "20ms"
+warm-up = "5ms"
+[[experiment]]
 name = "writes"
 title = "writes"
 workload = "rdma"
@@ -100,10 +109,11 @@ count = 5
 "#;
 
 /// Every workload that keeps samples, with the schema of one.
-const SAMPLES: [(&str, &str); 5] = [
+const SAMPLES: [(&str, &str); 6] = [
     ("flow", "interval"),
     ("all-pairs", "pair-goodput"),
     ("message", "message-point"),
+    ("overlap", "overlap-point"),
     ("rdma", "rdma-sample"),
     ("verbs-calls", "verbs-sample"),
 ];
@@ -118,7 +128,7 @@ fn assert_sample(workload: &str, sample: &Value) {
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 37] = [
+const RUN: [(&str, &str, &str); 38] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
@@ -128,6 +138,7 @@ const RUN: [(&str, &str, &str); 37] = [
     ("inspect", "--capture TMP/here.tar.gz", "written"),
     ("lab list", "", "lab-list"),
     ("message", "--to localhost --sizes 64B --duration 20ms --warm-up 5ms", "message"),
+    ("overlap", "--to localhost --work 1000 --duration 20ms --warm-up 5ms", "overlap"),
     ("pair create", "dtn9 --identity TMP/identity", "pairing-change"),
     ("pair list", "--identity TMP/identity", "pairings"),
     ("pair accept", "TMP/pairing.json", "pairing-change"),

@@ -91,8 +91,17 @@ fn the_port_has_one_name_everywhere() {
             }
         }
     }
-    let wanted =
-        ["flow", "probe", "message", "diagnose", "improve", "place ports", "rdma ping", "rdma write"];
+    let wanted = [
+        "flow",
+        "probe",
+        "message",
+        "overlap",
+        "diagnose",
+        "improve",
+        "place ports",
+        "rdma ping",
+        "rdma write",
+    ];
     for verb in wanted {
         assert!(seen.contains(verb), "{verb} has no --port: {seen:?}");
     }

@@ -43,6 +43,7 @@ fn every_verb_fits_80_columns() {
         "probe localhost --count 5 --interval 10ms --rate 10Gb/s",
         "diagnose --from ROOT/fixtures/records/v1/clearstream-40ge",
         "message --to localhost --sizes 64B --duration 20ms --warm-up 5ms",
+        "overlap --to localhost --work 1000 --duration 20ms --warm-up 5ms --method post-work-wait",
         "inspect --from SERVER",
         "tune plan --rate 40Gb/s --rtt 17ms --from SERVER",
         "tune lint --from SERVER",
@@ -346,8 +347,8 @@ fn the_other_host_is_named_in_the_same_forms_with_every_verb_and_once() {
     verbs.retain(|verb| verb[0] != "deploy" && verb[0] != "route");
     assert_eq!(
         verbs.len(),
-        10,
-        "flow, probe, message, diagnose, improve, study run, place ports, rdma: {verbs:?}"
+        11,
+        "flow, probe, message, overlap, diagnose, improve, study run, place ports, rdma: {verbs:?}"
     );
     for verb in &verbs {
         let mut arguments: Vec<&str> = verb.iter().map(String::as_str).collect();

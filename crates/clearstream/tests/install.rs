@@ -261,7 +261,7 @@ fn the_demo_and_packages_optimize_the_data_path_fully() {
     let fast = demo["package"].as_table().unwrap();
     assert!(fast.values().all(|one| one["opt-level"].as_integer() == Some(3)));
     // Every engine that opens sockets or moves bytes, and what it links.
-    for name in ["flow", "iwarp", "lab", "message", "probe", "rdma", "sys"] {
+    for name in ["flow", "iwarp", "lab", "message", "overlap", "probe", "rdma", "sys"] {
         assert!(fast.contains_key(&format!("clearstream-{name}")), "{name}");
     }
     assert!(fast.contains_key("ring") && fast.contains_key("crc-fast"));

@@ -35,6 +35,7 @@ const SILENT_GRACE: Duration = Duration::from_millis(100);
 
 /// A running child. Ends and reaps it when dropped.
 pub(crate) struct AgentChild {
+    pid: u32,
     orders: Sender<Order>,
     stderr_capture: Arc<Mutex<StderrCapture>>,
     grace: Duration,
@@ -86,14 +87,19 @@ impl AgentChild {
             match start_child(&mut command, &captured) {
                 Ok((child, pipes)) => {
                     // The maker waits for this.
-                    drop(started.send(Ok(pipes)));
+                    drop(started.send(Ok((child.id(), pipes))));
                     keep_child(child, &inbox);
                 }
                 Err(error) => drop(started.send(Err(error))),
             }
         })?;
-        let pipes = result.recv().map_err(|_| io::Error::other("the thread of the child has ended"))??;
-        Ok((Self { orders, stderr_capture, grace: GRACE, thread: Some(thread) }, pipes))
+        let (pid, pipes) =
+            result.recv().map_err(|_| io::Error::other("the thread of the child has ended"))??;
+        Ok((Self { pid, orders, stderr_capture, grace: GRACE, thread: Some(thread) }, pipes))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// The login of ssh, once it has reported it.

@@ -40,4 +40,4 @@ pub use peer::{OnWait, Peer, PeerEvent, memory_pair, spawn, spawn_watched};
 pub use run::run_by_ssh;
 pub use service::{CallContext, Controller, Registration, Service, Services};
 pub use ssh::{quote, ssh, ssh_command};
-pub use startup::{OnStart, StartStep};
+pub use startup::{OnStart, StartDelay, StartStep};

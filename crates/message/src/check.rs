@@ -2,7 +2,7 @@
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    message::MessageConfig,
+    message::{MessageConfig, MessageMethod, MessageTransport},
 };
 
 use crate::failure;
@@ -39,7 +39,23 @@ pub(crate) fn check(config: &MessageConfig) -> Result<(), Failure> {
     if config.iterations.is_none() && config.duration.0 == 0 {
         return wrong("duration must be longer than zero, as in 200ms".to_owned());
     }
-    Ok(())
+    match unused_with_mpi(config) {
+        Some(option) => wrong(format!("{option} is an option of TCP: leave it out with the transport MPI")),
+        None => Ok(()),
+    }
+}
+
+/// An option that has no effect on ranks of MPI.
+fn unused_with_mpi(config: &MessageConfig) -> Option<&'static str> {
+    let options = [
+        ("method", config.method != MessageMethod::default()),
+        ("nagle", config.nagle),
+        ("send-buffer", config.send_buffer.is_some()),
+        ("receive-buffer", config.receive_buffer.is_some()),
+        ("port", config.port.is_some()),
+    ];
+    let is_mpi = config.transport == MessageTransport::Mpi;
+    options.into_iter().find(|(_, is_set)| is_mpi && *is_set).map(|(option, _)| option)
 }
 
 #[cfg(test)]
@@ -61,6 +77,10 @@ mod tests {
             (MessageConfig { window: 0, ..default() }, "window"),
             (MessageConfig { iterations: Some(0), ..default() }, "iterations"),
             (MessageConfig { duration: TimeSpan(0), ..default() }, "duration"),
+            (
+                MessageConfig { transport: MessageTransport::Mpi, nagle: true, ..default() },
+                "nagle is an option of TCP",
+            ),
         ];
         for (config, expected) in wrong {
             let failure = check(&config).unwrap_err();

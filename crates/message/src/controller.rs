@@ -18,6 +18,7 @@ use clearstream_workload::{HostSet, TrialError};
 use crate::{
     calls::{Finished, Listen, Run, Side, SizeMeasured, Stop},
     check::check,
+    mpi,
 };
 
 /// Interval of checks of the stop flag.
@@ -74,6 +75,9 @@ pub fn run_on(
     on_event: &mut dyn FnMut(MessageEvent),
 ) -> Result<MessageSummary, MessageError> {
     check(config).map_err(MessageError::Invalid)?;
+    if mpi::is_requested(config) {
+        return mpi::run_on(hosts, config, stop, on_event);
+    }
     let invalid = |error: TrialError| MessageError::Invalid(error.failure);
     let (client, server) = hosts.client_and_server().map_err(invalid)?;
     let server_address = server.known_address().map_err(invalid)?;
@@ -112,6 +116,7 @@ pub fn run_on(
         complete: is_finished && points.len() == config.message_sizes().len(),
         client: client_side.settings,
         server: server_side.settings,
+        mpi: None,
         points,
         notices,
         requested: config,
@@ -176,6 +181,13 @@ fn notices(config: &MessageConfig, points: &[MessagePoint], client: &Side, serve
     };
     let mut notices = of("client", client);
     notices.extend(of("server", server));
+    notices.extend(notices_of_points(config, points));
+    notices
+}
+
+/// Caveats that follow from the configuration and the results.
+pub(crate) fn notices_of_points(config: &MessageConfig, points: &[MessagePoint]) -> Vec<Notice> {
+    let mut notices = Vec::new();
     if config.verify {
         notices.push(Notice {
             id: "verified".to_owned(),

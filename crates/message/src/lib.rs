@@ -1,7 +1,9 @@
-//! Messages over plain TCP: latency and bandwidth by message size.
+//! Messages over plain TCP, or between MPI ranks: latency and bandwidth by message size.
 //!
 //! [`MessageAgent`] is the agent part of both sides ([`calls`]), and [`run_on`] is
 //! the controller that drives two of them; [`Message`] is the workload.
+//!
+//! With transport MPI the controller starts a job of two ranks instead (`mpi`).
 //!
 //! Measurement kinds, on one connection with one thread per side:
 //! - *ping-pong*: the client sends a message and waits until it has come back.
@@ -23,13 +25,15 @@
 mod agent;
 pub mod calls;
 mod check;
+pub mod connection;
 mod controller;
 mod engine;
-mod preamble;
+mod mpi;
 mod workload;
 
 pub use agent::MessageAgent;
 pub use controller::{MessageError, MessageEvent, run_on};
+pub use engine::{Damage, Traffic};
 pub use workload::Message;
 
 use clearstream_schema::control::{Failure, FailureKind};

@@ -28,7 +28,7 @@ impl Workload for Message {
     }
 
     fn title(&self) -> &'static str {
-        "Latency and bandwidth of messages over TCP, by size"
+        "Latency and bandwidth of messages over TCP or MPI, by size"
     }
 
     fn check(&self, config: &MessageConfig) -> Result<(), Failure> {

@@ -132,10 +132,19 @@ impl Measured {
         let mut expanded = Self { metrics: vec![metric.clone()], cells: BTreeMap::new() };
         for (number, cell) in &self.cells {
             for trial in cell.counted() {
-                let series =
-                    trial.series.iter().find(|one| one.name == metric.name && one.y.unit == metric.unit);
-                let Some(series) = series else { continue };
-                for (x, y) in &series.points {
+                let Some(series) = trial.series_of(metric) else { continue };
+                for (index, (x, y)) in series.points.iter().enumerate() {
+                    let x = &match series.x.unit {
+                        // Measured as well, and so no two trials have the same: their points are
+                        // joined in order.
+                        Unit::Ratio => {
+                            let of_all = cell
+                                .counted()
+                                .filter_map(|one| Some(one.series_of(metric)?.points.get(index)?.0));
+                            clearstream_stats::median(&of_all.collect::<Vec<_>>()).unwrap_or(*x)
+                        }
+                        _ => *x,
+                    };
                     let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
                     let place = *numbers.entry((*number, x.to_bits())).or_insert(next);
                     let point = expanded.cells.entry(place).or_insert_with(|| {
@@ -152,6 +161,12 @@ impl Measured {
     }
 }
 
+impl MeasuredTrial {
+    fn series_of(&self, metric: &MetricName) -> Option<&Series> {
+        self.series.iter().find(|one| one.name == metric.name && one.y.unit == metric.unit)
+    }
+}
+
 impl MeasuredCell {
     /// Complete trials; all of them when none is complete.
     pub(crate) fn counted(&self) -> impl Iterator<Item = &MeasuredTrial> {
@@ -165,6 +180,42 @@ fn level(unit: Unit, x: f64) -> Value {
     match unit {
         Unit::Bytes => Value::from(clearstream_schema::ByteCount(x as u64).to_string()),
         Unit::Nanoseconds => Value::from(clearstream_schema::TimeSpan(x as u64).to_string()),
+        Unit::Ratio => Value::from(unit.text(x)),
         _ => Value::from(x),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::outcome::Axis;
+
+    use super::*;
+
+    /// A trial whose bandwidth is over a measured share.
+    fn outcome(points: &[(f64, f64)]) -> Outcome {
+        let series = Series {
+            name: "bandwidth".to_owned(),
+            x: Axis::new("availability", Unit::Ratio),
+            y: Axis::new("bandwidth", Unit::BitsPerSecond),
+            points: points.to_vec(),
+        };
+        let metric = Metric::higher("bandwidth", Unit::BitsPerSecond, points[0].1);
+        Outcome { series: vec![series], ..Outcome::of([metric]) }
+    }
+
+    #[test]
+    fn points_over_a_measured_share_are_joined_in_order() {
+        let mut measured = Measured::default();
+        for points in [[(0.1, 9e9), (0.7, 5e9)], [(0.2, 8e9), (0.8, 4e9)]] {
+            measured.add((0, &Factors::default()), &outcome(&points), false, true);
+        }
+        let metric = measured.metric(None).unwrap().clone();
+        let expanded = measured.over_series(&metric);
+        let cells: Vec<(Value, Vec<f64>)> = expanded
+            .cells()
+            .map(|cell| (cell.factors["availability"].clone(), expanded.values(cell, &metric)))
+            .collect();
+        // The medians of 0.1 and 0.2, and of 0.7 and 0.8.
+        assert_eq!(cells, [("15.0 %".into(), vec![9e9, 8e9]), ("75.0 %".into(), vec![5e9, 4e9])]);
     }
 }

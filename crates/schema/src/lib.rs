@@ -33,6 +33,7 @@ pub mod lab;
 pub mod line_rate;
 pub mod message;
 pub mod outcome;
+pub mod overlap;
 pub mod place;
 pub mod plan;
 pub mod prefix;
@@ -52,4 +53,4 @@ pub mod watch;
 
 pub use dscp::Dscp;
 pub use exit::ExitCode;
-pub use units::{BitRate, ByteCount, CoreList, SizeRange, TimeSpan};
+pub use units::{BitRate, ByteCount, CoreList, CountRange, SizeRange, TimeSpan};

@@ -11,7 +11,8 @@ use std::{
     process::Command,
 };
 
-use clearstream_control::{Peer, StartStep, pairing::Pairing, spawn_watched, ssh_command, tls};
+use clearstream_control::{Peer, StartDelay, StartStep, pairing::Pairing, spawn_watched, ssh_command, tls};
+use clearstream_host::{HostRoot, terminal::is_prompting};
 use clearstream_lab::{LabError, OwnedLab, RunningLab};
 use clearstream_schema::provenance::HostIdentity;
 use clearstream_workload::{CLIENT, Host, HostSet, PairAddresses, SERVER};
@@ -284,9 +285,13 @@ pub fn ssh_agent(
     family: FamilyArgs,
 ) -> Result<Peer, CommandError> {
     let options = with_family(options, family);
-    let peer = spawn_watched(ssh_command(destination, program, &options), name, &mut |step| match step {
-        StartStep::Login => output::log(&format!("waiting for ssh to log in to {name}")),
-        StartStep::Agent => output::log(&format!("connected to {name}, waiting for its agent")),
+    let peer = spawn_watched(ssh_command(destination, program, &options), name, &mut |delay| {
+        // The prompt is the explanation, and a line would stand in what is being typed.
+        let is_reported = is_prompting(&HostRoot::live(), delay.pid) != Some(true);
+        if is_reported {
+            output::log(&start_delay(name, delay));
+        }
+        is_reported
     })?;
     if let Some(text) = peer.skipped_text() {
         output::log(&format!(
@@ -294,6 +299,19 @@ pub fn ssh_agent(
         ));
     }
     Ok(peer)
+}
+
+fn start_delay(name: &str, delay: StartDelay) -> String {
+    let seconds = delay.elapsed.as_secs();
+    match delay.step {
+        StartStep::Login if seconds < 30 => format!("waiting for ssh to log in to {name}"),
+        StartStep::Login => {
+            format!(
+                "still waiting for ssh to log in to {name}, for {seconds} s; `ssh -v {name}` shows where it waits"
+            )
+        }
+        StartStep::Agent => format!("connected to {name}, waiting for its agent"),
+    }
 }
 
 /// A paired daemon; reports once that it is busy.

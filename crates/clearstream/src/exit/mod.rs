@@ -16,6 +16,7 @@ use clearstream_lab::{LabError, LabErrorKind};
 use clearstream_message::MessageError;
 use clearstream_netconfig::routes::RenderError;
 use clearstream_netlink::NetlinkError;
+use clearstream_overlap::OverlapError;
 use clearstream_place::{PlaceError, steering::SteeringError};
 use clearstream_plan::PlanError;
 use clearstream_prove::ProofError;
@@ -114,6 +115,9 @@ pub enum CommandError {
     /// Messages.
     #[error(transparent)]
     Message(#[from] MessageError),
+    /// Overlap of work and messages.
+    #[error(transparent)]
+    Overlap(#[from] OverlapError),
     /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -205,6 +209,10 @@ impl CommandError {
             Self::Message(error) => match error {
                 MessageError::Invalid(it) | MessageError::Failed { failure: it, .. } => failure(it),
                 MessageError::Peer(error) => peer(error),
+            },
+            Self::Overlap(error) => match error {
+                OverlapError::Invalid(it) | OverlapError::Failed { failure: it, .. } => failure(it),
+                OverlapError::Peer(error) => peer(error),
             },
             Self::Plan(error) => plan(error),
             Self::Proof(error) => match error {

@@ -18,6 +18,7 @@ use clearstream_schema::{
     iperf3::Iperf3Interval,
     lab::LabFile,
     message::{MessagePoint, MessageSummary},
+    overlap::{OverlapPoint, OverlapSummary},
     place::{Placement, Ranking, SteeredPorts},
     plan::{Plan, Verification},
     probe::ProbeSummary,
@@ -138,6 +139,7 @@ documents! {
     "clearstream.pairing-change" 1 Added PairingChange<'_>;
     "clearstream.pairings" 2 Added Pairings<'_>;
     "clearstream.message" 1 Added MessageSummary;
+    "clearstream.overlap" 1 Added OverlapSummary;
     "clearstream.placement" 1 Own Placement;
     "clearstream.plan" 1 Own Plan;
     "clearstream.ports" 1 Own SteeredPorts;
@@ -180,6 +182,8 @@ pub fn kept() -> Vec<Published> {
         "clearstream.lab" 1 LabFile;
         "clearstream.message-point" 1 MessagePoint;
         "clearstream.message-summary" 1 MessageSummary;
+        "clearstream.overlap-point" 1 OverlapPoint;
+        "clearstream.overlap-summary" 1 OverlapSummary;
         "clearstream.pair-goodput" 1 PairGoodput;
         "clearstream.probe-summary" 1 ProbeSummary;
         "clearstream.rdma-ping-summary" 1 PingSummary;

@@ -1,7 +1,9 @@
 //! Messages by size for people.
 
 use clearstream_schema::{
-    message::{MessageConfig, MessageKind, MessageMethod, MessagePoint, MessageSummary},
+    message::{
+        MessageConfig, MessageKind, MessageMethod, MessagePoint, MessageSummary, MessageTransport, MpiJob,
+    },
     outcome::Unit,
 };
 
@@ -46,8 +48,14 @@ pub fn summary(summary: &MessageSummary, paint: Paint) -> String {
             or_dash(side.segment_bytes),
         )
     };
-    text.push_str(&side("client", &summary.client));
-    text.push_str(&side("server", &summary.server));
+    match &summary.mpi {
+        Some(job) => text.push_str(&mpi_job(job)),
+        None if config.transport == MessageTransport::Mpi => {}
+        None => {
+            text.push_str(&side("client", &summary.client));
+            text.push_str(&side("server", &summary.server));
+        }
+    }
     for notice in &summary.notices {
         text.push('\n');
         text.push_str(&paint.warning(&format!("note: {}", notice.message)));
@@ -55,11 +63,20 @@ pub fn summary(summary: &MessageSummary, paint: Paint) -> String {
     text
 }
 
+fn mpi_job(job: &MpiJob) -> String {
+    // Open MPI adds where and when it was built.
+    let library = job.library.split(", package").next().unwrap_or(&job.library);
+    let ranks: Vec<String> =
+        job.ranks.iter().map(|rank| format!("rank {} on {}", rank.rank, rank.host)).collect();
+    format!("\n{library}: {}", ranks.join(", "))
+}
+
 fn title(config: &MessageConfig) -> String {
-    let method = match config.method {
-        MessageMethod::Blocking => "blocking calls",
-        MessageMethod::BusyPoll => "busy polling",
-        MessageMethod::IoUring => "io_uring",
+    let method = match (config.transport, config.method) {
+        (MessageTransport::Mpi, _) => "MPI",
+        (_, MessageMethod::Blocking) => "blocking calls",
+        (_, MessageMethod::BusyPoll) => "busy polling",
+        (_, MessageMethod::IoUring) => "io_uring",
     };
     match config.kind {
         MessageKind::PingPong => format!("ping-pong by {method}: one-way latency (half of a round trip)"),

@@ -12,6 +12,8 @@ pub mod host;
 pub mod improve;
 pub mod iperf3;
 pub mod message;
+pub mod message_table;
+pub mod overlap;
 pub mod place;
 pub mod printer;
 pub mod probe;

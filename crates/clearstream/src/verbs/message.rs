@@ -6,17 +6,21 @@ use std::{
 };
 
 use clearstream_message::{Message, MessageEvent};
-use clearstream_schema::message::{MessageConfig, MessageKind};
+use clearstream_schema::message::{MessageConfig, MessageKind, MessageTransport};
 use clearstream_workload::Workload;
 
 use crate::{
     endpoints::{Endpoints, HostArgs, PathArgs},
     exit::CommandError,
     interrupt,
-    output::{Output, Paint, message, quantity},
+    output::{
+        Output, Paint, message,
+        message_table::{self, TableFormat},
+        quantity,
+    },
 };
 
-/// Measure latency and bandwidth of messages over TCP to another host, by message size.
+/// Measure latency and bandwidth of messages over TCP or MPI to another host, by message size.
 #[derive(Debug, clap::Args)]
 pub struct MessageArgs {
     #[command(flatten)]
@@ -25,6 +29,9 @@ pub struct MessageArgs {
     path: PathArgs,
     #[command(flatten)]
     config: MessageConfig,
+    /// Print the results as another program does, for scripts that read its output
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    table: Option<TableFormat>,
 }
 
 impl MessageArgs {
@@ -36,6 +43,10 @@ impl MessageArgs {
             return Err(CommandError::usage(
                 "--window is for streams of messages: a ping-pong has one in flight; leave it out, or write --kind stream",
             ));
+        }
+        self.check_transport()?;
+        if self.table.is_some() && !out.is_human() {
+            return Err(CommandError::usage("--table is a text: leave out --json, or leave out --table"));
         }
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.name(), &self.path)?;
@@ -50,12 +61,28 @@ impl MessageArgs {
             out.interval(&point, || None);
         };
         let summary = clearstream_message::run_on(&mut ends.hosts()?, &self.config, &stop, &mut on_event)?;
-        out.result(&summary, || message::summary(&summary, Paint::for_stdout()))?;
+        out.result(&summary, || match self.table {
+            Some(format) => message_table::text(&summary, format),
+            None => message::summary(&summary, Paint::for_stdout()),
+        })?;
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted(
                 "results cover the sizes measured up to the interruption".to_owned(),
             ));
         }
         Ok(())
+    }
+
+    /// A study may have these beside a factor `transport`.
+    fn check_transport(&self) -> Result<(), CommandError> {
+        let (config, is_tcp) = (&self.config, self.config.transport == MessageTransport::Tcp);
+        let options =
+            [("--mpirun", config.mpirun.is_some()), ("--mpi-program", config.mpi_program.is_some())];
+        match options.iter().find(|(_, is_set)| is_tcp && *is_set) {
+            Some((option, _)) => Err(CommandError::Usage(format!(
+                "{option} is for MPI: leave it out, or write --transport mpi"
+            ))),
+            None => Ok(()),
+        }
     }
 }

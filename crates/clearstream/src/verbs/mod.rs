@@ -11,6 +11,7 @@ pub mod improve;
 pub mod inspect;
 pub mod lab;
 pub mod message;
+pub mod overlap;
 pub mod pair;
 pub mod place;
 pub mod plan;
@@ -60,6 +61,8 @@ pub enum Verb {
     Probe(probe::ProbeArgs),
     /// Measure latency and bandwidth of messages over TCP to another host, by message size
     Message(Box<message::MessageArgs>),
+    /// Measure how much of a core stays free for work while messages move, by transport
+    Overlap(Box<overlap::OverlapArgs>),
     /// Report what limits the path to another host, with evidence and suggestions
     Diagnose(Box<diagnose::DiagnoseArgs>),
     /// Find what limits a path and change it, one proven change at a time
@@ -114,6 +117,7 @@ impl Verb {
             Self::Flow(args) => args.run(out),
             Self::Probe(args) => args.run(out),
             Self::Message(args) => args.run(out),
+            Self::Overlap(args) => args.run(out),
             Self::Diagnose(args) => args.run(out),
             Self::Improve(args) => args.run(out),
             Self::Study(verb) => verb.run(out),

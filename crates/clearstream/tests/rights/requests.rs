@@ -6,6 +6,7 @@ use clearstream_control::{Call, Peer, PeerError, Shutdown};
 use clearstream_flow::calls as flow;
 use clearstream_host::calls as host;
 use clearstream_message::calls as message;
+use clearstream_overlap::calls as overlap;
 use clearstream_plan::calls as plans;
 use clearstream_probe::calls as probe;
 use clearstream_prove::calls as route;
@@ -14,6 +15,7 @@ use clearstream_schema::{
     control::Cookie,
     flow::FlowConfig,
     message::MessageConfig,
+    overlap::OverlapConfig,
     plan::{Plan, PlanHost, Setting, Step},
     probe::ProbeConfig,
     rdma::{RdmaConfig, RdmaOperation, VerbsCall, VerbsConfig},
@@ -119,6 +121,20 @@ fn measuring() -> Vec<Sample> {
             cookie: cookie(),
             server: nobody,
             config: MessageConfig::default(),
+        }),
+        Sample::of(overlap::Listen {
+            test: 1,
+            cookie: cookie(),
+            address: Some(HERE),
+            config: OverlapConfig::default(),
+        }),
+        Sample::of(overlap::Stop { test: 1 }),
+        Sample::of(overlap::Run {
+            test: 2,
+            cookie: cookie(),
+            server: nobody,
+            iwarp_port: None,
+            config: OverlapConfig::default(),
         }),
         Sample::of(rdma::Serve { address: HERE, port: None, cookie: Some(cookie()), peer }),
         Sample::of(measure),

@@ -77,10 +77,10 @@ pub type OnWait<'a> = &'a mut dyn FnMut(&str) -> ControlFlow<()>;
 /// # Errors
 /// [`PeerError::Start`] with the child's captured standard error, [`PeerError::Version`].
 pub fn spawn(command: Command, name: impl Into<String>) -> Result<Peer, PeerError> {
-    spawn_watched(command, name, &mut |_| {})
+    spawn_watched(command, name, &mut |_| true)
 }
 
-/// As [`spawn`]; `on_start` is called with the pending step when it takes long.
+/// As [`spawn`]; `on_start` is called when a step takes long.
 ///
 /// # Errors
 /// As [`spawn`].
@@ -102,7 +102,7 @@ pub fn spawn_watched(
         }
     })?;
     let transport = Transport { skips_text: true, ..Transport::pipes(pipes.stdout, pipes.stdin) };
-    let startup = Startup::new(is_ssh(&program), Instant::now(), on_start);
+    let startup = Startup::new(is_ssh(&program), child.pid(), Instant::now(), on_start);
     let opening = Opening { program, child: Some(child), startup: Some(startup) };
     Peer::open(name, transport, LOGIN_TIMEOUT, opening, &mut |_| ControlFlow::Continue(()))
 }

@@ -182,6 +182,7 @@ fn point(config: &MessageConfig, size: MessageSize, iterations: u64, measured: M
         message_rate_per_second: (!is_ping_pong).then_some(messages / seconds),
         client_cpu_ratio: cpu_ns as f64 / 1e9 / seconds,
         server_cpu_ratio: report.cpu_ns as f64 / 1e9 / seconds,
+        interfaces: None,
     }
 }
 

@@ -11,6 +11,7 @@ use std::io;
 
 pub(crate) use client::{capacity, measure};
 pub(crate) use link::Link;
+pub use pattern::{Damage, Traffic};
 pub(crate) use server::serve;
 
 /// Bytes of the acknowledgement of a window, as in the OSU micro-benchmarks.
@@ -23,19 +24,8 @@ pub(crate) enum EngineError {
     #[error("the data connection failed: {0}")]
     Connection(#[from] io::Error),
     /// Received contents differ from what was sent.
-    #[error("message {message} of {size} bytes: byte {position} is {found:#04x} instead of {expected:#04x}")]
-    Damaged {
-        /// Number of the message within its size.
-        message: u64,
-        /// Message size.
-        size: usize,
-        /// Position of the first byte that differs.
-        position: usize,
-        /// Received value.
-        found: u8,
-        /// Expected value.
-        expected: u8,
-    },
+    #[error(transparent)]
+    Damaged(#[from] Damage),
     /// The number of messages received by the server differs from the number
     /// sent.
     #[error("the server received {found} messages of {size} bytes instead of {expected}")]

@@ -1,10 +1,24 @@
 //! Message contents: generation and verification.
 
-use super::EngineError;
+/// A received message that differs from what was sent.
+#[derive(Debug, thiserror::Error)]
+#[error("message {message} of {size} bytes: byte {position} is {found:#04x} instead of {expected:#04x}")]
+pub struct Damage {
+    /// Number of the message within its size.
+    pub message: u64,
+    /// Message size.
+    pub size: usize,
+    /// Position of the first byte that differs.
+    pub position: usize,
+    /// Received value.
+    pub found: u8,
+    /// Expected value.
+    pub expected: u8,
+}
 
 /// Messages of one size in both directions of one side.
 #[derive(Debug)]
-pub(crate) struct Traffic {
+pub struct Traffic {
     /// Side whose pattern is sent; `None` without verification.
     side: Option<u8>,
     sent: u64,
@@ -21,23 +35,23 @@ fn byte(side: u8, message: u64, position: usize) -> u8 {
 
 impl Traffic {
     /// Without verification of contents.
-    pub(crate) fn plain() -> Self {
+    pub fn plain() -> Self {
         Self { side: None, sent: 0, received: 0 }
     }
 
     /// Sends the pattern of this side (0 or 1), and expects that of the other.
-    pub(crate) fn verified(side: u8) -> Self {
+    pub fn verified(side: u8) -> Self {
         Self { side: Some(side), ..Self::plain() }
     }
 
     /// Returns the number of messages received.
-    pub(crate) fn received_count(&self) -> u64 {
+    pub fn received_count(&self) -> u64 {
         self.received
     }
 
     /// Generates the next message to send.
     #[inline]
-    pub(crate) fn fill(&mut self, message: &mut [u8]) {
+    pub fn fill(&mut self, message: &mut [u8]) {
         if let Some(side) = self.side {
             for (position, place) in message.iter_mut().enumerate() {
                 *place = byte(side, self.sent, position);
@@ -49,16 +63,16 @@ impl Traffic {
     /// Counts a received message, and compares its contents with verification.
     ///
     /// # Errors
-    /// [`EngineError::Damaged`] with the first byte that differs.
+    /// [`Damage`] with the first byte that differs.
     #[inline]
-    pub(crate) fn check(&mut self, message: &[u8]) -> Result<(), EngineError> {
+    pub fn check(&mut self, message: &[u8]) -> Result<(), Damage> {
         let number = self.received;
         self.received += 1;
         let Some(side) = self.side else { return Ok(()) };
         let expected = |position| byte(side ^ 1, number, position);
         match message.iter().enumerate().find(|(position, found)| **found != expected(*position)) {
             None => Ok(()),
-            Some((position, found)) => Err(EngineError::Damaged {
+            Some((position, found)) => Err(Damage {
                 message: number,
                 size: message.len(),
                 position,
@@ -94,7 +108,7 @@ mod tests {
             let place = at.index(size);
             message[place] ^= by;
             let error = Traffic::verified(0).check(&message).unwrap_err();
-            let found_there = matches!(error, EngineError::Damaged { position, message: 0, .. } if position == place);
+            let found_there = error.position == place && error.message == 0;
             prop_assert!(found_there, "{error}");
             Traffic::plain().check(&message).unwrap();
         }

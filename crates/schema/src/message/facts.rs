@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{MessageConfig, MessageKind};
+use super::{MessageConfig, MessageKind, MessageTransport};
 use crate::{
     flow::Notice,
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
@@ -57,10 +57,47 @@ pub struct MessagePoint {
     /// (stream, bidirectional).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_rate_per_second: Option<f64>,
-    /// CPU time of the client's thread / elapsed time.
+    /// CPU time of the client's thread (MPI: of all threads of the rank) / elapsed time.
     pub client_cpu_ratio: f64,
-    /// CPU time of the server's thread / elapsed time.
+    /// CPU time of the server's thread (MPI: of all threads of the rank) / elapsed time.
     pub server_cpu_ratio: f64,
+    /// What the network interfaces carried meanwhile (MPI).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interfaces: Option<InterfaceBytes>,
+}
+
+/// Bytes that the network interfaces of each side sent, without loopback: headers, acknowledgements
+/// and everybody's traffic included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct InterfaceBytes {
+    /// By the client's interfaces.
+    pub client_sent_bytes: u64,
+    /// By the server's interfaces.
+    pub server_sent_bytes: u64,
+}
+
+/// An MPI job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MpiJob {
+    /// Version string of the MPI library, as `MPI_Get_library_version` returns it.
+    pub library: String,
+    /// Version of the MPI standard that the library follows.
+    pub standard: String,
+    /// Command line that started it.
+    pub command: Vec<String>,
+    /// Its ranks: 0 is the client, 1 the server.
+    pub ranks: Vec<MpiRank>,
+}
+
+/// A rank of an MPI job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MpiRank {
+    /// Its number.
+    pub rank: u32,
+    /// Name of its host, as the rank read it there.
+    pub host: String,
+    /// Process ID on that host.
+    pub process: u32,
 }
 
 /// Effective settings of one side.
@@ -97,6 +134,9 @@ pub struct MessageSummary {
     pub client: MessageSideSettings,
     /// Effective settings of the server.
     pub server: MessageSideSettings,
+    /// The MPI job that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpi: Option<MpiJob>,
     /// One per size, ascending.
     pub points: Vec<MessagePoint>,
     /// Caveats of the results.
@@ -217,6 +257,7 @@ impl MessageSummary {
 
     fn settings(&self) -> Vec<SettingValue> {
         let requested = &self.requested;
+        let is_tcp = requested.transport == MessageTransport::Tcp;
         let side = |role: &str, side: &MessageSideSettings, core: Option<u32>| {
             let of = |name: &str, requested: Option<serde_json::Value>, effective| SettingValue {
                 role: Some(role.to_owned()),
@@ -235,7 +276,7 @@ impl MessageSummary {
                     requested.receive_buffer.map(|bytes| bytes.0.into()),
                     side.receive_buffer_bytes.map(Into::into),
                 ),
-                of("no-delay", Some((!requested.nagle).into()), side.no_delay.map(Into::into)),
+                of("no-delay", is_tcp.then(|| (!requested.nagle).into()), side.no_delay.map(Into::into)),
                 of("congestion-control", None, side.congestion_control.clone().map(Into::into)),
                 of("segment-bytes", None, side.segment_bytes.map(Into::into)),
                 of("core", core.map(Into::into), side.core.map(Into::into)),
@@ -243,6 +284,12 @@ impl MessageSummary {
         };
         let mut all = side("client", &self.client, requested.client_core);
         all.extend(side("server", &self.server, requested.server_core));
+        all.extend(self.mpi.as_ref().map(|job| SettingValue {
+            role: None,
+            name: "mpi-library".to_owned(),
+            requested: None,
+            effective: Some(job.library.clone().into()),
+        }));
         all.retain(|setting| setting.requested.is_some() || setting.effective.is_some());
         all
     }
@@ -272,6 +319,7 @@ mod tests {
             message_rate_per_second: None,
             client_cpu_ratio: 0.5,
             server_cpu_ratio: 0.25,
+            interfaces: None,
         }
     }
 
@@ -282,6 +330,7 @@ mod tests {
             complete: true,
             client: MessageSideSettings { core: Some(1), ..MessageSideSettings::default() },
             server: MessageSideSettings::default(),
+            mpi: None,
             points: vec![point(61, true, 900, 4e6), point(64, false, 1000, 3e6), point(67, true, 1100, 2e6)],
             notices: Vec::new(),
         };

@@ -1,4 +1,4 @@
-//! Messages over TCP: what can be requested, and what one measurement returns.
+//! Messages over TCP or MPI: what can be requested, and what one measurement returns.
 
 mod facts;
 
@@ -42,6 +42,24 @@ pub enum MessageMethod {
     IoUring,
 }
 
+/// What carries the messages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageTransport {
+    /// One TCP connection.
+    #[default]
+    Tcp,
+    /// Two ranks of an MPI job (`mpirun -np 2`), over whatever the MPI library uses.
+    Mpi,
+}
+
+impl MessageTransport {
+    fn is_tcp(&self) -> bool {
+        *self == Self::Tcp
+    }
+}
+
 /// A measurement as requested. Keys, options and their defaults are these lines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
@@ -50,6 +68,18 @@ pub struct MessageConfig {
     /// Traffic pattern
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = MessageConfig::default().kind))]
     pub kind: MessageKind,
+    /// What carries the messages
+    #[serde(skip_serializing_if = "MessageTransport::is_tcp")]
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = MessageConfig::default().transport))]
+    pub transport: MessageTransport,
+    /// Command that starts an MPI job, with options of your own, as in "mpirun.openmpi --mca pml ob1" (default: mpirun)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "COMMAND"))]
+    pub mpirun: Option<String>,
+    /// Program of the ranks, with the same path on both hosts (default: clearstream-mpi beside this program, or in the PATH)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PATH"))]
+    pub mpi_program: Option<String>,
     /// One message size instead of a range
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "BYTES", conflicts_with = "sizes"))]
@@ -109,6 +139,9 @@ impl Default for MessageConfig {
     fn default() -> Self {
         Self {
             kind: MessageKind::default(),
+            transport: MessageTransport::default(),
+            mpirun: None,
+            mpi_program: None,
             size: None,
             sizes: SizeRange { smallest: ByteCount(1), largest: ByteCount(8 << 20) },
             perturbation: None,

@@ -10,6 +10,7 @@ use std::{
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::Flow;
 use clearstream_message::Message;
+use clearstream_overlap::Overlap;
 use clearstream_probe::Probe;
 use clearstream_rdma::{Rdma, VerbsCalls};
 use clearstream_schema::{
@@ -33,6 +34,7 @@ pub(crate) fn registry() -> Registry {
         .with(Inspect)
         .with(Failover)
         .with(Message)
+        .with(Overlap)
         .with(Rdma)
         .with(VerbsCalls)
         .with_factor(RoutesOver)

@@ -9,6 +9,7 @@ use clearstream_schema::{
     gateways::GatewaySummary,
     message::MessageSummary,
     outcome::Outcome,
+    overlap::OverlapSummary,
     probe::ProbeSummary,
     rdma::{RdmaSummary, VerbsSummary},
 };
@@ -126,6 +127,26 @@ fn of_messages_by_kind() {
 }
 
 #[test]
+fn of_overlap_by_method() {
+    for method in ["polling", "post-work-wait"] {
+        let options = json!({ "method": method });
+        let mut point = json!({
+            "work_count": 100, "cycle_count": 10, "server_received_count": 1, "client_received_count": 1,
+            "elapsed_ns": 2, "work_alone_ns": 1, "availability_ratio": 0.5, "bandwidth_bps": 1e9,
+            "message_rate_per_second": 1.0, "client_cpu_ratio": 0.5, "server_cpu_ratio": 0.5,
+        });
+        if method == "post-work-wait" {
+            let times = json!({ "post_ns": 1, "work_ns": 1, "wait_ns": 1 });
+            point.as_object_mut().unwrap().extend(times.as_object().unwrap().clone());
+        }
+        let summary: OverlapSummary = read(json!({
+            "requested": options, "complete": true, "client": {}, "server": {}, "points": [point],
+        }));
+        assert_declared("overlap", &options, &summary.outcome().unwrap());
+    }
+}
+
+#[test]
 fn of_rdma_by_what_is_measured() {
     for options in [json!({}), json!({"both-ways": true}), json!({"latency": true})] {
         let rate = json!({
@@ -171,5 +192,5 @@ fn of_verbs_calls_pairs_and_descriptions() {
 #[test]
 fn no_workload_is_left_out() {
     let names: Vec<&str> = registry().names().collect();
-    assert_eq!(names, ["flow", "probe", "inspect", "gateways", "message", "rdma", "verbs-calls"]);
+    assert_eq!(names, ["flow", "probe", "inspect", "gateways", "message", "overlap", "rdma", "verbs-calls"]);
 }

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use super::{
     scaled,
-    view::{View, nanoseconds, number},
+    view::{View, nanoseconds, number, ratio},
 };
 use crate::{
     figures::series_class,
-    format::{bytes, time},
+    format::{bytes, percent, time},
     svg::{
         Svg,
         plot::{Area, Plot, Size, Tick, tick_labels},
@@ -21,6 +21,8 @@ use crate::{
 const LOGARITHMIC_FROM: f64 = 32.0;
 /// The same of times: those of a series are equally far from each other.
 const LOGARITHMIC_TIMES_FROM: f64 = 1000.0;
+/// Numbers that span more have ticks at powers of ten.
+const DECADES_FROM: f64 = 1000.0;
 
 pub(super) fn draw(view: &View<'_>, factor: &str, size: Size) -> Svg {
     let (lines, published) = (view.lines(), view.published());
@@ -121,12 +123,21 @@ fn x_axis(view: &View<'_>, factor: &str, size: Size) -> (Scale, Vec<Tick>) {
     let text = level_text(view, factor);
     let labelled =
         |ticks: Vec<f64>| -> Vec<Tick> { ticks.into_iter().map(|value| (value, text(value))).collect() };
+    if levels().any(is_ratio) {
+        // Shares are compared with the whole.
+        let high = high.max(1.0);
+        let ticks = labelled(ticks_between(0.0, high, size.pick(10, 5)));
+        return (Scale::Linear { domain: (0.0, high), range: (0.0, 1.0) }, ticks);
+    }
     let times = levels().any(is_time);
+    let numbers = levels().all(Value::is_number);
     let logarithmic_from = if times { LOGARITHMIC_TIMES_FROM } else { LOGARITHMIC_FROM };
     if low > 0.0 && high / low > logarithmic_from {
         let (low, high) = (low / 1.25, high * 1.25);
         let count = size.pick(9, 4);
-        let ticks = if times { decades(low, high, count) } else { powers_of_two(low, high, count) };
+        // Sizes and numbers of flows double; what spans many decades is counted in them.
+        let in_decades = times || numbers && high / low > DECADES_FROM;
+        let ticks = if in_decades { decades(low, high, count) } else { powers_of_two(low, high, count) };
         return (Scale::Logarithmic { domain: (low, high), range: (0.0, 1.0) }, labelled(ticks));
     }
     let margin = (high - low).max(1.0) * 0.05;
@@ -139,11 +150,16 @@ fn is_time(level: &Value) -> bool {
     level.as_str().and_then(nanoseconds).is_some()
 }
 
-/// How levels of a factor are written: sizes and times with their unit.
+fn is_ratio(level: &Value) -> bool {
+    level.as_str().and_then(ratio).is_some()
+}
+
+/// How levels of a factor are written: sizes, times and shares with their unit.
 fn level_text(view: &View<'_>, factor: &str) -> fn(f64) -> String {
     let mut levels = view.cells.iter().filter_map(|cell| cell.cell.factors.get(factor));
     match levels.find(|level| level.is_string()) {
         Some(level) if is_time(level) => time,
+        Some(level) if is_ratio(level) => percent,
         Some(_) => bytes,
         None => |value| value.to_string(),
     }

@@ -227,11 +227,16 @@ fn varying<'a>(cells: impl Iterator<Item = &'a BTreeMap<String, Value>>) -> Vec<
     first.into_iter().filter(|(_, (_, varies))| *varies).map(|(name, _)| name.clone()).collect()
 }
 
-/// A level as a number: `4`, `"64KiB"` in bytes, `"17ms"` in nanoseconds.
+/// A level as a number: `4`, `"64KiB"` in bytes, `"17ms"` in nanoseconds, `"40 %"` as 0.4.
 pub(super) fn number(value: &Value) -> Option<f64> {
     let text = value.as_str();
     let bytes = || text?.parse::<ByteCount>().ok().map(|bytes| bytes.0 as f64);
-    value.as_f64().or_else(bytes).or_else(|| text.and_then(nanoseconds))
+    value.as_f64().or_else(bytes).or_else(|| text.and_then(nanoseconds)).or_else(|| text.and_then(ratio))
+}
+
+/// A level that is a share: `40.2 %`.
+pub(super) fn ratio(text: &str) -> Option<f64> {
+    text.strip_suffix('%')?.trim_end().parse::<f64>().ok().map(|percent| percent / 100.0)
 }
 
 /// A level that is a time with its unit.
@@ -254,6 +259,7 @@ mod tests {
         assert_eq!(number(&4.into()), Some(4.0));
         assert_eq!(number(&"64KiB".into()), Some(65_536.0));
         assert_eq!(number(&"17ms".into()), Some(17e6));
+        assert_eq!(number(&"40.5 %".into()), Some(0.405));
         assert_eq!(number(&"inline".into()), None);
         assert_eq!(canonical(&"64KiB".into()), canonical(&65_536.into()));
         assert_ne!(canonical(&"inline".into()), canonical(&"offloaded".into()));

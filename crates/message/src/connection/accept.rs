@@ -10,16 +10,16 @@ use std::{
 use clearstream_schema::{
     control::{Failure, FailureKind},
     failure::{firewall_advice, limit},
-    message::MessageConfig,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
-use super::socket;
-use crate::{
-    failure,
+use super::{
+    SocketOptions,
     preamble::{ADMITTED, PREAMBLE_BYTES, Secret},
+    socket,
 };
+use crate::failure;
 
 /// Timeout of a connection without a complete preamble.
 const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A listening data socket.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub struct Listener {
     socket: Socket,
     address: SocketAddr,
     secret: Secret,
@@ -56,22 +56,24 @@ enum Progress {
 
 impl Listener {
     /// Binds and listens; buffers pass to the accepted socket.
-    pub(super) fn open(
-        config: &MessageConfig,
-        address: Option<IpAddr>,
-        secret: Secret,
-    ) -> Result<Self, Failure> {
-        let (socket, address) = socket::listen(config, address)?;
+    ///
+    /// # Errors
+    /// A port that is in use or reserved; an option that the kernel rejects.
+    pub fn open(options: &SocketOptions, address: Option<IpAddr>, secret: Secret) -> Result<Self, Failure> {
+        let (socket, address) = socket::listen(options, address)?;
         Ok(Self { socket, address, secret, pending: Vec::new() })
     }
 
     /// Returns the address that it listens on.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits for the client; `None` when stopped before.
-    pub(super) fn accept(mut self, is_stopped: impl Fn() -> bool) -> Result<Option<Socket>, Failure> {
+    /// Waits for the client's next connection; `None` when stopped before.
+    ///
+    /// # Errors
+    /// No client in time; a limit of this host.
+    pub fn accept(&mut self, is_stopped: impl Fn() -> bool) -> Result<Option<Socket>, Failure> {
         let until = Instant::now() + CLIENT_TIMEOUT;
         while Instant::now() < until {
             if is_stopped() {
@@ -164,8 +166,11 @@ impl Pending {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Client side: connects and waits until the server has admitted it.
-pub(super) fn connect(config: &MessageConfig, server: SocketAddr, secret: Secret) -> Result<Socket, Failure> {
-    let mut socket = socket::open(config, server.ip())?;
+///
+/// # Errors
+/// No connection, or another program that listens there.
+pub fn connect(options: &SocketOptions, server: SocketAddr, secret: Secret) -> Result<Socket, Failure> {
+    let mut socket = socket::open(options, server.ip())?;
     socket
         .connect_timeout(&server.into(), CONNECT_TIMEOUT)
         .map_err(|error| Failure::of_connect(&format!("no connection to {server}"), "TCP", &error))?;
@@ -206,7 +211,7 @@ mod tests {
     }
 
     fn listener() -> Listener {
-        Listener::open(&MessageConfig::default(), Some(Ipv4Addr::LOCALHOST.into()), secret()).unwrap()
+        Listener::open(&SocketOptions::default(), Some(Ipv4Addr::LOCALHOST.into()), secret()).unwrap()
     }
 
     fn is_closed(mut stream: TcpStream) -> bool {
@@ -220,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_client_is_admitted_among_other_connections() {
-        let listener = listener();
+        let mut listener = listener();
         let address = listener.address();
         let accepting = thread::spawn(move || listener.accept(|| false).unwrap().is_some());
         let silent: Vec<TcpStream> =
@@ -228,7 +233,7 @@ mod tests {
         let mut wrong = TcpStream::connect(address).unwrap();
         wrong.write_all(&[b'G'; 1000]).unwrap();
         assert!(is_closed(wrong), "without a reply");
-        let config = MessageConfig::default();
+        let config = SocketOptions::default();
         connect(&config, address, secret()).unwrap();
         assert!(accepting.join().unwrap());
         drop(silent);
@@ -236,9 +241,9 @@ mod tests {
 
     #[test]
     fn a_stop_ends_the_wait_and_a_port_in_use_is_named() {
-        let first = listener();
+        let mut first = listener();
         let port = first.address().port();
-        let config = MessageConfig { port: Some(port), ..MessageConfig::default() };
+        let config = SocketOptions { port: Some(port), ..SocketOptions::default() };
         let failure = Listener::open(&config, Some(Ipv4Addr::LOCALHOST.into()), secret()).unwrap_err();
         assert_eq!(failure.kind, FailureKind::InUse);
         assert!(failure.message.contains(&port.to_string()), "{failure}");
@@ -253,7 +258,7 @@ mod tests {
             let (mut stream, _) = other.accept().unwrap();
             stream.write_all(b"SSH-2.0").unwrap();
         });
-        let config = MessageConfig::default();
+        let config = SocketOptions::default();
         let failure = connect(&config, address, secret()).unwrap_err();
         assert!(failure.message.contains("closed the connection"), "{failure}");
         other_program.join().unwrap();

@@ -373,6 +373,10 @@ stored_as_text!(CoreList, "Core numbers in list form", "0-3,8", |n| Some(CoreLis
     u32::try_from(n).ok()?
 ])));
 
+mod counts;
+
+pub use counts::CountRange;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,13 +7,13 @@ use clearstream_schema::control::{Cookie, Failure, FailureKind};
 use crate::failure;
 
 /// Length of a preamble.
-pub(crate) const PREAMBLE_BYTES: usize = 16;
+pub(super) const PREAMBLE_BYTES: usize = 16;
 /// The server's reply to the preamble of its client.
-pub(crate) const ADMITTED: u8 = 0x06;
+pub(super) const ADMITTED: u8 = 0x06;
 
 /// The cookie of a test as bytes.
 #[derive(Clone, Copy)]
-pub(crate) struct Secret([u8; PREAMBLE_BYTES]);
+pub struct Secret([u8; PREAMBLE_BYTES]);
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -23,21 +23,24 @@ impl std::fmt::Debug for Secret {
 
 impl Secret {
     /// Reads the 32 hexadecimal digits of a cookie.
-    pub(crate) fn parse(cookie: &Cookie) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn parse(cookie: &Cookie) -> Result<Self, Failure> {
         let bytes = from_hex(&cookie.0).ok().and_then(|bytes| bytes.try_into().ok());
         bytes
             .map(Self)
             .ok_or_else(|| failure(FailureKind::Invalid, "the test's cookie must be 32 hexadecimal digits"))
     }
 
-    /// Returns the client's preamble.
-    pub(crate) fn preamble(self) -> [u8; PREAMBLE_BYTES] {
+    /// Returns the client's preamble: the bytes of the cookie.
+    pub fn preamble(self) -> [u8; PREAMBLE_BYTES] {
         self.0
     }
 
     /// Whether these bytes are the preamble. Compared in constant time, so that
     /// timing reveals nothing.
-    pub(crate) fn admits(self, bytes: &[u8]) -> bool {
+    pub fn admits(self, bytes: &[u8]) -> bool {
         let differing = bytes.iter().zip(self.0).fold(0, |all, (a, b)| all | (a ^ b));
         bytes.len() == PREAMBLE_BYTES && differing == 0
     }

@@ -1,8 +1,5 @@
 //! Agent part: one measurement at a time, on a thread of its own.
 
-mod accept;
-mod socket;
-
 use std::{
     net::Shutdown,
     sync::{
@@ -22,13 +19,12 @@ use clearstream_schema::{
 use clearstream_sys::affinity;
 use socket2::Socket;
 
-use self::accept::Listener;
 use crate::{
     calls::{Finished, Listen, Listening, Run, Side, SizeMeasured, Stop},
     check::check,
+    connection::{self, Listener, Secret, SocketOptions},
     engine::{self, EngineError, Link, capacity},
     failure,
-    preamble::Secret,
 };
 
 /// Serves and runs measurements on one host, one at a time. Dropping it stops a
@@ -92,7 +88,7 @@ impl MessageAgent {
     fn listen(&mut self, call: Listen, _: &CallContext<'_>) -> Result<Listening, Failure> {
         let Listen { test, cookie, address, config } = call;
         self.check_idle(&config)?;
-        let listener = Listener::open(&config, address, Secret::parse(&cookie)?)?;
+        let mut listener = Listener::open(&SocketOptions::from(&config), address, Secret::parse(&cookie)?)?;
         let listening = Listening { address: listener.address() };
         self.start(test, "message-server", config.server_core, move |control| {
             let Some(socket) = listener.accept(|| control.is_stopped())? else {
@@ -108,7 +104,7 @@ impl MessageAgent {
     fn run(&mut self, call: Run, context: &CallContext<'_>) -> Result<Done, Failure> {
         let Run { test, cookie, server, config } = call;
         self.check_idle(&config)?;
-        let socket = accept::connect(&config, server, Secret::parse(&cookie)?)?;
+        let socket = connection::connect(&SocketOptions::from(&config), server, Secret::parse(&cookie)?)?;
         let events = context.events().clone();
         self.start(test, "message-client", config.client_core, move |control| {
             let side = transfer(socket, &config, config.client_core, control, |link| {
@@ -221,9 +217,9 @@ fn transfer(
     control: &Control,
     work: impl FnOnce(&mut Link) -> Result<(), EngineError>,
 ) -> Result<Side, Failure> {
-    let mut settings = socket::settle(&socket, config)?;
+    let mut settings = connection::settle(&socket, config.nagle)?;
     settings.core = core;
-    let mut side = Side { notices: socket::capped(config, &settings), settings, ..Side::default() };
+    let mut side = Side { notices: connection::capped(config, &settings), settings, ..Side::default() };
     if !control.hold(&socket)? {
         return Ok(side);
     }

@@ -23,21 +23,39 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 /// Maximum time that data may stay unacknowledged (`TCP_USER_TIMEOUT`).
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Options of a data socket that are fixed when it connects or listens.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SocketOptions {
+    /// `SO_SNDBUF`; autotuned when absent.
+    pub send_buffer: Option<ByteCount>,
+    /// `SO_RCVBUF`; autotuned when absent.
+    pub receive_buffer: Option<ByteCount>,
+    /// Port that the server listens on; any free one when absent.
+    pub port: Option<u16>,
+}
+
+impl From<&MessageConfig> for SocketOptions {
+    fn from(config: &MessageConfig) -> Self {
+        let MessageConfig { send_buffer, receive_buffer, port, .. } = *config;
+        Self { send_buffer, receive_buffer, port }
+    }
+}
+
 fn step<'a>(what: &'a str) -> impl Fn(io::Error) -> Failure + 'a {
     move |error| Failure::of_system(what, &error)
 }
 
 /// Creates an unbound TCP socket of this family. Buffers are set here because
 /// the window scale is fixed at the handshake (RFC 7323 section 2.2).
-pub(super) fn open(config: &MessageConfig, family: IpAddr) -> Result<Socket, Failure> {
+pub(super) fn open(options: &SocketOptions, family: IpAddr) -> Result<Socket, Failure> {
     let domain = if family.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).map_err(step("make a socket"))?;
     socket.set_reuse_address(true).map_err(step("set SO_REUSEADDR"))?;
     let size = |bytes: ByteCount| usize::try_from(bytes.0).unwrap_or(usize::MAX).min(i32::MAX as usize);
-    if let Some(bytes) = config.send_buffer {
+    if let Some(bytes) = options.send_buffer {
         socket.set_send_buffer_size(size(bytes)).map_err(step("set SO_SNDBUF"))?;
     }
-    if let Some(bytes) = config.receive_buffer {
+    if let Some(bytes) = options.receive_buffer {
         socket.set_recv_buffer_size(size(bytes)).map_err(step("set SO_RCVBUF"))?;
     }
     let keepalive =
@@ -50,15 +68,15 @@ pub(super) fn open(config: &MessageConfig, family: IpAddr) -> Result<Socket, Fai
 /// Creates a listening socket at the address, or at any where the host does not
 /// have it itself (NAT): other connections lack the cookie.
 pub(super) fn listen(
-    config: &MessageConfig,
+    options: &SocketOptions,
     address: Option<IpAddr>,
 ) -> Result<(Socket, SocketAddr), Failure> {
-    let port = config.port.unwrap_or(0);
+    let port = options.port.unwrap_or(0);
     let any: IpAddr = match address {
         Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
         Some(IpAddr::V4(_)) | None => Ipv4Addr::UNSPECIFIED.into(),
     };
-    let socket = open(config, any)?;
+    let socket = open(options, any)?;
     let bind = |address| socket.bind(&SocketAddr::new(address, port).into());
     let in_use = |error: io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -85,10 +103,13 @@ pub(super) fn listen(
 
 /// Applies the options of the connected socket, and reads the effective
 /// settings.
-pub(super) fn settle(socket: &Socket, config: &MessageConfig) -> Result<MessageSideSettings, Failure> {
+///
+/// # Errors
+/// An option that the kernel rejects.
+pub fn settle(socket: &Socket, nagle: bool) -> Result<MessageSideSettings, Failure> {
     socket.set_nonblocking(false).map_err(step("make the socket blocking"))?;
     socket.set_read_timeout(None).map_err(step("clear SO_RCVTIMEO"))?;
-    socket.set_tcp_nodelay(!config.nagle).map_err(step("set TCP_NODELAY"))?;
+    socket.set_tcp_nodelay(!nagle).map_err(step("set TCP_NODELAY"))?;
     let name = socket.tcp_congestion().ok();
     Ok(MessageSideSettings {
         send_buffer_bytes: socket.send_buffer_size().ok().map(|bytes| bytes as u64),
@@ -102,7 +123,7 @@ pub(super) fn settle(socket: &Socket, config: &MessageConfig) -> Result<MessageS
 
 /// Reports requested buffers that the kernel capped (socket(7): `rmem_max`,
 /// `wmem_max`; it doubles the requested value, for its bookkeeping).
-pub(super) fn capped(config: &MessageConfig, settings: &MessageSideSettings) -> Vec<Notice> {
+pub(crate) fn capped(config: &MessageConfig, settings: &MessageSideSettings) -> Vec<Notice> {
     let buffers = [
         ("send-buffer", "net.core.wmem_max", config.send_buffer, settings.send_buffer_bytes),
         ("receive-buffer", "net.core.rmem_max", config.receive_buffer, settings.receive_buffer_bytes),

@@ -1,0 +1,241 @@
+//! A running job: lines of both outputs, timeouts, and the end of all processes.
+
+use std::{
+    io::{BufRead as _, BufReader, Read},
+    process::{Child, ExitStatus, Stdio},
+    sync::{
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{control::FailureKind, message::MessagePoint};
+use clearstream_sys::process::bind_child_to_parent;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{
+    error,
+    failure::Text,
+    launcher::Prepared,
+    lines::{Line, Started},
+};
+use crate::MessageError;
+
+/// Interval of checks of the stop flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum time of the launcher for ending ranks after one has failed.
+const FAILED_TIMEOUT: Duration = Duration::from_secs(4);
+/// Maximum time between the last result and the end of the launcher.
+const FINALIZE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between SIGTERM and SIGKILL.
+const TERMINATE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A job to run.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) command: Prepared,
+    pub(crate) start_timeout: Duration,
+    pub(crate) size_timeout: Duration,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With all results.
+    Finished,
+    /// With all results, but `mpirun` did not end by itself.
+    Forced,
+    /// On request.
+    Stopped,
+}
+
+/// A job that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) ending: Ending,
+    pub(crate) ranks: Option<Started>,
+}
+
+/// A line of an output.
+enum Output {
+    Result(Line),
+    Text(String),
+}
+
+/// The launcher; dropping it ends it, and with it its ranks.
+struct Running(Child);
+
+impl Running {
+    /// Ends the job: the launcher ends its ranks when it is asked to. If it is
+    /// killed, their supervisors notice (`extras/mpi/src/supervisor.c`).
+    fn end(&mut self) -> std::io::Result<ExitStatus> {
+        if let Some(status) = self.0.try_wait()? {
+            return Ok(status);
+        }
+        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            // It may have ended meanwhile; it is waited for below.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + TERMINATE_TIMEOUT;
+        while Instant::now() < deadline {
+            if let Some(status) = self.0.try_wait()? {
+                return Ok(status);
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        self.0.kill()?;
+        self.0.wait()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// What is known of a job so far.
+struct Progress {
+    ranks: Option<Started>,
+    is_finished: bool,
+    text: Text,
+    deadline: Instant,
+    /// What the deadline is of.
+    awaited: String,
+}
+
+impl Job {
+    /// Runs the job until its end, or until `stop` is set.
+    pub(crate) fn run(
+        mut self,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(MessagePoint),
+    ) -> Result<Ended, MessageError> {
+        let command = &mut self.command.command;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        bind_child_to_parent(command);
+        let spawned = command.spawn();
+        let child = spawned.map_err(|failed| {
+            error(FailureKind::Unsupported, format!("mpirun cannot be started: {failed}"))
+        })?;
+        let mut running = Running(child);
+        let lines = read(&mut running.0);
+        let mut progress = Progress {
+            ranks: None,
+            is_finished: false,
+            text: Text::default(),
+            deadline: Instant::now() + self.start_timeout,
+            awaited: format!("both ranks have not started within {} s", self.start_timeout.as_secs()),
+        };
+        loop {
+            if stop.load(Relaxed) && !progress.is_finished {
+                return Ok(Ended { ending: Ending::Stopped, ranks: progress.ranks });
+            }
+            match lines.recv_timeout(POLL_INTERVAL) {
+                Ok(output) => self.take(output, &mut progress, on_point),
+                Err(RecvTimeoutError::Timeout) if Instant::now() > progress.deadline => {
+                    return expired(&mut running, &lines, progress);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return finish(&mut running, progress),
+            }
+        }
+    }
+
+    fn take(&self, output: Output, progress: &mut Progress, on_point: &mut dyn FnMut(MessagePoint)) {
+        let line = match output {
+            Output::Result(line) => line,
+            Output::Text(text) => {
+                let is_first = !progress.text.has_report();
+                progress.text.push(text);
+                if is_first && progress.text.has_report() {
+                    progress.deadline = progress.deadline.min(Instant::now() + FAILED_TIMEOUT);
+                }
+                return;
+            }
+        };
+        let timeout = match line {
+            Line::Ranks(started) => {
+                progress.ranks = Some(started);
+                self.size_timeout
+            }
+            Line::Size(point) => {
+                on_point(*point);
+                self.size_timeout
+            }
+            Line::End => {
+                progress.is_finished = true;
+                FINALIZE_TIMEOUT
+            }
+        };
+        progress.deadline = Instant::now() + timeout;
+        progress.awaited = format!("no result of a message size within {} s", timeout.as_secs());
+    }
+}
+
+/// A deadline has passed: everything is ended, and what was printed until then may have the cause.
+/// Results are kept when all of them are there.
+fn expired(
+    running: &mut Running,
+    lines: &Receiver<Output>,
+    mut progress: Progress,
+) -> Result<Ended, MessageError> {
+    let _ = running.end();
+    if progress.is_finished && !progress.text.has_report() {
+        return Ok(Ended { ending: Ending::Forced, ranks: progress.ranks });
+    }
+    while let Ok(output) = lines.try_recv() {
+        if let Output::Text(text) = output {
+            progress.text.push(text);
+        }
+    }
+    let (kind, message) = progress.text.cause(&progress.awaited);
+    Err(error(kind, message))
+}
+
+/// Both outputs are closed.
+fn finish(running: &mut Running, progress: Progress) -> Result<Ended, MessageError> {
+    let deadline = Instant::now() + FINALIZE_TIMEOUT;
+    let status = loop {
+        match running.0.try_wait() {
+            Ok(None) if Instant::now() < deadline => thread::sleep(POLL_INTERVAL / 10),
+            Ok(None) => break running.end(),
+            Ok(Some(status)) => break Ok(status),
+            Err(failed) => break Err(failed),
+        }
+    };
+    let status = status
+        .map_err(|failed| error(FailureKind::Internal, format!("mpirun cannot be waited for: {failed}")))?;
+    if status.success() && progress.is_finished {
+        return Ok(Ended { ending: Ending::Finished, ranks: progress.ranks });
+    }
+    let (kind, message) = progress.text.cause(&format!("mpirun ended with {status}"));
+    Err(error(kind, message))
+}
+
+/// Reads both outputs until all who hold them have closed them.
+fn read(child: &mut Child) -> Receiver<Output> {
+    let (sender, receiver) = channel();
+    if let Some(stdout) = child.stdout.take() {
+        start_reader(stdout, sender.clone());
+    }
+    if let Some(stderr) = child.stderr.take() {
+        start_reader(stderr, sender);
+    }
+    receiver
+}
+
+fn start_reader(stream: impl Read + Send + 'static, sender: Sender<Output>) {
+    thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            let text = String::from_utf8_lossy(&line).into_owned();
+            let output = Line::parse(&text).map_or(Output::Text(text), Output::Result);
+            if sender.send(output).is_err() {
+                return;
+            }
+        }
+    });
+}

@@ -1,0 +1,397 @@
+//! Results of a measurement of overlap.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{OverlapConfig, OverlapMethod, OverlapTransport};
+use crate::{
+    flow::Notice,
+    outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
+};
+
+/// Name of the format of [`OverlapSummary`].
+pub const OVERLAP_SUMMARY_SCHEMA: &str = "clearstream.overlap-summary";
+
+/// Part of the highest bandwidth that an interval of work has to keep, for the
+/// headline availability.
+pub const KEPT_BANDWIDTH_RATIO: f64 = 0.9;
+
+/// Results of one interval of work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OverlapPoint {
+    /// Iterations of work between two polls (polling), or of a cycle (post-work-wait).
+    pub work_count: u64,
+    /// Polls, or cycles of post, work and wait; warm-up not included.
+    pub cycle_count: u64,
+    /// Messages that the server's application received, as the server counted them.
+    pub server_received_count: u64,
+    /// Messages that the client's application received within `elapsed_ns`.
+    pub client_received_count: u64,
+    /// Time of all cycles at the client.
+    pub elapsed_ns: u64,
+    /// Time of the same iterations of work without messages.
+    pub work_alone_ns: u64,
+    /// `work_alone_ns` / `elapsed_ns`: the part of the core that is free for work.
+    pub availability_ratio: f64,
+    /// Bits of `client_received_count` and `server_received_count` messages per second of
+    /// `elapsed_ns`: both directions.
+    pub bandwidth_bps: f64,
+    /// The same in messages.
+    pub message_rate_per_second: f64,
+    /// Time to post the windows of all cycles (post-work-wait).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post_ns: Option<u64>,
+    /// Time of the work of all cycles, beside the messages (post-work-wait).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work_ns: Option<u64>,
+    /// Time to wait for the messages of all cycles (post-work-wait).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ns: Option<u64>,
+    /// CPU time of the client's agent, all threads / elapsed time.
+    pub client_cpu_ratio: f64,
+    /// CPU time of the server's agent, all threads / elapsed time.
+    pub server_cpu_ratio: f64,
+}
+
+/// What the client measured of one interval of work.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OverlapMeasured {
+    /// [`OverlapPoint::work_count`].
+    pub work_count: u64,
+    /// [`OverlapPoint::cycle_count`].
+    pub cycle_count: u64,
+    /// [`OverlapPoint::server_received_count`].
+    pub server_received_count: u64,
+    /// [`OverlapPoint::client_received_count`].
+    pub client_received_count: u64,
+    /// [`OverlapPoint::elapsed_ns`].
+    pub elapsed_ns: u64,
+    /// [`OverlapPoint::work_alone_ns`].
+    pub work_alone_ns: u64,
+    /// Times to post, work and wait.
+    pub phases_ns: Option<[u64; 3]>,
+    /// CPU time of the client.
+    pub client_cpu_ns: u64,
+    /// CPU time of the server.
+    pub server_cpu_ns: u64,
+}
+
+impl OverlapMeasured {
+    /// Computes the point, for messages of so many bytes.
+    pub fn point(&self, size_bytes: u64) -> OverlapPoint {
+        let elapsed = self.elapsed_ns.max(1) as f64;
+        let rate = (self.client_received_count + self.server_received_count) as f64 * 1e9 / elapsed;
+        let [post_ns, work_ns, wait_ns] = self.phases_ns.map_or([None; 3], |phases| phases.map(Some));
+        OverlapPoint {
+            work_count: self.work_count,
+            cycle_count: self.cycle_count,
+            server_received_count: self.server_received_count,
+            client_received_count: self.client_received_count,
+            elapsed_ns: self.elapsed_ns,
+            work_alone_ns: self.work_alone_ns,
+            availability_ratio: self.work_alone_ns as f64 / elapsed,
+            bandwidth_bps: rate * size_bytes as f64 * 8.0,
+            message_rate_per_second: rate,
+            post_ns,
+            work_ns,
+            wait_ns,
+            client_cpu_ratio: self.client_cpu_ns as f64 / elapsed,
+            server_cpu_ratio: self.server_cpu_ns as f64 / elapsed,
+        }
+    }
+}
+
+impl OverlapPoint {
+    /// Mean of a time of all cycles.
+    pub fn per_cycle(&self, all_ns: u64) -> f64 {
+        all_ns as f64 / self.cycle_count.max(1) as f64
+    }
+}
+
+/// Effective settings of one side.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OverlapSideSettings {
+    /// `SO_SNDBUF` as the kernel reports it, autotuned at the start (tcp).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send_buffer_bytes: Option<u64>,
+    /// `SO_RCVBUF`, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_buffer_bytes: Option<u64>,
+    /// Congestion control (tcp).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+    /// Maximum segment size, `TCP_MAXSEG` (tcp).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub segment_bytes: Option<u32>,
+    /// Maximum length of a ULPDU (iwarp).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mulpdu_bytes: Option<u64>,
+    /// CRC32C over each FPDU (iwarp).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crc: Option<bool>,
+    /// Core that the program's thread is pinned to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
+}
+
+/// A finished measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OverlapSummary {
+    /// Requested configuration.
+    pub requested: OverlapConfig,
+    /// False when it was stopped early: the points are those until then.
+    pub complete: bool,
+    /// Effective settings of the client.
+    pub client: OverlapSideSettings,
+    /// Effective settings of the server.
+    pub server: OverlapSideSettings,
+    /// One per interval of work, ascending.
+    pub points: Vec<OverlapPoint>,
+    /// Caveats of the results.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+}
+
+const BANDWIDTH: MetricKind = MetricKind::higher("bandwidth", Unit::BitsPerSecond);
+const AVAILABILITY: MetricKind = MetricKind::higher("availability", Unit::Ratio);
+const KEPT_WORK: MetricKind = MetricKind::higher("kept-work", Unit::Count);
+const CLIENT_CPU: MetricKind = MetricKind::lower("client-cpu", Unit::Ratio);
+const SERVER_CPU: MetricKind = MetricKind::lower("server-cpu", Unit::Ratio);
+
+/// A metric of each point.
+struct Column {
+    kind: MetricKind,
+    value: fn(&OverlapPoint) -> Option<f64>,
+}
+
+/// Of the point with the headline availability.
+const COLUMNS: &[Column] = &[
+    Column { kind: AVAILABILITY, value: |point| Some(point.availability_ratio) },
+    Column { kind: CLIENT_CPU, value: |point| Some(point.client_cpu_ratio) },
+    Column { kind: SERVER_CPU, value: |point| Some(point.server_cpu_ratio) },
+    Column {
+        kind: MetricKind::lower("post-time", Unit::Nanoseconds),
+        value: |point| Some(point.per_cycle(point.post_ns?)),
+    },
+    Column {
+        kind: MetricKind::lower("work-time", Unit::Nanoseconds),
+        value: |point| Some(point.per_cycle(point.work_ns?)),
+    },
+    Column {
+        kind: MetricKind::lower("wait-time", Unit::Nanoseconds),
+        value: |point| Some(point.per_cycle(point.wait_ns?)),
+    },
+];
+
+impl OverlapConfig {
+    /// Metrics that a trial of this configuration can have, the headline first.
+    pub fn metrics(&self) -> Vec<MetricKind> {
+        let columns = self.columns().iter().map(|column| column.kind);
+        [BANDWIDTH].into_iter().chain(columns).chain([KEPT_WORK]).collect()
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        match self.method {
+            OverlapMethod::Polling => &COLUMNS[..3],
+            OverlapMethod::PostWorkWait => COLUMNS,
+        }
+    }
+}
+
+impl OverlapSummary {
+    /// The point with the highest bandwidth.
+    pub fn best(&self) -> Option<&OverlapPoint> {
+        self.points.iter().max_by(|one, other| one.bandwidth_bps.total_cmp(&other.bandwidth_bps))
+    }
+
+    /// The point with most work among those that keep [`KEPT_BANDWIDTH_RATIO`] of the highest bandwidth.
+    pub fn kept(&self) -> Option<&OverlapPoint> {
+        let enough = self.best()?.bandwidth_bps * KEPT_BANDWIDTH_RATIO;
+        self.points.iter().filter(|point| point.bandwidth_bps >= enough).max_by_key(|point| point.work_count)
+    }
+
+    /// As the outcome of a trial. Bandwidth is the highest of all intervals of work; all other
+    /// metrics are those of the largest interval that keeps [`KEPT_BANDWIDTH_RATIO`] of it. The
+    /// series `bandwidth` is over the availability, as COMB draws it, all others over the work.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        let outcome = Outcome {
+            complete: self.complete,
+            series: self.series(),
+            settings: self.settings(),
+            notices: self.notices.clone(),
+            ..Outcome::of(self.metrics())
+        };
+        outcome.with_detail(OVERLAP_SUMMARY_SCHEMA, 1, self)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let Some((best, kept)) = self.best().zip(self.kept()) else { return Vec::new() };
+        let columns = self.requested.columns().iter();
+        let of_kept = columns.filter_map(|column| Some(column.kind.of((column.value)(kept)?)));
+        let work = KEPT_WORK.of(kept.work_count as f64);
+        [BANDWIDTH.of(best.bandwidth_bps)].into_iter().chain(of_kept).chain([work]).collect()
+    }
+
+    fn series(&self) -> Vec<Series> {
+        let over_work = |name: &str, unit, value: &dyn Fn(&OverlapPoint) -> Option<f64>| Series {
+            name: name.to_owned(),
+            x: Axis::new("work", Unit::Count),
+            y: Axis::new(name, unit),
+            points: self
+                .points
+                .iter()
+                .filter_map(|point| Some((point.work_count as f64, value(point)?)))
+                .collect(),
+        };
+        let mut by_availability: Vec<(f64, f64)> =
+            self.points.iter().map(|point| (point.availability_ratio, point.bandwidth_bps)).collect();
+        by_availability.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let headline = Series {
+            name: BANDWIDTH.name.to_owned(),
+            x: Axis::new(AVAILABILITY.name, Unit::Ratio),
+            y: Axis::new(BANDWIDTH.name, BANDWIDTH.unit),
+            points: by_availability,
+        };
+        let by_work =
+            over_work("bandwidth-by-work", BANDWIDTH.unit, &|point: &OverlapPoint| Some(point.bandwidth_bps));
+        let columns = self.requested.columns().iter();
+        let others = columns.map(|column| over_work(column.kind.name, column.kind.unit, &column.value));
+        [headline, by_work].into_iter().chain(others).collect()
+    }
+
+    fn settings(&self) -> Vec<SettingValue> {
+        let requested = &self.requested;
+        let side = |role: &str, side: &OverlapSideSettings, core: Option<u32>| {
+            let of = |name: &str, requested: Option<Value>, effective: Option<Value>| {
+                SettingValue::of_host(role, name, requested, effective)
+            };
+            let is_iwarp = requested.transport == OverlapTransport::Iwarp;
+            [
+                of("send-buffer-bytes", None, side.send_buffer_bytes.map(Value::from)),
+                of("receive-buffer-bytes", None, side.receive_buffer_bytes.map(Value::from)),
+                of("congestion-control", None, side.congestion_control.clone().map(Value::from)),
+                of("segment-bytes", None, side.segment_bytes.map(Value::from)),
+                of("mulpdu-bytes", None, side.mulpdu_bytes.map(Value::from)),
+                of("crc", None, side.crc.map(Value::from)),
+                of("progress", is_iwarp.then(|| json!(requested.progress)), None),
+                of("core", core.map(Value::from), side.core.map(Value::from)),
+            ]
+        };
+        let client = side("client", &self.client, requested.client_core);
+        let server = side("server", &self.server, requested.server_core);
+        client.into_iter().chain(server).flatten().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(work_count: u64, messages: u64, work_alone_ns: u64) -> OverlapMeasured {
+        OverlapMeasured {
+            work_count,
+            cycle_count: 10,
+            server_received_count: messages,
+            client_received_count: messages,
+            elapsed_ns: 1_000_000_000,
+            work_alone_ns,
+            client_cpu_ns: 1_500_000_000,
+            server_cpu_ns: 250_000_000,
+            phases_ns: None,
+        }
+    }
+
+    fn summary(points: &[(u64, u64, u64)], method: OverlapMethod) -> OverlapSummary {
+        let phases = (method == OverlapMethod::PostWorkWait).then_some([100, 2_000, 30]);
+        let point = |&(work, messages, alone): &(u64, u64, u64)| {
+            OverlapMeasured { phases_ns: phases, ..measured(work, messages, alone) }.point(1000)
+        };
+        OverlapSummary {
+            requested: OverlapConfig { method, client_core: Some(1), ..OverlapConfig::default() },
+            complete: true,
+            client: OverlapSideSettings { core: Some(1), ..OverlapSideSettings::default() },
+            server: OverlapSideSettings::default(),
+            points: points.iter().map(point).collect(),
+            notices: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_point_is_as_computed_by_hand() {
+        // In a second 2000 messages of 1000 bytes in each direction: 2 * 2000 * 8000 bits. 0.6 s of the same work alone.
+        let point = measured(100, 2000, 600_000_000).point(1000);
+        assert_eq!(point.bandwidth_bps, 32e6);
+        assert_eq!(point.message_rate_per_second, 4000.0);
+        assert_eq!(point.availability_ratio, 0.6);
+        assert_eq!((point.client_cpu_ratio, point.server_cpu_ratio), (1.5, 0.25));
+        assert_eq!((point.post_ns, point.work_ns, point.wait_ns), (None, None, None));
+        assert_eq!(point.per_cycle(point.elapsed_ns), 1e8);
+        let unmeasured = OverlapMeasured::default().point(1000);
+        assert_eq!(
+            (unmeasured.bandwidth_bps, unmeasured.availability_ratio),
+            (0.0, 0.0),
+            "numbers in any case"
+        );
+    }
+
+    /// Highest 1000 messages in each direction; 90 % are 900, which 10 000 iterations keep and 100 000 do not.
+    const SWEEP: &[(u64, u64, u64)] = &[
+        (100, 950, 100_000_000),
+        (1000, 1000, 400_000_000),
+        (10_000, 900, 800_000_000),
+        (100_000, 899, 700_000_000),
+    ];
+
+    #[test]
+    fn the_headline_availability_is_that_of_most_work_with_nine_tenths_of_the_bandwidth() {
+        let outcome = summary(SWEEP, OverlapMethod::Polling).outcome().unwrap();
+        let values: Vec<(&str, f64)> =
+            outcome.metrics.iter().map(|metric| (metric.name.as_str(), metric.value)).collect();
+        assert_eq!(
+            values,
+            [
+                ("bandwidth", 16e6),
+                ("availability", 0.8),
+                ("client-cpu", 1.5),
+                ("server-cpu", 0.25),
+                ("kept-work", 10_000.0)
+            ]
+        );
+        let only = summary(&SWEEP[3..], OverlapMethod::Polling).outcome().unwrap();
+        assert_eq!(only.metric("availability").unwrap().value, 0.7, "one interval keeps its own bandwidth");
+        assert!(summary(&[], OverlapMethod::Polling).outcome().unwrap().metrics.is_empty());
+    }
+
+    #[test]
+    fn the_series_are_bandwidth_over_availability_and_the_rest_over_work() {
+        let outcome = summary(SWEEP, OverlapMethod::PostWorkWait).outcome().unwrap();
+        let series = |name: &str| outcome.series.iter().find(|series| series.name == name).unwrap();
+        assert_eq!(series("bandwidth").x, Axis::new("availability", Unit::Ratio));
+        assert_eq!(series("bandwidth").points, [(0.1, 15.2e6), (0.4, 16e6), (0.7, 14.384e6), (0.8, 14.4e6)]);
+        assert_eq!(series("bandwidth-by-work").points[3], (100_000.0, 14.384e6));
+        assert_eq!(series("availability").points[2], (10_000.0, 0.8));
+        // Ten cycles.
+        assert_eq!(series("post-time").points[0], (100.0, 10.0));
+        assert_eq!(series("work-time").points[0], (100.0, 200.0));
+        assert_eq!(series("wait-time").points[0], (100.0, 3.0));
+        let polling = summary(SWEEP, OverlapMethod::Polling).outcome().unwrap();
+        assert!(polling.series.iter().all(|series| !series.name.ends_with("-time")));
+        assert_eq!(
+            outcome.contradicts(&summary(SWEEP, OverlapMethod::PostWorkWait).requested.metrics()),
+            None
+        );
+    }
+
+    #[test]
+    fn settings_are_those_that_are_known_and_the_summary_is_read_back() {
+        let summary = summary(SWEEP, OverlapMethod::Polling);
+        let outcome = summary.outcome().unwrap();
+        let settings: Vec<&str> = outcome.settings.iter().map(|setting| setting.name.as_str()).collect();
+        assert_eq!(settings, ["core"]);
+        assert_eq!(outcome.detail::<OverlapSummary>(OVERLAP_SUMMARY_SCHEMA).unwrap().unwrap(), summary);
+    }
+}
