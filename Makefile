@@ -56,6 +56,7 @@ extras:
 	@.ci/install extras
 	@cargo build -q --release --locked -p clearstream-bpf
 	@extras/mpi/build --all target/release
+	@if command -v mpicc >/dev/null; then extras/mpi/library/build mpicc target/release/libclearstream_mpi.so; fi
 
 static:
 	@.ci/install package

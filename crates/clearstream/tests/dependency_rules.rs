@@ -16,7 +16,10 @@ use serde_json::Value;
 const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
     &["sys", "netlink", "host", "routing", "control", "configfile", "lint", "testkit"],
-    &["lab", "workload", "flow", "probe", "message", "overlap", "plan", "iperf3", "iwarp", "rdma"],
+    &[
+        "lab", "workload", "flow", "probe", "message", "overlap", "plan", "iperf3", "iwarp", "rdma", "ranks",
+        "explore",
+    ],
     &["tune", "place", "netconfig", "route", "prove", "watch", "failover"],
     &["record", "study", "diagnose", "improve"],
     &["report", "clearstream"],

@@ -14,3 +14,12 @@ mod store;
 pub use engine::{ExploreConfig, ExploreError, explore};
 pub use language::{ModelError, Place};
 pub use program::{Fault, Program};
+
+/// Models that come with the program: name and text.
+pub const MODELS: [(&str, &str); 5] = [
+    ("philosophers", include_str!("../../../models/philosophers.model")),
+    ("peterson", include_str!("../../../models/peterson.model")),
+    ("bakery", include_str!("../../../models/bakery.model")),
+    ("leader", include_str!("../../../models/leader.model")),
+    ("sliding_window", include_str!("../../../models/sliding_window.model")),
+];

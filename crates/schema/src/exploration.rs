@@ -3,8 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::units::ByteCount;
-
 /// Name of the format.
 pub const EXPLORATION_SCHEMA: &str = "clearstream.exploration";
 
@@ -22,7 +20,7 @@ pub struct Exploration {
     /// What carried the messages: an MPI library with its version, or `threads`.
     pub transport: String,
     /// Bytes that a message between ranks holds at most.
-    pub message_size: ByteCount,
+    pub message_bytes: u64,
     /// False when it was interrupted: counts are of what was found until then.
     pub complete: bool,
     /// Distinct states reached from the initial one, which is one of them.

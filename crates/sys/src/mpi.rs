@@ -189,5 +189,7 @@ impl Drop for MpiProcess {
 }
 
 fn text(bytes: &[u8]) -> String {
-    CStr::from_bytes_until_nul(bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+    CStr::from_bytes_until_nul(bytes)
+        .map(|text| text.to_string_lossy().replace('\t', " "))
+        .unwrap_or_default()
 }

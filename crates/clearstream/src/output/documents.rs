@@ -9,6 +9,7 @@ use clearstream_schema::{
     congestion::CongestionControls,
     diagnosis::Diagnosis,
     event::{ErrorDocument, Event},
+    exploration::Exploration,
     fabric::FabricFile,
     flow::{FlowSummary, Interval},
     gateways::GatewaySummary,
@@ -124,6 +125,7 @@ documents! {
     "clearstream.deployed" 1 Added Deployed;
     "clearstream.diagnosis" 1 Own Diagnosis;
     "clearstream.error" 1 Own ErrorDocument;
+    "clearstream.exploration" 1 Own Exploration;
     "clearstream.fabric" 1 Own FabricFile;
     "clearstream.flow" 1 Added FlowDocument<'_>;
     "clearstream.flow-runs" 1 Added FlowRuns<'_>;

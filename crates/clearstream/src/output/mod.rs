@@ -6,6 +6,7 @@ pub mod diagnose;
 pub mod diagnostics;
 pub mod documents;
 mod events;
+pub mod explore;
 pub mod fabric;
 pub mod flow;
 pub mod host;

@@ -6,6 +6,7 @@ pub mod completions;
 pub mod defaults;
 pub mod deploy;
 pub mod diagnose;
+pub mod explore;
 pub mod flow;
 pub mod improve;
 pub mod inspect;
@@ -63,6 +64,8 @@ pub enum Verb {
     Message(Box<message::MessageArgs>),
     /// Measure how much of a core stays free for work while messages move, by transport
     Overlap(Box<overlap::OverlapArgs>),
+    /// Explore the states of a model by many ranks: threads, or processes of an MPI job
+    Explore(explore::ExploreArgs),
     /// Report what limits the path to another host, with evidence and suggestions
     Diagnose(Box<diagnose::DiagnoseArgs>),
     /// Find what limits a path and change it, one proven change at a time
@@ -118,6 +121,7 @@ impl Verb {
             Self::Probe(args) => args.run(out),
             Self::Message(args) => args.run(out),
             Self::Overlap(args) => args.run(out),
+            Self::Explore(args) => args.run(out),
             Self::Diagnose(args) => args.run(out),
             Self::Improve(args) => args.run(out),
             Self::Study(verb) => verb.run(out),

@@ -150,7 +150,7 @@ pub fn explore(
         model: program.name().to_owned(),
         parameters: program.parameters().iter().map(parameter).collect(),
         transport,
-        message_size: clearstream_schema::ByteCount(config.message_bytes as u64),
+        message_bytes: config.message_bytes as u64,
         complete: ending == Ending::Complete,
         state_count,
         transition_count: sum(|rank| rank.transition_count),
