@@ -311,7 +311,7 @@ impl Code {
             Self::First(queue) => {
                 let base = queue.at(state)?;
                 if state[base] == 0 {
-                    let message = "the channel is empty: ask for its length() before".to_owned();
+                    let message = "the channel is empty: check its length() first".to_owned();
                     return Err(Fault { place: queue.place, message });
                 }
                 i64::from(state[base + 1])

@@ -83,7 +83,7 @@ fn assert_same<S: Ord + Clone>(
 }
 
 /// Who holds what follows from who does what: a state is a word over thinks, has_left, eats around the
-/// table without an eater before one who has its left fork, and there are trace(M^N) such words.
+/// table without an eater before one who has its left fork, and there are trace(M^N) such arrangements.
 #[test]
 fn philosophers_are_as_many_as_the_words_around_the_table() {
     // M[a][b]: b may sit at the right of a.
@@ -94,9 +94,9 @@ fn philosophers_are_as_many_as_the_words_around_the_table() {
             let product = |i: usize, j: usize| (0..3).map(|k| power[i][k] * may_follow[k][j]).sum();
             power = std::array::from_fn(|i| std::array::from_fn(|j| product(i, j)));
         }
-        let words = power[0][0] + power[1][1] + power[2][2];
+        let arrangements = power[0][0] + power[1][1] + power[2][2];
         let found = explored(&program("philosophers", &[("N", seats)]), 3);
-        assert_eq!(found.state_count, words, "{seats} seats");
+        assert_eq!(found.state_count, arrangements, "{seats} seats");
         assert_eq!(found.deadlock_count, 1, "all with their left fork");
         assert_eq!(found.accepting_cycle, Some(true));
     }

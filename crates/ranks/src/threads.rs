@@ -155,14 +155,14 @@ mod tests {
             let most = world.reduce(&[rank], u64::max).unwrap();
             world.barrier().unwrap();
             let gathered = world.gather(vec![rank as u8; rank as usize]).unwrap();
-            let told = world.broadcast(if rank == 0 { b"hello".to_vec() } else { Vec::new() }).unwrap();
-            (sums, most, gathered, told)
+            let broadcast = world.broadcast(if rank == 0 { b"hello".to_vec() } else { Vec::new() }).unwrap();
+            (sums, most, gathered, broadcast)
         });
-        for (rank, (sums, most, gathered, told)) in results.unwrap().into_iter().enumerate() {
+        for (rank, (sums, most, gathered, broadcast)) in results.unwrap().into_iter().enumerate() {
             assert_eq!((sums, most), (vec![6, 60], vec![3]));
             let expected: &[Vec<u8>] = &[vec![], vec![1], vec![2, 2], vec![3, 3, 3]];
             assert_eq!(gathered, if rank == 0 { expected } else { &[] });
-            assert_eq!(told, b"hello");
+            assert_eq!(broadcast, b"hello");
         }
     }
 

@@ -31,7 +31,7 @@ pub struct Exploration {
     pub deadlock_count: u64,
     /// States that the model calls accepting.
     pub accepting_count: u64,
-    /// Whether an accepting state lies on a cycle, where that was asked for.
+    /// Whether an accepting state lies on a cycle, where that was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepting_cycle: Option<bool>,
     /// States from the initial one to the first deadlock of the lowest rank, or to an accepting state that

@@ -62,7 +62,7 @@ impl MpiProcess {
         let version = unsafe { version() };
         if version != INTERFACE_VERSION {
             return Err(format!(
-                "its interface has version {version}, {INTERFACE_VERSION} is needed: build it again"
+                "its interface has version {version}, {INTERFACE_VERSION} is needed: rebuild it"
             ));
         }
         let init =

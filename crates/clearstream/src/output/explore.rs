@@ -12,10 +12,10 @@ fn changes(path: &[String]) -> Vec<String> {
     let mut lines = Vec::with_capacity(path.len());
     let mut before: Vec<&str> = Vec::new();
     for state in path {
-        let words: Vec<&str> = state.split(' ').collect();
-        let changed = words.iter().enumerate().filter(|(place, word)| before.get(*place) != Some(*word));
-        lines.push(changed.map(|(_, word)| *word).collect::<Vec<_>>().join(" "));
-        before = words;
+        let values: Vec<&str> = state.split(' ').collect();
+        let changed = values.iter().enumerate().filter(|(place, value)| before.get(*place) != Some(*value));
+        lines.push(changed.map(|(_, value)| *value).collect::<Vec<_>>().join(" "));
+        before = values;
     }
     lines
 }

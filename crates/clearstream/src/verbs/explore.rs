@@ -43,7 +43,7 @@ pub struct ExploreArgs {
     /// Library with this site's MPI, built by `make extras` (default: beside this program)
     #[arg(long, value_name = "FILE", requires = "mpi")]
     mpi_library: Option<PathBuf>,
-    /// Look for cycles with an accepting state
+    /// Search for cycles with an accepting state
     #[arg(long)]
     cycles: bool,
     /// Bytes that a message between ranks holds at most

@@ -1,5 +1,5 @@
 //! Records between ranks, collected into messages, and the detection that no rank has work left and
-//! no message is under way.
+//! no message is in flight.
 //!
 //! Termination is Safra's version of Dijkstra's token (E. W. Dijkstra, "Shmuel Safra's version of
 //! termination detection", EWD 998): a token goes around the ring of idle ranks and adds up messages
@@ -19,10 +19,10 @@ pub(crate) struct Sent {
     pub(crate) bytes: Vec<u64>,
 }
 
-/// What other ranks tell.
+/// What other ranks send.
 enum Control {
-    /// Messages under way so far, and whether a rank made the round void.
-    Token { under_way: i64, void: bool },
+    /// Messages in flight so far, and whether a rank made the round void.
+    Token { in_flight: i64, void: bool },
     /// Nobody has work left.
     Done,
     /// A rank cannot go on.
@@ -120,14 +120,14 @@ impl<'w> Network<'w> {
     /// Tells all ranks to end the phase.
     pub(crate) fn stop(&mut self) -> Result<(), RankError> {
         self.ending = Some(Ending::Stopped);
-        self.tell_all(&Control::Stop)
+        self.send_all(&Control::Stop)
     }
 
     /// Whether another rank ended the phase.
     pub(crate) fn is_ended(&mut self) -> Result<Option<Ending>, RankError> {
         while let Some(message) = self.world.receive(CONTROL)? {
             match Control::read(&message.bytes) {
-                Some(Control::Token { under_way, void }) => self.token = Some((under_way, void)),
+                Some(Control::Token { in_flight, void }) => self.token = Some((in_flight, void)),
                 Some(Control::Done) => self.ending = Some(Ending::Complete),
                 Some(Control::Stop) => self.ending = Some(Ending::Stopped),
                 None => (),
@@ -159,40 +159,40 @@ impl<'w> Network<'w> {
     }
 
     fn begin_round(&mut self) -> Result<(), RankError> {
-        if let Some((under_way, void)) = self.token.take() {
+        if let Some((in_flight, void)) = self.token.take() {
             self.is_round_open = false;
-            if !void && !self.received_since_token && under_way + self.balance == 0 {
+            if !void && !self.received_since_token && in_flight + self.balance == 0 {
                 self.ending = Some(Ending::Complete);
-                return self.tell_all(&Control::Done);
+                return self.send_all(&Control::Done);
             }
         }
         if !self.is_round_open {
             self.is_round_open = true;
             self.received_since_token = false;
-            let token = Control::Token { under_way: 0, void: false };
+            let token = Control::Token { in_flight: 0, void: false };
             self.world.send(1, CONTROL, token.bytes())?;
         }
         Ok(())
     }
 
     fn pass_token(&mut self) -> Result<(), RankError> {
-        let Some((under_way, void)) = self.token.take() else { return Ok(()) };
+        let Some((in_flight, void)) = self.token.take() else { return Ok(()) };
         let token = Control::Token {
-            under_way: under_way + self.balance,
+            in_flight: in_flight + self.balance,
             void: void || std::mem::take(&mut self.received_since_token),
         };
         let next = (self.rank() + 1) % self.world.size();
         self.world.send(next, CONTROL, token.bytes())
     }
 
-    fn tell_all(&mut self, control: &Control) -> Result<(), RankError> {
+    fn send_all(&mut self, control: &Control) -> Result<(), RankError> {
         for to in (0..self.world.size()).filter(|to| *to != self.world.rank()).collect::<Vec<_>>() {
             self.world.send(to, CONTROL, control.bytes())?;
         }
         Ok(())
     }
 
-    /// Receives what is still under way after a phase that was stopped: a send is complete only when its
+    /// Receives what is still in flight after a phase that was stopped: a send is complete only when its
     /// message was received.
     pub(crate) fn drain(&mut self) -> Result<(), RankError> {
         self.outgoing.iter_mut().for_each(Vec::clear);
@@ -211,7 +211,7 @@ impl<'w> Network<'w> {
 impl Control {
     fn bytes(&self) -> Vec<u8> {
         match self {
-            Self::Token { under_way, void } => [&[0, u8::from(*void)][..], &under_way.to_le_bytes()].concat(),
+            Self::Token { in_flight, void } => [&[0, u8::from(*void)][..], &in_flight.to_le_bytes()].concat(),
             Self::Done => vec![1],
             Self::Stop => vec![2],
         }
@@ -219,8 +219,8 @@ impl Control {
 
     fn read(bytes: &[u8]) -> Option<Self> {
         match bytes {
-            [0, void, under_way @ ..] => Some(Self::Token {
-                under_way: i64::from_le_bytes(under_way.try_into().ok()?),
+            [0, void, in_flight @ ..] => Some(Self::Token {
+                in_flight: i64::from_le_bytes(in_flight.try_into().ok()?),
                 void: *void != 0,
             }),
             [1] => Some(Self::Done),

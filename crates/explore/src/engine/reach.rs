@@ -59,7 +59,7 @@ impl<'p> Reach<'p> {
     ) -> Result<Ending, ExploreError> {
         let mut scratch = Scratch::default();
         self.begin(network);
-        let mut told = Instant::now();
+        let mut reported = Instant::now();
         loop {
             if let Some(ending) = network.is_ended()? {
                 return Ok(ending);
@@ -82,8 +82,8 @@ impl<'p> Reach<'p> {
             if let Some(problem) = limits.exceeded(&self.store) {
                 return Err(problem);
             }
-            if told.elapsed() >= limits.progress_interval {
-                told = Instant::now();
+            if reported.elapsed() >= limits.progress_interval {
+                reported = Instant::now();
                 progress(self.store.len() as u64);
             }
         }

@@ -92,16 +92,16 @@ impl Parser {
         if self.takes(sign) { Ok(()) } else { self.expected(&format!("`{sign}`")) }
     }
 
-    fn takes_keyword(&mut self, word: &str) -> bool {
-        let found = matches!(self.peek(), Token::Name(name) if name == word);
+    fn takes_keyword(&mut self, keyword: &str) -> bool {
+        let found = matches!(self.peek(), Token::Name(name) if name == keyword);
         if found {
             self.advance();
         }
         found
     }
 
-    fn keyword(&mut self, word: &str) -> Result<(), ModelError> {
-        if self.takes_keyword(word) { Ok(()) } else { self.expected(&format!("`{word}`")) }
+    fn keyword(&mut self, keyword: &str) -> Result<(), ModelError> {
+        if self.takes_keyword(keyword) { Ok(()) } else { self.expected(&format!("`{keyword}`")) }
     }
 
     fn name(&mut self, what: &str) -> Result<String, ModelError> {
