@@ -85,7 +85,7 @@ fn assert_same<S: Ord + Clone>(
 /// Who holds what follows from who does what: a state is a word over thinks, has_left, eats around the
 /// table without an eater before one who has its left fork, and there are trace(M^N) such arrangements.
 #[test]
-fn philosophers_are_as_many_as_the_words_around_the_table() {
+fn philosophers_are_as_many_as_the_arrangements_around_the_table() {
     // M[a][b]: b may sit at the right of a.
     let may_follow = [[1_u64, 1, 1], [1, 1, 1], [1, 0, 0]];
     for seats in 2..=8 {
