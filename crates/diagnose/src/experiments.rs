@@ -202,6 +202,7 @@ pub(crate) fn confirming(cause: &Cause, requested: &FlowConfig) -> Option<Experi
         | Cause::Pcie { .. }
         | Cause::LineRate { .. }
         | Cause::InterfaceLoss { .. }
+        | Cause::PauseFrames { .. }
         | Cause::Pacing { by_socket: false, .. }
         | Cause::Policer { .. }
         | Cause::CongestionControl { .. }

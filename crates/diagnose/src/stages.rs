@@ -162,7 +162,7 @@ fn limiting(facts: &Facts<'_>, cause: &Cause) -> StageName {
         Cause::MemoryPressure { .. } => StageName::ReceiverWindow,
         Cause::Pcie { end, .. } if *end == facts.sender.end => StageName::SenderPcie,
         Cause::Pcie { .. } => StageName::ReceiverPcie,
-        Cause::LineRate { .. } | Cause::InterfaceLoss { .. } => StageName::Nic,
+        Cause::LineRate { .. } | Cause::InterfaceLoss { .. } | Cause::PauseFrames { .. } => StageName::Nic,
         Cause::ReceiverWindow { .. } => StageName::ReceiverWindow,
         Cause::SendBuffer { .. } => StageName::SendBuffer,
         Cause::ReceiverApplication { .. } => StageName::ReceiverApplication,

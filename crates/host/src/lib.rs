@@ -11,6 +11,7 @@ mod attribute;
 pub mod calls;
 pub mod capture;
 pub mod counters;
+pub mod driver_counters;
 mod drivers;
 mod inspect;
 mod interrupt;

@@ -54,3 +54,29 @@ fn root_a_veth_pair_matches_ethtool() {
         assert!(printed.lines().any(|printed| printed.trim_end() == line.trim_end()), "{line}\n{printed}");
     }
 }
+
+#[test]
+fn root_counters_of_a_driver_match_ethtool() {
+    let host = Host::new();
+    host.tool("ip link add v0 numtxqueues 2 numrxqueues 2 type veth peer name v1");
+    host.tool("ip addr add 10.9.0.1/24 dev v0");
+    host.tool("ip link set v0 up");
+    host.tool("ip link set v1 up");
+    let mut ethtool = host.run(Ethtool::open).unwrap();
+    let counters = ethtool.statistics("v0").unwrap();
+    // "NIC statistics:", then a line for each, in the driver's order.
+    let printed = host.tool("ethtool -S v0");
+    let printed: Vec<(&str, u64)> = printed
+        .lines()
+        .filter_map(|line| line.trim().split_once(": "))
+        .map(|(name, value)| (name, value.parse().unwrap()))
+        .collect();
+    assert!(printed.iter().any(|(name, _)| *name == "rx_queue_0_drops"), "{printed:?}");
+    let found: Vec<(&str, u64)> = counters.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+    assert_eq!(found, printed);
+    // The number of its counters follows the channels.
+    host.tool("ethtool -L v0 rx 2 tx 2");
+    assert!(ethtool.statistics("v0").unwrap().len() > counters.len());
+    assert!(matches!(ethtool.statistics("lo"), Err(EthtoolError::NotSupported { .. })));
+    assert!(matches!(ethtool.pause_frames("v0"), Err(EthtoolError::NotSupported { .. })));
+}

@@ -131,6 +131,27 @@ pub struct InterfaceCounters {
     pub send_drop_count: u64,
 }
 
+/// Counters of an interface's driver (`ethtool -S`), and its pause frames as `ethtool -I -a` names them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DriverCounters {
+    /// Interface name.
+    pub interface: String,
+    /// Drops, errors and pause frames by the driver's names.
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl DriverCounters {
+    /// Counters that rose since `earlier`, by how much. One that is new counts from zero.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |name: &String| earlier.counters.get(name).copied().unwrap_or(0);
+        let risen = self.counters.iter().map(|(name, now)| (name.clone(), now.saturating_sub(before(name))));
+        Self {
+            interface: self.interface.clone(),
+            counters: risen.filter(|(_, change)| *change > 0).collect(),
+        }
+    }
+}
+
 impl CpuThrottling {
     /// Difference since `earlier`; all of it when that was another group.
     pub fn since(&self, earlier: Option<&Self>) -> Self {

@@ -15,7 +15,7 @@ use crate::{
 /// Tolerance within which a rate equals a ceiling.
 const NEAR: f64 = 0.9;
 
-fn parts<'a, 'b>(facts: &'b Facts<'a>) -> [&'b Part<'a>; 2] {
+pub(super) fn parts<'a, 'b>(facts: &'b Facts<'a>) -> [&'b Part<'a>; 2] {
     [&facts.sender, &facts.receiver]
 }
 
@@ -248,33 +248,6 @@ pub(super) fn memory_units(facts: &Facts<'_>) -> Option<Finding> {
     parts(facts).into_iter().find_map(|part| {
         let memory = hosts::tcp_memory(part.host)?;
         memory.unit_error.then(|| memory_finding(part, None)).flatten()
-    })
-}
-
-/// An interface that drops or damages packets.
-pub(super) fn interface_loss(facts: &Facts<'_>) -> Option<Finding> {
-    let part = parts(facts)
-        .into_iter()
-        .find(|part| part.lost_packets > 0 && part.nic.is_some_and(|nic| nic.pci_address.is_some()))?;
-    let nic = part.nic?;
-    Some(Finding {
-        cause: Cause::InterfaceLoss {
-            end: part.end,
-            interface: nic.name.clone(),
-            lost_packet_count: part.lost_packets,
-        },
-        sentence: format!("{} on {} dropped or damaged {} packets", nic.name, part.name(), part.lost_packets),
-        fault: true,
-        evidence: vec![EvidenceItem {
-            statement: format!("{} errors and drops while the flow ran", part.lost_packets),
-            source: format!("{}: {} in /proc/net/dev", part.name(), nic.name),
-        }],
-        remedies: vec![Remedy::Physical {
-            what: format!(
-                "`ethtool -S {}` distinguishes drops for want of buffers from damaged packets",
-                nic.name
-            ),
-        }],
     })
 }
 

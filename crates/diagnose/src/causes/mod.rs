@@ -6,6 +6,7 @@ mod buffers;
 mod contention;
 mod flows;
 mod hosts;
+mod interfaces;
 pub(crate) mod losses;
 mod part_time;
 mod path;
@@ -58,8 +59,13 @@ const LIMITS: [Rule; 29] = [
 ];
 
 /// Faults that exist whether or not they limit now.
-const FAULTS: [Rule; 4] =
-    [hosts::memory_units, hosts::narrow_slot, hosts::interface_loss, hosts::receive_overrun];
+const FAULTS: [Rule; 5] = [
+    hosts::memory_units,
+    hosts::narrow_slot,
+    interfaces::interface_loss,
+    interfaces::pause_frames,
+    hosts::receive_overrun,
+];
 
 /// Result of the rules.
 pub(crate) struct Found {

@@ -32,6 +32,8 @@ pub(crate) struct Part<'a> {
     pub(crate) over_loopback: bool,
     /// Packets that its interface dropped or found damaged.
     pub(crate) lost_packets: u64,
+    /// Driver counters of its interfaces that rose while the flow ran.
+    pub(crate) driver_counters: BTreeMap<&'a str, BTreeMap<&'a str, u64>>,
     /// TCP counters of its host while the flow ran.
     pub(crate) counters: BTreeMap<&'a str, u64>,
     /// Time of its cores over all intervals.
@@ -95,6 +97,7 @@ pub(super) fn part<'a>(role: Role, end: End, evidence: &'a Evidence, used: &[&'a
     let mut cores = BTreeMap::<u32, CoreCounters>::new();
     let mut bytes = BTreeMap::<&str, u64>::new();
     let mut lost = BTreeMap::<&str, u64>::new();
+    let mut drivers = BTreeMap::<&str, BTreeMap<&str, u64>>::new();
     for side in sides() {
         for (name, count) in &side.tcp_counters {
             let sum: &mut u64 = counters.entry(name.as_str()).or_default();
@@ -115,6 +118,13 @@ pub(super) fn part<'a>(role: Role, end: End, evidence: &'a Evidence, used: &[&'a
             ] {
                 // A third of the range is left for sums of these.
                 *sum = sum.saturating_add(value).min(u64::MAX / 8);
+            }
+        }
+        for driver in &side.driver_counters {
+            let sums = drivers.entry(driver.interface.as_str()).or_default();
+            for (name, count) in &driver.counters {
+                let sum = sums.entry(name.as_str()).or_default();
+                *sum = sum.saturating_add(*count);
             }
         }
         for interface in &side.interfaces {
@@ -151,6 +161,7 @@ pub(super) fn part<'a>(role: Role, end: End, evidence: &'a Evidence, used: &[&'a
         nic: hosts::nic(host, interface),
         over_loopback: interface == Some("lo"),
         lost_packets: interface.and_then(|name| lost.get(name)).copied().unwrap_or(0),
+        driver_counters: drivers,
         counters,
         cores: cores.into_values().collect(),
         load: None,

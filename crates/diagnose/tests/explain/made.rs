@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use clearstream_diagnose::{Evidence, FlowObservation};
 use clearstream_schema::{
     ByteCount,
-    counters::{CoreCounters, CpuThrottling, InterfaceCounters, ProcessKind, ProcessLoad, ProcessTime},
+    counters::{
+        CoreCounters, CpuThrottling, DriverCounters, InterfaceCounters, ProcessKind, ProcessLoad, ProcessTime,
+    },
     diagnosis::ExperimentKind,
     flow::{
         FlowConfig, FlowInterval, FlowSettings, FlowSummary, Interval, SideInterval, SocketMemory,
@@ -57,6 +59,8 @@ pub struct Shown {
     pub reader_core_busy: (f64, f64),
     pub receiver_counters: Vec<(&'static str, u64)>,
     pub interface: &'static str,
+    /// Driver counters that rise in every interval, of the sender and of the receiver.
+    pub driver_counters: [Vec<(&'static str, u64)>; 2],
     pub one_machine: bool,
     /// Other processes: name, fraction of a core, core.
     pub processes: Vec<(&'static str, f64, u32)>,
@@ -156,6 +160,7 @@ impl Default for Shown {
             receiver_counters: Vec::new(),
             interface: "eth0",
             one_machine: false,
+            driver_counters: [Vec::new(), Vec::new()],
             processes: Vec::new(),
             throttled: None,
             congestion_control: "cubic",
@@ -311,6 +316,13 @@ impl Shown {
                 send_bytes: if sends { self.bytes() } else { 1 },
                 receive_bytes: if sends { 1 } else { self.bytes() },
                 ..InterfaceCounters::default()
+            }],
+            driver_counters: vec![DriverCounters {
+                interface: self.interface.to_owned(),
+                counters: self.driver_counters[usize::from(!sends)]
+                    .iter()
+                    .map(|(name, count)| ((*name).to_owned(), *count))
+                    .collect(),
             }],
             tcp_counters: if sends { BTreeMap::new() } else { counters },
             process_load: Some(self.load(if sends { 100 } else { 200 })),

@@ -7,6 +7,7 @@ mod captured;
 mod contention;
 mod delay_line;
 mod experiments;
+mod interfaces;
 mod interventions;
 mod made;
 mod settings;

@@ -3,7 +3,8 @@
 use std::{mem, sync::Arc, time::Instant};
 
 use clearstream_host::{
-    HostRoot, counters::CounterReader, processes::ProcessScanner, thread, throttling::ThrottlingReader,
+    HostRoot, counters::CounterReader, driver_counters::DriverCounterReader, processes::ProcessScanner,
+    thread, throttling::ThrottlingReader,
 };
 use clearstream_schema::{
     counters::{CpuThrottling, HostCounters},
@@ -36,6 +37,7 @@ pub(super) struct Sampler {
     root: HostRoot,
     counters: CounterReader,
     processes: ProcessScanner,
+    drivers: DriverCounterReader,
     throttling: ThrottlingReader,
     throttled: Option<CpuThrottling>,
     begun: Instant,
@@ -82,6 +84,7 @@ impl Sampler {
             root: root.clone(),
             counters,
             processes: ProcessScanner::new(root),
+            drivers: DriverCounterReader::open(root),
             throttled: throttling.read(),
             throttling,
             begun: now,
@@ -94,6 +97,7 @@ impl Sampler {
         self.last.host = self.counters.read();
         self.throttled = self.throttling.read();
         self.processes.restart();
+        self.drivers.restart(&self.last.host.interfaces);
     }
 
     /// Records the first data, transferred at `begun`.
@@ -124,6 +128,7 @@ impl Sampler {
                 .collect(),
             cores: since.cores,
             interfaces: since.interfaces,
+            driver_counters: self.drivers.poll().unwrap_or_default(),
             thread_cpu_ns: pairs().map(|(now, last)| now.cpu_ns.saturating_sub(last.cpu_ns)).sum(),
             cycle_count: pairs()
                 .filter_map(|(now, last)| Some(now.cycles?.saturating_sub(last.cycles.unwrap_or(0))))

@@ -10,6 +10,7 @@ mod features;
 pub(crate) mod message;
 mod scaling;
 mod set;
+mod statistics;
 mod value;
 
 use std::{collections::BTreeMap, io, time::Instant};
@@ -19,8 +20,11 @@ use clearstream_sys::ethtool::DriverSocket;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-pub use self::error::{EthtoolError, REPLY_TIMEOUT};
 pub(crate) use self::message::{attributes, number};
+pub use self::{
+    error::{EthtoolError, REPLY_TIMEOUT},
+    statistics::PauseFrames,
+};
 use self::{
     error::{NOT_SUPPORTED, control_error, socket_error, unchangeable},
     message::{Reply, request, text},

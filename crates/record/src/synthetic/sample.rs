@@ -97,6 +97,7 @@ impl<'a> Series<'a> {
             tcp_counters: std::collections::BTreeMap::new(),
             process_load: None,
             cpu_throttling: None,
+            driver_counters: Vec::new(),
         }
     }
 

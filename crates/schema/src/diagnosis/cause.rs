@@ -64,6 +64,20 @@ pub enum Cause {
         /// Errors and drops while the flow ran.
         lost_packet_count: u64,
     },
+    /// An interface stops the sending device of its link, or is stopped by it (IEEE 802.3 Annex 31B).
+    PauseFrames {
+        /// On this end.
+        end: End,
+        /// Interface.
+        interface: String,
+        /// Direction of the frames.
+        direction: PauseDirection,
+        /// Frames while the flow ran, of the driver's counter that rose most.
+        frame_count: u64,
+        /// Upper limit of the fraction of the time that these frames stop a link; absent without a link speed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stopped_time_ratio_max: Option<f64>,
+    },
     /// The receiver does not offer more window.
     ReceiverWindow {
         /// Setting that bounds it.
@@ -251,6 +265,16 @@ pub enum Cause {
         /// Packets dropped in `netdev_max_backlog` or at the card.
         dropped_packet_count: u64,
     },
+}
+
+/// Direction of pause frames, as seen from the interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PauseDirection {
+    /// The interface sent them.
+    Sent,
+    /// The interface received them.
+    Received,
 }
 
 /// A process and its fraction of a core.

@@ -11,7 +11,7 @@ use crate::flow::{Direction, FlowConfig, Notice};
 
 mod cause;
 
-pub use cause::{BufferLimit, Cause, LossModel, ProcessShare, SharedBy};
+pub use cause::{BufferLimit, Cause, LossModel, PauseDirection, ProcessShare, SharedBy};
 
 /// Name of the format.
 pub const DIAGNOSIS_SCHEMA: &str = "clearstream.diagnosis";

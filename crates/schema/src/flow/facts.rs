@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CpuUse, DirectionInterval, DirectionSummary, FlowConfig, ReceiveMethod, SendMethod};
 use crate::{
-    counters::{CoreCounters, CpuThrottling, InterfaceCounters, ProcessLoad},
+    counters::{CoreCounters, CpuThrottling, DriverCounters, InterfaceCounters, ProcessLoad},
     tcp_info::TcpInfo,
 };
 
@@ -77,6 +77,9 @@ pub struct SideInterval {
     /// Per-interface deltas.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<InterfaceCounters>,
+    /// Driver counters of drops, errors and pause frames that rose since they were last read, about once a second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub driver_counters: Vec<DriverCounters>,
     /// CPU time of the flow threads, user and system.
     pub thread_cpu_ns: u64,
     /// TCP counters of the whole host or namespace (`TcpExt` of

@@ -4,6 +4,8 @@
 
 mod counts;
 mod features;
+mod statistics;
+mod strings;
 
 use std::{
     io, mem,
