@@ -75,8 +75,8 @@ fn root_counters_of_a_driver_match_ethtool() {
     let found: Vec<(&str, u64)> = counters.iter().map(|(name, count)| (name.as_str(), *count)).collect();
     assert_eq!(found, printed);
     // The number of its counters follows the channels.
-    host.tool("ethtool -L v0 rx 2 tx 2");
-    assert!(ethtool.statistics("v0").unwrap().len() > counters.len());
+    host.tool("ethtool -L v0 rx 1 tx 1");
+    assert!(ethtool.statistics("v0").unwrap().len() < counters.len());
     assert!(matches!(ethtool.statistics("lo"), Err(EthtoolError::NotSupported { .. })));
     assert!(matches!(ethtool.pause_frames("v0"), Err(EthtoolError::NotSupported { .. })));
 }
