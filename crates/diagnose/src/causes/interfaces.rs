@@ -121,7 +121,7 @@ fn paused(facts: &Facts<'_>, part: &Part<'_>, direction: PauseDirection) -> Opti
                 nic.name,
                 part.name()
             ),
-            format!("look for a full core, a narrow PCIe slot or a small receive ring on {}", part.name()),
+            format!("check for a full core, a narrow PCIe slot or a small receive ring on {}", part.name()),
         ),
         PauseDirection::Received => (
             format!(

@@ -60,7 +60,7 @@ fn drops_for_want_of_buffers_are_named_by_their_counter_with_the_ring() {
 }
 
 #[test]
-fn damaged_packets_are_told_apart_from_corrected_ones() {
+fn damaged_packets_are_distinguished_from_corrected_ones() {
     let damaged = diagnosis([vec![], vec![("rx_crc_errors_phy", 2)]]);
     let finding = other(&damaged, is_loss).unwrap();
     assert!(finding.sentence.contains("36 damaged packets (rx_crc_errors_phy)"), "{}", finding.sentence);
