@@ -205,3 +205,33 @@ fn root_applies_verifies_and_reverts_inside_a_lab() {
     inside(&name, journals, &["tune", "verify", journal]).refused_with(8);
     drop(lab);
 }
+
+#[test]
+fn root_a_route_with_a_congestion_control_of_its_own_is_planned_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("tune-congctl-{}", std::process::id());
+    let lab = Lab::of_two_hosts(folder.path(), &name);
+    let journals = folder.path().join("journals");
+    let journals = journals.to_str().unwrap();
+    let shell = |line: &str| run(&["lab", "exec", &name, "here", "--", "sh", "-c", line]).ok().to_owned();
+    // The other host's network by a route of its own, with the kernel's word for what it sets.
+    shell(
+        "ip route add 203.0.113.0/24 dev $(ip -o -4 route | sed -n 's/.* dev \\([^ ]*\\) .*/\\1/p' | head -1) congctl reno",
+    );
+    assert!(shell("ip route get 203.0.113.9").contains("congctl reno"));
+    let plan = |to: &[&str]| {
+        let path = ["tune", "plan", "--rate", "1Gb/s", "--rtt", "20ms", "--json"];
+        inside(&name, journals, &[&path, to].concat()).json()
+    };
+    // The default is to be another one over this path; where the route decides, it is left alone.
+    shell("sysctl -qw net.ipv4.tcp_congestion_control=reno");
+    let by_default = plan(&[]);
+    assert!(by_default["steps"].to_string().contains("tcp_congestion_control"), "{by_default:#}");
+    let routed = plan(&["--to", "203.0.113.9"]);
+    assert!(!routed["steps"].to_string().contains("tcp_congestion_control"), "{routed:#}");
+    assert!(routed.to_string().contains("the route to 203.0.113.9 names reno (congctl)"), "{routed:#}");
+    let refused =
+        inside(&name, journals, &["tune", "plan", "--rate", "1Gb/s", "--rtt", "20ms", "--to", "2001:db8::1"]);
+    refused.refused(2, &["--to 2001:db8::1"]);
+    drop(lab);
+}

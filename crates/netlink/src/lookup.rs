@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use netlink_packet_route::{
     RouteNetlinkMessage,
-    route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteVia},
+    route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteVia},
 };
 
 use crate::{NetlinkError, RouteSocket, address::family, names::Names};
@@ -51,6 +51,9 @@ pub struct Found {
     pub source: Option<IpAddr>,
     /// Table of the route.
     pub table: u32,
+    /// Congestion control that the route names (`congctl`, `RTAX_CC_ALGO`): TCP connections over it start with that one
+    /// instead of the default.
+    pub congestion_control: Option<String>,
 }
 
 impl RouteSocket {
@@ -95,8 +98,13 @@ impl RouteSocket {
 }
 
 fn read(message: &RouteMessage, names: &Names) -> Found {
-    let mut found =
-        Found { via: None, interface: None, source: None, table: u32::from(message.header.table) };
+    let mut found = Found {
+        via: None,
+        interface: None,
+        source: None,
+        table: u32::from(message.header.table),
+        congestion_control: None,
+    };
     for attribute in &message.attributes {
         match attribute {
             RouteAttribute::Gateway(address) => found.via = ip(address),
@@ -104,6 +112,12 @@ fn read(message: &RouteMessage, names: &Names) -> Found {
             RouteAttribute::Oif(index) => found.interface = Some(names.of(*index)),
             RouteAttribute::PrefSource(address) => found.source = ip(address),
             RouteAttribute::Table(table) => found.table = *table,
+            RouteAttribute::Metrics(metrics) => {
+                found.congestion_control = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::CcAlgo(name) => Some(name.clone()),
+                    _ => None,
+                });
+            }
             _ => {}
         }
     }

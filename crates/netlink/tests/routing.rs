@@ -232,6 +232,7 @@ fn root_lookups_match_ip_route_get() {
     host.ip("route add 10.1.0.0/16 via 10.10.0.2 table 7001");
     host.ip("rule add pref 7001 from 10.10.0.211 lookup 7001");
     host.ip("rule add pref 7002 fwmark 7 lookup 7001");
+    host.ip("route add 10.3.0.0/16 via 10.10.0.2 mtu 9000 congctl reno");
     host.ip("-4 route add prohibit 10.2.0.0/16");
     let to = "10.1.0.7".parse().unwrap();
     let found = host.socket.lookup(&RouteQuery::to(to).from("10.10.0.211".parse().unwrap())).unwrap();

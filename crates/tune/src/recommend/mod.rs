@@ -17,7 +17,7 @@ use self::draft::Draft;
 use crate::{
     path::{self, LARGEST_WINDOW_BYTES, RECEIVE_SHARE, SEND_SHARE, bytes},
     rules::proposed,
-    state::HostState,
+    state::{Destination, HostState},
 };
 
 /// Workload that a host is tuned for.
@@ -126,7 +126,14 @@ fn options(draft: &mut Draft<'_>, state: &HostState) {
     }
 }
 
-/// Chooses among the available congestion controls; returns the effective one.
+/// The destination and the congestion control that its route names, if it names one.
+fn of_route(state: &HostState) -> Option<(&Destination, &str)> {
+    let destination = state.destination.as_ref()?;
+    Some((destination, destination.congestion_control.as_deref()?))
+}
+
+/// Chooses among the available congestion controls; returns the effective one. A route's own takes
+/// precedence over the default, which is left as it is then: it does not apply to this path.
 fn congestion_control(
     draft: &mut Draft<'_>,
     state: &HostState,
@@ -134,6 +141,13 @@ fn congestion_control(
     profile: Profile,
 ) -> Option<String> {
     let key = "net.ipv4.tcp_congestion_control";
+    if let Some((destination, name)) = of_route(state) {
+        draft.advise(format!(
+            "the route to {} names {name} (congctl): connections there start with it, whatever {key} is",
+            destination.address
+        ));
+        return Some(name.to_owned());
+    }
     let current = state.text(key)?.to_owned();
     let offered = state.text("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
     let has = |name: &str| offered.split_whitespace().any(|offered| offered == name);
@@ -170,8 +184,15 @@ fn buffers(draft: &mut Draft<'_>, state: &HostState, goal: &PathGoal, control: O
         goal.rtt,
         bytes(bdp),
         match control {
-            Some(name) if gain > 1.0 =>
-                format!("; x {gain:.0} because the default congestion control is {name}"),
+            Some(name) if gain > 1.0 => match of_route(state) {
+                Some((destination, _)) => {
+                    format!(
+                        "; x {gain:.0} because the congestion control of the route to {} is {name}",
+                        destination.address
+                    )
+                }
+                None => format!("; x {gain:.0} because the default congestion control is {name}"),
+            },
             _ => String::new(),
         }
     );

@@ -1,12 +1,12 @@
 //! State of a host, running or captured.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use clearstream_host::{HostRoot, parse::text};
-use clearstream_netlink::RouteSocket;
+use clearstream_netlink::{NetlinkError, RouteQuery, RouteSocket};
 use clearstream_schema::host::HostReport;
 
-use super::{HostState, Interface, Value, configured};
+use super::{Destination, HostState, Interface, Value, configured};
 use crate::knowledge::Knowledge;
 
 const FOLDERS: [(&str, &str); 2] = [("net.core", "proc/sys/net/core"), ("net.ipv4", "proc/sys/net/ipv4")];
@@ -22,6 +22,16 @@ impl HostState {
     /// Reads a host; changes nothing.
     pub fn of_host(root: &HostRoot) -> Self {
         Self::of_report(root, clearstream_host::inspect(root))
+    }
+
+    /// The same host as the sender to an address: the kernel's route there is looked up.
+    ///
+    /// # Errors
+    /// The kernel's reason when it has no route there.
+    pub fn with_route_to(mut self, address: IpAddr) -> Result<Self, NetlinkError> {
+        let route = RouteSocket::open()?.lookup(&RouteQuery::to(address))?;
+        self.destination = Some(Destination { address, congestion_control: route.congestion_control });
+        Ok(self)
     }
 
     /// Reads a host whose report exists already.

@@ -4,7 +4,10 @@ mod configured;
 mod host;
 mod interface;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use clearstream_schema::{host::HostReport, tune::Place};
 
@@ -94,6 +97,8 @@ pub struct HostState {
     pub values: BTreeMap<String, Value>,
     /// Names of all sysctls of the kernel; `None` when the list is incomplete.
     pub present: Option<BTreeSet<String>>,
+    /// Destination that the path leads to, where one was given.
+    pub destination: Option<Destination>,
     /// Interfaces other than loopback.
     pub interfaces: Vec<Interface>,
     /// Report of the host's hardware; absent for a file.
@@ -116,6 +121,15 @@ pub struct HostState {
     pub(crate) includes: Vec<(String, String)>,
     /// Parts that could not be read, with the reason.
     pub(crate) missing: Vec<String>,
+}
+
+/// Destination of a path, and what the route there sets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Destination {
+    /// Address.
+    pub address: IpAddr,
+    /// Congestion control of its route (`congctl` of ip-route(8)), in place of the host's default.
+    pub congestion_control: Option<String>,
 }
 
 /// Assumptions about the host that a file is for.

@@ -1,6 +1,6 @@
 //! `clearstream tune plan`
 
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
 use clearstream_host::{HostRoot, capture};
 use clearstream_netconfig::settings::Format;
@@ -31,6 +31,9 @@ pub struct PlanArgs {
     /// Parallel flows
     #[arg(long, short = 'P', value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     flows: u32,
+    /// Address at the other end of the path: its route may set the congestion control (`congctl`)
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "from")]
+    to: Option<IpAddr>,
     /// Profile of the host: wan, lan, storage or latency (default: by the round trip, wan from 2 ms on)
     #[arg(long, value_name = "PROFILE")]
     profile: Option<Profile>,
@@ -53,6 +56,12 @@ impl PlanArgs {
         let state = match &self.from {
             Some(path) => HostState::of_host(capture::open(path)?.root()),
             None => HostState::of_host(&HostRoot::live()),
+        };
+        let state = match self.to {
+            Some(address) => state
+                .with_route_to(address)
+                .map_err(|error| CommandError::Usage(format!("--to {address}: {error}")))?,
+            None => state,
         };
         let plan = recommend(&state, &goal, profile);
         if let (Some(format), Some(folder)) = (self.format, &self.out) {
