@@ -5,7 +5,6 @@ use std::{
     fmt::Write,
     process::Command,
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
 };
 
 use serde_json::Value;
@@ -14,7 +13,7 @@ use crate::{
     error::BenchError,
     fingerprint, program,
     results::{range, spread},
-    run::Running,
+    run::output_of,
     tool::shown,
 };
 
@@ -25,8 +24,6 @@ const BARE: &str = "two-hosts";
 const DELAYED: &str = "wan-1650km-unlimited";
 /// Of the flow over bare veth.
 const TARGET: f64 = 0.5;
-/// For setting both labs' hosts up and down, beyond the test.
-const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -80,15 +77,8 @@ fn run(lab: &str, seconds: u32, stop: &AtomicBool) -> Result<Outcome, BenchError
         return Err(BenchError::Interrupted);
     }
     let command = line(lab, seconds);
-    let shown = shown(&command);
-    let fail = |message: String| BenchError::Run { line: shown.clone(), message };
-    let mut running = Running::start(command)?;
-    let until = Instant::now() + Duration::from_secs(seconds.into()) + RUN_TIMEOUT;
-    let Some(reaped) = running.wait(until) else { return Err(fail("did not end".to_owned())) };
-    if !reaped.status.success() {
-        return Err(fail(format!("{}; {}", reaped.status, running.last_error())));
-    }
-    read(&running.printed()).map_err(fail)
+    let line = shown(&command);
+    read(&output_of(command, seconds)?).map_err(|message| BenchError::Run { line, message })
 }
 
 fn read(output: &str) -> Result<Outcome, String> {

@@ -1,5 +1,5 @@
 //! ClearStream against its peers, interleaved on one machine; writes
-//! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, the
+//! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, UDP against iperf3, the
 //! software RNIC against bare TCP, libfabric and UCX, and the lab's delay line against a bare
 //! veth pair. `diagnosis` instead injects
 //! causes with standard tools and counts the verdicts of `clearstream diagnose`.
@@ -20,6 +20,7 @@ mod results;
 mod run;
 mod summary;
 mod tool;
+mod udp;
 
 use std::{
     path::PathBuf,
@@ -32,7 +33,7 @@ use place::{Ground, Place};
 use results::{Cell, Pairing};
 use tool::{Settings, Tool, shown};
 
-const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|rdma|delay-line] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|delay-line] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
 /// Cells of a grid that are repeated.
@@ -65,6 +66,7 @@ struct Options {
 enum Part {
     All,
     Flow,
+    Udp,
     Rdma,
     DelayLine,
 }
@@ -110,6 +112,7 @@ impl Options {
                 "--only" => {
                     options.part = match value()?.as_str() {
                         "flow" => Part::Flow,
+                        "udp" => Part::Udp,
                         "rdma" => Part::Rdma,
                         "delay-line" => Part::DelayLine,
                         other => return Err(usage(format!("no part {other}"))),
@@ -143,7 +146,7 @@ impl Options {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             page => page.map_err(file)?,
         };
-        let titles = [summary::TITLE, results::TITLE, rdma::TITLE, delay_line::TITLE];
+        let titles = [summary::TITLE, results::TITLE, udp::TITLE, rdma::TITLE, delay_line::TITLE];
         let page = results::with_part(&page, &titles, title, part);
         let page = results::with_part(&page, &titles, summary::TITLE, &summary::summary(&page));
         std::fs::write(&self.output, page).map_err(file)
@@ -203,6 +206,17 @@ fn compare(options: &Options) -> Result<(), BenchError> {
     }
     if options.part.includes(Part::Flow) || options.part.includes(Part::Rdma) {
         compare_with_peers(options, &stop)?;
+    }
+    if options.part.includes(Part::Udp) {
+        if udp::peer_is_current() {
+            println!("UDP over loopback");
+            let (part, outcome) =
+                udp::compare(options.pairs, options.seconds, PORT, &options.command(), &stop);
+            options.write(udp::TITLE, &part)?;
+            outcome?;
+        } else {
+            println!("no iperf3 with --gsro: UDP is left out");
+        }
     }
     if options.part.includes(Part::DelayLine) {
         if rustix::process::geteuid().is_root() {

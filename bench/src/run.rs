@@ -23,6 +23,8 @@ const SETTLE: Duration = Duration::from_millis(300);
 const ATTEMPTS: u32 = 4;
 /// Timeout of a run, beyond the length of the test.
 const RUN_TIMEOUT: Duration = Duration::from_secs(20);
+/// The same where a lab's hosts are set up and down.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A measured run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,6 +111,19 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// What a program that runs for `seconds` and some seconds more prints.
+pub(crate) fn output_of(command: Command, seconds: u32) -> Result<String, BenchError> {
+    let line = shown(&command);
+    let fail = |message: String| BenchError::Run { line: line.clone(), message };
+    let mut running = Running::start(command)?;
+    let until = Instant::now() + Duration::from_secs(seconds.into()) + SETUP_TIMEOUT;
+    let Some(reaped) = running.wait(until) else { return Err(fail("did not end".to_owned())) };
+    if !reaped.status.success() {
+        return Err(fail(format!("{}; {}", reaped.status, running.last_error())));
+    }
+    Ok(running.printed())
 }
 
 /// Runs a program once.
