@@ -17,9 +17,12 @@ use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use crate::failure;
 
-/// Default receive buffer of UDP sockets: UDP has no autotuning, and the kernel's default of 208 KiB
+/// Default send and receive buffers of UDP sockets: UDP has no autotuning, and the kernel's default of 208 KiB
 /// overflows at once.
-const UDP_RECEIVE_BYTES: usize = 4 << 20;
+const UDP_BUFFER_BYTES: usize = 4 << 20;
+/// Default receive buffers of all UDP flows of a test together, where this process may exceed
+/// `net.core.rmem_max`: a receiver that its host stops for some milliseconds loses nothing.
+const UDP_RECEIVE_BYTES: usize = 64 << 20;
 /// TCP keepalive: an established connection whose peer vanished is aborted after this.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for data to stay unacknowledged (`TCP_USER_TIMEOUT`).
@@ -91,7 +94,7 @@ pub(super) fn open(config: &FlowConfig, family: IpAddr, part: Part) -> Result<So
 }
 
 fn set_buffers(socket: &Socket, config: &FlowConfig) -> Result<(), Failure> {
-    let udp = (config.protocol == Protocol::Udp).then_some(UDP_RECEIVE_BYTES);
+    let udp = (config.protocol == Protocol::Udp).then_some(UDP_BUFFER_BYTES);
     let size = |own: Option<clearstream_schema::ByteCount>| {
         own.or(config.window)
             .map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX).min(i32::MAX as usize))
@@ -99,8 +102,12 @@ fn set_buffers(socket: &Socket, config: &FlowConfig) -> Result<(), Failure> {
     if let Some(bytes) = size(config.send_buffer).or(udp) {
         set_buffer(socket, bytes, config.force_buffers, Buffer::Send).map_err(step("set SO_SNDBUF"))?;
     }
-    if let Some(bytes) = size(config.receive_buffer).or(udp) {
-        set_buffer(socket, bytes, config.force_buffers, Buffer::Receive).map_err(step("set SO_RCVBUF"))?;
+    let (receive, force) = match (size(config.receive_buffer), udp) {
+        (None, Some(least)) => (Some((UDP_RECEIVE_BYTES / config.flows.max(1) as usize).max(least)), true),
+        (requested, _) => (requested, config.force_buffers),
+    };
+    if let Some(bytes) = receive {
+        set_buffer(socket, bytes, force, Buffer::Receive).map_err(step("set SO_RCVBUF"))?;
     }
     Ok(())
 }
