@@ -57,7 +57,7 @@ fn text<const LENGTH: usize>(value: &str) -> [c_char; LENGTH] {
 }
 
 /// Address of the GID.
-fn device_address() -> IpAddr {
+pub fn device_address() -> IpAddr {
     static ADDRESS: OnceLock<IpAddr> = OnceLock::new();
     let find = || settings().and_then(|settings| settings.address).unwrap_or_else(address::of_this_host);
     *ADDRESS.get_or_init(find)

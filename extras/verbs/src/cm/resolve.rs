@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::{
     abi::{RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm_id},
     address::{local_towards, read},
+    device::device_address,
     handle::{Handle, locked},
     report::failed,
     runtime::{Runtime, runtime},
@@ -57,10 +58,17 @@ pub fn bind(id: &mut Id, local: SocketAddr) -> io::Result<()> {
     let bound = socket.local_addr()?.as_socket().unwrap_or(local);
     id.inner.reserved = Some(OwnedFd::from(socket));
     id.set_addresses(Some(bound), None);
-    if !bound.ip().is_unspecified() {
+    if is_of_device(bound.ip()) {
         id.set_device();
     }
     Ok(())
+}
+
+/// Whether an identifier that is bound to it belongs to the device. The loopback address is of no device, as with
+/// cards: libfabric, which binds to "localhost" first, offers the host's own addresses only then. On a host with
+/// no other address it is the device's.
+fn is_of_device(ip: IpAddr) -> bool {
+    !ip.is_unspecified() && (!ip.is_loopback() || device_address().is_loopback())
 }
 
 /// Finds the local address for a peer.
