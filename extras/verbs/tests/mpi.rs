@@ -5,7 +5,7 @@ mod common;
 
 use std::{path::Path, process::Command};
 
-use common::{Capture, MPA_REQUEST, Network, Program, count};
+use common::{Capture, MPA_REQUEST, Network, Program, SERVER, count};
 
 /// Builds the program of `clearstream message --transport mpi`.
 fn ranks(folder: &Path) -> String {
@@ -20,15 +20,14 @@ fn ranks(folder: &Path) -> String {
     program.to_str().unwrap().to_owned()
 }
 
-/// Both ranks are on one host: without an address libfabric 1.17 listens on 127.0.0.1, which
-/// the library accepts.
-#[test]
-fn root_verified_messages_of_open_mpi_are_iwarp() {
-    const MESSAGES: u64 = 20;
-    const SIZE: u64 = 65536;
-    let network = Network::new();
-    let folder = tempfile::tempdir().unwrap();
-    let program = ranks(folder.path());
+/// Messages that ranks exchange, and their size.
+const MESSAGES: u64 = 20;
+const SIZE: u64 = 65536;
+
+/// Starts both ranks from the server and checks what they report: every byte of every message,
+/// and one iWARP connection for them.
+fn exchange(network: &Network, folder: &Path, hosts: &str) {
+    let program = ranks(folder);
     let capture = Capture::start(&network.server);
     let settings = [
         ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
@@ -37,8 +36,8 @@ fn root_verified_messages_of_open_mpi_are_iwarp() {
         ("FI_PROVIDER", "verbs;ofi_rxm"),
     ];
     let line = format!(
-        "mpirun.openmpi -np 2 -H localhost:2 --bind-to none --mca pml cm --mca mtl ofi {program} \
-         --sizes {SIZE} --iterations {MESSAGES} --warm-up-ns 0 --verify"
+        "mpirun.openmpi -np 2 {hosts} --bind-to none --mca pml cm --mca mtl ofi -x LD_PRELOAD -x FI_PROVIDER \
+         -x CLEARSTREAM_VERBS_STATISTICS {program} --sizes {SIZE} --iterations {MESSAGES} --warm-up-ns 0 --verify"
     );
     let ended = Program::start(&network.server, &settings, &line).succeeds();
     let is_result = |line: &&str| line.contains("\"event\":\"size\"");
@@ -56,4 +55,31 @@ fn root_verified_messages_of_open_mpi_are_iwarp() {
     // One connection, which the MPA Request opens; loopback shows a packet twice.
     let requests = count(&capture.packets(), MPA_REQUEST);
     assert!((1..=2).contains(&requests), "{requests}");
+}
+
+#[test]
+fn root_verified_messages_of_open_mpi_on_one_host_are_iwarp() {
+    let network = Network::new();
+    let folder = tempfile::tempdir().unwrap();
+    exchange(&network, folder.path(), "-H localhost:2");
+}
+
+#[test]
+fn root_verified_messages_of_open_mpi_on_two_hosts_are_iwarp() {
+    let network = Network::new();
+    let folder = tempfile::tempdir().unwrap();
+    // What the launcher takes for ssh: options, a host, and fields that a shell there reads.
+    let agent = folder.path().join("enter-client");
+    let script = format!(
+        "#!/bin/sh\nwhile :; do case $1 in -*) shift ;; *) break ;; esac; done\nshift\n\
+         exec nsenter --target {} --all sh -c \"$*\"\n",
+        network.client.pid()
+    );
+    std::fs::write(&agent, script).unwrap();
+    std::fs::set_permissions(&agent, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let hosts = format!(
+        "-H {SERVER}:1,10.77.0.2:1 --mca plm_rsh_agent {} --mca oob_tcp_if_include 10.77.0.0/24",
+        agent.display()
+    );
+    exchange(&network, folder.path(), &hosts);
 }

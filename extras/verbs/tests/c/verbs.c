@@ -1,9 +1,11 @@
-/* A server thread and a client on loopback: queues, events and errors as
+/* A server thread and a client on this host: queues, events and errors as
  * programs expect them. Each line that fails names itself. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -193,9 +195,36 @@ static void expect_refusal_after_fork(struct ibv_context *context) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* The first address that is not loopback; loopback where there is no other. */
+static struct sockaddr_in own_address(void) {
+    struct sockaddr_in found = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct ifaddrs *all;
+    CHECK(getifaddrs(&all) == 0);
+    for (struct ifaddrs *one = all; one; one = one->ifa_next) {
+        if (one->ifa_addr && one->ifa_addr->sa_family == AF_INET && (one->ifa_flags & IFF_UP) &&
+            !(one->ifa_flags & IFF_LOOPBACK)) {
+            found.sin_addr = ((struct sockaddr_in *)one->ifa_addr)->sin_addr;
+            break;
+        }
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+/* The loopback address is the device's only on a host that has no other. */
+static void bind_to_loopback(struct rdma_event_channel *channel, int is_only) {
+    struct sockaddr_in loopback = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct rdma_cm_id *id;
+    CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_bind_addr(id, (struct sockaddr *)&loopback) == 0);
+    CHECK((id->verbs != NULL) == is_only);
+    CHECK(rdma_destroy_id(id) == 0);
+}
+
 int main(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = own_address();
     struct rdma_event_channel *channel = rdma_create_event_channel();
+    bind_to_loopback(channel, address.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
     struct rdma_cm_id *listener, *second;
     CHECK(channel && rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) == 0);
     CHECK(rdma_bind_addr(listener, (struct sockaddr *)&address) == 0);
