@@ -393,3 +393,34 @@ mpi-program = "PROGRAM"
 size = ["1B", "1KiB"]
 transport = ["tcp", "mpi"]
 "#;
+
+/// The drop-in library is preloaded into both ranks, which reach each other over the lab's link.
+#[test]
+fn root_mpi_over_iwarp_reaches_the_other_host_by_rdma_or_is_refused() {
+    let [open_mpi, mpich] = libraries() else { unreachable!("two") };
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("mpi-iwarp-{}", std::process::id());
+    let _lab = common::Lab::of_two_hosts(folder.path(), &name);
+    let arguments = |library: &Library| {
+        let all = ["message", "--lab", &name, "-O", "1ms", "-s", "64KiB", "-n", "20", "--verify", "--json"];
+        let program = library.program.to_str().unwrap().to_owned();
+        let own = ["--transport", "mpi-iwarp", "--mpirun", library.mpirun, "--mpi-program"];
+        all.iter().chain(&own).map(|&field| field.to_owned()).chain([program]).collect::<Vec<_>>()
+    };
+    let measured = |library| {
+        let arguments = arguments(library);
+        run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let document = measured(open_mpi).json();
+    assert_valid("message", &document);
+    let point = &document["points"][0];
+    assert_eq!((&point["server_received_count"], &point["client_received_count"]), (&20.into(), &20.into()));
+    // Both directions crossed the link: 20 messages of 64 KiB, and the frames around them.
+    for side in ["client_sent_bytes", "server_sent_bytes"] {
+        assert!(point["interfaces"][side].as_u64().unwrap() > 20 * 65536, "{point}");
+    }
+    let ranks = document["mpi"]["ranks"].as_array().unwrap();
+    assert_ne!(ranks[0]["host"], ranks[1]["host"], "{document}");
+    // Debian's is built for UCX: it would move the messages by TCP.
+    measured(mpich).refused(5, &["without RDMA", "UCX"]);
+}

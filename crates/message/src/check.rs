@@ -2,7 +2,7 @@
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    message::{MessageConfig, MessageMethod, MessageTransport},
+    message::{MessageConfig, MessageMethod},
 };
 
 use crate::failure;
@@ -54,13 +54,13 @@ fn unused_with_mpi(config: &MessageConfig) -> Option<&'static str> {
         ("receive-buffer", config.receive_buffer.is_some()),
         ("port", config.port.is_some()),
     ];
-    let is_mpi = config.transport == MessageTransport::Mpi;
+    let is_mpi = config.transport.is_mpi();
     options.into_iter().find(|(_, is_set)| is_mpi && *is_set).map(|(option, _)| option)
 }
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::{ByteCount, TimeSpan};
+    use clearstream_schema::{ByteCount, TimeSpan, message::MessageTransport};
 
     use super::*;
 

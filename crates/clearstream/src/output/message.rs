@@ -50,7 +50,7 @@ pub fn summary(summary: &MessageSummary, paint: Paint) -> String {
     };
     match &summary.mpi {
         Some(job) => text.push_str(&mpi_job(job)),
-        None if config.transport == MessageTransport::Mpi => {}
+        None if config.transport.is_mpi() => {}
         None => {
             text.push_str(&side("client", &summary.client));
             text.push_str(&side("server", &summary.server));
@@ -74,6 +74,7 @@ fn mpi_job(job: &MpiJob) -> String {
 fn title(config: &MessageConfig) -> String {
     let method = match (config.transport, config.method) {
         (MessageTransport::Mpi, _) => "MPI",
+        (MessageTransport::MpiIwarp, _) => "MPI over iWARP",
         (_, MessageMethod::Blocking) => "blocking calls",
         (_, MessageMethod::BusyPoll) => "busy polling",
         (_, MessageMethod::IoUring) => "io_uring",

@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{
     error,
     failure::Text,
+    iwarp,
     launcher::Prepared,
     lines::{Line, Started},
 };
@@ -56,6 +57,8 @@ pub(crate) enum Ending {
 pub(crate) struct Ended {
     pub(crate) ending: Ending,
     pub(crate) ranks: Option<Started>,
+    /// Connections that the verbs library reported.
+    pub(crate) rdma_connection_count: u64,
 }
 
 /// A line of an output.
@@ -100,11 +103,18 @@ impl Drop for Running {
 /// What is known of a job so far.
 struct Progress {
     ranks: Option<Started>,
+    rdma_connection_count: u64,
     is_finished: bool,
     text: Text,
     deadline: Instant,
     /// What the deadline is of.
     awaited: String,
+}
+
+impl Progress {
+    fn ended(self, ending: Ending) -> Ended {
+        Ended { ending, ranks: self.ranks, rdma_connection_count: self.rdma_connection_count }
+    }
 }
 
 impl Job {
@@ -125,6 +135,7 @@ impl Job {
         let lines = read(&mut running.0);
         let mut progress = Progress {
             ranks: None,
+            rdma_connection_count: 0,
             is_finished: false,
             text: Text::default(),
             deadline: Instant::now() + self.start_timeout,
@@ -132,7 +143,7 @@ impl Job {
         };
         loop {
             if stop.load(Relaxed) && !progress.is_finished {
-                return Ok(Ended { ending: Ending::Stopped, ranks: progress.ranks });
+                return Ok(progress.ended(Ending::Stopped));
             }
             match lines.recv_timeout(POLL_INTERVAL) {
                 Ok(output) => self.take(output, &mut progress, on_point),
@@ -149,6 +160,7 @@ impl Job {
         let line = match output {
             Output::Result(line) => line,
             Output::Text(text) => {
+                progress.rdma_connection_count += iwarp::connection_count(&text).unwrap_or(0);
                 let is_first = !progress.text.has_report();
                 progress.text.push(text);
                 if is_first && progress.text.has_report() {
@@ -185,7 +197,7 @@ fn expired(
 ) -> Result<Ended, MessageError> {
     let _ = running.end();
     if progress.is_finished && !progress.text.has_report() {
-        return Ok(Ended { ending: Ending::Forced, ranks: progress.ranks });
+        return Ok(progress.ended(Ending::Forced));
     }
     while let Ok(output) = lines.try_recv() {
         if let Output::Text(text) = output {
@@ -210,7 +222,7 @@ fn finish(running: &mut Running, progress: Progress) -> Result<Ended, MessageErr
     let status = status
         .map_err(|failed| error(FailureKind::Internal, format!("mpirun cannot be waited for: {failed}")))?;
     if status.success() && progress.is_finished {
-        return Ok(Ended { ending: Ending::Finished, ranks: progress.ranks });
+        return Ok(progress.ended(Ending::Finished));
     }
     let (kind, message) = progress.text.cause(&format!("mpirun ended with {status}"));
     Err(error(kind, message))

@@ -89,15 +89,17 @@ impl Launcher {
         Ok(Self { kind: Kind::of_version(&text), program, options })
     }
 
-    /// Returns the command of a job, and its line for the document.
+    /// Returns the command of a job, and its line for the document; `fabric` are options that choose what
+    /// carries the messages.
     pub(crate) fn command(
         &self,
         ranks: &Ranks<'_>,
+        fabric: &[String],
         program: &Path,
         arguments: &[String],
     ) -> Result<(Prepared, Vec<String>), Failure> {
         let mut line = vec![self.program.clone()];
-        line.extend(self.options.iter().cloned());
+        line.extend(fabric.iter().chain(&self.options).cloned());
         if !self.has_option(&COUNT_OPTIONS) {
             line.extend([if self.kind == Kind::Other { "-n" } else { "-np" }.to_owned(), "2".to_owned()]);
         }
@@ -286,7 +288,8 @@ mod tests {
     fn line(kind: Kind, options: &[&str], ranks: &Ranks<'_>) -> String {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let launcher = Launcher { kind, program: "mpirun".to_owned(), options };
-        let (_, line) = launcher.command(ranks, Path::new("/bin/ranks"), &["--verify".to_owned()]).unwrap();
+        let (_, line) =
+            launcher.command(ranks, &[], Path::new("/bin/ranks"), &["--verify".to_owned()]).unwrap();
         line.join(" ")
     }
 

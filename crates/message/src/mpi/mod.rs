@@ -6,6 +6,7 @@
 //! have a command of its choice started: the client is this host, or one of a lab.
 
 mod failure;
+mod iwarp;
 mod job;
 mod launcher;
 mod lines;
@@ -38,7 +39,7 @@ const ITERATION_MAX: Duration = Duration::from_secs(1);
 
 /// Whether a configuration is for MPI.
 pub(crate) fn is_requested(config: &MessageConfig) -> bool {
-    config.transport == MessageTransport::Mpi
+    config.transport.is_mpi()
 }
 
 /// Runs a job and collects its results.
@@ -52,9 +53,14 @@ pub(crate) fn run_on(
     let launcher = Launcher::find(config.mpirun.as_deref()).map_err(invalid)?;
     let program =
         program::find(config.mpi_program.as_deref(), hosts.program(), launcher.kind).map_err(invalid)?;
+    let over_iwarp = config.transport == MessageTransport::MpiIwarp;
+    let library = over_iwarp.then(|| iwarp::find_library(hosts.program())).transpose().map_err(invalid)?;
+    let fabric =
+        library.map(|library| iwarp::options(launcher.kind, &library)).transpose().map_err(invalid)?;
     let ranks = Ranks::of(hosts).map_err(invalid)?;
     let arguments = program_arguments(config);
-    let (command, line) = launcher.command(&ranks, &program, &arguments).map_err(invalid)?;
+    let (command, line) =
+        launcher.command(&ranks, &fabric.unwrap_or_default(), &program, &arguments).map_err(invalid)?;
     let mut points: Vec<MessagePoint> = Vec::new();
     let sizes = config.message_sizes();
     let job = Job { command, start_timeout: START_TIMEOUT, size_timeout: size_timeout(config) };
@@ -64,6 +70,9 @@ pub(crate) fn run_on(
         points.push(point.clone());
         on_event(MessageEvent::Point(point));
     })?;
+    if over_iwarp && ended.ending != Ending::Stopped && ended.rdma_connection_count == 0 {
+        return Err(MessageError::Failed { name: "MPI job".to_owned(), failure: iwarp::no_connection() });
+    }
     let side = |core| MessageSideSettings { core, ..MessageSideSettings::default() };
     Ok(MessageSummary {
         complete: ended.ending != Ending::Stopped && points.len() == sizes.len(),

@@ -52,11 +52,18 @@ pub enum MessageTransport {
     Tcp,
     /// Two ranks of an MPI job (`mpirun -np 2`), over whatever the MPI library uses.
     Mpi,
+    /// Two ranks of an MPI job over iWARP in software: libfabric's verbs provider and the verbs library.
+    MpiIwarp,
 }
 
 impl MessageTransport {
     fn is_tcp(&self) -> bool {
         *self == Self::Tcp
+    }
+
+    /// Whether ranks of an MPI job exchange the messages.
+    pub fn is_mpi(self) -> bool {
+        matches!(self, Self::Mpi | Self::MpiIwarp)
     }
 }
 

@@ -1,0 +1,98 @@
+//! MPI over iWARP: what a launcher needs so that an MPI library reaches the verbs library
+//! (`extras/verbs`) through libfabric, and the proof that it did.
+
+use std::path::{Path, PathBuf};
+
+use clearstream_schema::control::{Failure, FailureKind};
+
+use super::launcher::Kind;
+use crate::failure;
+
+/// The library that the ranks preload.
+const LIBRARY: &str = "libclearstream_verbs.so";
+/// Provider of libfabric: tagged messages (`ofi_rxm`) over reliable connections.
+const PROVIDER: &str = "verbs;ofi_rxm";
+
+/// Finds the library beside this program; both hosts take the same path.
+pub(crate) fn find_library(own: &Path) -> Result<PathBuf, Failure> {
+    let beside = own.with_file_name(LIBRARY);
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    Err(unsupported(format!("{LIBRARY} is not beside this program ({}): install it", own.display())))
+}
+
+/// Options of `mpirun` that make the ranks use it.
+pub(crate) fn options(kind: Kind, library: &Path) -> Result<Vec<String>, Failure> {
+    let library = library.to_string_lossy();
+    let variables =
+        [("LD_PRELOAD", library.as_ref()), ("FI_PROVIDER", PROVIDER), ("CLEARSTREAM_VERBS_STATISTICS", "1")];
+    match kind {
+        Kind::OpenMpi => {
+            // The last two are Open MPI 5's, which takes other providers otherwise.
+            let parameters = [
+                ("pml", "cm"),
+                ("mtl", "ofi"),
+                ("mtl_ofi_provider_include", PROVIDER),
+                ("opal_common_ofi_provider_include", PROVIDER),
+            ];
+            let parameters =
+                parameters.map(|(name, value)| ["--mca".to_owned(), name.to_owned(), value.to_owned()]);
+            let exports = variables.map(|(name, value)| ["-x".to_owned(), format!("{name}={value}")]);
+            Ok(parameters.into_iter().flatten().chain(exports.into_iter().flatten()).collect())
+        }
+        Kind::Hydra => {
+            let own = [("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")];
+            let all = variables.into_iter().chain(own);
+            Ok(all.flat_map(|(name, value)| ["-genv".to_owned(), name.to_owned(), value.to_owned()]).collect())
+        }
+        Kind::Other => Err(unsupported(
+            "the options of this launcher are unknown: set LD_PRELOAD and FI_PROVIDER for the ranks, and choose \
+             the transport mpi"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Connections that a rank reports at its end, in a line of its standard error.
+pub(crate) fn connection_count(line: &str) -> Option<u64> {
+    let (_, after) = line.split_once("connections by RDMA: ")?;
+    after.split(',').next()?.parse().ok()
+}
+
+/// Why a job without any is refused.
+pub(crate) fn no_connection() -> Failure {
+    unsupported(
+        "the MPI library moved the messages without RDMA: it needs libfabric with its verbs provider (Open MPI: \
+         apt-get install libfabric1; Debian's MPICH 4.0 is built for UCX, which takes no iWARP)"
+            .to_owned(),
+    )
+}
+
+fn unsupported(message: String) -> Failure {
+    failure(FailureKind::Unsupported, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_read_from_the_lines_of_the_library() {
+        // As printed by a rank.
+        let line = "clearstream-verbs: statistics of process 812: connections by RDMA: 1, adaptive progress";
+        assert_eq!(connection_count(line), Some(1));
+        assert_eq!(connection_count("clearstream-verbs: statistics: 10.0.0.1 to 10.0.0.2"), None);
+    }
+
+    #[test]
+    fn a_launcher_gets_options_of_its_own() {
+        let library = Path::new("/opt/libclearstream_verbs.so");
+        let open_mpi = options(Kind::OpenMpi, library).unwrap().join(" ");
+        assert!(open_mpi.starts_with("--mca pml cm --mca mtl ofi"), "{open_mpi}");
+        assert!(open_mpi.contains("-x LD_PRELOAD=/opt/libclearstream_verbs.so -x FI_PROVIDER=verbs;ofi_rxm"));
+        let hydra = options(Kind::Hydra, library).unwrap().join(" ");
+        assert!(hydra.starts_with("-genv LD_PRELOAD /opt/libclearstream_verbs.so"), "{hydra}");
+        assert_eq!(options(Kind::Other, library).unwrap_err().kind, FailureKind::Unsupported);
+    }
+}
