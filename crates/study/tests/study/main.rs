@@ -8,3 +8,4 @@ mod loopback;
 mod running;
 mod scheduling;
 mod study_files;
+mod verbs_study;
