@@ -35,6 +35,7 @@ pub fn page(found: &Connections, paint: Paint) -> String {
     let heads = ["#", ">out", ">in", ">rtt", ">cwnd", ">retrans", "limit", "program"];
     let rows = (1u64..).zip(&found.connections).map(|(number, connection)| row(number, connection));
     text.push_str(&table(&heads, rows.collect()));
+    text.push('\n');
     for (number, connection) in (1u64..).zip(&found.connections) {
         text.push_str(&details(number, connection, paint));
     }
