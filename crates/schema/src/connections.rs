@@ -1,7 +1,7 @@
 //! Open TCP connections of a host and what limits each: the document of `clearstream diagnose --socket`.
 //!
 //! Names of causes are those of a [`Diagnosis`](crate::diagnosis::Diagnosis), with the facts that the ends
-//! on this host can tell.
+//! on this host show.
 
 use std::net::SocketAddr;
 

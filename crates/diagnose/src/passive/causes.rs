@@ -83,7 +83,7 @@ fn unknown(ends: &Ends<'_>) -> ConnectionVerdict {
         Ends::Receiver(facts) => (
             format!(
                 "the program reads all that arrives, {}: the limit is the path or the sender, which this end \
-                 cannot tell",
+                 does not show",
                 rate(facts.in_bps())
             ),
             "run `clearstream diagnose --socket` on the sender's host",

@@ -176,7 +176,7 @@ impl<'a> Facts<'a> {
             .series
             .samples
             .iter()
-            .any(|sample| sample.socket.send_queue_bytes + sample.socket.receive_queue_bytes > 0);
+            .any(|sample| sample.socket.send_queue_bytes > 0 || sample.socket.receive_queue_bytes > 0);
         moved == 0 && !queued
     }
 
@@ -186,8 +186,6 @@ impl<'a> Facts<'a> {
         let mut late = self.series.samples.iter().filter(|sample| sample.at_ns >= from).chain([self.last]);
         let end = self.last.socket.tcp.acked_bytes;
         self.observed_ns() > 0
-            && late.all(|sample| {
-                sample.socket.send_queue_bytes > 0 && sample.socket.tcp.acked_bytes == end
-            })
+            && late.all(|sample| sample.socket.send_queue_bytes > 0 && sample.socket.tcp.acked_bytes == end)
     }
 }

@@ -87,12 +87,8 @@ mod tests {
     use super::*;
 
     fn matches(filter: &str) -> bool {
-        let owner = SocketOwner {
-            pid: 77,
-            program: "nginx".to_owned(),
-            stopped: false,
-            busiest_thread_ratio: None,
-        };
+        let owner =
+            SocketOwner { pid: 77, program: "nginx".to_owned(), stopped: false, busiest_thread_ratio: None };
         let (local, remote) = ("192.0.2.1:443".parse().unwrap(), "198.51.100.7:50001".parse().unwrap());
         filter.parse::<ConnectionFilter>().unwrap().matches(local, remote, &[owner])
     }

@@ -72,7 +72,9 @@ pub(super) fn slow_reader(ends: &Ends<'_>, facts: &Facts<'_>, share: f64) -> Con
     evidence.extend(ends.sender().and_then(|sender| limited_item(&sender)));
     let what = match stopped {
         Some(_) => "continue it (SIGCONT)",
-        None => "read sooner and more with each call, or in a thread of its own: a larger buffer only delays this",
+        None => {
+            "read sooner and more with each call, or in a thread of its own: a larger buffer only delays this"
+        }
     };
     ConnectionFinding {
         cause: ConnectionCause::ReceiverApplication {
@@ -88,10 +90,8 @@ pub(super) fn slow_reader(ends: &Ends<'_>, facts: &Facts<'_>, share: f64) -> Con
 
 fn limited_item(sender: &Facts<'_>) -> Option<clearstream_schema::diagnosis::EvidenceItem> {
     let share = sender.window_limited()?;
-    let [limited, busy] = [
-        sender.delta(|tcp| tcp.receive_window_limited_ns),
-        sender.delta(|tcp| tcp.busy_ns),
-    ];
+    let [limited, busy] =
+        [sender.delta(|tcp| tcp.receive_window_limited_ns), sender.delta(|tcp| tcp.busy_ns)];
     Some(sender.item(
         format!(
             "the sender waited for window {} of {} with data outstanding: {}",
@@ -137,7 +137,7 @@ fn waited_for(sender: &Facts<'_>, receiver: Option<&Facts<'_>>) -> Option<Connec
             held(receiver)
         }
         None => Held {
-            why: "whether its buffer or its program holds it only its host can tell".to_owned(),
+            why: "only its host shows whether its buffer or its program holds it".to_owned(),
             remedies: vec![change(
                 Role::Receiver,
                 "look at the receiver's host: `clearstream diagnose --socket` there names program or buffer",

@@ -2,9 +2,7 @@
 
 use std::{collections::HashMap, net::SocketAddr};
 
-use clearstream_schema::connections::{
-    CONNECTIONS_SCHEMA, Connection, ConnectionEnd, Connections,
-};
+use clearstream_schema::connections::{CONNECTIONS_SCHEMA, Connection, ConnectionEnd, Connections};
 
 use super::{
     ConnectionFilter, Observed, SocketSeries,
@@ -16,10 +14,13 @@ use super::{
 /// one, and matches when either end does.
 pub fn explain_connections(observed: &Observed, filter: &ConnectionFilter, count: usize) -> Connections {
     let mut matched: Vec<Ends<'_>> = joined(&observed.series);
-    matched.retain(|ends| [ends.sender(), ends.receiver()].into_iter().flatten().any(|end| matches(filter, &end)));
+    matched.retain(|ends| {
+        [ends.sender(), ends.receiver()].into_iter().flatten().any(|end| matches(filter, &end))
+    });
     let key = |ends: &Ends<'_>| {
         let facts = ends.described();
-        (facts.out_bps() + facts.in_bps(), facts.last().send_queue_bytes + facts.last().receive_queue_bytes)
+        let queues = [facts.last().send_queue_bytes, facts.last().receive_queue_bytes];
+        (facts.out_bps() + facts.in_bps(), queues.map(u64::from).iter().sum::<u64>())
     };
     matched.sort_by(|one, two| {
         let ((rate, queue), (other_rate, other_queue)) = (key(one), key(two));

@@ -35,11 +35,13 @@ const EXPLAINED: f64 = 1.0 / 3.0;
 pub(super) fn stalled(ends: &Ends<'_>) -> Option<ConnectionFinding> {
     let facts = ends.sender().filter(Facts::is_stalled)?;
     let last = facts.last();
-    let is_closed =
-        last.tcp.send_window_bytes.is_some_and(|window| window < last.tcp.send_mss_bytes) || last.timer == PROBE;
+    let is_closed = last.tcp.send_window_bytes.is_some_and(|window| window < last.tcp.send_mss_bytes)
+        || last.timer == PROBE;
     let queued = bytes(u64::from(last.send_queue_bytes));
     let waits = facts.item(
-        format!("{queued} are written and not acknowledged, and the count of acknowledged bytes stands still"),
+        format!(
+            "{queued} are written and not acknowledged, and the count of acknowledged bytes stands still"
+        ),
         "Send-Q (idiag_wqueue) and tcpi_bytes_acked in the last third of the time",
     );
     if is_closed {
@@ -70,7 +72,11 @@ pub(super) fn stalled(ends: &Ends<'_>) -> Option<ConnectionFinding> {
         fault: true,
         evidence: vec![waits, item],
         remedies: vec![ConnectionRemedy::Physical {
-            what: format!("find where packets to {} end: `clearstream probe {}`", last.remote.ip(), last.remote.ip()),
+            what: format!(
+                "find where packets to {} end: `clearstream probe {}`",
+                last.remote.ip(),
+                last.remote.ip()
+            ),
         }],
     })
 }
@@ -92,7 +98,10 @@ fn zero_window(facts: &Facts<'_>, waits: EvidenceItem) -> ConnectionFinding {
         ),
         fault: true,
         evidence: vec![waits, item],
-        remedies: vec![change(Role::Receiver, "look why it does not read: stopped, blocked, or waiting elsewhere")],
+        remedies: vec![change(
+            Role::Receiver,
+            "look why it does not read: stopped, blocked, or waiting elsewhere",
+        )],
     }
 }
 
@@ -127,8 +136,8 @@ pub(super) fn send_buffer(ends: &Ends<'_>) -> Option<ConnectionFinding> {
     });
     let queued = facts.median(|socket| f64::from(socket.send_queue_bytes));
     let has_room = queued < facts.congestion_window_bytes() * 0.9;
-    let grows = facts.series.samples.first()?.socket.memory.send_limit_bytes
-        < facts.last().memory.send_limit_bytes;
+    let grows =
+        facts.series.samples.first()?.socket.memory.send_limit_bytes < facts.last().memory.send_limit_bytes;
     let unsent = facts.not_sent_bytes() > 0.5 * queued;
     let waited = facts.buffer_limited().is_some_and(|share| share >= MOSTLY);
     let is_full = fill >= BUFFER_FULL || (waited && fill >= MOSTLY);
@@ -158,7 +167,8 @@ pub(super) fn send_buffer(ends: &Ends<'_>) -> Option<ConnectionFinding> {
         ),
         facts.bound_item("data that the buffer holds", queued),
     ];
-    evidence.extend(facts.buffer_limited().map(|share| {
+    // This clock does not run while data of a small buffer is in flight: without time it is no sign.
+    evidence.extend(facts.buffer_limited().filter(|share| *share >= 0.1).map(|share| {
         let statement = format!("the sender waited for buffer {} of the busy time", percent(share));
         facts.item(statement, "changes of tcpi_sndbuf_limited and tcpi_busy_time")
     }));
@@ -237,7 +247,10 @@ fn writer(facts: &Facts<'_>) -> Option<ConnectionFinding> {
         ),
         fault: false,
         evidence,
-        remedies: vec![change(Role::Sender, "write sooner and more with each call, where more is wanted of it")],
+        remedies: vec![change(
+            Role::Sender,
+            "write sooner and more with each call, where more is wanted of it",
+        )],
     })
 }
 
@@ -271,7 +284,8 @@ pub(super) fn path_capacity(ends: &Ends<'_>) -> Option<ConnectionFinding> {
         "median of tcpi_rtt, tcpi_min_rtt, change of tcpi_bytes_acked",
     )];
     evidence.extend(facts.last().tcp.delivery_rate_bps.map(|delivery| {
-        facts.item(format!("delivery rate {}", rate(delivery as f64)), "tcpi_delivery_rate of the last sample")
+        facts
+            .item(format!("delivery rate {}", rate(delivery as f64)), "tcpi_delivery_rate of the last sample")
     }));
     evidence.extend(bbr.map(|bbr| {
         let statement = format!("BBR takes the bottleneck for {}", rate(bbr.bandwidth_bps as f64));
@@ -302,8 +316,7 @@ pub(super) fn loss(ends: &Ends<'_>) -> Option<ConnectionFinding> {
     let mss = f64::from(last.tcp.send_mss_bytes);
     let (mathis, cubic) =
         (formulas::mathis_bps(mss, facts.rtt_ns(), loss), formulas::cubic_bps(mss, facts.rtt_ns(), loss));
-    let [sent, resent] =
-        [facts.delta(|tcp| tcp.sent_bytes), facts.delta(|tcp| tcp.retransmitted_bytes)];
+    let [sent, resent] = [facts.delta(|tcp| tcp.sent_bytes), facts.delta(|tcp| tcp.retransmitted_bytes)];
     Some(ConnectionFinding {
         cause: ConnectionCause::Loss { loss_ratio: loss, bound_bps: bound },
         sentence: format!(
@@ -316,7 +329,12 @@ pub(super) fn loss(ends: &Ends<'_>) -> Option<ConnectionFinding> {
         fault: true,
         evidence: vec![
             facts.item(
-                format!("{} of {} sent were retransmitted, {} segments", bytes(resent), bytes(sent), facts.retransmits()),
+                format!(
+                    "{} of {} sent were retransmitted, {} segments",
+                    bytes(resent),
+                    bytes(sent),
+                    facts.retransmits()
+                ),
                 "changes of tcpi_bytes_retrans, tcpi_bytes_sent, tcpi_total_retrans",
             ),
             facts.bound_item("congestion window", window),
@@ -375,6 +393,9 @@ pub(super) fn busy_thread(
         ),
         fault: false,
         evidence,
-        remedies: vec![change(role, "several threads or connections, larger writes and reads, or another core")],
+        remedies: vec![change(
+            role,
+            "several threads or connections, larger writes and reads, or another core",
+        )],
     }
 }

@@ -5,7 +5,7 @@ use clearstream_diagnose::passive::{
 };
 use clearstream_schema::{
     TimeSpan,
-    connections::{Connections, ConnectionVerdict},
+    connections::{ConnectionVerdict, Connections},
     flow::FlowConfig,
 };
 
