@@ -300,6 +300,29 @@ fn an_idle_connection_stays_idle_while_it_is_observed() {
     assert_eq!(segments(), before);
 }
 
+/// The same connection by an agent, and by its lab.
+#[test]
+fn root_an_agent_explains_connections_of_its_host() {
+    let pair = Pair::python(None, "20", "0", "0");
+    let filter = format!("local-port={}", pair.port);
+    let arguments = ["diagnose", "localhost", "--socket", &filter, "-t", "1", "--json"];
+    let found = run(&arguments).json();
+    assert_published(&found);
+    assert_eq!(kind(&found["connections"][0]), "receiver-application", "{found:#}");
+    assert_eq!(found["provenance"]["hosts"].as_array().unwrap().len(), 2);
+
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "sockets-agent");
+    let pair = Pair::python(Some(&lab.0), "20", "0", "0");
+    let filter = format!("port={}", pair.port);
+    for (server, local) in [("here", "10.0.0.1:"), ("there", "10.0.0.2:")] {
+        let lab = ["diagnose", "--lab", &lab.0, "--server", server, "--client", server];
+        let found = run(&[&lab, &["--socket", &*filter, "-t", "1", "--json"][..]].concat()).json();
+        let end = &found["connections"][0]["end"];
+        assert!(end["local"].as_str().unwrap().starts_with(local), "{found:#}");
+    }
+}
+
 #[test]
 fn a_stream_of_events_ends_with_the_document() {
     let run = run(&["diagnose", "--socket", "port=1", "-t", "300ms", "--json-stream"]);
@@ -313,7 +336,8 @@ fn a_filter_or_option_that_has_no_meaning_is_refused() {
     for (line, hint) in [
         ("diagnose --socket port=x", "local-port=N"),
         ("diagnose --socket all --flows 2", "only --duration"),
-        ("diagnose dtn2 --socket all", "--socket"),
+        ("diagnose --socket all --ssh-option -p2222", "name the host"),
+        ("diagnose --socket all --budget 9s", "--socket"),
         ("diagnose --count 3", "--socket"),
     ] {
         run(&line.split(' ').collect::<Vec<_>>()).refused_by_usage(hint);

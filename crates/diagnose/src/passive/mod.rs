@@ -3,6 +3,7 @@
 //!
 //! [`observe`] samples all sockets; [`explain_connections`] is pure: samples in, findings out.
 
+mod calls;
 mod causes;
 mod evidence;
 mod facts;
@@ -14,6 +15,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+pub use calls::{ExplainSockets, SocketAgent};
 pub use filter::{ConnectionFilter, ParseFilterError};
 pub use observe::{ObserveError, ObserveOptions, observe};
 pub use report::explain_connections;

@@ -140,7 +140,7 @@ fn waited_for(sender: &Facts<'_>, receiver: Option<&Facts<'_>>) -> Option<Connec
             why: "only its host shows whether its buffer or its program holds it".to_owned(),
             remedies: vec![change(
                 Role::Receiver,
-                "look at the receiver's host: `clearstream diagnose --socket` there names program or buffer",
+                "run `clearstream diagnose --socket` on the receiver's host: it names program or buffer",
             )],
             buffer_bytes: None,
         },

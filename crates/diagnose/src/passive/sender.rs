@@ -100,7 +100,7 @@ fn zero_window(facts: &Facts<'_>, waits: EvidenceItem) -> ConnectionFinding {
         evidence: vec![waits, item],
         remedies: vec![change(
             Role::Receiver,
-            "look why it does not read: stopped, blocked, or waiting elsewhere",
+            "find why it does not read: stopped, blocked, or waiting for something else",
         )],
     }
 }

@@ -67,7 +67,7 @@ impl DiagnoseArgs {
     /// Gathers or reads the evidence, explains it and prints the diagnosis.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         if let Some(filter) = &self.socket.socket {
-            return self.socket.run(filter, &self.config, out);
+            return self.socket.run(filter, self.host.name(), &self.path, &self.config, out);
         }
         if self.config.protocol != Protocol::Tcp {
             return Err(CommandError::usage(

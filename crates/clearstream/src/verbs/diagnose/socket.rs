@@ -1,7 +1,9 @@
 //! `clearstream diagnose --socket`: connections that other programs have open.
 
+use std::sync::atomic::AtomicBool;
+
 use clearstream_diagnose::passive::{
-    ConnectionFilter, ObserveError, ObserveOptions, explain_connections, observe,
+    ConnectionFilter, ExplainSockets, ObserveError, ObserveOptions, explain_connections, observe,
 };
 use clearstream_schema::{
     TimeSpan,
@@ -10,6 +12,7 @@ use clearstream_schema::{
 };
 
 use crate::{
+    endpoints::{Endpoints, PathArgs},
     exit::CommandError,
     interrupt,
     output::{Output, Paint, connections},
@@ -21,14 +24,14 @@ const DURATION: TimeSpan = TimeSpan(5_000_000_000);
 /// Observation of open connections.
 #[derive(Debug, clap::Args)]
 pub(super) struct SocketArgs {
-    /// Explain open connections of other programs on this host, without sending a packet: pid=N, program=NAME,
+    /// Explain open connections of other programs on HOST (default: this host), without sending a packet: pid=N, program=NAME,
     /// address=IP[/PREFIX], port=N, local-port=N, remote-port=N or all; several joined by commas must all hold.
     /// --duration is the time to observe (default: 5s)
     #[arg(
         long,
         value_name = "FILTER",
         help_heading = "Open connections",
-        conflicts_with_all = ["HostArgs", "from", "budget", "rate", "PathArgs", "FamilyArgs"]
+        conflicts_with_all = ["from", "budget", "rate"]
     )]
     pub(super) socket: Option<ConnectionFilter>,
     /// Connections to explain, the busiest first
@@ -44,16 +47,60 @@ impl SocketArgs {
     pub(super) fn run(
         &self,
         filter: &ConnectionFilter,
+        host: Option<&str>,
+        path: &PathArgs,
         config: &FlowConfig,
         out: &Output,
     ) -> Result<(), CommandError> {
-        let options =
-            ObserveOptions { duration: duration(config)?.to_std(), namespaces: self.namespaces.clone() };
+        let duration = duration(config)?;
         let stop = interrupt::stop_flag()?;
-        let observed = observe(&options, &stop, &mut |left| out.progress(left, "observing sockets"))?;
-        let found = explain_connections(&observed, filter, usize::from(self.count));
+        let is_elsewhere = host.is_some() || path.lab.is_some() || path.hosts.is_some();
+        let found = if is_elsewhere {
+            self.elsewhere(filter, duration, &mut Endpoints::open(host, path)?, &stop, out)?
+        } else if path.pairing.is_some() || path.address.is_some() || !path.ssh_options.is_empty() {
+            return Err(CommandError::usage("name the host whose connections are to be explained"));
+        } else {
+            self.here(filter, duration, &stop, out)?
+        };
         report(&found, out);
         Ok(out.result(&found, || connections::page(&found, Paint::for_stdout()))?)
+    }
+}
+
+impl SocketArgs {
+    fn here(
+        &self,
+        filter: &ConnectionFilter,
+        duration: TimeSpan,
+        stop: &AtomicBool,
+        out: &Output,
+    ) -> Result<Connections, CommandError> {
+        let options = ObserveOptions { duration: duration.to_std(), namespaces: self.namespaces.clone() };
+        let observed = observe(&options, stop, &mut |left| out.progress(left, "observing sockets"))?;
+        Ok(explain_connections(&observed, filter, usize::from(self.count)))
+    }
+
+    /// By the agent of the server's end; it observes and explains.
+    fn elsewhere(
+        &self,
+        filter: &ConnectionFilter,
+        duration: TimeSpan,
+        ends: &mut Endpoints,
+        stop: &AtomicBool,
+        out: &Output,
+    ) -> Result<Connections, CommandError> {
+        out.set_hosts(ends.identities());
+        let call = ExplainSockets {
+            filter: filter.text().to_owned(),
+            count: self.count,
+            duration_ns: duration.0,
+            namespaces: self.namespaces.clone(),
+        };
+        let mut hosts = ends.hosts()?;
+        let (_, server) = hosts.client_and_server()?;
+        let name = server.peer.name().to_owned();
+        out.state("observing", None, || Some(format!("observing sockets of {name} for {duration}")));
+        Ok(server.peer.call_unless(&call, stop)?)
     }
 }
 
