@@ -57,7 +57,7 @@ impl Facts<'_> {
             owned(owner),
             ratio * 100.0
         );
-        Some(self.item(statement, "/proc/PID/task/TID/schedstat"))
+        Some(self.item(statement, "schedstat of its threads (proc_pid_task(5))"))
     }
 
     /// Whether the receive buffer has the maximum of `tcp_rmem`.

@@ -38,14 +38,14 @@ pub struct Observed {
     /// Longest time that one took.
     pub longest_sample_ns: u64,
     /// Each socket with its samples.
-    pub series: Vec<SocketSeries>,
+    pub(crate) series: Vec<SocketSeries>,
     /// Facts that could not be gathered.
     pub notices: Vec<Notice>,
 }
 
 /// Samples of one socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SocketSeries {
+pub(crate) struct SocketSeries {
     /// Process id in whose network namespace it is; absent for that of the observer.
     pub namespace: Option<u32>,
     /// Programs that hold it.
@@ -60,7 +60,7 @@ pub struct SocketSeries {
 
 /// A socket at a time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SocketSample {
+pub(crate) struct SocketSample {
     /// Since the begin of the observation.
     pub at_ns: u64,
     /// Its state.

@@ -1,6 +1,6 @@
 //! `clearstream diagnose --socket`: connections that other programs have open.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clearstream_diagnose::passive::{
     ConnectionFilter, ExplainSockets, ObserveError, ObserveOptions, explain_connections, observe,
@@ -63,7 +63,12 @@ impl SocketArgs {
             self.here(filter, duration, &stop, out)?
         };
         report(&found, out);
-        Ok(out.result(&found, || connections::page(&found, Paint::for_stdout()))?)
+        out.result(&found, || connections::page(&found, Paint::for_stdout()))?;
+        if stop.load(Ordering::Relaxed) {
+            let message = "the samples are those up to the interruption".to_owned();
+            return Err(CommandError::Interrupted(message));
+        }
+        Ok(())
     }
 }
 
