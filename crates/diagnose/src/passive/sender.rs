@@ -10,7 +10,7 @@ use super::{
     causes::Ends,
     evidence::{change, owned, raise},
     facts::Facts,
-    receiver::slow_reader,
+    receiver::{limited_item, slow_reader},
 };
 use crate::{format::percent, formulas};
 
@@ -172,6 +172,9 @@ pub(super) fn send_buffer(ends: &Ends<'_>) -> Option<ConnectionFinding> {
         let statement = format!("the sender waited for buffer {} of the busy time", percent(share));
         facts.item(statement, "changes of tcpi_sndbuf_limited and tcpi_busy_time")
     }));
+    // Where both buffers are small each holds the connection for a part of the time.
+    let also_window = facts.window_limited().is_some_and(|share| share >= 0.1);
+    evidence.extend(limited_item(&facts).filter(|_| also_window));
     Some(ConnectionFinding {
         cause: ConnectionCause::SendBuffer {
             buffer_bytes: u64::from(buffer),
