@@ -1,6 +1,7 @@
 //! What an agent serves on its host: the calls of every engine.
 
 use clearstream_control::Services;
+use clearstream_diagnose::passive::SocketAgent;
 use clearstream_flow::FlowAgent;
 use clearstream_host::calls::HostAgent;
 use clearstream_message::MessageAgent;
@@ -16,6 +17,7 @@ use crate::verbs::plan::guarded_for_agent;
 pub fn services() -> Services {
     Services::new()
         .with(HostAgent::default())
+        .with(SocketAgent::default())
         .with(FlowAgent::default())
         .with(ProbeAgent::default())
         .with(MessageAgent::default())

@@ -128,10 +128,11 @@ fn assert_sample(workload: &str, sample: &Value) {
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 39] = [
+const RUN: [(&str, &str, &str); 40] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
+    ("diagnose", "--socket port=1 -t 300ms", "connections"),
     ("explore", "peterson", "exploration"),
     ("flow", "localhost -t 300ms --warm-up 100ms --interval 100ms", "flow"),
     ("flow", "localhost -t 300ms --warm-up 100ms --interval 100ms --repeat 2", "flow-runs"),

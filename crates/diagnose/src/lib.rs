@@ -27,6 +27,7 @@ mod gain;
 mod gather;
 mod hosts;
 mod load;
+pub mod passive;
 mod series;
 mod stages;
 mod suggestions;

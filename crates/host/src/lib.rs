@@ -25,6 +25,7 @@ mod pci;
 pub mod pcie;
 pub mod processes;
 mod root;
+pub mod socket_owners;
 pub mod terminal;
 pub mod thread;
 pub mod throttling;

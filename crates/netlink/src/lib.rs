@@ -25,6 +25,7 @@ mod route_socket;
 mod routes;
 mod rule;
 mod source_translation;
+mod tcp_sockets;
 
 pub use address::LiveAddress;
 pub use clearstream_schema::prefix::{ParsePrefixError, Prefix};
@@ -41,3 +42,4 @@ pub use route_socket::{NetlinkError, RouteSocket};
 pub use routes::LiveRoute;
 pub use rule::LiveRule;
 pub use source_translation::source_translations;
+pub use tcp_sockets::TcpSockets;

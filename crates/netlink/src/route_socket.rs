@@ -24,6 +24,14 @@ pub enum NetlinkError {
         /// System error.
         source: io::Error,
     },
+    /// The socket for state of sockets failed.
+    #[error("sock_diag: cannot {step}: {source}")]
+    Diagnostics {
+        /// The failed operation.
+        step: &'static str,
+        /// System error.
+        source: io::Error,
+    },
     /// The kernel rejected a request.
     #[error("cannot {action}: {source}")]
     Refused {

@@ -12,6 +12,7 @@
 pub mod all_pairs;
 pub mod config;
 pub mod congestion;
+pub mod connections;
 pub mod control;
 pub mod counters;
 pub mod diagnosis;

@@ -266,9 +266,10 @@ fn netlink(error: &NetlinkError) -> ExitCode {
     match error {
         NetlinkError::NoInterface { .. } => ExitCode::Name,
         NetlinkError::Garbled(_) => ExitCode::Internal,
-        NetlinkError::Socket { .. } | NetlinkError::Refused { .. } | NetlinkError::Unfit { .. } => {
-            ExitCode::Unsupported
-        }
+        NetlinkError::Socket { .. }
+        | NetlinkError::Diagnostics { .. }
+        | NetlinkError::Refused { .. }
+        | NetlinkError::Unfit { .. } => ExitCode::Unsupported,
     }
 }
 

@@ -188,7 +188,7 @@ fn stage_name(name: StageName) -> &'static str {
 }
 
 /// Prose behind a heading, further lines set in below it.
-fn wrapped(heading: &str, prose: &str, paint: impl Fn(&str) -> String) -> String {
+pub(super) fn wrapped(heading: &str, prose: &str, paint: impl Fn(&str) -> String) -> String {
     let margin = heading.chars().count();
     let text = folded(margin, prose, width::prose(), paint);
     format!("{heading}{}", text.get(margin..).unwrap_or_default())

@@ -7,6 +7,7 @@ use clearstream_schema::{
     all_pairs::{AllPairsSummary, PairGoodput},
     config::ConfigFile,
     congestion::CongestionControls,
+    connections::Connections,
     diagnosis::Diagnosis,
     event::{ErrorDocument, Event},
     exploration::Exploration,
@@ -121,6 +122,7 @@ documents! {
     "clearstream.confirmed" 1 Added Confirmed;
     "clearstream.congestion-control-change" 1 Added CcChange<'_>;
     "clearstream.congestion-controls" 1 Added CongestionControls;
+    "clearstream.connections" 1 Own Connections;
     "clearstream.defaults" 1 Added DefaultsDocument;
     "clearstream.deployed" 1 Added Deployed;
     "clearstream.diagnosis" 1 Own Diagnosis;

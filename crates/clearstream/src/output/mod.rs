@@ -1,6 +1,7 @@
 //! What people and programs see. Only here and in the verbs is anything printed.
 //! Documents and events go through [`Output`]; people read lines and tables.
 
+pub mod connections;
 pub mod daemon;
 pub mod diagnose;
 pub mod diagnostics;

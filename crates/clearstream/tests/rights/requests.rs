@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clearstream_control::{Call, Peer, PeerError, Shutdown};
+use clearstream_diagnose::passive::ExplainSockets;
 use clearstream_flow::calls as flow;
 use clearstream_host::calls as host;
 use clearstream_message::calls as message;
@@ -96,6 +97,12 @@ fn measuring() -> Vec<Sample> {
     vec![
         Sample::of(host::Inspect {}),
         Sample::of(host::Capture {}),
+        Sample::of(ExplainSockets {
+            filter: "all".to_owned(),
+            count: 1,
+            duration_ns: 1,
+            namespaces: vec![1],
+        }),
         Sample::of(listen),
         Sample::of(flow::Start { test: 1 }),
         Sample::of(flow::Stop { test: 1 }),

@@ -1,5 +1,7 @@
 //! `clearstream diagnose`
 
+mod socket;
+
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
@@ -41,6 +43,8 @@ pub struct DiagnoseArgs {
     #[arg(long, value_name = "RATE")]
     rate: Option<BitRate>,
     #[command(flatten)]
+    socket: socket::SocketArgs,
+    #[command(flatten)]
     config: FlowConfig,
 }
 
@@ -62,6 +66,9 @@ pub(super) fn report_findings(diagnosis: &Diagnosis, out: &Output) {
 impl DiagnoseArgs {
     /// Gathers or reads the evidence, explains it and prints the diagnosis.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        if let Some(filter) = &self.socket.socket {
+            return self.socket.run(filter, self.host.name(), &self.path, &self.config, out);
+        }
         if self.config.protocol != Protocol::Tcp {
             return Err(CommandError::usage(
                 "diagnose explains TCP flows: leave --protocol out, or measure loss with `clearstream flow --protocol udp`",

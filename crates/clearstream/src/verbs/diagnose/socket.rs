@@ -1,0 +1,152 @@
+//! `clearstream diagnose --socket`: connections that other programs have open.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clearstream_diagnose::passive::{
+    ConnectionFilter, ExplainSockets, ObserveError, ObserveOptions, explain_connections, observe,
+};
+use clearstream_schema::{
+    TimeSpan,
+    connections::{ConnectionVerdict, Connections},
+    flow::FlowConfig,
+};
+
+use crate::{
+    endpoints::{Endpoints, PathArgs},
+    exit::CommandError,
+    interrupt,
+    output::{Output, Paint, connections},
+};
+
+/// Duration of the observation when none is given.
+const DURATION: TimeSpan = TimeSpan(5_000_000_000);
+
+/// Observation of open connections.
+#[derive(Debug, clap::Args)]
+pub(super) struct SocketArgs {
+    /// Explain open connections of other programs on HOST (default: this host), without sending a packet: pid=N, program=NAME,
+    /// address=IP[/PREFIX], port=N, local-port=N, remote-port=N or all; several joined by commas must all hold.
+    /// --duration is the time to observe (default: 5s)
+    #[arg(
+        long,
+        value_name = "FILTER",
+        help_heading = "Open connections",
+        conflicts_with_all = ["from", "budget", "rate"]
+    )]
+    pub(super) socket: Option<ConnectionFilter>,
+    /// Connections to explain, the busiest first
+    #[arg(long, default_value_t = 5, requires = "socket", help_heading = "Open connections")]
+    count: u16,
+    /// Observe the network namespace of this process, too
+    #[arg(long = "namespace", value_name = "PID", requires = "socket", help_heading = "Open connections")]
+    namespaces: Vec<u32>,
+}
+
+impl SocketArgs {
+    /// Observes, explains and prints.
+    pub(super) fn run(
+        &self,
+        filter: &ConnectionFilter,
+        host: Option<&str>,
+        path: &PathArgs,
+        config: &FlowConfig,
+        out: &Output,
+    ) -> Result<(), CommandError> {
+        let duration = duration(config)?;
+        let stop = interrupt::stop_flag()?;
+        let is_elsewhere = host.is_some() || path.lab.is_some() || path.hosts.is_some();
+        let found = if is_elsewhere {
+            self.elsewhere(filter, duration, &mut Endpoints::open(host, path)?, &stop, out)?
+        } else if path.pairing.is_some() || path.address.is_some() || !path.ssh_options.is_empty() {
+            return Err(CommandError::usage("name the host whose connections are to be explained"));
+        } else {
+            self.here(filter, duration, &stop, out)?
+        };
+        report(&found, out);
+        out.result(&found, || connections::page(&found, Paint::for_stdout()))?;
+        if stop.load(Ordering::Relaxed) {
+            let message = "the samples are those up to the interruption".to_owned();
+            return Err(CommandError::Interrupted(message));
+        }
+        Ok(())
+    }
+}
+
+impl SocketArgs {
+    fn here(
+        &self,
+        filter: &ConnectionFilter,
+        duration: TimeSpan,
+        stop: &AtomicBool,
+        out: &Output,
+    ) -> Result<Connections, CommandError> {
+        let options = ObserveOptions { duration: duration.to_std(), namespaces: self.namespaces.clone() };
+        let observed = observe(&options, stop, &mut |left| out.progress(left, "observing sockets"))?;
+        Ok(explain_connections(&observed, filter, usize::from(self.count)))
+    }
+
+    /// By the agent of the server's end; it observes and explains.
+    fn elsewhere(
+        &self,
+        filter: &ConnectionFilter,
+        duration: TimeSpan,
+        ends: &mut Endpoints,
+        stop: &AtomicBool,
+        out: &Output,
+    ) -> Result<Connections, CommandError> {
+        out.set_hosts(ends.identities());
+        let call = ExplainSockets {
+            filter: filter.text().to_owned(),
+            count: self.count,
+            duration_ns: duration.0,
+            namespaces: self.namespaces.clone(),
+        };
+        let mut hosts = ends.hosts()?;
+        let (_, server) = hosts.client_and_server()?;
+        let name = server.peer.name().to_owned();
+        out.state("observing", None, || Some(format!("observing sockets of {name} for {duration}")));
+        Ok(server.peer.call_unless(&call, stop)?)
+    }
+}
+
+/// `--duration`; every other option of a flow has no effect on what other programs do.
+fn duration(config: &FlowConfig) -> Result<TimeSpan, CommandError> {
+    let default = FlowConfig::default();
+    let duration = if config.duration == default.duration { DURATION } else { config.duration };
+    if (FlowConfig { duration: default.duration, ..config.clone() }) != default {
+        return Err(CommandError::usage(
+            "--socket observes connections that other programs have open: of the options of a flow only \
+             --duration has an effect",
+        ));
+    }
+    Ok(duration)
+}
+
+fn report(found: &Connections, out: &Output) {
+    for notice in &found.notices {
+        out.notice(notice);
+    }
+    for connection in &found.connections {
+        let between = format!("{} to {}", connection.end.local, connection.end.remote);
+        match &connection.verdict {
+            ConnectionVerdict::Found(finding) => {
+                let cause = serde_json::to_value(&finding.cause).unwrap_or_default();
+                let id = cause["kind"].as_str().unwrap_or_default();
+                out.finding(id, &format!("{between}: {}", finding.sentence), || None);
+            }
+            ConnectionVerdict::Unknown { because, .. } => {
+                out.finding("unknown", &format!("{between}: {because}"), || None);
+            }
+            ConnectionVerdict::Idle => {}
+        }
+    }
+}
+
+impl From<ObserveError> for CommandError {
+    fn from(error: ObserveError) -> Self {
+        match error {
+            ObserveError::Netlink(error) => Self::Netlink(error),
+            ObserveError::Namespace { .. } => Self::Unsupported(error.to_string()),
+        }
+    }
+}
