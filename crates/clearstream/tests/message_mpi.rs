@@ -246,6 +246,68 @@ fn root_the_launcher_reaches_the_other_host_by_ssh() {
     }
 }
 
+/// Trials of the built-in study, started from `mpirun` and the ranks' program of the PATH.
+#[test]
+fn root_the_study_of_the_paper_measures_over_mpi_in_a_lab() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "mpi-study");
+    let programs = libraries()[0].program.parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let runs = folder.path().join("runs");
+    let arguments =
+        ["study", "run", "iwarp-verbs", "--lab", &lab.0, "--quick", "--experiment", "mpi-latency"];
+    let arguments = [&arguments[..], &["--runs", runs.to_str().unwrap()]].concat();
+    let child = clearstream(&arguments).env("PATH", path).spawn().unwrap();
+    finish(child, Duration::from_secs(120)).ok();
+    let run = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    let trials = fs::read_to_string(run.join("trials.jsonl")).unwrap();
+    // Five sizes, twice.
+    assert_eq!(trials.lines().count(), 10);
+    for line in trials.lines() {
+        let trial: Value = serde_json::from_str(line).unwrap();
+        let measured = &trial["outcome"]["measured"];
+        assert_eq!(measured["complete"], true, "{line}");
+        let ranks = &measured["detail"]["document"]["mpi"]["ranks"];
+        assert_eq!((&ranks[0]["host"], &ranks[1]["host"]), (&"here".into(), &"there".into()), "{line}");
+        assert!(!line.contains("not-on-the-network"), "{line}");
+    }
+}
+
+/// The ranks' program by itself: every message of the methods of COMB arrives, undamaged.
+#[test]
+fn ranks_work_beside_messages_by_both_methods() {
+    for library in libraries() {
+        for kind in ["overlap-polling", "overlap-wait"] {
+            let mut command = Command::new(library.mpirun);
+            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            if library.name == "openmpi" {
+                command.args(["-H", "localhost:2", "--bind-to", "none"]);
+            }
+            command.args(["-np", "2"]).arg(&library.program).args(["--kind", kind, "--sizes", "4096"]);
+            command.args(["--window", "8", "--work", "1000", "--iterations", "20"]);
+            let output = command.args(["--warm-up-ns", "1", "--verify"]).output().unwrap();
+            let case = format!("{} {kind}: {output:?}", library.name);
+            assert!(output.status.success(), "{case}");
+            let lines = String::from_utf8(output.stdout).unwrap();
+            let line = lines.lines().find(|line| line.contains("\"event\":\"size\"")).expect(&case);
+            let size: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(size["server_received_count"], size["client_received_count"], "{case}");
+            let overlap = &size["overlap"];
+            assert_eq!(overlap["work_iterations"], 1000, "{case}");
+            let elapsed = size["elapsed_ns"].as_f64().unwrap();
+            let number = |name: &str| overlap[name].as_f64().unwrap();
+            let availability = number("work_alone_ns") * 20.0 / elapsed;
+            assert!((number("availability_ratio") - availability).abs() < 1e-3, "{case}");
+            if kind == "overlap-wait" {
+                // Windows of 8 messages in each direction; the times of a cycle are all there is.
+                assert_eq!(size["client_received_count"], 20 * 8, "{case}");
+                let cycles = (number("post_ns") + number("work_ns") + number("wait_ns")) * 20.0;
+                assert!((cycles - elapsed).abs() < 10.0, "{case}");
+            }
+        }
+    }
+}
+
 /// The rank on a host, which is a child of its supervisor there.
 fn rank_on(processes: &[u32], host: &str) -> u32 {
     let is_there = |id: u32| {
