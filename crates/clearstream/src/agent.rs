@@ -9,6 +9,7 @@ use clearstream_plan::Plans;
 use clearstream_probe::ProbeAgent;
 use clearstream_prove::ProofAgent;
 use clearstream_rdma::RdmaAgent;
+use clearstream_storage::semantics::SemanticsAgent;
 
 use crate::verbs::plan::guarded_for_agent;
 
@@ -22,5 +23,6 @@ pub fn services() -> Services {
         .with(OverlapAgent::default())
         .with(ProofAgent::default())
         .with(RdmaAgent::default())
+        .with(SemanticsAgent::default())
         .with(Plans::new(guarded_for_agent))
 }
