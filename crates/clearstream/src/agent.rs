@@ -13,6 +13,12 @@ use clearstream_storage::semantics::SemanticsAgent;
 
 use crate::verbs::plan::guarded_for_agent;
 
+/// The services of an agent with a process of its own. A daemon does not have the file operations among them:
+/// a lock belongs to a process, and a mapping of a file that another client truncates ends the process.
+pub fn services_of_process() -> Services {
+    services().with(SemanticsAgent::default())
+}
+
 /// The services of one session. What they own ends with it.
 pub fn services() -> Services {
     Services::new()
@@ -23,6 +29,5 @@ pub fn services() -> Services {
         .with(OverlapAgent::default())
         .with(ProofAgent::default())
         .with(RdmaAgent::default())
-        .with(SemanticsAgent::default())
         .with(Plans::new(guarded_for_agent))
 }

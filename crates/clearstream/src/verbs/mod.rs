@@ -146,7 +146,7 @@ impl Verb {
             Self::Agent => {
                 out.without_document("an agent")?;
                 crate::interrupt::leave_to_controller()?;
-                Ok(clearstream_control::agent::serve_stdio(crate::agent::services())?)
+                Ok(clearstream_control::agent::serve_stdio(crate::agent::services_of_process())?)
             }
         }
     }

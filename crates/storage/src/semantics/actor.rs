@@ -8,7 +8,10 @@ use std::{
 
 use clearstream_control::{Peer, PeerError};
 use clearstream_schema::semantics::{SemanticsFound, SemanticsVerdict};
-use rustix::io::Errno;
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process},
+};
 
 use super::calls::{Act, Acted, Enter, Entered, LockCall, Operation};
 
@@ -224,9 +227,12 @@ impl<'a> Actor<'a> {
         Ok(acted.map(|acted| acted.number == 1))
     }
 
-    /// Ends the process, which sends no reply.
-    pub(super) fn die(mut self) {
-        let _ = self.peer.call_unless(&Act { operation: Operation::Die }, self.stop);
+    /// Ends the process, a child of this one that nobody has waited for yet, by SIGKILL.
+    pub(super) fn kill(self) {
+        if let Some(process) = i32::try_from(self.process).ok().and_then(Pid::from_raw) {
+            // It fails when the process has ended by itself.
+            let _ = kill_process(process, Signal::KILL);
+        }
     }
 
     pub(super) fn reset(&mut self) -> Checked<()> {

@@ -22,7 +22,6 @@ use clearstream_sys::{
 use rustix::{
     fs::{AtFlags, FlockOperation, OFlags, flock, statat},
     io::Errno,
-    process::{Signal, getpid, kill_process},
 };
 
 use super::{
@@ -240,10 +239,6 @@ fn names(folder: &Folder, operation: Operation) -> Result<Acted, Errno> {
         }
         Operation::Feature { check } => {
             Ok(Acted { found: Some(features::run(folder, &check)?), ..Acted::default() })
-        }
-        Operation::Die => {
-            kill_process(getpid(), Signal::KILL)?;
-            Ok(Acted::default())
         }
         _ => Err(Errno::INVAL),
     }

@@ -122,8 +122,6 @@ pub enum Operation {
     Feature { check: String },
     /// Closes all files and mappings.
     Reset,
-    /// Ends the agent's process by SIGKILL, without a reply.
-    Die,
 }
 
 /// Result of an operation; which fields are set depends on it.

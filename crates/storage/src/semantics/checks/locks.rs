@@ -107,7 +107,7 @@ fn death(stage: &mut Stage<'_, '_>, call: LockCall) -> Checked<SemanticsFound> {
     if stage.first.lock(file, call)? {
         return Err(CheckError::Precondition("the lock does not exclude".to_owned()));
     }
-    other.die();
+    other.kill();
     released(stage.first, file, call, wait)
 }
 
@@ -153,8 +153,8 @@ fn deadlock(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
         _ => SemanticsFound::new(No).with(format!("both still wait after {} ms", DEADLOCK_TIME.as_millis())),
     };
     // Threads that wait end with their process.
-    one.die();
-    two.die();
+    one.kill();
+    two.kill();
     Ok(found)
 }
 

@@ -7,7 +7,7 @@ mod locks;
 
 use std::time::Duration;
 
-use clearstream_control::{Peer, PeerError};
+use clearstream_control::PeerError;
 use clearstream_schema::semantics::{
     SemanticsArea, SemanticsCheck, SemanticsClients, SemanticsFound,
     SemanticsVerdict::{CannotTell, No, NotSupported, Yes},
