@@ -134,13 +134,24 @@ fn xattr_user(folder: &Folder) -> Result<SemanticsFound> {
     if is_listed { Ok(SemanticsFound::new(Yes)) } else { found(No, "the attribute is not listed") }
 }
 
+/// Sets an ACL with an entry for user 1 and reads it: a client without ACLs may still report that there is none.
 fn acl(folder: &Folder) -> Result<SemanticsFound> {
+    // Version, then tag, permissions and id of each entry (linux/posix_acl_xattr.h).
+    const NO_ID: u32 = u32::MAX;
+    const ENTRIES: [(u16, u16, u32); 5] =
+        [(0x01, 6, NO_ID), (0x02, 4, 1), (0x04, 0, NO_ID), (0x10, 4, NO_ID), (0x20, 0, NO_ID)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in ENTRIES {
+        list.extend(tag.to_le_bytes().into_iter().chain(permissions.to_le_bytes()).chain(id.to_le_bytes()));
+    }
     let file = create(folder, "acl")?;
+    fsetxattr(&file, c"system.posix_acl_access", &list, XattrFlags::empty())?;
     let mut buffer = [0_u8; 1024];
-    // Reading tells it without changing anything: ENODATA is a file without an access ACL.
-    match fgetxattr(&file, c"system.posix_acl_access", &mut buffer[..]) {
-        Ok(_) | Err(Errno::NODATA) => found(Yes, "system.posix_acl_access can be read"),
-        Err(error) => Err(error),
+    let length = fgetxattr(&file, c"system.posix_acl_access", &mut buffer[..])?;
+    if buffer[..length] == list[..] {
+        Ok(SemanticsFound::new(Yes))
+    } else {
+        found(No, "the list read is not the one set")
     }
 }
 
@@ -162,7 +173,7 @@ fn seek_hole(folder: &Folder) -> Result<SemanticsFound> {
     let hole = seek(&file, SeekFrom::Hole(0))?;
     // A file system without it may treat the whole file as data (lseek(2)).
     let verdict = if data > 0 && data <= HOLE && hole == 0 { Yes } else { No };
-    found(verdict, format!("data found at {data}, hole at {hole}; the hole ends at {HOLE}"))
+    found(verdict, format!("hole of {HOLE} bytes: data at {data}, hole at {hole}"))
 }
 
 fn size_and_bytes(file: &File) -> Result<(u64, u64)> {
@@ -259,7 +270,10 @@ fn name_max(folder: &Folder) -> Result<SemanticsFound> {
     }
     match create(folder, &"n".repeat(limit + 1)) {
         Err(Errno::NAMETOOLONG) => found(Yes, format!("{limit} bytes")),
-        Err(error) => found(No, format!("a name of {} bytes fails otherwise: {error}", limit + 1)),
+        Err(error) => Ok(SemanticsFound {
+            errno: Some(error.raw_os_error()),
+            ..SemanticsFound::new(No).with(format!("{} bytes fail, but not with ENAMETOOLONG", limit + 1))
+        }),
         Ok(_) => found(No, format!("statvfs reports {limit} bytes, but a longer name succeeds")),
     }
 }

@@ -258,6 +258,7 @@ fn errno_name(errno: i32) -> String {
         Errno::NOSYS => "ENOSYS",
         Errno::NOTTY => "ENOTTY",
         Errno::NODATA => "ENODATA",
+        Errno::BADMSG => "EBADMSG",
         Errno::OPNOTSUPP => "EOPNOTSUPP",
         Errno::STALE => "ESTALE",
         Errno::DQUOT => "EDQUOT",

@@ -16,6 +16,12 @@ use super::{
 pub(super) const RECORD_BYTES: usize = 64;
 /// Bytes of a file that is replaced: all the same.
 const FILE_BYTES: usize = 4096;
+/// Between the records of a writer.
+const RECORD_INTERVAL: Duration = Duration::from_millis(1);
+/// Between the names that processes race for.
+const NAME_INTERVAL: Duration = Duration::from_millis(2);
+/// Accuracy of sleeping.
+const SPIN: Duration = Duration::from_micros(200);
 /// Maximum wait for a common start: clocks of hosts may differ.
 const MAX_START_DELAY: Duration = Duration::from_millis(500);
 
@@ -27,10 +33,23 @@ pub(super) fn record(writer: u8, number: u32) -> Vec<u8> {
     bytes
 }
 
-fn wait_for_start(start_at_ns: u64) {
+/// Waits for the common start and returns it.
+fn wait_for_start(start_at_ns: u64) -> Instant {
     let begun = Instant::now();
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(u128::MAX, |time| time.as_nanos());
     while now() < u128::from(start_at_ns) && begun.elapsed() < MAX_START_DELAY {
+        std::hint::spin_loop();
+    }
+    Instant::now()
+}
+
+/// Waits for the next turn: without turns the faster client has ended before the slower one has begun.
+fn wait_for_turn(start: Instant, number: u32, interval: Duration) {
+    let turn = interval * number;
+    if let Some(left) = turn.checked_sub(start.elapsed()).filter(|left| *left > SPIN) {
+        std::thread::sleep(left.saturating_sub(SPIN));
+    }
+    while start.elapsed() < turn {
         std::hint::spin_loop();
     }
 }
@@ -43,8 +62,9 @@ pub(super) fn append(
     start_at_ns: u64,
 ) -> Result<Acted, Errno> {
     let mut file = folder.open(name, OFlags::WRONLY | OFlags::APPEND)?;
-    wait_for_start(start_at_ns);
+    let start = wait_for_start(start_at_ns);
     for number in 0..count {
+        wait_for_turn(start, number, RECORD_INTERVAL);
         let bytes = record(writer, number);
         // One system call: what it leaves out is a torn record.
         if file.write(&bytes).map_err(|error| raw(&error))? != bytes.len() {
@@ -61,8 +81,9 @@ pub(super) fn create_exclusive(
     start_at_ns: u64,
 ) -> Result<Acted, Errno> {
     let mut acted = Acted::default();
-    wait_for_start(start_at_ns);
+    let start = wait_for_start(start_at_ns);
     for number in 0..count {
+        wait_for_turn(start, number, NAME_INTERVAL);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         match folder.open(&format!("{prefix}-{number}"), flags) {
             Ok(_) => acted.created.push(number),
