@@ -131,7 +131,7 @@ fn local_file_systems_have_posix_semantics_and_the_features_that_other_programs_
 }
 
 #[test]
-fn root_ramfs_lacks_what_its_manual_says() {
+fn root_ramfs_has_no_fallocate_as_documented() {
     let folder = disk();
     let ram = Mounted::new(folder.path(), "ram", &mut mount(&["-t", "ramfs", "none"]));
     let document = semantics(&[ram.path()]);

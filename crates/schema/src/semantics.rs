@@ -109,7 +109,7 @@ pub enum SemanticsVerdict {
     /// The system call reports that the file system lacks it.
     NotSupported,
     /// The check did not run to its end.
-    CannotTell,
+    Inconclusive,
 }
 
 /// Verdict with what led to it.

@@ -25,11 +25,11 @@ pub fn table(found: &StorageSemantics) -> String {
     }
     let count = |verdict| found.checks.iter().filter(|check| check.verdict == verdict).count();
     text.push_str(&format!(
-        "\n{} yes, {} no, {} not supported, {} cannot tell, in {}",
+        "\n{} yes, {} no, {} not supported, {} inconclusive, in {}",
         count(SemanticsVerdict::Yes),
         count(SemanticsVerdict::No),
         count(SemanticsVerdict::NotSupported),
-        count(SemanticsVerdict::CannotTell),
+        count(SemanticsVerdict::Inconclusive),
         human::time(found.duration_ns),
     ));
     text
@@ -63,7 +63,7 @@ fn row(check: &SemanticsCheck) -> Vec<String> {
         SemanticsVerdict::Yes => "yes",
         SemanticsVerdict::No => "no",
         SemanticsVerdict::NotSupported => "not supported",
-        SemanticsVerdict::CannotTell => "cannot tell",
+        SemanticsVerdict::Inconclusive => "inconclusive",
     };
     let mut found = check.detail.clone().unwrap_or_default();
     if let Some(errno) = check.errno.as_ref().filter(|errno| !found.contains(errno.as_str())) {

@@ -2,9 +2,11 @@
 
 use std::{os::unix::fs::MetadataExt as _, path::Path};
 
+use clearstream_host::HostRoot;
+
 /// `ext4 on /dev/sda1`.
 pub(super) fn of(directory: &Path) -> String {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let table = HostRoot::live().read("proc/self/mountinfo").unwrap_or_default();
     let path = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let device = std::fs::metadata(&path).map(|found| found.dev()).ok();
     find(&table, &path, device).unwrap_or_else(|| "unknown".to_owned())

@@ -73,7 +73,8 @@ fn append(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     let start_at_ns = start_at_ns();
     let of = |writer| Operation::Append { name: name.clone(), writer, count: RECORDS, start_at_ns };
     let (one, two) = together(stage, of(1), of(2))?;
-    (one?, two?);
+    one?;
+    two?;
     let expected: BTreeSet<Vec<u8>> = [1, 2]
         .into_iter()
         .flat_map(|writer| (0..RECORDS).map(move |number| record(writer, number)))

@@ -165,8 +165,8 @@ fn any_close(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     if stage.second()?.lock(second, call)? {
         return Err(CheckError::Precondition("the lock does not exclude".to_owned()));
     }
-    let again = stage.first.open(&name)?;
-    stage.first.close(again)?;
+    let another = stage.first.open(&name)?;
+    stage.first.close(another)?;
     let is_released = stage.second()?.lock(second, call)?;
     Ok(verdict(is_released, "", "the lock is kept when another descriptor is closed"))
 }
@@ -182,8 +182,8 @@ fn other_close(stage: &mut Stage<'_, '_>) -> Checked<SemanticsFound> {
     let (first, second) = both(stage)?;
     let (name, call) = (stage.name(), LockCall::Description);
     stage.first.must_lock(first, call)?;
-    let again = stage.first.open(&name)?;
-    stage.first.close(again)?;
+    let another = stage.first.open(&name)?;
+    stage.first.close(another)?;
     let is_kept = !stage.second()?.lock(second, call)?;
     Ok(verdict(is_kept, "", "closing another descriptor releases it"))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clearstream_control::PeerError;
 use clearstream_schema::semantics::{
     SemanticsArea, SemanticsCheck, SemanticsClients, SemanticsFound,
-    SemanticsVerdict::{CannotTell, No, NotSupported, Yes},
+    SemanticsVerdict::{Inconclusive, No, NotSupported, Yes},
 };
 use rustix::io::Errno;
 
@@ -171,14 +171,14 @@ fn feature(stage: &mut Stage<'_, '_>, name: &'static str) -> Checked<SemanticsFo
 /// A check whose calls failed: not supported where the kernel says so.
 fn without_verdict(error: &CheckError) -> SemanticsFound {
     let CheckError::System { call, errno } = error else {
-        return SemanticsFound::new(CannotTell).with(error.to_string());
+        return SemanticsFound::new(Inconclusive).with(error.to_string());
     };
     let is_lacking = matches!(*errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV | Errno::NOTTY)
         // Open flags that a file system does not know (open(2)), and links without privilege or support (link(2)).
         || (matches!(*call, "direct-io" | "seek-hole") && *errno == Errno::INVAL)
         || (*call == "tmpfile" && matches!(*errno, Errno::ISDIR | Errno::NOENT | Errno::INVAL))
         || (matches!(*call, "hard-link" | "symbolic-link") && *errno == Errno::PERM);
-    let verdict = if is_lacking { NotSupported } else { CannotTell };
+    let verdict = if is_lacking { NotSupported } else { Inconclusive };
     let found = SemanticsFound::new(verdict).with(format!("{call} fails"));
     SemanticsFound { errno: Some(errno.raw_os_error()), ..found }
 }
