@@ -18,7 +18,7 @@ const GROUPS: [&[&str]; 6] = [
     &["sys", "netlink", "host", "routing", "control", "configfile", "lint", "testkit"],
     &[
         "lab", "workload", "flow", "probe", "message", "overlap", "plan", "iperf3", "iwarp", "rdma", "ranks",
-        "explore",
+        "explore", "storage",
     ],
     &["tune", "place", "netconfig", "route", "prove", "watch", "failover"],
     &["record", "study", "diagnose", "improve"],

@@ -128,7 +128,7 @@ fn assert_sample(workload: &str, sample: &Value) {
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 40] = [
+const RUN: [(&str, &str, &str); 41] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
@@ -158,6 +158,7 @@ const RUN: [(&str, &str, &str); 40] = [
     ("route new", "--files ROOT/fixtures/configs/paper-corrected --name site", "fabric"),
     ("route plan", "gateways-6", "route-plan"),
     ("route render", "gateways-6 --as networkd --out TMP/files", "rendered-routes"),
+    ("storage semantics", "TMP", "storage-semantics"),
     ("study compare", "ROOT/fixtures/records/v1/clearstream-40ge flows=1 flows=2", "comparison"),
     ("study list", "", "study-list"),
     ("study run", "TMP/study.toml --to localhost --dry-run", "study-plan"),

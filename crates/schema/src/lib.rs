@@ -46,6 +46,7 @@ pub mod record;
 pub mod route_plan;
 pub mod routing;
 pub mod scope;
+pub mod semantics;
 pub mod study;
 pub mod tcp_info;
 pub mod tune;

@@ -5,6 +5,8 @@
 pub mod affinity;
 pub mod ethtool;
 pub mod file;
+pub mod file_lock;
+pub mod file_map;
 pub mod link_packet;
 pub mod memory;
 pub mod mount;

@@ -28,6 +28,7 @@ use clearstream_schema::{
     ExitCode,
     control::{Failure, FailureKind},
 };
+use clearstream_storage::semantics::SemanticsError;
 use clearstream_study::StudyError;
 use clearstream_watch::WatchError;
 use clearstream_workload::TrialError;
@@ -118,6 +119,9 @@ pub enum CommandError {
     /// Overlap of work and messages.
     #[error(transparent)]
     Overlap(#[from] OverlapError),
+    /// File semantics.
+    #[error(transparent)]
+    Semantics(#[from] SemanticsError),
     /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -213,6 +217,11 @@ impl CommandError {
             Self::Overlap(error) => match error {
                 OverlapError::Invalid(it) | OverlapError::Failed { failure: it, .. } => failure(it),
                 OverlapError::Peer(error) => peer(error),
+            },
+            Self::Semantics(error) => match error {
+                SemanticsError::Peer(error) => peer(error),
+                SemanticsError::NotShared { .. } => ExitCode::Usage,
+                SemanticsError::Remains { .. } => ExitCode::File,
             },
             Self::Plan(error) => plan(error),
             Self::Proof(error) => match error {

@@ -29,6 +29,7 @@ use clearstream_schema::{
     rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSample, VerbsSummary},
     record::{RunDocument, TrialDocument},
     route_plan::RoutePlan,
+    semantics::StorageSemantics,
     study::StudyFile,
     tune::LintReport,
     watch::{WatchEvent, WatchStatus},
@@ -158,6 +159,7 @@ documents! {
     "clearstream.route-plan" 1 Own RoutePlan;
     "clearstream.route-proof" 1 Own RouteVerification;
     "clearstream.served" 1 Added Served;
+    "clearstream.storage-semantics" 1 Own StorageSemantics;
     "clearstream.study-end" 1 Added StudyEnd<'_>;
     "clearstream.study-list" 1 Added StudyList;
     "clearstream.study-plan" 1 Added ScheduleTable;

@@ -22,6 +22,7 @@ pub mod probe;
 pub mod progress;
 pub mod proof;
 pub mod rdma;
+pub mod semantics;
 mod stderr;
 pub mod table;
 mod terminal;

@@ -21,6 +21,7 @@ pub mod rdma;
 pub mod report;
 pub mod route;
 pub mod serve;
+pub mod storage;
 pub mod study;
 pub mod tune;
 
@@ -66,6 +67,9 @@ pub enum Verb {
     Overlap(Box<overlap::OverlapArgs>),
     /// Explore the states of a model by many ranks: threads, or processes of an MPI job
     Explore(explore::ExploreArgs),
+    /// Check what a mounted file system gives
+    #[command(subcommand)]
+    Storage(storage::StorageVerb),
     /// Report what limits the path to another host, with evidence and suggestions
     Diagnose(Box<diagnose::DiagnoseArgs>),
     /// Find what limits a path and change it, one proven change at a time
@@ -122,6 +126,7 @@ impl Verb {
             Self::Message(args) => args.run(out),
             Self::Overlap(args) => args.run(out),
             Self::Explore(args) => args.run(out),
+            Self::Storage(verb) => verb.run(out),
             Self::Diagnose(args) => args.run(out),
             Self::Improve(args) => args.run(out),
             Self::Study(verb) => verb.run(out),
@@ -141,7 +146,7 @@ impl Verb {
             Self::Agent => {
                 out.without_document("an agent")?;
                 crate::interrupt::leave_to_controller()?;
-                Ok(clearstream_control::agent::serve_stdio(crate::agent::services())?)
+                Ok(clearstream_control::agent::serve_stdio(crate::agent::services_of_process())?)
             }
         }
     }

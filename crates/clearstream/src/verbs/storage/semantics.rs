@@ -1,0 +1,142 @@
+//! `clearstream storage semantics`
+
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use clearstream_control::{Peer, PeerError, StartCause, spawn};
+use clearstream_schema::TimeSpan;
+use clearstream_storage::semantics::{PeerMount, SemanticsConfig, run};
+
+use crate::{
+    endpoints::{FamilyArgs, agent_command, ssh_agent},
+    exit::CommandError,
+    interrupt,
+    output::{self, Output},
+};
+
+/// Check which file semantics a mount gives: locks, atomicity, coherence, features.
+#[derive(Debug, clap::Args)]
+pub struct SemanticsArgs {
+    /// Directory of the mount; the checks work in a new folder in it and remove that
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The same directory by another mount, on this host or on another one that ssh reaches
+    #[arg(long, value_name = "[HOST:]DIR2")]
+    peer: Option<String>,
+    /// Maximum wait for a change to become visible at the other mount (attribute caches of NFS: 70s)
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    wait: TimeSpan,
+    /// Maximum duration of all checks
+    #[arg(long, value_name = "TIME", default_value = "120s")]
+    timeout: TimeSpan,
+    /// Option for ssh: as it is when it begins with a dash (`-p2222`), else for `-o` (`Port=2222`)
+    #[arg(long = "ssh-option", value_name = "OPTION", allow_hyphen_values = true, requires = "peer")]
+    ssh_options: Vec<String>,
+    /// Name or path of clearstream on the other host
+    #[arg(long, value_name = "PROGRAM", default_value = "clearstream", requires = "peer")]
+    remote_program: String,
+    /// Address family of control.
+    #[command(flatten)]
+    family: FamilyArgs,
+}
+
+impl SemanticsArgs {
+    /// Runs the checks and prints the table.
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        let stop = interrupt::stop_flag()?;
+        let directory = absolute(&self.directory)?;
+        // Reported as what it is, before the first agent.
+        drop(agent_command()?);
+        let peer = self.peer_mount()?;
+        let config = SemanticsConfig { directory, wait: self.wait.to_std(), timeout: self.timeout.to_std() };
+        let started = Instant::now();
+        let mut on_check = |number: usize, count: usize| {
+            let left = config.timeout.saturating_sub(started.elapsed());
+            out.progress(left, &format!("check {} of {count}", number + 1));
+        };
+        let found = run(&config, &start_local, peer, &stop, &mut on_check)?;
+        out.result(&found, || output::semantics::table(&found))?;
+        if found.complete {
+            return Ok(());
+        }
+        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(CommandError::Interrupted("later checks did not run".to_owned()));
+        }
+        Err(CommandError::Partial(format!(
+            "the checks took longer than {}: later ones did not run (--timeout)",
+            self.timeout
+        )))
+    }
+
+    fn peer_mount(&self) -> Result<Option<PeerMount>, CommandError> {
+        let Some(peer) = &self.peer else { return Ok(None) };
+        let Some((host, directory)) = split(peer) else {
+            let directory = absolute(Path::new(peer))?;
+            return Ok(Some(PeerMount { peer: start_local()?, host: None, directory }));
+        };
+        if !directory.starts_with('/') {
+            let message = format!("--peer {peer}: write the whole path of the directory, as in {host}:/mnt");
+            return Err(CommandError::Usage(message));
+        }
+        let agent = match host {
+            "localhost" => start_local()?,
+            _ => ssh_agent(host, host, &self.remote_program, &self.ssh_options, self.family)?,
+        };
+        Ok(Some(PeerMount { peer: agent, host: Some(host.to_owned()), directory: directory.to_owned() }))
+    }
+}
+
+/// Host and directory, as scp(1) has them: a colon behind the first slash is part of a path.
+fn split(peer: &str) -> Option<(&str, &str)> {
+    let end = if peer.starts_with('[') { peer.find(']')? } else { 0 };
+    let colon = end + peer[end..].find(':')?;
+    if peer[..colon].contains('/') {
+        return None;
+    }
+    let host = &peer[..colon];
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    Some((host, &peer[colon + 1..]))
+}
+
+fn start_local() -> Result<Peer, PeerError> {
+    let name = "process of the checks";
+    match agent_command() {
+        Ok(command) => spawn(command, name),
+        Err(error) => Err(PeerError::Start {
+            name: name.to_owned(),
+            cause: StartCause::Program,
+            message: error.to_string(),
+        }),
+    }
+}
+
+fn absolute(directory: &Path) -> Result<String, CommandError> {
+    let failed = |source| CommandError::File {
+        what: "open the directory".to_owned(),
+        path: directory.to_owned(),
+        source,
+    };
+    let path = directory.canonicalize().map_err(failed)?;
+    if !path.is_dir() {
+        return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+    }
+    let invalid = || CommandError::Usage(format!("{}: the path is not UTF-8", path.display()));
+    path.to_str().map(str::to_owned).ok_or_else(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_and_directory_are_split_as_scp_does() {
+        assert_eq!(split("dtn2:/mnt/a:b"), Some(("dtn2", "/mnt/a:b")));
+        assert_eq!(split("me@dtn2:/mnt"), Some(("me@dtn2", "/mnt")));
+        assert_eq!(split("[2001:db8::2]:/mnt"), Some(("2001:db8::2", "/mnt")));
+        assert_eq!(split("/mnt/a:b"), None);
+        assert_eq!(split("./a:b"), None);
+        assert_eq!(split("mnt"), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! Operations that several processes carry out at the same time.
+
+use std::{
+    io::{Read as _, Write as _},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::{fs::OFlags, io::Errno};
+
+use super::{
+    calls::Acted,
+    folder::{Folder, raw},
+};
+
+/// Bytes of an appended record.
+pub(super) const RECORD_BYTES: usize = 64;
+/// Bytes of a file that is replaced: all the same.
+const FILE_BYTES: usize = 4096;
+/// Between the records of a writer.
+const RECORD_INTERVAL: Duration = Duration::from_millis(1);
+/// Between the names that processes race for.
+const NAME_INTERVAL: Duration = Duration::from_millis(2);
+/// Accuracy of sleeping.
+const SPIN: Duration = Duration::from_micros(200);
+/// Maximum wait for a common start: clocks of hosts may differ.
+const MAX_START_DELAY: Duration = Duration::from_millis(500);
+
+/// A record: all its bytes follow from writer and number, so a torn one is recognized.
+pub(super) fn record(writer: u8, number: u32) -> Vec<u8> {
+    let mut bytes = format!("{writer:03} {number:08} ").into_bytes();
+    bytes.resize(RECORD_BYTES - 1, b'a' + (writer.wrapping_mul(7).wrapping_add(number as u8)) % 26);
+    bytes.push(b'\n');
+    bytes
+}
+
+/// Waits for the common start and returns it.
+fn wait_for_start(start_at_ns: u64) -> Instant {
+    let begun = Instant::now();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(u128::MAX, |time| time.as_nanos());
+    while now() < u128::from(start_at_ns) && begun.elapsed() < MAX_START_DELAY {
+        std::hint::spin_loop();
+    }
+    Instant::now()
+}
+
+/// Waits for the next turn: without turns the faster client has ended before the slower one has begun.
+fn wait_for_turn(start: Instant, number: u32, interval: Duration) {
+    let turn = interval * number;
+    if let Some(left) = turn.checked_sub(start.elapsed()).filter(|left| *left > SPIN) {
+        std::thread::sleep(left.saturating_sub(SPIN));
+    }
+    while start.elapsed() < turn {
+        std::hint::spin_loop();
+    }
+}
+
+pub(super) fn append(
+    folder: &Folder,
+    name: &str,
+    writer: u8,
+    count: u32,
+    start_at_ns: u64,
+) -> Result<Acted, Errno> {
+    let mut file = folder.open(name, OFlags::WRONLY | OFlags::APPEND)?;
+    let start = wait_for_start(start_at_ns);
+    for number in 0..count {
+        wait_for_turn(start, number, RECORD_INTERVAL);
+        let bytes = record(writer, number);
+        // One system call: what it leaves out is a torn record.
+        if file.write(&bytes).map_err(|error| raw(&error))? != bytes.len() {
+            return Err(Errno::IO);
+        }
+    }
+    Ok(Acted { number: count.into(), ..Acted::default() })
+}
+
+pub(super) fn create_exclusive(
+    folder: &Folder,
+    prefix: &str,
+    count: u32,
+    start_at_ns: u64,
+) -> Result<Acted, Errno> {
+    let mut acted = Acted::default();
+    let start = wait_for_start(start_at_ns);
+    for number in 0..count {
+        wait_for_turn(start, number, NAME_INTERVAL);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        match folder.open(&format!("{prefix}-{number}"), flags) {
+            Ok(_) => acted.created.push(number),
+            Err(error) => note(&mut acted.errors, error),
+        }
+    }
+    Ok(acted)
+}
+
+fn note(errors: &mut Vec<i32>, error: Errno) {
+    if !errors.contains(&error.raw_os_error()) {
+        errors.push(error.raw_os_error());
+    }
+}
+
+pub(super) fn replace(folder: &Folder, name: &str, duration: Duration) -> Result<Acted, Errno> {
+    let (begun, mut count) = (Instant::now(), 0_u8);
+    let mut times = 0;
+    let draft = format!("{name}-draft");
+    while begun.elapsed() < duration {
+        count = (count + 1) % 26;
+        folder.store(&draft, &[b'a' + count; FILE_BYTES])?;
+        folder.rename(&draft, name)?;
+        times += 1;
+    }
+    Ok(Acted { number: times, ..Acted::default() })
+}
+
+pub(super) fn observe(folder: &Folder, name: &str, duration: Duration) -> Result<Acted, Errno> {
+    let begun = Instant::now();
+    let mut acted = Acted::default();
+    while begun.elapsed() < duration {
+        match folder.open(name, OFlags::RDONLY) {
+            Err(Errno::NOENT) => acted.missing_count += 1,
+            Err(error) => note(&mut acted.errors, error),
+            Ok(mut file) => {
+                let mut bytes = Vec::with_capacity(FILE_BYTES);
+                match file.read_to_end(&mut bytes) {
+                    Err(error) => note(&mut acted.errors, raw(&error)),
+                    Ok(length) => {
+                        let is_whole = length == FILE_BYTES && bytes.iter().all(|byte| *byte == bytes[0]);
+                        acted.mixed_count += u64::from(!is_whole);
+                        acted.number += 1;
+                    }
+                }
+            }
+        }
+    }
+    Ok(acted)
+}
