@@ -42,6 +42,9 @@ pub struct SemanticsArgs {
     family: FamilyArgs,
 }
 
+/// Checks that are done before the time left is estimated.
+const TIMED_FROM: usize = 5;
+
 impl SemanticsArgs {
     /// Runs the checks and prints the table.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
@@ -53,7 +56,12 @@ impl SemanticsArgs {
         let config = SemanticsConfig { directory, wait: self.wait.to_std(), timeout: self.timeout.to_std() };
         let started = Instant::now();
         let mut on_check = |number: usize, count: usize| {
-            let left = config.timeout.saturating_sub(started.elapsed());
+            // Of the time of those before; the first ones say nothing about it.
+            let Some(mean) = started.elapsed().checked_div(number as u32).filter(|_| number >= TIMED_FROM)
+            else {
+                return;
+            };
+            let left = mean.saturating_mul((count - number) as u32);
             out.progress(left, &format!("check {} of {count}", number + 1));
         };
         let found = run(&config, &start_local, peer, &stop, &mut on_check)?;
