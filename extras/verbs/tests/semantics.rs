@@ -30,6 +30,24 @@ fn queues_events_and_errors_are_those_of_the_manual_pages() {
     }
 }
 
+/// A thousand connections one after the other leave no descriptor and no thread; eight threads on one queue pair, and
+/// eight with one each, lose and mix nothing.
+#[test]
+fn root_many_connections_and_threads_lose_and_leave_nothing() {
+    let network = Network::new();
+    let program = c::compile(include_str!("c/many.c"), &["-libverbs", "-lrdmacm", "-lpthread"]);
+    let many = |mode: &str, connections: u32| {
+        let line = format!("{} {SERVER} {connections}", program.path.display());
+        let ended =
+            Program::start(&network.server, &[("CLEARSTREAM_VERBS_PROGRESS", mode)], &line).succeeds();
+        assert_eq!(ended.stdout, "many\n", "{mode}: {ended:?}");
+    };
+    many("adaptive", 1000);
+    for mode in ["adaptive", "inline", "offloaded"] {
+        many(mode, 0);
+    }
+}
+
 #[test]
 fn the_device_is_listed_with_its_attributes() {
     let settings = [("CLEARSTREAM_VERBS_DEVICE", "soft7"), ("CLEARSTREAM_VERBS_ADDRESS", "192.0.2.7")];
