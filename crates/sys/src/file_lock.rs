@@ -126,9 +126,9 @@ mod tests {
         }
         set(one.as_fd(), LockOwner::Process, LockKind::Unlock, range).unwrap();
         set(one.as_fd(), LockOwner::Description, LockKind::Exclusive, range).unwrap();
-        let refused = set(two.as_fd(), LockOwner::Description, LockKind::Shared, range).unwrap_err();
+        let refused = set(two.as_fd(), LockOwner::Description, LockKind::Exclusive, range).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
-        let holder = test(two.as_fd(), LockOwner::Description, LockKind::Shared, range).unwrap();
+        let holder = test(two.as_fd(), LockOwner::Description, LockKind::Exclusive, range).unwrap();
         assert_eq!(holder, Some(LockHolder { process: -1, range }));
         let beside = LockRange { start: 15, length: 0 };
         set(two.as_fd(), LockOwner::Description, LockKind::Exclusive, beside).unwrap();
