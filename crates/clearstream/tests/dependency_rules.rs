@@ -17,8 +17,8 @@ const GROUPS: [&[&str]; 6] = [
     &["schema", "stats"],
     &["sys", "netlink", "host", "routing", "control", "configfile", "lint", "testkit"],
     &[
-        "lab", "workload", "flow", "probe", "message", "overlap", "plan", "iperf3", "iwarp", "rdma", "ranks",
-        "explore", "storage",
+        "lab", "workload", "flow", "probe", "message", "overlap", "mpirun", "plan", "iperf3", "iwarp",
+        "rdma", "ranks", "explore", "storage",
     ],
     &["tune", "place", "netconfig", "route", "prove", "watch", "failover"],
     &["record", "study", "diagnose", "improve"],

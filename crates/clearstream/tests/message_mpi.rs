@@ -289,19 +289,18 @@ fn ranks_work_beside_messages_by_both_methods() {
             let case = format!("{} {kind}: {output:?}", library.name);
             assert!(output.status.success(), "{case}");
             let lines = String::from_utf8(output.stdout).unwrap();
-            let line = lines.lines().find(|line| line.contains("\"event\":\"size\"")).expect(&case);
-            let size: Value = serde_json::from_str(line).unwrap();
-            assert_eq!(size["server_received_count"], size["client_received_count"], "{case}");
-            let overlap = &size["overlap"];
-            assert_eq!(overlap["work_iterations"], 1000, "{case}");
-            let elapsed = size["elapsed_ns"].as_f64().unwrap();
-            let number = |name: &str| overlap[name].as_f64().unwrap();
-            let availability = number("work_alone_ns") * 20.0 / elapsed;
+            let line = lines.lines().find(|line| line.contains("\"event\":\"point\"")).expect(&case);
+            let point: Value = serde_json::from_str(line).unwrap();
+            assert_eq!(point["server_received_count"], point["client_received_count"], "{case}");
+            assert_eq!((&point["work_count"], &point["cycle_count"]), (&1000.into(), &20.into()), "{case}");
+            let number = |name: &str| point[name].as_f64().unwrap();
+            let elapsed = number("elapsed_ns");
+            let availability = number("work_alone_ns") / elapsed;
             assert!((number("availability_ratio") - availability).abs() < 1e-3, "{case}");
             if kind == "overlap-wait" {
                 // Windows of 8 messages in each direction; the times of a cycle are all there is.
-                assert_eq!(size["client_received_count"], 20 * 8, "{case}");
-                let cycles = (number("post_ns") + number("work_ns") + number("wait_ns")) * 20.0;
+                assert_eq!(point["client_received_count"], 20 * 8, "{case}");
+                let cycles = number("post_ns") + number("work_ns") + number("wait_ns");
                 assert!((cycles - elapsed).abs() < 10.0, "{case}");
             }
         }
@@ -485,4 +484,48 @@ fn root_mpi_over_iwarp_reaches_the_other_host_by_rdma_or_is_refused() {
     assert_ne!(ranks[0]["host"], ranks[1]["host"], "{document}");
     // Debian's is built for UCX: it would move the messages by TCP.
     measured(mpich).refused(5, &["without RDMA", "UCX"]);
+}
+
+/// Both methods of COMB between ranks on two hosts, over MPI's own TCP and over iWARP.
+#[test]
+fn root_work_beside_messages_of_ranks_on_two_hosts() {
+    let [open_mpi, mpich] = libraries() else { unreachable!("two") };
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "mpi-overlap");
+    let cases = [(open_mpi, "mpi"), (open_mpi, "mpi-iwarp"), (mpich, "mpi")];
+    for ((library, transport), method) in
+        cases.into_iter().flat_map(|case| ["polling", "post-work-wait"].map(|method| (case, method)))
+    {
+        let case = format!("{} {transport} {method}", library.name);
+        let program = library.program.to_str().unwrap();
+        let measured = ["-n", "20", "-O", "1ms", "-s", "4KiB", "--window", "8", "--work", "1000-10000"];
+        let of_mpi = ["--transport", transport, "--mpirun", library.mpirun, "--mpi-program", program];
+        let arguments = [&["overlap", "--lab", &lab.0, "--per-decade", "1", "--verify", "--json"][..]];
+        let arguments = [arguments[0], &["--method", method], &measured, &of_mpi].concat();
+        let document = run(&arguments).json();
+        assert_valid("overlap", &document);
+        assert_eq!(document["complete"], true, "{case}");
+        let ranks = document["mpi"]["ranks"].as_array().unwrap();
+        assert_eq!((&ranks[0]["host"], &ranks[1]["host"]), (&"here".into(), &"there".into()), "{case}");
+        let points = document["points"].as_array().unwrap();
+        let works: Vec<_> = points.iter().map(|point| point["work_count"].as_u64().unwrap()).collect();
+        assert_eq!(works, [1000, 10_000], "{case}");
+        for point in points {
+            assert_eq!(point["cycle_count"], 20, "{case}: {point}");
+            let received = point["client_received_count"].as_u64().unwrap();
+            let sent = point["interfaces"]["client_sent_bytes"].as_u64().unwrap();
+            assert!(sent >= received * 4096, "{case}: {point}");
+            if method == "post-work-wait" {
+                assert_eq!(received, 20 * 8, "{case}: {point}");
+                let phases = ["post_ns", "work_ns", "wait_ns"].map(|name| point[name].as_u64().unwrap());
+                assert_eq!(Some(phases.iter().sum()), point["elapsed_ns"].as_u64(), "{case}");
+            }
+        }
+    }
+    // An option of another transport, and a library that would use none of it.
+    let own = ["--transport", "mpi-iwarp", "--mpirun", mpich.mpirun, "--mpi-program"];
+    let program = [mpich.program.to_str().unwrap()];
+    let arguments = [&["overlap", "--lab", &lab.0, "-n", "2", "--work", "100"], &own[..], &program].concat();
+    run(&arguments).refused(5, &["without RDMA", "UCX"]);
+    run(&["overlap", "localhost", "--mpirun", "mpirun"]).refused(2, &["--transport mpi"]);
 }

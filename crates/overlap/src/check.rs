@@ -52,6 +52,9 @@ pub(crate) fn check(config: &OverlapConfig) -> Result<(), Failure> {
     if config.iterations.is_none() && config.duration.0 == 0 {
         return wrong("duration must be longer than zero, as in 200ms".to_owned());
     }
+    if config.transport.is_mpi() && config.port.is_some() {
+        return wrong("port is an option of TCP and iWARP: leave it out with the transport MPI".to_owned());
+    }
     Ok(())
 }
 

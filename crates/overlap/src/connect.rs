@@ -48,7 +48,6 @@ impl Waiting {
     ) -> Result<Self, Failure> {
         let listener = Listener::open(&options(config), address, secret)?;
         let iwarp = match config.transport {
-            OverlapTransport::Tcp => None,
             OverlapTransport::Iwarp => {
                 // Where the host does not have the address itself (NAT), the
                 // listener has bound any.
@@ -56,6 +55,8 @@ impl Waiting {
                 let port = config.port.map_or(0, |port| port + 1);
                 Some(IwarpServer::open(config, SocketAddr::new(bound, port), secret)?)
             }
+            // Ranks of MPI have connections of their own.
+            OverlapTransport::Tcp | OverlapTransport::Mpi | OverlapTransport::MpiIwarp => None,
         };
         Ok(Self { listener, iwarp })
     }

@@ -13,7 +13,8 @@
 //! [`OverlapAgent`] is the agent part of both sides ([`calls`]), and [`run_on`] is
 //! the controller that drives two of them; [`Overlap`] is the workload. Messages
 //! go over a transport, TCP or software iWARP; a TCP connection of its own
-//! carries the protocol between client and server.
+//! carries the protocol between client and server. With transport MPI the
+//! controller starts a job of two ranks instead (`mpi`).
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -23,6 +24,7 @@ mod check;
 mod connect;
 mod controller;
 mod engine;
+mod mpi;
 #[cfg(test)]
 mod tests;
 mod workload;

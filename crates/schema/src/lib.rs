@@ -33,6 +33,7 @@ pub mod iperf3;
 pub mod lab;
 pub mod line_rate;
 pub mod message;
+pub mod mpi;
 pub mod outcome;
 pub mod overlap;
 pub mod place;

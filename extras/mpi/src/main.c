@@ -57,5 +57,6 @@ int main(int count, char **arguments) {
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
     free(parameters.sizes);
+    free(parameters.works);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* All sizes: the warm-up of each doubles its iterations until its time is up,
+/* All sizes, and intervals of work: the warm-up of each doubles its iterations until its time is up,
  * and the last of them determines how many fit into the duration. */
 #include "mpi_rank.h"
 
@@ -6,9 +6,15 @@
 
 /* Time is kept for so many iterations, and a duration has no more. */
 #define ITERATIONS_MAX UINT64_C(1000000)
+/* So many polls, or cycles of work. */
+#define CYCLES_MAX UINT64_C(1000000000)
 /* So many at least on a slow path, unless they take longer than OVERTIME durations. */
 #define ITERATIONS_MIN UINT64_C(10)
 #define OVERTIME 10
+/* A phase of work is repeated when so many times its cycles fit into the duration: the warm-up was
+ * slower, as a poll with many messages is. */
+#define REFIT_RATIO 2
+#define REFITS_MAX 5
 
 /* Before each phase: size and iterations; a size of 0 ends the run. */
 struct phase {
@@ -18,6 +24,8 @@ struct phase {
 static bool overlaps(const struct rank *rank) {
     return rank->parameters->kind == OVERLAP_POLLING || rank->parameters->kind == OVERLAP_WAIT;
 }
+
+static uint64_t most(const struct rank *rank) { return overlaps(rank) ? CYCLES_MAX : ITERATIONS_MAX; }
 
 static void start_counting(struct rank *rank, struct report *report) {
     rank->sent_number = rank->received_number = rank->damaged = 0;
@@ -73,27 +81,28 @@ static uint64_t warm_up(struct rank *rank, uint64_t size) {
         struct report own, other;
         run_phase(rank, (struct phase){size, iterations}, false, &times, &own, &other);
         spent += times.elapsed_ns;
-        if (spent >= rank->parameters->warm_up_ns || iterations >= ITERATIONS_MAX) {
+        if (spent >= rank->parameters->warm_up_ns || iterations >= most(rank)) {
             return times.elapsed_ns / iterations;
         }
         iterations *= 2;
     }
 }
 
-static uint64_t fitting(uint64_t duration_ns, uint64_t iteration_ns) {
+static uint64_t fitting(const struct rank *rank, uint64_t iteration_ns) {
+    uint64_t duration_ns = rank->parameters->duration_ns;
     if (iteration_ns == 0) iteration_ns = 1;
     uint64_t overtime = duration_ns > UINT64_MAX / OVERTIME ? UINT64_MAX : duration_ns * OVERTIME;
     uint64_t least = overtime / iteration_ns < ITERATIONS_MIN ? overtime / iteration_ns : ITERATIONS_MIN;
     uint64_t fit = duration_ns / iteration_ns;
     if (fit < least) fit = least;
-    if (fit > ITERATIONS_MAX) fit = ITERATIONS_MAX;
+    if (fit > most(rank)) fit = most(rank);
     return fit == 0 ? 1 : fit;
 }
 
 static void measure_size(struct rank *rank, uint64_t size) {
     uint64_t iteration_ns = warm_up(rank, size);
     uint64_t iterations = rank->parameters->iterations;
-    if (iterations == 0) iterations = fitting(rank->parameters->duration_ns, iteration_ns);
+    if (iterations == 0) iterations = fitting(rank, iteration_ns);
     struct times times = {0};
     if (rank->parameters->kind == PING_PONG) {
         times.round_trip_count = (size_t)(iterations < ITERATIONS_MAX ? iterations : ITERATIONS_MAX);
@@ -102,13 +111,24 @@ static void measure_size(struct rank *rank, uint64_t size) {
     }
     struct report own, other;
     run_phase(rank, (struct phase){size, iterations}, true, &times, &own, &other);
-    print_size(rank, size, iterations, &times, &own, &other);
+    for (int refit = 0; refit < REFITS_MAX && overlaps(rank) && rank->parameters->iterations == 0; refit++) {
+        uint64_t more = fitting(rank, times.elapsed_ns / iterations);
+        if (more < REFIT_RATIO * iterations) break;
+        iterations = more;
+        times = (struct times){0};
+        run_phase(rank, (struct phase){size, iterations}, true, &times, &own, &other);
+    }
+    print_point(rank, size, iterations, &times, &own, &other);
     free(times.round_trips_ns);
 }
 
 void measure(struct rank *rank) {
-    for (size_t index = 0; index < rank->parameters->size_count; index++) {
-        measure_size(rank, rank->parameters->sizes[index]);
+    const struct parameters *parameters = rank->parameters;
+    for (size_t index = 0; index < parameters->size_count; index++) {
+        for (size_t work = 0; work < parameters->work_count; work++) {
+            rank->work = parameters->works[work];
+            measure_size(rank, parameters->sizes[index]);
+        }
     }
     struct phase end = {0, 0};
     send_words(rank, &end, sizeof end);

@@ -19,8 +19,9 @@ struct parameters {
     uint64_t duration_ns;
     uint64_t iterations; /* 0: as many as fit into duration_ns */
     uint64_t warm_up_ns;
-    uint64_t work; /* iterations of the work loop between two polls, or in a cycle */
-    int cores[2];  /* -1: not pinned */
+    uint64_t *works; /* iterations of the work loop between two polls, or in a cycle */
+    size_t work_count;
+    int cores[2]; /* -1: not pinned */
     bool verify;
 };
 
@@ -53,6 +54,7 @@ struct rank {
     MPI_Request *requests; /* two per message of a window */
     MPI_Status *statuses;  /* likewise (MPICH's MPI_STATUSES_IGNORE warns with GCC 12) */
     size_t capacity;       /* bytes of each buffer */
+    uint64_t work;         /* of this phase, at rank 0 */
     uint64_t sent_number, received_number, damaged;
     /* The first damage, for the message. */
     uint64_t damaged_message, damaged_position, damaged_size;
@@ -95,14 +97,14 @@ uint64_t follow(struct rank *rank, uint64_t size, uint64_t iterations);
 void overlap_lead(struct rank *rank, uint64_t size, uint64_t iterations, bool timed, struct times *times);
 uint64_t overlap_follow(struct rank *rank, uint64_t size, uint64_t iterations);
 
-/* measure.c: all sizes. */
+/* measure.c: all sizes, and intervals of work. */
 void measure(struct rank *rank);
 void serve(struct rank *rank);
 
 /* output.c: lines on rank 0's standard output. */
 void print_ranks(const struct rank *rank, const char *hosts, size_t host_bytes, const int64_t *processes, int count);
-void print_size(const struct rank *rank, uint64_t size, uint64_t iterations, const struct times *times,
-                const struct report *own, const struct report *other);
+void print_point(const struct rank *rank, uint64_t size, uint64_t iterations, const struct times *times,
+                 const struct report *own, const struct report *other);
 void print_end(const struct rank *rank);
 
 #endif

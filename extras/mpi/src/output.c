@@ -58,36 +58,41 @@ static void print_latency(const struct times *times) {
            (unsigned long long)sorted[count - 1] / 2);
 }
 
-static void print_overlap(const struct rank *rank, uint64_t iterations, const struct times *times) {
-    double cycles = (double)iterations;
+static bool overlaps(enum kind kind) { return kind == OVERLAP_POLLING || kind == OVERLAP_WAIT; }
+
+/* What was done: iterations of a message size, or cycles of an interval of work. */
+static void print_counts(const struct rank *rank, uint64_t size, uint64_t iterations, const struct times *times) {
+    if (!overlaps(rank->parameters->kind)) {
+        printf("\"size_bytes\":%llu,\"iteration_count\":%llu", (unsigned long long)size,
+               (unsigned long long)iterations);
+        return;
+    }
     double elapsed = times->elapsed_ns == 0 ? 1.0 : (double)times->elapsed_ns;
-    printf(",\"overlap\":{\"work_iterations\":%llu,\"work_alone_ns\":%.1f,\"availability_ratio\":%.6f",
-           (unsigned long long)rank->parameters->work, (double)times->work_alone_ns / cycles,
+    printf("\"work_count\":%llu,\"cycle_count\":%llu,\"work_alone_ns\":%llu,\"availability_ratio\":%.6f",
+           (unsigned long long)rank->work, (unsigned long long)iterations, (unsigned long long)times->work_alone_ns,
            (double)times->work_alone_ns / elapsed);
     if (rank->parameters->kind == OVERLAP_WAIT) {
-        printf(",\"post_ns\":%.1f,\"work_ns\":%.1f,\"wait_ns\":%.1f", (double)times->post_ns / cycles,
-               (double)times->work_ns / cycles, (double)times->wait_ns / cycles);
+        printf(",\"post_ns\":%llu,\"work_ns\":%llu,\"wait_ns\":%llu", (unsigned long long)times->post_ns,
+               (unsigned long long)times->work_ns, (unsigned long long)times->wait_ns);
     }
-    printf("}");
 }
 
-void print_size(const struct rank *rank, uint64_t size, uint64_t iterations, const struct times *times,
-                const struct report *own, const struct report *other) {
-    enum kind kind = rank->parameters->kind;
+void print_point(const struct rank *rank, uint64_t size, uint64_t iterations, const struct times *times,
+                 const struct report *own, const struct report *other) {
     double seconds = times->elapsed_ns == 0 ? 1e-9 : (double)times->elapsed_ns / 1e9;
     double messages = (double)(times->sent + times->received);
-    printf("{\"event\":\"size\",\"size_bytes\":%llu,\"iteration_count\":%llu,\"server_received_count\":%llu,"
-           "\"client_received_count\":%llu,\"elapsed_ns\":%llu",
-           (unsigned long long)size, (unsigned long long)iterations, (unsigned long long)other->received,
-           (unsigned long long)own->received, (unsigned long long)times->elapsed_ns);
-    if (kind == PING_PONG) {
+    printf("{\"event\":\"point\",");
+    print_counts(rank, size, iterations, times);
+    printf(",\"server_received_count\":%llu,\"client_received_count\":%llu,\"elapsed_ns\":%llu",
+           (unsigned long long)other->received, (unsigned long long)own->received,
+           (unsigned long long)times->elapsed_ns);
+    if (rank->parameters->kind == PING_PONG) {
         print_latency(times);
         printf(",\"throughput_bps\":%.3f", (double)size * 8.0 * 2.0 * (double)iterations / seconds);
     } else {
         printf(",\"bandwidth_bps\":%.3f,\"message_rate_per_second\":%.3f", (double)size * 8.0 * messages / seconds,
                messages / seconds);
     }
-    if (kind == OVERLAP_POLLING || kind == OVERLAP_WAIT) print_overlap(rank, iterations, times);
     printf(",\"client_cpu_ratio\":%.6f,\"server_cpu_ratio\":%.6f", (double)own->cpu_ns / 1e9 / seconds,
            (double)other->cpu_ns / 1e9 / seconds);
     printf(",\"interfaces\":{\"client_sent_bytes\":%llu,\"server_sent_bytes\":%llu}}\n",
@@ -97,6 +102,7 @@ void print_size(const struct rank *rank, uint64_t size, uint64_t iterations, con
 }
 
 void print_end(const struct rank *rank) {
-    printf("{\"event\":\"end\",\"size_count\":%zu}\n", rank->parameters->size_count);
+    printf("{\"event\":\"end\",\"point_count\":%zu}\n",
+           rank->parameters->size_count * rank->parameters->work_count);
     fflush(stdout);
 }

@@ -14,10 +14,10 @@ static const char USAGE[] =
     "  --duration-ns TIME      per size (default: 200000000)\n"
     "  --iterations COUNT      per size, instead of a time\n"
     "  --warm-up-ns TIME       per size (default: 20000000)\n"
-    "  --work COUNT            iterations of the work loop per poll or cycle (overlap)\n"
+    "  --work COUNT,COUNT,...  iterations of the work loop per poll or cycle (overlap)\n"
     "  --cores CORE,CORE       of rank 0 and rank 1 (`-`: not pinned)\n"
     "  --verify                check every byte\n"
-    "Results are JSON, a line per size, on standard output.\n";
+    "Results are JSON, a line per size and work, on standard output.\n";
 
 static const char *const KINDS[] = {"ping-pong", "stream", "bidirectional", "overlap-polling", "overlap-wait"};
 
@@ -44,19 +44,21 @@ static uint64_t whole(const char *option, const char *text, uint64_t least, uint
     return value;
 }
 
-static void read_sizes(const char *text, struct parameters *parameters) {
-    static const char expected[] = "message sizes of 1 to 1073741824 bytes, as in 1,64,1024";
+/* Numbers with commas between them; returns how many. */
+static size_t list(const char *option, const char *text, uint64_t least, uint64_t most, const char *expected,
+                   uint64_t **numbers) {
     size_t count = 1;
     for (const char *at = text; *at != '\0'; at++) count += *at == ',';
-    parameters->sizes = calloc(count, sizeof *parameters->sizes);
-    if (parameters->sizes == NULL) invalid("--sizes", text, "a shorter list");
+    free(*numbers);
+    *numbers = calloc(count, sizeof **numbers);
+    if (*numbers == NULL) invalid(option, text, "a shorter list");
     const char *at = text;
     for (size_t index = 0; index < count; index++) {
-        parameters->sizes[index] = number("--sizes", at, &at, 1, 1 << 30, expected);
-        if (*at != (index + 1 < count ? ',' : '\0')) invalid("--sizes", text, expected);
+        (*numbers)[index] = number(option, at, &at, least, most, expected);
+        if (*at != (index + 1 < count ? ',' : '\0')) invalid(option, text, expected);
         at += *at == ',';
     }
-    parameters->size_count = count;
+    return count;
 }
 
 static void read_cores(const char *text, struct parameters *parameters) {
@@ -97,7 +99,8 @@ void parameters_read(int count, char **arguments, struct parameters *parameters)
         if (strcmp(option, "--kind") == 0) {
             parameters->kind = read_kind(value);
         } else if (strcmp(option, "--sizes") == 0) {
-            read_sizes(value, parameters);
+            parameters->size_count =
+                list(option, value, 1, 1 << 30, "message sizes of 1 to 1073741824 bytes, as in 1,64,1024", &parameters->sizes);
         } else if (strcmp(option, "--window") == 0) {
             parameters->window = whole(option, value, 1, 65536, "1 to 65536 messages");
         } else if (strcmp(option, "--duration-ns") == 0) {
@@ -107,7 +110,8 @@ void parameters_read(int count, char **arguments, struct parameters *parameters)
         } else if (strcmp(option, "--warm-up-ns") == 0) {
             parameters->warm_up_ns = whole(option, value, 0, UINT64_MAX, "a time in nanoseconds");
         } else if (strcmp(option, "--work") == 0) {
-            parameters->work = whole(option, value, 0, UINT64_MAX, "a number of iterations");
+            parameters->work_count =
+                list(option, value, 0, UINT64_MAX, "numbers of iterations, as in 1000,100000", &parameters->works);
         } else if (strcmp(option, "--cores") == 0) {
             read_cores(value, parameters);
         } else {
@@ -119,4 +123,6 @@ void parameters_read(int count, char **arguments, struct parameters *parameters)
         fprintf(stderr, "clearstream-mpi: --sizes is missing\n%s", USAGE);
         exit(2);
     }
+    /* Without work there is one interval of none. */
+    if (parameters->work_count == 0) parameters->work_count = list("--work", "0", 0, 0, "0", &parameters->works);
 }

@@ -1,14 +1,12 @@
 //! Messages by size for people.
 
 use clearstream_schema::{
-    message::{
-        MessageConfig, MessageKind, MessageMethod, MessagePoint, MessageSummary, MessageTransport, MpiJob,
-    },
+    message::{MessageConfig, MessageKind, MessageMethod, MessagePoint, MessageSummary, MessageTransport},
     outcome::Unit,
 };
 
 use super::{
-    Paint,
+    Paint, mpi,
     quantity::{count, rate, time},
     table::{or_dash, table},
 };
@@ -49,7 +47,7 @@ pub fn summary(summary: &MessageSummary, paint: Paint) -> String {
         )
     };
     match &summary.mpi {
-        Some(job) => text.push_str(&mpi_job(job)),
+        Some(job) => text.push_str(&format!("\n{}", mpi::job(job))),
         None if config.transport.is_mpi() => {}
         None => {
             text.push_str(&side("client", &summary.client));
@@ -61,14 +59,6 @@ pub fn summary(summary: &MessageSummary, paint: Paint) -> String {
         text.push_str(&paint.warning(&format!("note: {}", notice.message)));
     }
     text
-}
-
-fn mpi_job(job: &MpiJob) -> String {
-    // Open MPI adds where and when it was built.
-    let library = job.library.split(", package").next().unwrap_or(&job.library);
-    let ranks: Vec<String> =
-        job.ranks.iter().map(|rank| format!("rank {} on {}", rank.rank, rank.host)).collect();
-    format!("\n{library}: {}", ranks.join(", "))
 }
 
 fn title(config: &MessageConfig) -> String {

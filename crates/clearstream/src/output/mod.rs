@@ -15,6 +15,7 @@ pub mod improve;
 pub mod iperf3;
 pub mod message;
 pub mod message_table;
+mod mpi;
 pub mod overlap;
 pub mod place;
 pub mod printer;

@@ -10,7 +10,7 @@ use clearstream_schema::{
 };
 
 use super::{
-    Paint,
+    Paint, mpi,
     quantity::{count, rate},
     table::{or_dash, table},
 };
@@ -30,7 +30,13 @@ pub fn summary(summary: &OverlapSummary, paint: Paint) -> String {
         text.push_str(&line);
     }
     for (role, settings) in [("client", &summary.client), ("server", &summary.server)] {
-        text.push_str(&format!("\n{role}: {}", side(config, settings)));
+        if let Some(line) = side(config, settings) {
+            text.push_str(&format!("\n{role}: {line}"));
+        }
+    }
+    if let Some(job) = &summary.mpi {
+        text.push('\n');
+        text.push_str(&mpi::job(job));
     }
     for notice in &summary.notices {
         text.push('\n');
@@ -42,6 +48,8 @@ pub fn summary(summary: &OverlapSummary, paint: Paint) -> String {
 fn title(config: &OverlapConfig) -> String {
     let carrier = match (config.transport, config.progress) {
         (OverlapTransport::Tcp, _) => "TCP",
+        (OverlapTransport::Mpi, _) => "MPI",
+        (OverlapTransport::MpiIwarp, _) => "MPI over iWARP",
         (OverlapTransport::Iwarp, RdmaProgress::Inline) => "iWARP, inline progress",
         (OverlapTransport::Iwarp, RdmaProgress::Offloaded) => "iWARP, offloaded progress",
         (OverlapTransport::Iwarp, RdmaProgress::Adaptive) => "iWARP, adaptive progress",
@@ -79,16 +87,18 @@ fn row(config: &OverlapConfig, point: &OverlapPoint) -> Vec<String> {
     cells
 }
 
-fn side(config: &OverlapConfig, settings: &OverlapSideSettings) -> String {
+/// Settings of a connection; those of an MPI library are its own.
+fn side(config: &OverlapConfig, settings: &OverlapSideSettings) -> Option<String> {
     match config.transport {
-        OverlapTransport::Tcp => format!(
+        OverlapTransport::Mpi | OverlapTransport::MpiIwarp => None,
+        OverlapTransport::Tcp => Some(format!(
             "send buffer {}, receive buffer {} (as the connection began), {}, segments of {} bytes",
             or_dash(settings.send_buffer_bytes),
             or_dash(settings.receive_buffer_bytes),
             or_dash(settings.congestion_control.as_ref()),
             or_dash(settings.segment_bytes),
-        ),
-        OverlapTransport::Iwarp => format!(
+        )),
+        OverlapTransport::Iwarp => Some(format!(
             "ULPDUs of {} bytes, CRC {}",
             or_dash(settings.mulpdu_bytes),
             match settings.crc {
@@ -96,7 +106,7 @@ fn side(config: &OverlapConfig, settings: &OverlapSideSettings) -> String {
                 Some(false) => "off",
                 None => "unknown",
             }
-        ),
+        )),
     }
 }
 
@@ -125,6 +135,7 @@ mod tests {
             complete: true,
             client: OverlapSideSettings::default(),
             server: OverlapSideSettings::default(),
+            mpi: None,
             points: vec![measured.point(1000)],
             notices: Vec::new(),
         };

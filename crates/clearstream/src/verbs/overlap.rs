@@ -33,12 +33,7 @@ pub struct OverlapArgs {
 impl OverlapArgs {
     /// Runs the measurement and prints it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
-        // A study may have the progress beside a factor `transport`.
-        if self.config.transport == OverlapTransport::Tcp && self.config.progress != RdmaProgress::default() {
-            return Err(CommandError::usage(
-                "--progress is of queue pairs, and the kernel moves the bytes of TCP: leave it out, or write --transport iwarp",
-            ));
-        }
+        self.check_transport()?;
         let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
@@ -59,5 +54,23 @@ impl OverlapArgs {
             ));
         }
         Ok(())
+    }
+
+    /// A study may have these beside a factor `transport`.
+    fn check_transport(&self) -> Result<(), CommandError> {
+        let config = &self.config;
+        if config.transport != OverlapTransport::Iwarp && config.progress != RdmaProgress::default() {
+            return Err(CommandError::usage(
+                "--progress is of this program's own queue pairs: leave it out, or write --transport iwarp",
+            ));
+        }
+        let options =
+            [("--mpirun", config.mpirun.is_some()), ("--mpi-program", config.mpi_program.is_some())];
+        match options.iter().find(|(_, is_set)| !config.transport.is_mpi() && *is_set) {
+            Some((option, _)) => Err(CommandError::Usage(format!(
+                "{option} is for MPI: leave it out, or write --transport mpi"
+            ))),
+            None => Ok(()),
+        }
     }
 }

@@ -19,6 +19,7 @@ use clearstream_workload::{HostSet, TrialError};
 use crate::{
     calls::{Finished, Listen, Listening, PointMeasured, Run, Side, Stop},
     check::check,
+    mpi,
 };
 
 /// Interval of checks of the stop flag.
@@ -75,6 +76,9 @@ pub fn run_on(
     on_event: &mut dyn FnMut(OverlapEvent),
 ) -> Result<OverlapSummary, OverlapError> {
     check(config).map_err(OverlapError::Invalid)?;
+    if config.transport.is_mpi() {
+        return mpi::run_on(hosts, config, stop, on_event);
+    }
     let invalid = |error: TrialError| OverlapError::Invalid(error.failure);
     let (client, server) = hosts.client_and_server().map_err(invalid)?;
     let server_address = server.known_address().map_err(invalid)?;
@@ -114,6 +118,7 @@ pub fn run_on(
         complete: is_finished && points.len() == config.work_counts().len(),
         client: client_side.settings,
         server: server_side.settings,
+        mpi: None,
         points,
         notices,
         requested: config,
@@ -168,7 +173,7 @@ fn reason(
     Some((failed(peer, side.failure.clone()?), side.peer_closed))
 }
 
-fn notices(config: &OverlapConfig, points: &[OverlapPoint]) -> Vec<Notice> {
+pub(crate) fn notices(config: &OverlapConfig, points: &[OverlapPoint]) -> Vec<Notice> {
     let mut notices = Vec::new();
     if config.verify {
         notices.push(Notice {

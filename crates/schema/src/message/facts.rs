@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{MessageConfig, MessageKind, MessageTransport};
 use crate::{
     flow::Notice,
+    mpi::{InterfaceBytes, MpiJob},
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
 };
 
@@ -64,40 +65,6 @@ pub struct MessagePoint {
     /// What the network interfaces carried meanwhile (MPI).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interfaces: Option<InterfaceBytes>,
-}
-
-/// Bytes that the network interfaces of each side sent, without loopback: headers, acknowledgements
-/// and everybody's traffic included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct InterfaceBytes {
-    /// By the client's interfaces.
-    pub client_sent_bytes: u64,
-    /// By the server's interfaces.
-    pub server_sent_bytes: u64,
-}
-
-/// An MPI job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct MpiJob {
-    /// Version string of the MPI library, as `MPI_Get_library_version` returns it.
-    pub library: String,
-    /// Version of the MPI standard that the library follows.
-    pub standard: String,
-    /// Command line that started it.
-    pub command: Vec<String>,
-    /// Its ranks: 0 is the client, 1 the server.
-    pub ranks: Vec<MpiRank>,
-}
-
-/// A rank of an MPI job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct MpiRank {
-    /// Its number.
-    pub rank: u32,
-    /// Name of its host, as the rank read it there.
-    pub host: String,
-    /// Process ID on that host.
-    pub process: u32,
 }
 
 /// Effective settings of one side.

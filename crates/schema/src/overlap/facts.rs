@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{OverlapConfig, OverlapMethod, OverlapTransport};
 use crate::{
     flow::Notice,
+    mpi::{InterfaceBytes, MpiJob},
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
 };
 
@@ -48,10 +49,13 @@ pub struct OverlapPoint {
     /// Time to wait for the messages of all cycles (post-work-wait).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ns: Option<u64>,
-    /// CPU time of the client's agent, all threads / elapsed time.
+    /// CPU time of the client's agent or rank, all threads / elapsed time.
     pub client_cpu_ratio: f64,
-    /// CPU time of the server's agent, all threads / elapsed time.
+    /// CPU time of the server's agent or rank, all threads / elapsed time.
     pub server_cpu_ratio: f64,
+    /// What the network interfaces carried meanwhile (MPI).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interfaces: Option<InterfaceBytes>,
 }
 
 /// What the client measured of one interval of work.
@@ -98,6 +102,7 @@ impl OverlapMeasured {
             wait_ns,
             client_cpu_ratio: self.client_cpu_ns as f64 / elapsed,
             server_cpu_ratio: self.server_cpu_ns as f64 / elapsed,
+            interfaces: None,
         }
     }
 }
@@ -146,6 +151,9 @@ pub struct OverlapSummary {
     pub client: OverlapSideSettings,
     /// Effective settings of the server.
     pub server: OverlapSideSettings,
+    /// The MPI job, when ranks of one exchanged the messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpi: Option<MpiJob>,
     /// One per interval of work, ascending.
     pub points: Vec<OverlapPoint>,
     /// Caveats of the results.
@@ -315,6 +323,7 @@ mod tests {
             complete: true,
             client: OverlapSideSettings { core: Some(1), ..OverlapSideSettings::default() },
             server: OverlapSideSettings::default(),
+            mpi: None,
             points: points.iter().map(point).collect(),
             notices: Vec::new(),
         }

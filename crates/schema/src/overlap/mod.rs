@@ -21,6 +21,17 @@ pub enum OverlapTransport {
     Tcp,
     /// Sends over software iWARP.
     Iwarp,
+    /// Two ranks of an MPI job (`mpirun -np 2`), over whatever the MPI library uses.
+    Mpi,
+    /// Two ranks of an MPI job over iWARP in software: libfabric's verbs provider and the verbs library.
+    MpiIwarp,
+}
+
+impl OverlapTransport {
+    /// Whether ranks of an MPI job exchange the messages.
+    pub fn is_mpi(self) -> bool {
+        matches!(self, Self::Mpi | Self::MpiIwarp)
+    }
 }
 
 /// Method of COMB.
@@ -49,6 +60,14 @@ pub struct OverlapConfig {
     /// Who moves the bytes of a queue pair, on both sides (iwarp)
     #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = OverlapConfig::default().progress))]
     pub progress: RdmaProgress,
+    /// Command that starts an MPI job, with options of your own, as in "mpirun.openmpi --mca pml ob1" (default: mpirun)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "COMMAND"))]
+    pub mpirun: Option<String>,
+    /// Program of the ranks, with the same path on both hosts (default: clearstream-mpi beside this program, or in the PATH)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PATH"))]
+    pub mpi_program: Option<String>,
     /// Message size
     #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "BYTES", default_value_t = OverlapConfig::default().size))]
     pub size: ByteCount,
@@ -94,6 +113,8 @@ impl Default for OverlapConfig {
             transport: OverlapTransport::default(),
             method: OverlapMethod::default(),
             progress: RdmaProgress::default(),
+            mpirun: None,
+            mpi_program: None,
             size: ByteCount(100 << 10),
             window: 16,
             work: CountRange { smallest: 100, largest: 100_000_000 },

@@ -43,7 +43,9 @@ fn the_verbs_study_has_the_overhead_of_mpi_and_the_overlap_of_work() {
     let (iwarp, tcp) = (of("overlap-iwarp"), of("overlap-tcp"));
     assert_eq!(iwarp.beside.as_ref(), Some(&tcp.name));
     assert_eq!(levels(&iwarp.factors, "progress"), ["inline", "offloaded", "adaptive"]);
-    for (one, transport) in [(iwarp, "iwarp"), (tcp, "tcp")] {
+    let (mpi_iwarp, mpi) = (of("overlap-mpi-iwarp"), of("overlap-mpi"));
+    assert_eq!(mpi_iwarp.beside.as_ref(), Some(&mpi.name));
+    for (one, transport) in [(iwarp, "iwarp"), (tcp, "tcp"), (mpi_iwarp, "mpi-iwarp"), (mpi, "mpi")] {
         assert_eq!(option(one, "transport").as_deref(), Some(transport));
         assert_eq!(levels(&one.factors, "method"), ["polling", "post-work-wait"], "{transport}");
     }

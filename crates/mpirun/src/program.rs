@@ -7,8 +7,8 @@ use std::{
 
 use clearstream_schema::control::{Failure, FailureKind};
 
-use super::launcher::Kind;
 use crate::failure;
+use crate::launcher::Kind;
 
 const NAME: &str = "clearstream-mpi";
 

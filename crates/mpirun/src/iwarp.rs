@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clearstream_schema::control::{Failure, FailureKind};
 
-use super::launcher::Kind;
 use crate::failure;
+use crate::launcher::Kind;
 
 /// The library that the ranks preload.
 const LIBRARY: &str = "libclearstream_verbs.so";

@@ -1,37 +1,18 @@
-//! Messages between two ranks of an MPI job: `mpirun` starts `clearstream-mpi`
-//! (`extras/mpi`) on the client's and the server's host, and rank 0 prints a
-//! JSON document per line.
-//!
-//! The job is started by the controller and not by an agent, so that no peer can
-//! have a command of its choice started: the client is this host, or one of a lab.
-
-mod failure;
-mod iwarp;
-mod job;
-mod launcher;
-mod lines;
-mod program;
-mod ranks;
+//! Messages between two ranks of an MPI job, which measures by itself.
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
+use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, ending_notice, network_notice};
 use clearstream_schema::{
-    control::FailureKind,
     flow::Notice,
     message::{
         MessageConfig, MessageKind, MessagePoint, MessageSideSettings, MessageSummary, MessageTransport,
-        MpiJob,
     },
 };
 use clearstream_workload::HostSet;
 
-use crate::{MessageError, MessageEvent, controller, failure};
-use job::{Ending, Job};
-use launcher::Launcher;
-use ranks::Ranks;
+use crate::{MessageError, MessageEvent, controller};
 
-/// Maximum time until both ranks have started: ssh logs in.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time of a size in addition to its duration and warm-up.
 const SIZE_GRACE: Duration = Duration::from_secs(30);
 /// Assumed maximum time of an iteration where the number of them is requested.
@@ -49,42 +30,28 @@ pub(crate) fn run_on(
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(MessageEvent),
 ) -> Result<MessageSummary, MessageError> {
-    let invalid = MessageError::Invalid;
-    let launcher = Launcher::find(config.mpirun.as_deref()).map_err(invalid)?;
-    let program =
-        program::find(config.mpi_program.as_deref(), hosts.program(), launcher.kind).map_err(invalid)?;
-    let over_iwarp = config.transport == MessageTransport::MpiIwarp;
-    let library = over_iwarp.then(|| iwarp::find_library(hosts.program())).transpose().map_err(invalid)?;
-    let fabric =
-        library.map(|library| iwarp::options(launcher.kind, &library)).transpose().map_err(invalid)?;
-    let ranks = Ranks::of(hosts).map_err(invalid)?;
-    let arguments = program_arguments(config);
-    let (command, line) =
-        launcher.command(&ranks, &fabric.unwrap_or_default(), &program, &arguments).map_err(invalid)?;
     let mut points: Vec<MessagePoint> = Vec::new();
     let sizes = config.message_sizes();
-    let job = Job { command, start_timeout: START_TIMEOUT, size_timeout: size_timeout(config) };
-    let ended = job.run(stop, &mut |mut point| {
+    let job = JobConfig {
+        mpirun: config.mpirun.as_deref(),
+        program: config.mpi_program.as_deref(),
+        over_iwarp: config.transport == MessageTransport::MpiIwarp,
+        arguments: program_arguments(config),
+        point_timeout: size_timeout(config),
+    };
+    let Ended { ending, job } = job.run(hosts, stop, &mut |mut point: MessagePoint| {
         point.is_perturbed =
             sizes.iter().find(|size| size.bytes == point.size_bytes).is_some_and(|size| size.is_perturbed);
         points.push(point.clone());
         on_event(MessageEvent::Point(point));
     })?;
-    if over_iwarp && ended.ending != Ending::Stopped && ended.rdma_connection_count == 0 {
-        return Err(MessageError::Failed { name: "MPI job".to_owned(), failure: iwarp::no_connection() });
-    }
     let side = |core| MessageSideSettings { core, ..MessageSideSettings::default() };
     Ok(MessageSummary {
-        complete: ended.ending != Ending::Stopped && points.len() == sizes.len(),
+        complete: ending != Ending::Stopped && points.len() == sizes.len(),
         client: side(config.client_core),
         server: side(config.server_core),
-        notices: notices(config, &points, ended.ending),
-        mpi: ended.ranks.map(|found| MpiJob {
-            library: found.library,
-            standard: found.standard,
-            command: line,
-            ranks: found.ranks,
-        }),
+        notices: notices(config, &points, ending),
+        mpi: job,
         points,
         requested: config.clone(),
     })
@@ -130,29 +97,19 @@ fn size_timeout(config: &MessageConfig) -> Duration {
 
 fn notices(config: &MessageConfig, points: &[MessagePoint], ending: Ending) -> Vec<Notice> {
     let mut notices = controller::notices_of_points(config, points);
-    if ending == Ending::Forced {
-        notices.push(Notice {
-            id: "mpirun-killed".to_owned(),
-            message: "mpirun did not end after the last result (MPI_Finalize), and was ended".to_owned(),
-        });
-    }
-    let carried = |point: &&MessagePoint| {
-        let sent = point.interfaces.map_or(0, |bytes| bytes.client_sent_bytes.max(bytes.server_sent_bytes));
-        sent < point.server_received_count.saturating_mul(point.size_bytes)
-    };
-    if let Some(point) = points.iter().find(carried) {
-        notices.push(Notice {
-            id: "not-on-the-network".to_owned(),
-            message: format!(
-                "the network interfaces carried fewer bytes than the messages of {} bytes have: the MPI library used \
-                 shared memory, loopback or a path around the kernel",
-                point.size_bytes
-            ),
-        });
-    }
+    notices.extend(ending_notice(ending));
+    notices.extend(points.iter().find_map(|point| {
+        let sent = point.server_received_count.saturating_mul(point.size_bytes);
+        network_notice(point.interfaces, sent, &format!("of {} bytes", point.size_bytes))
+    }));
     notices
 }
 
-fn error(kind: FailureKind, message: impl Into<String>) -> MessageError {
-    MessageError::Failed { name: "MPI job".to_owned(), failure: failure(kind, message) }
+impl From<JobError> for MessageError {
+    fn from(error: JobError) -> Self {
+        match error {
+            JobError::Invalid(failure) => Self::Invalid(failure),
+            JobError::Failed(failure) => Self::Failed { name: "MPI job".to_owned(), failure },
+        }
+    }
 }

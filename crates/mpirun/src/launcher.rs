@@ -16,8 +16,8 @@ use std::{
 use clearstream_schema::control::{Failure, FailureKind};
 use tempfile::TempDir;
 
-use super::ranks::{LabRanks, Ranks};
 use crate::failure;
+use crate::ranks::{LabRanks, Ranks};
 
 /// Maximum time of `mpirun --version`.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);

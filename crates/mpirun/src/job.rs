@@ -11,18 +11,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::{control::FailureKind, message::MessagePoint};
+use clearstream_schema::control::{Failure, FailureKind};
 use clearstream_sys::process::bind_child_to_parent;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
 
-use super::{
-    error,
+use crate::{
+    failure,
     failure::Text,
     iwarp,
     launcher::Prepared,
     lines::{Line, Started},
 };
-use crate::MessageError;
 
 /// Interval of checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -38,12 +38,12 @@ const TERMINATE_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct Job {
     pub(crate) command: Prepared,
     pub(crate) start_timeout: Duration,
-    pub(crate) size_timeout: Duration,
+    pub(crate) point_timeout: Duration,
 }
 
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// With all results.
     Finished,
     /// With all results, but `mpirun` did not end by itself.
@@ -62,8 +62,8 @@ pub(crate) struct Ended {
 }
 
 /// A line of an output.
-enum Output {
-    Result(Line),
+enum Output<P> {
+    Result(Line<P>),
     Text(String),
 }
 
@@ -119,17 +119,17 @@ impl Progress {
 
 impl Job {
     /// Runs the job until its end, or until `stop` is set.
-    pub(crate) fn run(
+    pub(crate) fn run<P: DeserializeOwned + Send + 'static>(
         mut self,
         stop: &AtomicBool,
-        on_point: &mut dyn FnMut(MessagePoint),
-    ) -> Result<Ended, MessageError> {
+        on_point: &mut dyn FnMut(P),
+    ) -> Result<Ended, Failure> {
         let command = &mut self.command.command;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         bind_child_to_parent(command);
         let spawned = command.spawn();
         let child = spawned.map_err(|failed| {
-            error(FailureKind::Unsupported, format!("mpirun cannot be started: {failed}"))
+            failure(FailureKind::Unsupported, format!("mpirun cannot be started: {failed}"))
         })?;
         let mut running = Running(child);
         let lines = read(&mut running.0);
@@ -156,7 +156,7 @@ impl Job {
         }
     }
 
-    fn take(&self, output: Output, progress: &mut Progress, on_point: &mut dyn FnMut(MessagePoint)) {
+    fn take<P>(&self, output: Output<P>, progress: &mut Progress, on_point: &mut dyn FnMut(P)) {
         let line = match output {
             Output::Result(line) => line,
             Output::Text(text) => {
@@ -172,11 +172,11 @@ impl Job {
         let timeout = match line {
             Line::Ranks(started) => {
                 progress.ranks = Some(started);
-                self.size_timeout
+                self.point_timeout
             }
-            Line::Size(point) => {
+            Line::Point(point) => {
                 on_point(*point);
-                self.size_timeout
+                self.point_timeout
             }
             Line::End => {
                 progress.is_finished = true;
@@ -184,17 +184,17 @@ impl Job {
             }
         };
         progress.deadline = Instant::now() + timeout;
-        progress.awaited = format!("no result of a message size within {} s", timeout.as_secs());
+        progress.awaited = format!("no result within {} s", timeout.as_secs());
     }
 }
 
 /// A deadline has passed: everything is ended, and what was printed until then may have the cause.
 /// Results are kept when all of them are there.
-fn expired(
+fn expired<P>(
     running: &mut Running,
-    lines: &Receiver<Output>,
+    lines: &Receiver<Output<P>>,
     mut progress: Progress,
-) -> Result<Ended, MessageError> {
+) -> Result<Ended, Failure> {
     let _ = running.end();
     if progress.is_finished && !progress.text.has_report() {
         return Ok(progress.ended(Ending::Forced));
@@ -205,11 +205,11 @@ fn expired(
         }
     }
     let (kind, message) = progress.text.cause(&progress.awaited);
-    Err(error(kind, message))
+    Err(failure(kind, message))
 }
 
 /// Both outputs are closed.
-fn finish(running: &mut Running, progress: Progress) -> Result<Ended, MessageError> {
+fn finish(running: &mut Running, progress: Progress) -> Result<Ended, Failure> {
     let deadline = Instant::now() + FINALIZE_TIMEOUT;
     let status = loop {
         match running.0.try_wait() {
@@ -220,16 +220,16 @@ fn finish(running: &mut Running, progress: Progress) -> Result<Ended, MessageErr
         }
     };
     let status = status
-        .map_err(|failed| error(FailureKind::Internal, format!("mpirun cannot be waited for: {failed}")))?;
+        .map_err(|failed| failure(FailureKind::Internal, format!("mpirun cannot be waited for: {failed}")))?;
     if status.success() && progress.is_finished {
         return Ok(progress.ended(Ending::Finished));
     }
     let (kind, message) = progress.text.cause(&format!("mpirun ended with {status}"));
-    Err(error(kind, message))
+    Err(failure(kind, message))
 }
 
 /// Reads both outputs until all who hold them have closed them.
-fn read(child: &mut Child) -> Receiver<Output> {
+fn read<P: DeserializeOwned + Send + 'static>(child: &mut Child) -> Receiver<Output<P>> {
     let (sender, receiver) = channel();
     if let Some(stdout) = child.stdout.take() {
         start_reader(stdout, sender.clone());
@@ -240,7 +240,10 @@ fn read(child: &mut Child) -> Receiver<Output> {
     receiver
 }
 
-fn start_reader(stream: impl Read + Send + 'static, sender: Sender<Output>) {
+fn start_reader<P: DeserializeOwned + Send + 'static>(
+    stream: impl Read + Send + 'static,
+    sender: Sender<Output<P>>,
+) {
     thread::spawn(move || {
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
             let text = String::from_utf8_lossy(&line).into_owned();

@@ -1,17 +1,17 @@
 //! Lines that rank 0 prints.
 
-use clearstream_schema::message::{MessagePoint, MpiRank};
-use serde::Deserialize;
+use clearstream_schema::mpi::MpiRank;
+use serde::{Deserialize, de::DeserializeOwned};
 
-/// A line of results.
+/// A line of results; `P` is a point.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
-pub(crate) enum Line {
+#[serde(tag = "event", rename_all = "kebab-case", bound = "P: DeserializeOwned")]
+pub(crate) enum Line<P> {
     /// Both ranks have started.
     Ranks(Started),
-    /// A size is measured.
-    Size(Box<MessagePoint>),
-    /// All sizes are measured.
+    /// A message size, or an interval of work, is measured.
+    Point(Box<P>),
+    /// All of them are measured.
     End,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Started {
     pub(crate) ranks: Vec<MpiRank>,
 }
 
-impl Line {
+impl<P: DeserializeOwned> Line<P> {
     /// Reads a line; none for text that MPI libraries and launchers print.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text.trim()).ok()
@@ -35,7 +35,9 @@ impl Line {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use clearstream_schema::message::MessagePoint;
+
+    type Line = super::Line<MessagePoint>;
 
     #[test]
     fn lines_of_the_program_are_read_and_text_of_launchers_is_not() {
@@ -43,10 +45,10 @@ mod tests {
         let ranks = r#"{"event":"ranks","library":"Open MPI v4.1.4","standard":"3.1","ranks":[{"rank":0,"host":"here","process":29425},{"rank":1,"host":"there","process":29424}]}"#;
         let Some(Line::Ranks(started)) = Line::parse(ranks) else { panic!("{ranks}") };
         assert_eq!(started.ranks[1].host, "there");
-        let size = r#"{"event":"size","size_bytes":1024,"iteration_count":10,"server_received_count":10,"client_received_count":10,"elapsed_ns":83995373,"latency":{"min_ns":2922587,"mean_ns":4199738,"p50_ns":3998393,"p99_ns":6007344,"max_ns":6007344},"throughput_bps":1950583.635,"client_cpu_ratio":0.450406,"server_cpu_ratio":0.458787,"interfaces":{"client_sent_bytes":11186,"server_sent_bytes":11224}}"#;
-        let Some(Line::Size(point)) = Line::parse(size) else { panic!("{size}") };
+        let point = r#"{"event":"point","size_bytes":1024,"iteration_count":10,"server_received_count":10,"client_received_count":10,"elapsed_ns":83995373,"latency":{"min_ns":2922587,"mean_ns":4199738,"p50_ns":3998393,"p99_ns":6007344,"max_ns":6007344},"throughput_bps":1950583.635,"client_cpu_ratio":0.450406,"server_cpu_ratio":0.458787,"interfaces":{"client_sent_bytes":11186,"server_sent_bytes":11224}}"#;
+        let Some(Line::Point(point)) = Line::parse(point) else { panic!("{point}") };
         assert_eq!((point.size_bytes, point.interfaces.unwrap().server_sent_bytes), (1024, 11224));
-        assert_eq!(Line::parse(r#"{"event":"end","size_count":2}"#), Some(Line::End));
+        assert_eq!(Line::parse(r#"{"event":"end","point_count":2}"#), Some(Line::End));
         assert_eq!(Line::parse("=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"), None);
     }
 }

@@ -1,0 +1,129 @@
+//! Jobs of two MPI ranks: `mpirun` starts `clearstream-mpi` (`extras/mpi`) on the client's and the
+//! server's host, and rank 0 prints a JSON document per line.
+//!
+//! A job is started by the controller and not by an agent, so that no peer can have a command of its
+//! choice started: the client is this host, or one of a lab.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod failure;
+mod iwarp;
+mod job;
+mod launcher;
+mod lines;
+mod program;
+mod ranks;
+
+use std::{sync::atomic::AtomicBool, time::Duration};
+
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::Notice,
+    mpi::{InterfaceBytes, MpiJob},
+};
+use clearstream_workload::HostSet;
+use serde::de::DeserializeOwned;
+
+pub use job::Ending;
+use job::Job;
+use launcher::Launcher;
+use ranks::Ranks;
+
+/// Maximum time until both ranks have started: ssh logs in.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A job as requested.
+#[derive(Debug)]
+pub struct JobConfig<'a> {
+    /// Command of the launcher with options; `mpirun` when absent.
+    pub mpirun: Option<&'a str>,
+    /// The ranks' program; by default the one beside this program, or in the `PATH`.
+    pub program: Option<&'a str>,
+    /// Over software iWARP, by the verbs library.
+    pub over_iwarp: bool,
+    /// Options of the ranks' program.
+    pub arguments: Vec<String>,
+    /// Maximum time until the next point.
+    pub point_timeout: Duration,
+}
+
+/// A job that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// How.
+    pub ending: Ending,
+    /// Who took part, when both ranks had started.
+    pub job: Option<MpiJob>,
+}
+
+/// Why a job has no result.
+#[derive(Debug)]
+pub enum JobError {
+    /// Nothing was started.
+    Invalid(Failure),
+    /// The job failed.
+    Failed(Failure),
+}
+
+impl JobConfig<'_> {
+    /// Runs the job on the client and the server of a set of hosts, until its end or until `stop` is
+    /// set. `P` is what the ranks' program prints for each point.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn run<P: DeserializeOwned + Send + 'static>(
+        self,
+        hosts: &mut HostSet<'_>,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(P),
+    ) -> Result<Ended, JobError> {
+        let (command, line) = self.prepare(hosts).map_err(JobError::Invalid)?;
+        let job = Job { command, start_timeout: START_TIMEOUT, point_timeout: self.point_timeout };
+        let ended = job.run(stop, on_point).map_err(JobError::Failed)?;
+        if self.over_iwarp && ended.ending != Ending::Stopped && ended.rdma_connection_count == 0 {
+            return Err(JobError::Failed(iwarp::no_connection()));
+        }
+        let job = ended.ranks.map(|found| MpiJob {
+            library: found.library,
+            standard: found.standard,
+            command: line,
+            ranks: found.ranks,
+        });
+        Ok(Ended { ending: ended.ending, job })
+    }
+
+    fn prepare(&self, hosts: &mut HostSet<'_>) -> Result<(launcher::Prepared, Vec<String>), Failure> {
+        let launcher = Launcher::find(self.mpirun)?;
+        let program = program::find(self.program, hosts.program(), launcher.kind)?;
+        let library = self.over_iwarp.then(|| iwarp::find_library(hosts.program())).transpose()?;
+        let fabric = library.map(|library| iwarp::options(launcher.kind, &library)).transpose()?;
+        let ranks = Ranks::of(hosts)?;
+        launcher.command(&ranks, &fabric.unwrap_or_default(), &program, &self.arguments)
+    }
+}
+
+/// Caveat of a job that did not end by itself.
+pub fn ending_notice(ending: Ending) -> Option<Notice> {
+    (ending == Ending::Forced).then(|| Notice {
+        id: "mpirun-killed".to_owned(),
+        message: "mpirun did not end after the last result (MPI_Finalize), and was ended".to_owned(),
+    })
+}
+
+/// Caveat of a point whose messages, so many bytes in the direction that has most, went past the
+/// interfaces.
+pub fn network_notice(interfaces: Option<InterfaceBytes>, sent_bytes: u64, what: &str) -> Option<Notice> {
+    let carried = interfaces.map_or(0, |bytes| bytes.client_sent_bytes.max(bytes.server_sent_bytes));
+    (carried < sent_bytes).then(|| Notice {
+        id: "not-on-the-network".to_owned(),
+        message: format!(
+            "the network interfaces carried fewer bytes than the messages {what} have: the MPI library used shared \
+             memory, loopback or a path around the kernel"
+        ),
+    })
+}
+
+/// Creates a failure with its message.
+fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
+    Failure { kind, message: message.into() }
+}
