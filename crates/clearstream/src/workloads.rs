@@ -1,5 +1,6 @@
 //! The workloads and factors that this program has, one line each.
 
+use clearstream_explore::Explore;
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::{AllPairs, Flow};
 use clearstream_message::Message;
@@ -16,6 +17,7 @@ pub fn registry() -> Registry {
         .with(Probe)
         .with(Message)
         .with(Overlap)
+        .with(Explore)
         .with(Rdma)
         .with(VerbsCalls)
         .with(Inspect)

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Run, assert_valid, children, clearstream, eventually, finish, program, run, signal};
+use common::{Lab, Run, assert_valid, children, clearstream, eventually, finish, program, run, signal};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -227,3 +227,67 @@ fn a_killed_rank_ends_the_job() {
         });
     }
 }
+
+/// A study's trials between the hosts of a lab, over MPI's own TCP and over iWARP, by message size.
+#[test]
+fn root_a_study_explores_between_hosts_over_tcp_and_over_iwarp() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "explore-study");
+    let library = &LIBRARIES[0];
+    let text = STUDY.replace("MPIRUN", library.mpirun[0]).replace("LIBRARY", library.path.to_str().unwrap());
+    let study = folder.path().join("exploring.toml");
+    fs::write(&study, text).unwrap();
+    let runs = folder.path().join("runs");
+    let arguments = ["study", "run", study.to_str().unwrap(), "--lab", &lab.0];
+    let child = clearstream(&[&arguments[..], &["--runs", runs.to_str().unwrap()]].concat()).spawn().unwrap();
+    finish(child, LIMIT).ok();
+    let alone = run(&["explore", "philosophers", "-D", "N=7", "--json"]).json();
+    let record = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    let trials = fs::read_to_string(record.join("trials.jsonl")).unwrap();
+    let mut seen = Vec::new();
+    for line in trials.lines() {
+        let trial: Value = serde_json::from_str(line).unwrap();
+        let measured = &trial["outcome"]["measured"];
+        assert_eq!(measured["complete"], true, "{line}");
+        let document = &measured["detail"]["document"];
+        assert_eq!(counts(document), counts(&alone), "{line}");
+        let hosts: Vec<_> = document["ranks"].as_array().unwrap().iter().map(|rank| &rank["host"]).collect();
+        assert_eq!(hosts, ["here", "there"], "{line}");
+        assert_traffic(document, 2);
+        let metric = |name: &str| {
+            let all = measured["metrics"].as_array().unwrap();
+            all.iter().find(|one| one["name"] == name).unwrap()["value"].as_f64().unwrap()
+        };
+        let sent = document["ranks"].as_array().unwrap().iter().flat_map(|rank| {
+            rank["sent_bytes"].as_array().unwrap().iter().map(|bytes| bytes.as_f64().unwrap())
+        });
+        assert!((metric("sent-bytes") - sent.sum::<f64>()).abs() < 0.5, "{line}");
+        assert!(metric("state-rate") > 0.0 && metric("duration") > 0.0, "{line}");
+        seen.push((document["message_bytes"].as_u64().unwrap(), metric("sent-messages")));
+    }
+    assert_eq!(seen.len(), 4, "two transports, two sizes");
+    let most = |bytes| seen.iter().filter(|one| one.0 == bytes).map(|one| one.1).fold(0.0, f64::max);
+    assert!(most(64) > most(16384), "smaller messages are more: {seen:?}");
+    let wrong = fs::read_to_string(&study).unwrap().replace("N=7", "N=x");
+    fs::write(&study, wrong).unwrap();
+    let arguments = ["study", "run", study.to_str().unwrap(), "--lab", &lab.0];
+    run(&[&arguments[..], &["--runs", runs.to_str().unwrap()]].concat()).refused(2, &["NAME=VALUE"]);
+}
+
+const STUDY: &str = r#"
+schema = "clearstream.study"
+version = 1
+name = "exploring"
+title = "Exploration between two hosts"
+[[experiment]]
+name = "exploration"
+title = "By message size"
+workload = "explore"
+[experiment.explore]
+define = "N=7"
+mpirun = "MPIRUN"
+mpi-library = "LIBRARY"
+[experiment.factors]
+transport = ["mpi", "mpi-iwarp"]
+message-size = ["64B", "16KiB"]
+"#;

@@ -10,10 +10,12 @@ mod engine;
 mod language;
 mod program;
 mod store;
+mod workload;
 
 pub use engine::{ExploreConfig, ExploreError, explore};
 pub use language::{ModelError, Place};
 pub use program::{Fault, Program};
+pub use workload::Explore;
 
 /// Models that come with the program: name and text.
 pub const MODELS: [(&str, &str); 5] = [

@@ -2,7 +2,9 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, ending_notice, network_notice};
+use clearstream_mpirun::{
+    Ended, Ending, JobConfig, JobError, Line, RanksProgram, ending_notice, network_notice,
+};
 use clearstream_schema::{
     flow::Notice,
     message::{
@@ -34,7 +36,8 @@ pub(crate) fn run_on(
     let sizes = config.message_sizes();
     let job = JobConfig {
         mpirun: config.mpirun.as_deref(),
-        program: config.mpi_program.as_deref(),
+        program: RanksProgram::Messages(config.mpi_program.as_deref()),
+        read: Line::parse,
         over_iwarp: config.transport == MessageTransport::MpiIwarp,
         arguments: program_arguments(config),
         point_timeout: size_timeout(config),

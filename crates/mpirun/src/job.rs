@@ -14,7 +14,6 @@ use std::{
 use clearstream_schema::control::{Failure, FailureKind};
 use clearstream_sys::process::bind_child_to_parent;
 use rustix::process::{Pid, Signal, kill_process};
-use serde::de::DeserializeOwned;
 
 use crate::{
     failure,
@@ -35,8 +34,9 @@ const TERMINATE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A job to run.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct Job<P> {
     pub(crate) command: Prepared,
+    pub(crate) read: fn(&str) -> Option<Line<P>>,
     pub(crate) start_timeout: Duration,
     pub(crate) point_timeout: Duration,
 }
@@ -117,13 +117,9 @@ impl Progress {
     }
 }
 
-impl Job {
+impl<P: Send + 'static> Job<P> {
     /// Runs the job until its end, or until `stop` is set.
-    pub(crate) fn run<P: DeserializeOwned + Send + 'static>(
-        mut self,
-        stop: &AtomicBool,
-        on_point: &mut dyn FnMut(P),
-    ) -> Result<Ended, Failure> {
+    pub(crate) fn run(mut self, stop: &AtomicBool, on_point: &mut dyn FnMut(P)) -> Result<Ended, Failure> {
         let command = &mut self.command.command;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         bind_child_to_parent(command);
@@ -132,7 +128,7 @@ impl Job {
             failure(FailureKind::Unsupported, format!("mpirun cannot be started: {failed}"))
         })?;
         let mut running = Running(child);
-        let lines = read(&mut running.0);
+        let lines = read(&mut running.0, self.read);
         let mut progress = Progress {
             ranks: None,
             rdma_connection_count: 0,
@@ -156,7 +152,7 @@ impl Job {
         }
     }
 
-    fn take<P>(&self, output: Output<P>, progress: &mut Progress, on_point: &mut dyn FnMut(P)) {
+    fn take(&self, output: Output<P>, progress: &mut Progress, on_point: &mut dyn FnMut(P)) {
         let line = match output {
             Output::Result(line) => line,
             Output::Text(text) => {
@@ -177,6 +173,12 @@ impl Job {
             Line::Point(point) => {
                 on_point(*point);
                 self.point_timeout
+            }
+            Line::Running => self.point_timeout,
+            Line::Result(point) => {
+                on_point(*point);
+                progress.is_finished = true;
+                FINALIZE_TIMEOUT
             }
             Line::End => {
                 progress.is_finished = true;
@@ -229,25 +231,26 @@ fn finish(running: &mut Running, progress: Progress) -> Result<Ended, Failure> {
 }
 
 /// Reads both outputs until all who hold them have closed them.
-fn read<P: DeserializeOwned + Send + 'static>(child: &mut Child) -> Receiver<Output<P>> {
+fn read<P: Send + 'static>(child: &mut Child, line: fn(&str) -> Option<Line<P>>) -> Receiver<Output<P>> {
     let (sender, receiver) = channel();
     if let Some(stdout) = child.stdout.take() {
-        start_reader(stdout, sender.clone());
+        start_reader(stdout, line, sender.clone());
     }
     if let Some(stderr) = child.stderr.take() {
-        start_reader(stderr, sender);
+        start_reader(stderr, line, sender);
     }
     receiver
 }
 
-fn start_reader<P: DeserializeOwned + Send + 'static>(
+fn start_reader<P: Send + 'static>(
     stream: impl Read + Send + 'static,
+    read_line: fn(&str) -> Option<Line<P>>,
     sender: Sender<Output<P>>,
 ) {
     thread::spawn(move || {
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
             let text = String::from_utf8_lossy(&line).into_owned();
-            let output = Line::parse(&text).map_or(Output::Text(text), Output::Result);
+            let output = read_line(&text).map_or(Output::Text(text), Output::Result);
             if sender.send(output).is_err() {
                 return;
             }

@@ -1,5 +1,5 @@
-//! Jobs of two MPI ranks: `mpirun` starts `clearstream-mpi` (`extras/mpi`) on the client's and the
-//! server's host, and rank 0 prints a JSON document per line.
+//! Jobs of two MPI ranks: `mpirun` starts the ranks' program on the client's and the server's host, and
+//! rank 0 prints a JSON document per line.
 //!
 //! A job is started by the controller and not by an agent, so that no peer can have a command of its
 //! choice started: the client is this host, or one of a lab.
@@ -22,23 +22,35 @@ use clearstream_schema::{
     mpi::{InterfaceBytes, MpiJob},
 };
 use clearstream_workload::HostSet;
-use serde::de::DeserializeOwned;
 
 pub use job::Ending;
 use job::Job;
 use launcher::Launcher;
+pub use lines::{Line, Started};
 use ranks::Ranks;
 
 /// Maximum time until both ranks have started: ssh logs in.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A job as requested.
+/// What the ranks run.
+#[derive(Debug, Clone, Copy)]
+pub enum RanksProgram<'a> {
+    /// `clearstream-mpi` (`extras/mpi`): this file, or by default the one beside this program, or in the
+    /// `PATH`.
+    Messages(Option<&'a str>),
+    /// This program.
+    This,
+}
+
+/// A job as requested; `P` is a point.
 #[derive(Debug)]
-pub struct JobConfig<'a> {
+pub struct JobConfig<'a, P> {
     /// Command of the launcher with options; `mpirun` when absent.
     pub mpirun: Option<&'a str>,
-    /// The ranks' program; by default the one beside this program, or in the `PATH`.
-    pub program: Option<&'a str>,
+    /// The ranks' program.
+    pub program: RanksProgram<'a>,
+    /// Reads a line that rank 0 prints.
+    pub read: fn(&str) -> Option<Line<P>>,
     /// Over software iWARP, by the verbs library.
     pub over_iwarp: bool,
     /// Options of the ranks' program.
@@ -65,20 +77,21 @@ pub enum JobError {
     Failed(Failure),
 }
 
-impl JobConfig<'_> {
+impl<P: Send + 'static> JobConfig<'_, P> {
     /// Runs the job on the client and the server of a set of hosts, until its end or until `stop` is
-    /// set. `P` is what the ranks' program prints for each point.
+    /// set.
     ///
     /// # Errors
     /// [`JobError`].
-    pub fn run<P: DeserializeOwned + Send + 'static>(
+    pub fn run(
         self,
         hosts: &mut HostSet<'_>,
         stop: &AtomicBool,
         on_point: &mut dyn FnMut(P),
     ) -> Result<Ended, JobError> {
         let (command, line) = self.prepare(hosts).map_err(JobError::Invalid)?;
-        let job = Job { command, start_timeout: START_TIMEOUT, point_timeout: self.point_timeout };
+        let job =
+            Job { command, read: self.read, start_timeout: START_TIMEOUT, point_timeout: self.point_timeout };
         let ended = job.run(stop, on_point).map_err(JobError::Failed)?;
         if self.over_iwarp && ended.ending != Ending::Stopped && ended.rdma_connection_count == 0 {
             return Err(JobError::Failed(iwarp::no_connection()));
@@ -94,7 +107,10 @@ impl JobConfig<'_> {
 
     fn prepare(&self, hosts: &mut HostSet<'_>) -> Result<(launcher::Prepared, Vec<String>), Failure> {
         let launcher = Launcher::find(self.mpirun)?;
-        let program = program::find(self.program, hosts.program(), launcher.kind)?;
+        let program = match self.program {
+            RanksProgram::Messages(requested) => program::find(requested, hosts.program(), launcher.kind)?,
+            RanksProgram::This => hosts.program().to_owned(),
+        };
         let library = self.over_iwarp.then(|| iwarp::find_library(hosts.program())).transpose()?;
         let fabric = library.map(|library| iwarp::options(launcher.kind, &library)).transpose()?;
         let ranks = Ranks::of(hosts)?;

@@ -1,4 +1,4 @@
-//! Lines that rank 0 prints.
+//! What rank 0 prints.
 
 use clearstream_schema::mpi::MpiRank;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -6,29 +6,35 @@ use serde::{Deserialize, de::DeserializeOwned};
 /// A line of results; `P` is a point.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", bound = "P: DeserializeOwned")]
-pub(crate) enum Line<P> {
+pub enum Line<P> {
     /// Both ranks have started.
     Ranks(Started),
     /// A message size, or an interval of work, is measured.
     Point(Box<P>),
     /// All of them are measured.
     End,
+    /// The ranks go on.
+    #[serde(skip)]
+    Running,
+    /// The only point, and the end.
+    #[serde(skip)]
+    Result(Box<P>),
 }
 
 /// Who takes part.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(crate) struct Started {
+pub struct Started {
     /// Version string of the library.
-    pub(crate) library: String,
+    pub library: String,
     /// Version of the standard.
-    pub(crate) standard: String,
+    pub standard: String,
     /// The ranks.
-    pub(crate) ranks: Vec<MpiRank>,
+    pub ranks: Vec<MpiRank>,
 }
 
 impl<P: DeserializeOwned> Line<P> {
-    /// Reads a line; none for text that MPI libraries and launchers print.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    /// Reads a line of `clearstream-mpi`; none for text that MPI libraries and launchers print.
+    pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text.trim()).ok()
     }
 }

@@ -2,7 +2,9 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, ending_notice, network_notice};
+use clearstream_mpirun::{
+    Ended, Ending, JobConfig, JobError, Line, RanksProgram, ending_notice, network_notice,
+};
 use clearstream_schema::overlap::{
     OverlapConfig, OverlapMethod, OverlapPoint, OverlapSideSettings, OverlapSummary, OverlapTransport,
 };
@@ -27,7 +29,8 @@ pub(crate) fn run_on(
     let mut points: Vec<OverlapPoint> = Vec::new();
     let job = JobConfig {
         mpirun: config.mpirun.as_deref(),
-        program: config.mpi_program.as_deref(),
+        program: RanksProgram::Messages(config.mpi_program.as_deref()),
+        read: Line::parse,
         over_iwarp: config.transport == OverlapTransport::MpiIwarp,
         arguments: program_arguments(config),
         point_timeout: point_timeout(config),

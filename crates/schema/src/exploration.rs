@@ -3,8 +3,91 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::{
+    ByteCount,
+    outcome::{Metric, MetricKind, Outcome, Unit},
+};
+
 /// Name of the format.
 pub const EXPLORATION_SCHEMA: &str = "clearstream.exploration";
+
+/// What carries the messages between the two ranks of a study's trial.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ExplorationTransport {
+    /// Whatever the MPI library uses.
+    #[default]
+    Mpi,
+    /// iWARP in software: libfabric's verbs provider and the verbs library.
+    MpiIwarp,
+}
+
+/// An exploration by two ranks of an MPI job, one on the client and one on the server, as a study requests it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ExplorationConfig {
+    /// Name of a model that comes with the program
+    pub model: String,
+    /// Values of its parameters, as in "N=8" or "W=3 C=2"
+    pub define: String,
+    /// What carries the messages
+    pub transport: ExplorationTransport,
+    /// Bytes that a message between ranks holds at most
+    pub message_size: ByteCount,
+    /// Search for cycles with an accepting state
+    pub cycles: bool,
+    /// Command that starts an MPI job, with options of your own (default: mpirun)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mpirun: Option<String>,
+    /// Library with this site's MPI, built by `make extras` (default: beside the program)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mpi_library: Option<String>,
+}
+
+impl Default for ExplorationConfig {
+    fn default() -> Self {
+        Self {
+            model: "philosophers".to_owned(),
+            define: String::new(),
+            transport: ExplorationTransport::default(),
+            message_size: ByteCount(16 << 10),
+            cycles: false,
+            mpirun: None,
+            mpi_library: None,
+        }
+    }
+}
+
+const RATE: MetricKind = MetricKind::higher("state-rate", Unit::PerSecond);
+const DURATION: MetricKind = MetricKind::lower("duration", Unit::Nanoseconds);
+const SENT_BYTES: MetricKind = MetricKind::lower("sent-bytes", Unit::Bytes);
+const SENT_MESSAGES: MetricKind = MetricKind::lower("sent-messages", Unit::Count);
+
+impl ExplorationConfig {
+    /// Metrics that a trial can have, the headline first.
+    pub fn metrics() -> Vec<MetricKind> {
+        vec![RATE, DURATION, SENT_BYTES, SENT_MESSAGES]
+    }
+}
+
+impl Exploration {
+    /// As the outcome of a trial. The path to a deadlock may have thousands of states, differs from run to
+    /// run, and stays away.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(mut self) -> Result<Outcome, serde_json::Error> {
+        self.path.clear();
+        let sum = |of: fn(&ExplorationRank) -> &Vec<u64>| self.ranks.iter().flat_map(of).sum::<u64>() as f64;
+        let metrics: Vec<Metric> = vec![
+            RATE.of(self.states_per_second),
+            DURATION.of(self.duration_ns as f64),
+            SENT_BYTES.of(sum(|rank| &rank.sent_bytes)),
+            SENT_MESSAGES.of(sum(|rank| &rank.sent_messages)),
+        ];
+        Outcome { complete: self.complete, ..Outcome::of(metrics) }.with_detail(EXPLORATION_SCHEMA, 1, &self)
+    }
+}
 
 /// What the states of a model are, and what finding them took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,6 +7,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
+use clearstream_explore::Explore;
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::Flow;
 use clearstream_message::Message;
@@ -35,6 +36,7 @@ pub(crate) fn registry() -> Registry {
         .with(Failover)
         .with(Message)
         .with(Overlap)
+        .with(Explore)
         .with(Rdma)
         .with(VerbsCalls)
         .with_factor(RoutesOver)

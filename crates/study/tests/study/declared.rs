@@ -5,6 +5,7 @@
 use clearstream_flow::AllPairs;
 use clearstream_schema::{
     all_pairs::AllPairsSummary,
+    exploration::Exploration,
     flow::FlowSummary,
     gateways::GatewaySummary,
     message::MessageSummary,
@@ -147,6 +148,21 @@ fn of_overlap_by_method() {
 }
 
 #[test]
+fn of_explorations() {
+    let rank = json!({
+        "host": "a", "state_count": 1, "transition_count": 1, "deadlock_count": 0, "accepting_count": 0,
+        "memory_bytes": 1, "sent_messages": [0, 1], "sent_bytes": [0, 8],
+    });
+    let found: Exploration = read(json!({
+        "schema": "clearstream.exploration", "version": 1, "model": "leader", "parameters": [],
+        "transport": "Open MPI", "message_bytes": 64, "complete": true, "state_count": 2,
+        "transition_count": 2, "deadlock_count": 0, "accepting_count": 0, "state_bytes": 4, "duration_ns": 4,
+        "states_per_second": 5e8, "ranks": [rank.clone(), rank],
+    }));
+    assert_declared("explore", &json!({}), &found.outcome().unwrap());
+}
+
+#[test]
 fn of_rdma_by_what_is_measured() {
     for options in [json!({}), json!({"both-ways": true}), json!({"latency": true})] {
         let rate = json!({
@@ -192,5 +208,8 @@ fn of_verbs_calls_pairs_and_descriptions() {
 #[test]
 fn no_workload_is_left_out() {
     let names: Vec<&str> = registry().names().collect();
-    assert_eq!(names, ["flow", "probe", "inspect", "gateways", "message", "overlap", "rdma", "verbs-calls"]);
+    assert_eq!(
+        names,
+        ["flow", "probe", "inspect", "gateways", "message", "overlap", "explore", "rdma", "verbs-calls"]
+    );
 }

@@ -1,0 +1,133 @@
+//! Workload `explore`: the time that a model's states take two ranks of an MPI job, one on each host.
+
+use std::time::Duration;
+
+use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, Line, RanksProgram, ending_notice};
+use clearstream_schema::{
+    TimeSpan,
+    control::{Failure, FailureKind},
+    event::{Event as JobEvent, EventKind},
+    exploration::{Exploration, ExplorationConfig, ExplorationTransport},
+    outcome::{MetricKind, Outcome},
+};
+use clearstream_workload::{Context, Event, TrialError, Workload};
+
+use crate::{MODELS, Program};
+
+/// The workload.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Explore;
+
+/// Maximum time between two lines of the ranks, which report every two seconds while they explore.
+const LINE_TIMEOUT: Duration = Duration::from_secs(600);
+
+impl Workload for Explore {
+    type Config = ExplorationConfig;
+
+    fn name(&self) -> &'static str {
+        "explore"
+    }
+
+    fn title(&self) -> &'static str {
+        "Distributed exploration of a model's states over MPI"
+    }
+
+    fn check(&self, config: &ExplorationConfig) -> Result<(), Failure> {
+        program(config).map(|_| ())
+    }
+
+    fn time(&self, _: &ExplorationConfig) -> TimeSpan {
+        // Nobody knows how many states there are.
+        TimeSpan::from_seconds(2)
+    }
+
+    fn overhead(&self) -> TimeSpan {
+        // The launcher, and two processes that find each other.
+        TimeSpan::from_millis(1500)
+    }
+
+    fn metrics(&self, _: &ExplorationConfig) -> Vec<MetricKind> {
+        ExplorationConfig::metrics()
+    }
+
+    fn run(&self, context: &mut Context<'_, '_>, config: &ExplorationConfig) -> Result<Outcome, TrialError> {
+        self.check(config)?;
+        let job = JobConfig {
+            mpirun: config.mpirun.as_deref(),
+            program: RanksProgram::This,
+            read: line,
+            over_iwarp: config.transport == ExplorationTransport::MpiIwarp,
+            arguments: arguments(config),
+            point_timeout: LINE_TIMEOUT,
+        };
+        let mut found = None;
+        let Ended { ending, .. } = job
+            .run(context.hosts, context.stop, &mut |exploration: Exploration| found = Some(exploration))
+            .map_err(|error| match error {
+                JobError::Invalid(failure) | JobError::Failed(failure) => failure,
+            })?;
+        if let Some(notice) = ending_notice(ending) {
+            (context.on_event)(Event::Notice(notice));
+        }
+        match found {
+            Some(exploration) => Ok(exploration.outcome()?),
+            None if ending == Ending::Stopped => Ok(Outcome { complete: false, ..Outcome::of(Vec::new()) }),
+            None => Err(failure(FailureKind::Internal, "the ranks ended without a result").into()),
+        }
+    }
+}
+
+/// The model with its parameters.
+fn program(config: &ExplorationConfig) -> Result<Program, Failure> {
+    let invalid = |message: String| failure(FailureKind::Invalid, message);
+    let (_, text) = MODELS.iter().find(|(name, _)| *name == config.model).ok_or_else(|| {
+        let known: Vec<&str> = MODELS.iter().map(|(name, _)| *name).collect();
+        invalid(format!("there is no model `{}` (known: {})", config.model, known.join(", ")))
+    })?;
+    let define = definitions(config)
+        .map(|text| {
+            let (name, value) = text.split_once('=')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        })
+        .collect::<Option<Vec<(String, i64)>>>()
+        .ok_or_else(|| {
+            invalid(format!("define is \"{}\": write NAME=VALUE, as in \"N=8\"", config.define))
+        })?;
+    let program =
+        Program::read(text, &define).map_err(|error| invalid(format!("{}: {error}", config.model)))?;
+    if config.cycles && !program.has_accepting() {
+        return Err(invalid(format!("{} has no accepting states: leave cycles out", config.model)));
+    }
+    Ok(program)
+}
+
+fn definitions(config: &ExplorationConfig) -> impl Iterator<Item = &str> {
+    config.define.split_whitespace()
+}
+
+/// Command line of each rank.
+fn arguments(config: &ExplorationConfig) -> Vec<String> {
+    let mut arguments = ["explore", "--mpi", "--json-stream", &config.model].map(str::to_owned).to_vec();
+    arguments.extend(["--message-size".to_owned(), config.message_size.to_string()]);
+    for definition in definitions(config) {
+        arguments.extend(["-D".to_owned(), definition.to_owned()]);
+    }
+    if let Some(library) = &config.mpi_library {
+        arguments.extend(["--mpi-library".to_owned(), library.clone()]);
+    }
+    arguments.extend(config.cycles.then(|| "--cycles".to_owned()));
+    arguments
+}
+
+/// Reads an event of rank 0.
+fn line(text: &str) -> Option<Line<Exploration>> {
+    let event: JobEvent<Exploration> = serde_json::from_str(text).ok()?;
+    Some(match event.kind {
+        EventKind::Result(exploration) => Line::Result(Box::new(exploration)),
+        _ => Line::Running,
+    })
+}
+
+fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
+    Failure { kind, message: message.into() }
+}
