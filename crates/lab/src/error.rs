@@ -116,6 +116,16 @@ pub enum LabError {
         /// Netlink error.
         source: NetlinkError,
     },
+    /// A service of a host cannot run.
+    #[error("host {host}: the service \"{service}\" {reason}")]
+    Service {
+        /// Host.
+        host: String,
+        /// Service.
+        service: String,
+        /// Cause, with the end of its log.
+        reason: String,
+    },
     /// A system call of the keeper failed.
     #[error("cannot {step}: {source}")]
     System {
@@ -182,7 +192,9 @@ impl LabError {
             | Self::NotRunning { .. }
             | Self::NothingToStop { .. } => LabErrorKind::Name,
             Self::HostDead { .. } => LabErrorKind::HostDead,
-            Self::Privilege { .. } | Self::Unsupported { .. } => LabErrorKind::Unsupported,
+            Self::Privilege { .. } | Self::Unsupported { .. } | Self::Service { .. } => {
+                LabErrorKind::Unsupported
+            }
             Self::Config(ConfigError::Read { .. }) | Self::File { .. } => LabErrorKind::File,
             Self::Network { source, .. } => network_kind(source),
             Self::System { source, .. } => match FailureKind::of_system(source) {

@@ -28,6 +28,7 @@ use crate::{
     links::{self, Line},
     node::Node,
     protocol::{Request, Response, Start, Started, read_line, write_line},
+    services::{self, Service},
     state::{self, Folder, HostState, Lock, State},
     switches::Switch,
 };
@@ -100,6 +101,8 @@ fn detach_terminal() -> Result<OwnedFd, LabError> {
 /// All state of a running lab; dropping it stops the lab.
 #[derive(Debug)]
 struct Keeper {
+    /// Before their hosts.
+    services: Vec<Service>,
     network: Network,
     listener: UnixListener,
     folder: Folder,
@@ -226,10 +229,18 @@ impl Keeper {
         state::clear_dead()?;
         let lock = take_lock(&file.name)?;
         let folder = Folder::of(&file.name)?;
-        match Network::build(&file, &folder)
-            .and_then(|network| Ok((open_control_socket(&file, &network, &folder)?, network)))
-        {
-            Ok(((listener, state), network)) => Ok(Self { network, listener, folder, state, lock }),
+        let start = || {
+            let network = Network::build(&file, &folder)?;
+            let (listener, state) = open_control_socket(&file, &network, &folder)?;
+            // What they start is in the namespaces of the state, should this process die meanwhile.
+            let services = services::start(&file, &network.nodes, folder.path(), &state.instance);
+            let services = services.inspect_err(|_| state::end_processes(&state))?;
+            Ok((services, network, listener, state))
+        };
+        match start() {
+            Ok((services, network, listener, state)) => {
+                Ok(Self { services, network, listener, folder, state, lock })
+            }
             Err(error) => {
                 // Return the first error.
                 let _ = folder.remove();
@@ -368,6 +379,7 @@ impl Keeper {
 
     /// Stops the processes inside and removes all files.
     fn shut_down(self) {
+        drop(self.services);
         state::end_processes(&self.state);
         drop(self.network);
         drop(self.listener);

@@ -19,6 +19,7 @@ mod node;
 mod protocol;
 mod queue_bridge;
 mod running;
+mod services;
 mod state;
 mod switches;
 mod sysctl;

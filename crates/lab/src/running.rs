@@ -1,6 +1,7 @@
 //! Handle of a running lab: bring up, find, enter, change, take down.
 
 use std::{
+    io,
     net::IpAddr,
     path::Path,
     process::{ChildStdin, Command, Stdio},
@@ -17,6 +18,7 @@ use crate::{
     LabError,
     keeper::{no_host, wait_for_end},
     protocol::{self, Request, Response, Start, Started, TIMEOUT, read_line, write_line},
+    services,
     state::{self, Folder, INSTANCE_VARIABLE, State},
 };
 
@@ -86,7 +88,7 @@ fn start(
     let started = child
         .stdout
         .take()
-        .ok_or_else(|| std::io::ErrorKind::BrokenPipe.into())
+        .ok_or_else(|| io::ErrorKind::BrokenPipe.into())
         .and_then(read_line::<Started>);
     // Reap the child, so that it does not stay a zombie.
     std::thread::spawn(move || child.wait());
@@ -112,7 +114,12 @@ pub fn open(name: &str) -> Result<RunningLab, LabError> {
     }
     let folder = Folder::of(name)?;
     folder.connect()?.ok_or_else(not_running)?;
-    Ok(RunningLab { state: folder.read()?, folder })
+    match folder.read() {
+        Ok(state) => Ok(RunningLab { state, folder }),
+        // It is coming up or going down.
+        Err(LabError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Err(not_running()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns every running lab, by name.
@@ -155,6 +162,11 @@ impl RunningLab {
     /// Returns the folder of the lab's own files, which is removed with it.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Returns the folder of the mount points of services; every host sees mounts of its own there.
+    pub fn mounts(&self) -> std::path::PathBuf {
+        services::mounts(self.folder.path())
     }
 
     /// Returns the process ID of the keeper.
@@ -241,7 +253,7 @@ impl RunningLab {
     pub fn delay_line_stats(&self) -> Result<Vec<DelayLineStats>, LabError> {
         match self.request(&Request::Stats)? {
             Response::Stats(stats) => Ok(stats),
-            _ => Err(LabError::system("read the delay lines")(std::io::ErrorKind::InvalidData.into())),
+            _ => Err(LabError::system("read the delay lines")(io::ErrorKind::InvalidData.into())),
         }
     }
 
@@ -254,7 +266,7 @@ impl RunningLab {
     pub fn faults(&self) -> Result<Vec<LabFault>, LabError> {
         match self.request(&Request::Faults)? {
             Response::Faults(faults) => Ok(faults),
-            _ => Err(LabError::system("read the faults")(std::io::ErrorKind::InvalidData.into())),
+            _ => Err(LabError::system("read the faults")(io::ErrorKind::InvalidData.into())),
         }
     }
 

@@ -70,6 +70,36 @@ pub struct LabHost {
     /// Sysctls of the namespace, `net.ipv4.tcp_rmem = "4096 131072 6291456"`.
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub sysctls: std::collections::BTreeMap<String, String>,
+    /// Programs that run on it while the lab is up, in the order in which they start.
+    #[serde(default, rename = "service", skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<LabService>,
+}
+
+/// A program that runs on a host as long as the lab is up, in the foreground. In its command and files
+/// `{folder}` is a folder of its own, `{shared}` one of all services, and `{mounts}` the folder of the mount
+/// points, where every host sees mounts of its own. It is ready when every condition given is met.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LabService {
+    /// Name, unique on its host.
+    pub name: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Debian package that has the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<String>,
+    /// Files of its folder: name and text.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub files: std::collections::BTreeMap<String, String>,
+    /// Ready when this port of the host accepts TCP connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_port: Option<u16>,
+    /// Ready when a file system is mounted on `{mounts}/MOUNT`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<String>,
+    /// Ready when this program, which is repeated, ends with 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Vec<String>>,
 }
 
 /// A route of a host.

@@ -240,7 +240,7 @@ impl Endpoints {
 }
 
 /// The lab of this name, brought up when it is not running.
-fn open_lab(name: &str) -> Result<(RunningLab, Option<OwnedLab>), CommandError> {
+pub fn open_lab(name: &str) -> Result<(RunningLab, Option<OwnedLab>), CommandError> {
     match clearstream_lab::open(name) {
         Ok(lab) => Ok((lab, None)),
         Err(LabError::NotRunning { .. }) => {

@@ -201,6 +201,7 @@ fn check_host(file: &LabFile, index: usize, host: &LabHost) -> Result<(), Fault>
             return fault(format!("{key}.via"), problem);
         }
     }
+    check_services(index, host)?;
     for key in host.sysctls.keys() {
         let place = format!("host[{index}].sysctls.{key}");
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
@@ -209,6 +210,31 @@ fn check_host(file: &LabFile, index: usize, host: &LabHost) -> Result<(), Fault>
                 place,
                 "only sysctls below `net.` belong to a host of a lab; the others are the machine's",
             );
+        }
+    }
+    Ok(())
+}
+
+fn check_services(host_index: usize, host: &LabHost) -> Result<(), Fault> {
+    let mut names = BTreeSet::new();
+    for (index, service) in host.services.iter().enumerate() {
+        let key = |name: &str| format!("host[{host_index}].service[{index}].{name}");
+        check_name(&key("name"), &service.name, 63)?;
+        if !names.insert(service.name.as_str()) {
+            let problem = format!("\"{}\" is the name of another service of {}", service.name, host.name);
+            return fault(key("name"), problem);
+        }
+        if service.command.first().is_none_or(String::is_empty) {
+            return fault(key("command"), "write a program and its arguments, as in [\"sshd\", \"-D\"]");
+        }
+        if service.ready.as_ref().is_some_and(|line| line.first().is_none_or(String::is_empty)) {
+            return fault(key("ready"), "write a program and its arguments, or leave it out");
+        }
+        if let Some(mount) = &service.mount {
+            check_name(&key("mount"), mount, 63)?;
+        }
+        if let Some(name) = service.files.keys().find(|name| name.contains('/') || name.starts_with('.')) {
+            return fault(key("files"), format!("\"{name}\" is no name of a file in the service's folder"));
         }
     }
     Ok(())

@@ -18,6 +18,7 @@ const LABS: FileKind = FileKind {
     folder: "labs",
     built_in: &[
         ("gateways-6", include_str!("../../../../labs/gateways-6.toml")),
+        ("native-client", include_str!("../../../../labs/native-client.toml")),
         ("two-hosts", include_str!("../../../../labs/two-hosts.toml")),
         ("wan-1650km", include_str!("../../../../labs/wan-1650km.toml")),
         ("wan-1650km-defaults", include_str!("../../../../labs/wan-1650km-defaults.toml")),

@@ -31,8 +31,10 @@ fn find(table: &str, path: &Path, device: Option<u64>) -> Option<String> {
 }
 
 /// Resolves the octal escapes of blanks.
+/// A blank, a tab, a line's end, `\` and `#` are written in octal.
 fn unescape(field: &str) -> String {
-    field.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")];
+    escapes.iter().fold(field.to_owned(), |text, (escape, letter)| text.replace(escape, letter))
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@ use std::{
 };
 
 use clearstream_control::{Peer, PeerError, StartCause, spawn};
+use clearstream_lab::{OwnedLab, RunningLab};
 use clearstream_schema::TimeSpan;
 use clearstream_storage::semantics::{PeerMount, SemanticsConfig, run};
 
 use crate::{
-    endpoints::{FamilyArgs, agent_command, ssh_agent},
+    endpoints::{FamilyArgs, agent_command, open_lab, ssh_agent},
     exit::CommandError,
     interrupt,
     output::{self, Output},
@@ -19,12 +20,19 @@ use crate::{
 /// Check which file semantics a mount gives: locks, atomicity, coherence, features.
 #[derive(Debug, clap::Args)]
 pub struct SemanticsArgs {
-    /// Directory of the mount; the checks work in a new folder in it and remove that
+    /// Directory of the mount; the checks work in a new folder in it and remove that. With --lab, a mount
+    /// of the lab by its name, as in `native`
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The same directory by another mount, on this host or on another one that ssh reaches
+    /// The same directory by another mount, on this host, on another one that ssh reaches, or of the lab
     #[arg(long, value_name = "[HOST:]DIR2")]
     peer: Option<String>,
+    /// Check mounts of this lab (started for the checks when it is not running)
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["ssh_options", "remote_program"])]
+    lab: Option<String>,
+    /// Host of the lab that has the mount (default: the last one of the file)
+    #[arg(long, value_name = "HOST", requires = "lab")]
+    client: Option<String>,
     /// Maximum wait for a change to become visible at the other mount (attribute caches of NFS: 70s)
     #[arg(long, value_name = "TIME", default_value = "2s")]
     wait: TimeSpan,
@@ -49,10 +57,23 @@ impl SemanticsArgs {
     /// Runs the checks and prints the table.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let stop = interrupt::stop_flag()?;
-        let directory = absolute(&self.directory)?;
         // Reported as what it is, before the first agent.
         drop(agent_command()?);
-        let peer = self.peer_mount()?;
+        let lab =
+            self.lab.as_deref().map(|name| LabMounts::open(name, self.client.as_deref())).transpose()?;
+        let directory = match &lab {
+            Some(lab) => lab.directory(&self.directory.to_string_lossy()),
+            None => absolute(&self.directory)?,
+        };
+        let peer = match (&lab, &self.peer) {
+            (_, None) => None,
+            (Some(lab), Some(peer)) => Some(lab.peer_mount(peer)?),
+            (None, Some(peer)) => Some(self.peer_mount(peer)?),
+        };
+        let start = || match &lab {
+            Some(lab) => lab.start(&lab.host),
+            None => start_local(),
+        };
         let config = SemanticsConfig { directory, wait: self.wait.to_std(), timeout: self.timeout.to_std() };
         let started = Instant::now();
         let mut on_check = |number: usize, count: usize| {
@@ -64,7 +85,7 @@ impl SemanticsArgs {
             let left = mean.saturating_mul((count - number) as u32);
             out.progress(left, &format!("check {} of {count}", number + 1));
         };
-        let found = run(&config, &start_local, peer, &stop, &mut on_check)?;
+        let found = run(&config, &start, peer, &stop, &mut on_check)?;
         out.result(&found, || output::semantics::table(&found))?;
         if found.complete {
             return Ok(());
@@ -78,11 +99,10 @@ impl SemanticsArgs {
         )))
     }
 
-    fn peer_mount(&self) -> Result<Option<PeerMount>, CommandError> {
-        let Some(peer) = &self.peer else { return Ok(None) };
+    fn peer_mount(&self, peer: &str) -> Result<PeerMount, CommandError> {
         let Some((host, directory)) = split(peer) else {
             let directory = absolute(Path::new(peer))?;
-            return Ok(Some(PeerMount { peer: start_local()?, host: None, directory }));
+            return Ok(PeerMount { peer: start_local()?, host: None, directory });
         };
         if !directory.starts_with('/') {
             let message = format!("--peer {peer}: write the whole path of the directory, as in {host}:/mnt");
@@ -92,7 +112,45 @@ impl SemanticsArgs {
             "localhost" => start_local()?,
             _ => ssh_agent(host, host, &self.remote_program, &self.ssh_options, self.family)?,
         };
-        Ok(Some(PeerMount { peer: agent, host: Some(host.to_owned()), directory: directory.to_owned() }))
+        Ok(PeerMount { peer: agent, host: Some(host.to_owned()), directory: directory.to_owned() })
+    }
+}
+
+/// Mounts of a lab, seen by one of its hosts.
+struct LabMounts {
+    lab: RunningLab,
+    host: String,
+    /// The lab that this command brought up; it goes down with this.
+    _own: Option<OwnedLab>,
+}
+
+impl LabMounts {
+    fn open(name: &str, host: Option<&str>) -> Result<Self, CommandError> {
+        let (lab, own) = open_lab(name)?;
+        let last = lab.file().hosts.iter().rev().find(|host| !host.router).map(|host| host.name.clone());
+        let host = host.map(str::to_owned).or(last);
+        let host = host.ok_or_else(|| CommandError::usage("the lab has no host"))?;
+        Ok(Self { lab, host, _own: own })
+    }
+
+    /// A path, or the name of a mount.
+    fn directory(&self, text: &str) -> String {
+        self.lab.mounts().join(text).to_string_lossy().into_owned()
+    }
+
+    fn start(&self, host: &str) -> Result<Peer, PeerError> {
+        let failed =
+            |message: String| PeerError::Start { name: host.to_owned(), cause: StartCause::Program, message };
+        let command = agent_command().map_err(|error| failed(error.to_string()))?;
+        let command = self.lab.command(host, command).map_err(|error| failed(error.to_string()))?;
+        spawn(command, host)
+    }
+
+    /// `HOST:DIR2`, or another mount of the same host.
+    fn peer_mount(&self, peer: &str) -> Result<PeerMount, CommandError> {
+        let (host, directory) = split(peer).unwrap_or((&self.host, peer));
+        let other = (host != self.host).then(|| host.to_owned());
+        Ok(PeerMount { peer: self.start(host)?, host: other, directory: self.directory(directory) })
     }
 }
 

@@ -1,0 +1,154 @@
+//! The lab `native-client`: a clustered file system behind gateways, seen by the kernel and by foreign programs.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use clearstream_testkit::lab::two_hosts;
+use common::{Lab, alive, eventually, run, signal};
+use serde_json::Value;
+
+/// The built-in lab under a name of this test's own.
+fn lab(folder: &Path, name: &str) -> Lab {
+    let text = include_str!("../../../labs/native-client.toml");
+    let path = folder.join(format!("{name}.toml"));
+    fs::write(&path, text.replace("name = \"native-client\"", &format!("name = \"{name}\""))).unwrap();
+    Lab::up(&path, name)
+}
+
+/// What a program prints on a host of the lab.
+fn inside(lab: &Lab, host: &str, command: &str) -> String {
+    run(&["lab", "exec", &lab.0, host, "--", "sh", "-c", command]).ok().to_owned()
+}
+
+fn mounts(lab: &Lab) -> String {
+    format!("/run/clearstream/labs/{}/mounts", lab.0)
+}
+
+/// Processes that were started in the lab.
+fn processes(lab: &str) -> Vec<u32> {
+    let mark = format!("CLEARSTREAM_LAB={lab}-");
+    let ids = fs::read_dir("/proc").unwrap().flatten();
+    let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_marked = |id: &u32| {
+        let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|item| item.starts_with(mark.as_bytes()))
+    };
+    ids.filter(is_marked).collect()
+}
+
+/// Semantics of a mount with two clients of the lab.
+fn semantics(lab: &Lab, mount: &str) -> Value {
+    let peer = format!("compute-2:{mount}");
+    let all = ["storage", "semantics", mount, "--lab", &lab.0, "--client", "compute-1", "--peer", &peer];
+    run(&[&all[..], &["--json", "--wait", "300ms"]].concat()).json()
+}
+
+fn verdict<'a>(document: &'a Value, check: &str) -> &'a str {
+    let all = document["checks"].as_array().unwrap();
+    let row = all.iter().find(|row| row["check"] == check && row["clients"] == "two");
+    row.unwrap_or_else(|| panic!("no {check}"))["verdict"].as_str().unwrap()
+}
+
+#[test]
+fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection_loses_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab(folder.path(), "native-test");
+    let mounts = mounts(&lab);
+    // Both are mounted, and nothing of it outside of the lab.
+    let types = inside(&lab, "compute-1", &format!("stat -f -c %T {mounts}/native {mounts}/projected"));
+    assert_eq!(types.lines().collect::<Vec<_>>(), ["fuseblk", "fuseblk"], "{types}");
+    assert!(!fs::read_to_string("/proc/self/mounts").unwrap().contains(&mounts));
+    // 8 MiB that one client writes cross its own gateway, and another client reads them through another one.
+    let forwarded = |gateway: &str| -> u64 {
+        let file = "cat /sys/class/net/storage0/statistics/tx_bytes";
+        inside(&lab, gateway, file).trim().parse().unwrap()
+    };
+    let before = ["gw1", "gw2"].map(forwarded);
+    inside(&lab, "compute-1", &format!("head -c 8388608 /dev/urandom > {mounts}/native/file; sync"));
+    let sums = ["native", "projected"]
+        .map(|mount| inside(&lab, "compute-2", &format!("sha256sum < {mounts}/{mount}/file")));
+    assert_eq!(sums[0], sums[1]);
+    assert_eq!(sums[0], inside(&lab, "compute-1", &format!("sha256sum < {mounts}/native/file")));
+    let after = ["gw1", "gw2"].map(forwarded);
+    assert!(after[0] - before[0] > 8 << 20, "{before:?} {after:?}");
+    assert!(after[1] - before[1] < 8 << 20, "requests of another client: {before:?} {after:?}");
+    // Locks between two clients, by flock(1).
+    let held = format!("flock {mounts}/native/file sleep 5");
+    let mut holder =
+        common::clearstream(&["lab", "exec", &lab.0, "compute-1", "--", "sh", "-c", &held]).spawn().unwrap();
+    eventually(Duration::from_secs(5), "another client is refused the lock", || {
+        let attempt = format!("flock -n {mounts}/native/file true || echo refused");
+        inside(&lab, "compute-2", &attempt).contains("refused")
+    });
+    holder.wait().unwrap();
+    let (native, projected) = (semantics(&lab, "native"), semantics(&lab, "projected"));
+    for check in ["flock-conflict", "fcntl-conflict", "ofd-conflict"] {
+        assert_eq!(verdict(&native, check), "yes", "{check}");
+        assert_eq!(verdict(&projected, check), "no", "{check}");
+    }
+    assert_eq!(verdict(&native, "exclusive"), "yes");
+    assert!(
+        native["mount"]["file_system"].as_str().unwrap_or_default().contains("mfs#"),
+        "{}",
+        native["mount"]
+    );
+    // A relative DIR is a mount of the lab, and nothing stays.
+    assert_eq!(inside(&lab, "compute-1", &format!("ls -A {mounts}/native")).trim(), "file");
+    // SIGKILL of the keeper ends everything, and the next start clears the folder away.
+    let state = fs::read_to_string(Path::new(&mounts).with_file_name("state.json")).unwrap();
+    let state: Value = serde_json::from_str(&state).unwrap();
+    let keeper = u32::try_from(state["keeper_pid"].as_u64().unwrap()).unwrap();
+    assert!(processes(&lab.0).len() > 10);
+    signal(keeper, "KILL");
+    eventually(Duration::from_secs(5), "the keeper is gone", || !alive(keeper));
+    let other = Lab::of_two_hosts(folder.path(), "native-test-other");
+    eventually(Duration::from_secs(5), "no process is left", || processes(&lab.0).is_empty());
+    assert!(!Path::new(&mounts).exists());
+    drop(other);
+}
+
+#[test]
+fn root_a_service_that_cannot_run_is_named_and_nothing_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, service: &str| {
+        let host = format!("[[host.service]]\nname = \"server\"\n{service}\n\n[[host]]\nname = \"there\"");
+        let text = two_hosts(name, "").replacen("[[host]]\nname = \"there\"", &host, 1);
+        assert!(text.contains("host.service"), "{text}");
+        let path = folder.path().join(format!("{name}.toml"));
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let refused = |name: &str, service: &str, code: i32, expected: &[&str]| {
+        run(&["lab", "up", &file(name, service)]).refused(code, expected);
+        assert!(!run(&["lab", "list"]).ok().contains(name));
+        assert!(processes(name).is_empty());
+    };
+    let missing = "command = [\"no-such-program\"]\npackage = \"such-package\"";
+    refused(
+        "service-none",
+        missing,
+        5,
+        &["here", "server", "no-such-program", "apt-get install such-package"],
+    );
+    let fails =
+        "command = [\"sh\", \"-c\", \"sleep 60 & echo the disk is full >&2; exit 3\"]\nready-port = 9";
+    refused("service-ends", fails, 5, &["server", "exit status: 3", "the disk is full"]);
+    refused("service-wrong", "command = []", 2, &["host[0].service[0].command", "write a program"]);
+    refused("service-file", "command = [\"true\"]\nfiles = { \"../x\" = \"\" }", 2, &["../x"]);
+    // A service that works: its placeholders are paths, and it ends with the lab.
+    let works = "command = [\"sh\", \"-c\", \"cp {folder}/greeting {shared}/copy && exec sleep 600\"]\n\
+                 ready = [\"test\", \"-s\", \"{shared}/copy\"]\nfiles = { greeting = \"hello from {folder}\" }";
+    let lab = Lab::up(Path::new(&file("service-works", works)), "service-works");
+    let root = "/run/clearstream/labs/service-works";
+    let copy = fs::read_to_string(format!("{root}/shared/copy")).unwrap();
+    assert_eq!(copy, format!("hello from {root}/services/here/server"));
+    let found = Command::new("nsenter")
+        .args(["-u", "-t", &processes(&lab.0)[0].to_string(), "hostname"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout).trim(), "here");
+    drop(lab);
+    assert!(processes("service-works").is_empty() && !Path::new(root).exists());
+}
