@@ -7,6 +7,7 @@ use clearstream_message::Message;
 use clearstream_overlap::Overlap;
 use clearstream_probe::Probe;
 use clearstream_rdma::{Rdma, VerbsCalls};
+use clearstream_storage::stream::StorageStream;
 use clearstream_workload::{Inspect, Registry};
 
 /// All of them.
@@ -20,6 +21,7 @@ pub fn registry() -> Registry {
         .with(Explore)
         .with(Rdma)
         .with(VerbsCalls)
+        .with(StorageStream)
         .with(Inspect)
         .with(Failover)
         .with_factor(RoutesOver)

@@ -157,7 +157,8 @@ fn crates_use_only_their_group_and_those_below() {
 
 /// What can be measured; those who plan, keep and draw measurements know a
 /// workload by its contract and its documents only.
-const WORKLOADS: [&str; 7] = ["flow", "probe", "message", "overlap", "explore", "rdma", "failover"];
+const WORKLOADS: [&str; 8] =
+    ["flow", "probe", "message", "overlap", "explore", "rdma", "storage", "failover"];
 
 #[test]
 fn studies_records_and_reports_name_no_workload() {

@@ -106,21 +106,31 @@ workload = "verbs-calls"
 figure = "bars"
 [experiment.verbs-calls]
 count = 5
+[[experiment]]
+name = "files"
+title = "files"
+workload = "storage-stream"
+figure = "bars"
+[experiment.storage-stream]
+directory = "/tmp"
+block = "1MiB"
 "#;
 
 /// Every workload that keeps samples, with the schema of one.
-const SAMPLES: [(&str, &str); 6] = [
+const SAMPLES: [(&str, &str); 7] = [
     ("flow", "interval"),
     ("all-pairs", "pair-goodput"),
     ("message", "message-point"),
     ("overlap", "overlap-point"),
     ("rdma", "rdma-sample"),
     ("verbs-calls", "verbs-sample"),
+    ("storage-stream", "storage-stream-point"),
 ];
 
 /// Checks a sample of a workload, or of a verb of it (`rdma write`).
 fn assert_sample(workload: &str, sample: &Value) {
-    let is_it = |(name, _): &&(&str, &str)| workload.split(' ').next() == Some(*name);
+    let (of_verb, whole) = (workload.split(' ').next(), workload.replace(' ', "-"));
+    let is_it = |(name, _): &&(&str, &str)| of_verb == Some(*name) || whole == *name;
     let (_, schema) =
         SAMPLES.iter().find(is_it).unwrap_or_else(|| panic!("{workload}: samples of no schema"));
     assert_valid(schema, sample);
@@ -128,7 +138,7 @@ fn assert_sample(workload: &str, sample: &Value) {
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 41] = [
+const RUN: [(&str, &str, &str); 42] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
@@ -159,6 +169,7 @@ const RUN: [(&str, &str, &str); 41] = [
     ("route plan", "gateways-6", "route-plan"),
     ("route render", "gateways-6 --as networkd --out TMP/files", "rendered-routes"),
     ("storage semantics", "TMP", "storage-semantics"),
+    ("storage stream", "TMP -b 1m", "storage-stream"),
     ("study compare", "ROOT/fixtures/records/v1/clearstream-40ge flows=1 flows=2", "comparison"),
     ("study list", "", "study-list"),
     ("study run", "TMP/study.toml --to localhost --dry-run", "study-plan"),

@@ -85,11 +85,8 @@ fn start(
     let sent = owner.as_mut().map_or(Ok(()), |stdin| write_line(stdin, &message));
     // A keeper that exited early has reported the error, which is more
     // specific.
-    let started = child
-        .stdout
-        .take()
-        .ok_or_else(|| io::ErrorKind::BrokenPipe.into())
-        .and_then(read_line::<Started>);
+    let started =
+        child.stdout.take().ok_or_else(|| io::ErrorKind::BrokenPipe.into()).and_then(read_line::<Started>);
     // Reap the child, so that it does not stay a zombie.
     std::thread::spawn(move || child.wait());
     sent.map_err(LabError::system("describe the lab to the process that holds it")).or_else(|error| {

@@ -48,6 +48,7 @@ pub mod route_plan;
 pub mod routing;
 pub mod scope;
 pub mod semantics;
+pub mod storage;
 pub mod study;
 pub mod tcp_info;
 pub mod tune;

@@ -25,16 +25,52 @@ impl SharedFileMap {
     /// # Errors
     /// Those of mmap(2): `ENODEV` where the file system has no mappings.
     pub fn new(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        Self::at(file, 0, length)
+    }
+
+    /// Maps `length` bytes from an offset, a multiple of the page size.
+    ///
+    /// # Errors
+    /// As for [`Self::new`]; `EINVAL` for another offset.
+    pub fn at(file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Self> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let file = file.as_raw_fd();
         // SAFETY: the kernel chooses an unused address, so no other memory is changed.
         let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file, 0) };
+            unsafe { libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, length })
+    }
+
+    /// Copies bytes to an offset, as fast as memory is; what lies behind the mapping is left out.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        let length = bytes.len().min(self.length.saturating_sub(offset));
+        // SAFETY: both ranges are valid for `length` bytes and do not overlap, since the mapping is ours alone
+        // in this process. What other processes do to the file meanwhile is as for write(2).
+        unsafe {
+            self.start
+                .as_ptr()
+                .cast::<u8>()
+                .add(offset.min(self.length))
+                .copy_from_nonoverlapping(bytes.as_ptr(), length);
+        }
+    }
+
+    /// Copies bytes from an offset, as fast as memory is, up to the end of the mapping.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        let length = bytes.len().min(self.length.saturating_sub(offset));
+        // SAFETY: as in `write`.
+        unsafe {
+            self.start
+                .as_ptr()
+                .cast::<u8>()
+                .add(offset.min(self.length))
+                .copy_to_nonoverlapping(bytes.as_mut_ptr(), length);
+        }
     }
 
     /// Stores bytes at an offset; what lies behind the mapping is left out.

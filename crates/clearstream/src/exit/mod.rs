@@ -28,7 +28,7 @@ use clearstream_schema::{
     ExitCode,
     control::{Failure, FailureKind},
 };
-use clearstream_storage::semantics::SemanticsError;
+use clearstream_storage::{semantics::SemanticsError, stream::StorageError};
 use clearstream_study::StudyError;
 use clearstream_watch::WatchError;
 use clearstream_workload::TrialError;
@@ -122,6 +122,9 @@ pub enum CommandError {
     /// File semantics.
     #[error(transparent)]
     Semantics(#[from] SemanticsError),
+    /// A storage measurement.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     /// A plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -222,6 +225,11 @@ impl CommandError {
                 SemanticsError::Peer(error) => peer(error),
                 SemanticsError::NotShared { .. } => ExitCode::Usage,
                 SemanticsError::Remains { .. } => ExitCode::File,
+            },
+            Self::Storage(error) => match error {
+                StorageError::Invalid(it) | StorageError::Failed(it) => failure(it),
+                StorageError::Peer(error) => peer(error),
+                StorageError::Silent { .. } => ExitCode::File,
             },
             Self::Plan(error) => plan(error),
             Self::Proof(error) => match error {

@@ -30,6 +30,7 @@ use clearstream_schema::{
     record::{RunDocument, TrialDocument},
     route_plan::RoutePlan,
     semantics::StorageSemantics,
+    storage::{StreamPoint, StreamSummary},
     study::StudyFile,
     tune::LintReport,
     watch::{WatchEvent, WatchStatus},
@@ -160,6 +161,7 @@ documents! {
     "clearstream.route-proof" 1 Own RouteVerification;
     "clearstream.served" 1 Added Served;
     "clearstream.storage-semantics" 1 Own StorageSemantics;
+    "clearstream.storage-stream" 1 Added StreamSummary;
     "clearstream.study-end" 1 Added StudyEnd<'_>;
     "clearstream.study-list" 1 Added StudyList;
     "clearstream.study-plan" 1 Added ScheduleTable;
@@ -190,6 +192,8 @@ pub fn kept() -> Vec<Published> {
         "clearstream.message-summary" 1 MessageSummary;
         "clearstream.overlap-point" 1 OverlapPoint;
         "clearstream.overlap-summary" 1 OverlapSummary;
+        "clearstream.storage-stream-point" 1 StreamPoint;
+        "clearstream.storage-stream-summary" 1 StreamSummary;
         "clearstream.pair-goodput" 1 PairGoodput;
         "clearstream.probe-summary" 1 ProbeSummary;
         "clearstream.rdma-ping-summary" 1 PingSummary;

@@ -141,6 +141,17 @@ fn write_scaled(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -
     f.pad(&format!("{}{name}", value / scale))
 }
 
+impl ByteCount {
+    /// Reads a size as everywhere, or as IOR's options have it: `4m` is 4 MiB, `1024` bytes.
+    ///
+    /// # Errors
+    /// As for [`FromStr`].
+    pub fn or_ior(text: &str) -> Result<Self, ParseUnitError> {
+        const LETTERS: &[(&str, u64)] = &[("", 1), ("k", KI), ("m", MI), ("g", GI), ("t", TI)];
+        parse_scaled(text, LETTERS).map(Self).map_or_else(|| text.parse(), Ok)
+    }
+}
+
 impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_scaled(f, self.0, &[("TiB", TI), ("GiB", GI), ("MiB", MI), ("KiB", KI), ("B", 1)])

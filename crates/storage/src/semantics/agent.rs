@@ -28,8 +28,9 @@ use super::{
     calls::{Act, Acted, Enter, Entered, Leave, LockCall, Operation},
     features,
     folder::{Folder, raw},
-    mount, races,
+    races,
 };
+use crate::mount;
 
 /// Bytes of a mapping.
 const MAP_BYTES: usize = 4096;

@@ -11,7 +11,7 @@ pub mod calls;
 mod checks;
 mod features;
 mod folder;
-mod mount;
+
 mod races;
 
 use std::{

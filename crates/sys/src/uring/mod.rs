@@ -6,6 +6,7 @@
 //! order; a [`UringDuplex`] keeps the order of the bytes.
 
 mod duplex;
+mod file;
 
 use std::{
     io,
@@ -14,6 +15,7 @@ use std::{
 };
 
 pub use duplex::UringDuplex;
+pub use file::UringFile;
 
 use io_uring::{IoUring, opcode, types};
 

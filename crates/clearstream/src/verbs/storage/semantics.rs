@@ -5,13 +5,12 @@ use std::{
     time::Instant,
 };
 
-use clearstream_control::{Peer, PeerError, StartCause, spawn};
-use clearstream_lab::{OwnedLab, RunningLab};
 use clearstream_schema::TimeSpan;
 use clearstream_storage::semantics::{PeerMount, SemanticsConfig, run};
 
+use super::place::{LabMounts, Place, PlaceArgs, absolute, start_local};
 use crate::{
-    endpoints::{FamilyArgs, agent_command, open_lab, ssh_agent},
+    endpoints::{FamilyArgs, agent_command, ssh_agent},
     exit::CommandError,
     interrupt,
     output::{self, Output},
@@ -20,19 +19,14 @@ use crate::{
 /// Check which file semantics a mount gives: locks, atomicity, coherence, features.
 #[derive(Debug, clap::Args)]
 pub struct SemanticsArgs {
-    /// Directory of the mount; the checks work in a new folder in it and remove that. With --lab, a mount
-    /// of the lab by its name, as in `native`
+    /// Directory of the mount; the checks work in a new folder in it and remove that
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// The same directory by another mount, on this host, on another one that ssh reaches, or of the lab
     #[arg(long, value_name = "[HOST:]DIR2")]
     peer: Option<String>,
-    /// Check mounts of this lab (started for the checks when it is not running)
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["ssh_options", "remote_program"])]
-    lab: Option<String>,
-    /// Host of the lab that has the mount (default: the last one of the file)
-    #[arg(long, value_name = "HOST", requires = "lab")]
-    client: Option<String>,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Maximum wait for a change to become visible at the other mount (attribute caches of NFS: 70s)
     #[arg(long, value_name = "TIME", default_value = "2s")]
     wait: TimeSpan,
@@ -59,20 +53,12 @@ impl SemanticsArgs {
         let stop = interrupt::stop_flag()?;
         // Reported as what it is, before the first agent.
         drop(agent_command()?);
-        let lab =
-            self.lab.as_deref().map(|name| LabMounts::open(name, self.client.as_deref())).transpose()?;
-        let directory = match &lab {
-            Some(lab) => lab.directory(&self.directory.to_string_lossy()),
-            None => absolute(&self.directory)?,
-        };
-        let peer = match (&lab, &self.peer) {
+        let place = self.place.open()?;
+        let directory = place.directory(&self.directory)?;
+        let peer = match (&place, &self.peer) {
             (_, None) => None,
-            (Some(lab), Some(peer)) => Some(lab.peer_mount(peer)?),
-            (None, Some(peer)) => Some(self.peer_mount(peer)?),
-        };
-        let start = || match &lab {
-            Some(lab) => lab.start(&lab.host),
-            None => start_local(),
+            (Place::Lab(lab), Some(peer)) => Some(peer_in_lab(lab, peer)?),
+            (Place::Here, Some(peer)) => Some(self.peer_mount(peer)?),
         };
         let config = SemanticsConfig { directory, wait: self.wait.to_std(), timeout: self.timeout.to_std() };
         let started = Instant::now();
@@ -85,7 +71,7 @@ impl SemanticsArgs {
             let left = mean.saturating_mul((count - number) as u32);
             out.progress(left, &format!("check {} of {count}", number + 1));
         };
-        let found = run(&config, &start, peer, &stop, &mut on_check)?;
+        let found = run(&config, &|| place.start(), peer, &stop, &mut on_check)?;
         out.result(&found, || output::semantics::table(&found))?;
         if found.complete {
             return Ok(());
@@ -116,42 +102,11 @@ impl SemanticsArgs {
     }
 }
 
-/// Mounts of a lab, seen by one of its hosts.
-struct LabMounts {
-    lab: RunningLab,
-    host: String,
-    /// The lab that this command brought up; it goes down with this.
-    _own: Option<OwnedLab>,
-}
-
-impl LabMounts {
-    fn open(name: &str, host: Option<&str>) -> Result<Self, CommandError> {
-        let (lab, own) = open_lab(name)?;
-        let last = lab.file().hosts.iter().rev().find(|host| !host.router).map(|host| host.name.clone());
-        let host = host.map(str::to_owned).or(last);
-        let host = host.ok_or_else(|| CommandError::usage("the lab has no host"))?;
-        Ok(Self { lab, host, _own: own })
-    }
-
-    /// A path, or the name of a mount.
-    fn directory(&self, text: &str) -> String {
-        self.lab.mounts().join(text).to_string_lossy().into_owned()
-    }
-
-    fn start(&self, host: &str) -> Result<Peer, PeerError> {
-        let failed =
-            |message: String| PeerError::Start { name: host.to_owned(), cause: StartCause::Program, message };
-        let command = agent_command().map_err(|error| failed(error.to_string()))?;
-        let command = self.lab.command(host, command).map_err(|error| failed(error.to_string()))?;
-        spawn(command, host)
-    }
-
-    /// `HOST:DIR2`, or another mount of the same host.
-    fn peer_mount(&self, peer: &str) -> Result<PeerMount, CommandError> {
-        let (host, directory) = split(peer).unwrap_or((&self.host, peer));
-        let other = (host != self.host).then(|| host.to_owned());
-        Ok(PeerMount { peer: self.start(host)?, host: other, directory: self.directory(directory) })
-    }
+/// `HOST:DIR2`, or another mount of the same host.
+fn peer_in_lab(lab: &LabMounts, peer: &str) -> Result<PeerMount, CommandError> {
+    let (host, directory) = split(peer).unwrap_or((&lab.host, peer));
+    let other = (host != lab.host).then(|| host.to_owned());
+    Ok(PeerMount { peer: lab.start(host)?, host: other, directory: lab.directory(directory) })
 }
 
 /// Host and directory, as scp(1) has them: a colon behind the first slash is part of a path.
@@ -164,32 +119,6 @@ fn split(peer: &str) -> Option<(&str, &str)> {
     let host = &peer[..colon];
     let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     Some((host, &peer[colon + 1..]))
-}
-
-fn start_local() -> Result<Peer, PeerError> {
-    let name = "process of the checks";
-    match agent_command() {
-        Ok(command) => spawn(command, name),
-        Err(error) => Err(PeerError::Start {
-            name: name.to_owned(),
-            cause: StartCause::Program,
-            message: error.to_string(),
-        }),
-    }
-}
-
-fn absolute(directory: &Path) -> Result<String, CommandError> {
-    let failed = |source| CommandError::File {
-        what: "open the directory".to_owned(),
-        path: directory.to_owned(),
-        source,
-    };
-    let path = directory.canonicalize().map_err(failed)?;
-    if !path.is_dir() {
-        return Err(failed(std::io::ErrorKind::NotADirectory.into()));
-    }
-    let invalid = || CommandError::Usage(format!("{}: the path is not UTF-8", path.display()));
-    path.to_str().map(str::to_owned).ok_or_else(invalid)
 }
 
 #[cfg(test)]

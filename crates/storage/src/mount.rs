@@ -5,7 +5,7 @@ use std::{os::unix::fs::MetadataExt as _, path::Path};
 use clearstream_host::HostRoot;
 
 /// `ext4 on /dev/sda1`.
-pub(super) fn of(directory: &Path) -> String {
+pub(crate) fn of(directory: &Path) -> String {
     let table = HostRoot::live().read("proc/self/mountinfo").unwrap_or_default();
     let path = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let device = std::fs::metadata(&path).map(|found| found.dev()).ok();

@@ -1,0 +1,139 @@
+//! Streaming I/O for people, and as IOR prints it.
+
+use clearstream_schema::{
+    human,
+    storage::{StreamPhase, StreamPoint, StreamSummary},
+};
+
+use super::{Paint, quantity::count, table::table};
+
+const MIB: f64 = 1_048_576.0;
+
+/// A line per phase, statistics, and what to know.
+pub fn summary(summary: &StreamSummary, paint: Paint) -> String {
+    let config = &summary.requested;
+    let files = if config.file_per_process { "a file per rank" } else { "one shared file" };
+    let mut text = format!(
+        "{} in {} ({}): {} by {}, transfers of {}\n",
+        files,
+        config.directory,
+        summary.file_system,
+        human::bytes(config.transfer_count() * config.transfer.0 * u64::from(config.tasks)),
+        count(u64::from(config.tasks), "rank"),
+        human::bytes(config.transfer.0),
+    );
+    let heads = [
+        ">iteration",
+        "phase",
+        ">bandwidth",
+        ">transfers/s",
+        ">median",
+        ">99 %",
+        ">longest",
+        ">open",
+        ">close",
+        ">total",
+    ];
+    let rows = summary.points.iter().map(row).collect();
+    text.push_str(&table(&heads, rows));
+    for of in summary.statistics.iter().filter(|_| config.iterations > 1) {
+        text.push_str(&format!(
+            "\n{}: mean {}, {} to {}, standard deviation {}",
+            of.phase.name(),
+            bandwidth(of.mean_bps),
+            bandwidth(of.min_bps),
+            bandwidth(of.max_bps),
+            bandwidth(of.deviation_bps)
+        ));
+    }
+    if let Some(folder) = &summary.kept_folder {
+        text.push_str(&format!("\nfiles remain in {}/{folder}", config.directory));
+    }
+    for notice in &summary.notices {
+        text.push('\n');
+        text.push_str(&paint.warning(&format!("note: {}", notice.message)));
+    }
+    text
+}
+
+/// Storage is measured in bytes.
+fn bandwidth(bps: f64) -> String {
+    format!("{:.1} MiB/s", bps / 8.0 / MIB)
+}
+
+fn row(point: &StreamPoint) -> Vec<String> {
+    let longest = |of: fn(&clearstream_schema::storage::StreamRank) -> u64| {
+        human::time(point.ranks.iter().map(of).max().unwrap_or(0))
+    };
+    vec![
+        point.iteration.to_string(),
+        point.phase.name().to_owned(),
+        bandwidth(point.bandwidth_bps),
+        format!("{:.0}", point.operations_per_second),
+        human::time(point.operation_times.p50_ns),
+        human::time(point.operation_times.p99_ns),
+        human::time(point.operation_times.max_ns),
+        longest(|rank| rank.open_ns),
+        longest(|rank| rank.close_ns),
+        human::time(point.total_ns),
+    ]
+}
+
+/// The tables of IOR 4: bandwidth in MiB/s, times in seconds.
+pub fn ior(summary: &StreamSummary) -> String {
+    let config = &summary.requested;
+    let mut text = String::from(
+        "access    bw(MiB/s)  IOPS       Latency(s)  block(KiB) xfer(KiB)  open(s)    wr/rd(s)   close(s)   total(s)   iter\n\
+         ------    ---------  ----       ----------  ---------- ---------  --------   --------   --------   --------   ----",
+    );
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    for point in &summary.points {
+        let longest = |of: fn(&clearstream_schema::storage::StreamRank) -> u64| {
+            seconds(point.ranks.iter().map(of).max().unwrap_or(0))
+        };
+        let transfer = longest(|rank| rank.transfer_ns);
+        text.push_str(&format!(
+            "\n{:<9} {:<10.2} {:<10.2} {:<11.6} {:<10} {:<10.2} {:<10.6} {:<10.6} {:<10.6} {:<10.6} {:<4}",
+            point.phase.name(),
+            point.bandwidth_bps / 8.0 / MIB,
+            point.operation_count as f64 / transfer.max(1e-9),
+            seconds(point.operation_times.mean_ns),
+            config.block.0 / 1024,
+            config.transfer.0 as f64 / 1024.0,
+            longest(|rank| rank.open_ns),
+            transfer,
+            longest(|rank| rank.close_ns),
+            seconds(point.total_ns),
+            point.iteration,
+        ));
+    }
+    for of in &summary.statistics {
+        let label = match of.phase {
+            StreamPhase::Write => "Max Write:",
+            StreamPhase::Read => "Max Read: ",
+        };
+        text.push_str(&format!(
+            "\n{label} {:.2} MiB/sec ({:.2} MB/sec)",
+            of.max_bps / 8.0 / MIB,
+            of.max_bps / 8e6
+        ));
+    }
+    text.push_str(
+        "\n\nSummary of all tests:\nOperation   Max(MiB)   Min(MiB)  Mean(MiB)     StdDev    Mean(s) reps",
+    );
+    for of in &summary.statistics {
+        let mib = |bps: f64| bps / 8.0 / MIB;
+        let repetitions = summary.points.iter().filter(|point| point.phase == of.phase).count();
+        text.push_str(&format!(
+            "\n{:<9} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>10.5} {:>4}",
+            of.phase.name(),
+            mib(of.max_bps),
+            mib(of.min_bps),
+            mib(of.mean_bps),
+            mib(of.deviation_bps),
+            of.mean_ns / 1e9,
+            repetitions,
+        ));
+    }
+    text
+}

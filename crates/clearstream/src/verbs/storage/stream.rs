@@ -1,0 +1,95 @@
+//! `clearstream storage stream`
+
+use std::{
+    path::PathBuf,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{
+    TimeSpan,
+    storage::{StreamConfig, StreamReorder},
+};
+use clearstream_storage::stream::{StorageStream, run};
+use clearstream_workload::Workload;
+
+use super::place::PlaceArgs;
+use crate::{
+    endpoints::agent_command,
+    exit::CommandError,
+    interrupt,
+    output::{Output, Paint, quantity, storage_stream},
+};
+
+/// Measure streaming to and from files by many ranks, with IOR's model and options.
+#[derive(Debug, clap::Args)]
+pub struct StreamArgs {
+    /// Directory; the files are in a new folder in it, which is removed at the end
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    config: StreamConfig,
+    /// The same as --reorder constant (IOR)
+    #[arg(short = 'C', conflicts_with = "reorder")]
+    constant: bool,
+    /// The same as --reorder random (IOR)
+    #[arg(short = 'Z', conflicts_with_all = ["reorder", "constant"])]
+    random: bool,
+    /// Maximum duration of all phases
+    #[arg(long, value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value = "1h")]
+    timeout: TimeSpan,
+    /// Print the tables as IOR does
+    #[arg(long)]
+    ior: bool,
+}
+
+impl StreamArgs {
+    /// Runs the measurement and prints it.
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        let stop = interrupt::stop_flag()?;
+        // Reported as what it is, before the first agent.
+        drop(agent_command()?);
+        let place = self.place.open()?;
+        let mut config = self.config;
+        config.directory = place.directory(&self.directory)?;
+        config.reorder = match (self.constant, self.random) {
+            (true, _) => StreamReorder::Constant,
+            (_, true) => StreamReorder::Random,
+            _ => config.reorder,
+        };
+        let mut agent = place.start()?;
+        let expected = StorageStream.time(&config).to_std().min(Duration::from_secs(365 * 86_400));
+        let started = Instant::now();
+        let count = config.phases().len() * config.iterations as usize;
+        let mut done = 0_u32;
+        out.progress(expected, &format!("phase 1 of {count}"));
+        let mut on_point = |point: &_| {
+            done += 1;
+            // Of the time of those before.
+            let left = started.elapsed().checked_div(done).unwrap_or_default();
+            let more = count.saturating_sub(done as usize);
+            out.progress(
+                left.saturating_mul(more as u32),
+                &format!("{} measured", quantity::count(u64::from(done), "phase")),
+            );
+            out.interval(point, || None);
+        };
+        let summary = run(&mut agent, &config, self.timeout.to_std(), &stop, &mut on_point)?;
+        out.result(&summary, || match self.ior {
+            true => storage_stream::ior(&summary),
+            false => storage_stream::summary(&summary, Paint::for_stdout()),
+        })?;
+        if summary.complete {
+            return Ok(());
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(CommandError::Interrupted("results cover the phases measured until then".to_owned()));
+        }
+        Err(CommandError::Partial(format!(
+            "the phases took longer than {}: later ones did not run (--timeout)",
+            self.timeout
+        )))
+    }
+}

@@ -1,0 +1,162 @@
+//! Storage benchmarks: what can be requested, and what one measurement returns. Terms are those of IOR.
+
+mod stream;
+
+pub use stream::*;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{ByteCount, TimeSpan};
+
+/// How the ranks transfer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum StreamBackend {
+    /// `pwrite` and `pread`, one at a time.
+    #[default]
+    Posix,
+    /// A shared mapping of the block.
+    Mmap,
+    /// `io_uring`, with `--queue-depth` transfers in flight.
+    IoUring,
+}
+
+/// Order of reading back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum StreamReorder {
+    /// Each rank reads what it wrote.
+    #[default]
+    None,
+    /// Each rank reads what the rank of the same place on the next host wrote.
+    Constant,
+    /// Each rank reads what another one wrote, in an order that differs by iteration.
+    Random,
+}
+
+/// Streaming I/O as requested. Keys, options and their defaults are these lines; letters are those of IOR.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct StreamConfig {
+    /// Directory on the client: an absolute path, or in a lab the name of a mount
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub directory: String,
+    /// Ranks, each a thread of one process on the client
+    #[cfg_attr(feature = "cli", arg(long, short = 'N', value_name = "COUNT", default_value_t = StreamConfig::default().tasks))]
+    pub tasks: u32,
+    /// Bytes of one transfer, one system call
+    #[cfg_attr(feature = "cli", arg(long, short = 't', value_name = "BYTES", value_parser = ByteCount::or_ior, default_value_t = StreamConfig::default().transfer))]
+    pub transfer: ByteCount,
+    /// Contiguous bytes of a rank in each segment
+    #[cfg_attr(feature = "cli", arg(long, short = 'b', value_name = "BYTES", value_parser = ByteCount::or_ior, default_value_t = StreamConfig::default().block))]
+    pub block: ByteCount,
+    /// Segments: each has a block of every rank
+    #[cfg_attr(feature = "cli", arg(long, short = 's', value_name = "COUNT", default_value_t = StreamConfig::default().segments))]
+    pub segments: u64,
+    /// A file per rank instead of one shared file
+    #[cfg_attr(feature = "cli", arg(long, short = 'F'))]
+    pub file_per_process: bool,
+    /// Repetitions, each with files of its own
+    #[cfg_attr(feature = "cli", arg(long, short = 'i', value_name = "COUNT", default_value_t = StreamConfig::default().iterations))]
+    pub iterations: u32,
+    /// Only write, unless --read is given too
+    #[cfg_attr(feature = "cli", arg(long, short = 'w'))]
+    pub write: bool,
+    /// Only read what an earlier run with --keep and the same --name wrote, unless --write is given too
+    #[cfg_attr(feature = "cli", arg(long, short = 'r'))]
+    pub read: bool,
+    /// Order of reading back
+    #[cfg_attr(feature = "cli", arg(long, value_enum, value_name = "ORDER", default_value_t = StreamConfig::default().reorder))]
+    pub reorder: StreamReorder,
+    /// Transfers of a block in random order
+    #[cfg_attr(feature = "cli", arg(long, short = 'z'))]
+    pub random_offsets: bool,
+    /// Flush with fsync after writing, within the measured time
+    #[cfg_attr(feature = "cli", arg(long, short = 'e'))]
+    pub fsync: bool,
+    /// Write for so long, and read what was written then (IOR: -D)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, short = 'D', value_name = "TIME", value_parser = TimeSpan::or_seconds))]
+    pub stonewall: Option<TimeSpan>,
+    /// With --stonewall: ranks go on writing until each has as much as the fastest
+    #[cfg_attr(feature = "cli", arg(long, requires = "stonewall"))]
+    pub wear_out: bool,
+    /// Barriers between open, transfers and close
+    #[cfg_attr(feature = "cli", arg(long, short = 'g'))]
+    pub barriers: bool,
+    /// Write a pattern of offset and rank, and check it when reading (costs time that is measured)
+    #[cfg_attr(feature = "cli", arg(long, short = 'W'))]
+    pub verify: bool,
+    /// How ranks transfer
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value_t = StreamConfig::default().backend))]
+    pub backend: StreamBackend,
+    /// Transfers in flight per rank (io_uring)
+    #[cfg_attr(feature = "cli", arg(long, value_name = "COUNT", default_value_t = StreamConfig::default().queue_depth))]
+    pub queue_depth: u32,
+    /// Past the page cache: O_DIRECT
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub direct: bool,
+    /// Drop the client's cached pages of the files before reading (posix_fadvise)
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub drop_caches: bool,
+    /// Pause between phases
+    #[cfg_attr(feature = "cli", arg(long, short = 'd', value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value_t = StreamConfig::default().pause))]
+    pub pause: TimeSpan,
+    /// Keep the files
+    #[cfg_attr(feature = "cli", arg(long, short = 'k'))]
+    pub keep: bool,
+    /// Folder in the directory that has the files (default: a new one)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
+    pub name: Option<String>,
+}
+
+impl Default for StreamConfig {
+    fn default() -> Self {
+        Self {
+            directory: String::new(),
+            tasks: 1,
+            transfer: ByteCount(1 << 20),
+            block: ByteCount(256 << 20),
+            segments: 1,
+            file_per_process: false,
+            iterations: 1,
+            write: false,
+            read: false,
+            reorder: StreamReorder::default(),
+            random_offsets: false,
+            fsync: false,
+            stonewall: None,
+            wear_out: false,
+            barriers: false,
+            verify: false,
+            backend: StreamBackend::default(),
+            queue_depth: 16,
+            direct: false,
+            drop_caches: false,
+            pause: TimeSpan(0),
+            keep: false,
+            name: None,
+        }
+    }
+}
+
+impl StreamConfig {
+    /// Phases of an iteration: both, unless one was chosen.
+    pub fn phases(&self) -> &'static [StreamPhase] {
+        match (self.write, self.read) {
+            (true, false) => &[StreamPhase::Write],
+            (false, true) => &[StreamPhase::Read],
+            _ => &[StreamPhase::Write, StreamPhase::Read],
+        }
+    }
+
+    /// Transfers of a rank.
+    pub fn transfer_count(&self) -> u64 {
+        self.segments.saturating_mul(self.block.0 / self.transfer.0.max(1))
+    }
+}

@@ -1,0 +1,281 @@
+//! Results of streaming I/O.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::StreamConfig;
+use crate::{
+    flow::Notice,
+    outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
+};
+
+/// Name of the format of [`StreamSummary`].
+pub const STORAGE_STREAM_SCHEMA: &str = "clearstream.storage-stream-summary";
+
+/// What a phase does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StreamPhase {
+    /// Writes.
+    Write,
+    /// Reads.
+    Read,
+}
+
+impl StreamPhase {
+    /// As in tables, and in the names of metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// Time of single operations: of a system call, or of a transfer in flight (`io_uring`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OperationTimes {
+    /// Shortest.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+}
+
+/// A rank's part of a phase.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamRank {
+    /// Its host.
+    pub host: String,
+    /// Bytes that it transferred.
+    pub bytes: u64,
+    /// Time to open the file.
+    pub open_ns: u64,
+    /// Time of its transfers, fsync included.
+    pub transfer_ns: u64,
+    /// Time to close the file.
+    pub close_ns: u64,
+}
+
+/// One phase of an iteration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamPoint {
+    /// Iteration, from 0.
+    pub iteration: u32,
+    /// What was done.
+    pub phase: StreamPhase,
+    /// Bytes of all ranks.
+    pub bytes: u64,
+    /// Transfers of all ranks.
+    pub operation_count: u64,
+    /// From the begin of the phase to the end of the last rank: open, transfers, fsync and close.
+    pub total_ns: u64,
+    /// Bits of `bytes` per second of `total_ns`.
+    pub bandwidth_bps: f64,
+    /// Transfers per second of `total_ns`.
+    pub operations_per_second: f64,
+    /// Time of single transfers, of all ranks.
+    pub operation_times: OperationTimes,
+    /// In the order of ranks.
+    pub ranks: Vec<StreamRank>,
+}
+
+/// Values of a phase over the iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamStatistics {
+    /// The phase.
+    pub phase: StreamPhase,
+    /// Highest bandwidth of an iteration.
+    pub max_bps: f64,
+    /// Lowest bandwidth of an iteration.
+    pub min_bps: f64,
+    /// Mean bandwidth.
+    pub mean_bps: f64,
+    /// Standard deviation of the iterations (of the sample; 0 for one).
+    pub deviation_bps: f64,
+    /// Mean of the total times.
+    pub mean_ns: f64,
+}
+
+/// A finished measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamSummary {
+    /// Requested configuration.
+    pub requested: StreamConfig,
+    /// False when it was interrupted: the points are those until then.
+    pub complete: bool,
+    /// Host of the ranks; absent for this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// File system type with its source, of `/proc/self/mountinfo`.
+    pub file_system: String,
+    /// Folder of the files that remain (`--keep`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_folder: Option<String>,
+    /// One per phase, in the order in which they ran.
+    pub points: Vec<StreamPoint>,
+    /// One per phase that has a point.
+    pub statistics: Vec<StreamStatistics>,
+    /// Caveats of the results.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<Notice>,
+}
+
+const WRITE: MetricKind = MetricKind::higher("write-bandwidth", Unit::BitsPerSecond);
+const READ: MetricKind = MetricKind::higher("read-bandwidth", Unit::BitsPerSecond);
+const WRITE_RATE: MetricKind = MetricKind::higher("write-rate", Unit::PerSecond);
+const READ_RATE: MetricKind = MetricKind::higher("read-rate", Unit::PerSecond);
+const WRITE_P99: MetricKind = MetricKind::lower("write-p99", Unit::Nanoseconds);
+const READ_P99: MetricKind = MetricKind::lower("read-p99", Unit::Nanoseconds);
+
+fn kinds(phase: StreamPhase) -> [MetricKind; 3] {
+    match phase {
+        StreamPhase::Write => [WRITE, WRITE_RATE, WRITE_P99],
+        StreamPhase::Read => [READ, READ_RATE, READ_P99],
+    }
+}
+
+impl StreamConfig {
+    /// Metrics that a trial of this configuration can have, the headline first.
+    pub fn metrics(&self) -> Vec<MetricKind> {
+        let kinds: Vec<[MetricKind; 3]> = self.phases().iter().map(|phase| kinds(*phase)).collect();
+        (0..3).flat_map(|place| kinds.iter().map(move |of| of[place])).collect()
+    }
+}
+
+/// Statistics of each phase.
+pub fn stream_statistics(points: &[StreamPoint]) -> Vec<StreamStatistics> {
+    let of = |phase: StreamPhase| {
+        let found: Vec<&StreamPoint> = points.iter().filter(|point| point.phase == phase).collect();
+        let count = found.len() as f64;
+        let values = || found.iter().map(|point| point.bandwidth_bps);
+        let mean = values().sum::<f64>() / count;
+        let squares = values().map(|value| (value - mean).powi(2)).sum::<f64>();
+        (!found.is_empty()).then(|| StreamStatistics {
+            phase,
+            max_bps: values().fold(f64::MIN, f64::max),
+            min_bps: values().fold(f64::MAX, f64::min),
+            mean_bps: mean,
+            deviation_bps: if found.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 },
+            mean_ns: found.iter().map(|point| point.total_ns as f64).sum::<f64>() / count,
+        })
+    };
+    [StreamPhase::Write, StreamPhase::Read].into_iter().filter_map(of).collect()
+}
+
+impl StreamSummary {
+    /// As the outcome of a trial: means over the iterations, bandwidth of each iteration as series.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        let outcome = Outcome {
+            complete: self.complete,
+            series: self.statistics.iter().map(|of| self.series(of.phase)).collect(),
+            settings: SettingValue::of_host(
+                "client",
+                "file-system",
+                None,
+                Some(Value::from(self.file_system.clone())),
+            )
+            .into_iter()
+            .collect(),
+            notices: self.notices.clone(),
+            ..Outcome::of(self.metrics())
+        };
+        outcome.with_detail(STORAGE_STREAM_SCHEMA, 1, self)
+    }
+
+    fn of(&self, phase: StreamPhase) -> impl Iterator<Item = &StreamPoint> {
+        self.points.iter().filter(move |point| point.phase == phase)
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = Vec::new();
+        for statistics in &self.statistics {
+            let count = self.of(statistics.phase).count() as f64;
+            let mean =
+                |value: fn(&StreamPoint) -> f64| self.of(statistics.phase).map(value).sum::<f64>() / count;
+            let values = [
+                statistics.mean_bps,
+                mean(|point| point.operations_per_second),
+                mean(|point| point.operation_times.p99_ns as f64),
+            ];
+            metrics
+                .extend(kinds(statistics.phase).into_iter().zip(values).map(|(kind, value)| kind.of(value)));
+        }
+        metrics
+    }
+
+    fn series(&self, phase: StreamPhase) -> Series {
+        let [bandwidth, ..] = kinds(phase);
+        Series {
+            name: bandwidth.name.to_owned(),
+            x: Axis::new("iteration", Unit::Count),
+            y: Axis::new(bandwidth.name, bandwidth.unit),
+            points: self.of(phase).map(|point| (f64::from(point.iteration), point.bandwidth_bps)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(iteration: u32, phase: StreamPhase, bandwidth_bps: f64) -> StreamPoint {
+        StreamPoint {
+            iteration,
+            phase,
+            bytes: 1000,
+            operation_count: 10,
+            total_ns: 1_000_000,
+            bandwidth_bps,
+            operations_per_second: 10_000.0,
+            operation_times: OperationTimes { p99_ns: 5, ..OperationTimes::default() },
+            ranks: Vec::new(),
+        }
+    }
+
+    /// IOR divides by the number of iterations less one.
+    #[test]
+    fn statistics_are_those_of_a_sample() {
+        let write = |iteration, value| point(iteration, StreamPhase::Write, value);
+        let statistics = stream_statistics(&[write(0, 2.0), write(1, 4.0), write(2, 9.0)]);
+        let [of] = statistics.as_slice() else { panic!("{statistics:?}") };
+        assert_eq!((of.min_bps, of.max_bps, of.mean_bps), (2.0, 9.0, 5.0));
+        assert!((of.deviation_bps - 13.0_f64.sqrt()).abs() < 1e-12, "{of:?}");
+        assert_eq!(stream_statistics(&[write(0, 2.0)])[0].deviation_bps, 0.0);
+    }
+
+    #[test]
+    fn declared_metrics_are_those_of_the_outcome() {
+        let points = vec![point(0, StreamPhase::Write, 8e9), point(0, StreamPhase::Read, 16e9)];
+        let summary = StreamSummary {
+            requested: StreamConfig::default(),
+            complete: true,
+            host: None,
+            file_system: "ext4 on /dev/vda".to_owned(),
+            kept_folder: None,
+            statistics: stream_statistics(&points),
+            points,
+            notices: Vec::new(),
+        };
+        let outcome = summary.outcome().unwrap();
+        assert_eq!(outcome.contradicts(&summary.requested.metrics()), None);
+        assert_eq!(
+            outcome.headline().map(|metric| (metric.name.as_str(), metric.value)),
+            Some(("write-bandwidth", 8e9))
+        );
+        assert_eq!(outcome.metric("read-bandwidth").map(|metric| metric.value), Some(16e9));
+        let read = StreamConfig { read: true, ..StreamConfig::default() };
+        assert_eq!(read.metrics().first().map(|kind| kind.name), Some("read-bandwidth"));
+    }
+}

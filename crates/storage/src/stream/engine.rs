@@ -1,0 +1,421 @@
+//! Phases of all ranks: barriers, times, reports, and the removal of the files.
+
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_ranks::{RankError, World};
+use clearstream_schema::storage::{
+    OperationTimes, StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder,
+};
+use hdrhistogram::Histogram;
+use rustix::fs::{Advice, OFlags, fadvise};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    layout::{Layout, mixed, permuted},
+    pattern::Pattern,
+    transfer::{Task, TransferError, Transfers},
+};
+
+/// Name of the files in the folder; with `--file-per-process` the rank follows.
+const FILE: &str = "data";
+/// Interval of checks of the stop flag in a pause.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Why a rank, and with it all of them, cannot go on.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum StreamError {
+    /// Between the ranks.
+    #[error("{0}")]
+    Ranks(String),
+    /// A rank's own problem.
+    #[error("{0}")]
+    OfRank(String),
+}
+
+impl From<RankError> for StreamError {
+    fn from(error: RankError) -> Self {
+        Self::Ranks(error.to_string())
+    }
+}
+
+/// What a rank reports of a phase, to rank 0.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Report {
+    host: String,
+    count: u64,
+    bytes: u64,
+    open_ns: u64,
+    transfer_ns: u64,
+    close_ns: u64,
+    total_ns: u64,
+    times: Vec<(u64, u64)>,
+    problem: Option<String>,
+}
+
+/// What rank 0 answers: transfers written by each rank, or the first problem.
+#[derive(Debug, Serialize, Deserialize)]
+struct Verdict {
+    written: Vec<u64>,
+    problem: Option<String>,
+}
+
+/// One rank's view of a test.
+pub(super) struct Test<'a> {
+    world: &'a mut dyn World,
+    config: &'a StreamConfig,
+    folder: &'a Path,
+    stop: &'a AtomicBool,
+    /// Host of each rank.
+    hosts: Vec<String>,
+    /// Transfers that each rank has written in this iteration.
+    written: Vec<u64>,
+}
+
+impl<'a> Test<'a> {
+    pub(super) fn new(
+        world: &'a mut dyn World,
+        config: &'a StreamConfig,
+        folder: &'a Path,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, StreamError> {
+        let own = world.host().as_bytes().to_vec();
+        let all = world.gather(own)?;
+        let all: Vec<String> = all.iter().map(|host| String::from_utf8_lossy(host).into_owned()).collect();
+        let all = world.broadcast(serde_json::to_vec(&all).unwrap_or_default())?;
+        let hosts = serde_json::from_slice(&all).unwrap_or_default();
+        let written = vec![config.transfer_count(); world.size()];
+        Ok(Self { world, config, folder, stop, hosts, written })
+    }
+
+    /// All iterations. Points are passed on at rank 0.
+    pub(super) fn run(&mut self, on_point: &mut dyn FnMut(StreamPoint)) -> Result<(), StreamError> {
+        for iteration in 0..self.config.iterations {
+            let is_last = iteration + 1 == self.config.iterations;
+            let result = self.iteration(iteration, on_point);
+            // What is kept for a later run is one set of files.
+            if !(self.config.keep && is_last && result.is_ok()) {
+                self.remove(iteration);
+            }
+            self.world.barrier()?;
+            result?;
+            if self.is_stopped()? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn iteration(
+        &mut self,
+        iteration: u32,
+        on_point: &mut dyn FnMut(StreamPoint),
+    ) -> Result<(), StreamError> {
+        for phase in self.config.phases() {
+            self.pause();
+            if *phase == StreamPhase::Read && self.config.drop_caches {
+                self.drop_caches(iteration);
+            }
+            if self.is_stopped()? {
+                return Ok(());
+            }
+            if let Some(point) = self.phase(iteration, *phase)? {
+                on_point(point);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any rank was stopped; the same at all of them.
+    fn is_stopped(&mut self) -> Result<bool, StreamError> {
+        let own = u64::from(self.stop.load(Relaxed));
+        Ok(self.world.reduce(&[own], u64::max)?[0] != 0)
+    }
+
+    fn pause(&self) {
+        let deadline = Instant::now() + self.config.pause.to_std().min(Duration::from_secs(86_400));
+        while Instant::now() < deadline && !self.stop.load(Relaxed) {
+            thread::sleep(POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
+        }
+    }
+
+    /// One phase; the point at rank 0, none where it was stopped.
+    fn phase(&mut self, iteration: u32, phase: StreamPhase) -> Result<Option<StreamPoint>, StreamError> {
+        let owner = match phase {
+            StreamPhase::Write => self.world.rank(),
+            StreamPhase::Read => owner(self.config.reorder, self.world.rank(), &self.hosts, iteration),
+        };
+        self.world.barrier()?;
+        let report = self.measured(iteration, phase, owner)?;
+        let was_stopped = self.is_stopped()?;
+        let all = self.world.gather(serde_json::to_vec(&report).unwrap_or_default())?;
+        let reports: Vec<Report> =
+            all.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect();
+        let problem = reports.iter().enumerate().find_map(|(rank, report)| {
+            report.problem.as_ref().map(|problem| format!("rank {rank} on {}: {problem}", report.host))
+        });
+        let written = match phase {
+            StreamPhase::Write => reports.iter().map(|report| report.count).collect(),
+            StreamPhase::Read => self.written.clone(),
+        };
+        let verdict = serde_json::to_vec(&Verdict { written, problem }).unwrap_or_default();
+        let verdict = self.world.broadcast(verdict)?;
+        let verdict: Verdict =
+            serde_json::from_slice(&verdict).map_err(|error| StreamError::Ranks(error.to_string()))?;
+        if let Some(problem) = verdict.problem {
+            return Err(StreamError::OfRank(problem));
+        }
+        self.written = verdict.written;
+        let is_point = self.world.rank() == 0 && !was_stopped;
+        Ok(is_point.then(|| point(iteration, phase, reports)))
+    }
+
+    /// A rank's own part. Barriers are kept also by one that has failed.
+    fn measured(&mut self, iteration: u32, phase: StreamPhase, owner: usize) -> Result<Report, StreamError> {
+        let begun = Instant::now();
+        let path = self.path(iteration, owner);
+        let opened =
+            self.open(&path, phase).map_err(|error| format!("cannot open {}: {error}", path.display()));
+        let task = Task {
+            config: self.config,
+            phase,
+            layout: Layout::new(self.config, self.world.size(), mixed(u64::from(iteration))),
+            owner,
+            pattern: self.config.verify.then(|| Pattern::new(&self.name(), iteration, owner)),
+            stop: self.stop,
+            deadline: None,
+        };
+        let open = begun.elapsed();
+        self.optional_barrier()?;
+        let begun_transfers = Instant::now();
+        // Memory is there before anything is timed, apart from the first pages of it.
+        let deadline = match phase {
+            StreamPhase::Write => self.config.stonewall.map(|time| begun_transfers + time.to_std()),
+            StreamPhase::Read => None,
+        };
+        let mut transfers = opened.and_then(|file| {
+            Transfers::new(file, Task { deadline, ..task })
+                .map_err(|error| format!("cannot prepare transfers to {}: {error}", path.display()))
+        });
+        let limit = match phase {
+            StreamPhase::Write => self.config.transfer_count(),
+            StreamPhase::Read => self.written[owner],
+        };
+        let mut problem = self.transfer(&mut transfers, limit, &path)?;
+        if let (Ok(transfers), true) = (&transfers, phase == StreamPhase::Write && self.config.fsync) {
+            let flushed = transfers.file().sync_all();
+            let flushed = flushed.map_err(|error| format!("cannot flush {}: {error}", path.display()));
+            problem = problem.or(flushed.err());
+        }
+        let transfer = begun_transfers.elapsed();
+        self.optional_barrier()?;
+        let begun_close = Instant::now();
+        let mut report = Report { host: self.world.host().to_owned(), ..Report::default() };
+        match transfers {
+            Ok(transfers) => {
+                (report.count, report.bytes, report.times) =
+                    (transfers.count(), transfers.bytes(), transfers.times());
+                drop(transfers);
+            }
+            Err(error) => problem = Some(error),
+        }
+        report.problem = problem;
+        report.open_ns = nanoseconds(open);
+        report.transfer_ns = nanoseconds(transfer);
+        report.close_ns = nanoseconds(begun_close.elapsed());
+        report.total_ns = nanoseconds(begun.elapsed());
+        Ok(report)
+    }
+
+    /// The transfers, and with `--wear-out` those up to the number of the fastest rank.
+    fn transfer(
+        &mut self,
+        transfers: &mut Result<Transfers<'_>, String>,
+        limit: u64,
+        path: &Path,
+    ) -> Result<Option<String>, StreamError> {
+        let mut run = |limit, use_deadline| {
+            let Ok(transfers) = transfers else { return (0, None) };
+            let problem = transfers.run(limit, use_deadline).err().map(|error| text(&error, path));
+            (transfers.count(), problem)
+        };
+        let (count, problem) = run(limit, true);
+        if !(self.config.wear_out && self.config.stonewall.is_some()) {
+            return Ok(problem);
+        }
+        let most = self.world.reduce(&[count], u64::max)?[0];
+        if problem.is_some() {
+            return Ok(problem);
+        }
+        Ok(run(most.min(limit), false).1)
+    }
+
+    fn optional_barrier(&mut self) -> Result<(), StreamError> {
+        if self.config.barriers {
+            self.world.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// Name of the folder: the seed of the pattern.
+    fn name(&self) -> String {
+        self.folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    fn path(&self, iteration: u32, owner: usize) -> PathBuf {
+        let name = match (self.config.file_per_process, iteration) {
+            (false, 0) => FILE.to_owned(),
+            (false, iteration) => format!("{FILE}.{iteration}"),
+            (true, iteration) => format!("{FILE}.{iteration}.{owner:08}"),
+        };
+        self.folder.join(name)
+    }
+
+    fn open(&self, path: &Path, phase: StreamPhase) -> io::Result<File> {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let mut options = File::options();
+        // A shared mapping for reading is one for writing, too.
+        let is_write = phase == StreamPhase::Write;
+        options.read(true).write(is_write || self.config.backend == StreamBackend::Mmap).create(is_write);
+        if self.config.direct {
+            options.custom_flags(OFlags::DIRECT.bits() as i32);
+        }
+        options.open(path)
+    }
+
+    /// Files that this rank wrote and will read: flushed, and their pages dropped on this host.
+    fn drop_caches(&mut self, iteration: u32) {
+        let other = owner(self.config.reorder, self.world.rank(), &self.hosts, iteration);
+        for path in [self.path(iteration, self.world.rank()), self.path(iteration, other)] {
+            if let Ok(file) = File::open(path) {
+                // A file system that cannot is one that caches nothing here.
+                let _ = file.sync_all();
+                let _ = fadvise(&file, 0, None, Advice::DontNeed);
+            }
+        }
+    }
+
+    /// Removes this rank's file; rank 0 removes the shared one.
+    fn remove(&self, iteration: u32) {
+        if self.config.file_per_process || self.world.rank() == 0 {
+            // It may not have been created.
+            let _ = fs::remove_file(self.path(iteration, self.world.rank()));
+        }
+    }
+}
+
+/// Rank whose data a rank reads.
+fn owner(reorder: StreamReorder, rank: usize, hosts: &[String], iteration: u32) -> usize {
+    let count = hosts.len().max(1);
+    match reorder {
+        StreamReorder::None => rank,
+        StreamReorder::Constant => {
+            // As IOR: by the ranks of a host.
+            let of_host = hosts.iter().filter(|host| Some(*host) == hosts.first()).count();
+            (rank + of_host) % count
+        }
+        StreamReorder::Random => {
+            permuted(rank as u64, count as u64, mixed(u64::from(iteration) + 1)) as usize
+        }
+    }
+}
+
+/// Whether a rank reads what its own host wrote.
+pub(super) fn reads_own_host(reorder: StreamReorder, hosts: &[String], iteration: u32) -> bool {
+    (0..hosts.len()).any(|rank| hosts[owner(reorder, rank, hosts, iteration)] == hosts[rank])
+}
+
+fn text(error: &TransferError, path: &Path) -> String {
+    let path = path.display();
+    match error {
+        TransferError::System { offset, error } if error.kind() == io::ErrorKind::UnexpectedEof => {
+            format!("{path} ends before offset {offset}: it is not what a run with the same options wrote")
+        }
+        TransferError::System { offset, error } => format!("{path} at offset {offset}: {error}"),
+        TransferError::Damaged(difference) => format!(
+            "{path} differs at offset {}: {:#04x} instead of {:#04x}",
+            difference.offset, difference.found, difference.expected
+        ),
+    }
+}
+
+fn point(iteration: u32, phase: StreamPhase, reports: Vec<Report>) -> StreamPoint {
+    let (bytes, count) =
+        reports.iter().fold((0, 0), |(bytes, count), report| (bytes + report.bytes, count + report.count));
+    let total_ns = reports.iter().map(|report| report.total_ns).max().unwrap_or(0).max(1);
+    let seconds = total_ns as f64 / 1e9;
+    let times = operation_times(&reports);
+    let rank = |report: Report| StreamRank {
+        host: report.host,
+        bytes: report.bytes,
+        open_ns: report.open_ns,
+        transfer_ns: report.transfer_ns,
+        close_ns: report.close_ns,
+    };
+    StreamPoint {
+        iteration,
+        phase,
+        bytes,
+        operation_count: count,
+        total_ns,
+        bandwidth_bps: bytes as f64 * 8.0 / seconds,
+        operations_per_second: count as f64 / seconds,
+        operation_times: times,
+        ranks: reports.into_iter().map(rank).collect(),
+    }
+}
+
+/// Of all ranks together.
+fn operation_times(reports: &[Report]) -> OperationTimes {
+    let Ok(mut all) = Histogram::<u64>::new(2) else { return OperationTimes::default() };
+    for (value, count) in reports.iter().flat_map(|report| &report.times) {
+        // An automatically resized histogram takes every value.
+        let _ = all.record_n(*value, *count);
+    }
+    if all.is_empty() {
+        return OperationTimes::default();
+    }
+    OperationTimes {
+        min_ns: all.min(),
+        mean_ns: all.mean() as u64,
+        p50_ns: all.value_at_quantile(0.5),
+        p99_ns: all.value_at_quantile(0.99),
+        p999_ns: all.value_at_quantile(0.999),
+        max_ns: all.max(),
+    }
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constant_reorder_reads_from_the_next_host_and_random_from_everybody_once() {
+        let hosts: Vec<String> = ["a", "a", "b", "b"].map(str::to_owned).to_vec();
+        let of = |reorder, iteration| {
+            (0..4).map(|rank| owner(reorder, rank, &hosts, iteration)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(StreamReorder::None, 0), [0, 1, 2, 3]);
+        assert_eq!(of(StreamReorder::Constant, 0), [2, 3, 0, 1]);
+        for iteration in 0..5 {
+            let mut owners = of(StreamReorder::Random, iteration);
+            owners.sort_unstable();
+            assert_eq!(owners, [0, 1, 2, 3], "nothing is read twice");
+        }
+        assert!(!reads_own_host(StreamReorder::Constant, &hosts, 0));
+        // Ranks in turns on the hosts, and ranks of one host.
+        let cyclic: Vec<String> = ["a", "b", "a", "b"].map(str::to_owned).to_vec();
+        assert!(reads_own_host(StreamReorder::Constant, &cyclic, 0));
+        assert!(reads_own_host(StreamReorder::Constant, &hosts[..2], 0));
+    }
+}

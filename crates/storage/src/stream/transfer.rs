@@ -1,0 +1,264 @@
+//! The transfers of one rank to one file, by each back end.
+
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsFd as _, unix::fs::FileExt as _},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::storage::{StreamBackend, StreamConfig, StreamPhase};
+use clearstream_sys::{
+    file_map::SharedFileMap,
+    memory::Buffer,
+    uring::{Direction, UringFile},
+};
+use hdrhistogram::Histogram;
+
+use super::{
+    layout::Layout,
+    pattern::{Difference, Pattern},
+};
+
+/// Significant digits of the operation times.
+const DIGITS: u8 = 2;
+/// Longest operation time that is told from longer ones.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// What a rank does in a phase.
+pub(super) struct Task<'a> {
+    pub(super) config: &'a StreamConfig,
+    pub(super) phase: StreamPhase,
+    pub(super) layout: Layout,
+    /// Rank whose part of the file it is.
+    pub(super) owner: usize,
+    pub(super) pattern: Option<Pattern>,
+    pub(super) stop: &'a AtomicBool,
+    pub(super) deadline: Option<Instant>,
+}
+
+/// Why transfers ended before their end.
+#[derive(Debug)]
+pub(super) enum TransferError {
+    System { offset: u64, error: io::Error },
+    Damaged(Difference),
+}
+
+/// Transfers of a rank so far.
+pub(super) struct Transfers<'a> {
+    task: Task<'a>,
+    access: Access,
+    times: Histogram<u64>,
+    count: u64,
+}
+
+/// Back end with its memory.
+enum Access {
+    Posix { file: File, buffer: Buffer },
+    Mmap { file: File, buffer: Buffer, window: Option<(u64, SharedFileMap)> },
+    Uring { file: File, ring: Box<UringFile>, begun: Vec<(Instant, u64)> },
+}
+
+impl<'a> Transfers<'a> {
+    pub(super) fn new(file: File, task: Task<'a>) -> io::Result<Self> {
+        let bytes = usize::try_from(task.config.transfer.0).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let buffer = || Buffer::new(bytes, None);
+        let access = match task.config.backend {
+            StreamBackend::Posix => Access::Posix { file, buffer: buffer()? },
+            StreamBackend::Mmap => {
+                if task.phase == StreamPhase::Write {
+                    reserve(&file, task.layout.file_bytes())?;
+                }
+                Access::Mmap { file, buffer: buffer()?, window: None }
+            }
+            StreamBackend::IoUring => {
+                let depth = task.config.queue_depth as usize;
+                let buffers = (0..depth).map(|_| buffer()).collect::<io::Result<Vec<Buffer>>>()?;
+                let ring = Box::new(UringFile::new(file.try_clone()?.into(), buffers)?);
+                Access::Uring { file, ring, begun: vec![(Instant::now(), 0); depth] }
+            }
+        };
+        let times = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).map_err(io::Error::other)?;
+        Ok(Self { task, access, times, count: 0 })
+    }
+
+    /// Transfers done.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.count * self.task.config.transfer.0
+    }
+
+    /// Value and number of operation times.
+    pub(super) fn times(&self) -> Vec<(u64, u64)> {
+        self.times.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+    }
+
+    /// The file, to flush it.
+    pub(super) fn file(&self) -> &File {
+        match &self.access {
+            Access::Posix { file, .. } | Access::Mmap { file, .. } | Access::Uring { file, .. } => file,
+        }
+    }
+
+    /// Goes on until so many transfers are done, the deadline has passed or it is stopped.
+    pub(super) fn run(&mut self, limit: u64, use_deadline: bool) -> Result<(), TransferError> {
+        let deadline = self.task.deadline.filter(|_| use_deadline);
+        if matches!(self.access, Access::Uring { .. }) {
+            return self.run_ring(limit, deadline);
+        }
+        let mut now = Instant::now();
+        while self.count < limit && !self.is_over(now, deadline) {
+            self.one()?;
+            let end = Instant::now();
+            self.times.saturating_record(nanoseconds(end - now));
+            self.count += 1;
+            now = end;
+        }
+        Ok(())
+    }
+
+    fn is_over(&self, now: Instant, deadline: Option<Instant>) -> bool {
+        self.task.stop.load(Relaxed) || deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// One transfer by a system call, or by memory.
+    fn one(&mut self) -> Result<(), TransferError> {
+        let task = &self.task;
+        let offset = task.layout.offset(task.owner, self.count);
+        let failed = |error| TransferError::System { offset, error };
+        match &mut self.access {
+            Access::Posix { file, buffer } => match task.phase {
+                StreamPhase::Write => {
+                    task.fill(offset, buffer);
+                    file.write_all_at(buffer, offset).map_err(failed)
+                }
+                StreamPhase::Read => {
+                    file.read_exact_at(buffer, offset).map_err(failed)?;
+                    task.check(offset, buffer)
+                }
+            },
+            Access::Mmap { file, buffer, window } => {
+                let start = offset - offset % task.config.block.0;
+                if window.as_ref().is_none_or(|(place, _)| *place != start) {
+                    *window = None;
+                    let length = usize::try_from(task.config.block.0).unwrap_or(usize::MAX);
+                    *window = Some((start, SharedFileMap::at(file.as_fd(), start, length).map_err(failed)?));
+                }
+                let Some((_, map)) = window else { return Ok(()) };
+                let within = usize::try_from(offset - start).unwrap_or(usize::MAX);
+                match task.phase {
+                    StreamPhase::Write => {
+                        task.fill(offset, buffer);
+                        map.write(within, buffer);
+                        Ok(())
+                    }
+                    StreamPhase::Read => {
+                        map.read(within, buffer);
+                        task.check(offset, buffer)
+                    }
+                }
+            }
+            Access::Uring { .. } => Ok(()),
+        }
+    }
+
+    /// As many transfers in flight as the ring has buffers.
+    fn run_ring(&mut self, limit: u64, deadline: Option<Instant>) -> Result<(), TransferError> {
+        let Self { task, access: Access::Uring { file, ring, begun }, times, count } = self else {
+            return Ok(());
+        };
+        let mut started = *count;
+        let mut problem = None;
+        loop {
+            let is_over = |now| task.stop.load(Relaxed) || deadline.is_some_and(|deadline| now >= deadline);
+            while problem.is_none() && started < limit && !is_over(Instant::now()) {
+                let Some(slot) = ring.free() else { break };
+                let offset = task.layout.offset(task.owner, started);
+                let failed = |error| TransferError::System { offset, error };
+                if task.phase == StreamPhase::Write
+                    && let Some(buffer) = ring.buffer(slot)
+                {
+                    task.fill(offset, buffer);
+                }
+                begun[slot] = (Instant::now(), offset);
+                let direction = match task.phase {
+                    StreamPhase::Write => Direction::Send,
+                    StreamPhase::Read => Direction::Receive,
+                };
+                ring.start(slot, direction, offset).map_err(failed)?;
+                started += 1;
+            }
+            if ring.in_flight() == 0 {
+                return problem.map_or(Ok(()), Err);
+            }
+            let mut done = Vec::new();
+            ring.wait(|slot, result| done.push((slot, result)))
+                .map_err(|error| TransferError::System { offset: 0, error })?;
+            let now = Instant::now();
+            for (slot, result) in done {
+                let (start, offset) = begun[slot];
+                times.saturating_record(nanoseconds(now - start));
+                match task.complete(file, ring, slot, offset, result) {
+                    Ok(()) => *count += 1,
+                    Err(error) => drop(problem.get_or_insert(error)),
+                }
+            }
+        }
+    }
+}
+
+impl Task<'_> {
+    fn fill(&self, offset: u64, buffer: &mut [u8]) {
+        if let Some(pattern) = self.pattern {
+            pattern.fill(offset, buffer);
+        }
+    }
+
+    fn check(&self, offset: u64, buffer: &[u8]) -> Result<(), TransferError> {
+        let difference = self.pattern.and_then(|pattern| pattern.difference(offset, buffer));
+        difference.map_or(Ok(()), |difference| Err(TransferError::Damaged(difference)))
+    }
+
+    /// A transfer of the ring that has ended; what a short one left is done by system calls.
+    fn complete(
+        &self,
+        file: &File,
+        ring: &mut UringFile,
+        slot: usize,
+        offset: u64,
+        result: io::Result<usize>,
+    ) -> Result<(), TransferError> {
+        let failed = |error| TransferError::System { offset, error };
+        let done = result.map_err(failed)?;
+        let Some(buffer) = ring.buffer(slot) else { return Ok(()) };
+        let behind = offset + done as u64;
+        match self.phase {
+            StreamPhase::Write => file.write_all_at(&buffer[done..], behind).map_err(failed),
+            StreamPhase::Read => {
+                file.read_exact_at(&mut buffer[done..], behind).map_err(failed)?;
+                self.check(offset, buffer)
+            }
+        }
+    }
+}
+
+/// Space for what is written through a mapping: a full disk would otherwise end the process (SIGBUS).
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        // Not every file system can.
+        Err(rustix::io::Errno::OPNOTSUPP) => {
+            let length = file.metadata()?.len().max(bytes);
+            file.set_len(length)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn nanoseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,114 @@
+//! Workload `storage-stream`: bandwidth of writing and reading at the client.
+
+use std::time::Duration;
+
+use clearstream_schema::{
+    TimeSpan,
+    control::Failure,
+    outcome::{Metric, MetricKind, Outcome, Unit},
+    storage::{StreamConfig, StreamPhase},
+};
+use clearstream_workload::{CLIENT, Context, Event, Sample, TrialError, Workload};
+
+use super::{StorageError, check::check, run};
+
+/// The workload.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StorageStream;
+
+/// Rate assumed for a file system, until a study has measured it.
+const ASSUMED_BYTES_PER_SECOND: u64 = 500_000_000;
+/// A trial that takes this many times as long as assumed is ended.
+const OVERTIME: u32 = 20;
+/// At least.
+const TIMEOUT_MIN: Duration = Duration::from_secs(60);
+
+impl Workload for StorageStream {
+    type Config = StreamConfig;
+
+    fn name(&self) -> &'static str {
+        "storage-stream"
+    }
+
+    fn title(&self) -> &'static str {
+        "Storage: streaming to and from files (IOR's model)"
+    }
+
+    fn check(&self, config: &StreamConfig) -> Result<(), Failure> {
+        check(config)
+    }
+
+    fn time(&self, config: &StreamConfig) -> TimeSpan {
+        let bytes =
+            u128::from(config.transfer_count()) * u128::from(config.transfer.0) * u128::from(config.tasks);
+        let whole_ns =
+            u64::try_from(bytes * 1_000_000_000 / u128::from(ASSUMED_BYTES_PER_SECOND)).unwrap_or(u64::MAX);
+        let of_phase = |phase: &StreamPhase| match (phase, config.stonewall) {
+            (StreamPhase::Write, Some(stonewall)) => whole_ns.min(stonewall.0),
+            // What was written in that time is read faster, mostly.
+            (StreamPhase::Read, Some(stonewall)) => whole_ns.min(stonewall.0),
+            (_, None) => whole_ns,
+        };
+        let of_iteration = config
+            .phases()
+            .iter()
+            .map(|phase| of_phase(phase).saturating_add(config.pause.0))
+            .fold(0, u64::saturating_add);
+        TimeSpan(of_iteration.saturating_mul(u64::from(config.iterations)))
+    }
+
+    fn overhead(&self) -> TimeSpan {
+        // The folder, the ranks, and the removal of the files.
+        TimeSpan::from_millis(100)
+    }
+
+    fn metrics(&self, config: &StreamConfig) -> Vec<MetricKind> {
+        config.metrics()
+    }
+
+    fn receivers(&self, _: &StreamConfig) -> Vec<&'static str> {
+        vec![CLIENT]
+    }
+
+    fn run(&self, context: &mut Context<'_, '_>, config: &StreamConfig) -> Result<Outcome, TrialError> {
+        let mut config = config.clone();
+        if let Some(lab) = context.hosts.lab() {
+            config.directory = lab.mounts().join(&config.directory).to_string_lossy().into_owned();
+        }
+        let timeout = self.time(&config).to_std().saturating_mul(OVERTIME).max(TIMEOUT_MIN);
+        let on_event = &mut *context.on_event;
+        let (client, _) = context.hosts.client_and_server()?;
+        let mut first_error = None;
+        let summary = run(client.peer, &config, timeout, context.stop, &mut |point| {
+            let name = match point.phase {
+                StreamPhase::Write => "write-bandwidth",
+                StreamPhase::Read => "read-bandwidth",
+            };
+            let is_headline = config.metrics().first().is_some_and(|kind| kind.name == name);
+            let headline =
+                is_headline.then(|| Metric::higher(name, Unit::BitsPerSecond, point.bandwidth_bps));
+            match Sample::new(point, headline) {
+                Ok(sample) => on_event(Event::Sample(sample)),
+                Err(error) => first_error = Some(error),
+            }
+        });
+        match first_error {
+            Some(error) => Err(error.into()),
+            None => Ok(summary?.outcome()?),
+        }
+    }
+}
+
+impl From<StorageError> for TrialError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Invalid(failure) | StorageError::Failed(failure) => failure.into(),
+            StorageError::Peer(error) => error.into(),
+            silent @ StorageError::Silent { .. } => Failure {
+                kind: clearstream_schema::control::FailureKind::Unreachable,
+                message: silent.to_string(),
+            }
+            .into(),
+        }
+    }
+}
