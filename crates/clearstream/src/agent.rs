@@ -10,14 +10,14 @@ use clearstream_plan::Plans;
 use clearstream_probe::ProbeAgent;
 use clearstream_prove::ProofAgent;
 use clearstream_rdma::RdmaAgent;
-use clearstream_storage::{semantics::SemanticsAgent, stream::StreamAgent};
+use clearstream_storage::{StorageAgent, semantics::SemanticsAgent};
 
 use crate::verbs::plan::guarded_for_agent;
 
 /// The services of an agent with a process of its own. A daemon does not have the file operations among them:
 /// a lock belongs to a process, and a mapping of a file that another client truncates ends the process.
 pub fn services_of_process() -> Services {
-    services().with(SemanticsAgent::default()).with(StreamAgent::default())
+    services().with(SemanticsAgent::default()).with(StorageAgent::default())
 }
 
 /// The services of one session. What they own ends with it.

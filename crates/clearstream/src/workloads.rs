@@ -7,7 +7,7 @@ use clearstream_message::Message;
 use clearstream_overlap::Overlap;
 use clearstream_probe::Probe;
 use clearstream_rdma::{Rdma, VerbsCalls};
-use clearstream_storage::stream::StorageStream;
+use clearstream_storage::{metadata::StorageMetadataWorkload, stream::StorageStream};
 use clearstream_workload::{Inspect, Registry};
 
 /// All of them.
@@ -22,6 +22,7 @@ pub fn registry() -> Registry {
         .with(Rdma)
         .with(VerbsCalls)
         .with(StorageStream)
+        .with(StorageMetadataWorkload)
         .with(Inspect)
         .with(Failover)
         .with_factor(RoutesOver)

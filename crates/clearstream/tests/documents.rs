@@ -114,10 +114,18 @@ figure = "bars"
 [experiment.storage-stream]
 directory = "/tmp"
 block = "1MiB"
+[[experiment]]
+name = "names"
+title = "names"
+workload = "storage-metadata"
+figure = "bars"
+[experiment.storage-metadata]
+directory = "/tmp"
+items = 5
 "#;
 
 /// Every workload that keeps samples, with the schema of one.
-const SAMPLES: [(&str, &str); 7] = [
+const SAMPLES: [(&str, &str); 8] = [
     ("flow", "interval"),
     ("all-pairs", "pair-goodput"),
     ("message", "message-point"),
@@ -125,6 +133,7 @@ const SAMPLES: [(&str, &str); 7] = [
     ("rdma", "rdma-sample"),
     ("verbs-calls", "verbs-sample"),
     ("storage-stream", "storage-stream-point"),
+    ("storage-metadata", "storage-metadata-phase"),
 ];
 
 /// Checks a sample of a workload, or of a verb of it (`rdma write`).
@@ -138,7 +147,7 @@ fn assert_sample(workload: &str, sample: &Value) {
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 42] = [
+const RUN: [(&str, &str, &str); 43] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
@@ -169,6 +178,7 @@ const RUN: [(&str, &str, &str); 42] = [
     ("route plan", "gateways-6", "route-plan"),
     ("route render", "gateways-6 --as networkd --out TMP/files", "rendered-routes"),
     ("storage semantics", "TMP", "storage-semantics"),
+    ("storage metadata", "TMP -n 5", "storage-metadata"),
     ("storage stream", "TMP -b 1m", "storage-stream"),
     ("study compare", "ROOT/fixtures/records/v1/clearstream-40ge flows=1 flows=2", "comparison"),
     ("study list", "", "study-list"),

@@ -1,7 +1,16 @@
-//! Storage measurements on mounted file systems.
+//! Storage measurements on mounted file systems: file semantics ([`semantics`]), streaming by many ranks with
+//! IOR's model ([`stream`]), and metadata with that of mdtest ([`metadata`]).
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod agent;
+pub mod calls;
+mod controller;
+mod latency;
+pub mod metadata;
 mod mount;
 pub mod semantics;
 pub mod stream;
+
+pub use agent::StorageAgent;
+pub use controller::StorageError;

@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Write as _},
+    os::fd::IntoRawFd as _,
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
@@ -38,6 +39,17 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     String::from_utf8(read(path, limit)?)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not a text file (not UTF-8)"))
+}
+
+/// Closes a file and returns the error of that, which [`Drop`] leaves out: quotas and servers without space
+/// report there (close(2), NFS).
+///
+/// # Errors
+/// Those of close(2); the descriptor is closed in any case.
+pub fn close(file: File) -> io::Result<()> {
+    let descriptor = file.into_raw_fd();
+    // SAFETY: the descriptor was owned by `file`, and nobody uses it after.
+    if unsafe { libc::close(descriptor) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 fn too_large(limit: u64) -> io::Error {

@@ -28,7 +28,7 @@ use clearstream_schema::{
     ExitCode,
     control::{Failure, FailureKind},
 };
-use clearstream_storage::{semantics::SemanticsError, stream::StorageError};
+use clearstream_storage::{StorageError, semantics::SemanticsError};
 use clearstream_study::StudyError;
 use clearstream_watch::WatchError;
 use clearstream_workload::TrialError;

@@ -30,7 +30,10 @@ use clearstream_schema::{
     record::{RunDocument, TrialDocument},
     route_plan::RoutePlan,
     semantics::StorageSemantics,
-    storage::{StreamPoint, StreamSummary},
+    storage::{
+        StreamPoint, StreamSummary,
+        metadata::{MetadataPhase, StorageMetadata},
+    },
     study::StudyFile,
     tune::LintReport,
     watch::{WatchEvent, WatchStatus},
@@ -161,6 +164,7 @@ documents! {
     "clearstream.route-proof" 1 Own RouteVerification;
     "clearstream.served" 1 Added Served;
     "clearstream.storage-semantics" 1 Own StorageSemantics;
+    "clearstream.storage-metadata" 1 Own StorageMetadata;
     "clearstream.storage-stream" 1 Added StreamSummary;
     "clearstream.study-end" 1 Added StudyEnd<'_>;
     "clearstream.study-list" 1 Added StudyList;
@@ -192,6 +196,7 @@ pub fn kept() -> Vec<Published> {
         "clearstream.message-summary" 1 MessageSummary;
         "clearstream.overlap-point" 1 OverlapPoint;
         "clearstream.overlap-summary" 1 OverlapSummary;
+        "clearstream.storage-metadata-phase" 1 MetadataPhase;
         "clearstream.storage-stream-point" 1 StreamPoint;
         "clearstream.storage-stream-summary" 1 StreamSummary;
         "clearstream.pair-goodput" 1 PairGoodput;

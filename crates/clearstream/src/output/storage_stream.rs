@@ -2,10 +2,14 @@
 
 use clearstream_schema::{
     human,
-    storage::{StreamPhase, StreamPoint, StreamSummary},
+    storage::{StorageLatency, StreamPhase, StreamPoint, StreamSummary},
 };
 
-use super::{Paint, quantity::count, table::table};
+use super::{
+    Paint,
+    quantity::count,
+    table::{or_dash, table},
+};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -40,10 +44,10 @@ pub fn summary(summary: &StreamSummary, paint: Paint) -> String {
         text.push_str(&format!(
             "\n{}: mean {}, {} to {}, standard deviation {}",
             of.phase.name(),
-            bandwidth(of.mean_bps),
-            bandwidth(of.min_bps),
-            bandwidth(of.max_bps),
-            bandwidth(of.deviation_bps)
+            bandwidth(of.bandwidth_bps.mean),
+            bandwidth(of.bandwidth_bps.min),
+            bandwidth(of.bandwidth_bps.max),
+            bandwidth(of.bandwidth_bps.standard_deviation)
         ));
     }
     if let Some(folder) = &summary.kept_folder {
@@ -65,14 +69,15 @@ fn row(point: &StreamPoint) -> Vec<String> {
     let longest = |of: fn(&clearstream_schema::storage::StreamRank) -> u64| {
         human::time(point.ranks.iter().map(of).max().unwrap_or(0))
     };
+    let latency = |of: fn(StorageLatency) -> u64| or_dash(point.latency.map(|found| human::time(of(found))));
     vec![
         point.iteration.to_string(),
         point.phase.name().to_owned(),
         bandwidth(point.bandwidth_bps),
         format!("{:.0}", point.operations_per_second),
-        human::time(point.operation_times.p50_ns),
-        human::time(point.operation_times.p99_ns),
-        human::time(point.operation_times.max_ns),
+        latency(|latency| latency.p50_ns),
+        latency(|latency| latency.p99_ns),
+        latency(|latency| latency.max_ns),
         longest(|rank| rank.open_ns),
         longest(|rank| rank.close_ns),
         human::time(point.total_ns),
@@ -97,7 +102,7 @@ pub fn ior(summary: &StreamSummary) -> String {
             point.phase.name(),
             point.bandwidth_bps / 8.0 / MIB,
             point.operation_count as f64 / transfer.max(1e-9),
-            seconds(point.operation_times.mean_ns),
+            seconds(point.latency.map_or(0, |latency| latency.mean_ns)),
             config.block.0 / 1024,
             config.transfer.0 as f64 / 1024.0,
             longest(|rank| rank.open_ns),
@@ -114,8 +119,8 @@ pub fn ior(summary: &StreamSummary) -> String {
         };
         text.push_str(&format!(
             "\n{label} {:.2} MiB/sec ({:.2} MB/sec)",
-            of.max_bps / 8.0 / MIB,
-            of.max_bps / 8e6
+            of.bandwidth_bps.max / 8.0 / MIB,
+            of.bandwidth_bps.max / 8e6
         ));
     }
     text.push_str(
@@ -127,10 +132,10 @@ pub fn ior(summary: &StreamSummary) -> String {
         text.push_str(&format!(
             "\n{:<9} {:>10.2} {:>10.2} {:>10.2} {:>10.2} {:>10.5} {:>4}",
             of.phase.name(),
-            mib(of.max_bps),
-            mib(of.min_bps),
-            mib(of.mean_bps),
-            mib(of.deviation_bps),
+            mib(of.bandwidth_bps.max),
+            mib(of.bandwidth_bps.min),
+            mib(of.bandwidth_bps.mean),
+            mib(of.bandwidth_bps.standard_deviation),
             of.mean_ns / 1e9,
             repetitions,
         ));

@@ -1,5 +1,6 @@
 //! Storage benchmarks: what can be requested, and what one measurement returns. Terms are those of IOR.
 
+pub mod metadata;
 mod stream;
 
 pub use stream::*;
@@ -158,5 +159,83 @@ impl StreamConfig {
     /// Transfers of a rank.
     pub fn transfer_count(&self) -> u64 {
         self.segments.saturating_mul(self.block.0 / self.transfer.0.max(1))
+    }
+}
+
+/// Latency of single operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StorageLatency {
+    /// Operations.
+    pub sample_count: u64,
+    /// Shortest.
+    pub min_ns: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90th percentile.
+    pub p90_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+}
+
+/// A figure over iterations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StorageStatistics {
+    /// Largest.
+    pub max: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation of the iterations themselves (divisor n); 0 for one.
+    pub standard_deviation: f64,
+}
+
+impl StorageStatistics {
+    /// Of these values; nothing of none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        Some(Self {
+            max: values.iter().copied().reduce(f64::max)?,
+            min: values.iter().copied().reduce(f64::min)?,
+            mean,
+            standard_deviation: variance.sqrt(),
+        })
+    }
+}
+
+/// Where what was read, or found by stat, can have come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientCache {
+    /// From the cache of this host: nothing was done against it.
+    Possible,
+    /// From the cache of this host as far as the kernel kept it: the pages were advised out
+    /// (posix_fadvise(2)), which is no order.
+    Advised,
+    /// Not from the page cache of this host, which was dropped before (`/proc/sys/vm/drop_caches`).
+    Dropped,
+    /// Not from the page cache of this host (`O_DIRECT`).
+    Bypassed,
+    /// The file system keeps its files in this host's memory.
+    Memory,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_those_of_the_values() {
+        let found = StorageStatistics::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert_eq!((found.max, found.min, found.mean, found.standard_deviation), (9.0, 2.0, 5.0, 2.0));
+        assert_eq!(StorageStatistics::of(&[]), None);
     }
 }

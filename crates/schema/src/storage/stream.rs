@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::StreamConfig;
+use super::{StorageLatency, StorageStatistics, StreamConfig};
 use crate::{
     flow::Notice,
     outcome::{Axis, Metric, MetricKind, Outcome, Series, SettingValue, Unit},
@@ -31,23 +31,6 @@ impl StreamPhase {
             Self::Read => "read",
         }
     }
-}
-
-/// Time of single operations: of a system call, or of a transfer in flight (`io_uring`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct OperationTimes {
-    /// Shortest.
-    pub min_ns: u64,
-    /// Mean.
-    pub mean_ns: u64,
-    /// Median.
-    pub p50_ns: u64,
-    /// 99th percentile.
-    pub p99_ns: u64,
-    /// 99.9th percentile.
-    pub p999_ns: u64,
-    /// Longest.
-    pub max_ns: u64,
 }
 
 /// A rank's part of a phase.
@@ -82,25 +65,20 @@ pub struct StreamPoint {
     pub bandwidth_bps: f64,
     /// Transfers per second of `total_ns`.
     pub operations_per_second: f64,
-    /// Time of single transfers, of all ranks.
-    pub operation_times: OperationTimes,
+    /// Time of single transfers, of all ranks: of a system call, or from submission to completion (`io_uring`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<StorageLatency>,
     /// In the order of ranks.
     pub ranks: Vec<StreamRank>,
 }
 
-/// Values of a phase over the iterations.
+/// Bandwidth of a phase over the iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamStatistics {
     /// The phase.
     pub phase: StreamPhase,
-    /// Highest bandwidth of an iteration.
-    pub max_bps: f64,
-    /// Lowest bandwidth of an iteration.
-    pub min_bps: f64,
-    /// Mean bandwidth.
-    pub mean_bps: f64,
-    /// Standard deviation of the iterations (of the sample; 0 for one).
-    pub deviation_bps: f64,
+    /// Bandwidth in bits per second.
+    pub bandwidth_bps: StorageStatistics,
     /// Mean of the total times.
     pub mean_ns: f64,
 }
@@ -155,17 +133,11 @@ impl StreamConfig {
 pub fn stream_statistics(points: &[StreamPoint]) -> Vec<StreamStatistics> {
     let of = |phase: StreamPhase| {
         let found: Vec<&StreamPoint> = points.iter().filter(|point| point.phase == phase).collect();
-        let count = found.len() as f64;
-        let values = || found.iter().map(|point| point.bandwidth_bps);
-        let mean = values().sum::<f64>() / count;
-        let squares = values().map(|value| (value - mean).powi(2)).sum::<f64>();
-        (!found.is_empty()).then(|| StreamStatistics {
+        let values: Vec<f64> = found.iter().map(|point| point.bandwidth_bps).collect();
+        Some(StreamStatistics {
             phase,
-            max_bps: values().fold(f64::MIN, f64::max),
-            min_bps: values().fold(f64::MAX, f64::min),
-            mean_bps: mean,
-            deviation_bps: if found.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 },
-            mean_ns: found.iter().map(|point| point.total_ns as f64).sum::<f64>() / count,
+            bandwidth_bps: StorageStatistics::of(&values)?,
+            mean_ns: found.iter().map(|point| point.total_ns as f64).sum::<f64>() / found.len() as f64,
         })
     };
     [StreamPhase::Write, StreamPhase::Read].into_iter().filter_map(of).collect()
@@ -205,9 +177,9 @@ impl StreamSummary {
             let mean =
                 |value: fn(&StreamPoint) -> f64| self.of(statistics.phase).map(value).sum::<f64>() / count;
             let values = [
-                statistics.mean_bps,
+                statistics.bandwidth_bps.mean,
                 mean(|point| point.operations_per_second),
-                mean(|point| point.operation_times.p99_ns as f64),
+                mean(|point| point.latency.map_or(0.0, |latency| latency.p99_ns as f64)),
             ];
             metrics
                 .extend(kinds(statistics.phase).into_iter().zip(values).map(|(kind, value)| kind.of(value)));
@@ -239,20 +211,9 @@ mod tests {
             total_ns: 1_000_000,
             bandwidth_bps,
             operations_per_second: 10_000.0,
-            operation_times: OperationTimes { p99_ns: 5, ..OperationTimes::default() },
+            latency: None,
             ranks: Vec::new(),
         }
-    }
-
-    /// IOR divides by the number of iterations less one.
-    #[test]
-    fn statistics_are_those_of_a_sample() {
-        let write = |iteration, value| point(iteration, StreamPhase::Write, value);
-        let statistics = stream_statistics(&[write(0, 2.0), write(1, 4.0), write(2, 9.0)]);
-        let [of] = statistics.as_slice() else { panic!("{statistics:?}") };
-        assert_eq!((of.min_bps, of.max_bps, of.mean_bps), (2.0, 9.0, 5.0));
-        assert!((of.deviation_bps - 13.0_f64.sqrt()).abs() < 1e-12, "{of:?}");
-        assert_eq!(stream_statistics(&[write(0, 2.0)])[0].deviation_bps, 0.0);
     }
 
     #[test]

@@ -11,9 +11,8 @@ use std::{
 
 use clearstream_ranks::{RankError, World};
 use clearstream_schema::storage::{
-    OperationTimes, StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder,
+    StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder,
 };
-use hdrhistogram::Histogram;
 use rustix::fs::{Advice, OFlags, fadvise};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +21,7 @@ use super::{
     pattern::Pattern,
     transfer::{Task, TransferError, Transfers},
 };
+use crate::latency::{Latency, LatencyCounts};
 
 /// Name of the files in the folder; with `--file-per-process` the rank follows.
 const FILE: &str = "data";
@@ -55,7 +55,7 @@ struct Report {
     transfer_ns: u64,
     close_ns: u64,
     total_ns: u64,
-    times: Vec<(u64, u64)>,
+    latency: LatencyCounts,
     problem: Option<String>,
 }
 
@@ -219,9 +219,11 @@ impl<'a> Test<'a> {
         let mut report = Report { host: self.world.host().to_owned(), ..Report::default() };
         match transfers {
             Ok(transfers) => {
-                (report.count, report.bytes, report.times) =
-                    (transfers.count(), transfers.bytes(), transfers.times());
-                drop(transfers);
+                (report.count, report.bytes, report.latency) =
+                    (transfers.count(), transfers.bytes(), transfers.latency());
+                let closed = transfers.close();
+                let closed = closed.map_err(|error| format!("cannot close {}: {error}", path.display()));
+                problem = problem.or(closed.err());
             }
             Err(error) => problem = Some(error),
         }
@@ -350,7 +352,7 @@ fn point(iteration: u32, phase: StreamPhase, reports: Vec<Report>) -> StreamPoin
         reports.iter().fold((0, 0), |(bytes, count), report| (bytes + report.bytes, count + report.count));
     let total_ns = reports.iter().map(|report| report.total_ns).max().unwrap_or(0).max(1);
     let seconds = total_ns as f64 / 1e9;
-    let times = operation_times(&reports);
+    let latency = Latency::of(reports.iter().map(|report| &report.latency));
     let rank = |report: Report| StreamRank {
         host: report.host,
         bytes: report.bytes,
@@ -366,28 +368,8 @@ fn point(iteration: u32, phase: StreamPhase, reports: Vec<Report>) -> StreamPoin
         total_ns,
         bandwidth_bps: bytes as f64 * 8.0 / seconds,
         operations_per_second: count as f64 / seconds,
-        operation_times: times,
+        latency,
         ranks: reports.into_iter().map(rank).collect(),
-    }
-}
-
-/// Of all ranks together.
-fn operation_times(reports: &[Report]) -> OperationTimes {
-    let Ok(mut all) = Histogram::<u64>::new(2) else { return OperationTimes::default() };
-    for (value, count) in reports.iter().flat_map(|report| &report.times) {
-        // An automatically resized histogram takes every value.
-        let _ = all.record_n(*value, *count);
-    }
-    if all.is_empty() {
-        return OperationTimes::default();
-    }
-    OperationTimes {
-        min_ns: all.min(),
-        mean_ns: all.mean() as u64,
-        p50_ns: all.value_at_quantile(0.5),
-        p99_ns: all.value_at_quantile(0.99),
-        p999_ns: all.value_at_quantile(0.999),
-        max_ns: all.max(),
     }
 }
 

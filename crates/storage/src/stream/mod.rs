@@ -2,27 +2,21 @@
 //! file, or in a file of its own; phases begin together; the time of a phase is that of its last rank, from
 //! open to close.
 //!
-//! Ranks are of one agent ([`StreamAgent`], [`calls`]), a process of its own: a file system that does not
+//! Ranks are of one agent ([`crate::StorageAgent`]), a process of its own: a file system that does not
 //! respond stops it, and never the controller ([`run`]).
 
-mod agent;
-pub mod calls;
 mod check;
 mod engine;
 mod layout;
 mod pattern;
+mod prepared;
 mod transfer;
 mod workload;
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_control::{Peer, PeerError};
+use clearstream_control::Peer;
 use clearstream_schema::{
-    control::Failure,
     flow::Notice,
     human,
     storage::{
@@ -31,42 +25,14 @@ use clearstream_schema::{
     },
 };
 
-pub use agent::StreamAgent;
-use calls::{StreamEnded, StreamFinished, StreamMeasured, StreamRun, StreamStarted, StreamStop};
+use crate::{
+    StorageError,
+    calls::{Benchmark, Measured, StorageStarted},
+    controller::{Driven, drive},
+};
 use check::check;
+pub(crate) use prepared::Prepared;
 pub use workload::StorageStream;
-
-/// Interval of checks of the stop flag.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Maximum time of an agent to stop and remove its files.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why there are no results.
-#[derive(Debug, thiserror::Error)]
-pub enum StorageError {
-    /// The configuration is invalid; nothing was started.
-    #[error("{0}")]
-    Invalid(Failure),
-    /// The agent rejected a call, or was lost.
-    #[error(transparent)]
-    Peer(#[from] PeerError),
-    /// A rank failed.
-    #[error("{0}")]
-    Failed(Failure),
-    /// The agent did not end within its time: the file system does not respond.
-    #[error(
-        "{directory} does not respond: the test was not done after {} s and could not be stopped; its folder {folder} \
-         remains", .timeout.as_secs()
-    )]
-    Silent {
-        /// The directory.
-        directory: String,
-        /// Folder of the test.
-        folder: String,
-        /// Time given.
-        timeout: Duration,
-    },
-}
 
 /// Runs a test at an agent. When `stop` is set or `timeout` is over, the points are those until then.
 ///
@@ -80,36 +46,16 @@ pub fn run(
     on_point: &mut dyn FnMut(&StreamPoint),
 ) -> Result<StreamSummary, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
-    let test = rand::random();
-    let folder =
-        config.name.clone().unwrap_or_else(|| format!("clearstream-stream-{:016x}", rand::random::<u64>()));
-    let started: StreamStarted =
-        agent.call(&StreamRun { test, folder: folder.clone(), config: config.clone() })?;
-    let deadline = Instant::now() + timeout;
+    let new_name = || format!("clearstream-stream-{:016x}", rand::random::<u64>());
+    let folder = config.name.clone().unwrap_or_else(new_name);
     let mut points = Vec::new();
-    let mut take = |point: StreamPoint| {
-        on_point(&point);
-        points.push(point);
-    };
-    let is_finished = loop {
-        if let Some(event) = agent.next_event(POLL_INTERVAL)? {
-            if let Some(StreamMeasured { test: of, point }) = event.read()?
-                && of == test
-            {
-                take(point);
-            }
-            if event.read()?.is_some_and(|StreamFinished { test: of }| of == test) {
-                break true;
-            }
+    let benchmark = Benchmark::Stream { folder: folder.clone(), config: config.clone() };
+    let Driven { started, is_finished, ended } = drive(agent, benchmark, timeout, stop, &mut |measured| {
+        if let Measured::Stream(point) = measured {
+            on_point(&point);
+            points.push(*point);
         }
-        if stop.load(Relaxed) || Instant::now() >= deadline {
-            break false;
-        }
-    };
-    let ended = end(agent, test, timeout, config, &folder)?;
-    if let Some(failure) = ended.failure.filter(|_| is_finished) {
-        return Err(StorageError::Failed(failure));
-    }
+    })?;
     let expected = config.phases().len() * config.iterations as usize;
     let mut notices = notices(config, &started, &points);
     notices.extend(ended.remains.map(|message| Notice { id: "folder-remains".to_owned(), message }));
@@ -125,36 +71,7 @@ pub fn run(
     })
 }
 
-/// Ends the test, within a bounded time.
-fn end(
-    agent: &mut Peer,
-    test: u64,
-    timeout: Duration,
-    config: &StreamConfig,
-    folder: &str,
-) -> Result<StreamEnded, StorageError> {
-    let (is_late, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
-    let deadline = Instant::now() + STOP_TIMEOUT;
-    let ended = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_done.load(Relaxed) && Instant::now() < deadline {
-                thread::sleep(POLL_INTERVAL / 10);
-            }
-            is_late.store(true, Relaxed);
-        });
-        let ended = agent.call_unless(&StreamStop { test }, &is_late);
-        is_done.store(true, Relaxed);
-        ended
-    });
-    ended.map_err(|error| match error {
-        PeerError::Stopped { .. } => {
-            StorageError::Silent { directory: config.directory.clone(), folder: folder.to_owned(), timeout }
-        }
-        error => error.into(),
-    })
-}
-
-fn notices(config: &StreamConfig, started: &StreamStarted, points: &[StreamPoint]) -> Vec<Notice> {
+fn notices(config: &StreamConfig, started: &StorageStarted, points: &[StreamPoint]) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut add = |id: &str, message: String| notices.push(Notice { id: id.to_owned(), message });
     let is_read = points.iter().any(|point| point.phase == StreamPhase::Read);

@@ -5,26 +5,22 @@ use std::{
     io,
     os::{fd::AsFd as _, unix::fs::FileExt as _},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use clearstream_schema::storage::{StreamBackend, StreamConfig, StreamPhase};
 use clearstream_sys::{
+    file::close,
     file_map::SharedFileMap,
     memory::Buffer,
     uring::{Direction, UringFile},
 };
-use hdrhistogram::Histogram;
 
 use super::{
     layout::Layout,
     pattern::{Difference, Pattern},
 };
-
-/// Significant digits of the operation times.
-const DIGITS: u8 = 2;
-/// Longest operation time that is told from longer ones.
-const LONGEST_NS: u64 = 3_600_000_000_000;
+use crate::latency::{Latency, LatencyCounts};
 
 /// What a rank does in a phase.
 pub(super) struct Task<'a> {
@@ -49,7 +45,7 @@ pub(super) enum TransferError {
 pub(super) struct Transfers<'a> {
     task: Task<'a>,
     access: Access,
-    times: Histogram<u64>,
+    times: Latency,
     count: u64,
 }
 
@@ -79,8 +75,7 @@ impl<'a> Transfers<'a> {
                 Access::Uring { file, ring, begun: vec![(Instant::now(), 0); depth] }
             }
         };
-        let times = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).map_err(io::Error::other)?;
-        Ok(Self { task, access, times, count: 0 })
+        Ok(Self { task, access, times: Latency::default(), count: 0 })
     }
 
     /// Transfers done.
@@ -92,9 +87,20 @@ impl<'a> Transfers<'a> {
         self.count * self.task.config.transfer.0
     }
 
-    /// Value and number of operation times.
-    pub(super) fn times(&self) -> Vec<(u64, u64)> {
-        self.times.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+    /// Latency of the transfers.
+    pub(super) fn latency(&self) -> LatencyCounts {
+        self.times.counts()
+    }
+
+    /// Closes the file: quotas and servers without space report there (close(2)).
+    pub(super) fn close(self) -> io::Result<()> {
+        match self.access {
+            Access::Posix { file, .. } | Access::Mmap { file, .. } => close(file),
+            Access::Uring { file, ring, .. } => {
+                drop(ring);
+                close(file)
+            }
+        }
     }
 
     /// The file, to flush it.
@@ -114,7 +120,7 @@ impl<'a> Transfers<'a> {
         while self.count < limit && !self.is_over(now, deadline) {
             self.one()?;
             let end = Instant::now();
-            self.times.saturating_record(nanoseconds(end - now));
+            self.times.add(end - now);
             self.count += 1;
             now = end;
         }
@@ -201,7 +207,7 @@ impl<'a> Transfers<'a> {
             let now = Instant::now();
             for (slot, result) in done {
                 let (start, offset) = begun[slot];
-                times.saturating_record(nanoseconds(now - start));
+                times.add(now - start);
                 match task.complete(file, ring, slot, offset, result) {
                     Ok(()) => *count += 1,
                     Err(error) => drop(problem.get_or_insert(error)),
@@ -257,8 +263,4 @@ fn reserve(file: &File, bytes: u64) -> io::Result<()> {
         }
         Err(error) => Err(error.into()),
     }
-}
-
-fn nanoseconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

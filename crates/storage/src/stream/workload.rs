@@ -10,7 +10,7 @@ use clearstream_schema::{
 };
 use clearstream_workload::{CLIENT, Context, Event, Sample, TrialError, Workload};
 
-use super::{StorageError, check::check, run};
+use super::{check::check, run};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -95,20 +95,6 @@ impl Workload for StorageStream {
         match first_error {
             Some(error) => Err(error.into()),
             None => Ok(summary?.outcome()?),
-        }
-    }
-}
-
-impl From<StorageError> for TrialError {
-    fn from(error: StorageError) -> Self {
-        match error {
-            StorageError::Invalid(failure) | StorageError::Failed(failure) => failure.into(),
-            StorageError::Peer(error) => error.into(),
-            silent @ StorageError::Silent { .. } => Failure {
-                kind: clearstream_schema::control::FailureKind::Unreachable,
-                message: silent.to_string(),
-            }
-            .into(),
         }
     }
 }

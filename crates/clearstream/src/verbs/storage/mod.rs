@@ -1,10 +1,12 @@
 //! `clearstream storage`
 
+pub mod metadata;
 mod place;
 pub mod semantics;
 pub mod stream;
 
 use clap::Subcommand;
+use clearstream_schema::TimeSpan;
 
 use crate::{exit::CommandError, output::Output};
 
@@ -13,6 +15,8 @@ use crate::{exit::CommandError, output::Output};
 pub enum StorageVerb {
     /// Measure streaming to and from files by many ranks, with IOR's model and options
     Stream(Box<stream::StreamArgs>),
+    /// Measure operations on files and directories by many ranks, with mdtest's model and options
+    Metadata(Box<metadata::MetadataArgs>),
     /// Check which file semantics a mount gives: locks, atomicity, coherence, features
     Semantics(semantics::SemanticsArgs),
 }
@@ -22,7 +26,18 @@ impl StorageVerb {
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         match self {
             Self::Stream(args) => args.run(out),
+            Self::Metadata(args) => args.run(out),
             Self::Semantics(args) => args.run(out),
         }
     }
+}
+
+/// Why later phases did not run.
+fn ended_early(is_interrupted: bool, timeout: TimeSpan) -> Result<(), CommandError> {
+    Err(match is_interrupted {
+        true => CommandError::Interrupted("results cover the phases measured until then".to_owned()),
+        false => CommandError::Partial(format!(
+            "the phases took longer than {timeout}: later ones did not run (--timeout)"
+        )),
+    })
 }

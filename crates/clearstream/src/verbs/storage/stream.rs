@@ -84,12 +84,6 @@ impl StreamArgs {
         if summary.complete {
             return Ok(());
         }
-        if stop.load(Ordering::Relaxed) {
-            return Err(CommandError::Interrupted("results cover the phases measured until then".to_owned()));
-        }
-        Err(CommandError::Partial(format!(
-            "the phases took longer than {}: later ones did not run (--timeout)",
-            self.timeout
-        )))
+        super::ended_early(stop.load(Ordering::Relaxed), self.timeout)
     }
 }

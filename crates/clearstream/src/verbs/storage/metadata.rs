@@ -1,0 +1,73 @@
+//! `clearstream storage metadata`
+
+use std::{
+    path::PathBuf,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
+
+use clearstream_schema::{
+    TimeSpan,
+    storage::metadata::{MetadataConfig, MetadataPhase},
+};
+use clearstream_storage::metadata::run;
+
+use super::place::PlaceArgs;
+use crate::{
+    endpoints::agent_command,
+    exit::CommandError,
+    interrupt,
+    output::{Output, Paint, storage_metadata},
+};
+
+/// Measure operations on files and directories by many ranks, with mdtest's model and options.
+#[derive(Debug, clap::Args)]
+pub struct MetadataArgs {
+    /// Directory; trees are made in a new folder in it, which is removed at the end
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    config: MetadataConfig,
+    /// Maximum duration of all phases
+    #[arg(long, value_name = "TIME", value_parser = TimeSpan::or_seconds, default_value = "1h")]
+    timeout: TimeSpan,
+    /// Print the summary as mdtest does
+    #[arg(long)]
+    mdtest: bool,
+}
+
+impl MetadataArgs {
+    /// Runs the measurement and prints it.
+    pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        let stop = interrupt::stop_flag()?;
+        // Reported as what it is, before the first agent.
+        drop(agent_command()?);
+        let place = self.place.open()?;
+        let mut config = self.config;
+        config.directory = place.directory(&self.directory)?;
+        let mut agent = place.start()?;
+        let started = Instant::now();
+        let mut on_phase = |phase: &MetadataPhase| {
+            let (iteration, kind, operation) =
+                (phase.iteration + 1, phase.kind.name(), phase.operation.name());
+            let step = format!("iteration {iteration} of {}: {kind} {operation}", config.iterations);
+            // Of an iteration as long as those before; the first one has no estimate.
+            let left = started.elapsed().checked_div(phase.iteration).map_or(Duration::ZERO, |mean| {
+                mean.saturating_mul(config.iterations).saturating_sub(started.elapsed())
+            });
+            out.progress(left, &step);
+            out.interval(phase, || None);
+        };
+        let found = run(&mut agent, &config, self.timeout.to_std(), &stop, &mut on_phase)?;
+        out.result(&found, || match self.mdtest {
+            true => storage_metadata::mdtest(&found),
+            false => storage_metadata::summary(&found, Paint::for_stdout()),
+        })?;
+        if found.complete {
+            return Ok(());
+        }
+        super::ended_early(stop.load(Ordering::Relaxed), self.timeout)
+    }
+}

@@ -1,0 +1,144 @@
+//! Agent part: one benchmark at a time, its ranks as threads.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+};
+
+use clearstream_control::{CallContext, Registration, Service};
+use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_sys::process::host_name;
+
+use crate::{
+    calls::{
+        Benchmark, Measured, StorageEnded, StorageFinished, StorageMeasured, StorageRun, StorageStarted,
+        StorageStop,
+    },
+    metadata, mount, stream,
+};
+
+/// Runs benchmarks of one controller. Dropping it stops a running one, and removes its files.
+#[derive(Debug, Default)]
+pub struct StorageAgent {
+    running: Option<Running>,
+}
+
+/// A benchmark that was started and may have ended.
+#[derive(Debug)]
+struct Running {
+    test: u64,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<StorageEnded>>,
+}
+
+impl Service for StorageAgent {
+    fn register(calls: &mut Registration<Self>) {
+        calls.on(Self::run).on(|agent, StorageStop { test }, _| agent.stop(test));
+    }
+}
+
+impl StorageAgent {
+    fn run(&mut self, call: StorageRun, context: &CallContext<'_>) -> Result<StorageStarted, Failure> {
+        let StorageRun { test, benchmark } = call;
+        if let Some(running) = self.running.as_ref().filter(|running| running.is_alive()) {
+            let message = format!("storage test {} still runs here: stop it first", running.test);
+            return Err(failure(FailureKind::Busy, message));
+        }
+        self.running = None;
+        let (directory, tasks) = match &benchmark {
+            Benchmark::Stream { config, .. } => (config.directory.clone(), config.tasks),
+            Benchmark::Metadata(config) => (config.directory.clone(), config.tasks),
+        };
+        let directory = Path::new(&directory);
+        if !directory.is_absolute() {
+            let message = format!("\"{}\" is no directory: write its whole path", directory.display());
+            return Err(failure(FailureKind::Invalid, message));
+        }
+        let prepared = prepare(benchmark)?;
+        let started = StorageStarted {
+            file_system: mount::of(directory),
+            memory_bytes: memory(),
+            hosts: vec![host_name(); tasks as usize],
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let (own, events) = (Arc::clone(&stop), context.events().clone());
+        let thread = thread::Builder::new().name("storage".to_owned()).spawn(move || {
+            let ended = prepared(&own, &|measured| events.send(&StorageMeasured { test, measured }));
+            events.send(&StorageFinished { test });
+            ended
+        });
+        let thread = thread.map_err(|error| Failure::of_system("start a thread", &error))?;
+        self.running = Some(Running { test, stop, thread: Some(thread) });
+        Ok(started)
+    }
+
+    fn stop(&mut self, test: u64) -> Result<StorageEnded, Failure> {
+        let running = self.running.take_if(|running| running.test == test);
+        let running = running.ok_or_else(|| {
+            failure(FailureKind::Invalid, format!("there is no storage test {test}: start it first"))
+        })?;
+        Ok(running.end())
+    }
+}
+
+/// A benchmark that can run: with a stop flag and a receiver of phases.
+type Prepared = Box<dyn FnOnce(&AtomicBool, &(dyn Fn(Measured) + Sync)) -> StorageEnded + Send>;
+
+/// Checks the options, and makes the folder of streaming.
+fn prepare(benchmark: Benchmark) -> Result<Prepared, Failure> {
+    Ok(match benchmark {
+        Benchmark::Stream { folder, config } => {
+            let test = stream::Prepared::new(&folder, config)?;
+            Box::new(move |stop, events| test.run(stop, &|point| events(Measured::Stream(Box::new(point)))))
+        }
+        Benchmark::Metadata(config) => {
+            metadata::check(&config)?;
+            Box::new(move |stop, events| {
+                metadata::run_threads(&config, stop, &|phase| {
+                    events(Measured::Metadata(Box::new(phase.clone())));
+                })
+            })
+        }
+    })
+}
+
+impl Running {
+    fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    fn end(mut self) -> StorageEnded {
+        self.stop.store(true, Relaxed);
+        let panicked = || StorageEnded {
+            failure: Some(failure(FailureKind::Internal, "a thread of the test panicked")),
+            ..StorageEnded::default()
+        };
+        self.thread
+            .take()
+            .map_or_else(StorageEnded::default, |thread| thread.join().unwrap_or_else(|_| panicked()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // The panic hook has already reported a panic.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Memory of this host (sysinfo(2)).
+fn memory() -> u64 {
+    let found = rustix::system::sysinfo();
+    found.totalram as u64 * u64::from(found.mem_unit)
+}
+
+fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
+    Failure { kind, message: message.into() }
+}

@@ -1,0 +1,116 @@
+//! Calls of a controller at the agent that has the ranks of a benchmark, and its events.
+
+use clearstream_control::{Call, CallEvent, Delivery};
+use clearstream_schema::{
+    control::Failure,
+    scope::Right,
+    storage::{
+        StreamConfig, StreamPoint,
+        metadata::{MetadataConfig, MetadataPhase, StorageMetadata},
+    },
+};
+use serde::{Deserialize, Serialize};
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Benchmark {
+    /// Streaming, in a folder of this name.
+    Stream {
+        /// Folder in the directory.
+        folder: String,
+        /// Options.
+        config: StreamConfig,
+    },
+    /// Metadata.
+    Metadata(MetadataConfig),
+}
+
+/// Starts a benchmark; the reply is sent when its options are checked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StorageRun {
+    /// Test number, chosen by the controller.
+    pub test: u64,
+    /// What to do.
+    pub benchmark: Benchmark,
+}
+
+impl Call for StorageRun {
+    const NAME: &'static str = "storage-run";
+    const NEEDS: Right = Right::Change;
+    type Reply = StorageStarted;
+}
+
+/// Facts of a benchmark that has started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StorageStarted {
+    /// File system type with its source.
+    pub file_system: String,
+    /// Memory of the host, which may cache what is written.
+    pub memory_bytes: u64,
+    /// Host of each rank.
+    pub hosts: Vec<String>,
+}
+
+/// Ends a benchmark, early or after its end; the reply is sent when its files are removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageStop {
+    /// Test number.
+    pub test: u64,
+}
+
+impl Call for StorageStop {
+    const NAME: &'static str = "storage-stop";
+    const NEEDS: Right = Right::Change;
+    type Reply = StorageEnded;
+}
+
+/// How a benchmark ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StorageEnded {
+    /// Error that ended it early, unless it was stopped.
+    #[serde(default)]
+    pub failure: Option<Failure>,
+    /// The folder remains, and why, unless it was to be kept.
+    #[serde(default)]
+    pub remains: Option<String>,
+    /// Result of metadata.
+    #[serde(default)]
+    pub metadata: Option<Box<StorageMetadata>>,
+}
+
+/// A phase that is measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measured {
+    /// Of streaming.
+    Stream(Box<StreamPoint>),
+    /// Of metadata.
+    Metadata(Box<MetadataPhase>),
+}
+
+/// Event: a phase is measured.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StorageMeasured {
+    /// Test number.
+    pub test: u64,
+    /// The phase.
+    pub measured: Measured,
+}
+
+impl CallEvent for StorageMeasured {
+    const NAME: &'static str = "storage-measured";
+    const DELIVERY: Delivery = Delivery::Queued;
+}
+
+/// Event: all phases are measured, or the benchmark has failed; [`StorageStop`] returns which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageFinished {
+    /// Test number.
+    pub test: u64,
+}
+
+impl CallEvent for StorageFinished {
+    const NAME: &'static str = "storage-finished";
+    const DELIVERY: Delivery = Delivery::Queued;
+}

@@ -1,0 +1,122 @@
+//! Controller part: drives an agent through a benchmark, within a bounded time.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_control::{Peer, PeerError};
+use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_workload::TrialError;
+
+use crate::calls::{
+    Benchmark, Measured, StorageEnded, StorageFinished, StorageMeasured, StorageRun, StorageStarted,
+    StorageStop,
+};
+
+/// Interval of checks of the stop flag.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum time of an agent to stop and remove its files.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why there are no results.
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    /// The configuration is invalid; nothing was started.
+    #[error("{0}")]
+    Invalid(Failure),
+    /// The agent rejected a call, or was lost.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    /// A rank failed.
+    #[error("{0}")]
+    Failed(Failure),
+    /// The agent did not end within its time: the file system does not respond.
+    #[error(
+        "{directory} does not respond: the test could not be stopped within {} s, and its folder there may remain",
+        STOP_TIMEOUT.as_secs()
+    )]
+    Silent {
+        /// The directory.
+        directory: String,
+    },
+}
+
+impl From<StorageError> for TrialError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Invalid(failure) | StorageError::Failed(failure) => failure.into(),
+            StorageError::Peer(error) => error.into(),
+            silent @ StorageError::Silent { .. } => {
+                Failure { kind: FailureKind::Unreachable, message: silent.to_string() }.into()
+            }
+        }
+    }
+}
+
+/// A benchmark that has ended.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    pub(crate) started: StorageStarted,
+    /// It ended by itself.
+    pub(crate) is_finished: bool,
+    pub(crate) ended: StorageEnded,
+}
+
+/// Runs a benchmark at an agent, until its end, until `stop` is set or `timeout` is over.
+pub(crate) fn drive(
+    agent: &mut Peer,
+    benchmark: Benchmark,
+    timeout: Duration,
+    stop: &AtomicBool,
+    on_measured: &mut dyn FnMut(Measured),
+) -> Result<Driven, StorageError> {
+    let directory = match &benchmark {
+        Benchmark::Stream { config, .. } => config.directory.clone(),
+        Benchmark::Metadata(config) => config.directory.clone(),
+    };
+    let test = rand::random();
+    let started: StorageStarted = agent.call(&StorageRun { test, benchmark })?;
+    let deadline = Instant::now() + timeout;
+    let is_finished = loop {
+        if let Some(event) = agent.next_event(POLL_INTERVAL)? {
+            if let Some(StorageMeasured { test: of, measured }) = event.read()?
+                && of == test
+            {
+                on_measured(measured);
+            }
+            if event.read()?.is_some_and(|StorageFinished { test: of }| of == test) {
+                break true;
+            }
+        }
+        if stop.load(Relaxed) || Instant::now() >= deadline {
+            break false;
+        }
+    };
+    let ended = end(agent, test).map_err(|error| match error {
+        PeerError::Stopped { .. } => StorageError::Silent { directory },
+        error => error.into(),
+    })?;
+    match ended.failure.clone().filter(|_| is_finished) {
+        Some(failure) => Err(StorageError::Failed(failure)),
+        None => Ok(Driven { started, is_finished, ended }),
+    }
+}
+
+/// Ends the test, within a bounded time.
+fn end(agent: &mut Peer, test: u64) -> Result<StorageEnded, PeerError> {
+    let (is_late, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Relaxed) && Instant::now() < deadline {
+                thread::sleep(POLL_INTERVAL / 10);
+            }
+            is_late.store(true, Relaxed);
+        });
+        let ended = agent.call_unless(&StorageStop { test }, &is_late);
+        is_done.store(true, Relaxed);
+        ended
+    })
+}

@@ -1,0 +1,403 @@
+//! File system metadata by several ranks, in the model of mdtest: a tree of directories, in it directories and
+//! files that are created, looked up, read, renamed and removed, each operation as one phase.
+//!
+//! Names follow from numbers, so that memory does not grow with the items. Every iteration has a tree of its own:
+//! file systems may pass over names and inodes that were removed shortly before, and repetitions in the same
+//! directory would measure that.
+
+mod collective;
+mod error;
+mod folder;
+mod phase;
+mod tree;
+mod workload;
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use clearstream_control::Peer;
+use clearstream_ranks::{World, threads};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    flow::Notice,
+    storage::{
+        ClientCache,
+        metadata::{
+            MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, STORAGE_METADATA_SCHEMA,
+            StorageMetadata,
+        },
+    },
+};
+use serde::{Deserialize, Serialize};
+
+use collective::{Next, agreed, agreement, gather, share};
+pub use error::MetadataError;
+use error::file_error;
+use folder::Folder;
+use phase::{RankPhase, Task};
+use tree::Tree;
+pub use workload::StorageMetadataWorkload;
+
+use crate::{
+    StorageError,
+    calls::{Benchmark, Measured, StorageEnded},
+    controller::{Driven, drive},
+};
+
+/// Largest content of a file: a buffer of it is in memory.
+const MAX_BYTES: u64 = 1 << 30;
+/// Phases of a kind, in their order.
+const OPERATIONS: [MetadataOperation; 5] = [
+    MetadataOperation::Create,
+    MetadataOperation::Stat,
+    MetadataOperation::Read,
+    MetadataOperation::Rename,
+    MetadataOperation::Remove,
+];
+
+/// Maximum number of ranks of one process.
+const TASKS_MAX: u32 = 1024;
+
+/// What ends a run, and the clock of its ranks.
+#[derive(Debug, Clone, Copy)]
+struct Control<'a> {
+    /// Origin of times, of all ranks.
+    origin: Instant,
+    stop: &'a AtomicBool,
+}
+
+impl Control<'_> {
+    /// Whether the run has to end.
+    fn is_over(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Time since the origin.
+    fn at(&self, now: Instant) -> u64 {
+        u64::try_from(now.saturating_duration_since(self.origin).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Runs it at an agent. When `stop` is set or `timeout` is over, the phases are those until then.
+///
+/// # Errors
+/// [`StorageError`].
+pub fn run(
+    agent: &mut Peer,
+    config: &MetadataConfig,
+    timeout: Duration,
+    stop: &AtomicBool,
+    on_phase: &mut dyn FnMut(&MetadataPhase),
+) -> Result<StorageMetadata, StorageError> {
+    check(config).map_err(StorageError::Invalid)?;
+    let benchmark = Benchmark::Metadata(config.clone());
+    let Driven { ended, .. } = drive(agent, benchmark, timeout, stop, &mut |measured| {
+        if let Measured::Metadata(phase) = measured {
+            on_phase(&phase);
+        }
+    })?;
+    let no_result = || Failure { kind: FailureKind::Internal, message: "rank 0 has no result".to_owned() };
+    match (ended.metadata, ended.failure) {
+        (Some(found), _) => Ok(*found),
+        (None, failure) => Err(StorageError::Failed(failure.unwrap_or_else(no_result))),
+    }
+}
+
+/// Rejects invalid options, with a suggested correction.
+pub(crate) fn check(config: &MetadataConfig) -> Result<(), Failure> {
+    let invalid = |message: String| Failure { kind: FailureKind::Invalid, message };
+    if !(1..=TASKS_MAX).contains(&config.tasks) {
+        return Err(invalid(format!("tasks must be 1 to {TASKS_MAX}, not {}", config.tasks)));
+    }
+    if config.iterations == 0 {
+        return Err(invalid("iterations must be at least 1".to_owned()));
+    }
+    if config.write_bytes.0 > MAX_BYTES || config.read_bytes.0 > MAX_BYTES {
+        return Err(invalid("write-bytes and read-bytes must be at most 1GiB".to_owned()));
+    }
+    if config.files_only && config.directories_only {
+        return Err(invalid("files-only and directories-only exclude each other: leave one out".to_owned()));
+    }
+    Tree::new(config).map(|_| ()).map_err(|error| invalid(error.to_string()))
+}
+
+/// All ranks as threads.
+pub(crate) fn run_threads(
+    config: &MetadataConfig,
+    stop: &AtomicBool,
+    on_phase: &(impl Fn(&MetadataPhase) + Sync),
+) -> StorageEnded {
+    let directory = Path::new(&config.directory);
+    let control = Control { origin: Instant::now(), stop };
+    let results =
+        threads(config.tasks as usize, |world| run_rank(world, directory, config, control, on_phase));
+    let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
+    let failed = |error: &MetadataError| Failure { kind: FailureKind::Internal, message: error.to_string() };
+    match first {
+        Ok(found) => StorageEnded { metadata: found.flatten().map(Box::new), ..StorageEnded::default() },
+        Err(error) => StorageEnded { failure: Some(failed(&error)), ..StorageEnded::default() },
+    }
+}
+
+/// What rank 0 has prepared for all.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Prepared {
+    folder: String,
+    tree: Tree,
+    hosts: Vec<String>,
+    is_memory: bool,
+}
+
+/// Runs the measurement; every rank calls it with the same arguments. Rank 0 has the result. `on_phase` sees each
+/// phase there.
+///
+/// # Errors
+/// [`MetadataError`]: the same one at every rank.
+fn run_rank(
+    world: &mut dyn World,
+    directory: &Path,
+    config: &MetadataConfig,
+    control: Control<'_>,
+    on_phase: &dyn Fn(&MetadataPhase),
+) -> Result<Option<StorageMetadata>, MetadataError> {
+    let host = world.host().to_owned();
+    let hosts = gather(world, &host)?;
+    let prepared = (world.rank() == 0).then(|| Next::of(prepare(directory, config, hosts)));
+    let Some(prepared) = share(world, prepared.as_ref())?.value()? else { return Ok(None) };
+    let entered = Folder::enter(directory, &prepared.folder);
+    agreement(world, entered.as_ref().err().cloned())?;
+    let Ok(folder) = entered else { return Ok(None) };
+    let mut run = Run {
+        world,
+        config,
+        control,
+        folder: &folder,
+        prepared: &prepared,
+        on_phase,
+        phases: Vec::new(),
+        iteration: 0,
+        made: [0; 3],
+    };
+    let complete = run.iterations();
+    let cleaned = run.clean(!matches!(complete, Ok(true)));
+    let phases = run.phases;
+    if world.rank() != 0 {
+        return complete.map(|_| None);
+    }
+    let left = folder.leave();
+    let complete = complete?;
+    cleaned?;
+    left?;
+    Ok(Some(document(directory, config, &prepared, phases, (complete, world.transport()))))
+}
+
+fn prepare(directory: &Path, config: &MetadataConfig, hosts: Vec<String>) -> Result<Prepared, MetadataError> {
+    let tree = Tree::new(config)?;
+    let is_memory = crate::mount::of(directory).starts_with("tmpfs ");
+    Ok(Prepared { folder: folder::create(directory)?, tree, hosts, is_memory })
+}
+
+struct Run<'a, 'w> {
+    world: &'a mut (dyn World + 'w),
+    config: &'a MetadataConfig,
+    control: Control<'a>,
+    folder: &'a Folder,
+    prepared: &'a Prepared,
+    on_phase: &'a dyn Fn(&MetadataPhase),
+    phases: Vec<MetadataPhase>,
+    iteration: u32,
+    /// Directories of the tree, directories and files that this rank has made, with one that it may have made.
+    made: [u64; 3],
+}
+
+impl Run<'_, '_> {
+    /// Whether the run came to its end.
+    fn iterations(&mut self) -> Result<bool, MetadataError> {
+        let kinds: &[MetadataKind] = match (self.config.files_only, self.config.directories_only) {
+            (true, _) => &[MetadataKind::File],
+            (_, true) => &[MetadataKind::Directory],
+            _ => &[MetadataKind::Directory, MetadataKind::File],
+        };
+        for iteration in 0..self.config.iterations {
+            self.iteration = iteration;
+            let tree = self.tree();
+            if self.phase(MetadataKind::Tree, MetadataOperation::Create, tree)?.is_none() {
+                return Ok(false);
+            }
+            for kind in kinds {
+                if !self.kind(*kind)? {
+                    return Ok(false);
+                }
+            }
+            if self.phase(MetadataKind::Tree, MetadataOperation::Remove, tree)?.is_none() {
+                return Ok(false);
+            }
+            self.made = [0; 3];
+        }
+        Ok(true)
+    }
+
+    /// All phases of a kind; whether to go on.
+    fn kind(&mut self, kind: MetadataKind) -> Result<bool, MetadataError> {
+        let size = self.world.size();
+        let mut counts = vec![self.prepared.tree.items; size];
+        for (number, operation) in OPERATIONS.into_iter().enumerate() {
+            let shift = number * self.config.stride as usize;
+            let owner = (self.world.rank() + shift) % size;
+            let Some(done) = self.phase(kind, operation, (owner, counts[owner]))? else { return Ok(false) };
+            if operation == MetadataOperation::Create {
+                counts = done;
+            }
+        }
+        Ok(true)
+    }
+
+    /// This rank, and the directories of the tree that it makes.
+    fn tree(&self) -> (usize, u64) {
+        let rank = self.world.rank();
+        let has_tree = self.config.unique_directory || rank == 0;
+        (rank, if has_tree { self.prepared.tree.directories } else { 0 })
+    }
+
+    fn phase(
+        &mut self,
+        kind: MetadataKind,
+        operation: MetadataOperation,
+        (owner, limit): (usize, u64),
+    ) -> Result<Option<Vec<u64>>, MetadataError> {
+        let task = Task {
+            config: self.config,
+            tree: self.prepared.tree,
+            control: self.control,
+            iteration: self.iteration,
+            kind,
+            operation,
+            owner,
+            limit,
+        };
+        let own = phase::run(self.world, self.folder, task)?;
+        if operation == MetadataOperation::Create {
+            self.made[kind as usize] = (own.operations + 1).min(limit);
+        }
+        let ranks = gather(self.world, &own)?;
+        let next = (self.world.rank() == 0).then(|| self.collect(task, &ranks));
+        share(self.world, next.as_ref())?.value()
+    }
+
+    fn collect(&mut self, task: Task<'_>, ranks: &[RankPhase]) -> Next<Vec<u64>> {
+        let failures: Vec<_> = ranks.iter().map(|rank| rank.failure.clone()).collect();
+        if let Next::Failed(message) = agreed(&failures) {
+            return Next::Failed(message);
+        }
+        let mut phase = phase::figures(task, ranks);
+        if matches!(task.operation, MetadataOperation::Stat | MetadataOperation::Read) {
+            let is_memory = self.prepared.is_memory;
+            phase.client_cache = Some(if is_memory { ClientCache::Memory } else { ClientCache::Possible });
+        }
+        (self.on_phase)(&phase);
+        self.phases.push(phase);
+        if ranks.iter().any(|rank| rank.is_over) {
+            return Next::Over;
+        }
+        Next::Go(ranks.iter().map(|rank| rank.operations).collect())
+    }
+
+    /// Removes what this rank has made where phases did not; rank 0 then the trees. All ranks call it together.
+    fn clean(&mut self, is_needed: bool) -> Result<(), MetadataError> {
+        let (tree, rank, iteration) = (self.prepared.tree, self.world.rank(), self.iteration);
+        let of = |kind: MetadataKind| (0..self.made[kind as usize]).map(move |number| (kind, number));
+        let mut items = of(MetadataKind::Directory).chain(of(MetadataKind::File)).filter(|_| is_needed);
+        let items = items.try_for_each(|(kind, number)| {
+            self.folder.clean(kind, &tree.item(iteration, rank, kind, number))
+        });
+        // A directory is empty when all ranks have removed their items. A lost rank keeps its own.
+        let all = self.world.barrier();
+        let mut directories = (0..self.made[MetadataKind::Tree as usize]).rev().filter(|_| is_needed);
+        let directories = directories.try_for_each(|number| {
+            self.folder.clean(MetadataKind::Directory, &tree.directory(iteration, rank, number))
+        });
+        let removed = items.and(directories);
+        let (folder, failure) = (self.folder.path.display().to_string(), removed.err());
+        all?;
+        let all = gather(self.world, &failure)?;
+        let first = all.into_iter().chain([failure]).flatten().next();
+        first.map_or(Ok(()), |message| Err(MetadataError::Remains { folder, message }))
+    }
+}
+
+fn document(
+    directory: &Path,
+    config: &MetadataConfig,
+    prepared: &Prepared,
+    phases: Vec<MetadataPhase>,
+    (complete, transport): (bool, &str),
+) -> StorageMetadata {
+    let mut hosts = prepared.hosts.clone();
+    hosts.sort();
+    hosts.dedup();
+    let notices = notices(config, prepared, &hosts, &phases, complete);
+    StorageMetadata {
+        schema: STORAGE_METADATA_SCHEMA.to_owned(),
+        version: 1,
+        directory: directory.display().to_string(),
+        file_system: crate::mount::of(directory),
+        requested: config.clone(),
+        transport: transport.to_owned(),
+        hosts,
+        tree_count: prepared.tree.directories,
+        item_count: prepared.tree.items,
+        complete,
+        summary: phase::summary(&phases),
+        phases,
+        notices,
+    }
+}
+
+fn notices(
+    config: &MetadataConfig,
+    prepared: &Prepared,
+    hosts: &[String],
+    phases: &[MetadataPhase],
+    complete: bool,
+) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let mut add = |id: &str, message: &str| {
+        notices.push(Notice { id: id.to_owned(), message: message.to_owned() });
+    };
+    if config.iterations > 1 {
+        add(
+            "new-trees",
+            "every iteration has a new tree: file systems may pass over names and inodes that were removed shortly \
+             before, and a repetition in the same directories would measure that",
+        );
+    }
+    if prepared.is_memory {
+        add("in-memory", "the file system is in memory (tmpfs): rates are of memory, not of storage");
+    } else {
+        add(
+            "may-be-cached",
+            "* stat and read may come from this host's caches of names, attributes and pages: they are rates of \
+             the client, not of the storage",
+        );
+    }
+    let ranks = phases.first().map_or(0, |phase| phase.rank_counts.len());
+    if config.stride > 0 && hosts.len() == 1 {
+        add(
+            "stride-within-host",
+            match ranks {
+                0 | 1 => "the stride has no effect with one rank",
+                _ => "all ranks are on one host: items of another rank are in the same caches",
+            },
+        );
+    }
+    let is_short = |phase: &MetadataPhase| {
+        phase.kind != MetadataKind::Tree && phase.rank_counts.iter().any(|count| *count < prepared.tree.items)
+    };
+    if complete && config.stonewall.is_some() && phases.iter().any(is_short) {
+        add("stonewall", "the stonewall ended creation: later phases are of the items that there were");
+    }
+    notices
+}

@@ -1,0 +1,133 @@
+//! One rank's part of one phase, and the figures of all ranks.
+
+use std::time::{Duration, Instant};
+
+use clearstream_ranks::World;
+use clearstream_schema::storage::{
+    StorageStatistics,
+    metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, MetadataSummary},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Control, MetadataError, file_error, folder::Folder, tree::Tree};
+use crate::latency::{Latency, LatencyCounts};
+
+/// What a phase is to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub(super) config: &'a MetadataConfig,
+    pub(super) tree: Tree,
+    pub(super) control: Control<'a>,
+    pub(super) iteration: u32,
+    pub(super) kind: MetadataKind,
+    pub(super) operation: MetadataOperation,
+    /// Rank whose items these are.
+    pub(super) owner: usize,
+    /// Its items, or directories of the tree.
+    pub(super) limit: u64,
+}
+
+/// Result of a phase at one rank. Times are those of [`Control::origin`].
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct RankPhase {
+    start: u64,
+    end: u64,
+    pub(super) operations: u64,
+    latency: LatencyCounts,
+    pub(super) failure: Option<String>,
+    /// The run has to end.
+    pub(super) is_over: bool,
+}
+
+/// Runs it; all ranks call it together.
+pub(super) fn run(
+    world: &mut dyn World,
+    folder: &Folder,
+    task: Task<'_>,
+) -> Result<RankPhase, MetadataError> {
+    let Task { config, control, kind, operation, .. } = task;
+    let bytes = match operation {
+        MetadataOperation::Create => config.write_bytes.0,
+        _ => config.read_bytes.0,
+    };
+    let mut buffer = vec![0x5a; bytes as usize];
+    let mut latency = Latency::default();
+    let mut result = RankPhase::default();
+    world.barrier()?;
+    let start = Instant::now();
+    let stonewall = config.stonewall.filter(|_| operation == MetadataOperation::Create);
+    let stonewall = stonewall.filter(|_| kind != MetadataKind::Tree).map(|time| start + time.to_std());
+    let mut now = start;
+    while result.operations < task.limit {
+        if stonewall.is_some_and(|end| now >= end) || control.is_over() {
+            break;
+        }
+        let name = name(task, result.operations);
+        let before = Instant::now();
+        let done = match kind {
+            MetadataKind::Tree if operation == MetadataOperation::Create => folder.make(&name),
+            MetadataKind::Tree => folder.remove_directory(&name),
+            _ => folder.operate(kind, operation, &name, &mut buffer),
+        };
+        now = Instant::now();
+        if let Err(error) = done {
+            let what = format!("{} the {}", operation.name(), kind.name());
+            result.failure = Some(file_error(&what, &folder.path.join(name), &error));
+            break;
+        }
+        latency.add((now - before).max(Duration::from_nanos(1)));
+        result.operations += 1;
+    }
+    (result.start, result.end) = (control.at(start), control.at(now));
+    result.is_over = control.is_over();
+    result.latency = latency.counts();
+    Ok(result)
+}
+
+fn name(task: Task<'_>, number: u64) -> String {
+    let Task { tree, iteration, kind, operation, owner, limit, .. } = task;
+    match (kind, operation) {
+        // Directories below are removed first.
+        (MetadataKind::Tree, MetadataOperation::Remove) => {
+            tree.directory(iteration, owner, limit - 1 - number)
+        }
+        (MetadataKind::Tree, _) => tree.directory(iteration, owner, number),
+        _ => tree.item(iteration, owner, kind, number),
+    }
+}
+
+/// Figures of all ranks.
+pub(super) fn figures(task: Task<'_>, ranks: &[RankPhase]) -> MetadataPhase {
+    let operation_count = ranks.iter().map(|rank| rank.operations).sum();
+    // Ranks without work have no part in the time.
+    let working = || ranks.iter().filter(|rank| rank.operations > 0);
+    let start = working().map(|rank| rank.start).min().unwrap_or(0);
+    let total_ns = working().map(|rank| rank.end).max().unwrap_or(0).saturating_sub(start);
+    MetadataPhase {
+        iteration: task.iteration,
+        kind: task.kind,
+        operation: task.operation,
+        operation_count,
+        total_ns,
+        operations_per_second: operation_count as f64 * 1e9 / total_ns.max(1) as f64,
+        latency: Latency::of(ranks.iter().map(|rank| &rank.latency)),
+        client_cache: None,
+        rank_counts: ranks.iter().map(|rank| rank.operations).collect(),
+    }
+}
+
+/// Rates over iterations, in the order of the phases.
+pub(super) fn summary(phases: &[MetadataPhase]) -> Vec<MetadataSummary> {
+    let first = phases.iter().filter(|phase| phase.iteration == 0);
+    let of = |first: &MetadataPhase| {
+        let same = phases.iter().filter(|it| it.kind == first.kind && it.operation == first.operation);
+        let rates: Vec<f64> = same.map(|phase| phase.operations_per_second).collect();
+        Some(MetadataSummary {
+            kind: first.kind,
+            operation: first.operation,
+            operations_per_second: StorageStatistics::of(&rates)?,
+            client_cache: first.client_cache,
+        })
+    };
+    first.filter_map(of).collect()
+}

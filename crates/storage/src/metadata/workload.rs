@@ -1,0 +1,80 @@
+//! Workload `storage-metadata`: rates of operations on names, at the client.
+
+use std::time::Duration;
+
+use clearstream_schema::{
+    TimeSpan,
+    control::Failure,
+    outcome::{MetricKind, Outcome},
+    storage::metadata::MetadataConfig,
+};
+use clearstream_workload::{CLIENT, Context, Event, Sample, TrialError, Workload};
+
+use super::{check, run};
+
+/// The workload.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StorageMetadataWorkload;
+
+/// Rate assumed for an operation, until a study has measured it.
+const ASSUMED_PER_SECOND: u64 = 2000;
+/// A trial that takes this many times as long as assumed is ended.
+const OVERTIME: u32 = 20;
+/// At least.
+const TIMEOUT_MIN: Duration = Duration::from_secs(60);
+
+impl Workload for StorageMetadataWorkload {
+    type Config = MetadataConfig;
+
+    fn name(&self) -> &'static str {
+        "storage-metadata"
+    }
+
+    fn title(&self) -> &'static str {
+        "Storage: operations on files and directories (mdtest's model)"
+    }
+
+    fn check(&self, config: &MetadataConfig) -> Result<(), Failure> {
+        check(config)
+    }
+
+    fn time(&self, config: &MetadataConfig) -> TimeSpan {
+        let kinds = if config.files_only || config.directories_only { 1 } else { 2 };
+        let items =
+            config.items_per_directory.unwrap_or(config.items).saturating_mul(u64::from(config.tasks));
+        let operations = items.saturating_mul(5 * kinds * u64::from(config.iterations));
+        TimeSpan(operations.saturating_mul(1_000_000_000 / ASSUMED_PER_SECOND))
+    }
+
+    fn overhead(&self) -> TimeSpan {
+        TimeSpan::from_millis(100)
+    }
+
+    fn metrics(&self, config: &MetadataConfig) -> Vec<MetricKind> {
+        config.metrics()
+    }
+
+    fn receivers(&self, _: &MetadataConfig) -> Vec<&'static str> {
+        vec![CLIENT]
+    }
+
+    fn run(&self, context: &mut Context<'_, '_>, config: &MetadataConfig) -> Result<Outcome, TrialError> {
+        let mut config = config.clone();
+        if let Some(lab) = context.hosts.lab() {
+            config.directory = lab.mounts().join(&config.directory).to_string_lossy().into_owned();
+        }
+        let timeout = self.time(&config).to_std().saturating_mul(OVERTIME).max(TIMEOUT_MIN);
+        let on_event = &mut *context.on_event;
+        let (client, _) = context.hosts.client_and_server()?;
+        let mut first_error = None;
+        let found =
+            run(client.peer, &config, timeout, context.stop, &mut |phase| match Sample::new(phase, None) {
+                Ok(sample) => on_event(Event::Sample(sample)),
+                Err(error) => first_error = Some(error),
+            });
+        match first_error {
+            Some(error) => Err(error.into()),
+            None => Ok(found?.outcome()?),
+        }
+    }
+}
