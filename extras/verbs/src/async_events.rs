@@ -1,14 +1,15 @@
 //! Asynchronous events of the RNIC, as those of the connection manager and of
 //! the context.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use clearstream_iwarp::verbs::AsyncEvent;
 
 use crate::{
     abi::{
-        IBV_EVENT_CQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_SRQ_LIMIT_REACHED,
-        RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+        IBV_EVENT_CQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED,
+        IBV_EVENT_SRQ_LIMIT_REACHED, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED,
+        RDMA_CM_EVENT_ESTABLISHED,
     },
     cm::{
         Connections,
@@ -16,7 +17,7 @@ use crate::{
         id::Stage,
     },
     handle::locked,
-    queue_pair::set_failed,
+    queue_pair::{Pair, set_failed},
     runtime::Runtime,
     shared_receives::disarm,
 };
@@ -24,17 +25,17 @@ use crate::{
 /// Delivers all events of the RNIC.
 pub fn dispatch(runtime: &Runtime) {
     while let Some(event) = runtime.rnic.events().next(Some(Duration::ZERO)) {
-        let mut connections = locked(&runtime.connections);
+        let connections = locked(&runtime.connections);
         match event {
             AsyncEvent::Established { queue_pair } => established(&connections, queue_pair.0),
-            AsyncEvent::Disconnected { queue_pair, .. } => ended(&mut connections, queue_pair.0),
+            AsyncEvent::Disconnected { queue_pair, .. } => ended(runtime, &connections, queue_pair.0),
             AsyncEvent::TerminateReceived { queue_pair, .. } => {
                 fatal(runtime, &connections, queue_pair.0, IBV_EVENT_QP_FATAL);
-                ended(&mut connections, queue_pair.0);
+                ended(runtime, &connections, queue_pair.0);
             }
             AsyncEvent::TerminateSent { queue_pair, .. } => {
                 fatal(runtime, &connections, queue_pair.0, IBV_EVENT_QP_ACCESS_ERR);
-                ended(&mut connections, queue_pair.0);
+                ended(runtime, &connections, queue_pair.0);
             }
             AsyncEvent::CompletionQueueOverrun { token } => {
                 if let Some(queue) = connections.queues.get(&token) {
@@ -71,8 +72,10 @@ fn established(connections: &Connections, pair: u32) {
 }
 
 /// The connection ended.
-fn ended(connections: &mut Connections, pair: u32) {
+fn ended(runtime: &Runtime, connections: &Connections, pair: u32) {
     let Some(known) = connections.pairs.get(&pair) else { return };
+    // SAFETY: in the table, whose lock is held.
+    takes_no_more(runtime, unsafe { &*known.pair.0 });
     // SAFETY: in the table, whose lock is held.
     unsafe { set_failed(known.pair) };
     let Some(id) = known.id else { return };
@@ -86,4 +89,13 @@ fn ended(connections: &mut Connections, pair: u32) {
     inner.stage = Stage::Ended;
     let status = if event == RDMA_CM_EVENT_CONNECT_ERROR { -libc::ECONNRESET } else { 0 };
     push(id, event, status, Details::default());
+}
+
+/// A queue pair in the error state takes no more receives from the shared queue: programs wait for this event before they
+/// destroy it (ibv_get_async_event(3)).
+pub fn takes_no_more(runtime: &Runtime, pair: &Pair) {
+    if !pair.abi.srq.is_null() && !pair.takes_no_more.swap(true, Ordering::AcqRel) {
+        let pair = (&raw const *pair).cast_mut();
+        runtime.async_events.push(pair.cast(), IBV_EVENT_QP_LAST_WQE_REACHED);
+    }
 }

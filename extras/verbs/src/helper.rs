@@ -82,8 +82,7 @@ pub struct Watched {
     /// Queue of the RNIC.
     pub queue: CompletionQueue,
     polls: AtomicU64,
-    /// Queue pairs that the program destroyed while their connections close:
-    /// their completions are dropped.
+    /// Queue pairs that the program destroyed: their completions are dropped.
     retired: Mutex<HashSet<QueuePairId>>,
     has_retired: AtomicBool,
     /// Queue pairs that complete here: it cannot be destroyed before them.
