@@ -3,7 +3,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use clearstream_iwarp::verbs::AsyncEvent;
+use clearstream_iwarp::{verbs::AsyncEvent, work::Status};
 
 use crate::{
     abi::{
@@ -14,28 +14,33 @@ use crate::{
     cm::{
         Connections,
         event::{Details, push},
-        id::Stage,
+        id::{Id, Stage},
     },
-    handle::locked,
+    completion::Queue,
+    handle::{Handle, locked},
     queue_pair::{Pair, set_failed},
     runtime::Runtime,
     shared_receives::disarm,
 };
 
+/// Time for which the end of a connection waits until the program has polled the messages before it. libfabric destroys
+/// the queue pair at once, with its unread messages; over InfiniBand the end takes a round trip more than they do.
+const HOLD: Duration = Duration::from_millis(100);
+
 /// Delivers all events of the RNIC.
 pub fn dispatch(runtime: &Runtime) {
     while let Some(event) = runtime.rnic.events().next(Some(Duration::ZERO)) {
-        let connections = locked(&runtime.connections);
+        let mut connections = locked(&runtime.connections);
         match event {
             AsyncEvent::Established { queue_pair } => established(&connections, queue_pair.0),
-            AsyncEvent::Disconnected { queue_pair, .. } => ended(runtime, &connections, queue_pair.0),
+            AsyncEvent::Disconnected { queue_pair, .. } => ended(runtime, &mut connections, queue_pair.0),
             AsyncEvent::TerminateReceived { queue_pair, .. } => {
                 fatal(runtime, &connections, queue_pair.0, IBV_EVENT_QP_FATAL);
-                ended(runtime, &connections, queue_pair.0);
+                ended(runtime, &mut connections, queue_pair.0);
             }
             AsyncEvent::TerminateSent { queue_pair, .. } => {
                 fatal(runtime, &connections, queue_pair.0, IBV_EVENT_QP_ACCESS_ERR);
-                ended(runtime, &connections, queue_pair.0);
+                ended(runtime, &mut connections, queue_pair.0);
             }
             AsyncEvent::CompletionQueueOverrun { token } => {
                 if let Some(queue) = connections.queues.get(&token) {
@@ -72,7 +77,7 @@ fn established(connections: &Connections, pair: u32) {
 }
 
 /// The connection ended.
-fn ended(runtime: &Runtime, connections: &Connections, pair: u32) {
+fn ended(runtime: &Runtime, connections: &mut Connections, pair: u32) {
     let Some(known) = connections.pairs.get(&pair) else { return };
     // SAFETY: in the table, whose lock is held.
     takes_no_more(runtime, unsafe { &*known.pair.0 });
@@ -80,6 +85,43 @@ fn ended(runtime: &Runtime, connections: &Connections, pair: u32) {
     unsafe { set_failed(known.pair) };
     let Some(id) = known.id else { return };
     // SAFETY: as above.
+    if unsafe { has_unread(known.pair) } {
+        connections.hold(pair);
+        return;
+    }
+    deliver_end(id);
+}
+
+/// Whether the program has yet to poll messages of the peer.
+///
+/// # Safety
+/// `pair` exists: the caller holds the lock of the connections.
+unsafe fn has_unread(pair: Handle<Pair>) -> bool {
+    // SAFETY: as required of the caller; the queue exists as long as the queue pair.
+    let (id, watched) = unsafe {
+        let pair = &*pair.0;
+        let queue = &*pair.abi.recv_cq.cast::<Queue>();
+        (pair.pair.id(), &queue.watched)
+    };
+    watched.queue.holds(|known| known.queue_pair == id && known.status == Status::Success)
+}
+
+/// Delivers the ends of connections whose messages the program has polled since.
+pub fn release(runtime: &Runtime) {
+    let mut connections = locked(&runtime.connections);
+    for (pair, since) in connections.held() {
+        let Some(known) = connections.pairs.get(&pair) else { continue };
+        // SAFETY: in the table, whose lock is held.
+        if since.elapsed() < HOLD && unsafe { has_unread(known.pair) } {
+            connections.hold_since(pair, since);
+        } else if let Some(id) = known.id {
+            deliver_end(id);
+        }
+    }
+}
+
+fn deliver_end(id: Handle<Id>) {
+    // SAFETY: of a queue pair in the table, whose lock the caller holds.
     let inner = unsafe { &mut (*id.0).inner };
     let event = match inner.stage {
         Stage::Connected => RDMA_CM_EVENT_DISCONNECTED,

@@ -35,6 +35,8 @@ use crate::{
     settings::Mode,
 };
 
+/// Interval at which the ends of connections that are held back are looked at.
+const HOLD_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval of the check of destroyed queue pairs.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// With inline progress one of this many polls drives all queues: a program may
@@ -201,8 +203,10 @@ fn run() {
     }
     let mut buffer = [MaybeUninit::uninit(); 64];
     let mut last_sweep = Instant::now();
-    let timeout = Timespec { tv_sec: 0, tv_nsec: SWEEP_INTERVAL.subsec_nanos().into() };
+    let mut holds = false;
     while is_usable() {
+        let wait = if holds { HOLD_INTERVAL } else { SWEEP_INTERVAL };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         let Ok((ready, _)) = epoll::wait(&helper.epoll, &mut buffer, Some(&timeout)) else { continue };
         for event in ready.iter() {
             match event.data.u64() {
@@ -210,6 +214,10 @@ fn run() {
                 token => cm::setup::advance(runtime, token),
             }
         }
+        if holds {
+            async_events::release(runtime);
+        }
+        holds = locked(&runtime.connections).holds_any();
         if last_sweep.elapsed() >= SWEEP_INTERVAL {
             last_sweep = Instant::now();
             let unused = locked(&runtime.connections).sweep();

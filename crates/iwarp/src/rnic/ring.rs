@@ -71,6 +71,11 @@ impl Ring {
         self.entries().completions.is_empty()
     }
 
+    /// Whether an entry is one for which `select` is true.
+    pub(super) fn holds(&self, select: impl FnMut(&Completion) -> bool) -> bool {
+        self.is_filled() && self.entries().completions.iter().any(select)
+    }
+
     /// Takes the oldest completions; returns their number.
     pub(super) fn take(&self, into: &mut [Completion]) -> usize {
         let mut entries = self.entries();
