@@ -17,7 +17,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, Mutex, Once,
+        Arc, Barrier, Mutex, Once,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -145,10 +145,20 @@ impl Helper {
     /// Starts the thread, once.
     pub fn start(&self) {
         self.started.call_once(|| {
-            let started =
-                without_signals(|| thread::Builder::new().name("verbs-helper".to_owned()).spawn(run));
-            if let Err(error) = started {
-                notice(&format!("cannot start the helper thread: {error}"));
+            // The first allocation of a thread maps memory. libfabric replaces munmap(2) in the running program by
+            // writing over its code: no thread may be in there when this returns.
+            let begun = Arc::new(Barrier::new(2));
+            let body = {
+                let begun = begun.clone();
+                move || {
+                    begun.wait();
+                    run();
+                }
+            };
+            let name = "verbs-helper".to_owned();
+            match without_signals(|| thread::Builder::new().name(name).spawn(body)) {
+                Ok(_) => drop(begun.wait()),
+                Err(error) => notice(&format!("cannot start the helper thread: {error}")),
             }
         });
     }
