@@ -72,6 +72,7 @@ impl Ring {
     }
 
     /// Whether an entry is one for which `select` is true.
+    #[allow(dead_code, reason = "the model of the ring does not call it")]
     pub(super) fn holds(&self, select: impl FnMut(&Completion) -> bool) -> bool {
         self.is_filled() && self.entries().completions.iter().any(select)
     }
