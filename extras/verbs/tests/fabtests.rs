@@ -62,8 +62,8 @@ const NOT_OFFERED: [(&str, &str, &str); 16] = [
     (MSG, "fi_rma_bw -e msg -o writedata", "the same"),
     (MSG, "fi_shared_ctx -e msg", "no shared send queues in verbs"),
     (MSG, "fi_shared_ctx -e msg --no-rx-shared-ctx", "the same"),
-    (MSG, "fi_inj_complete -e msg", "the program asks for FI_INJECT_COMPLETE"),
-    (MSG, "fi_resmgmt_test -e msg", "the program asks for FI_RM_ENABLED, which ofi_rxm adds"),
+    (MSG, "fi_inj_complete -e msg", "the program needs FI_INJECT_COMPLETE"),
+    (MSG, "fi_resmgmt_test -e msg", "the program needs FI_RM_ENABLED, which ofi_rxm adds"),
     (MSG, "fi_multi_mr -e msg", "no FI_RMA_EVENT"),
     (RDM, "fi_multi_mr -e rdm", "the same"),
     (MSG, "fi_stream_msg", "streams are of the provider tcp alone"),
@@ -72,7 +72,7 @@ const NOT_OFFERED: [(&str, &str, &str); 16] = [
     (RDM, "fi_shared_ctx", "ofi_rxm has no shared contexts"),
     (RDM, "fi_scalable_ep", "ofi_rxm has no scalable endpoints"),
     (RDM, "fi_rdm_shared_av", "no address vectors shared by processes"),
-    (RDM, "fi_rdm_multi_domain", "the program asks for FI_RMA_EVENT"),
+    (RDM, "fi_rdm_multi_domain", "the program needs FI_RMA_EVENT"),
     (MSG, "fi_dgram", "no datagrams (UD) in iWARP"),
 ];
 
@@ -151,7 +151,7 @@ fn root_fabtests_of_one_host_pass() {
 }
 
 #[test]
-fn root_fabtests_of_what_iwarp_has_not_say_so() {
+fn root_fabtests_of_what_iwarp_has_not_are_refused() {
     let network = Network::new();
     let start = |(provider, options, _): &(&str, &str, &str)| {
         Program::start(&network.client, &[], &format!("{} {SERVER}", line(provider, options, None)))
