@@ -1,25 +1,31 @@
 //! Asynchronous events of the RNIC, as those of the connection manager and of
 //! the context.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
-use clearstream_iwarp::verbs::AsyncEvent;
+use clearstream_iwarp::{verbs::AsyncEvent, work::Status};
 
 use crate::{
     abi::{
-        IBV_EVENT_CQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_SRQ_LIMIT_REACHED,
-        RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+        IBV_EVENT_CQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED,
+        IBV_EVENT_SRQ_LIMIT_REACHED, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DISCONNECTED,
+        RDMA_CM_EVENT_ESTABLISHED,
     },
     cm::{
         Connections,
         event::{Details, push},
-        id::Stage,
+        id::{Id, Stage},
     },
-    handle::locked,
-    queue_pair::set_failed,
+    completion::Queue,
+    handle::{Handle, locked},
+    queue_pair::{Pair, set_failed},
     runtime::Runtime,
     shared_receives::disarm,
 };
+
+/// Time for which the end of a connection waits until the program has polled the messages before it. libfabric destroys
+/// the queue pair at once, with its unread messages; over InfiniBand the end takes a round trip more than they do.
+const HOLD: Duration = Duration::from_millis(100);
 
 /// Delivers all events of the RNIC.
 pub fn dispatch(runtime: &Runtime) {
@@ -27,14 +33,14 @@ pub fn dispatch(runtime: &Runtime) {
         let mut connections = locked(&runtime.connections);
         match event {
             AsyncEvent::Established { queue_pair } => established(&connections, queue_pair.0),
-            AsyncEvent::Disconnected { queue_pair, .. } => ended(&mut connections, queue_pair.0),
+            AsyncEvent::Disconnected { queue_pair, .. } => ended(runtime, &mut connections, queue_pair.0),
             AsyncEvent::TerminateReceived { queue_pair, .. } => {
                 fatal(runtime, &connections, queue_pair.0, IBV_EVENT_QP_FATAL);
-                ended(&mut connections, queue_pair.0);
+                ended(runtime, &mut connections, queue_pair.0);
             }
             AsyncEvent::TerminateSent { queue_pair, .. } => {
                 fatal(runtime, &connections, queue_pair.0, IBV_EVENT_QP_ACCESS_ERR);
-                ended(&mut connections, queue_pair.0);
+                ended(runtime, &mut connections, queue_pair.0);
             }
             AsyncEvent::CompletionQueueOverrun { token } => {
                 if let Some(queue) = connections.queues.get(&token) {
@@ -71,12 +77,51 @@ fn established(connections: &Connections, pair: u32) {
 }
 
 /// The connection ended.
-fn ended(connections: &mut Connections, pair: u32) {
+fn ended(runtime: &Runtime, connections: &mut Connections, pair: u32) {
     let Some(known) = connections.pairs.get(&pair) else { return };
+    // SAFETY: in the table, whose lock is held.
+    takes_no_more(runtime, unsafe { &*known.pair.0 });
     // SAFETY: in the table, whose lock is held.
     unsafe { set_failed(known.pair) };
     let Some(id) = known.id else { return };
     // SAFETY: as above.
+    if unsafe { has_unread(known.pair) } {
+        connections.hold(pair);
+        return;
+    }
+    deliver_end(id);
+}
+
+/// Whether the program has yet to poll messages of the peer.
+///
+/// # Safety
+/// `pair` exists: the caller holds the lock of the connections.
+unsafe fn has_unread(pair: Handle<Pair>) -> bool {
+    // SAFETY: as required of the caller; the queue exists as long as the queue pair.
+    let (id, watched) = unsafe {
+        let pair = &*pair.0;
+        let queue = &*pair.abi.recv_cq.cast::<Queue>();
+        (pair.pair.id(), &queue.watched)
+    };
+    watched.queue.holds(|known| known.queue_pair == id && known.status == Status::Success)
+}
+
+/// Delivers the ends of connections whose messages the program has polled since.
+pub fn release(runtime: &Runtime) {
+    let mut connections = locked(&runtime.connections);
+    for (pair, since) in connections.held() {
+        let Some(known) = connections.pairs.get(&pair) else { continue };
+        // SAFETY: in the table, whose lock is held.
+        if since.elapsed() < HOLD && unsafe { has_unread(known.pair) } {
+            connections.hold_since(pair, since);
+        } else if let Some(id) = known.id {
+            deliver_end(id);
+        }
+    }
+}
+
+fn deliver_end(id: Handle<Id>) {
+    // SAFETY: of a queue pair in the table, whose lock the caller holds.
     let inner = unsafe { &mut (*id.0).inner };
     let event = match inner.stage {
         Stage::Connected => RDMA_CM_EVENT_DISCONNECTED,
@@ -86,4 +131,13 @@ fn ended(connections: &mut Connections, pair: u32) {
     inner.stage = Stage::Ended;
     let status = if event == RDMA_CM_EVENT_CONNECT_ERROR { -libc::ECONNRESET } else { 0 };
     push(id, event, status, Details::default());
+}
+
+/// A queue pair in the error state takes no more receives from the shared queue: programs wait for this event before they
+/// destroy it (ibv_get_async_event(3)).
+pub fn takes_no_more(runtime: &Runtime, pair: &Pair) {
+    if !pair.abi.srq.is_null() && !pair.takes_no_more.swap(true, Ordering::AcqRel) {
+        let pair = (&raw const *pair).cast_mut();
+        runtime.async_events.push(pair.cast(), IBV_EVENT_QP_LAST_WQE_REACHED);
+    }
 }

@@ -14,7 +14,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use crate::{
     abi::{ibv_comp_channel, ibv_context, ibv_cq},
     context::context,
-    handle::{Handle, allocate, locked},
+    handle::{Handle, allocate, locked, take},
     kernel::await_item,
     report::{failed, null},
     runtime::{is_usable, runtime},
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
         return libc::EBUSY;
     }
     // SAFETY: as above, and not used after this.
-    drop(unsafe { Box::from_raw(channel.cast::<Channel>()) });
+    drop(unsafe { take(channel.cast::<Channel>()) });
     0
 }
 

@@ -22,7 +22,7 @@ use crate::{
     channel::Channel,
     context::context,
     device::COMPLETIONS_MAX,
-    handle::{Handle, allocate, locked},
+    handle::{Handle, allocate, locked, take},
     helper::{self, Watched, next_token},
     report::{not_offered, null},
     runtime::{is_usable, runtime},
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 ) -> *mut ibv_cq {
     let Some(runtime) = runtime() else { return null(libc::EPERM) };
     let room = u32::try_from(capacity).unwrap_or(0);
-    if !(1..=COMPLETIONS_MAX).contains(&room) || vector < 0 {
+    if !(1..=COMPLETIONS_MAX).contains(&room) || vector != 0 {
         return null(libc::EINVAL);
     }
     // SAFETY: NULL or of `ibv_create_comp_channel`.
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
         return libc::EBUSY;
     }
     // SAFETY: as above, and not used after this.
-    let queue = unsafe { Box::from_raw(queue.cast::<Queue>()) };
+    let queue = unsafe { take(queue.cast::<Queue>()) };
     let token = queue.watched.token;
     let mut connections = locked(&runtime.connections);
     connections.queues.remove(&token);

@@ -15,8 +15,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::{
     abi::{ibv_async_event, ibv_context, ibv_context_ops, verbs_context},
     completion::{poll_cq, req_notify_cq},
-    device::{device, query_port},
-    handle::{Handle, allocate, locked},
+    device::{device, query_device_ex, query_port},
+    handle::{Handle, keep, locked},
     kernel::{await_item, discard_item},
     post::{post_recv, post_send},
     report::{failed, null},
@@ -109,10 +109,12 @@ pub fn allocate_context(events: &AsyncQueue) -> Handle<verbs_context> {
         // Marks a context inside of a `verbs_context`.
         abi_compat: ptr::without_provenance_mut(usize::MAX),
     };
-    Handle(allocate(verbs_context {
+    Handle(keep(verbs_context {
         newer: [none; 6],
         query_port: Some(query_port),
-        not_offered: [none; 38],
+        not_offered: [none; 26],
+        query_device_ex: Some(query_device_ex),
+        not_offered_by_old: [none; 11],
         sz: size_of::<verbs_context>(),
         context,
     }))

@@ -10,11 +10,11 @@ use std::{
 use crate::{
     abi::{
         IBV_ATOMIC_HCA, IBV_LINK_LAYER_ETHERNET, IBV_MTU_1024, IBV_MTU_4096, IBV_NODE_RNIC, IBV_PORT_ACTIVE,
-        IBV_PORT_PHYS_LINK_UP, IBV_TRANSPORT_IWARP, ibv_context, ibv_device, ibv_device_attr, ibv_gid_entry,
-        ibv_port_attr,
+        IBV_PORT_PHYS_LINK_UP, IBV_TRANSPORT_IWARP, ibv_context, ibv_device, ibv_device_attr,
+        ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr,
     },
     address,
-    handle::{Handle, allocate},
+    handle::{Handle, keep},
     report::{null, set_errno},
     runtime::{is_usable, runtime, settings},
 };
@@ -27,6 +27,8 @@ pub const COMPLETIONS_MAX: u32 = 1 << 22;
 pub const SEGMENTS_MAX: u32 = 16;
 /// Maximum number of outstanding Reads.
 pub const READS_MAX: u8 = 128;
+/// Vendor: none, as of the kernel's software RDMA (rxe).
+const VENDOR: u32 = 0x00ff_ffff;
 /// Bytes of the layout that `ibv_query_port` fills: all before `link_layer`.
 const OLD_PORT_BYTES: usize = std::mem::offset_of!(ibv_port_attr, link_layer);
 
@@ -35,7 +37,7 @@ pub fn device() -> *mut ibv_device {
     static DEVICE: OnceLock<Handle<ibv_device>> = OnceLock::new();
     let make = || {
         let name = settings().map_or("clearstream0", |settings| settings.name.as_str());
-        Handle(allocate(ibv_device {
+        Handle(keep(ibv_device {
             ops: [ptr::null_mut(); 2],
             node_type: IBV_NODE_RNIC,
             transport_type: IBV_TRANSPORT_IWARP,
@@ -130,6 +132,7 @@ pub unsafe extern "C" fn ibv_query_device(_context: *mut ibv_context, into: *mut
     attributes.sys_image_guid = guid();
     attributes.max_mr_size = u64::MAX;
     attributes.page_size_cap = 0xffff_f000;
+    attributes.vendor_id = VENDOR;
     attributes.max_qp = 1 << 16;
     attributes.max_qp_wr = depth;
     attributes.max_sge = SEGMENTS_MAX as c_int;
@@ -150,6 +153,37 @@ pub unsafe extern "C" fn ibv_query_device(_context: *mut ibv_context, into: *mut
     // SAFETY: the caller's variable.
     unsafe { into.write(attributes) };
     0
+}
+
+/// Fills at most `length` bytes of the extended attributes; `input` begins with a mask of what none is defined for.
+pub unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const u32,
+    into: *mut ibv_device_attr_ex,
+    length: usize,
+) -> c_int {
+    // SAFETY: NULL or the caller's structure.
+    if unsafe { input.as_ref() }.is_some_and(|mask| *mask != 0) || length < size_of::<ibv_device_attr>() {
+        return libc::EINVAL;
+    }
+    // SAFETY: all zero is valid; the caller's structure has `length` bytes.
+    unsafe {
+        let mut known: ibv_device_attr_ex = std::mem::zeroed();
+        ibv_query_device(context, &raw mut known.orig_attr);
+        known.phys_port_cnt_ex = known.orig_attr.phys_port_cnt.into();
+        copy_known(&known, into, length);
+    }
+    0
+}
+
+/// Fills a structure of `length` bytes: members that are not known are zero.
+unsafe fn copy_known<T>(known: &T, into: *mut T, length: usize) {
+    // SAFETY: as required of the caller.
+    unsafe {
+        ptr::write_bytes(into.cast::<u8>(), 0, length);
+        let known = ptr::from_ref(known).cast::<u8>();
+        ptr::copy_nonoverlapping(known, into.cast::<u8>(), length.min(size_of::<T>()));
+    }
 }
 
 fn port() -> ibv_port_attr {
@@ -189,13 +223,8 @@ pub unsafe extern "C" fn query_port(
     if number != 1 {
         return libc::EINVAL;
     }
-    let known = port();
     // SAFETY: the caller's structure has `length` bytes.
-    unsafe {
-        ptr::write_bytes(into.cast::<u8>(), 0, length);
-        let known = (&raw const known).cast::<u8>();
-        ptr::copy_nonoverlapping(known, into.cast::<u8>(), length.min(size_of::<ibv_port_attr>()));
-    }
+    unsafe { copy_known(&port(), into, length) };
     0
 }
 
@@ -260,14 +289,13 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     _flags: u32,
     size: usize,
 ) -> isize {
-    if size < size_of::<ibv_gid_entry>() {
+    // The table has one entry, which must fit.
+    if size < size_of::<ibv_gid_entry>() || count < 1 {
         return -libc::EINVAL as isize;
     }
-    if count > 0 {
-        // SAFETY: the caller's table has `count` entries.
-        unsafe { into.write(gid_entry()) };
-    }
-    count.min(1) as isize
+    // SAFETY: the caller's table has `count` entries.
+    unsafe { into.write(gid_entry()) };
+    1
 }
 
 /// Returns the type of the GID: that of InfiniBand, which iWARP reports.

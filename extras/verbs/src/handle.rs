@@ -49,9 +49,32 @@ impl Users {
     }
 }
 
-/// Allocates an object for the program.
+static OBJECTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Number of objects that programs have.
+pub fn objects() -> usize {
+    OBJECTS.load(Ordering::Acquire)
+}
+
+/// Allocates an object for the program, until [`take`].
 pub fn allocate<T>(value: T) -> *mut T {
+    OBJECTS.fetch_add(1, Ordering::AcqRel);
+    keep(value)
+}
+
+/// Allocates an object of the process, which is never freed.
+pub fn keep<T>(value: T) -> *mut T {
     Box::into_raw(Box::new(value))
+}
+
+/// Takes an object back from the program.
+///
+/// # Safety
+/// It is of [`allocate`], and not used after this.
+pub unsafe fn take<T>(object: *mut T) -> Box<T> {
+    OBJECTS.fetch_sub(1, Ordering::AcqRel);
+    // SAFETY: as required of the caller.
+    unsafe { Box::from_raw(object) }
 }
 
 /// Locks a mutex and ignores poisoning: a panic ends the process.

@@ -17,7 +17,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, Mutex, Once,
+        Arc, Barrier, Mutex, Once,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -35,6 +35,8 @@ use crate::{
     settings::Mode,
 };
 
+/// Interval at which the ends of connections that are held back are looked at.
+const HOLD_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval of the check of destroyed queue pairs.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 /// With inline progress one of this many polls drives all queues: a program may
@@ -82,8 +84,7 @@ pub struct Watched {
     /// Queue of the RNIC.
     pub queue: CompletionQueue,
     polls: AtomicU64,
-    /// Queue pairs that the program destroyed while their connections close:
-    /// their completions are dropped.
+    /// Queue pairs that the program destroyed: their completions are dropped.
     retired: Mutex<HashSet<QueuePairId>>,
     has_retired: AtomicBool,
     /// Queue pairs that complete here: it cannot be destroyed before them.
@@ -144,10 +145,20 @@ impl Helper {
     /// Starts the thread, once.
     pub fn start(&self) {
         self.started.call_once(|| {
-            let started =
-                without_signals(|| thread::Builder::new().name("verbs-helper".to_owned()).spawn(run));
-            if let Err(error) = started {
-                notice(&format!("cannot start the helper thread: {error}"));
+            // The first allocation of a thread maps memory. libfabric replaces munmap(2) in the running program by
+            // writing over its code: no thread may be in there when this returns.
+            let begun = Arc::new(Barrier::new(2));
+            let body = {
+                let begun = begun.clone();
+                move || {
+                    begun.wait();
+                    run();
+                }
+            };
+            let name = "verbs-helper".to_owned();
+            match without_signals(|| thread::Builder::new().name(name).spawn(body)) {
+                Ok(_) => drop(begun.wait()),
+                Err(error) => notice(&format!("cannot start the helper thread: {error}")),
             }
         });
     }
@@ -202,8 +213,10 @@ fn run() {
     }
     let mut buffer = [MaybeUninit::uninit(); 64];
     let mut last_sweep = Instant::now();
-    let timeout = Timespec { tv_sec: 0, tv_nsec: SWEEP_INTERVAL.subsec_nanos().into() };
+    let mut holds = false;
     while is_usable() {
+        let wait = if holds { HOLD_INTERVAL } else { SWEEP_INTERVAL };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         let Ok((ready, _)) = epoll::wait(&helper.epoll, &mut buffer, Some(&timeout)) else { continue };
         for event in ready.iter() {
             match event.data.u64() {
@@ -211,6 +224,10 @@ fn run() {
                 token => cm::setup::advance(runtime, token),
             }
         }
+        if holds {
+            async_events::release(runtime);
+        }
+        holds = locked(&runtime.connections).holds_any();
         if last_sweep.elapsed() >= SWEEP_INTERVAL {
             last_sweep = Instant::now();
             let unused = locked(&runtime.connections).sweep();

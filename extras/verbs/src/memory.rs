@@ -18,7 +18,7 @@ use crate::{
         IBV_ACCESS_ZERO_BASED, ibv_context, ibv_mr, ibv_pd,
     },
     context::context,
-    handle::{Users, allocate},
+    handle::{Users, allocate, take},
     report::{not_offered, null},
     runtime::runtime,
 };
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         return libc::EBUSY;
     }
     // SAFETY: as above, and not used after this.
-    drop(unsafe { Box::from_raw(pd.cast::<Domain>()) });
+    drop(unsafe { take(pd.cast::<Domain>()) });
     0
 }
 
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             // SAFETY: as above; its domain exists as long as it does.
             unsafe {
                 domain((*mr).pd).users.remove();
-                drop(Box::from_raw(mr));
+                drop(take(mr));
             }
             0
         }

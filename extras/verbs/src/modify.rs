@@ -12,10 +12,11 @@ use crate::{
         IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD,
         ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
     },
+    async_events::takes_no_more,
     device::READS_MAX,
     queue_pair::Pair,
     report::not_offered,
-    runtime::is_usable,
+    runtime::{is_usable, opened},
 };
 
 /// Attributes that name the peer: the program joins queue pairs by itself.
@@ -53,6 +54,9 @@ pub unsafe extern "C" fn ibv_modify_qp(
             pair.failed.store(true, Ordering::Release);
             // Not connected yet: nothing to end.
             let _ = pair.pair.modify(State::Error);
+            if let Some(runtime) = opened() {
+                takes_no_more(runtime, pair);
+            }
         }
         _ => return libc::EINVAL,
     }
@@ -62,7 +66,8 @@ pub unsafe extern "C" fn ibv_modify_qp(
 
 fn state(pair: &Pair) -> c_int {
     if pair.pair.query().established.is_none() {
-        return pair.abi.state;
+        // A queue pair of an RNIC has no state RESET: the kernel's providers of iWARP report INIT for a new one.
+        return if pair.abi.state == IBV_QPS_RESET { IBV_QPS_INIT } else { pair.abi.state };
     }
     match pair.pair.state() {
         State::Rts => IBV_QPS_RTS,

@@ -17,7 +17,7 @@ use crate::{
     completion::Queue,
     context::context,
     device::{DEPTH_MAX, SEGMENTS_MAX},
-    handle::{Handle, Users, allocate, locked},
+    handle::{Handle, Users, allocate, locked, take},
     memory::domain,
     report::{not_offered, null},
     runtime::runtime,
@@ -42,6 +42,9 @@ pub struct Pair {
     pub signals_all: bool,
     /// The program moved it to the error state before it was connected.
     pub failed: AtomicBool,
+    /// The program was told that it takes no more from its shared receive
+    /// queue.
+    pub takes_no_more: AtomicBool,
     /// Capabilities, as reported.
     pub cap: ibv_qp_cap,
 }
@@ -107,7 +110,14 @@ fn create(pd: *mut ibv_pd, options: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp
         events_completed: 0,
     };
     let signals_all = options.sq_sig_all != 0;
-    let pair = allocate(Pair { abi, pair, signals_all, failed: AtomicBool::new(false), cap });
+    let pair = allocate(Pair {
+        abi,
+        pair,
+        signals_all,
+        failed: AtomicBool::new(false),
+        takes_no_more: AtomicBool::new(false),
+        cap,
+    });
     locked(&runtime.connections).add_pair(number, Handle(pair));
     Ok(pair.cast())
 }
@@ -159,15 +169,16 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
     let mut connections = locked(&runtime.connections);
     // SAFETY: of `ibv_create_qp`, and not used after this; the helper uses it
     // only while it holds the lock.
-    let pair = unsafe { Box::from_raw(pair.cast::<Pair>()) };
+    let pair = unsafe { take(pair.cast::<Pair>()) };
     connections.remove_pair(pair.abi.qp_num);
     drop(connections);
     runtime.async_events.forget((&raw const *pair).cast_mut().cast());
+    // SAFETY: they exist as long as the queue pair.
+    let (sends, receives) = unsafe { (queue(pair.abi.send_cq), queue(pair.abi.recv_cq)) };
+    // Also those that were not polled: programs free what they refer to.
+    sends.watched.retire(pair.pair.id());
+    receives.watched.retire(pair.pair.id());
     if matches!(pair.pair.state(), State::Rts | State::Closing) {
-        // SAFETY: they exist as long as the queue pair.
-        let (sends, receives) = unsafe { (queue(pair.abi.send_cq), queue(pair.abi.recv_cq)) };
-        sends.watched.retire(pair.pair.id());
-        receives.watched.retire(pair.pair.id());
         // Sends what is left, as far as the socket takes it.
         let _ = pair.pair.modify(State::Closing);
         let queues = [sends.watched.clone(), receives.watched.clone()];

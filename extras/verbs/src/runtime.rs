@@ -1,8 +1,11 @@
 //! The RNIC of the process, opened on first use.
 
-use std::sync::{
-    Mutex, OnceLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    ptr,
+    sync::{
+        Mutex, Once, OnceLock,
+        atomic::{AtomicBool, AtomicPtr, Ordering},
+    },
 };
 
 use clearstream_iwarp::verbs::{Progress, Rnic, RnicOptions};
@@ -11,7 +14,7 @@ use crate::{
     abi::verbs_context,
     cm::Connections,
     context,
-    handle::Handle,
+    handle::{Handle, objects},
     helper::{Helper, without_signals},
     report::notice,
     settings::{Mode, Settings},
@@ -35,8 +38,17 @@ pub struct Runtime {
     pub async_events: context::AsyncQueue,
 }
 
-static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+type Opened = OnceLock<Option<Runtime>>;
+
+/// State of the process; NULL: that of [`FIRST`].
+static CURRENT: AtomicPtr<Opened> = AtomicPtr::new(ptr::null_mut());
+static FIRST: Opened = OnceLock::new();
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+fn current() -> &'static Opened {
+    // SAFETY: NULL, or never freed.
+    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }.unwrap_or(&FIRST)
+}
 
 /// Returns the settings; `None`, after a message, when they are invalid.
 pub fn settings() -> Option<&'static Settings> {
@@ -51,17 +63,17 @@ pub fn runtime() -> Option<&'static Runtime> {
     if !is_usable() {
         return None;
     }
-    let runtime = RUNTIME.get_or_init(|| open().map_err(|line| notice(&line)).ok()).as_ref()?;
+    let runtime = current().get_or_init(|| open().map_err(|line| notice(&line)).ok()).as_ref()?;
     runtime.helper.start();
     Some(runtime)
 }
 
 /// Returns the state of the process if the RNIC was opened.
 pub fn opened() -> Option<&'static Runtime> {
-    RUNTIME.get()?.as_ref()
+    current().get()?.as_ref()
 }
 
-/// Whether this process may use its objects: a fork's child must not.
+/// Whether this process may use its objects: a fork's child must not use those of its parent.
 pub fn is_usable() -> bool {
     if !IS_FORKED.load(Ordering::Relaxed) {
         return true;
@@ -73,8 +85,14 @@ pub fn is_usable() -> bool {
     false
 }
 
+/// In the child: the threads and connections are those of the parent. Without an object of the parent, it opens the
+/// device as a new process does.
 extern "C" fn note_fork() {
-    IS_FORKED.store(true, Ordering::Relaxed);
+    if objects() > 0 {
+        IS_FORKED.store(true, Ordering::Relaxed);
+    } else {
+        CURRENT.store(Box::into_raw(Box::new(OnceLock::new())), Ordering::Release);
+    }
 }
 
 fn open() -> Result<Runtime, String> {
@@ -97,7 +115,10 @@ fn open() -> Result<Runtime, String> {
     let async_events =
         context::AsyncQueue::new().map_err(|error| format!("cannot open the device: {error}"))?;
     let context = context::allocate_context(&async_events);
-    // SAFETY: the handler only stores a flag.
-    unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
+    static IS_NOTED: Once = Once::new();
+    // SAFETY: the handler stores a flag or a pointer.
+    IS_NOTED.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(note_fork));
+    });
     Ok(Runtime { settings, rnic, context, helper, connections: Mutex::default(), async_events })
 }

@@ -11,7 +11,7 @@ use crate::{
     abi::{IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr},
     context::context,
     device::{DEPTH_MAX, SEGMENTS_MAX},
-    handle::{Handle, Users, allocate, locked},
+    handle::{Handle, Users, allocate, locked, take},
     helper::next_token,
     memory::domain,
     post::receive_requests,
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(queue: *mut ibv_srq) -> c_int {
         return libc::EBUSY;
     }
     // SAFETY: as above, and not used after this.
-    let shared = unsafe { Box::from_raw(queue.cast::<SharedReceives>()) };
+    let shared = unsafe { take(queue.cast::<SharedReceives>()) };
     // SAFETY: its domain exists as long as it does.
     unsafe { domain(shared.abi.pd) }.users.remove();
     locked(&runtime.connections).shared.remove(&shared.token);

@@ -171,6 +171,12 @@ fn attributes(text: &mut String) {
     let back = offset_of!(verbs_context, context) - offset_of!(verbs_context, query_port);
     let distance = "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_port)";
     writeln!(text, "_Static_assert({distance} == {back}, \"query_port\");").unwrap();
+    let back = offset_of!(verbs_context, context) - offset_of!(verbs_context, query_device_ex);
+    let distance =
+        "offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_device_ex)";
+    writeln!(text, "_Static_assert({distance} == {back}, \"query_device_ex\");").unwrap();
+    let ports = offset_of!(ibv_device_attr_ex, phys_port_cnt_ex);
+    assert_offset(text, "ibv_device_attr_ex", "phys_port_cnt_ex", ports);
     let back = size_of::<verbs_context>() - offset_of!(verbs_context, sz);
     let distance = "sizeof(struct verbs_context) - offsetof(struct verbs_context, sz)";
     writeln!(text, "_Static_assert({distance} == {back}, \"sz\");").unwrap();

@@ -159,6 +159,11 @@ impl CompletionQueue {
         Ok(())
     }
 
+    /// Whether it holds a completion for which `select` is true.
+    pub fn holds(&self, select: impl FnMut(&Completion) -> bool) -> bool {
+        self.shared.ring.holds(select)
+    }
+
     /// Returns the capacity.
     #[must_use]
     pub fn capacity(&self) -> u32 {

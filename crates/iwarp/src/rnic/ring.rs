@@ -71,6 +71,12 @@ impl Ring {
         self.entries().completions.is_empty()
     }
 
+    /// Whether an entry is one for which `select` is true.
+    #[allow(dead_code, reason = "the model of the ring does not call it")]
+    pub(super) fn holds(&self, select: impl FnMut(&Completion) -> bool) -> bool {
+        self.is_filled() && self.entries().completions.iter().any(select)
+    }
+
     /// Takes the oldest completions; returns their number.
     pub(super) fn take(&self, into: &mut [Completion]) -> usize {
         let mut entries = self.entries();

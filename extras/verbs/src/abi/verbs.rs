@@ -32,6 +32,7 @@ pub const IBV_EVENT_CQ_ERR: c_int = 0;
 pub const IBV_EVENT_QP_FATAL: c_int = 1;
 pub const IBV_EVENT_QP_ACCESS_ERR: c_int = 3;
 pub const IBV_EVENT_SRQ_LIMIT_REACHED: c_int = 15;
+pub const IBV_EVENT_QP_LAST_WQE_REACHED: c_int = 16;
 
 /// Bits of `ibv_access_flags` that are rights; the others are hints.
 pub const IBV_ACCESS_RIGHTS: c_uint = 0x3f;
@@ -62,6 +63,8 @@ pub type PostSrqRecv = unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut
 pub type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 pub type PostRecv = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
 pub type QueryPort = unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int;
+pub type QueryDeviceEx =
+    unsafe extern "C" fn(*mut ibv_context, *const u32, *mut ibv_device_attr_ex, usize) -> c_int;
 
 /// Functions that the inline functions of the header call. The others are of
 /// old versions and are never called by a program.
@@ -99,7 +102,9 @@ pub struct ibv_context {
 pub struct verbs_context {
     pub newer: [*mut c_void; 6],
     pub query_port: Option<QueryPort>,
-    pub not_offered: [*mut c_void; 38],
+    pub not_offered: [*mut c_void; 26],
+    pub query_device_ex: Option<QueryDeviceEx>,
+    pub not_offered_by_old: [*mut c_void; 11],
     /// Size of this structure.
     pub sz: usize,
     pub context: ibv_context,
@@ -305,6 +310,15 @@ pub struct ibv_device_attr {
     pub max_pkeys: u16,
     pub local_ca_ack_delay: u8,
     pub phys_port_cnt: u8,
+}
+
+/// Version 44. A caller's length limits the copy.
+#[repr(C)]
+pub struct ibv_device_attr_ex {
+    pub orig_attr: ibv_device_attr,
+    /// What no iWARP device has.
+    pub zeros: [u32; 41],
+    pub phys_port_cnt_ex: u32,
 }
 
 /// Version 44; version 64 appends a speed. A caller's length limits the copy.

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     abi::{RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel},
     context::{counter, raise},
-    handle::{Handle, allocate, locked},
+    handle::{Handle, allocate, locked, take},
     kernel::{await_item, discard_item},
     report::{failed, null, set_errno},
     runtime::{Runtime, is_usable, runtime},
@@ -135,7 +135,7 @@ pub fn open_channel() -> *mut rdma_event_channel {
 pub unsafe fn free_event(event: *mut Event) {
     if !event.is_null() {
         // SAFETY: as required of the caller.
-        drop(unsafe { Box::from_raw(event) });
+        drop(unsafe { take(event) });
     }
 }
 
@@ -215,7 +215,7 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: of this library, and not used after this.
-    let channel = unsafe { Box::from_raw(channel.cast::<EventChannel>()) };
+    let channel = unsafe { take(channel.cast::<EventChannel>()) };
     if let Some(runtime) = runtime() {
         locked(&runtime.connections).retire(channel);
     }

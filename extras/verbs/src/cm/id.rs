@@ -14,7 +14,7 @@ use crate::{
     abi::{IBV_QPT_RC, ibv_pd, ibv_qp_init_attr, rdma_cm_id, rdma_event_channel, rdma_route},
     address,
     context::context,
-    handle::{Handle, allocate, locked},
+    handle::{Handle, allocate, locked, take},
     memory::ibv_alloc_pd,
     report::failed,
     runtime::{Runtime, runtime},
@@ -266,9 +266,9 @@ unsafe fn free(_connections: &mut Connections, id: Handle<Id>) {
     // SAFETY: as required of the caller of `destroy`; nothing refers to it, and
     // its own channel is not used by others.
     unsafe {
-        let known = Box::from_raw(id.0);
+        let known = take(id.0);
         if known.is_sync() {
-            drop(Box::from_raw(known.abi.channel.cast::<EventChannel>()));
+            drop(take(known.abi.channel.cast::<EventChannel>()));
         }
     }
 }
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma
         (*old).move_events(Handle(id.cast()), &*channel.cast::<EventChannel>());
         if known.is_sync() {
             free_event(std::mem::replace(&mut known.abi.event, ptr::null_mut()).cast());
-            drop(Box::from_raw(old));
+            drop(take(old));
         }
         known.abi.channel = channel;
         known.tail.sync = sync.into();

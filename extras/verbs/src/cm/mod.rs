@@ -54,6 +54,9 @@ pub struct Connections {
     pub shared: HashMap<u64, Handle<ibv_srq>>,
     /// Listeners and setups in progress by token of the helper.
     pub setups: HashMap<u64, Setup>,
+    /// Queue pairs whose connections ended before the program polled their
+    /// messages.
+    held: Vec<(u32, Instant)>,
     lingering: Vec<Lingering>,
     /// Destroyed channels, freed by the second sweep from their destruction on.
     #[allow(clippy::vec_box, reason = "threads of the program may still read the addresses")]
@@ -90,6 +93,28 @@ impl Connections {
             _ => return,
         }
         known.inner.stage = Stage::Ended;
+    }
+
+    /// Holds the end of a connection back.
+    pub fn hold(&mut self, pair: u32) {
+        if !self.held.iter().any(|(held, _)| *held == pair) {
+            self.hold_since(pair, Instant::now());
+        }
+    }
+
+    /// The same, since an earlier time.
+    pub fn hold_since(&mut self, pair: u32, since: Instant) {
+        self.held.push((pair, since));
+    }
+
+    /// Takes the ends that are held back.
+    pub fn held(&mut self) -> Vec<(u32, Instant)> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Whether an end is held back.
+    pub fn holds_any(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// Keeps a destroyed queue pair until its connection is closed.

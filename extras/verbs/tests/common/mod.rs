@@ -83,14 +83,20 @@ impl Program {
 
     /// Waits until the program, or one that it starts, listens on a TCP port.
     pub(crate) fn await_listening(&mut self, host: &Host, port: u16) {
-        let listening = format!(":{port:04X} ");
+        self.await_listening_on_one(host, &[port]);
+    }
+
+    /// The same on one of several ports.
+    pub(crate) fn await_listening_on_one(&mut self, host: &Host, ports: &[u16]) {
+        let listening: Vec<_> = ports.iter().map(|port| format!(":{port:04X} ")).collect();
+        let is_listed = |line: &str| listening.iter().any(|port| line.contains(port));
         let begin = Instant::now();
         loop {
             let is_listening = host.run(|| {
                 ["tcp", "tcp6"].iter().any(|table| {
                     let table = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap();
                     // State 0A: LISTEN (proc(5)).
-                    table.lines().any(|line| line.contains(&listening) && line.contains(" 0A "))
+                    table.lines().any(|line| is_listed(line) && line.contains(" 0A "))
                 })
             });
             if is_listening {

@@ -3,7 +3,7 @@
 use std::{
     mem::MaybeUninit,
     sync::{
-        Arc,
+        Arc, Barrier,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -28,8 +28,19 @@ impl Helper {
     pub(crate) fn start() -> Result<Self, VerbsError> {
         let mut helper = Self::without_thread()?;
         let (watch, stop) = (helper.watch.clone(), helper.stop.clone());
-        let thread = thread::Builder::new().name("rnic-helper".to_owned()).spawn(move || run(&watch, &stop));
+        // Returns when the thread has mapped its memory: libfabric's memory monitor writes over the code of munmap(2),
+        // where no thread may be then.
+        let begun = Arc::new(Barrier::new(2));
+        let body = {
+            let begun = begun.clone();
+            move || {
+                begun.wait();
+                run(&watch, &stop);
+            }
+        };
+        let thread = thread::Builder::new().name("rnic-helper".to_owned()).spawn(body);
         helper.thread = Some(thread.map_err(|source| VerbsError::System { step: "helper thread", source })?);
+        begun.wait();
         Ok(helper)
     }
 
