@@ -40,7 +40,7 @@ fn exchange(network: &Network, folder: &Path, hosts: &str) {
          -x CLEARSTREAM_VERBS_STATISTICS {program} --sizes {SIZE} --iterations {MESSAGES} --warm-up-ns 0 --verify"
     );
     let ended = Program::start(&network.server, &settings, &line).succeeds();
-    let is_result = |line: &&str| line.contains("\"event\":\"size\"");
+    let is_result = |line: &&str| line.contains("\"event\":\"point\"");
     let result = ended.stdout.lines().find(is_result).unwrap_or_else(|| panic!("{ended:?}"));
     assert!(result.contains(&format!("\"server_received_count\":{MESSAGES}")), "{result}");
     // Each rank reports the connection: at least the messages went each way.
