@@ -32,6 +32,8 @@ const POLL: Duration = Duration::from_millis(10);
 const GRACE: Duration = Duration::from_secs(1);
 /// Grace period for a child that has timed out: everything is to be over within 5 s.
 const SILENT_GRACE: Duration = Duration::from_millis(100);
+/// Maximum time for a killed child to be gone.
+const KILLED_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running child. Ends and reaps it when dropped.
 pub(crate) struct AgentChild {
@@ -239,9 +241,10 @@ fn keep_child(mut child: Child, orders: &Receiver<Order>) {
             }
         }
     }
-    // For a child already reaped these return an error without effect.
+    // For a child already reaped these return an error without effect. One that stands in a system call of a
+    // file system that does not respond ends when the kernel gives up the call, and is not waited for.
     drop(child.kill());
-    drop(child.wait());
+    await_exit(&mut child, KILLED_TIMEOUT);
 }
 
 fn await_exit(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_control::{Peer, PeerError};
+use clearstream_control::{Call, Peer, PeerError};
 use clearstream_schema::control::{Failure, FailureKind};
 use clearstream_workload::TrialError;
 
@@ -34,8 +34,8 @@ pub enum StorageError {
     Failed(Failure),
     /// The agent did not end within its time: the file system does not respond.
     #[error(
-        "{directory} does not respond: the test could not be stopped within {} s, and its folder there may remain",
-        STOP_TIMEOUT.as_secs()
+        "{directory} does not respond: the test could not be begun or stopped within its time, and its folder there \
+         may remain"
     )]
     Silent {
         /// The directory.
@@ -77,8 +77,12 @@ pub(crate) fn drive(
         Benchmark::Metadata(config) => config.directory.clone(),
     };
     let test = rand::random();
-    let started: StorageStarted = agent.call(&StorageRun { test, benchmark })?;
+    let silent = |error| match error {
+        PeerError::Stopped { .. } => StorageError::Silent { directory: directory.clone() },
+        error => error.into(),
+    };
     let deadline = Instant::now() + timeout;
+    let started = call_within(agent, &StorageRun { test, benchmark }, timeout, stop).map_err(silent)?;
     let is_finished = loop {
         if let Some(event) = agent.next_event(POLL_INTERVAL)? {
             if let Some(StorageMeasured { test: of, measured }) = event.read()?
@@ -94,29 +98,32 @@ pub(crate) fn drive(
             break false;
         }
     };
-    let ended = end(agent, test).map_err(|error| match error {
-        PeerError::Stopped { .. } => StorageError::Silent { directory },
-        error => error.into(),
-    })?;
+    let never = AtomicBool::new(false);
+    let ended = call_within(agent, &StorageStop { test }, STOP_TIMEOUT, &never).map_err(silent)?;
     match ended.failure.clone().filter(|_| is_finished) {
         Some(failure) => Err(StorageError::Failed(failure)),
         None => Ok(Driven { started, is_finished, ended }),
     }
 }
 
-/// Ends the test, within a bounded time.
-fn end(agent: &mut Peer, test: u64) -> Result<StorageEnded, PeerError> {
-    let (is_late, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
-    let deadline = Instant::now() + STOP_TIMEOUT;
+/// Calls the agent; gives up at the end of `limit`, or when `stop` is set.
+fn call_within<C: Call + Sync>(
+    agent: &mut Peer,
+    call: &C,
+    limit: Duration,
+    stop: &AtomicBool,
+) -> Result<C::Reply, PeerError> {
+    let (gives_up, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let deadline = Instant::now() + limit;
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_done.load(Relaxed) && Instant::now() < deadline {
+            while !is_done.load(Relaxed) && !stop.load(Relaxed) && Instant::now() < deadline {
                 thread::sleep(POLL_INTERVAL / 10);
             }
-            is_late.store(true, Relaxed);
+            gives_up.store(true, Relaxed);
         });
-        let ended = agent.call_unless(&StorageStop { test }, &is_late);
+        let reply = agent.call_unless(call, &gives_up);
         is_done.store(true, Relaxed);
-        ended
+        reply
     })
 }

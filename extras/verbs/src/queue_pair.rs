@@ -42,7 +42,7 @@ pub struct Pair {
     pub signals_all: bool,
     /// The program moved it to the error state before it was connected.
     pub failed: AtomicBool,
-    /// The program was told that it takes no more from its shared receive
+    /// The program was notified that it takes no more from its shared receive
     /// queue.
     pub takes_no_more: AtomicBool,
     /// Capabilities, as reported.
