@@ -23,8 +23,9 @@ const CONNECTED: [&str; 5] = [
 ];
 
 /// Messages without connections, with `-v` where the program verifies each byte.
-const DATAGRAMS: [&str; 17] = [
+const DATAGRAMS: [&str; 18] = [
     "fi_rdm",
+    "fi_av_xfer -e rdm",
     "fi_poll -t queue",
     "fi_poll -t counter",
     "fi_rdm_tagged_peek",
@@ -77,7 +78,6 @@ const NOT_OFFERED: [(&str, &str, &str); 16] = [
 ];
 
 /// Programs that cannot run here, not started.
-#[allow(dead_code, reason = "a table for readers")]
 const EXCLUDED: [(&str, &str); 12] = [
     // They send while the peer has no receive posted, and rely on the retries of InfiniBand (receiver not ready). On
     // iWARP such a Send ends the connection (RFC 5041, section 7.2).
@@ -90,7 +90,7 @@ const EXCLUDED: [(&str, &str); 12] = [
     ("fi_rma_bw -e rdm -o writedata", "ofi_rxm repeats the rejected request for ever"),
     (
         "fi_shared_ctx -e msg --no-tx-shared-ctx",
-        "passes mostly; some runs hang with the messages received by the queue pairs and no completion: not explained",
+        "the client sends to all endpoints at once, whether the server has posted its receives or not",
     ),
     ("fi_multi_ep -e rdm", "hangs over the provider tcp too"),
     ("fi_msg_sockets", "a handle of the provider sockets"),
@@ -106,6 +106,25 @@ fn folder() -> PathBuf {
 /// The hosts, unless `.ci/install` could not get the source package: `.ci/test` reports that.
 fn network() -> Option<Network> {
     (!folder().join("unavailable").exists()).then(Network::new)
+}
+
+/// A program is run, or its exclusion has a reason.
+#[test]
+fn every_program_of_fabtests_is_in_a_list() {
+    let Ok(programs) = std::fs::read_dir(folder().join("bin")) else { return };
+    let listed: Vec<&str> = CONNECTED
+        .iter()
+        .chain(&DATAGRAMS)
+        .copied()
+        .chain(UNITS.iter().map(|(_, line, _)| *line))
+        .chain(NOT_OFFERED.iter().map(|(_, line, _)| *line))
+        .chain(EXCLUDED.iter().flat_map(|(lines, _)| lines.split(", ")))
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    for program in programs {
+        let name = program.unwrap().file_name().into_string().unwrap();
+        assert!(listed.contains(&name.as_str()), "{name} is neither run nor excluded");
+    }
 }
 
 /// Command line of a program.

@@ -48,6 +48,22 @@ fn root_many_connections_and_threads_lose_and_leave_nothing() {
     }
 }
 
+/// Eight queue pairs receive from one shared receive queue: messages of every length come whole, in the order of their
+/// queue pair, by polling and by events.
+#[test]
+fn root_queue_pairs_that_share_receives_keep_their_messages_apart() {
+    let network = Network::new();
+    let program = c::compile(include_str!("c/shared.c"), &["-libverbs", "-lrdmacm", "-lpthread"]);
+    for mode in ["adaptive", "inline", "offloaded"] {
+        for method in ["poll", "sleep"] {
+            let line = format!("{} {SERVER} {method}", program.path.display());
+            let ended =
+                Program::start(&network.server, &[("CLEARSTREAM_VERBS_PROGRESS", mode)], &line).succeeds();
+            assert_eq!(ended.stdout, "shared\n", "{mode}, {method}: {ended:?}");
+        }
+    }
+}
+
 #[test]
 fn the_device_is_listed_with_its_attributes() {
     let settings = [("CLEARSTREAM_VERBS_DEVICE", "soft7"), ("CLEARSTREAM_VERBS_ADDRESS", "192.0.2.7")];
