@@ -30,6 +30,22 @@ fn root_rping_verifies_its_data_and_the_bytes_are_iwarp() {
     assert_eq!(count(&packets, b"rdma-ping-7: HIJ"), 2);
 }
 
+/// One message each way, by the functions of rdma_verbs.h.
+#[test]
+fn root_rdma_client_and_rdma_server_pass() {
+    let network = Network::new();
+    for mode in ["adaptive", "inline", "offloaded"] {
+        let settings = [("CLEARSTREAM_VERBS_PROGRESS", mode)];
+        let lines = [
+            format!("rdma_server -s {SERVER} -p {PORT_CM}"),
+            format!("rdma_client -s {SERVER} -p {PORT_CM}"),
+        ];
+        let [server, client] = pair(&network, &settings, PORT_CM, [&lines[0], &lines[1]]);
+        assert!(server.stdout.contains("rdma_server: end 0"), "{mode}: {server:?}");
+        assert!(client.stdout.contains("rdma_client: end 0"), "{mode}: {client:?}");
+    }
+}
+
 #[test]
 fn root_rping_runs_with_a_checksum_over_ipv6_and_with_a_queue_pair_of_its_own() {
     let network = Network::new();

@@ -206,7 +206,11 @@ pub unsafe extern "C" fn rdma_create_ep(
             return -1;
         }
         let code = if wanted.ai_flags & RAI_PASSIVE != 0 {
-            let template = Template(options.as_ref().copied());
+            let template = Template(options.as_ref().map(|options| ibv_qp_init_attr {
+                // As for an initiator: programs need not fill it (rdma_create_ep(3)).
+                qp_type: wanted.ai_qp_type,
+                ..*options
+            }));
             (*id.cast::<Id>()).inner.template = Some((Handle(pd), template));
             rdma_bind_addr(id, wanted.ai_src_addr)
         } else {
