@@ -2,90 +2,22 @@
 //! on one host and over a lab's link, against what the kernel counts.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod library;
+mod over_iwarp;
 
 use std::{
     fs,
     io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
     process::Command,
-    sync::LazyLock,
     time::{Duration, Instant},
 };
 
-use common::{Lab, assert_valid, clearstream, eventually, finish, run, signal};
+use common::{Lab, clearstream, eventually, finish, run, signal};
+use library::{Library, libraries};
 use serde_json::Value;
-
-/// An MPI library: its launcher, and the ranks' program built with its compiler.
-struct Library {
-    name: &'static str,
-    mpirun: &'static str,
-    program: PathBuf,
-}
-
-impl Library {
-    /// Builds the ranks' program as a user does (`extras/mpi/build`).
-    fn new(name: &'static str, mpirun: &'static str, compiler: &str) -> Self {
-        // Each test has its own, to find its processes by.
-        let test = std::thread::current().name().unwrap().to_owned();
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi").join(test);
-        fs::create_dir_all(&folder).unwrap();
-        let program = folder.join(format!("clearstream-mpi.{name}"));
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/build");
-        let output = Command::new(script).arg(compiler).arg(&program).output().unwrap();
-        assert!(
-            output.status.success(),
-            "{compiler}: apt-get install libopenmpi-dev openmpi-bin libmpich-dev mpich (.ci/install test): {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Self { name, mpirun, program }
-    }
-
-    /// Options that choose it.
-    fn options(&self) -> [&str; 6] {
-        let program = self.program.to_str().unwrap();
-        ["--transport", "mpi", "--mpirun", self.mpirun, "--mpi-program", program]
-    }
-
-    /// A measurement with further options.
-    fn measure(&self, options: &[&str]) -> Value {
-        let document = run(&self.arguments(options)).json();
-        assert_valid("message", &document);
-        assert_eq!(document["complete"], true, "{}", self.name);
-        document
-    }
-
-    fn arguments<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
-        let mut arguments = vec!["message", "-O", "1ms", "--json"];
-        arguments.extend(self.options());
-        arguments.extend(options);
-        arguments
-    }
-
-    /// Processes of its ranks that run.
-    fn ranks(&self) -> Vec<u32> {
-        let processes = fs::read_dir("/proc").unwrap().flatten();
-        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        // One that has ended and is not waited for yet has no command line.
-        let runs = |id: &u32| {
-            let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-            line.starts_with(self.program.as_os_str().as_encoded_bytes())
-        };
-        ids.filter(runs).collect()
-    }
-}
-
-static LIBRARIES: LazyLock<[Library; 2]> = LazyLock::new(|| {
-    [
-        Library::new("openmpi", "mpirun.openmpi", "mpicc.openmpi"),
-        Library::new("mpich", "mpirun.mpich", "mpicc.mpich"),
-    ]
-});
-
-fn libraries() -> &'static [Library] {
-    LIBRARIES.as_slice()
-}
 
 fn notices(document: &Value) -> Vec<&str> {
     let all = document["notices"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -278,7 +210,7 @@ fn root_the_study_of_the_paper_measures_over_mpi_in_a_lab() {
 fn ranks_work_beside_messages_by_both_methods() {
     for library in libraries() {
         for kind in ["overlap-polling", "overlap-wait"] {
-            let mut command = Command::new(library.mpirun);
+            let mut command = Command::new(&library.mpirun);
             command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
             if library.name == "openmpi" {
                 command.args(["-H", "localhost:2", "--bind-to", "none"]);
@@ -350,11 +282,11 @@ fn mistakes_are_reported_with_what_to_do() {
     let program = |library: &Library| library.program.to_str().unwrap().to_owned();
     let none = ["--transport", "mpi", "--mpirun", "mpirun.nobody"];
     here(&none).refused(5, &["mpirun.nobody is not on this host", "apt-get install"]);
-    let missing = ["--transport", "mpi", "--mpirun", openmpi.mpirun, "--mpi-program", "/nonexistent/ranks"];
+    let missing = ["--transport", "mpi", "--mpirun", &openmpi.mpirun, "--mpi-program", "/nonexistent/ranks"];
     here(&missing).refused(5, &["/nonexistent/ranks", "make extras"]);
     for (launcher, built) in [(openmpi, mpich), (mpich, openmpi)] {
         let path = program(built);
-        let wrong = ["--transport", "mpi", "--mpirun", launcher.mpirun, "--mpi-program", &path];
+        let wrong = ["--transport", "mpi", "--mpirun", &launcher.mpirun, "--mpi-program", &path];
         here(&wrong).refused(5, &["built for another MPI library"]);
     }
     here(&["--mpirun", "mpirun.mpich"]).refused(2, &["--transport mpi"]);
@@ -398,7 +330,7 @@ fn a_changed_byte_of_a_verified_message_ends_the_job() {
         let arguments =
             ["message", "localhost", "-s", "64B", "-n", "20", "-O", "0ms", "--verify", "--transport", "mpi"];
         let mut all = arguments.to_vec();
-        all.extend(["--mpirun", library.mpirun, "--mpi-program", wrapper]);
+        all.extend(["--mpirun", &library.mpirun, "--mpi-program", wrapper]);
         let ended = run(&all);
         assert_ne!(ended.code(), 0);
         assert!(ended.stderr.contains("arrived damaged"), "{}: {}", library.name, ended.stderr);
@@ -416,7 +348,7 @@ fn root_a_study_compares_tcp_with_mpi() {
     let lab = Lab::of_two_hosts(folder.path(), "mpi-study");
     let (study, runs) = (folder.path().join("transports.toml"), folder.path().join("runs"));
     let library = &libraries()[1];
-    let text = STUDY.replace("PROGRAM", library.program.to_str().unwrap()).replace("MPIRUN", library.mpirun);
+    let text = STUDY.replace("PROGRAM", library.program.to_str().unwrap()).replace("MPIRUN", &library.mpirun);
     fs::write(&study, text).unwrap();
     run(&["study", "run", study.to_str().unwrap(), "--lab", &lab.0, "--runs", runs.to_str().unwrap()]).ok();
     let record = fs::read_dir(&runs).unwrap().flatten().next().unwrap().path();
@@ -454,78 +386,3 @@ mpi-program = "PROGRAM"
 size = ["1B", "1KiB"]
 transport = ["tcp", "mpi"]
 "#;
-
-/// The drop-in library is preloaded into both ranks, which reach each other over the lab's link.
-#[test]
-fn root_mpi_over_iwarp_reaches_the_other_host_by_rdma_or_is_refused() {
-    let [open_mpi, mpich] = libraries() else { unreachable!("two") };
-    let folder = tempfile::tempdir().unwrap();
-    let name = format!("mpi-iwarp-{}", std::process::id());
-    let _lab = common::Lab::of_two_hosts(folder.path(), &name);
-    let arguments = |library: &Library| {
-        let all = ["message", "--lab", &name, "-O", "1ms", "-s", "64KiB", "-n", "20", "--verify", "--json"];
-        let program = library.program.to_str().unwrap().to_owned();
-        let own = ["--transport", "mpi-iwarp", "--mpirun", library.mpirun, "--mpi-program"];
-        all.iter().chain(&own).map(|&field| field.to_owned()).chain([program]).collect::<Vec<_>>()
-    };
-    let measured = |library| {
-        let arguments = arguments(library);
-        run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
-    };
-    let document = measured(open_mpi).json();
-    assert_valid("message", &document);
-    let point = &document["points"][0];
-    assert_eq!((&point["server_received_count"], &point["client_received_count"]), (&20.into(), &20.into()));
-    // Both directions crossed the link: 20 messages of 64 KiB, and the frames around them.
-    for side in ["client_sent_bytes", "server_sent_bytes"] {
-        assert!(point["interfaces"][side].as_u64().unwrap() > 20 * 65536, "{point}");
-    }
-    let ranks = document["mpi"]["ranks"].as_array().unwrap();
-    assert_ne!(ranks[0]["host"], ranks[1]["host"], "{document}");
-    // Debian's is built for UCX: it would move the messages by TCP.
-    measured(mpich).refused(5, &["without RDMA", "UCX"]);
-}
-
-/// Both methods of COMB between ranks on two hosts, over MPI's own TCP and over iWARP.
-#[test]
-fn root_work_beside_messages_of_ranks_on_two_hosts() {
-    let [open_mpi, mpich] = libraries() else { unreachable!("two") };
-    let folder = tempfile::tempdir().unwrap();
-    let lab = Lab::of_two_hosts(folder.path(), "mpi-overlap");
-    let cases = [(open_mpi, "mpi"), (open_mpi, "mpi-iwarp"), (mpich, "mpi")];
-    for ((library, transport), method) in
-        cases.into_iter().flat_map(|case| ["polling", "post-work-wait"].map(|method| (case, method)))
-    {
-        let case = format!("{} {transport} {method}", library.name);
-        let program = library.program.to_str().unwrap();
-        let measured = ["-n", "20", "-O", "1ms", "-s", "4KiB", "--window", "8", "--work", "1000-10000"];
-        let of_mpi = ["--transport", transport, "--mpirun", library.mpirun, "--mpi-program", program];
-        let arguments = [&["overlap", "--lab", &lab.0, "--per-decade", "1", "--verify", "--json"][..]];
-        let arguments = [arguments[0], &["--method", method], &measured, &of_mpi].concat();
-        let document = run(&arguments).json();
-        assert_valid("overlap", &document);
-        assert_eq!(document["complete"], true, "{case}");
-        let ranks = document["mpi"]["ranks"].as_array().unwrap();
-        assert_eq!((&ranks[0]["host"], &ranks[1]["host"]), (&"here".into(), &"there".into()), "{case}");
-        let points = document["points"].as_array().unwrap();
-        let works: Vec<_> = points.iter().map(|point| point["work_count"].as_u64().unwrap()).collect();
-        assert_eq!(works, [1000, 10_000], "{case}");
-        for point in points {
-            assert_eq!(point["cycle_count"], 20, "{case}: {point}");
-            let received = point["client_received_count"].as_u64().unwrap();
-            let sent = point["interfaces"]["client_sent_bytes"].as_u64().unwrap();
-            assert!(sent >= received * 4096, "{case}: {point}");
-            if method == "post-work-wait" {
-                assert_eq!(received, 20 * 8, "{case}: {point}");
-                let phases = ["post_ns", "work_ns", "wait_ns"].map(|name| point[name].as_u64().unwrap());
-                assert_eq!(Some(phases.iter().sum()), point["elapsed_ns"].as_u64(), "{case}");
-            }
-        }
-    }
-    // An option of another transport, and a library that would use none of it.
-    let own = ["--transport", "mpi-iwarp", "--mpirun", mpich.mpirun, "--mpi-program"];
-    let program = [mpich.program.to_str().unwrap()];
-    let arguments = [&["overlap", "--lab", &lab.0, "-n", "2", "--work", "100"], &own[..], &program].concat();
-    run(&arguments).refused(5, &["without RDMA", "UCX"]);
-    run(&["overlap", "localhost", "--mpirun", "mpirun"]).refused(2, &["--transport mpi"]);
-}

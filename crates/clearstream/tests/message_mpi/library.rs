@@ -1,0 +1,96 @@
+//! MPI libraries, and the ranks' program built for each.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+use serde_json::Value;
+
+use crate::common::{assert_valid, run};
+
+/// An MPI library: its launcher, and the ranks' program built with its compiler.
+pub(crate) struct Library {
+    pub(crate) name: &'static str,
+    pub(crate) mpirun: String,
+    pub(crate) program: PathBuf,
+}
+
+impl Library {
+    /// Builds the ranks' program as a user does (`extras/mpi/build`).
+    fn new(name: &'static str, mpirun: &str, compiler: &str) -> Self {
+        // Each test has its own, to find its processes by.
+        let test = std::thread::current().name().unwrap().to_owned();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mpi").join(test);
+        fs::create_dir_all(&folder).unwrap();
+        let program = folder.join(format!("clearstream-mpi.{name}"));
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/build");
+        let output = Command::new(script).arg(compiler).arg(&program).output().unwrap();
+        assert!(
+            output.status.success(),
+            "{compiler}: apt-get install libopenmpi-dev openmpi-bin libmpich-dev mpich (.ci/install test): {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Self { name, mpirun: mpirun.to_owned(), program }
+    }
+
+    /// Options that choose it.
+    pub(crate) fn options(&self) -> [&str; 6] {
+        let program = self.program.to_str().unwrap();
+        ["--transport", "mpi", "--mpirun", &self.mpirun, "--mpi-program", program]
+    }
+
+    /// A measurement with further options.
+    pub(crate) fn measure(&self, options: &[&str]) -> Value {
+        let document = run(&self.arguments(options)).json();
+        assert_valid("message", &document);
+        assert_eq!(document["complete"], true, "{}", self.name);
+        document
+    }
+
+    pub(crate) fn arguments<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
+        let mut arguments = vec!["message", "-O", "1ms", "--json"];
+        arguments.extend(self.options());
+        arguments.extend(options);
+        arguments
+    }
+
+    /// Processes of its ranks that run.
+    pub(crate) fn ranks(&self) -> Vec<u32> {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        // One that has ended and is not waited for yet has no command line.
+        let runs = |id: &u32| {
+            let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            line.starts_with(self.program.as_os_str().as_encoded_bytes())
+        };
+        ids.filter(runs).collect()
+    }
+}
+
+static LIBRARIES: LazyLock<[Library; 2]> = LazyLock::new(|| {
+    [
+        Library::new("openmpi", "mpirun.openmpi", "mpicc.openmpi"),
+        Library::new("mpich", "mpirun.mpich", "mpicc.mpich"),
+    ]
+});
+
+pub(crate) fn libraries() -> &'static [Library] {
+    LIBRARIES.as_slice()
+}
+
+/// The current ones, out of wheels, unless `.ci/install` could not get them: `.ci/test` reports that.
+pub(crate) fn wheels() -> Vec<Library> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/mpi");
+    if folder.join("unavailable").exists() {
+        return Vec::new();
+    }
+    let found = |name, wheel: &str| {
+        let bin = folder.join(wheel).join("bin").canonicalize().expect(".ci/install test");
+        let program = |program: &str| bin.join(program).to_str().unwrap().to_owned();
+        Library::new(name, &program("mpirun"), &program("mpicc"))
+    };
+    vec![found("openmpi5", "openmpi"), found("mpich5", "mpich")]
+}
