@@ -13,6 +13,7 @@ pub mod exit;
 pub mod files;
 pub mod hints;
 pub mod interrupt;
+pub mod mpi;
 pub mod output;
 pub mod steer;
 pub mod verbs;

@@ -8,8 +8,8 @@ use clearstream_schema::control::FailureKind;
 const LINES_MAX: usize = 60;
 /// Lines of an unknown failure that are reported.
 const LINES_REPORTED: usize = 3;
-/// Begin of the lines of the ranks' program.
-const PROGRAM: &str = "clearstream-mpi: ";
+/// Begin of the lines of the ranks' programs.
+const PROGRAMS: [&str; 2] = ["clearstream-mpi: ", "clearstream: "];
 /// Of its supervisor: the cause, where other ranks only see the connection close.
 const ENDED_BY_SIGNAL: &str = ": ended by signal ";
 
@@ -27,18 +27,29 @@ impl Text {
 
     /// Whether a rank reported that it fails, or that another one was killed.
     pub(crate) fn has_report(&self) -> bool {
-        self.reports().next().is_some()
+        self.reports().next().is_some() || self.killed().is_some()
+    }
+
+    /// A rank that a signal has ended, as the launcher names it.
+    fn killed(&self) -> Option<String> {
+        self.0.iter().find_map(|line| killed(line)).or_else(|| self.killed_of_hydra())
     }
 
     fn reports(&self) -> impl Iterator<Item = &str> {
         // A launcher may write the rank in front.
-        self.0.iter().filter_map(|line| line.split_once(PROGRAM).map(|(_, report)| report))
+        let report = |line: &'_ String| -> Option<usize> {
+            PROGRAMS.iter().find_map(|program| line.find(program).map(|at| at + program.len()))
+        };
+        self.0.iter().filter_map(move |line| report(line).map(|at| &line[at..]))
     }
 
     /// The cause, in the words of who knows it best.
     pub(crate) fn cause(&self, ending: &str) -> (FailureKind, String) {
         if let Some(killed) = self.reports().find(|report| report.contains(ENDED_BY_SIGNAL)) {
             return (FailureKind::Connection, killed.to_owned());
+        }
+        if let Some(killed) = self.killed() {
+            return (FailureKind::Connection, killed);
         }
         if let Some(report) = self.reports().next() {
             return (kind(report), report.to_owned());
@@ -56,6 +67,15 @@ impl Text {
         (FailureKind::Connection, format!("{ending}{}", self.last_lines()))
     }
 
+    /// Hydra has a line for each fact: process and host, then the signal.
+    fn killed_of_hydra(&self) -> Option<String> {
+        let fact =
+            |name: &str| self.0.iter().find_map(|line| line.split_once(name).map(|(_, fact)| fact.trim()));
+        let (_, host) = fact("=   PID ")?.split_once(" RUNNING AT ")?;
+        let signal: u32 = fact("=   EXIT CODE: ")?.parse().ok()?;
+        Some(format!("a rank on {host}{ENDED_BY_SIGNAL}{signal}"))
+    }
+
     fn last_lines(&self) -> String {
         let is_text = |line: &&String| line.chars().any(char::is_alphanumeric);
         let lines: Vec<&str> = self.0.iter().filter(is_text).map(|line| line.trim()).collect();
@@ -63,6 +83,18 @@ impl Text {
         let shown = &lines[..lines.len().min(LINES_REPORTED)];
         if shown.is_empty() { String::new() } else { format!(": {}", shown.join(" ")) }
     }
+}
+
+/// What Open MPI's launcher and Slurm's say of a rank that a signal has ended.
+fn killed(line: &str) -> Option<String> {
+    if let Some((_, found)) = line.split_once(" noticed that process rank ") {
+        let (rank, rest) = found.split_once(' ')?;
+        let (host, signal) = rest.split_once(" on node ")?.1.split_once(" exited on signal ")?;
+        return Some(format!("rank {rank} on {host}{ENDED_BY_SIGNAL}{}", signal.trim_end_matches('.')));
+    }
+    let (host, rest) = line.strip_prefix("srun: error: ")?.split_once(": task ")?;
+    let rank = rest.strip_suffix(": Killed")?;
+    Some(format!("rank {rank} on {host}{ENDED_BY_SIGNAL}9 (Killed)"))
 }
 
 fn kind(report: &str) -> FailureKind {
@@ -95,6 +127,36 @@ mod tests {
             (kind, message.as_str()),
             (FailureKind::Connection, "rank 1 on there: ended by signal 9 (Killed)")
         );
+    }
+
+    /// As the launchers print it: Open MPI 4.1.4, Open MPI 5.0.11, Slurm 22.05.8, MPICH 4.0.2.
+    #[test]
+    fn a_killed_rank_is_named_where_the_launcher_names_it() {
+        for (lines, expected) in [
+            (
+                &[
+                    "mpirun noticed that process rank 2 with PID 30260 on node compute-2 exited on signal 9 (Killed).",
+                ][..],
+                "rank 2 on compute-2: ended by signal 9 (Killed)",
+            ),
+            (
+                &[
+                    "prterun noticed that process rank 1 with PID 7 on node there exited on signal 9 (Killed).",
+                ],
+                "rank 1 on there: ended by signal 9 (Killed)",
+            ),
+            (&["srun: error: there: task 1: Killed"], "rank 1 on there: ended by signal 9 (Killed)"),
+            (
+                &[
+                    "=   PID 31200 RUNNING AT there",
+                    "=   EXIT CODE: 9",
+                    "=   CLEANING UP REMAINING PROCESSES",
+                ],
+                "a rank on there: ended by signal 9",
+            ),
+        ] {
+            assert_eq!(cause(lines), (FailureKind::Connection, expected.to_owned()));
+        }
     }
 
     #[test]

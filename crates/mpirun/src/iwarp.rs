@@ -27,24 +27,31 @@ pub(crate) fn options(kind: Kind, library: &Path) -> Result<Vec<String>, Failure
     let library = library.to_string_lossy();
     let variables =
         [("LD_PRELOAD", library.as_ref()), ("FI_PROVIDER", PROVIDER), ("CLEARSTREAM_VERBS_STATISTICS", "1")];
+    // The last two are Open MPI 5's, which takes other providers otherwise.
+    let parameters = [
+        ("pml", "cm"),
+        ("mtl", "ofi"),
+        ("mtl_ofi_provider_include", PROVIDER),
+        ("opal_common_ofi_provider_include", PROVIDER),
+    ];
+    let of_mpich = [("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")];
     match kind {
         Kind::OpenMpi => {
-            // The last two are Open MPI 5's, which takes other providers otherwise.
-            let parameters = [
-                ("pml", "cm"),
-                ("mtl", "ofi"),
-                ("mtl_ofi_provider_include", PROVIDER),
-                ("opal_common_ofi_provider_include", PROVIDER),
-            ];
             let parameters =
                 parameters.map(|(name, value)| ["--mca".to_owned(), name.to_owned(), value.to_owned()]);
             let exports = variables.map(|(name, value)| ["-x".to_owned(), format!("{name}={value}")]);
             Ok(parameters.into_iter().flatten().chain(exports.into_iter().flatten()).collect())
         }
         Kind::Hydra => {
-            let own = [("MPIR_CVAR_CH4_NETMOD", "ofi"), ("MPIR_CVAR_NOLOCAL", "1")];
-            let all = variables.into_iter().chain(own);
+            let all = variables.into_iter().chain(of_mpich);
             Ok(all.flat_map(|(name, value)| ["-genv".to_owned(), name.to_owned(), value.to_owned()]).collect())
+        }
+        Kind::Slurm => {
+            // Of the ranks alone: srun is not to have the library preloaded.
+            let of_ranks = variables.into_iter().chain(of_mpich).map(|(name, value)| format!("{name}={value}"));
+            let of_open_mpi = parameters.map(|(name, value)| format!("OMPI_MCA_{name}={value}"));
+            let all: Vec<String> = ["ALL".to_owned()].into_iter().chain(of_ranks).chain(of_open_mpi).collect();
+            Ok(vec![format!("--export={}", all.join(","))])
         }
         Kind::Other => Err(unsupported(
             "the options of this launcher are unknown: set LD_PRELOAD and FI_PROVIDER for the ranks, and choose \

@@ -44,7 +44,9 @@ pub(crate) enum Kind {
     OpenMpi,
     /// Hydra, of MPICH and its relatives.
     Hydra,
-    /// A launcher of a site, such as `srun`: it chooses the hosts itself.
+    /// Slurm's `srun`.
+    Slurm,
+    /// Another launcher of a site: it chooses the hosts itself.
     Other,
 }
 
@@ -55,6 +57,8 @@ impl Kind {
             Self::OpenMpi
         } else if text.contains("HYDRA") || text.contains("Intel(R) MPI") {
             Self::Hydra
+        } else if text.starts_with("slurm") {
+            Self::Slurm
         } else {
             Self::Other
         }
@@ -73,8 +77,8 @@ pub(crate) struct Launcher {
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) command: Command,
-    /// Has the launch agent of a lab.
-    _folder: Option<TempDir>,
+    /// Has the launch agent of a lab, and names of hosts.
+    _folder: TempDir,
 }
 
 impl Launcher {
@@ -98,10 +102,13 @@ impl Launcher {
         program: &Path,
         arguments: &[String],
     ) -> Result<(Prepared, Vec<String>), Failure> {
+        let folder = tempfile::Builder::new().prefix("clearstream-mpi-").tempdir();
+        let folder = folder.map_err(|error| not_written(&error))?;
         let mut line = vec![self.program.clone()];
         line.extend(fabric.iter().chain(&self.options).cloned());
         if !self.has_option(&COUNT_OPTIONS) {
-            line.extend([if self.kind == Kind::Other { "-n" } else { "-np" }.to_owned(), "2".to_owned()]);
+            let is_long = matches!(self.kind, Kind::OpenMpi | Kind::Hydra);
+            line.extend([if is_long { "-np" } else { "-n" }.to_owned(), ranks.count().to_string()]);
         }
         if !self.has_option(&HOST_OPTIONS) {
             line.extend(self.hosts(ranks)?);
@@ -111,48 +118,71 @@ impl Launcher {
         let mut command = Command::new(&self.program);
         command.args(&line[1..]);
         self.set_variables(&mut command, &self.common_variables());
-        let Ranks::Lab(lab) = ranks else { return Ok((Prepared { command, _folder: None }, line)) };
-        let (folder, agent) = launch_agent(lab)?;
-        self.set_variables(&mut command, &self.lab_variables(lab, &agent));
-        let command = lab.lab.command(&lab.client, command);
+        if self.kind == Kind::Slurm && ranks.lab.is_some() {
+            // A line per rank: the order of a list of nodes is Slurm's (srun(1), --distribution=arbitrary).
+            let file = folder.path().join("hosts");
+            let repeated = |host: &String| format!("{host}\n").repeat(ranks.per_host);
+            let text: String = ranks.hosts.iter().map(repeated).collect();
+            std::fs::write(&file, text).map_err(|error| not_written(&error))?;
+            self.set_variables(&mut command, &[("SLURM_HOSTFILE", file.to_string_lossy().into_owned())]);
+        }
+        let Some(lab) = &ranks.lab else { return Ok((Prepared { command, _folder: folder }, line)) };
+        let agent = launch_agent(folder.path(), lab).map_err(|error| not_written(&error))?;
+        let mut variables = self.lab_variables(lab, &agent);
+        // srun's --export sets no variable that there is already.
+        variables.retain(|(name, _)| !fabric.iter().any(|option| option.contains(&format!("{name}="))));
+        self.set_variables(&mut command, &variables);
+        let first = ranks.hosts.first().map_or("", String::as_str);
+        let command = lab.lab.command(first, command);
         let command = command.map_err(|error| failure(FailureKind::Internal, error.to_string()))?;
-        Ok((Prepared { command, _folder: Some(folder) }, line))
+        Ok((Prepared { command, _folder: folder }, line))
     }
 
     fn has_option(&self, names: &[&str]) -> bool {
         self.options.iter().any(|option| names.contains(&option.as_str()))
     }
 
-    /// Options that place one rank on each host; slots are given because Open MPI
-    /// lets ranks yield the core where it counts more ranks than slots.
+    /// Options that place the ranks; slots are given because Open MPI lets ranks yield the core where it counts
+    /// more ranks than slots.
     fn hosts(&self, ranks: &Ranks<'_>) -> Result<Vec<String>, Failure> {
-        let (client, server) = match ranks {
-            Ranks::Here => ("localhost", None),
-            // Hydra's processes on the other host connect to the name that this one has here.
-            Ranks::Remote { client, server } if self.kind == Kind::Hydra => {
-                (client.as_str(), Some(server.as_str()))
-            }
-            Ranks::Remote { server, .. } => ("localhost", Some(server.as_str())),
-            Ranks::Lab(lab) => (lab.client.as_str(), Some(lab.server.as_str())),
+        let per_host = ranks.per_host;
+        let all = |names: &mut dyn Iterator<Item = &str>, slots: &dyn Fn(&str) -> String| {
+            names.map(slots).collect::<Vec<_>>().join(",")
         };
-        let options = match (self.kind, server) {
-            (Kind::OpenMpi, None) => ["-H".to_owned(), format!("{client}:2")],
-            (Kind::OpenMpi, Some(server)) => ["-H".to_owned(), format!("{client}:1,{server}:1")],
-            (Kind::Hydra, None) => ["-hosts".to_owned(), client.to_owned()],
-            (Kind::Hydra, Some(server)) => ["-hosts".to_owned(), format!("{client},{server}")],
-            (Kind::Other, _) if matches!(ranks, Ranks::Lab(_)) => {
+        let names = || ranks.hosts.iter().map(String::as_str);
+        let is_here = ranks.hosts.is_empty();
+        Ok(match self.kind {
+            Kind::OpenMpi if is_here => vec!["-H".to_owned(), format!("localhost:{per_host}")],
+            Kind::OpenMpi => {
+                vec!["-H".to_owned(), all(&mut names(), &|name| format!("{name}:{per_host}"))]
+            }
+            Kind::Hydra if is_here => vec!["-hosts".to_owned(), "localhost".to_owned()],
+            Kind::Hydra => {
+                // Processes on other hosts connect to the name that this one has here.
+                let own = ranks.own.as_deref();
+                let mut names = names().enumerate().map(|(place, name)| match own {
+                    Some(own) if place == 0 => own,
+                    _ => name,
+                });
+                let slots = |name: &str| match per_host {
+                    1 => name.to_owned(),
+                    count => format!("{name}:{count}"),
+                };
+                vec!["-hosts".to_owned(), all(&mut names, &slots)]
+            }
+            Kind::Slurm if ranks.lab.is_some() => vec!["--distribution=arbitrary".to_owned()],
+            Kind::Other if ranks.lab.is_some() => {
                 return Err(failure(
                     FailureKind::Unsupported,
                     format!(
-                        "{} is neither Open MPI's nor MPICH's mpirun, and only these can be started in a lab",
+                        "{} is neither Open MPI's nor MPICH's mpirun, nor srun, and only these can be started in a lab",
                         self.program
                     ),
                 ));
             }
             // The site's launcher has hosts of its own.
-            (Kind::Other, _) => return Ok(Vec::new()),
-        };
-        Ok(options.to_vec())
+            Kind::Slurm | Kind::Other => Vec::new(),
+        })
     }
 
     /// Only variables that the user has not set.
@@ -165,7 +195,7 @@ impl Launcher {
     }
 
     fn common_variables(&self) -> Vec<(&'static str, String)> {
-        if self.kind != Kind::OpenMpi {
+        if matches!(self.kind, Kind::Hydra | Kind::Other) {
             return Vec::new();
         }
         [
@@ -184,46 +214,50 @@ impl Launcher {
 
     /// The lab's link instead of shared memory, which ranks on one kernel would use.
     fn lab_variables(&self, lab: &LabRanks<'_>, agent: &str) -> Vec<(&'static str, String)> {
-        let [client, server] = &lab.interfaces;
-        let interfaces = if client == server { client.clone() } else { format!("{client},{server}") };
-        if self.kind == Kind::OpenMpi {
-            return vec![
-                ("OMPI_MCA_plm_rsh_agent", agent.to_owned()),
-                ("PRTE_MCA_plm_ssh_agent", agent.to_owned()),
-                ("OMPI_MCA_oob_tcp_if_include", interfaces.clone()),
-                ("PRTE_MCA_prte_if_include", interfaces.clone()),
-                ("OMPI_MCA_btl_tcp_if_include", interfaces),
-                ("OMPI_MCA_btl", "self,tcp".to_owned()),
-                ("OMPI_MCA_pml", "ob1".to_owned()),
-            ];
-        }
-        let mut variables = vec![
+        let mut names = lab.interfaces.clone();
+        names.sort();
+        names.dedup();
+        let interfaces = names.join(",");
+        let open_mpi = [
+            ("OMPI_MCA_plm_rsh_agent", agent.to_owned()),
+            ("PRTE_MCA_plm_ssh_agent", agent.to_owned()),
+            ("OMPI_MCA_oob_tcp_if_include", interfaces.clone()),
+            ("PRTE_MCA_prte_if_include", interfaces.clone()),
+            ("OMPI_MCA_btl_tcp_if_include", interfaces.clone()),
+            ("OMPI_MCA_btl", "self,tcp".to_owned()),
+            ("OMPI_MCA_pml", "ob1".to_owned()),
+        ];
+        let mut mpich = vec![
             ("HYDRA_LAUNCHER", "ssh".to_owned()),
             ("HYDRA_LAUNCHER_EXEC", agent.to_owned()),
             ("MPIR_CVAR_NOLOCAL", "1".to_owned()),
             ("UCX_TLS", "tcp,self".to_owned()),
             ("UCX_NET_DEVICES", interfaces),
         ];
-        if client == server {
+        if let [name] = &names[..] {
             // One name for all hosts.
-            variables.extend([("HYDRA_IFACE", client.clone()), ("FI_TCP_IFACE", client.clone())]);
+            mpich.extend([("HYDRA_IFACE", name.clone()), ("FI_TCP_IFACE", name.clone())]);
         }
-        variables
+        match self.kind {
+            Kind::OpenMpi => open_mpi.to_vec(),
+            Kind::Hydra => mpich,
+            // It starts programs of any library.
+            Kind::Slurm | Kind::Other => open_mpi.into_iter().chain(mpich).collect(),
+        }
     }
 }
 
 /// Writes the program that the launcher takes for ssh: it enters a host of the lab.
-fn launch_agent(lab: &LabRanks<'_>) -> Result<(TempDir, String), Failure> {
+fn launch_agent(folder: &Path, lab: &LabRanks<'_>) -> io::Result<String> {
     use std::os::unix::fs::PermissionsExt as _;
-    let internal = |error: io::Error| {
-        failure(FailureKind::Internal, format!("the launch agent of the lab cannot be written: {error}"))
-    };
-    let folder = tempfile::Builder::new().prefix("clearstream-mpi-").tempdir().map_err(internal)?;
-    let path = folder.path().join("launch-agent");
-    std::fs::write(&path, agent_script(&lab.program, &lab.lab.file().name)).map_err(internal)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).map_err(internal)?;
-    let path = path.to_string_lossy().into_owned();
-    Ok((folder, path))
+    let path = folder.join("launch-agent");
+    std::fs::write(&path, agent_script(&lab.program, &lab.lab.file().name))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+fn not_written(error: &io::Error) -> Failure {
+    failure(FailureKind::Internal, format!("the files of the launcher cannot be written: {error}"))
 }
 
 /// As ssh: options, a host, and fields that a shell there reads as a line.
@@ -300,20 +334,31 @@ mod tests {
             ("mpirun (Open MPI) 5.0.3", Kind::OpenMpi),
             ("HYDRA build details:\n    Version:  4.0.2", Kind::Hydra),
             ("Intel(R) MPI Library for Linux* OS, Version 2021.9", Kind::Hydra),
-            ("slurm 22.05.8", Kind::Other),
+            ("slurm 22.05.8", Kind::Slurm),
+            ("aprun (ALPS) 6.6", Kind::Other),
         ] {
             assert_eq!(Kind::of_version(text), kind, "{text}");
         }
     }
 
+    fn ranks(hosts: &[&str], per_host: usize, own: Option<&str>) -> Ranks<'static> {
+        let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
+        Ranks { hosts, per_host, own: own.map(str::to_owned), lab: None }
+    }
+
     #[test]
-    fn one_rank_is_placed_on_each_host_unless_the_user_places_them() {
-        let remote = Ranks::Remote { client: "10.0.0.1".to_owned(), server: "dtn2".to_owned() };
+    fn ranks_are_placed_on_the_hosts_unless_the_user_places_them() {
+        let (here, remote) = (ranks(&[], 2, None), ranks(&["localhost", "dtn2"], 1, Some("10.0.0.1")));
+        let many = ranks(&["a", "b"], 4, None);
         let tail = "/bin/ranks --verify";
-        assert_eq!(line(Kind::OpenMpi, &[], &Ranks::Here), format!("mpirun -np 2 -H localhost:2 {tail}"));
+        assert_eq!(line(Kind::OpenMpi, &[], &here), format!("mpirun -np 2 -H localhost:2 {tail}"));
         assert_eq!(line(Kind::OpenMpi, &[], &remote), format!("mpirun -np 2 -H localhost:1,dtn2:1 {tail}"));
+        assert_eq!(line(Kind::OpenMpi, &[], &many), format!("mpirun -np 8 -H a:4,b:4 {tail}"));
+        assert_eq!(line(Kind::Hydra, &[], &here), format!("mpirun -np 2 -hosts localhost {tail}"));
         assert_eq!(line(Kind::Hydra, &[], &remote), format!("mpirun -np 2 -hosts 10.0.0.1,dtn2 {tail}"));
+        assert_eq!(line(Kind::Hydra, &[], &many), format!("mpirun -np 8 -hosts a:4,b:4 {tail}"));
         assert_eq!(line(Kind::Hydra, &["-f", "file"], &remote), format!("mpirun -f file -np 2 {tail}"));
+        assert_eq!(line(Kind::Slurm, &["-N", "2"], &remote), format!("mpirun -N 2 -n 2 {tail}"));
         assert_eq!(line(Kind::Other, &["-N", "2"], &remote), format!("mpirun -N 2 -n 2 {tail}"));
     }
 

@@ -1,5 +1,5 @@
-//! Jobs of two MPI ranks: `mpirun` starts the ranks' program on the client's and the server's host, and
-//! rank 0 prints a JSON document per line.
+//! Jobs of MPI ranks: `mpirun` or `srun` starts the ranks' program, one on the client's and one on the server's host or
+//! several on hosts that were named, and rank 0 prints a JSON document per line.
 //!
 //! A job is started by the controller and not by an agent, so that no peer can have a command of its
 //! choice started: the client is this host, or one of a lab.
@@ -14,7 +14,7 @@ mod lines;
 mod program;
 mod ranks;
 
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_schema::{
     control::{Failure, FailureKind},
@@ -27,6 +27,7 @@ pub use job::Ending;
 use job::Job;
 use launcher::Launcher;
 pub use lines::{Line, Started};
+pub use ranks::Placement;
 use ranks::Ranks;
 
 /// Maximum time until both ranks have started: ssh logs in.
@@ -89,7 +90,33 @@ impl<P: Send + 'static> JobConfig<'_, P> {
         stop: &AtomicBool,
         on_point: &mut dyn FnMut(P),
     ) -> Result<Ended, JobError> {
-        let (command, line) = self.prepare(hosts).map_err(JobError::Invalid)?;
+        let program = hosts.program().clone();
+        let ranks = Ranks::of(hosts).map_err(JobError::Invalid)?;
+        self.start(&ranks, &program, stop, on_point)
+    }
+
+    /// Runs the job on hosts that were named, until its end or until `stop` is set.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn run_on(
+        self,
+        placement: Placement<'_>,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(P),
+    ) -> Result<Ended, JobError> {
+        let ranks = Ranks::on(placement).map_err(JobError::Invalid)?;
+        self.start(&ranks, placement.program, stop, on_point)
+    }
+
+    fn start(
+        self,
+        ranks: &Ranks<'_>,
+        program: &Path,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(P),
+    ) -> Result<Ended, JobError> {
+        let (command, line) = self.prepare(ranks, program).map_err(JobError::Invalid)?;
         let job =
             Job { command, read: self.read, start_timeout: START_TIMEOUT, point_timeout: self.point_timeout };
         let ended = job.run(stop, on_point).map_err(JobError::Failed)?;
@@ -105,16 +132,15 @@ impl<P: Send + 'static> JobConfig<'_, P> {
         Ok(Ended { ending: ended.ending, job })
     }
 
-    fn prepare(&self, hosts: &mut HostSet<'_>) -> Result<(launcher::Prepared, Vec<String>), Failure> {
+    fn prepare(&self, ranks: &Ranks<'_>, own: &Path) -> Result<(launcher::Prepared, Vec<String>), Failure> {
         let launcher = Launcher::find(self.mpirun)?;
         let program = match self.program {
-            RanksProgram::Messages(requested) => program::find(requested, hosts.program(), launcher.kind)?,
-            RanksProgram::This => hosts.program().to_owned(),
+            RanksProgram::Messages(requested) => program::find(requested, own, launcher.kind)?,
+            RanksProgram::This => own.to_owned(),
         };
-        let library = self.over_iwarp.then(|| iwarp::find_library(hosts.program())).transpose()?;
+        let library = self.over_iwarp.then(|| iwarp::find_library(own)).transpose()?;
         let fabric = library.map(|library| iwarp::options(launcher.kind, &library)).transpose()?;
-        let ranks = Ranks::of(hosts)?;
-        launcher.command(&ranks, &fabric.unwrap_or_default(), &program, &self.arguments)
+        launcher.command(ranks, &fabric.unwrap_or_default(), &program, &self.arguments)
     }
 }
 

@@ -18,7 +18,7 @@ fn names(kind: Kind) -> Vec<String> {
     let library = match kind {
         Kind::OpenMpi => Some("openmpi"),
         Kind::Hydra => Some("mpich"),
-        Kind::Other => None,
+        Kind::Slurm | Kind::Other => None,
     };
     library.map(|library| format!("{NAME}.{library}")).into_iter().chain([NAME.to_owned()]).collect()
 }

@@ -1,6 +1,6 @@
-//! Where the two ranks run.
+//! Where the ranks run.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, path::Path};
 
 use clearstream_control::Peer;
 use clearstream_lab::RunningLab;
@@ -11,32 +11,41 @@ use clearstream_workload::HostSet;
 use crate::failure;
 
 /// Hosts of the ranks.
-pub(crate) enum Ranks<'a> {
-    /// Both on this host.
-    Here,
-    /// Rank 0 on this host, rank 1 on one that `mpirun` reaches by ssh.
-    Remote {
-        /// Address of this host for the other one, or its name.
-        client: String,
-        server: String,
-    },
-    /// Each in a host of a lab.
-    Lab(LabRanks<'a>),
+pub(crate) struct Ranks<'a> {
+    /// As the launcher names them, in the order of the ranks; none when all ranks are on this host.
+    pub(crate) hosts: Vec<String>,
+    /// Ranks on each.
+    pub(crate) per_host: usize,
+    /// Address of this host, the first one, for the others, or its name.
+    pub(crate) own: Option<String>,
+    /// Lab that the hosts are of.
+    pub(crate) lab: Option<LabRanks<'a>>,
 }
 
 /// Hosts of a lab.
 pub(crate) struct LabRanks<'a> {
     pub(crate) lab: &'a RunningLab,
-    pub(crate) client: String,
-    pub(crate) server: String,
-    /// Interfaces that have the addresses of the measurement, of the client and of the server.
-    pub(crate) interfaces: [String; 2],
+    /// Interfaces that have the addresses of the measurement, of each host.
+    pub(crate) interfaces: Vec<String>,
     /// This program, whose `lab exec` enters the hosts.
     pub(crate) program: String,
 }
 
+/// Hosts of a job that were named.
+#[derive(Debug, Clone, Copy)]
+pub struct Placement<'a> {
+    /// Names, in the order of the ranks: for ssh, or of a lab's hosts. None: all ranks on this host.
+    pub hosts: &'a [String],
+    /// Ranks on each.
+    pub per_host: usize,
+    /// Lab that they are of.
+    pub lab: Option<&'a RunningLab>,
+    /// This program.
+    pub program: &'a Path,
+}
+
 impl<'a> Ranks<'a> {
-    /// Reads them from the hosts of a measurement.
+    /// Reads one rank for the client and one for the server from the hosts of a measurement.
     pub(crate) fn of(hosts: &mut HostSet<'a>) -> Result<Self, Failure> {
         let (lab, program) = (hosts.lab(), hosts.program().to_string_lossy().into_owned());
         let (client, server) = hosts.client_and_server().map_err(|error| error.failure)?;
@@ -46,8 +55,9 @@ impl<'a> Ranks<'a> {
             let client_address = client.known_address().map_err(|error| error.failure)?;
             let (client, server) = (name(client.peer), name(server.peer));
             let interfaces =
-                [interface(lab, &client, client_address)?, interface(lab, &server, server_address)?];
-            return Ok(Self::Lab(LabRanks { lab, client, server, interfaces, program }));
+                vec![interface(lab, &client, client_address)?, interface(lab, &server, server_address)?];
+            let lab = Some(LabRanks { lab, interfaces, program });
+            return Ok(Self { hosts: vec![client, server], per_host: 1, own: None, lab });
         }
         if client.peer.hello().host != host_name() {
             return Err(failure(
@@ -59,10 +69,38 @@ impl<'a> Ranks<'a> {
             ));
         }
         if server_address.is_loopback() {
-            return Ok(Self::Here);
+            return Ok(Self { hosts: Vec::new(), per_host: 2, own: None, lab: None });
         }
-        let client = client.address.map_or_else(host_name, |address| address.to_string());
-        Ok(Self::Remote { client, server: without_port(server.peer.name()) })
+        let own = client.address.map_or_else(host_name, |address| address.to_string());
+        let hosts = vec!["localhost".to_owned(), without_port(server.peer.name())];
+        Ok(Self { hosts, per_host: 1, own: Some(own), lab: None })
+    }
+
+    /// Ranks on hosts that were named.
+    pub(crate) fn on(placement: Placement<'a>) -> Result<Self, Failure> {
+        let Placement { hosts, per_host, lab, program } = placement;
+        let lab = lab
+            .map(|lab| {
+                let interfaces = hosts.iter().map(|host| {
+                    let address = lab.address(host);
+                    let address =
+                        address.map_err(|error| failure(FailureKind::Invalid, error.to_string()))?;
+                    interface(lab, host, address)
+                });
+                let interfaces = interfaces.collect::<Result<_, _>>()?;
+                Ok::<_, Failure>(LabRanks {
+                    lab,
+                    interfaces,
+                    program: program.to_string_lossy().into_owned(),
+                })
+            })
+            .transpose()?;
+        Ok(Self { hosts: hosts.to_vec(), per_host, own: None, lab })
+    }
+
+    /// Number of ranks.
+    pub(crate) fn count(&self) -> usize {
+        self.hosts.len().max(1) * self.per_host
     }
 }
 

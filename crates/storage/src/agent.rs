@@ -1,7 +1,9 @@
 //! Agent part: one benchmark at a time, its ranks as threads.
 
 use std::{
+    io,
     path::Path,
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -18,12 +20,16 @@ use crate::{
         Benchmark, Measured, StorageEnded, StorageFinished, StorageMeasured, StorageRun, StorageStarted,
         StorageStop,
     },
+    guard::Guard,
     metadata, mount, stream,
 };
 
-/// Runs benchmarks of one controller. Dropping it stops a running one, and removes its files.
-#[derive(Debug, Default)]
+/// Runs benchmarks of one controller. Dropping it stops a running one, and removes its files; where this process is
+/// killed, another one removes them.
+#[derive(Debug)]
 pub struct StorageAgent {
+    /// Command of that process ([`crate::guard`]).
+    guardian: fn() -> io::Result<Command>,
     running: Option<Running>,
 }
 
@@ -42,6 +48,11 @@ impl Service for StorageAgent {
 }
 
 impl StorageAgent {
+    /// `guardian` is the command of a process that calls [`crate::guard::guard`].
+    pub fn new(guardian: fn() -> io::Result<Command>) -> Self {
+        Self { guardian, running: None }
+    }
+
     fn run(&mut self, call: StorageRun, context: &CallContext<'_>) -> Result<StorageStarted, Failure> {
         let StorageRun { test, benchmark } = call;
         if let Some(running) = self.running.as_ref().filter(|running| running.is_alive()) {
@@ -64,10 +75,14 @@ impl StorageAgent {
             memory_bytes: memory(),
             hosts: vec![host_name(); tasks as usize],
         };
+        let guard = (self.guardian)().and_then(Guard::start);
+        let mut guard = guard.map_err(|error| Failure::of_system("start the guard of the files", &error))?;
         let stop = Arc::new(AtomicBool::new(false));
         let (own, events) = (Arc::clone(&stop), context.events().clone());
         let thread = thread::Builder::new().name("storage".to_owned()).spawn(move || {
-            let ended = prepared(&own, &|measured| events.send(&StorageMeasured { test, measured }));
+            let ended =
+                prepared(&own, &mut guard, &|measured| events.send(&StorageMeasured { test, measured }));
+            guard.release();
             events.send(&StorageFinished { test });
             ended
         });
@@ -85,20 +100,22 @@ impl StorageAgent {
     }
 }
 
-/// A benchmark that can run: with a stop flag and a receiver of phases.
-type Prepared = Box<dyn FnOnce(&AtomicBool, &(dyn Fn(Measured) + Sync)) -> StorageEnded + Send>;
+/// A benchmark that can run: with a stop flag, the guard of its files and a receiver of phases.
+type Prepared = Box<dyn FnOnce(&AtomicBool, &mut Guard, &(dyn Fn(Measured) + Sync)) -> StorageEnded + Send>;
 
 /// Checks the options, and makes the folder of streaming.
 fn prepare(benchmark: Benchmark) -> Result<Prepared, Failure> {
     Ok(match benchmark {
         Benchmark::Stream { folder, config } => {
             let test = stream::Prepared::new(&folder, config)?;
-            Box::new(move |stop, events| test.run(stop, &|point| events(Measured::Stream(Box::new(point)))))
+            Box::new(move |stop, guard, events| {
+                test.run(stop, Some(guard), &|point| events(Measured::Stream(Box::new(point))))
+            })
         }
         Benchmark::Metadata(config) => {
             metadata::check(&config)?;
-            Box::new(move |stop, events| {
-                metadata::run_threads(&config, stop, &|phase| {
+            Box::new(move |stop, guard, events| {
+                metadata::run_threads(&config, stop, guard, &|phase| {
                     events(Measured::Metadata(Box::new(phase.clone())));
                 })
             })
@@ -134,7 +151,7 @@ impl Drop for Running {
 }
 
 /// Memory of this host (sysinfo(2)).
-fn memory() -> u64 {
+pub(crate) fn memory() -> u64 {
     let found = rustix::system::sysinfo();
     found.totalram as u64 * u64::from(found.mem_unit)
 }

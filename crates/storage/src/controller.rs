@@ -7,6 +7,7 @@ use std::{
 };
 
 use clearstream_control::{Call, Peer, PeerError};
+use clearstream_ranks::RankError;
 use clearstream_schema::control::{Failure, FailureKind};
 use clearstream_workload::TrialError;
 
@@ -32,6 +33,9 @@ pub enum StorageError {
     /// A rank failed.
     #[error("{0}")]
     Failed(Failure),
+    /// A rank of an MPI job was lost, or MPI fails.
+    #[error(transparent)]
+    Ranks(#[from] RankError),
     /// The agent did not end within its time: the file system does not respond.
     #[error(
         "{directory} does not respond: the test could not be begun or stopped within its time, and its folder there \
@@ -48,6 +52,9 @@ impl From<StorageError> for TrialError {
         match error {
             StorageError::Invalid(failure) | StorageError::Failed(failure) => failure.into(),
             StorageError::Peer(error) => error.into(),
+            StorageError::Ranks(error) => {
+                Failure { kind: FailureKind::Connection, message: error.to_string() }.into()
+            }
             silent @ StorageError::Silent { .. } => {
                 Failure { kind: FailureKind::Unreachable, message: silent.to_string() }.into()
             }

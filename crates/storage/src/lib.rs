@@ -5,12 +5,17 @@
 
 mod agent;
 pub mod calls;
+mod collective;
 mod controller;
+pub mod guard;
+mod job;
 mod latency;
 pub mod metadata;
 mod mount;
 pub mod semantics;
 pub mod stream;
+mod trial;
 
 pub use agent::StorageAgent;
 pub use controller::StorageError;
+pub use job::JobPlace;

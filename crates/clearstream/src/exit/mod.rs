@@ -229,6 +229,7 @@ impl CommandError {
             Self::Storage(error) => match error {
                 StorageError::Invalid(it) | StorageError::Failed(it) => failure(it),
                 StorageError::Peer(error) => peer(error),
+                StorageError::Ranks(_) => ExitCode::PeerLost,
                 StorageError::Silent { .. } => ExitCode::File,
             },
             Self::Plan(error) => plan(error),

@@ -8,7 +8,7 @@ use clearstream_schema::{
     },
 };
 
-use super::{Paint, table::table};
+use super::{Paint, storage_stream::on_hosts, table::table};
 
 /// Rates over iterations, latencies of the last one, what to know.
 pub fn summary(found: &StorageMetadata, paint: Paint) -> String {
@@ -19,10 +19,11 @@ pub fn summary(found: &StorageMetadata, paint: Paint) -> String {
         count => format!("{count} directories"),
     };
     let mut text = format!(
-        "{} ({})\n{}, {trees} of {directories}: {} of each rank and kind\n\n",
+        "{} ({})\n{}{}, {trees} of {directories}: {} of each rank and kind\n\n",
         found.directory,
         found.file_system,
-        human::count(config.tasks, "rank"),
+        human::count(config.rank_count(), "rank"),
+        on_hosts(config.hosts.as_deref()),
         human::count(found.item_count, "item"),
     );
     let heads = ["operations/s", "", ">max", ">min", ">mean", ">sd"];

@@ -2,7 +2,7 @@
 
 use clearstream_schema::{
     human,
-    storage::{StorageLatency, StreamPhase, StreamPoint, StreamSummary},
+    storage::{StorageLatency, StreamPhase, StreamPoint, StreamSummary, host_names},
 };
 
 use super::{
@@ -18,12 +18,13 @@ pub fn summary(summary: &StreamSummary, paint: Paint) -> String {
     let config = &summary.requested;
     let files = if config.file_per_process { "a file per rank" } else { "one shared file" };
     let mut text = format!(
-        "{} in {} ({}): {} by {}, transfers of {}\n",
+        "{} in {} ({}): {} by {}{}, transfers of {}\n",
         files,
         config.directory,
         summary.file_system,
-        human::bytes(config.transfer_count() * config.transfer.0 * u64::from(config.tasks)),
-        count(u64::from(config.tasks), "rank"),
+        human::bytes(config.transfer_count() * config.transfer.0 * config.rank_count()),
+        count(config.rank_count(), "rank"),
+        on_hosts(config.hosts.as_deref()),
         human::bytes(config.transfer.0),
     );
     let heads = [
@@ -58,6 +59,11 @@ pub fn summary(summary: &StreamSummary, paint: Paint) -> String {
         text.push_str(&paint.warning(&format!("note: {}", notice.message)));
     }
     text
+}
+
+/// Hosts of an MPI job.
+pub(super) fn on_hosts(list: Option<&str>) -> String {
+    list.map_or_else(String::new, |list| format!(" on {}", host_names(list).join(", ")))
 }
 
 /// Storage is measured in bytes.

@@ -5,21 +5,23 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use clearstream_configfile::did_you_mean;
 use clearstream_explore::{ExploreConfig, ExploreError, MODELS, Program, explore};
-use clearstream_ranks::{MPI_LIBRARY, Mpi, RankError, World as _, threads};
+use clearstream_ranks::{RankError, World as _, threads};
 use clearstream_schema::{ByteCount, exploration::Exploration};
 use serde_json::json;
 
 use crate::{
-    endpoints::own_program,
     exit::CommandError,
-    files, interrupt,
+    files, interrupt, mpi,
     output::{self, Output},
 };
 
@@ -145,10 +147,10 @@ impl ExploreArgs {
         &self,
         program: &Program,
         config: &ExploreConfig,
-        stop: &AtomicBool,
+        stop: &Arc<AtomicBool>,
         out: &Output,
     ) -> Result<Option<Exploration>, ExploreError> {
-        let mut world = Mpi::join(&self.library()?)?;
+        let mut world = mpi::join(self.mpi_library.as_deref(), stop)?;
         let (is_first, ranks) = (world.rank() == 0, world.size() as u64);
         let mut progress = Progress::new(ranks);
         let found = explore(&mut world, program, config, stop, &mut |states| {
@@ -161,21 +163,6 @@ impl ExploreArgs {
             world.leave()?;
         }
         found
-    }
-
-    fn library(&self) -> Result<PathBuf, RankError> {
-        if let Some(path) = &self.mpi_library {
-            return Ok(path.clone());
-        }
-        let own = own_program().map_err(|error| RankError::Load(error.to_string()))?;
-        let beside = own.with_file_name(MPI_LIBRARY);
-        if beside.exists() {
-            return Ok(beside);
-        }
-        Err(RankError::Load(format!(
-            "{MPI_LIBRARY} is not beside this program: build it with the site's mpicc (`make extras`, or \
-             extras/mpi/library/build) and keep the two together, or name it by --mpi-library"
-        )))
     }
 }
 

@@ -60,9 +60,21 @@ pub struct MetadataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, short = 'W', value_name = "TIME", value_parser = TimeSpan::or_seconds))]
     pub stonewall: Option<TimeSpan>,
-    /// Ranks, each a thread
+    /// Ranks on the client, each a thread; with --hosts on each host
     #[cfg_attr(feature = "cli", arg(long, value_name = "COUNT", default_value_t = MetadataConfig::default().tasks))]
     pub tasks: u32,
+    /// Hosts of the ranks, `a,b`: --tasks on each, started by mpirun (in a lab: its hosts); without, threads on the client
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "HOST,..."))]
+    pub hosts: Option<String>,
+    /// Command that starts an MPI job, with options of your own, or srun (default: mpirun)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "COMMAND", requires = "hosts"))]
+    pub mpirun: Option<String>,
+    /// Library with this site's MPI, built by `make extras` (default: beside this program)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE"))]
+    pub mpi_library: Option<String>,
 }
 
 impl Default for MetadataConfig {
@@ -82,6 +94,9 @@ impl Default for MetadataConfig {
             iterations: 1,
             stonewall: None,
             tasks: 1,
+            hosts: None,
+            mpirun: None,
+            mpi_library: None,
         }
     }
 }
@@ -231,6 +246,12 @@ const RATES: [(MetadataKind, MetadataOperation, MetricKind); 10] = {
 };
 
 impl MetadataConfig {
+    /// Ranks of all hosts.
+    pub fn rank_count(&self) -> u64 {
+        let hosts = self.hosts.as_deref().map_or(1, |list| super::host_names(list).len());
+        u64::from(self.tasks) * hosts as u64
+    }
+
     /// Metrics that a trial of this configuration can have, the headline first.
     pub fn metrics(&self) -> Vec<MetricKind> {
         let is_used = |kind: MetadataKind| match kind {

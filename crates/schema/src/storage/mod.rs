@@ -46,7 +46,7 @@ pub struct StreamConfig {
     /// Directory on the client: an absolute path, or in a lab the name of a mount
     #[cfg_attr(feature = "cli", arg(skip))]
     pub directory: String,
-    /// Ranks, each a thread of one process on the client
+    /// Ranks on the client, each a thread of one process; with --hosts on each host
     #[cfg_attr(feature = "cli", arg(long, short = 'N', value_name = "COUNT", default_value_t = StreamConfig::default().tasks))]
     pub tasks: u32,
     /// Bytes of one transfer, one system call
@@ -114,6 +114,18 @@ pub struct StreamConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub name: Option<String>,
+    /// Hosts of the ranks, `a,b`: --tasks on each, started by mpirun (in a lab: its hosts); without, threads on the client
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "HOST,..."))]
+    pub hosts: Option<String>,
+    /// Command that starts an MPI job, with options of your own, or srun (default: mpirun)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "COMMAND", requires = "hosts"))]
+    pub mpirun: Option<String>,
+    /// Library with this site's MPI, built by `make extras` (default: beside this program)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE"))]
+    pub mpi_library: Option<String>,
 }
 
 impl Default for StreamConfig {
@@ -142,11 +154,20 @@ impl Default for StreamConfig {
             pause: TimeSpan(0),
             keep: false,
             name: None,
+            hosts: None,
+            mpirun: None,
+            mpi_library: None,
         }
     }
 }
 
 impl StreamConfig {
+    /// Ranks of all hosts.
+    pub fn rank_count(&self) -> u64 {
+        let hosts = self.hosts.as_deref().map_or(1, |list| host_names(list).len());
+        u64::from(self.tasks) * hosts as u64
+    }
+
     /// Phases of an iteration: both, unless one was chosen.
     pub fn phases(&self) -> &'static [StreamPhase] {
         match (self.write, self.read) {
@@ -160,6 +181,11 @@ impl StreamConfig {
     pub fn transfer_count(&self) -> u64 {
         self.segments.saturating_mul(self.block.0 / self.transfer.0.max(1))
     }
+}
+
+/// Names of a list of hosts, `a,b`.
+pub fn host_names(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// Latency of single operations.

@@ -5,7 +5,7 @@
 //! file systems may pass over names and inodes that were removed shortly before, and repetitions in the same
 //! directory would measure that.
 
-mod collective;
+mod agreement;
 mod error;
 mod folder;
 mod phase;
@@ -13,8 +13,12 @@ mod tree;
 mod workload;
 
 use std::{
+    cell::RefCell,
     path::Path,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -33,7 +37,7 @@ use clearstream_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-use collective::{Next, agreed, agreement, gather, share};
+use agreement::{Next, agreed, agreement};
 pub use error::MetadataError;
 use error::file_error;
 use folder::Folder;
@@ -44,7 +48,10 @@ pub use workload::StorageMetadataWorkload;
 use crate::{
     StorageError,
     calls::{Benchmark, Measured, StorageEnded},
+    collective::{gather, share},
     controller::{Driven, drive},
+    guard::Guard,
+    job::{self, JobOptions, JobPlace},
 };
 
 /// Largest content of a file: a buffer of it is in memory.
@@ -128,12 +135,20 @@ pub(crate) fn check(config: &MetadataConfig) -> Result<(), Failure> {
 pub(crate) fn run_threads(
     config: &MetadataConfig,
     stop: &AtomicBool,
+    guard: &mut Guard,
     on_phase: &(impl Fn(&MetadataPhase) + Sync),
 ) -> StorageEnded {
-    let directory = Path::new(&config.directory);
     let control = Control { origin: Instant::now(), stop };
-    let results =
-        threads(config.tasks as usize, |world| run_rank(world, directory, config, control, on_phase));
+    // One folder for all threads: that of rank 0 is watched.
+    let guard = Mutex::new(guard);
+    let results = threads(config.tasks as usize, |world| {
+        let watch = |folder: &Path| {
+            let mut guard = guard.lock().unwrap_or_else(PoisonError::into_inner);
+            // Without the guard there is nobody to remove it.
+            let _ = guard.watch(folder);
+        };
+        measure(world, config, control, &watch, on_phase)
+    });
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
     let failed = |error: &MetadataError| Failure { kind: FailureKind::Internal, message: error.to_string() };
     match first {
@@ -151,22 +166,79 @@ struct Prepared {
     is_memory: bool,
 }
 
-/// Runs the measurement; every rank calls it with the same arguments. Rank 0 has the result. `on_phase` sees each
-/// phase there.
+/// Runs it by ranks on the hosts of the options, processes of an MPI job.
 ///
 /// # Errors
-/// [`MetadataError`]: the same one at every rank.
-fn run_rank(
+/// [`StorageError`]; also when `stop` is set or `timeout` is over before a phase was measured.
+pub fn run_job(
+    place: JobPlace<'_>,
+    config: &MetadataConfig,
+    timeout: Duration,
+    stop: &AtomicBool,
+    on_phase: &mut dyn FnMut(&MetadataPhase),
+) -> Result<StorageMetadata, StorageError> {
+    check(config).map_err(StorageError::Invalid)?;
+    let options = JobOptions {
+        verb: "metadata",
+        directory: &config.directory,
+        hosts: config.hosts.as_deref().unwrap_or_default(),
+        tasks: config.tasks,
+        mpirun: config.mpirun.as_deref(),
+    };
+    let found =
+        job::run(place, &options, config, timeout, stop, &mut |phase: MetadataPhase| on_phase(&phase))?;
+    let stopped = || Failure {
+        kind: FailureKind::Connection,
+        message: "the ranks were stopped before a result".to_owned(),
+    };
+    let found: StorageMetadata = found.ok_or_else(|| StorageError::Failed(stopped()))?;
+    job::check_ranks(found.requested.tasks, config.rank_count())?;
+    Ok(StorageMetadata { requested: config.clone(), ..found })
+}
+
+/// One process of an MPI job as a rank; every rank calls it with the same configuration. Rank 0 has the result, and
+/// `on_phase` sees each phase there.
+///
+/// # Errors
+/// [`StorageError`]: the same one at every rank, unless a rank was lost.
+pub fn run_rank(
     world: &mut dyn World,
-    directory: &Path,
+    config: &MetadataConfig,
+    stop: &AtomicBool,
+    guard: &mut Guard,
+    on_phase: &mut dyn FnMut(&MetadataPhase),
+) -> Result<Option<StorageMetadata>, StorageError> {
+    let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
+    let config = MetadataConfig { tasks, ..config.clone() };
+    check(&config).map_err(StorageError::Invalid)?;
+    let control = Control { origin: Instant::now(), stop };
+    let (guard, on_phase) = (RefCell::new(guard), RefCell::new(on_phase));
+    let watch = |folder: &Path| _ = guard.borrow_mut().watch(folder);
+    let found = measure(world, &config, control, &watch, &|phase| (on_phase.borrow_mut())(phase));
+    found.map_err(|error| match error {
+        MetadataError::Ranks(error) => StorageError::Ranks(error),
+        error => StorageError::Failed(Failure { kind: FailureKind::Internal, message: error.to_string() }),
+    })
+}
+
+/// Runs the measurement; every rank calls it with the same arguments. Rank 0 has the result. `on_phase` sees each
+/// phase there, `watch` the folder as soon as it exists.
+///
+/// # Errors
+/// [`MetadataError`]: the same one at every rank, unless a rank was lost.
+fn measure(
+    world: &mut dyn World,
     config: &MetadataConfig,
     control: Control<'_>,
+    watch: &dyn Fn(&Path),
     on_phase: &dyn Fn(&MetadataPhase),
 ) -> Result<Option<StorageMetadata>, MetadataError> {
+    let directory = Path::new(&config.directory);
     let host = world.host().to_owned();
     let hosts = gather(world, &host)?;
     let prepared = (world.rank() == 0).then(|| Next::of(prepare(directory, config, hosts)));
     let Some(prepared) = share(world, prepared.as_ref())?.value()? else { return Ok(None) };
+    watch(&directory.join(&prepared.folder));
     let entered = Folder::enter(directory, &prepared.folder);
     agreement(world, entered.as_ref().err().cloned())?;
     let Ok(folder) = entered else { return Ok(None) };

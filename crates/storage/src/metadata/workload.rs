@@ -1,16 +1,15 @@
 //! Workload `storage-metadata`: rates of operations on names, at the client.
 
-use std::time::Duration;
-
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
     outcome::{MetricKind, Outcome},
-    storage::metadata::MetadataConfig,
+    storage::metadata::{MetadataConfig, MetadataPhase},
 };
 use clearstream_workload::{CLIENT, Context, Event, Sample, TrialError, Workload};
 
-use super::{check, run};
+use super::{check, run, run_job};
+use crate::{JobPlace, trial};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,10 +17,6 @@ pub struct StorageMetadataWorkload;
 
 /// Rate assumed for an operation, until a study has measured it.
 const ASSUMED_PER_SECOND: u64 = 2000;
-/// A trial that takes this many times as long as assumed is ended.
-const OVERTIME: u32 = 20;
-/// At least.
-const TIMEOUT_MIN: Duration = Duration::from_secs(60);
 
 impl Workload for StorageMetadataWorkload {
     type Config = MetadataConfig;
@@ -40,8 +35,7 @@ impl Workload for StorageMetadataWorkload {
 
     fn time(&self, config: &MetadataConfig) -> TimeSpan {
         let kinds = if config.files_only || config.directories_only { 1 } else { 2 };
-        let items =
-            config.items_per_directory.unwrap_or(config.items).saturating_mul(u64::from(config.tasks));
+        let items = config.items_per_directory.unwrap_or(config.items).saturating_mul(config.rank_count());
         let operations = items.saturating_mul(5 * kinds * u64::from(config.iterations));
         TimeSpan(operations.saturating_mul(1_000_000_000 / ASSUMED_PER_SECOND))
     }
@@ -59,19 +53,22 @@ impl Workload for StorageMetadataWorkload {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &MetadataConfig) -> Result<Outcome, TrialError> {
-        let mut config = config.clone();
-        if let Some(lab) = context.hosts.lab() {
-            config.directory = lab.mounts().join(&config.directory).to_string_lossy().into_owned();
-        }
-        let timeout = self.time(&config).to_std().saturating_mul(OVERTIME).max(TIMEOUT_MIN);
+        let directory = trial::directory(context.hosts, &config.directory);
+        let config = MetadataConfig { directory, ..config.clone() };
+        let timeout = trial::timeout(self.time(&config));
         let on_event = &mut *context.on_event;
-        let (client, _) = context.hosts.client_and_server()?;
         let mut first_error = None;
-        let found =
-            run(client.peer, &config, timeout, context.stop, &mut |phase| match Sample::new(phase, None) {
-                Ok(sample) => on_event(Event::Sample(sample)),
-                Err(error) => first_error = Some(error),
-            });
+        let mut on_phase = |phase: &MetadataPhase| match Sample::new(phase, None) {
+            Ok(sample) => on_event(Event::Sample(sample)),
+            Err(error) => first_error = Some(error),
+        };
+        let found = if config.hosts.is_some() {
+            let place = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
+            run_job(place, &config, timeout, context.stop, &mut on_phase)
+        } else {
+            let (client, _) = context.hosts.client_and_server()?;
+            run(client.peer, &config, timeout, context.stop, &mut on_phase)
+        };
         match first_error {
             Some(error) => Err(error.into()),
             None => Ok(found?.outcome()?),

@@ -21,7 +21,10 @@ use super::{
     pattern::Pattern,
     transfer::{Task, TransferError, Transfers},
 };
-use crate::latency::{Latency, LatencyCounts};
+use crate::{
+    collective::{gather, share},
+    latency::{Latency, LatencyCounts},
+};
 
 /// Name of the files in the folder; with `--file-per-process` the rank follows.
 const FILE: &str = "data";
@@ -29,20 +32,14 @@ const FILE: &str = "data";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a rank, and with it all of them, cannot go on.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
     /// Between the ranks.
-    #[error("{0}")]
-    Ranks(String),
+    #[error(transparent)]
+    Ranks(#[from] RankError),
     /// A rank's own problem.
     #[error("{0}")]
     OfRank(String),
-}
-
-impl From<RankError> for StreamError {
-    fn from(error: RankError) -> Self {
-        Self::Ranks(error.to_string())
-    }
 }
 
 /// What a rank reports of a phase, to rank 0.
@@ -73,7 +70,7 @@ pub(super) struct Test<'a> {
     folder: &'a Path,
     stop: &'a AtomicBool,
     /// Host of each rank.
-    hosts: Vec<String>,
+    pub(super) hosts: Vec<String>,
     /// Transfers that each rank has written in this iteration.
     written: Vec<u64>,
 }
@@ -85,11 +82,10 @@ impl<'a> Test<'a> {
         folder: &'a Path,
         stop: &'a AtomicBool,
     ) -> Result<Self, StreamError> {
-        let own = world.host().as_bytes().to_vec();
-        let all = world.gather(own)?;
-        let all: Vec<String> = all.iter().map(|host| String::from_utf8_lossy(host).into_owned()).collect();
-        let all = world.broadcast(serde_json::to_vec(&all).unwrap_or_default())?;
-        let hosts = serde_json::from_slice(&all).unwrap_or_default();
+        let own = world.host().to_owned();
+        let all = gather(world, &own)?;
+        let all = (world.rank() == 0).then_some(all);
+        let hosts = share(world, all.as_ref())?;
         let written = vec![config.transfer_count(); world.size()];
         Ok(Self { world, config, folder, stop, hosts, written })
     }
@@ -154,9 +150,7 @@ impl<'a> Test<'a> {
         self.world.barrier()?;
         let report = self.measured(iteration, phase, owner)?;
         let was_stopped = self.is_stopped()?;
-        let all = self.world.gather(serde_json::to_vec(&report).unwrap_or_default())?;
-        let reports: Vec<Report> =
-            all.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect();
+        let reports = gather(self.world, &report)?;
         let problem = reports.iter().enumerate().find_map(|(rank, report)| {
             report.problem.as_ref().map(|problem| format!("rank {rank} on {}: {problem}", report.host))
         });
@@ -164,10 +158,8 @@ impl<'a> Test<'a> {
             StreamPhase::Write => reports.iter().map(|report| report.count).collect(),
             StreamPhase::Read => self.written.clone(),
         };
-        let verdict = serde_json::to_vec(&Verdict { written, problem }).unwrap_or_default();
-        let verdict = self.world.broadcast(verdict)?;
-        let verdict: Verdict =
-            serde_json::from_slice(&verdict).map_err(|error| StreamError::Ranks(error.to_string()))?;
+        let verdict = (self.world.rank() == 0).then_some(Verdict { written, problem });
+        let verdict = share(self.world, verdict.as_ref())?;
         if let Some(problem) = verdict.problem {
             return Err(StreamError::OfRank(problem));
         }

@@ -13,9 +13,10 @@ mod prepared;
 mod transfer;
 mod workload;
 
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_control::Peer;
+use clearstream_ranks::World;
 use clearstream_schema::{
     flow::Notice,
     human,
@@ -27,10 +28,15 @@ use clearstream_schema::{
 
 use crate::{
     StorageError,
+    agent::memory,
     calls::{Benchmark, Measured, StorageStarted},
     controller::{Driven, drive},
+    guard::Guard,
+    job::{self, JobOptions, JobPlace},
+    mount,
 };
 use check::check;
+use engine::Test;
 pub(crate) use prepared::Prepared;
 pub use workload::StorageStream;
 
@@ -46,8 +52,7 @@ pub fn run(
     on_point: &mut dyn FnMut(&StreamPoint),
 ) -> Result<StreamSummary, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
-    let new_name = || format!("clearstream-stream-{:016x}", rand::random::<u64>());
-    let folder = config.name.clone().unwrap_or_else(new_name);
+    let folder = folder_name(config);
     let mut points = Vec::new();
     let benchmark = Benchmark::Stream { folder: folder.clone(), config: config.clone() };
     let Driven { started, is_finished, ended } = drive(agent, benchmark, timeout, stop, &mut |measured| {
@@ -56,19 +61,112 @@ pub fn run(
             points.push(*point);
         }
     })?;
+    let (remains, kept_folder) = (ended.remains, config.keep.then_some(folder));
+    Ok(StreamSummary { kept_folder, ..summary(config, &started, points, is_finished, remains) })
+}
+
+/// Runs a test by ranks on the hosts of the options, processes of an MPI job. When `stop` is set or `timeout` is over,
+/// the points are those until then.
+///
+/// # Errors
+/// [`StorageError`].
+pub fn run_job(
+    place: JobPlace<'_>,
+    config: &StreamConfig,
+    timeout: Duration,
+    stop: &AtomicBool,
+    on_point: &mut dyn FnMut(&StreamPoint),
+) -> Result<StreamSummary, StorageError> {
+    check(config).map_err(StorageError::Invalid)?;
+    let options = JobOptions {
+        verb: "stream",
+        directory: &config.directory,
+        hosts: config.hosts.as_deref().unwrap_or_default(),
+        tasks: config.tasks,
+        mpirun: config.mpirun.as_deref(),
+    };
+    let mut points = Vec::new();
+    let found = job::run(place, &options, config, timeout, stop, &mut |point: StreamPoint| {
+        on_point(&point);
+        points.push(point);
+    })?;
+    let stopped = || {
+        let started =
+            StorageStarted { file_system: "unknown".to_owned(), memory_bytes: 0, hosts: Vec::new() };
+        summary(config, &started, points, false, None)
+    };
+    if let Some(found) = &found {
+        let found: &StreamSummary = found;
+        job::check_ranks(found.requested.tasks, config.rank_count())?;
+    }
+    let found = found.unwrap_or_else(stopped);
+    Ok(StreamSummary { requested: config.clone(), ..found })
+}
+
+/// One process of an MPI job as a rank; every rank calls it with the same configuration. Rank 0 has the result, and
+/// `on_point` sees each point there.
+///
+/// # Errors
+/// [`StorageError`]: the same one at every rank, unless a rank was lost.
+pub fn run_rank(
+    world: &mut dyn World,
+    config: &StreamConfig,
+    stop: &AtomicBool,
+    guard: &mut Guard,
+    on_point: &mut dyn FnMut(&StreamPoint),
+) -> Result<Option<StreamSummary>, StorageError> {
+    let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
+    let config = StreamConfig { tasks, ..config.clone() };
+    check(&config).map_err(StorageError::Invalid)?;
+    let folder = prepared::enter_together(world, &config)?;
+    folder.watch(Some(guard));
+    let mut points = Vec::new();
+    let mut test = Test::new(world, &config, &folder.path, stop).map_err(StorageError::from)?;
+    let hosts = test.hosts.clone();
+    let result = test.run(&mut |point| {
+        on_point(&point);
+        points.push(point);
+    });
+    if world.rank() != 0 {
+        return result.map(|()| None).map_err(StorageError::from);
+    }
+    let remains = folder.leave().err();
+    result.map_err(StorageError::from)?;
+    let started = StorageStarted {
+        file_system: mount::of(Path::new(&config.directory)),
+        memory_bytes: memory(),
+        hosts,
+    };
+    let name = folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let kept_folder = name.filter(|_| config.keep);
+    Ok(Some(StreamSummary { kept_folder, ..summary(&config, &started, points, true, remains) }))
+}
+
+fn summary(
+    config: &StreamConfig,
+    started: &StorageStarted,
+    points: Vec<StreamPoint>,
+    is_finished: bool,
+    remains: Option<String>,
+) -> StreamSummary {
     let expected = config.phases().len() * config.iterations as usize;
-    let mut notices = notices(config, &started, &points);
-    notices.extend(ended.remains.map(|message| Notice { id: "folder-remains".to_owned(), message }));
-    Ok(StreamSummary {
+    let mut notices = notices(config, started, &points);
+    notices.extend(remains.map(|message| Notice { id: "folder-remains".to_owned(), message }));
+    StreamSummary {
         complete: is_finished && points.len() == expected,
         host: started.hosts.first().cloned(),
-        file_system: started.file_system,
-        kept_folder: config.keep.then_some(folder),
+        file_system: started.file_system.clone(),
+        kept_folder: None,
         statistics: stream_statistics(&points),
         points,
         notices,
         requested: config.clone(),
-    })
+    }
+}
+
+/// Name of the folder: a new one, unless it was chosen.
+fn folder_name(config: &StreamConfig) -> String {
+    config.name.clone().unwrap_or_else(|| format!("clearstream-stream-{:016x}", rand::random::<u64>()))
 }
 
 fn notices(config: &StreamConfig, started: &StorageStarted, points: &[StreamPoint]) -> Vec<Notice> {

@@ -8,7 +8,7 @@ use std::{
     sync::atomic::AtomicBool,
 };
 
-use clearstream_ranks::threads;
+use clearstream_ranks::{World, threads};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     storage::{StreamConfig, StreamPoint},
@@ -17,8 +17,14 @@ use clearstream_schema::{
 use super::{
     check::check,
     engine::{StreamError, Test},
+    folder_name,
 };
-use crate::calls::StorageEnded;
+use crate::{
+    StorageError,
+    calls::StorageEnded,
+    collective::{gather, share},
+    guard::Guard,
+};
 
 /// A test that can run.
 #[derive(Debug)]
@@ -36,7 +42,13 @@ impl Prepared {
     }
 
     /// Runs it and removes the folder.
-    pub(crate) fn run(self, stop: &AtomicBool, on_point: &(impl Fn(StreamPoint) + Sync)) -> StorageEnded {
+    pub(crate) fn run(
+        self,
+        stop: &AtomicBool,
+        guard: Option<&mut Guard>,
+        on_point: &(impl Fn(StreamPoint) + Sync),
+    ) -> StorageEnded {
+        self.folder.watch(guard);
         let result = ranks(&self.config, &self.folder.path, stop, on_point);
         StorageEnded { failure: result.err(), remains: self.folder.leave().err(), metadata: None }
     }
@@ -62,16 +74,44 @@ fn ranks(
     }
 }
 
+/// The folder of an MPI job: rank 0 makes it, and all of them see it.
+pub(super) fn enter_together(world: &mut dyn World, config: &StreamConfig) -> Result<Folder, StorageError> {
+    let (directory, rank) = (Path::new(&config.directory), world.rank());
+    let made = (rank == 0).then(|| {
+        let name = folder_name(config);
+        Folder::enter(directory, &name, config).map(|_| name)
+    });
+    let name = share(world, made.as_ref())?.map_err(StorageError::Failed)?;
+    let found = Folder::of_other_rank(directory.join(name), config);
+    let problem = found.as_ref().err().map(|error| format!("rank {rank} on {}: {error}", world.host()));
+    let problems = gather(world, &problem)?;
+    let first = (rank == 0).then(|| problems.into_iter().flatten().next());
+    match share(world, first.as_ref())? {
+        Some(message) => {
+            if rank == 0
+                && let Ok(folder) = found
+            {
+                // What remains has nothing of the test in it.
+                let _ = folder.leave();
+            }
+            Err(StorageError::Failed(failure(FailureKind::Invalid, message)))
+        }
+        None => found.map_err(|error| StorageError::Failed(failure(FailureKind::Internal, error))),
+    }
+}
+
 /// The folder of a test's files.
 #[derive(Debug)]
-struct Folder {
-    path: PathBuf,
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
     is_kept: bool,
+    /// Created for this test.
+    is_new: bool,
 }
 
 impl Folder {
     /// Creates it, or finds that of an earlier test, which is to be read.
-    fn enter(directory: &Path, name: &str, config: &StreamConfig) -> Result<Self, Failure> {
+    pub(super) fn enter(directory: &Path, name: &str, config: &StreamConfig) -> Result<Self, Failure> {
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
         if name.is_empty() || name.starts_with('.') || !is_name {
             let message =
@@ -86,7 +126,7 @@ impl Folder {
             if !found.is_dir() {
                 return Err(failure(FailureKind::Invalid, format!("{} is no folder", path.display())));
             }
-            return Ok(Self { path, is_kept: config.keep });
+            return Ok(Self { path, is_kept: config.keep, is_new: false });
         }
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|error| match error.kind() {
@@ -96,11 +136,33 @@ impl Folder {
             ),
             _ => Failure::of_system(&format!("make the folder {}", path.display()), &error),
         })?;
-        Ok(Self { path, is_kept: config.keep })
+        Ok(Self { path, is_kept: config.keep, is_new: true })
+    }
+
+    /// That rank 0 has made.
+    fn of_other_rank(path: PathBuf, config: &StreamConfig) -> Result<Self, String> {
+        match std::fs::metadata(&path) {
+            Ok(found) if found.is_dir() => {
+                Ok(Self { path, is_kept: config.keep, is_new: config.write || !config.read })
+            }
+            Ok(_) => Err(format!("{} is no folder", path.display())),
+            Err(error) => Err(format!(
+                "{}: {error}: rank 0 has made it, so that this is not the same directory on every host",
+                path.display()
+            )),
+        }
+    }
+
+    /// Has it removed after a death of this process, unless it is to stay.
+    pub(super) fn watch(&self, guard: Option<&mut Guard>) {
+        if let Some(guard) = guard.filter(|_| self.is_new && !self.is_kept) {
+            // Without the guard there is nobody to remove it.
+            let _ = guard.watch(&self.path);
+        }
     }
 
     /// Removes it when it is empty: files of others in it stay, and are reported.
-    fn leave(&self) -> Result<(), String> {
+    pub(super) fn leave(&self) -> Result<(), String> {
         if self.is_kept {
             return Ok(());
         }
@@ -111,4 +173,13 @@ impl Folder {
 
 fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into() }
+}
+
+impl From<StreamError> for StorageError {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::Ranks(error) => Self::Ranks(error),
+            StreamError::OfRank(message) => Self::Failed(failure(FailureKind::Internal, message)),
+        }
+    }
 }

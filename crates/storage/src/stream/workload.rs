@@ -1,16 +1,15 @@
 //! Workload `storage-stream`: bandwidth of writing and reading at the client.
 
-use std::time::Duration;
-
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
     outcome::{Metric, MetricKind, Outcome, Unit},
-    storage::{StreamConfig, StreamPhase},
+    storage::{StreamConfig, StreamPhase, StreamPoint},
 };
 use clearstream_workload::{CLIENT, Context, Event, Sample, TrialError, Workload};
 
-use super::{check::check, run};
+use super::{check::check, run, run_job};
+use crate::{JobPlace, trial};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,10 +17,6 @@ pub struct StorageStream;
 
 /// Rate assumed for a file system, until a study has measured it.
 const ASSUMED_BYTES_PER_SECOND: u64 = 500_000_000;
-/// A trial that takes this many times as long as assumed is ended.
-const OVERTIME: u32 = 20;
-/// At least.
-const TIMEOUT_MIN: Duration = Duration::from_secs(60);
 
 impl Workload for StorageStream {
     type Config = StreamConfig;
@@ -39,8 +34,9 @@ impl Workload for StorageStream {
     }
 
     fn time(&self, config: &StreamConfig) -> TimeSpan {
-        let bytes =
-            u128::from(config.transfer_count()) * u128::from(config.transfer.0) * u128::from(config.tasks);
+        let bytes = u128::from(config.transfer_count())
+            * u128::from(config.transfer.0)
+            * u128::from(config.rank_count());
         let whole_ns =
             u64::try_from(bytes * 1_000_000_000 / u128::from(ASSUMED_BYTES_PER_SECOND)).unwrap_or(u64::MAX);
         let of_phase = |phase: &StreamPhase| match (phase, config.stonewall) {
@@ -71,15 +67,12 @@ impl Workload for StorageStream {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &StreamConfig) -> Result<Outcome, TrialError> {
-        let mut config = config.clone();
-        if let Some(lab) = context.hosts.lab() {
-            config.directory = lab.mounts().join(&config.directory).to_string_lossy().into_owned();
-        }
-        let timeout = self.time(&config).to_std().saturating_mul(OVERTIME).max(TIMEOUT_MIN);
+        let directory = trial::directory(context.hosts, &config.directory);
+        let config = StreamConfig { directory, ..config.clone() };
+        let timeout = trial::timeout(self.time(&config));
         let on_event = &mut *context.on_event;
-        let (client, _) = context.hosts.client_and_server()?;
         let mut first_error = None;
-        let summary = run(client.peer, &config, timeout, context.stop, &mut |point| {
+        let mut on_point = |point: &StreamPoint| {
             let name = match point.phase {
                 StreamPhase::Write => "write-bandwidth",
                 StreamPhase::Read => "read-bandwidth",
@@ -91,7 +84,14 @@ impl Workload for StorageStream {
                 Ok(sample) => on_event(Event::Sample(sample)),
                 Err(error) => first_error = Some(error),
             }
-        });
+        };
+        let summary = if config.hosts.is_some() {
+            let place = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
+            run_job(place, &config, timeout, context.stop, &mut on_point)
+        } else {
+            let (client, _) = context.hosts.client_and_server()?;
+            run(client.peer, &config, timeout, context.stop, &mut on_point)
+        };
         match first_error {
             Some(error) => Err(error.into()),
             None => Ok(summary?.outcome()?),

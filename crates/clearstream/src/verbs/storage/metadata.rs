@@ -2,7 +2,10 @@
 
 use std::{
     path::PathBuf,
-    sync::atomic::Ordering,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -10,11 +13,17 @@ use clearstream_schema::{
     TimeSpan,
     storage::metadata::{MetadataConfig, MetadataPhase},
 };
-use clearstream_storage::metadata::run;
+use clearstream_storage::{
+    JobPlace,
+    metadata::{run, run_job, run_rank},
+};
 
-use super::place::PlaceArgs;
+use super::{
+    place::PlaceArgs,
+    ranks::{RankArgs, as_rank, stop_after},
+};
 use crate::{
-    endpoints::agent_command,
+    endpoints::{agent_command, own_program},
     exit::CommandError,
     interrupt,
     output::{Output, Paint, storage_metadata},
@@ -28,6 +37,8 @@ pub struct MetadataArgs {
     directory: PathBuf,
     #[command(flatten)]
     place: PlaceArgs,
+    #[command(flatten)]
+    ranks: RankArgs,
     #[command(flatten)]
     config: MetadataConfig,
     /// Maximum duration of all phases
@@ -47,7 +58,6 @@ impl MetadataArgs {
         let place = self.place.open()?;
         let mut config = self.config;
         config.directory = place.directory(&self.directory)?;
-        let mut agent = place.start()?;
         let started = Instant::now();
         let mut on_phase = |phase: &MetadataPhase| {
             let (iteration, kind, operation) =
@@ -60,7 +70,19 @@ impl MetadataArgs {
             out.progress(left, &step);
             out.interval(phase, || None);
         };
-        let found = run(&mut agent, &config, self.timeout.to_std(), &stop, &mut on_phase)?;
+        let timeout = self.timeout.to_std();
+        let mut is_over = Arc::new(AtomicBool::new(false));
+        let found = if self.ranks.mpi {
+            is_over = stop_after(self.timeout, &stop);
+            let library = config.mpi_library.as_deref();
+            as_rank(library, &stop, |world, guard| run_rank(world, &config, &stop, guard, &mut on_phase))?
+        } else if config.hosts.is_some() {
+            let job = JobPlace { lab: place.lab(), program: &own_program()? };
+            Some(run_job(job, &config, timeout, &stop, &mut on_phase)?)
+        } else {
+            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_phase)?)
+        };
+        let Some(found) = found else { return Ok(()) };
         out.result(&found, || match self.mdtest {
             true => storage_metadata::mdtest(&found),
             false => storage_metadata::summary(&found, Paint::for_stdout()),
@@ -68,6 +90,6 @@ impl MetadataArgs {
         if found.complete {
             return Ok(());
         }
-        super::ended_early(stop.load(Ordering::Relaxed), self.timeout)
+        super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout)
     }
 }

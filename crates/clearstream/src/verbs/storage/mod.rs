@@ -2,6 +2,7 @@
 
 pub mod metadata;
 mod place;
+mod ranks;
 pub mod semantics;
 pub mod stream;
 
@@ -9,6 +10,7 @@ use clap::Subcommand;
 use clearstream_schema::TimeSpan;
 
 use crate::{exit::CommandError, output::Output};
+pub use ranks::guardian;
 
 /// Measure a mounted file system, and check what it gives.
 #[derive(Debug, Subcommand)]
@@ -19,6 +21,9 @@ pub enum StorageVerb {
     Metadata(Box<metadata::MetadataArgs>),
     /// Check which file semantics a mount gives: locks, atomicity, coherence, features
     Semantics(semantics::SemanticsArgs),
+    /// Remove the files of ranks that were killed
+    #[command(hide = true)]
+    Guard(ranks::GuardArgs),
 }
 
 impl StorageVerb {
@@ -28,6 +33,7 @@ impl StorageVerb {
             Self::Stream(args) => args.run(out),
             Self::Metadata(args) => args.run(out),
             Self::Semantics(args) => args.run(out),
+            Self::Guard(args) => args.run(),
         }
     }
 }

@@ -60,6 +60,14 @@ impl Place {
         }
     }
 
+    /// The lab, for a job on its hosts.
+    pub(super) fn lab(&self) -> Option<&RunningLab> {
+        match self {
+            Self::Here => None,
+            Self::Lab(lab) => Some(&lab.lab),
+        }
+    }
+
     /// Starts an agent there.
     pub(super) fn start(&self) -> Result<Peer, PeerError> {
         match self {

@@ -2,20 +2,29 @@
 
 use std::{
     path::PathBuf,
-    sync::atomic::Ordering,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use clearstream_schema::{
     TimeSpan,
-    storage::{StreamConfig, StreamReorder},
+    storage::{StreamConfig, StreamPoint, StreamReorder},
 };
-use clearstream_storage::stream::{StorageStream, run};
+use clearstream_storage::{
+    JobPlace,
+    stream::{StorageStream, run, run_job, run_rank},
+};
 use clearstream_workload::Workload;
 
-use super::place::PlaceArgs;
+use super::{
+    place::PlaceArgs,
+    ranks::{RankArgs, as_rank, stop_after},
+};
 use crate::{
-    endpoints::agent_command,
+    endpoints::{agent_command, own_program},
     exit::CommandError,
     interrupt,
     output::{Output, Paint, quantity, storage_stream},
@@ -29,6 +38,8 @@ pub struct StreamArgs {
     directory: PathBuf,
     #[command(flatten)]
     place: PlaceArgs,
+    #[command(flatten)]
+    ranks: RankArgs,
     #[command(flatten)]
     config: StreamConfig,
     /// The same as --reorder constant (IOR)
@@ -59,13 +70,14 @@ impl StreamArgs {
             (_, true) => StreamReorder::Random,
             _ => config.reorder,
         };
-        let mut agent = place.start()?;
         let expected = StorageStream.time(&config).to_std().min(Duration::from_secs(365 * 86_400));
         let started = Instant::now();
         let count = config.phases().len() * config.iterations as usize;
         let mut done = 0_u32;
-        out.progress(expected, &format!("phase 1 of {count}"));
-        let mut on_point = |point: &_| {
+        if !self.ranks.mpi {
+            out.progress(expected, &format!("phase 1 of {count}"));
+        }
+        let mut on_point = |point: &StreamPoint| {
             done += 1;
             // Of the time of those before.
             let left = started.elapsed().checked_div(done).unwrap_or_default();
@@ -76,7 +88,19 @@ impl StreamArgs {
             );
             out.interval(point, || None);
         };
-        let summary = run(&mut agent, &config, self.timeout.to_std(), &stop, &mut on_point)?;
+        let timeout = self.timeout.to_std();
+        let mut is_over = Arc::new(AtomicBool::new(false));
+        let summary = if self.ranks.mpi {
+            is_over = stop_after(self.timeout, &stop);
+            let library = config.mpi_library.as_deref();
+            as_rank(library, &stop, |world, guard| run_rank(world, &config, &stop, guard, &mut on_point))?
+        } else if config.hosts.is_some() {
+            let job = JobPlace { lab: place.lab(), program: &own_program()? };
+            Some(run_job(job, &config, timeout, &stop, &mut on_point)?)
+        } else {
+            Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_point)?)
+        };
+        let Some(summary) = summary else { return Ok(()) };
         out.result(&summary, || match self.ior {
             true => storage_stream::ior(&summary),
             false => storage_stream::summary(&summary, Paint::for_stdout()),
@@ -84,6 +108,6 @@ impl StreamArgs {
         if summary.complete {
             return Ok(());
         }
-        super::ended_early(stop.load(Ordering::Relaxed), self.timeout)
+        super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout)
     }
 }

@@ -1,38 +1,10 @@
-//! Collective operations with serialised values.
+//! What rank 0 decides for all, and failures of any rank.
 
-use clearstream_ranks::{RankError, World};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use clearstream_ranks::World;
+use serde::{Deserialize, Serialize};
 
 use super::MetadataError;
-
-fn bytes(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
-}
-
-fn value<T: DeserializeOwned>(rank: usize, host: &str, bytes: &[u8]) -> Result<T, MetadataError> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let message = format!("message of another program or version: {error}");
-        RankError::Library { rank, host: host.to_owned(), message }.into()
-    })
-}
-
-/// The value of rank 0 at every rank.
-pub(super) fn share<T: Serialize + DeserializeOwned>(
-    world: &mut dyn World,
-    own: Option<&T>,
-) -> Result<T, MetadataError> {
-    let all = world.broadcast(own.map(bytes).unwrap_or_default())?;
-    value(0, world.host(), &all)
-}
-
-/// Every rank's value at rank 0, in the order of ranks; nothing at the others.
-pub(super) fn gather<T: Serialize + DeserializeOwned>(
-    world: &mut dyn World,
-    own: &T,
-) -> Result<Vec<T>, MetadataError> {
-    let all = world.gather(bytes(own))?;
-    all.iter().enumerate().map(|(rank, bytes)| value(rank, world.host(), bytes)).collect()
-}
+use crate::collective::{gather, share};
 
 /// How a step went, of rank 0 for all.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -1,0 +1,88 @@
+//! Ranks as processes: this one as a rank of an MPI job, and the process that removes the files of ranks that were
+//! killed.
+
+use std::{
+    io::{self, BufRead as _},
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use clearstream_ranks::World;
+use clearstream_schema::TimeSpan;
+use clearstream_storage::{
+    StorageError,
+    guard::{Guard, guard},
+};
+use clearstream_sys::process::keep_descriptors_from;
+
+use crate::{exit::CommandError, mpi};
+
+/// Options of ranks as processes.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct RankArgs {
+    /// Be one rank of an MPI job that has a process per rank, as in `mpirun -np 4 clearstream storage stream --mpi DIR`
+    #[arg(long, conflicts_with_all = ["lab", "hosts", "tasks"])]
+    pub(super) mpi: bool,
+}
+
+/// Runs a benchmark as a rank of the job that this process was started for; rank 0 has the result.
+pub(super) fn as_rank<T>(
+    library: Option<&str>,
+    stop: &Arc<AtomicBool>,
+    run: impl FnOnce(&mut dyn World, &mut Guard) -> Result<Option<T>, StorageError>,
+) -> Result<Option<T>, CommandError> {
+    let mut guard = Guard::start(guardian()?)?;
+    let mut world = mpi::join(library.map(Path::new), stop)
+        .map_err(|error| CommandError::Unsupported(error.to_string()))?;
+    let found = run(&mut world, &mut guard);
+    if matches!(found, Err(StorageError::Ranks(_))) {
+        // A rank that cannot reach the others takes them along, by not leaving.
+        return Ok(found?);
+    }
+    guard.release();
+    let is_first = world.rank() == 0;
+    world.leave().map_err(StorageError::from)?;
+    // Errors are the same at all ranks.
+    if is_first { Ok(found?) } else { Ok(None) }
+}
+
+/// Sets the flag of an interrupt at the end of the time, too; whether it was the time is in the flag that this returns.
+pub(super) fn stop_after(timeout: TimeSpan, stop: &Arc<AtomicBool>) -> Arc<AtomicBool> {
+    let (is_over, stop) = (Arc::new(AtomicBool::new(false)), Arc::clone(stop));
+    let returned = Arc::clone(&is_over);
+    // Ends with the process.
+    thread::spawn(move || {
+        thread::sleep(timeout.to_std());
+        is_over.store(true, Relaxed);
+        stop.store(true, Relaxed);
+    });
+    returned
+}
+
+/// This program, as the guard of files.
+pub fn guardian() -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["storage", "guard"]);
+    // A launcher waits for the end of a rank at a socket that the rank inherits.
+    keep_descriptors_from(&mut command);
+    Ok(command)
+}
+
+/// Process that removes the files of ranks that were killed.
+#[derive(Debug, clap::Args)]
+pub struct GuardArgs {}
+
+impl GuardArgs {
+    /// Runs it, in a session of its own, which launchers and terminals do not end with the ranks.
+    pub fn run(self) -> Result<(), CommandError> {
+        // Fails only for the leader of a group, which then is without terminal already.
+        let _ = rustix::process::setsid();
+        guard(io::stdin().lock().lines().map_while(Result::ok));
+        Ok(())
+    }
+}

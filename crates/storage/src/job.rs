@@ -1,0 +1,159 @@
+//! Ranks as processes of an MPI job on several hosts: `mpirun` starts this program there as
+//! `clearstream storage stream --mpi`, and the events of rank 0 are the results.
+
+use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
+
+use clearstream_lab::RunningLab;
+use clearstream_mpirun::{Ending, JobConfig, JobError, Line, Placement, RanksProgram};
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    event::{ErrorDocument, Event, EventKind},
+    storage::host_names,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::StorageError;
+
+/// Where the controller starts a job.
+#[derive(Debug, Clone, Copy)]
+pub struct JobPlace<'a> {
+    /// Lab of the hosts.
+    pub lab: Option<&'a RunningLab>,
+    /// This program.
+    pub program: &'a Path,
+}
+
+/// What a job needs of the options.
+pub(crate) struct JobOptions<'a> {
+    /// Command: `stream`, or `metadata`.
+    pub(crate) verb: &'static str,
+    pub(crate) directory: &'a str,
+    pub(crate) hosts: &'a str,
+    pub(crate) tasks: u32,
+    pub(crate) mpirun: Option<&'a str>,
+}
+
+/// Options of a job that the ranks' command line does not have: `mpirun` has them, or they are placed.
+const OF_CONTROLLER: [&str; 4] = ["directory", "tasks", "hosts", "mpirun"];
+
+/// Runs a job; its result, unless it was stopped or took longer than `timeout`.
+pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send + 'static>(
+    place: JobPlace<'_>,
+    options: &JobOptions<'_>,
+    config: &C,
+    timeout: Duration,
+    stop: &AtomicBool,
+    on_point: &mut dyn FnMut(P),
+) -> Result<Option<R>, StorageError> {
+    let hosts = host_names(options.hosts);
+    if hosts.is_empty() {
+        let message = "hosts has no name: write them as in \"node1,node2\"".to_owned();
+        return Err(StorageError::Invalid(Failure { kind: FailureKind::Invalid, message }));
+    }
+    let mut arguments =
+        ["storage", options.verb, options.directory, "--mpi", "--json-stream"].map(str::to_owned).to_vec();
+    arguments.extend(command_line(config));
+    let job = JobConfig {
+        mpirun: options.mpirun,
+        program: RanksProgram::This,
+        read: line::<R>,
+        over_iwarp: false,
+        arguments,
+        point_timeout: timeout,
+    };
+    let placement =
+        Placement { hosts: &hosts, per_host: options.tasks as usize, lab: place.lab, program: place.program };
+    let (mut result, mut error) = (None, None);
+    let ended = job.run_on(placement, stop, &mut |kind| match kind {
+        EventKind::Interval(point) => {
+            // One of another version of this program would have no result either.
+            if let Ok(point) = serde_json::from_value(point) {
+                on_point(point);
+            }
+        }
+        EventKind::Result(found) => result = Some(found),
+        EventKind::Error(document) => error = Some(document),
+        _ => {}
+    });
+    match ended {
+        Ok(ended) if result.is_some() || ended.ending == Ending::Stopped => Ok(result),
+        // Interrupted ranks end with an error beside their result.
+        Err(_) if result.is_some() => Ok(result),
+        Ok(_) => Err(StorageError::Failed(Failure {
+            kind: FailureKind::Internal,
+            message: "the ranks ended without a result".to_owned(),
+        })),
+        Err(JobError::Invalid(failure)) => Err(StorageError::Invalid(failure)),
+        Err(JobError::Failed(failure)) => Err(StorageError::Failed(error.map_or(failure, of_rank))),
+    }
+}
+
+/// Whether the ranks of a result were all of them.
+pub(crate) fn check_ranks(found: u32, expected: u64) -> Result<(), StorageError> {
+    if u64::from(found) == expected {
+        return Ok(());
+    }
+    let message = format!(
+        "{found} of {expected} ranks found each other: the library of --mpi-library is of another MPI than --mpirun \
+         (extras/mpi/library/build makes one with the site's mpicc)"
+    );
+    Err(StorageError::Failed(Failure { kind: FailureKind::Unsupported, message }))
+}
+
+fn of_rank(document: ErrorDocument) -> Failure {
+    Failure { kind: FailureKind::Internal, message: document.message }
+}
+
+/// Keys of options are their names.
+fn command_line(config: &impl Serialize) -> Vec<String> {
+    let Ok(Value::Object(values)) = serde_json::to_value(config) else { return Vec::new() };
+    let of_ranks = values.into_iter().filter(|(key, _)| !OF_CONTROLLER.contains(&key.as_str()));
+    of_ranks
+        .flat_map(|(key, value)| {
+            let option = format!("--{key}");
+            match value {
+                Value::Null | Value::Bool(false) => Vec::new(),
+                Value::Bool(true) => vec![option],
+                Value::String(text) => vec![option, text],
+                other => vec![option, other.to_string()],
+            }
+        })
+        .collect()
+}
+
+/// Reads an event of rank 0.
+fn line<R: DeserializeOwned>(text: &str) -> Option<Line<EventKind<R>>> {
+    let event: Event<R> = serde_json::from_str(text).ok()?;
+    Some(match event.kind {
+        kind @ EventKind::Result(_) => Line::Result(Box::new(kind)),
+        kind @ (EventKind::Interval(_) | EventKind::Error(_)) => Line::Point(Box::new(kind)),
+        _ => Line::Running,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clearstream_schema::{ByteCount, TimeSpan, storage::StreamConfig};
+
+    use super::*;
+
+    #[test]
+    fn options_of_a_configuration_are_those_of_the_command() {
+        let config = StreamConfig {
+            directory: "/mnt".to_owned(),
+            transfer: ByteCount(4 << 20),
+            fsync: true,
+            stonewall: Some(TimeSpan::from_seconds(2)),
+            hosts: Some("a,b".to_owned()),
+            ..StreamConfig::default()
+        };
+        let line = command_line(&config).join(" ");
+        for part in ["--transfer 4MiB", "--fsync", "--stonewall 2s", "--reorder none", "--queue-depth 16"] {
+            assert!(line.contains(part), "{line}");
+        }
+        for part in ["--hosts", "--tasks", "--directory", "--verify", "--name"] {
+            assert!(!line.contains(part), "{line}");
+        }
+    }
+}
