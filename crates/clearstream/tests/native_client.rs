@@ -94,8 +94,22 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
         "{}",
         native["mount"]
     );
+    // Servers that stand still: the command gives up at its time limit, and its files go when they are back.
+    let is_server = |id: &u32| {
+        let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+        ["mfsmaster", "mfschunkserver"].contains(&name.trim())
+    };
+    let servers: Vec<u32> = processes(&lab.0).into_iter().filter(is_server).collect();
+    assert!(servers.len() >= 3, "{servers:?}");
+    servers.iter().for_each(|id| signal(*id, "STOP"));
+    let stream = ["storage", "stream", "native", "--lab", &lab.0, "--client", "compute-1"];
+    let ended = run(&[&stream[..], &["-b", "64MiB", "-e", "--timeout", "2s"]].concat());
+    servers.iter().for_each(|id| signal(*id, "CONT"));
+    ended.refused(7, &["native does not respond"]);
     // A relative DIR is a mount of the lab, and nothing stays.
-    assert_eq!(inside(&lab, "compute-1", &format!("ls -A {mounts}/native")).trim(), "file");
+    eventually(Duration::from_secs(30), "only the file of this test is there", || {
+        inside(&lab, "compute-1", &format!("ls -A {mounts}/native")).trim() == "file"
+    });
     // SIGKILL of the keeper ends everything, and the next start clears the folder away.
     let state = fs::read_to_string(Path::new(&mounts).with_file_name("state.json")).unwrap();
     let state: Value = serde_json::from_str(&state).unwrap();
