@@ -58,6 +58,18 @@ pub enum LabError {
         /// Hosts of the lab.
         known: String,
     },
+    /// No service of the host mounts something of this name.
+    #[error("{host} of the lab \"{lab}\" has no mount \"{mount}\": {known}")]
+    NoMount {
+        /// Lab.
+        lab: String,
+        /// Host.
+        host: String,
+        /// Requested mount.
+        mount: String,
+        /// Hosts that have it, or what else to write.
+        known: String,
+    },
     /// The process of a host has exited.
     #[error("the host \"{host}\" of the lab \"{lab}\" has died: restart the lab (lab down, lab up)")]
     HostDead {
@@ -184,6 +196,7 @@ impl LabError {
         match self {
             Self::Config(ConfigError::Invalid { .. })
             | Self::NoHost { .. }
+            | Self::NoMount { .. }
             | Self::NoLink { .. }
             | Self::Fault { .. }
             | Self::Sysctl { .. } => LabErrorKind::Invalid,

@@ -10,7 +10,7 @@ use std::{
 use clearstream_netlink::Prefix;
 use clearstream_schema::{
     CoreList,
-    lab::{DelayLineStats, LabFault, LabFile},
+    lab::{DelayLineStats, LabFault, LabFile, LabHost},
 };
 use clearstream_sys::{namespace::NamespaceSet, process::keep_descriptors_from};
 
@@ -164,6 +164,32 @@ impl RunningLab {
     /// Returns the folder of the mount points of services; every host sees mounts of its own there.
     pub fn mounts(&self) -> std::path::PathBuf {
         services::mounts(self.folder.path())
+    }
+
+    /// Returns the whole path of a directory on a host: an absolute one, or one below the name of a mount there.
+    ///
+    /// # Errors
+    /// [`LabError::NoMount`]: a folder that nothing is mounted on would be of another file system.
+    pub fn directory(&self, host: &str, directory: &str) -> Result<std::path::PathBuf, LabError> {
+        let path = Path::new(directory);
+        if path.is_absolute() {
+            return Ok(path.to_owned());
+        }
+        let mount = path.iter().next().unwrap_or_default().to_string_lossy().into_owned();
+        let has_mount = |host: &&LabHost| {
+            host.services.iter().any(|service| service.mount.as_deref() == Some(mount.as_str()))
+        };
+        let having: Vec<&str> =
+            self.state.file.hosts.iter().filter(has_mount).map(|host| host.name.as_str()).collect();
+        if having.contains(&host) {
+            return Ok(self.mounts().join(path));
+        }
+        let known = match having.is_empty() {
+            true => "write the whole path of a directory".to_owned(),
+            false => format!("it is on {}", having.join(", ")),
+        };
+        let (lab, host) = (self.state.file.name.clone(), host.to_owned());
+        Err(LabError::NoMount { lab, host, mount, known })
     }
 
     /// Returns the process ID of the keeper.

@@ -15,6 +15,7 @@ const STUDIES: FileKind = FileKind {
     built_in: &[
         ("clearstream-40ge", include_str!("../../../studies/clearstream-40ge.toml")),
         ("native-client", include_str!("../../../studies/native-client.toml")),
+        ("native-client-storage", include_str!("../../../studies/native-client-storage.toml")),
         ("iwarp-verbs", include_str!("../../../studies/iwarp-verbs.toml")),
     ],
 };

@@ -53,8 +53,8 @@ impl Workload for StorageMetadataWorkload {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &MetadataConfig) -> Result<Outcome, TrialError> {
-        let directory = trial::directory(context.hosts, &config.directory);
-        let config = MetadataConfig { directory, ..config.clone() };
+        let place = trial::place(context.hosts, &config.directory, config.hosts.as_deref())?;
+        let config = MetadataConfig { directory: place.directory.clone(), ..config.clone() };
         let timeout = trial::timeout(self.time(&config));
         let on_event = &mut *context.on_event;
         let mut first_error = None;
@@ -63,11 +63,10 @@ impl Workload for StorageMetadataWorkload {
             Err(error) => first_error = Some(error),
         };
         let found = if config.hosts.is_some() {
-            let place = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
-            run_job(place, &config, timeout, context.stop, &mut on_phase)
+            let job = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
+            run_job(job, &config, timeout, context.stop, &mut on_phase)
         } else {
-            let (client, _) = context.hosts.client_and_server()?;
-            run(client.peer, &config, timeout, context.stop, &mut on_phase)
+            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_phase)
         };
         match first_error {
             Some(error) => Err(error.into()),

@@ -67,8 +67,8 @@ impl Workload for StorageStream {
     }
 
     fn run(&self, context: &mut Context<'_, '_>, config: &StreamConfig) -> Result<Outcome, TrialError> {
-        let directory = trial::directory(context.hosts, &config.directory);
-        let config = StreamConfig { directory, ..config.clone() };
+        let place = trial::place(context.hosts, &config.directory, config.hosts.as_deref())?;
+        let config = StreamConfig { directory: place.directory.clone(), ..config.clone() };
         let timeout = trial::timeout(self.time(&config));
         let on_event = &mut *context.on_event;
         let mut first_error = None;
@@ -86,11 +86,10 @@ impl Workload for StorageStream {
             }
         };
         let summary = if config.hosts.is_some() {
-            let place = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
-            run_job(place, &config, timeout, context.stop, &mut on_point)
+            let job = JobPlace { lab: context.hosts.lab(), program: context.hosts.program() };
+            run_job(job, &config, timeout, context.stop, &mut on_point)
         } else {
-            let (client, _) = context.hosts.client_and_server()?;
-            run(client.peer, &config, timeout, context.stop, &mut on_point)
+            run(trial::agent(context.hosts, &place)?, &config, timeout, context.stop, &mut on_point)
         };
         match first_error {
             Some(error) => Err(error.into()),

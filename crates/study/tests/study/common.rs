@@ -22,6 +22,7 @@ use clearstream_schema::{
     outcome::{Metric, Outcome, Unit},
     record::{RunHost, Treatments},
 };
+use clearstream_storage::{metadata::StorageMetadataWorkload, stream::StorageStream};
 use clearstream_study::{Environment, StudyError, Testbed};
 use clearstream_workload::{AnyWorkload, Event, Inspect, Registry, Sample, TrialError};
 use serde::Deserialize;
@@ -39,6 +40,8 @@ pub(crate) fn registry() -> Registry {
         .with(Explore)
         .with(Rdma)
         .with(VerbsCalls)
+        .with(StorageStream)
+        .with(StorageMetadataWorkload)
         .with_factor(RoutesOver)
 }
 

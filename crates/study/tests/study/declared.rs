@@ -13,6 +13,7 @@ use clearstream_schema::{
     overlap::OverlapSummary,
     probe::ProbeSummary,
     rdma::{RdmaSummary, VerbsSummary},
+    storage::{StreamSummary, metadata::StorageMetadata},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -163,6 +164,47 @@ fn of_explorations() {
 }
 
 #[test]
+fn of_storage_by_phases_and_kinds() {
+    for (options, phases) in [(json!({}), &["write", "read"][..]), (json!({"write": true}), &["write"])] {
+        let latency = json!({
+            "sample_count": 1, "min_ns": 1, "mean_ns": 1, "p50_ns": 1, "p90_ns": 1, "p99_ns": 1, "p999_ns": 1,
+            "max_ns": 1,
+        });
+        let point = |phase: &&str| {
+            json!({
+                "iteration": 0, "phase": phase, "bytes": 1, "operation_count": 1, "total_ns": 1,
+                "bandwidth_bps": 8e9, "operations_per_second": 1e9, "latency": latency, "ranks": [],
+            })
+        };
+        let figure = json!({"max": 8e9, "min": 8e9, "mean": 8e9, "standard_deviation": 0.0});
+        let statistics = |phase: &&str| json!({"phase": phase, "bandwidth_bps": figure, "mean_ns": 1.0});
+        let summary: StreamSummary = read(json!({
+            "requested": options, "complete": true, "file_system": "ext4",
+            "points": phases.iter().map(point).collect::<Vec<_>>(),
+            "statistics": phases.iter().map(statistics).collect::<Vec<_>>(),
+        }));
+        assert_declared("storage-stream", &options, &summary.outcome().unwrap());
+    }
+    for (options, kinds) in
+        [(json!({}), &["file", "directory"][..]), (json!({"files-only": true}), &["file"])]
+    {
+        let figure = json!({"max": 2.0, "min": 1.0, "mean": 1.5, "standard_deviation": 0.5});
+        let operations = ["create", "stat", "read", "rename", "remove"];
+        let of_kind = |kind: &&str| {
+            operations.map(
+                |operation| json!({"kind": kind, "operation": operation, "operations_per_second": figure}),
+            )
+        };
+        let found: StorageMetadata = read(json!({
+            "schema": "clearstream.storage-metadata", "version": 1, "directory": "/mnt", "file_system": "ext4",
+            "requested": options, "transport": "threads", "hosts": ["a"], "tree_count": 1, "item_count": 1,
+            "complete": true, "phases": [], "summary": kinds.iter().flat_map(of_kind).collect::<Vec<_>>(),
+        }));
+        assert_declared("storage-metadata", &options, &found.outcome().unwrap());
+    }
+}
+
+#[test]
 fn of_rdma_by_what_is_measured() {
     for options in [json!({}), json!({"both-ways": true}), json!({"latency": true})] {
         let rate = json!({
@@ -210,6 +252,18 @@ fn no_workload_is_left_out() {
     let names: Vec<&str> = registry().names().collect();
     assert_eq!(
         names,
-        ["flow", "probe", "inspect", "gateways", "message", "overlap", "explore", "rdma", "verbs-calls"]
+        [
+            "flow",
+            "probe",
+            "inspect",
+            "gateways",
+            "message",
+            "overlap",
+            "explore",
+            "rdma",
+            "verbs-calls",
+            "storage-stream",
+            "storage-metadata"
+        ]
     );
 }

@@ -421,6 +421,42 @@ fn published_figures_are_as_printed() {
     assert!(label.contains("8867 MB/s") && label.contains("3654 MB/s"), "{label}");
 }
 
+/// Lines of the paper's tables II to V: tasks, bytes, and what was measured.
+#[test]
+fn the_storage_study_publishes_the_tables_of_the_paper() {
+    let study = file::load("native-client-storage", &registry()).unwrap();
+    let value = |experiment: &str, directory: &str, tasks: u64, bytes: Option<&str>| {
+        let experiment = study.experiments.iter().find(|one| one.name == experiment).unwrap();
+        let mut found = experiment.published.iter().filter(|one| {
+            one.factors["directory"] == directory
+                && one.factors["tasks"] == tasks
+                && bytes.is_none_or(|bytes| one.factors["write-bytes"] == bytes)
+        });
+        let (one, other) = (found.next().unwrap(), found.next());
+        assert!(other.is_none() && one.low == one.high, "{}", one.label);
+        one.high.unwrap()
+    };
+    for (tasks, projected, native) in
+        [(1, [3053.26, 2008.49], [2912.81, 4029.48]), (8, [5504.65, 3654.27], [6303.60, 8867.00])]
+    {
+        for (place, experiment) in ["streaming-write", "streaming-read"].into_iter().enumerate() {
+            assert_eq!(value(experiment, "projected", tasks, None), projected[place]);
+            assert_eq!(value(experiment, "native", tasks, None), native[place]);
+        }
+    }
+    let lines = [
+        ("projected", 1, "0B", [321.0, 13472.0, 225.0]),
+        ("projected", 8, "4KiB", [1512.0, 46889.0, 1238.0]),
+        ("native", 2, "4KiB", [1522.0, 432_041.0, 37154.0]),
+        ("native", 8, "0B", [12493.0, 1_269_373.0, 73599.0]),
+    ];
+    for (directory, tasks, bytes, expected) in lines {
+        let found = ["metadata-create", "metadata-stat", "metadata-remove"]
+            .map(|experiment| value(experiment, directory, tasks, Some(bytes)));
+        assert_eq!(found, expected, "{directory} {tasks} {bytes}");
+    }
+}
+
 #[test]
 fn the_verbs_study_publishes_what_the_paper_gives_as_numbers() {
     let study = file::load("iwarp-verbs", &registry()).unwrap();

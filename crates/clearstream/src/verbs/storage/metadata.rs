@@ -57,7 +57,7 @@ impl MetadataArgs {
         drop(agent_command()?);
         let place = self.place.open()?;
         let mut config = self.config;
-        config.directory = place.directory(&self.directory)?;
+        config.directory = place.directory(&self.directory, config.hosts.as_deref())?;
         let started = Instant::now();
         let mut on_phase = |phase: &MetadataPhase| {
             let (iteration, kind, operation) =

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clearstream_control::{Peer, PeerError, StartCause, spawn};
 use clearstream_lab::{OwnedLab, RunningLab};
+use clearstream_schema::storage::host_names;
 
 use crate::{
     endpoints::{agent_command, open_lab},
@@ -52,12 +53,13 @@ impl PlaceArgs {
 }
 
 impl Place {
-    /// The whole path of a directory there.
-    pub(super) fn directory(&self, directory: &Path) -> Result<String, CommandError> {
-        match self {
-            Self::Here => absolute(directory),
-            Self::Lab(lab) => Ok(lab.directory(&directory.to_string_lossy())),
-        }
+    /// The whole path of a directory there, or on the hosts of an MPI job.
+    pub(super) fn directory(&self, directory: &Path, job: Option<&str>) -> Result<String, CommandError> {
+        let Self::Lab(lab) = self else { return absolute(directory) };
+        let hosts = job.map_or_else(|| vec![lab.host.clone()], host_names);
+        let paths = hosts.iter().map(|host| lab.directory(host, &directory.to_string_lossy()));
+        let paths = paths.collect::<Result<Vec<_>, _>>()?;
+        paths.into_iter().next().ok_or_else(|| CommandError::usage("--hosts has no name"))
     }
 
     /// The lab, for a job on its hosts.
@@ -79,8 +81,8 @@ impl Place {
 
 impl LabMounts {
     /// A path, or the name of a mount.
-    pub(super) fn directory(&self, text: &str) -> String {
-        self.lab.mounts().join(text).to_string_lossy().into_owned()
+    pub(super) fn directory(&self, host: &str, text: &str) -> Result<String, CommandError> {
+        Ok(self.lab.directory(host, text)?.to_string_lossy().into_owned())
     }
 
     /// Starts an agent on a host.

@@ -54,7 +54,7 @@ impl SemanticsArgs {
         // Reported as what it is, before the first agent.
         drop(agent_command()?);
         let place = self.place.open()?;
-        let directory = place.directory(&self.directory)?;
+        let directory = place.directory(&self.directory, None)?;
         let peer = match (&place, &self.peer) {
             (_, None) => None,
             (Place::Lab(lab), Some(peer)) => Some(peer_in_lab(lab, peer)?),
@@ -106,7 +106,7 @@ impl SemanticsArgs {
 fn peer_in_lab(lab: &LabMounts, peer: &str) -> Result<PeerMount, CommandError> {
     let (host, directory) = split(peer).unwrap_or((&lab.host, peer));
     let other = (host != lab.host).then(|| host.to_owned());
-    Ok(PeerMount { peer: lab.start(host)?, host: other, directory: lab.directory(directory) })
+    Ok(PeerMount { peer: lab.start(host)?, host: other, directory: lab.directory(host, directory)? })
 }
 
 /// Host and directory, as scp(1) has them: a colon behind the first slash is part of a path.

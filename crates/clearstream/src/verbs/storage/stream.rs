@@ -64,7 +64,7 @@ impl StreamArgs {
         drop(agent_command()?);
         let place = self.place.open()?;
         let mut config = self.config;
-        config.directory = place.directory(&self.directory)?;
+        config.directory = place.directory(&self.directory, config.hosts.as_deref())?;
         config.reorder = match (self.constant, self.random) {
             (true, _) => StreamReorder::Constant,
             (_, true) => StreamReorder::Random,
