@@ -147,7 +147,7 @@ fn assert_sample(workload: &str, sample: &Value) {
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 43] = [
+const RUN: [(&str, &str, &str); 44] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
@@ -180,6 +180,7 @@ const RUN: [(&str, &str, &str); 43] = [
     ("storage semantics", "TMP", "storage-semantics"),
     ("storage metadata", "TMP -n 5", "storage-metadata"),
     ("storage stream", "TMP -b 1m", "storage-stream"),
+    ("storage stream", "TMP -b 1m --against TMP", "storage-comparison"),
     ("study compare", "ROOT/fixtures/records/v1/clearstream-40ge flows=1 flows=2", "comparison"),
     ("study list", "", "study-list"),
     ("study run", "TMP/study.toml --to localhost --dry-run", "study-plan"),

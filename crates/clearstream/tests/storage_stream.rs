@@ -280,3 +280,44 @@ fsync = true
 [experiment.factors]
 directory = ["native", "projected"]
 "#;
+
+/// Both directories in turns, in an order that alternates; the ratio of two pairs is the geometric mean of theirs (the
+/// Hodges-Lehmann estimate on logarithms).
+#[test]
+fn two_directories_are_compared_in_turns() {
+    let folder = disk();
+    let [first, second] = ["first", "second"].map(|name| {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        folder.path().join(name)
+    });
+    let own = ["storage", "stream", first.to_str().unwrap(), "--against", second.to_str().unwrap()];
+    let shape = ["-b", "256KiB", "-t", "64KiB", "-i", "2", "--json"];
+    let document = run(&[&own[..], &shape].concat()).json();
+    assert_valid("storage-comparison", &document);
+    assert_eq!((&document["complete"], &document["workload"]), (&true.into(), &"storage-stream".into()));
+    let metrics = document["metrics"].as_array().unwrap();
+    assert_eq!(metrics.len(), 6, "{document}");
+    for metric in metrics {
+        let values = |side: &str| -> Vec<f64> {
+            metric[side].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+        };
+        let (first, second) = (values("first"), values("second"));
+        assert_eq!((first.len(), second.len()), (2, 2), "{metric}");
+        let expected = (second[0] / first[0] * second[1] / first[1]).sqrt();
+        let found = metric["ratio"]["value"].as_f64().unwrap();
+        assert!((found / expected - 1.0).abs() < 1e-9, "{metric}");
+        assert_eq!(metric["ratio"]["pair_count"], 2, "{metric}");
+    }
+    // The order of the files that appear, as the kernel logs it.
+    let log = folder.path().join("log");
+    let traced = ["-f", "-qq", "-e", "trace=mkdir", "-o", log.to_str().unwrap()];
+    let mut command = Command::new("strace");
+    command.args(traced).arg(common::program()).args(own).args(shape).stdout(Stdio::null());
+    assert!(command.status().unwrap().success());
+    let log = fs::read_to_string(&log).unwrap();
+    let made = log.lines().filter(|line| line.contains("clearstream-stream-"));
+    let order: Vec<bool> = made.map(|line| line.contains("/second/")).collect();
+    assert_eq!(order, [false, true, true, false], "{log}");
+    run(&[&own[..], &["--keep"]].concat()).refused(2, &["--against", "leave --keep"]);
+    assert_eq!((entries(&first), entries(&second)), (Vec::new(), Vec::new()));
+}

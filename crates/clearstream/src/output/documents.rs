@@ -32,6 +32,7 @@ use clearstream_schema::{
     semantics::StorageSemantics,
     storage::{
         StreamPoint, StreamSummary,
+        comparison::StorageComparison,
         metadata::{MetadataPhase, StorageMetadata},
     },
     study::StudyFile,
@@ -165,6 +166,7 @@ documents! {
     "clearstream.served" 1 Added Served;
     "clearstream.storage-semantics" 1 Own StorageSemantics;
     "clearstream.storage-metadata" 1 Own StorageMetadata;
+    "clearstream.storage-comparison" 1 Added StorageComparison;
     "clearstream.storage-stream" 1 Added StreamSummary;
     "clearstream.study-end" 1 Added StudyEnd<'_>;
     "clearstream.study-list" 1 Added StudyList;

@@ -25,6 +25,7 @@ pub mod proof;
 pub mod rdma;
 pub mod semantics;
 mod stderr;
+pub mod storage_comparison;
 pub mod storage_metadata;
 pub mod storage_stream;
 pub mod table;

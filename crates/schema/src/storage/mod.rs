@@ -1,5 +1,6 @@
 //! Storage benchmarks: what can be requested, and what one measurement returns. Terms are those of IOR.
 
+pub mod comparison;
 pub mod metadata;
 mod stream;
 

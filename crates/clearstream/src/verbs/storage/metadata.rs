@@ -15,18 +15,20 @@ use clearstream_schema::{
 };
 use clearstream_storage::{
     JobPlace,
-    metadata::{run, run_job, run_rank},
+    metadata::{StorageMetadataWorkload, run, run_job, run_rank},
 };
+use clearstream_workload::Workload as _;
 
 use super::{
-    place::PlaceArgs,
+    against::{AgainstArgs, Turn, in_turns},
+    place::{Place, PlaceArgs},
     ranks::{RankArgs, as_rank, stop_after},
 };
 use crate::{
     endpoints::{agent_command, own_program},
     exit::CommandError,
     interrupt,
-    output::{Output, Paint, storage_metadata},
+    output::{Output, Paint, storage_comparison, storage_metadata},
 };
 
 /// Measure operations on files and directories by many ranks, with mdtest's model and options.
@@ -39,6 +41,8 @@ pub struct MetadataArgs {
     place: PlaceArgs,
     #[command(flatten)]
     ranks: RankArgs,
+    #[command(flatten)]
+    against: AgainstArgs,
     #[command(flatten)]
     config: MetadataConfig,
     /// Maximum duration of all phases
@@ -56,8 +60,11 @@ impl MetadataArgs {
         // Reported as what it is, before the first agent.
         drop(agent_command()?);
         let place = self.place.open()?;
-        let mut config = self.config;
+        let mut config = self.config.clone();
         config.directory = place.directory(&self.directory, config.hosts.as_deref())?;
+        if self.against.against.is_some() {
+            return self.compare(&config, &place, &stop, out);
+        }
         let started = Instant::now();
         let mut on_phase = |phase: &MetadataPhase| {
             let (iteration, kind, operation) =
@@ -91,5 +98,36 @@ impl MetadataArgs {
             return Ok(());
         }
         super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout)
+    }
+
+    /// Both directories in turns.
+    fn compare(
+        &self,
+        config: &MetadataConfig,
+        place: &Place,
+        stop: &Arc<AtomicBool>,
+        out: &Output,
+    ) -> Result<(), CommandError> {
+        let other = self.against.against.as_deref().unwrap_or(&self.directory);
+        let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
+        let limits = (config.iterations, self.timeout.to_std());
+        let workload = StorageMetadataWorkload.name();
+        let found = in_turns((workload, config), directories.clone(), limits, stop, out, |number, left| {
+            let config =
+                MetadataConfig { directory: directories[number].clone(), iterations: 1, ..config.clone() };
+            let mut on_phase = |phase: &MetadataPhase| out.interval(phase, || None);
+            let found = if config.hosts.is_some() {
+                let job = JobPlace { lab: place.lab(), program: &own_program()? };
+                run_job(job, &config, left, stop, &mut on_phase)?
+            } else {
+                run(&mut place.start()?, &config, left, stop, &mut on_phase)?
+            };
+            Ok(Turn {
+                outcome: found.outcome().map_err(std::io::Error::from)?,
+                file_system: found.file_system,
+            })
+        })?;
+        out.result(&found, || storage_comparison::summary(&found, Paint::for_stdout()))?;
+        if found.complete { Ok(()) } else { super::ended_early(stop.load(Relaxed), self.timeout) }
     }
 }

@@ -1,5 +1,6 @@
 //! `clearstream storage`
 
+mod against;
 pub mod metadata;
 mod place;
 mod ranks;

@@ -20,14 +20,15 @@ use clearstream_storage::{
 use clearstream_workload::Workload;
 
 use super::{
-    place::PlaceArgs,
+    against::{AgainstArgs, Turn, in_turns},
+    place::{Place, PlaceArgs},
     ranks::{RankArgs, as_rank, stop_after},
 };
 use crate::{
     endpoints::{agent_command, own_program},
     exit::CommandError,
     interrupt,
-    output::{Output, Paint, quantity, storage_stream},
+    output::{Output, Paint, quantity, storage_comparison, storage_stream},
 };
 
 /// Measure streaming to and from files by many ranks, with IOR's model and options.
@@ -40,6 +41,8 @@ pub struct StreamArgs {
     place: PlaceArgs,
     #[command(flatten)]
     ranks: RankArgs,
+    #[command(flatten)]
+    against: AgainstArgs,
     #[command(flatten)]
     config: StreamConfig,
     /// The same as --reorder constant (IOR)
@@ -63,13 +66,16 @@ impl StreamArgs {
         // Reported as what it is, before the first agent.
         drop(agent_command()?);
         let place = self.place.open()?;
-        let mut config = self.config;
+        let mut config = self.config.clone();
         config.directory = place.directory(&self.directory, config.hosts.as_deref())?;
         config.reorder = match (self.constant, self.random) {
             (true, _) => StreamReorder::Constant,
             (_, true) => StreamReorder::Random,
             _ => config.reorder,
         };
+        if self.against.against.is_some() {
+            return self.compare(&config, &place, &stop, out);
+        }
         let expected = StorageStream.time(&config).to_std().min(Duration::from_secs(365 * 86_400));
         let started = Instant::now();
         let count = config.phases().len() * config.iterations as usize;
@@ -109,5 +115,41 @@ impl StreamArgs {
             return Ok(());
         }
         super::ended_early(stop.load(Relaxed) && !is_over.load(Relaxed), self.timeout)
+    }
+
+    /// Both directories in turns.
+    fn compare(
+        &self,
+        config: &StreamConfig,
+        place: &Place,
+        stop: &Arc<AtomicBool>,
+        out: &Output,
+    ) -> Result<(), CommandError> {
+        let other = self.against.against.as_deref().unwrap_or(&self.directory);
+        if config.keep || config.name.is_some() || (config.read && !config.write) {
+            let message =
+                "--against compares runs with files of their own: leave --keep, --name and a lone --read out";
+            return Err(CommandError::usage(message));
+        }
+        let directories = [config.directory.clone(), place.directory(other, config.hosts.as_deref())?];
+        let limits = (config.iterations, self.timeout.to_std());
+        let workload = StorageStream.name();
+        let found = in_turns((workload, config), directories.clone(), limits, stop, out, |number, left| {
+            let config =
+                StreamConfig { directory: directories[number].clone(), iterations: 1, ..config.clone() };
+            let mut on_point = |point: &StreamPoint| out.interval(point, || None);
+            let summary = if config.hosts.is_some() {
+                let job = JobPlace { lab: place.lab(), program: &own_program()? };
+                run_job(job, &config, left, stop, &mut on_point)?
+            } else {
+                run(&mut place.start()?, &config, left, stop, &mut on_point)?
+            };
+            Ok(Turn {
+                outcome: summary.outcome().map_err(std::io::Error::from)?,
+                file_system: summary.file_system,
+            })
+        })?;
+        out.result(&found, || storage_comparison::summary(&found, Paint::for_stdout()))?;
+        if found.complete { Ok(()) } else { super::ended_early(stop.load(Relaxed), self.timeout) }
     }
 }
