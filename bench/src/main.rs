@@ -1,6 +1,6 @@
 //! ClearStream against its peers, interleaved on one machine; writes
 //! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, UDP against iperf3, the
-//! software RNIC against bare TCP, libfabric and UCX, and the lab's delay line against a bare
+//! software RNIC against bare TCP, libfabric and UCX, storage against IOR and mdtest, and the lab's delay line against a bare
 //! veth pair. `diagnosis` instead injects
 //! causes with standard tools and counts the verdicts of `clearstream diagnose`.
 #![forbid(unsafe_code)]
@@ -18,6 +18,7 @@ mod program;
 mod rdma;
 mod results;
 mod run;
+mod storage;
 mod summary;
 mod tool;
 mod udp;
@@ -33,7 +34,7 @@ use place::{Ground, Place};
 use results::{Cell, Pairing};
 use tool::{Settings, Tool, shown};
 
-const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|delay-line] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|storage|delay-line] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
 /// Cells of a grid that are repeated.
@@ -68,6 +69,7 @@ enum Part {
     Flow,
     Udp,
     Rdma,
+    Storage,
     DelayLine,
 }
 
@@ -114,6 +116,7 @@ impl Options {
                         "flow" => Part::Flow,
                         "udp" => Part::Udp,
                         "rdma" => Part::Rdma,
+                        "storage" => Part::Storage,
                         "delay-line" => Part::DelayLine,
                         other => return Err(usage(format!("no part {other}"))),
                     }
@@ -146,7 +149,8 @@ impl Options {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             page => page.map_err(file)?,
         };
-        let titles = [summary::TITLE, results::TITLE, udp::TITLE, rdma::TITLE, delay_line::TITLE];
+        let titles =
+            [summary::TITLE, results::TITLE, udp::TITLE, rdma::TITLE, storage::TITLE, delay_line::TITLE];
         let page = results::with_part(&page, &titles, title, part);
         let page = results::with_part(&page, &titles, summary::TITLE, &summary::summary(&page));
         std::fs::write(&self.output, page).map_err(file)
@@ -216,6 +220,16 @@ fn compare(options: &Options) -> Result<(), BenchError> {
             outcome?;
         } else {
             println!("no iperf3 with --gsro: UDP is left out");
+        }
+    }
+    if options.part.includes(Part::Storage) {
+        if storage::has_peers() {
+            println!("storage");
+            let (part, outcome) = storage::compare(options.pairs, &options.command(), &stop);
+            options.write(storage::TITLE, &part)?;
+            outcome?;
+        } else {
+            println!("no ior, mdtest and mpirun in PATH: storage is left out");
         }
     }
     if options.part.includes(Part::DelayLine) {
