@@ -13,13 +13,14 @@ const PORTS: [u16; 2] = [9228, 3000];
 const MSG: &str = "verbs";
 const RDM: &str = "verbs;ofi_rxm";
 
-/// Connected endpoints: a server and a client.
+/// Connected endpoints: a server and a client. Servers allocate messages of the size before they accept, and the
+/// client waits 5 s for that.
 const CONNECTED: [&str; 5] = [
     "fi_msg",
     "fi_msg_epoll",
     "fi_cm_data",
-    "fi_rma_bw -e msg -o write -I 5",
-    "fi_rma_bw -e msg -o read -I 5",
+    "fi_rma_bw -e msg -o write -I 5 -S 1048576",
+    "fi_rma_bw -e msg -o read -I 5 -S 1048576",
 ];
 
 /// Messages without connections, with `-v` where the program verifies each byte.
