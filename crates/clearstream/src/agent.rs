@@ -4,6 +4,7 @@ use clearstream_control::Services;
 use clearstream_diagnose::passive::SocketAgent;
 use clearstream_flow::FlowAgent;
 use clearstream_host::calls::HostAgent;
+use clearstream_live::LiveAgent;
 use clearstream_message::MessageAgent;
 use clearstream_overlap::OverlapAgent;
 use clearstream_plan::Plans;
@@ -25,6 +26,7 @@ pub fn services() -> Services {
     Services::new()
         .with(HostAgent::default())
         .with(SocketAgent::default())
+        .with(LiveAgent::default())
         .with(FlowAgent::default())
         .with(ProbeAgent::default())
         .with(MessageAgent::default())

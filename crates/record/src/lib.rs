@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod catalogue;
 mod error;
 mod file;
 mod lines;
@@ -16,6 +17,7 @@ pub mod synthetic;
 mod version_1;
 mod writer;
 
+pub use catalogue::{CatalogueEntry, KEEP, catalogue, remove};
 pub use error::RecordError;
 pub use lines::{MAX_LINE_BYTES, Records};
 pub use reader::Reader;

@@ -343,7 +343,12 @@ fn round_trip(digest: &Digest) -> Option<Headline> {
 pub(crate) fn trust(digest: &Digest) -> Vec<String> {
     let mut lines = Vec::new();
     let planned = digest.run.planned_trial_count as usize;
-    let mut text = format!("{} of {} in the record", digest.trial_count, count(planned, "planned trial"));
+    // A run without a plan is an observation: its trials are of the same time.
+    let mut text = if planned == 0 {
+        format!("{} over time in the record, observed together", count(digest.trial_count, "metric"))
+    } else {
+        format!("{} of {} in the record", digest.trial_count, count(planned, "planned trial"))
+    };
     if !digest.failures.is_empty() {
         text.push_str(&format!(", {} failed", digest.failures.len()));
     }
@@ -372,10 +377,12 @@ pub(crate) fn trust(digest: &Digest) -> Vec<String> {
         ));
     }
     lines.extend(intervals(digest));
-    lines.push(format!(
-        "Trials ran interleaved in a random order (seed {}), so that drift is not mistaken for an effect.",
-        digest.run.seed
-    ));
+    if planned > 0 {
+        lines.push(format!(
+            "Trials ran interleaved in a random order (seed {}), so that drift is not mistaken for an effect.",
+            digest.run.seed
+        ));
+    }
     if let Some(lines_of_delay) = &digest.delay_lines {
         let middle = median(&lines_of_delay.late_p50_ns).unwrap_or(0.0);
         lines.push(format!(

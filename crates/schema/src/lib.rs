@@ -32,6 +32,7 @@ pub mod indirection;
 pub mod iperf3;
 pub mod lab;
 pub mod line_rate;
+pub mod live;
 pub mod message;
 pub mod mpi;
 pub mod outcome;

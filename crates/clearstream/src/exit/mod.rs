@@ -8,6 +8,7 @@ use clearstream_configfile::ConfigError;
 use clearstream_control::{
     PeerError, StartCause, pairing::PairingError, session::SessionEnd, tls::ServeError,
 };
+use clearstream_dashboard::DashboardError;
 use clearstream_diagnose::{GatherError, RecordEvidenceError};
 use clearstream_flow::FlowError;
 use clearstream_host::capture::CaptureError;
@@ -164,6 +165,9 @@ pub enum CommandError {
     /// Files of routes.
     #[error(transparent)]
     Render(#[from] RenderError),
+    /// The live page.
+    #[error(transparent)]
+    Dashboard(#[from] DashboardError),
     /// The watch over gateways.
     #[error(transparent)]
     Watch(#[from] WatchError),
@@ -260,6 +264,7 @@ impl CommandError {
                 RenderError::NotEmpty { .. } => ExitCode::Name,
                 RenderError::Write { .. } => ExitCode::File,
             },
+            Self::Dashboard(_) => ExitCode::Refused,
             Self::Watch(error) => watch(error),
             Self::RdmaRun(error) => rdma_run(error),
             Self::CongestionControl(error) => congestion_control(error),

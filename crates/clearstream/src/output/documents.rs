@@ -19,6 +19,7 @@ use clearstream_schema::{
     improvement::Improvement,
     iperf3::Iperf3Interval,
     lab::LabFile,
+    live::{LiveSample, LiveSummary},
     message::{MessagePoint, MessageSummary},
     overlap::{OverlapPoint, OverlapSummary},
     place::{Placement, Ranking, SteeredPorts},
@@ -55,6 +56,7 @@ use crate::verbs::{
     pair::{PairingChange, Pairings},
     plan::{Applied, Confirmed, Journals, RecoveredJournals, RenderedPlan, Reverted},
     rdma::{PingDocument, RdmaDocument},
+    runs::{PrunedRuns, RunList},
     study::{StudyEnd, StudyList},
 };
 
@@ -146,6 +148,7 @@ documents! {
     "clearstream.lab-list" 1 Added LabList<'_>;
     "clearstream.lab-state" 1 Added LabState<'_>;
     "clearstream.lint" 1 Own LintReport;
+    "clearstream.live" 1 Own LiveSummary;
     "clearstream.pairing-change" 1 Added PairingChange<'_>;
     "clearstream.pairings" 2 Added Pairings<'_>;
     "clearstream.message" 1 Added MessageSummary;
@@ -154,6 +157,7 @@ documents! {
     "clearstream.plan" 1 Own Plan;
     "clearstream.ports" 1 Own SteeredPorts;
     "clearstream.probe" 1 Added ProbeSummary;
+    "clearstream.pruned-runs" 1 Added PrunedRuns;
     "clearstream.ranking" 1 Own Ranking;
     "clearstream.rdma" 1 Added RdmaDocument<'_>;
     "clearstream.rdma-ping" 1 Added PingDocument<'_>;
@@ -163,6 +167,7 @@ documents! {
     "clearstream.reverted" 1 Added Reverted;
     "clearstream.route-plan" 1 Own RoutePlan;
     "clearstream.route-proof" 1 Own RouteVerification;
+    "clearstream.runs" 1 Added RunList;
     "clearstream.served" 1 Added Served;
     "clearstream.storage-semantics" 1 Own StorageSemantics;
     "clearstream.storage-metadata" 1 Own StorageMetadata;
@@ -194,6 +199,7 @@ pub fn kept() -> Vec<Published> {
         "clearstream.interval" 1 Interval;
         "clearstream.iperf3-interval" 1 Iperf3Interval;
         "clearstream.lab" 1 LabFile;
+        "clearstream.live-sample" 1 LiveSample;
         "clearstream.message-point" 1 MessagePoint;
         "clearstream.message-summary" 1 MessageSummary;
         "clearstream.overlap-point" 1 OverlapPoint;

@@ -13,6 +13,7 @@ pub mod flow;
 pub mod host;
 pub mod improve;
 pub mod iperf3;
+pub mod live;
 pub mod message;
 pub mod message_table;
 mod mpi;

@@ -11,6 +11,7 @@ pub mod flow;
 pub mod improve;
 pub mod inspect;
 pub mod lab;
+pub mod live;
 pub mod message;
 pub mod overlap;
 pub mod pair;
@@ -20,6 +21,7 @@ pub mod probe;
 pub mod rdma;
 pub mod report;
 pub mod route;
+pub mod runs;
 pub mod serve;
 pub mod storage;
 pub mod study;
@@ -74,9 +76,14 @@ pub enum Verb {
     Diagnose(Box<diagnose::DiagnoseArgs>),
     /// Find what limits a path and change it, one proven change at a time
     Improve(Box<improve::ImproveArgs>),
+    /// Show what hosts do now: interfaces, cores, TCP, connections with their limits
+    Live(live::LiveArgs),
     /// Run, list and compare studies: many trials in a seeded order
     #[command(subcommand)]
     Study(study::StudyVerb),
+    /// List, compare and remove recorded runs
+    #[command(subcommand)]
+    Runs(runs::RunsVerb),
     /// Write the report of a recorded run
     Report(report::ReportArgs),
     /// Hosts and links in network namespaces on this machine
@@ -129,7 +136,9 @@ impl Verb {
             Self::Storage(verb) => verb.run(out),
             Self::Diagnose(args) => args.run(out),
             Self::Improve(args) => args.run(out),
+            Self::Live(args) => args.run(out),
             Self::Study(verb) => verb.run(out),
+            Self::Runs(verb) => verb.run(out),
             Self::Report(args) => args.run(out),
             Self::Lab(verb) => verb.run(out),
             Self::Cc(verb) => verb.run(out),

@@ -15,6 +15,7 @@ use std::{
 use clearstream::agent;
 use clearstream_control::{Call, Peer, PeerError, Shutdown, pairing::Pairing, tls};
 use clearstream_flow::calls::Listen;
+use clearstream_live::{CollectorOptions, ReadLive};
 use clearstream_plan::calls::{Applied, Apply, ApplyPending, Keep, Read, Revert, Values};
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
@@ -305,6 +306,10 @@ fn measuring(daemon: &Daemon) {
     }
     drop(peer);
     let mut peer = daemon.connect(&pairing);
+    // Its own connection is open, and is not shown.
+    let options = CollectorOptions { interval_ns: 50_000_000, connection_count: 5 };
+    let sample = peer.call(&ReadLive { host: "here".to_owned(), options }).unwrap();
+    assert!(sample.connections.is_empty() && sample.connection_count == 0, "{sample:?}");
     // As root a name would make the kernel load a module.
     let config = FlowConfig { congestion_control: Some("nonesuch".to_owned()), ..FlowConfig::default() };
     let listen = Listen { test: 1, cookie: Cookie("00".repeat(16)), address: None, config };

@@ -9,10 +9,11 @@ const OPENING: [&str; 5] =
 
 /// Files with such a call, outside of tests, and the row of the table by its beginning;
 /// or why there is none, in parentheses.
-const LISTENERS: [(&str, &str); 24] = [
+const LISTENERS: [(&str, &str); 25] = [
     ("clearstream/src/endpoints/address.rs", "(finds the own address, sends nothing)"),
     ("clearstream/src/verbs/route/here.rs", "(finds the own address, sends nothing)"),
     ("control/src/tls/serve.rs", "daemon (`clearstream serve`)"),
+    ("dashboard/src/lib.rs", "`clearstream live --web`"),
     ("failover/src/flows.rs", "labs"),
     ("flow/src/agent/datagram.rs", "data sockets of a flow"),
     ("flow/src/agent/listen.rs", "data sockets of a flow"),

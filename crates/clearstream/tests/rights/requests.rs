@@ -6,6 +6,7 @@ use clearstream_control::{Call, Peer, PeerError, Shutdown};
 use clearstream_diagnose::passive::ExplainSockets;
 use clearstream_flow::calls as flow;
 use clearstream_host::calls as host;
+use clearstream_live::{CollectorOptions, ReadLive};
 use clearstream_message::calls as message;
 use clearstream_overlap::calls as overlap;
 use clearstream_plan::calls as plans;
@@ -102,6 +103,10 @@ fn measuring() -> Vec<Sample> {
             count: 1,
             duration_ns: 1,
             namespaces: vec![1],
+        }),
+        Sample::of(ReadLive {
+            host: "here".to_owned(),
+            options: CollectorOptions { interval_ns: 50_000_000, connection_count: 5 },
         }),
         Sample::of(listen),
         Sample::of(flow::Start { test: 1 }),

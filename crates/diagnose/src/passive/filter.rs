@@ -63,6 +63,11 @@ fn prefix(text: &str) -> Option<Prefix> {
 }
 
 impl ConnectionFilter {
+    /// The filter `all`.
+    pub fn all() -> Self {
+        Self { text: "all".to_owned(), conditions: vec![Condition::All] }
+    }
+
     /// As it was written.
     pub fn text(&self) -> &str {
         &self.text

@@ -17,7 +17,7 @@ mod tests;
 
 pub use calls::{ExplainSockets, SocketAgent};
 pub use filter::{ConnectionFilter, ParseFilterError};
-pub use observe::{ObserveError, ObserveOptions, observe};
+pub use observe::{ObserveError, ObserveOptions, SocketMonitor, observe};
 pub use report::explain_connections;
 
 use clearstream_schema::{

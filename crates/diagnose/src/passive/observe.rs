@@ -53,6 +53,7 @@ pub enum ObserveError {
 }
 
 /// A network namespace.
+#[derive(Debug)]
 struct Source {
     namespace: Option<u32>,
     sockets: TcpSockets,
@@ -102,7 +103,7 @@ pub fn observe(
     while sampler.begun.elapsed() < options.duration && !stop.load(Ordering::Relaxed) {
         let left = options.duration.saturating_sub(sampler.begun.elapsed());
         progress(left);
-        thread::sleep(INTERVAL.max(sampler.last_cost * COST_DIVISOR).min(left));
+        thread::sleep(sampler.pause().min(left));
         sampler.sample()?;
         if sampler.has_new && sampler.owners_read.elapsed() >= OWNER_INTERVAL {
             sampler.read_owners();
@@ -111,6 +112,58 @@ pub fn observe(
     Ok(sampler.end())
 }
 
+/// Observes without an end: what it reports is of the last `window`.
+#[derive(Debug)]
+pub struct SocketMonitor {
+    sampler: Sampler,
+    window: Duration,
+}
+
+impl SocketMonitor {
+    /// Takes the first sample; `options.duration` is the window.
+    ///
+    /// # Errors
+    /// The kernel does not list sockets, or a namespace cannot be entered.
+    pub fn open(options: &ObserveOptions) -> Result<Self, ObserveError> {
+        let mut sampler = Sampler::new(sources(&options.namespaces)?);
+        sampler.sample()?;
+        sampler.read_owners();
+        sampler.begin_timing();
+        Ok(Self { sampler, window: options.duration })
+    }
+
+    /// Samples every 137 ms, less often where that takes long, and returns at `end`.
+    ///
+    /// # Errors
+    /// The kernel does not list sockets.
+    pub fn sample_until(&mut self, end: Instant) -> Result<(), ObserveError> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            thread::sleep(self.sampler.pause().min(left));
+            if Instant::now() >= end {
+                return Ok(());
+            }
+            self.sampler.sample()?;
+        }
+    }
+
+    /// All sockets over the window.
+    ///
+    /// # Errors
+    /// The kernel does not list sockets.
+    pub fn observed(&mut self) -> Result<Observed, ObserveError> {
+        self.sampler.sample()?;
+        self.sampler.forget(self.window);
+        if self.sampler.has_new && self.sampler.owners_read.elapsed() >= OWNER_INTERVAL {
+            self.sampler.read_owners();
+        }
+        self.sampler.read_owner_states();
+        self.sampler.begin_timing();
+        Ok(self.sampler.document(self.sampler.series.values().cloned().collect()))
+    }
+}
+
+#[derive(Debug)]
 struct Sampler {
     root: HostRoot,
     sources: Vec<Source>,
@@ -144,6 +197,10 @@ impl Sampler {
             timed: HashMap::new(),
             timing_begun: now,
         }
+    }
+
+    fn pause(&self) -> Duration {
+        INTERVAL.max(self.last_cost * COST_DIVISOR)
     }
 
     fn sample(&mut self) -> Result<(), NetlinkError> {
@@ -198,6 +255,26 @@ impl Sampler {
         if self.has_new {
             self.read_owners();
         }
+        self.read_owner_states();
+        let series = std::mem::take(&mut self.series).into_values().collect();
+        self.document(series)
+    }
+
+    /// Drops samples from before the window, except for the last of them, from which differences count; and sockets
+    /// that are gone.
+    fn forget(&mut self, window: Duration) {
+        let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX);
+        let from = self.at_ns.last().copied().unwrap_or(0).saturating_sub(window);
+        self.at_ns.retain(|at| *at >= from);
+        self.series.retain(|_, series| series.samples.last().is_some_and(|sample| sample.at_ns >= from));
+        for series in self.series.values_mut() {
+            let later = series.samples.partition_point(|sample| sample.at_ns <= from);
+            series.samples.drain(..later.saturating_sub(1));
+        }
+    }
+
+    /// Whether owners are stopped, and the time of their busiest thread since timing began.
+    fn read_owner_states(&mut self) {
         let elapsed = self.timing_begun.elapsed().as_nanos() as f64;
         let mut known: HashMap<u32, (bool, Option<f64>)> = HashMap::new();
         for owner in self.series.values_mut().flat_map(|series| &mut series.owners) {
@@ -205,21 +282,24 @@ impl Sampler {
             let state = known.entry(owner.pid).or_insert_with(|| state(root, timed, owner, elapsed));
             (owner.stopped, owner.busiest_thread_ratio) = *state;
         }
+    }
+
+    fn document(&self, series: Vec<SocketSeries>) -> Observed {
         let mut intervals: Vec<u64> = self.at_ns.windows(2).map(|pair| pair[1] - pair[0]).collect();
         intervals.sort_unstable();
-        let notices = self.notices();
+        let ends = self.at_ns.first().zip(self.at_ns.last());
         Observed {
-            duration_ns: self.at_ns.last().copied().unwrap_or(0),
+            duration_ns: ends.map_or(0, |(first, last)| last - first),
             sample_count: u32::try_from(self.at_ns.len()).unwrap_or(u32::MAX),
             interval_ns: intervals.get(intervals.len() / 2).copied().unwrap_or(0),
             longest_sample_ns: u64::try_from(self.longest.as_nanos()).unwrap_or(u64::MAX),
-            series: self.series.into_values().collect(),
-            notices,
+            notices: self.notices(&series),
+            series,
         }
     }
 
-    fn notices(&self) -> Vec<Notice> {
-        let unowned = self.series.values().filter(|series| series.owners.is_empty()).count();
+    fn notices(&self, series: &[SocketSeries]) -> Vec<Notice> {
+        let unowned = series.iter().filter(|series| series.owners.is_empty()).count();
         let notice = (unowned > 0 && self.unreadable_count > 0).then(|| Notice {
             id: "owners-unreadable".to_owned(),
             message: format!(

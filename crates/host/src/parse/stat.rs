@@ -102,17 +102,31 @@ pub fn interfaces(text: &str) -> Result<Vec<InterfaceCounters>, ParseError> {
     Ok(interfaces)
 }
 
-/// Reads the `TcpExt` pair of lines of `/proc/net/netstat` (names, numbers); counters at zero are omitted.
+/// Reads the `TcpExt` pair of lines of `/proc/net/netstat`; counters at zero are omitted.
 pub(crate) fn tcp_extended(text: &str) -> Result<BTreeMap<String, u64>, ParseError> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix("TcpExt:"));
-    let fail = || ParseError::new("two lines TcpExt: of as many names and numbers", text);
+    named_counters(text, "TcpExt:", "two lines TcpExt: of as many names and numbers")
+}
+
+/// Reads the `Tcp` pair of lines of `/proc/net/snmp`; counters at zero are omitted.
+pub(crate) fn tcp(text: &str) -> Result<BTreeMap<String, u64>, ParseError> {
+    named_counters(text, "Tcp:", "two lines Tcp: of as many names and numbers")
+}
+
+/// Two lines that begin with `prefix`: names, numbers.
+fn named_counters(
+    text: &str,
+    prefix: &str,
+    expected: &'static str,
+) -> Result<BTreeMap<String, u64>, ParseError> {
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
+    let fail = || ParseError::new(expected, text);
     let (names, values) = lines.next().zip(lines.next()).ok_or_else(fail)?;
     let (mut names, mut values) = (names.split_ascii_whitespace(), values.split_ascii_whitespace());
     let mut counters = BTreeMap::new();
     loop {
         match (names.next(), values.next()) {
             (Some(name), Some(value)) => {
-                // A few are signed (include/uapi/linux/snmp.h has none, vendors do).
+                // A few are signed (MaxConn of RFC 4022 is -1 without a limit; vendors have more).
                 let value: i64 = value.parse().map_err(|_| fail())?;
                 if let Some(count) = u64::try_from(value).ok().filter(|count| *count > 0) {
                     counters.insert(name.to_owned(), count);

@@ -23,7 +23,7 @@ use crate::{
 const DELAY_LINE_MARK: &str = "+";
 
 /// Two levels of a run, or the runs of two sides.
-pub(super) fn run(
+pub(in crate::verbs) fn run(
     first: &Path,
     second: &str,
     level: Option<&str>,

@@ -1,6 +1,6 @@
 //! `clearstream study`
 
-mod compare;
+pub(super) mod compare;
 
 use std::{
     path::{Path, PathBuf},
@@ -39,7 +39,7 @@ use crate::{
 /// Seed of the order of trials, unless given.
 const SEED: u64 = 1;
 /// Folder for runs, unless given.
-const RUNS: &str = "runs";
+pub(super) const RUNS: &str = "runs";
 
 /// Run, list and compare studies.
 #[derive(Debug, Subcommand)]

@@ -1,0 +1,123 @@
+//! The live page and Prometheus metrics: an HTTP server over events, on a thread of its own.
+//!
+//! [`Dashboard::publish`] adds an event to a bounded history and never waits for a browser: each client reads the
+//! history at its own speed, and one that falls behind is told how many events it missed. The only async runtime of
+//! the project is in this crate, on that one thread. Read-only; nothing here reads a host or opens a connection.
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod history;
+mod metrics;
+mod request;
+mod server;
+
+use std::{
+    fmt, io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use data_encoding::HEXLOWER;
+use tokio::sync::watch;
+
+pub use metrics::LiveMetrics;
+
+use history::History;
+
+/// Text of `/metrics`, made when it is scraped.
+pub type Exposition = Arc<dyn Fn() -> Result<String, fmt::Error> + Send + Sync>;
+
+/// What is served.
+#[derive(Clone)]
+pub enum Content {
+    /// The page, for who has the link.
+    Page {
+        /// Title, as in `live: dtn1, dtn2`.
+        title: String,
+    },
+    /// `/metrics` in the text format of OpenMetrics 1.0, for anybody who reaches the port.
+    Metrics(Exposition),
+}
+
+/// Reason why there is no server.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve at {address}: {source}")]
+pub struct DashboardError {
+    /// Address as requested.
+    pub address: SocketAddr,
+    /// System error.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A running server. It ends, with all connections, when this is dropped.
+pub struct Dashboard {
+    address: SocketAddr,
+    token: String,
+    history: Arc<History>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Bytes of a token: 128 bits cannot be guessed (RFC 6750, section 5.2).
+const TOKEN_BYTES: usize = 16;
+
+/// Time for pages to receive the last events.
+const LAST_EVENTS: Duration = Duration::from_millis(100);
+
+impl Dashboard {
+    /// Starts to serve; port 0 is the kernel's choice.
+    ///
+    /// # Errors
+    /// The address cannot be bound.
+    pub fn start(address: SocketAddr, content: Content) -> Result<Self, DashboardError> {
+        let fail = |source| DashboardError { address, source };
+        let listener = TcpListener::bind(address).map_err(fail)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        let bound = listener.local_addr().map_err(fail)?;
+        let token = HEXLOWER.encode(&rand::random::<[u8; TOKEN_BYTES]>());
+        let history = Arc::new(History::new());
+        let (stop, stopped) = watch::channel(false);
+        let site =
+            server::Site { address: bound, token: token.clone(), content, history: Arc::clone(&history) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
+        let serve = move || runtime.block_on(server::serve(listener, site, stopped));
+        let thread = thread::Builder::new().name("dashboard".to_owned()).spawn(serve).map_err(fail)?;
+        Ok(Self { address: bound, token, history, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Link to the page, with its token.
+    pub fn link(&self) -> String {
+        format!("http://{}/?token={}", self.address, self.token)
+    }
+
+    /// Adds an event, a JSON document in one line, under a name such as `sample`.
+    pub fn publish(&self, topic: &'static str, json: &str) {
+        self.history.add(topic, json);
+    }
+
+    /// Events that some page missed because its browser read too slowly.
+    pub fn missed_count(&self) -> u64 {
+        self.history.missed_count()
+    }
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        // Pages learn that this is the end, not a broken connection.
+        self.history.add("end", "{}");
+        thread::sleep(LAST_EVENTS);
+        // The thread may be gone: then there is nothing to stop.
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Who may read what: method, path, token, `Host` and `Origin` of a request.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hyper::{HeaderMap, Method, StatusCode, Uri, header};
+
+use crate::Content;
+
+/// What a permitted request gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resource {
+    Index,
+    Script,
+    Style,
+    Events,
+    Metrics,
+}
+
+/// The resource of a request, or the reason why it gets none.
+pub(crate) fn permitted(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    address: SocketAddr,
+    token: &str,
+    content: &Content,
+) -> Result<Resource, (StatusCode, &'static str)> {
+    if method != Method::GET {
+        return Err((StatusCode::METHOD_NOT_ALLOWED, "use GET"));
+    }
+    let resource = match (content, uri.path()) {
+        (Content::Metrics(_), "/metrics") => return Ok(Resource::Metrics),
+        (Content::Page { .. }, "/") => Resource::Index,
+        (Content::Page { .. }, "/page.js") => Resource::Script,
+        (Content::Page { .. }, "/page.css") => Resource::Style,
+        (Content::Page { .. }, "/events") => Resource::Events,
+        _ => return Err((StatusCode::NOT_FOUND, "nothing is here")),
+    };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = host.filter(|host| is_own(host, address));
+    let Some(host) = host else {
+        return Err((StatusCode::MISDIRECTED_REQUEST, "the Host header names another server"));
+    };
+    let own_origin = |origin: &header::HeaderValue| origin.as_bytes() == format!("http://{host}").as_bytes();
+    if !headers.get(header::ORIGIN).is_none_or(own_origin) {
+        return Err((StatusCode::FORBIDDEN, "requests of other pages are refused"));
+    }
+    let given = uri.query().into_iter().flat_map(|query| query.split('&'));
+    let given = given.filter_map(|pair| pair.strip_prefix("token=")).next().unwrap_or_default();
+    if !is_equal(given, token) {
+        return Err((
+            StatusCode::FORBIDDEN,
+            "the token is missing or wrong: open the link that the command printed",
+        ));
+    }
+    Ok(resource)
+}
+
+/// A page elsewhere can make a name of its own resolve to this address (DNS rebinding), but not an address or
+/// `localhost`.
+fn is_own(host: &str, address: SocketAddr) -> bool {
+    let port = format!(":{}", address.port());
+    let Some(name) = host.strip_suffix(&port) else { return false };
+    let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name == "localhost" || literal.parse::<IpAddr>().is_ok()
+}
+
+/// Compares without a hint of where they differ.
+fn is_equal(one: &str, two: &str) -> bool {
+    let differences = one.bytes().zip(two.bytes()).map(|(one, two)| one ^ two);
+    one.len() == two.len() && differences.fold(0, |sum, difference| sum | difference) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_are_not_own() {
+        let address = "127.0.0.1:8080".parse().unwrap();
+        for host in ["127.0.0.1:8080", "localhost:8080", "[::1]:8080", "192.0.2.7:8080"] {
+            assert!(is_own(host, address), "{host}");
+        }
+        for host in
+            ["example.com:8080", "127.0.0.1", "127.0.0.1:80", "localhost.example.com:8080", "", ":8080"]
+        {
+            assert!(!is_own(host, address), "{host}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Accepts connections, and responds: bounded in number, in the size of a request, and in time.
+
+use std::{
+    convert::Infallible,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, channel::Channel, combinators::BoxBody};
+use hyper::{
+    Request, Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderValue},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    Content,
+    history::History,
+    request::{Resource, permitted},
+};
+
+/// Connections at a time; further ones are closed.
+const CONNECTIONS_MAX: usize = 16;
+/// Bytes of a request's head (the least that hyper takes).
+const HEAD_BYTES: usize = 8192;
+const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
+/// A browser that does not read for so long is disconnected.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two comments that show that the connection is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+const INDEX: &str = include_str!("page/index.html");
+const SCRIPT: &str = include_str!("page/page.js");
+const STYLE: &str = include_str!("page/page.css");
+
+/// Nothing but the page's own files and its events.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// What is served, and to whom.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) address: SocketAddr,
+    pub(crate) token: String,
+    pub(crate) content: Content,
+    pub(crate) history: Arc<History>,
+}
+
+/// Serves until it is stopped.
+pub(crate) async fn serve(listener: TcpListener, site: Site, mut stopped: watch::Receiver<bool>) {
+    // The address was bound without an error, so the socket can be polled.
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let site = Arc::new(site);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                if let Ok(permit) = Arc::clone(&connections).try_acquire_owned() {
+                    tokio::spawn(connection(stream, Arc::clone(&site), permit));
+                }
+            }
+            // Out of descriptors: the ones that are open will end.
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, site: Arc<Site>, permit: OwnedSemaphorePermit) {
+    let respond = |request| {
+        let site = Arc::clone(&site);
+        async move { Ok::<_, Infallible>(respond(&request, &site)) }
+    };
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        .keep_alive(false);
+    // What a client does wrong ends its connection, and concerns nobody else.
+    let _ = http.serve_connection(TokioIo::new(stream), service_fn(respond)).await;
+    drop(permit);
+}
+
+fn respond(request: &Request<Incoming>, site: &Site) -> Response<Body> {
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let mut response = match permitted(method, uri, headers, site.address, &site.token, &site.content) {
+        Ok(resource) => resource_of(resource, headers, site),
+        Err((status, reason)) => {
+            let mut response = text("text/plain; charset=utf-8", format!("{reason}\n"));
+            *response.status_mut() = status;
+            response
+        }
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn resource_of(resource: Resource, headers: &hyper::HeaderMap, site: &Site) -> Response<Body> {
+    match (resource, &site.content) {
+        (Resource::Index, Content::Page { title }) => {
+            let page = INDEX.replace("{token}", &site.token).replace("{title}", &escaped(title));
+            text("text/html; charset=utf-8", page)
+        }
+        (Resource::Script, _) => text("text/javascript; charset=utf-8", SCRIPT.to_owned()),
+        (Resource::Style, _) => text("text/css; charset=utf-8", STYLE.to_owned()),
+        (Resource::Metrics, Content::Metrics(exposition)) => match exposition() {
+            Ok(exposition) => text("application/openmetrics-text; version=1.0.0; charset=utf-8", exposition),
+            Err(_) => failed("metrics cannot be written"),
+        },
+        (Resource::Events, _) => events(headers, Arc::clone(&site.history)),
+        (Resource::Index | Resource::Metrics, _) => failed("not served here"),
+    }
+}
+
+fn text(kind: &'static str, text: String) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(text)).boxed());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn failed(reason: &str) -> Response<Body> {
+    let mut response = text("text/plain; charset=utf-8", format!("{reason}\n"));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}
+
+/// The history from the beginning, or from after the event that a page had last, and then what comes.
+fn events(headers: &hyper::HeaderMap, history: Arc<History>) -> Response<Body> {
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
+    let (sender, body) = Channel::<Bytes, Infallible>::new(1);
+    tokio::spawn(send_events(sender, history, last));
+    let mut response = Response::new(body.boxed());
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    response
+}
+
+async fn send_events(
+    mut sender: http_body_util::channel::Sender<Bytes, Infallible>,
+    history: Arc<History>,
+    last: Option<u64>,
+) {
+    let mut latest = history.follow();
+    let (mut next, mut was_reading) = (last.map_or(0, |last| last.saturating_add(1)), last.is_some());
+    loop {
+        latest.mark_unchanged();
+        let batch = history.batch(next, was_reading);
+        (next, was_reading) = (batch.next, true);
+        let is_empty = batch.text.is_empty();
+        let text = if is_empty { ":\n\n".to_owned() } else { batch.text };
+        match timeout(READ_TIMEOUT, sender.send_data(Bytes::from(text))).await {
+            Ok(Ok(())) => {}
+            // It went away, or does not read.
+            Ok(Err(_)) | Err(_) => return,
+        }
+        if is_empty && timeout(KEEP_ALIVE, latest.changed()).await.is_ok_and(|changed| changed.is_err()) {
+            return;
+        }
+    }
+}
+
+/// Text of a page.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
