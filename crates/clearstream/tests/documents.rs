@@ -19,6 +19,9 @@ const WITHOUT: [&str; 4] = ["completions", "lab exec", "lab shell", "rdma run"];
 /// What ends when it is stopped: `tests/daemons.rs`.
 const DAEMONS: [&str; 2] = ["rdma serve", "serve"];
 
+/// What takes a whole command line at its end: `tests/runs.rs` reads its document.
+const COMMAND_AT_THE_END: [&str; 1] = ["study schedule"];
+
 /// What needs a privilege or changes the host: `tests/streams.rs` and the tests of
 /// each read its document, which is validated too.
 const PRIVILEGED: [&str; 26] = [
@@ -148,7 +151,7 @@ fn assert_sample(workload: &str, sample: &Value) {
 
 /// The rest in this order: the verb, its arguments (`TMP` is a folder, `ROOT`
 /// the source tree, `SERVER` a captured host), and the name of its document.
-const RUN: [(&str, &str, &str); 47] = [
+const RUN: [(&str, &str, &str); 51] = [
     ("cc list", "", "congestion-controls"),
     ("defaults", "", "defaults"),
     ("diagnose", "--from ROOT/fixtures/records/v1/clearstream-40ge", "diagnosis"),
@@ -189,6 +192,10 @@ const RUN: [(&str, &str, &str); 47] = [
     ("study list", "", "study-list"),
     ("study run", "TMP/study.toml --to localhost --dry-run", "study-plan"),
     ("study run", "TMP/study.toml --to localhost --runs TMP/runs", "study-end"),
+    ("study check", "TMP/runs", "study-check"),
+    ("runs compare", "ROOT/fixtures/records/v1/clearstream-40ge flows=1 flows=2", "comparison"),
+    ("runs show", "ROOT/fixtures/records/v1/clearstream-40ge", "run-overview"),
+    ("runs trend", "TMP/runs", "trend"),
     ("plan history", "", "journals"),
     ("tune history", "", "journals"),
     ("tune lint", "ROOT/fixtures/configs/clearstream-40ge/sysctl.conf", "lint"),
@@ -220,8 +227,13 @@ fn every_verb_is_in_one_of_the_lists() {
     command.build();
     leaves(&command, "", &mut verbs);
     let run = RUN.iter().map(|(verb, _, _)| *verb);
-    let listed: BTreeSet<String> =
-        run.chain(WITHOUT).chain(DAEMONS).chain(PRIVILEGED).map(str::to_owned).collect();
+    let listed: BTreeSet<String> = run
+        .chain(WITHOUT)
+        .chain(COMMAND_AT_THE_END)
+        .chain(DAEMONS)
+        .chain(PRIVILEGED)
+        .map(str::to_owned)
+        .collect();
     assert_eq!(verbs, listed, "left: the verbs there are; right: those that are tested here or elsewhere");
 }
 

@@ -22,6 +22,8 @@ const INDEX: &str = ".runs-index.json";
 const VERSION: u32 = 1;
 /// A file of this name in a run folder keeps it from being pruned.
 pub const KEEP: &str = "keep";
+/// The file of a run folder with the result of its check against a reference.
+pub const CHECK: &str = "check.json";
 
 /// A run of a folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,6 +47,9 @@ pub struct CatalogueEntry {
     pub trial_count: u64,
     /// Version of the program.
     pub program_version: String,
+    /// Whether its check against a reference passed; absent where there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passed: Option<bool>,
     /// A file `keep` is in the folder.
     pub kept: bool,
 }
@@ -57,8 +62,8 @@ struct Index {
 
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 struct Indexed {
-    /// Size and modification time of `run.json` and `trials.jsonl`.
-    files: [Option<(u64, i64, i64)>; 2],
+    /// Size and modification time of `run.json`, `trials.jsonl` and `check.json`.
+    files: [Option<(u64, i64, i64)>; 3],
     entry: CatalogueEntry,
 }
 
@@ -104,7 +109,7 @@ pub fn catalogue(folder: &Path) -> Result<Vec<CatalogueEntry>, RecordError> {
         }
         let name = item.file_name().to_string_lossy().into_owned();
         let path = item.path();
-        let files = ["run.json", "trials.jsonl"].map(|file| stamp(&path.join(file)));
+        let files = ["run.json", "trials.jsonl", CHECK].map(|file| stamp(&path.join(file)));
         if files[0].is_none() {
             continue;
         }
@@ -143,8 +148,19 @@ fn read(path: &Path, name: &str, kept: bool) -> Option<CatalogueEntry> {
         planned_trial_count: head.planned_trial_count,
         trial_count: lines(&path.join("trials.jsonl")),
         program_version: head.program_version,
+        passed: check_result(path),
         kept,
     })
+}
+
+/// Whether the check of a run against a reference passed; absent where there was none.
+pub fn check_result(run: &Path) -> Option<bool> {
+    #[derive(Deserialize)]
+    struct Result {
+        passed: bool,
+    }
+    let text = fs::read(run.join(CHECK)).ok()?;
+    serde_json::from_slice::<Result>(&text).ok().map(|result| result.passed)
 }
 
 /// Whole lines of a file; the last one of a killed run may be torn.

@@ -17,7 +17,7 @@ pub mod synthetic;
 mod version_1;
 mod writer;
 
-pub use catalogue::{CatalogueEntry, KEEP, catalogue, remove};
+pub use catalogue::{CHECK, CatalogueEntry, KEEP, catalogue, check_result, remove};
 pub use error::RecordError;
 pub use lines::{MAX_LINE_BYTES, Records};
 pub use reader::Reader;

@@ -25,7 +25,8 @@ pub enum ExitCode {
     Partial = 8,
     /// A name is taken or does not exist (lab, run, experiment).
     Name = 9,
-    /// A measured figure is below the threshold of the command line (`flow --fail-below`).
+    /// A measured figure is below the threshold of the command line (`flow --fail-below`), or a run is worse than its
+    /// reference (`study check`).
     Threshold = 10,
     /// Stopped by SIGINT; samples taken so far are kept.
     Interrupted = 130,

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod change_point;
 mod chi_square;
 mod effect;
 mod interval;
@@ -18,6 +19,7 @@ mod quantile;
 mod random;
 mod steady;
 
+pub use change_point::{ChangePoint, LEAST_SERIES, change_points};
 pub use chi_square::{Fit, chance_deviation, goodness_of_fit};
 pub use effect::{Block, Effect, Moderator, PRACTICAL_RATIO};
 pub use interval::{IntervalEstimate, median_interval};

@@ -33,8 +33,9 @@ mod variant;
 pub use cells::Cell;
 pub use clearstream_stats::PRACTICAL_RATIO;
 pub use compare::{
-    CellComparison, CompareError, Compared, Comparison, DependsOn, EffectComparison, LevelEffect, Pairing,
-    Verdict, compare_levels, compare_runs,
+    CellComparison, CheckedCell, CompareError, Compared, Comparison, DependsOn, EffectComparison,
+    LevelEffect, Pairing, ReferenceCheck, Trend, TrendCell, TrendChange, TrendPoint, TrendRun, Verdict,
+    check_against, compare_levels, compare_runs, trend,
 };
 pub use cores::interrupt_core;
 pub use error::StudyError;

@@ -40,7 +40,7 @@ use clearstream_schema::{
     tune::LintReport,
     watch::{WatchEvent, WatchStatus},
 };
-use clearstream_study::{Comparison, ScheduleTable};
+use clearstream_study::{Comparison, ReferenceCheck, ScheduleTable, Trend};
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::Serialize;
 use serde_json::Value;
@@ -56,7 +56,7 @@ use crate::verbs::{
     pair::{PairingChange, Pairings},
     plan::{Applied, Confirmed, Journals, RecoveredJournals, RenderedPlan, Reverted},
     rdma::{PingDocument, RdmaDocument},
-    runs::{PrunedRuns, RunList},
+    runs::{PrunedRuns, RunList, RunOverview},
     study::{StudyEnd, StudyList},
 };
 
@@ -167,15 +167,18 @@ documents! {
     "clearstream.reverted" 1 Added Reverted;
     "clearstream.route-plan" 1 Own RoutePlan;
     "clearstream.route-proof" 1 Own RouteVerification;
+    "clearstream.run-overview" 1 Added RunOverview;
     "clearstream.runs" 1 Added RunList;
     "clearstream.served" 1 Added Served;
     "clearstream.storage-semantics" 1 Own StorageSemantics;
     "clearstream.storage-metadata" 1 Own StorageMetadata;
     "clearstream.storage-comparison" 1 Added StorageComparison;
     "clearstream.storage-stream" 1 Added StreamSummary;
+    "clearstream.study-check" 1 Added ReferenceCheck;
     "clearstream.study-end" 1 Added StudyEnd<'_>;
     "clearstream.study-list" 1 Added StudyList;
     "clearstream.study-plan" 1 Added ScheduleTable;
+    "clearstream.trend" 1 Added Trend;
     "clearstream.verification" 1 Added Verification;
     "clearstream.watch-event" 1 Own WatchEvent;
     "clearstream.watch-status" 1 Own WatchStatus;

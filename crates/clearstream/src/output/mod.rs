@@ -25,6 +25,7 @@ pub mod progress;
 pub mod proof;
 pub mod rdma;
 pub mod semantics;
+pub mod sparkline;
 mod stderr;
 pub mod storage_comparison;
 pub mod storage_metadata;

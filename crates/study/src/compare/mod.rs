@@ -15,7 +15,9 @@
 
 mod delay_line;
 mod levels;
+mod reference;
 mod runs;
+mod trend;
 mod values;
 
 use std::collections::BTreeMap;
@@ -32,7 +34,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use levels::compare_levels;
+pub use reference::{CheckedCell, ReferenceCheck, check_against};
 pub use runs::compare_runs;
+pub use trend::{Trend, TrendCell, TrendChange, TrendPoint, TrendRun, trend};
 
 /// A claim needs less: stricter than the 5 % of an interval, since cells and the
 /// effect over all of them are tested together.

@@ -25,12 +25,14 @@ pub(super) struct Run {
 
 /// A cell of a run, reduced to the median of its trials.
 pub(super) struct RunCell {
-    experiment: String,
-    factors: BTreeMap<String, Value>,
-    metric: Compared,
-    value: f64,
-    trial_count: usize,
-    delay_line_limited_count: usize,
+    pub(super) experiment: String,
+    pub(super) factors: BTreeMap<String, Value>,
+    pub(super) metric: Compared,
+    pub(super) value: f64,
+    /// Least and largest of the trials.
+    pub(super) range: [f64; 2],
+    pub(super) trial_count: usize,
+    pub(super) delay_line_limited_count: usize,
 }
 
 /// Compares the runs of two sides. `practical_ratio` is the smallest change
@@ -52,7 +54,7 @@ pub fn compare_runs(
 }
 
 impl Run {
-    fn read(reader: &Reader, metric: Option<&str>) -> Result<Self, CompareError> {
+    pub(super) fn read(reader: &Reader, metric: Option<&str>) -> Result<Self, CompareError> {
         Ok(Self::of(reader.run().id.clone(), &reader.run().started, &values::read(reader, metric)?))
     }
 
@@ -80,6 +82,10 @@ impl Run {
                     factors: one.factors.clone(),
                     metric: one.metric.clone(),
                     value: median(&values)?,
+                    range: [
+                        values.iter().copied().fold(f64::INFINITY, f64::min),
+                        values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                    ],
                     trial_count: trials.len(),
                     delay_line_limited_count: trials
                         .iter()
@@ -91,7 +97,7 @@ impl Run {
         Self { id, span, cells }
     }
 
-    fn cell(&self, cell: &RunCell) -> Option<&RunCell> {
+    pub(super) fn cell(&self, cell: &RunCell) -> Option<&RunCell> {
         let same = |other: &&RunCell| {
             (&other.experiment, &other.metric, &other.factors)
                 == (&cell.experiment, &cell.metric, &cell.factors)

@@ -22,27 +22,38 @@ use crate::{
 /// Marks cells with trials that a delay line limited.
 const DELAY_LINE_MARK: &str = "+";
 
-/// Two levels of a run, or the runs of two sides.
-pub(in crate::verbs) fn run(
-    first: &Path,
-    second: &str,
-    level: Option<&str>,
-    metric: Option<&str>,
-    out: &Output,
-) -> Result<(), CommandError> {
-    let comparison = match level {
-        Some(level) => {
-            compare_levels(&Reader::open(first)?, second, level, metric, PRACTICAL_RATIO).map_err(refused)?
-        }
-        None if second.contains('=') && !Path::new(second).exists() => {
-            return Err(CommandError::Usage(format!(
-                "{second} is one level: write two, as in `study compare RUN flows=1 flows=2`"
-            )));
-        }
-        None => compare_runs(&open(first)?, &open(Path::new(second))?, metric, PRACTICAL_RATIO)
-            .map_err(refused)?,
-    };
-    if out.is_human() { show(&comparison) } else { Ok(out.document(&comparison)?) }
+/// What is compared.
+#[derive(Debug, clap::Args)]
+pub struct CompareArgs {
+    /// Run folder, or a folder of runs of the first side
+    first: PathBuf,
+    /// The other side's run or folder of runs; or a level of the run, as in flows=1
+    second: String,
+    /// Second level, compared with the first, as in flows=2
+    level: Option<String>,
+    /// Compare this metric, such as rtt or server-cpu, instead of each workload's headline
+    #[arg(long, value_name = "METRIC")]
+    metric: Option<String>,
+}
+
+impl CompareArgs {
+    pub(in crate::verbs) fn run(&self, out: &Output) -> Result<(), CommandError> {
+        let (second, metric) = (self.second.as_str(), self.metric.as_deref());
+        let comparison = match self.level.as_deref() {
+            Some(level) => {
+                let run = Reader::open(&self.first)?;
+                compare_levels(&run, second, level, metric, PRACTICAL_RATIO).map_err(refused)?
+            }
+            None if second.contains('=') && !Path::new(second).exists() => {
+                return Err(CommandError::Usage(format!(
+                    "{second} is one level: write two, as in `study compare RUN flows=1 flows=2`"
+                )));
+            }
+            None => compare_runs(&open(&self.first)?, &open(Path::new(second))?, metric, PRACTICAL_RATIO)
+                .map_err(refused)?,
+        };
+        if out.is_human() { show(&comparison) } else { Ok(out.document(&comparison)?) }
+    }
 }
 
 /// What the second command of a run changed, a line per experiment.
@@ -63,7 +74,7 @@ pub(super) fn treatments(reader: &Reader) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn refused(error: CompareError) -> CommandError {
+pub(in crate::verbs) fn refused(error: CompareError) -> CommandError {
     match error {
         CompareError::Record(error) => error.into(),
         error => CommandError::Usage(error.to_string()),
@@ -157,7 +168,7 @@ fn is_range(cell: &CellComparison) -> bool {
     cell.confidence_ratio.is_some_and(|confidence| confidence < 0.95)
 }
 
-fn verdict_name(verdict: Verdict) -> &'static str {
+pub(super) fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
         Verdict::Worse => "worse",

@@ -1,6 +1,8 @@
 //! `clearstream study`
 
+mod check;
 pub(super) mod compare;
+mod schedule;
 
 use std::{
     path::{Path, PathBuf},
@@ -41,7 +43,7 @@ const SEED: u64 = 1;
 /// Folder for runs, unless given.
 pub(super) const RUNS: &str = "runs";
 
-/// Run, list and compare studies.
+/// Run, list, compare, check and schedule studies.
 #[derive(Debug, Subcommand)]
 pub enum StudyVerb {
     /// Run a study, write its record and its report
@@ -49,17 +51,11 @@ pub enum StudyVerb {
     /// Show the built-in studies
     List,
     /// Compare two levels of one run, or the runs of two sides
-    Compare {
-        /// Run folder, or a folder of runs of the first side
-        first: PathBuf,
-        /// The other side's run or folder of runs; or a level of the run, as in flows=1
-        second: String,
-        /// Second level, compared with the first, as in flows=2
-        level: Option<String>,
-        /// Compare this metric, such as rtt or server-cpu, instead of each workload's headline
-        #[arg(long, value_name = "METRIC")]
-        metric: Option<String>,
-    },
+    Compare(compare::CompareArgs),
+    /// Check a run against the last good one; exit code 10 where it is worse
+    Check(check::CheckArgs),
+    /// Write systemd units that run a study regularly
+    Schedule(schedule::ScheduleArgs),
 }
 
 /// Run a study.
@@ -160,9 +156,9 @@ impl StudyVerb {
         match self {
             Self::Run(args) => args.run(out),
             Self::List => list(out),
-            Self::Compare { first, second, level, metric } => {
-                compare::run(&first, &second, level.as_deref(), metric.as_deref(), out)
-            }
+            Self::Compare(args) => args.run(out),
+            Self::Check(args) => args.run(out),
+            Self::Schedule(args) => args.run(out),
         }
     }
 }

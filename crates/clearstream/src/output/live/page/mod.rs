@@ -19,14 +19,13 @@ use super::{Board, ScreenEvent, board::HostBoard, busy_interfaces, busy_ratio, n
 use crate::output::{
     escaped,
     quantity::{bytes, rate, time},
+    sparkline::sparkline_of_rates,
     width,
 };
 
 /// Columns of a core's strip with its number and percentage: four fit beside each other into 80 columns.
 const CORE_COLUMNS: usize = 19;
 const STRIP_COLUMNS: usize = 8;
-/// Rows of a sparkline's steps.
-const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// What the person chose to see.
 #[derive(Debug, Default)]
@@ -155,7 +154,10 @@ impl Page {
             let room = columns.saturating_sub(head.chars().count());
             let rates = host.rates.get(&interface.name).into_iter().flatten().copied().collect::<Vec<f64>>();
             let style = if drops > 0 { self.colour(Color::Red) } else { Style::default() };
-            lines.push(Line::from(vec![Span::styled(head, style), Span::raw(sparkline(&rates, room))]));
+            lines.push(Line::from(vec![
+                Span::styled(head, style),
+                Span::raw(sparkline_of_rates(&rates, room)),
+            ]));
         }
         if busy.is_empty() {
             lines.push(Line::raw("no traffic"));
@@ -354,17 +356,6 @@ fn short(value: f64) -> String {
         value if value >= 1e3 => format!("{:.1}k", value / 1e3),
         value => format!("{value:.0}"),
     }
-}
-
-/// The last values as steps of the highest of them.
-fn sparkline(values: &[f64], columns: usize) -> String {
-    let shown = &values[values.len().saturating_sub(columns)..];
-    let highest = shown.iter().copied().fold(0.0, f64::max);
-    let step = |value: &f64| {
-        let place = if highest > 0.0 { (value / highest * 7.0).round() as usize } else { 0 };
-        STEPS[place.min(7)]
-    };
-    shown.iter().map(step).collect()
 }
 
 fn tenth(ratio: f64) -> char {
