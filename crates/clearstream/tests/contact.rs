@@ -47,7 +47,7 @@ impl World {
         }
         let sshd = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let config = format!(
-            "Host dtn2\n HostName 10.0.0.2\nHost both\n HostName both.test\nHost far\n HostName nowhere.invalid\n \
+            "Host dtn2 dtn3\n HostName 10.0.0.2\nHost both\n HostName both.test\nHost far\n HostName nowhere.invalid\n \
              ProxyCommand ssh -F {} -W 10.0.0.2:22 dtn2\nHost *\n User root\n IdentityFile {}\n IdentitiesOnly yes\n \
              UserKnownHostsFile /dev/null\n StrictHostKeyChecking no\n BatchMode yes\n",
             path("ssh_config"),
@@ -131,6 +131,34 @@ fn root_aliases_brackets_and_jump_hosts_lead_to_the_data() {
         assert_eq!(probed(&probe(host)), "fd00::2", "{host}");
     }
     world.run(&[&["flow", "dtn2"], QUICK.as_slice()].concat()).json();
+    // Several of them and this host are a mesh; two names of one machine are two hosts here.
+    let (runs, quick) =
+        (world.path("runs"), "[experiment.all-pairs]\nduration = \"200ms\"\nwarm-up = \"50ms\"\n");
+    let study = world.path("pairs.toml");
+    let text = "schema = \"clearstream.study\"\nversion = 1\nname = \"pairs\"\ntitle = \"Pairs\"\n[[experiment]]\n\
+                name = \"pairs\"\ntitle = \"Pairs\"\nworkload = \"all-pairs\"\n";
+    fs::write(&study, format!("{text}{quick}")).unwrap();
+    let line = ["study", "run", study.to_str().unwrap(), "--runs", runs.to_str().unwrap(), "--json"];
+    let mesh = world.run(&[&line, ["--to", "dtn2", "--to", "dtn3"].as_slice()].concat()).json();
+    assert_eq!(mesh["done_trial_count"], 1, "{mesh}");
+    let trials =
+        fs::read_to_string(Path::new(mesh["folder"].as_str().unwrap()).join("trials.jsonl")).unwrap();
+    let trial: Value = serde_json::from_str(trials.lines().next().unwrap()).unwrap();
+    let rounds = &trial["outcome"]["measured"]["detail"]["document"]["rounds"];
+    let pairs = rounds.as_array().unwrap().iter().flat_map(|round| round.as_array().unwrap());
+    let pairs: Vec<_> =
+        pairs.map(|pair| (pair["from"].as_str().unwrap(), pair["to"].as_str().unwrap())).collect();
+    for pair in [("here", "dtn2"), ("dtn2", "here"), ("dtn2", "dtn3"), ("dtn3", "here")] {
+        assert!(pairs.contains(&pair), "{pairs:?}");
+    }
+    assert_eq!(pairs.len(), 6, "{pairs:?}");
+    for (arguments, text) in [
+        (["dtn2", "dtn2"].as_slice(), "dtn2 is named twice"),
+        (&["dtn2", "localhost"], "localhost is this host"),
+        (&["dtn2", "dtn3", "--address", "10.0.0.2"], "--address is of one host"),
+    ] {
+        world.run(&[&line, arguments].concat()).refused(2, &[text]);
+    }
     // ssh has no address of its own behind a proxy, and the name means nothing here: what
     // sshd there reports does.
     assert_eq!(probed(&probe("far")), "10.0.0.2");

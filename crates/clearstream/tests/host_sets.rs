@@ -232,22 +232,76 @@ fn root_a_host_that_freezes_in_the_middle_is_named_and_the_run_can_be_resumed() 
 /// A cable is cut while control uses another path: pairs over it fail and are named, and
 /// the study goes on with what is left of it.
 #[test]
-fn root_a_path_that_is_cut_in_the_middle_fails_its_trials_and_no_others() {
+fn root_a_path_that_is_cut_in_the_middle_fails_its_pairs_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
     let running = Running::start(folder.path(), "e2e-cut-path");
     run(&["lab", "fault", &running.lab.0, "b:eth1", "cut"]).ok();
     let ended = running.ended(8);
     let prose = &ended.prose;
-    assert!(prose.contains("b to c: "), "{prose}");
+    assert!(prose.contains("b to c"), "{prose}");
     assert!(!prose.contains("agent was lost"), "{prose}");
     let trials = ended.trials();
     assert_eq!(trials.lines().count(), 2, "the second trial was tried, too: {trials}");
     let documents: Vec<Value> = trials.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     documents.iter().for_each(|trial| assert_valid("trial", trial));
-    // What had been measured before is kept; the cut came after the first pair.
-    assert!(ended.record.join(documents[0]["samples"].as_str().unwrap()).exists());
-    let message = documents[1]["outcome"]["failed"]["message"].as_str().unwrap();
-    assert!(message.contains("b to c: ") && message.contains("no connection to 10.3.0.3"), "{message}");
+    // The cut came after the first pair of the first trial, and before all of the second one.
+    let measured = &documents[1]["outcome"]["measured"];
+    assert_eq!(measured["complete"], false, "{measured}");
+    let detail = &measured["detail"]["document"];
+    assert_valid("all-pairs", detail);
+    let ends =
+        |pair: &Value| format!("{} to {}", pair["from"].as_str().unwrap(), pair["to"].as_str().unwrap());
+    let failed: BTreeSet<String> = detail["failed_pairs"].as_array().unwrap().iter().map(ends).collect();
+    assert_eq!(failed, ["b to c".to_owned(), "c to b".to_owned()].into(), "{detail}");
+    let rounds = detail["rounds"].as_array().unwrap().iter().flat_map(|round| round.as_array().unwrap());
+    let others: BTreeSet<String> = rounds.map(ends).collect();
+    assert_eq!(others, ["a to b", "a to c", "b to a", "c to a"].map(str::to_owned).into(), "{detail}");
+    assert!(
+        detail["failed_pairs"][0]["message"].as_str().unwrap().contains("no connection to 10.3.0."),
+        "{detail}"
+    );
     run(&["lab", "fault", &ended.lab.0, "--clear"]).ok();
     ended.resume();
+}
+
+/// The built-in study `mesh` in a lab of three hosts and a router on one switch.
+#[test]
+fn root_a_mesh_is_of_all_hosts_of_a_lab_but_its_routers() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = ["a", "b", "c"].map(|name| format!("[[host]]\nname = \"{name}\"\n")).concat();
+    let end = |(number, host): (usize, &str)| {
+        format!("{{ host = \"{host}\", interface = \"eth0\", addresses = [\"10.4.0.{}/24\"] }}", number + 1)
+    };
+    let ends: Vec<String> = ["a", "b", "c", "gate"].into_iter().enumerate().map(end).collect();
+    let text = format!(
+        "schema = \"clearstream.lab\"\nversion = 1\nname = \"e2e-mesh\"\ntitle = \"One switch\"\n{hosts}[[host]]\n\
+         name = \"gate\"\nrouter = true\n[[switch]]\nname = \"net\"\nends = [{}]\n",
+        ends.join(", ")
+    );
+    let path = folder.path().join("e2e-mesh.toml");
+    fs::write(&path, text).unwrap();
+    let lab = Lab::up(&path, "e2e-mesh");
+    let runs = folder.path().join("runs");
+    let arguments =
+        ["study", "run", "mesh", "--lab", &lab.0, "--quick", "--runs", runs.to_str().unwrap(), "--json"];
+    let ended = run(&arguments).json();
+    assert_eq!((&ended["done_trial_count"], &ended["failed_trial_count"]), (&4.into(), &0.into()), "{ended}");
+    let record = Path::new(ended["folder"].as_str().unwrap());
+    let first = fs::read_to_string(record.join("trials.jsonl")).unwrap();
+    let first: Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+    let detail = &first["outcome"]["measured"]["detail"]["document"];
+    let rounds = detail["rounds"].as_array().unwrap().iter().flat_map(|round| round.as_array().unwrap());
+    let pairs: BTreeSet<(&str, &str)> =
+        rounds.map(|pair| (pair["from"].as_str().unwrap(), pair["to"].as_str().unwrap())).collect();
+    let expected = [("a", "b"), ("a", "c"), ("b", "a"), ("b", "c"), ("c", "a"), ("c", "b")];
+    assert_eq!(pairs, expected.into());
+    let page = fs::read_to_string(record.join("report.html")).unwrap();
+    assert!(
+        page.contains("<figure id=\"figure-pairs-pairs\">")
+            && page.contains("<figure id=\"figure-pairs-pairs-2\">")
+    );
+    // Two of them by name are a pair.
+    let two =
+        ["study", "run", "mesh", "--lab", &lab.0, "--client", "a", "--server", "b", "--quick", "--dry-run"];
+    run(&two).ok();
 }

@@ -9,7 +9,7 @@ use std::{sync::atomic::Ordering::Relaxed, thread};
 
 use clearstream_schema::{
     ByteCount, TimeSpan,
-    all_pairs::{AllPairsSummary, PairGoodput},
+    all_pairs::{AllPairsSummary, FailedPair, PairGoodput},
     control::{Failure, FailureKind},
     flow::{FlowConfig, Notice},
     human,
@@ -95,7 +95,7 @@ impl Workload for AllPairs {
     }
 
     fn figure(&self) -> Figure {
-        Figure::Bars
+        Figure::Pairs
     }
 
     fn check(&self, config: &AllPairsConfig) -> Result<(), Failure> {
@@ -125,13 +125,14 @@ impl Workload for AllPairs {
             return Err(Failure { kind: FailureKind::Invalid, message }.into());
         }
         let mut summary = AllPairsSummary { complete: true, ..AllPairsSummary::default() };
+        let mut first_failure = None;
         for pairs in tests(count, config.at_once) {
             if context.stop.load(Relaxed) {
                 summary.complete = false;
                 break;
             }
             let mut round = Vec::new();
-            let mut failed = None;
+            let mut fatal = None;
             // A failure of one pair does not stop the others: their samples are kept.
             for ended in measure(context, &pairs, &config.flow()) {
                 match ended {
@@ -140,16 +141,26 @@ impl Workload for AllPairs {
                         (context.on_event)(Event::Sample(Sample::new(&pair, Some(headline))?));
                         round.push(pair);
                     }
-                    Err(error) => failed = failed.or(Some(error)),
+                    // No path between two hosts is a result; without its agent a host has none.
+                    Err((pair, error)) if !error.lost && !error.stopped => {
+                        summary.failed_pairs.push(pair);
+                        first_failure = first_failure.or(Some(error));
+                    }
+                    Err((_, error)) => fatal = fatal.or(Some(error)),
                 }
             }
-            if let Some(error) = failed {
+            if let Some(error) = fatal {
                 return Err(error);
             }
             summary.rounds.push(round);
         }
+        if let Some(error) = first_failure.filter(|_| summary.by_goodput().is_empty()) {
+            return Err(error);
+        }
+        summary.complete &= summary.failed_pairs.is_empty();
         let mut outcome = summary.outcome()?;
         outcome.notices.extend(slowest(&summary));
+        outcome.notices.extend(failed(&summary));
         Ok(outcome)
     }
 }
@@ -191,7 +202,7 @@ fn measure(
     context: &mut Context<'_, '_>,
     pairs: &[(usize, usize)],
     config: &FlowConfig,
-) -> Vec<Result<PairGoodput, TrialError>> {
+) -> Vec<Result<PairGoodput, (FailedPair, TrialError)>> {
     let stop = context.stop;
     let mut sets = context.hosts.pairs(pairs);
     thread::scope(|scope| {
@@ -199,7 +210,9 @@ fn measure(
         let running: Vec<_> = sets.iter_mut().map(run).collect();
         let ended: Vec<_> = running.into_iter().map(thread::ScopedJoinHandle::join).collect();
         let joined = ended.into_iter().map(|ended| {
-            ended.unwrap_or_else(|_| Err(TrialError::internal("the thread of a pair ended by a panic")))
+            ended.unwrap_or_else(|_| {
+                Err(failure("", "", TrialError::internal("the thread of a pair ended by a panic")))
+            })
         });
         joined.collect()
     })
@@ -209,13 +222,14 @@ fn one(
     hosts: &mut HostSet<'_>,
     config: &FlowConfig,
     stop: &std::sync::atomic::AtomicBool,
-) -> Result<PairGoodput, TrialError> {
-    let (client, server) = hosts.client_and_server()?;
+) -> Result<PairGoodput, (FailedPair, TrialError)> {
+    let (client, server) = hosts.client_and_server().map_err(|error| failure("", "", error.into()))?;
     let (from, to) = (client.peer.name().to_owned(), server.peer.name().to_owned());
     let summary = run_on(hosts, config, stop, &mut |_| {}).map_err(|error| {
         let mut error = TrialError::from(error);
+        let failed = failure(&from, &to, error.clone());
         error.failure.message = format!("{from} to {to}: {}", error.failure.message);
-        error
+        (failed.0, error)
     })?;
     Ok(PairGoodput {
         from,
@@ -223,6 +237,21 @@ fn one(
         goodput_bps: summary.goodput_bps,
         retransmit_count: summary.retransmit_count,
         rtt_ns: summary.rtt_ns,
+    })
+}
+
+fn failure(from: &str, to: &str, error: TrialError) -> (FailedPair, TrialError) {
+    let message = error.failure.message.clone();
+    (FailedPair { from: from.to_owned(), to: to.to_owned(), message }, error)
+}
+
+/// Notice naming the pairs without a result.
+fn failed(summary: &AllPairsSummary) -> Option<Notice> {
+    let first = summary.failed_pairs.first()?;
+    let pairs = summary.failed_pairs.iter().map(|pair| format!("{} to {}", pair.from, pair.to));
+    Some(Notice {
+        id: "failed-pair".to_owned(),
+        message: format!("no flow from {}: {}", human::few(pairs), first.message),
     })
 }
 

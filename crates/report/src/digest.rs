@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
 use clearstream_schema::{
+    all_pairs::{ALL_PAIRS_SCHEMA, AllPairsSummary},
     flow::{Direction, FLOW_SUMMARY_SCHEMA, FlowSummary, ReceiveMethod},
     gateways::{GATEWAYS_SCHEMA, GatewaySummary},
     host::HostReport,
@@ -41,6 +42,14 @@ pub(crate) struct GatewayTrial {
     pub(crate) summary: GatewaySummary,
 }
 
+/// A trial over all pairs of hosts.
+#[derive(Debug)]
+pub(crate) struct PairsTrial {
+    pub(crate) cell: u32,
+    pub(crate) factors: Factors,
+    pub(crate) summary: AllPairsSummary,
+}
+
 /// Trials with the same levels.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
@@ -57,6 +66,7 @@ pub(crate) struct ExperimentDigest {
     pub(crate) cells: Vec<Cell>,
     pub(crate) probes: Vec<(u32, ProbeSummary)>,
     pub(crate) gateways: Vec<GatewayTrial>,
+    pub(crate) pairs: Vec<PairsTrial>,
     /// Every measured trial by its metrics, also those of the parts above.
     pub(crate) measured: Measured,
     /// Settings of workloads other than flows.
@@ -177,6 +187,7 @@ impl ExperimentDigest {
             cells: Vec::new(),
             probes: Vec::new(),
             gateways: Vec::new(),
+            pairs: Vec::new(),
             measured: Measured::default(),
             series: Vec::new(),
             server_address: None,
@@ -375,6 +386,9 @@ impl Digest {
         } else if let Some(summary) = detail::<GatewaySummary>(outcome, GATEWAYS_SCHEMA, trial.trial)? {
             let reduced = GatewayTrial { cell: trial.cell, factors: Factors::clone(&factors), summary };
             self.experiment(&trial.experiment).gateways.push(reduced);
+        } else if let Some(summary) = detail::<AllPairsSummary>(outcome, ALL_PAIRS_SCHEMA, trial.trial)? {
+            let reduced = PairsTrial { cell: trial.cell, factors: Factors::clone(&factors), summary };
+            self.experiment(&trial.experiment).pairs.push(reduced);
         }
         let experiment = self.experiment(&trial.experiment);
         // Those of flows have a table of their own, by sender and receiver.

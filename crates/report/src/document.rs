@@ -15,7 +15,7 @@ use crate::{
     figures::{
         cost, delay, effects, gateways,
         goodput::{self, sentence_case},
-        live, matrix, metric, row, throughput, window,
+        live, matrix, metric, pairs, row, throughput, window,
     },
     format::{bytes, join, level_of, rate, time},
     link, machines,
@@ -201,6 +201,9 @@ fn own(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Figure> {
     }
     if !experiment.gateways.is_empty() {
         figures.extend(gateways::figures(experiment));
+    }
+    if !experiment.pairs.is_empty() {
+        figures.extend(pairs::figures(digest, experiment));
     }
     if !experiment.probes.is_empty() {
         figures.extend(delay::figure(digest, experiment));

@@ -8,7 +8,9 @@ use crate::{
     digest::{Cell, Digest, ExperimentDigest},
     estimate::{Estimate, change, chosen, median},
     figure::published_range,
-    figures::{effects, gateways, goodput::belongs, interrupt::ReaderPlace, metric, window::WindowModel},
+    figures::{
+        effects, gateways, goodput::belongs, interrupt::ReaderPlace, metric, pairs, window::WindowModel,
+    },
     format::{bytes, count, percent, range, rate, time},
     link,
 };
@@ -37,7 +39,7 @@ pub(crate) struct Headline {
     pub(crate) figure: String,
 }
 
-/// The first three of: plateau below the model, failing gateway, gateways against one, single flow,
+/// The first three of: plateau below the model, slowest pair of hosts, failing gateway, gateways against one, single flow,
 /// window model, interrupt core, more flows, round trip. An effect that is not proven comes after
 /// these and is called so; then the best cell of each experiment that is drawn by a metric.
 pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
@@ -45,6 +47,7 @@ pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
     let model = if short.is_some() { None } else { window(digest) };
     let mut all: Vec<Headline> = [
         short,
+        pairs::headline(digest),
         failing_gateway(digest),
         all_gateways(digest),
         single_flow(digest),

@@ -13,8 +13,22 @@ pub const ALL_PAIRS_SCHEMA: &str = "clearstream.all-pairs";
 pub struct AllPairsSummary {
     /// Tests that ran at the same time, in the order of the run.
     pub rounds: Vec<Vec<PairGoodput>>,
+    /// Pairs without a result, as where no route leads from the one to the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_pairs: Vec<FailedPair>,
     /// Every ordered pair was measured to its end.
     pub complete: bool,
+}
+
+/// A flow that could not be measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FailedPair {
+    /// Name of the host that would have sent.
+    pub from: String,
+    /// Name of the host that would have received.
+    pub to: String,
+    /// Why not.
+    pub message: String,
 }
 
 /// A flow from one host to another.
@@ -88,7 +102,8 @@ mod tests {
             vec![pair("a", "b", 1e9), pair("c", "d", 4e9)],
             vec![pair("b", "a", 2e9), pair("d", "c", 9e9)],
         ];
-        let outcome = AllPairsSummary { rounds, complete: true }.outcome().unwrap();
+        let outcome =
+            AllPairsSummary { rounds, complete: true, ..AllPairsSummary::default() }.outcome().unwrap();
         let values: Vec<(&str, f64)> =
             outcome.metrics.iter().map(|metric| (metric.name.as_str(), metric.value)).collect();
         // Sums of 5 and 11 Gb/s.

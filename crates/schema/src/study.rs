@@ -76,6 +76,8 @@ pub enum Figure {
     Delay,
     /// Responses over time around the failure of a gateway, load distribution, return paths.
     Gateways,
+    /// From every host to every other, as heat maps.
+    Pairs,
     /// A metric against a factor of numbers, a line per level of the others.
     Curve,
     /// A curve, and what it is below the best of the experiment that `beside` names, in percent

@@ -1,16 +1,21 @@
-//! Hosts by a file (`--hosts`): any number, each with its role and its access method.
+//! Hosts by a file (`--hosts`), by several names, or all of a lab: any number, each with its role and its
+//! access method.
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
 use clearstream_configfile::{ConfigError, Fault, FileKind};
 use clearstream_control::{Peer, pairing::Pairing};
+use clearstream_host::HostRoot;
 use clearstream_lab::RunningLab;
-use clearstream_schema::hosts::{HOSTS_SCHEMA, HostEntry, HostsFile};
+use clearstream_schema::{
+    hosts::{HOSTS_SCHEMA, HostEntry, HostsFile},
+    lab::LabFile,
+};
 use clearstream_workload::{CLIENT, PairAddresses, SERVER};
 
 use super::{
-    Endpoint, Endpoints, FamilyArgs, REMOTE_PROGRAM, agent_in, connect_daemon, data_address, lab_address,
-    local_agent, open_lab, resolve, source_address, ssh_agent,
+    Endpoint, Endpoints, FamilyArgs, PathArgs, REMOTE_PROGRAM, agent_in, connect_daemon, data_address,
+    lab_address, local_agent, open_lab, resolve, source_address, ssh_agent,
 };
 use crate::exit::CommandError;
 
@@ -21,7 +26,7 @@ const HOSTS: FileKind =
 const OTHER_ROLE: &str = "host";
 
 /// Reads and checks such a file.
-fn load(path: &Path) -> Result<HostsFile, CommandError> {
+pub(super) fn load(path: &Path) -> Result<HostsFile, CommandError> {
     let mut path = path.to_string_lossy().into_owned();
     // A name without a slash is a file here: there are no built-in ones.
     if !path.contains('/') {
@@ -95,9 +100,46 @@ fn roles(hosts: &[HostEntry]) -> Vec<String> {
     numbered.map(|(number, host)| host.role.clone().unwrap_or_else(|| usual(number).to_owned())).collect()
 }
 
+fn of(lab: Option<String>, hosts: Vec<HostEntry>) -> HostsFile {
+    HostsFile { schema: HOSTS_SCHEMA.to_owned(), version: 1, lab, hosts, lanes: Vec::new() }
+}
+
+/// All hosts of a lab but its routers.
+pub(super) fn of_lab(lab: &LabFile) -> HostsFile {
+    let ends = lab.hosts.iter().filter(|host| !host.router);
+    let entries = ends.map(|host| HostEntry { name: host.name.clone(), ..HostEntry::default() });
+    of(Some(lab.name.clone()), entries.collect())
+}
+
+/// This host and these others, by ssh.
+pub(super) fn of_names(others: &[String], path: &PathArgs) -> Result<HostsFile, CommandError> {
+    let usage = |text: String| Err(CommandError::Usage(text));
+    let options = [("--address", path.address.is_some()), ("--pairing", path.pairing.is_some())];
+    if let Some((option, _)) = options.iter().find(|(_, given)| *given) {
+        return usage(format!("{option} is of one host: write several into a file for --hosts FILE"));
+    }
+    let own = HostRoot::live().read("proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    if let Some(here) = others.iter().find(|name| **name == own || *name == "localhost") {
+        return usage(format!("{here} is this host, which takes part anyway: leave it out"));
+    }
+    let mut entries = vec![HostEntry { name: own, local: true, ..HostEntry::default() }];
+    for name in others {
+        if entries.iter().any(|entry| entry.name == *name) {
+            return usage(format!("{name} is named twice"));
+        }
+        entries.push(HostEntry {
+            name: name.clone(),
+            ssh: Some(name.clone()),
+            ssh_options: path.ssh_options.clone(),
+            remote_program: Some(path.remote_program.clone()),
+            ..HostEntry::default()
+        });
+    }
+    Ok(of(None, entries))
+}
+
 /// Starts an agent on every host of the file.
-pub(super) fn open(path: &Path, family: FamilyArgs) -> Result<Endpoints, CommandError> {
-    let file = load(path)?;
+pub(super) fn open(file: &HostsFile, family: FamilyArgs) -> Result<Endpoints, CommandError> {
     let (lab, own_lab) = match &file.lab {
         Some(name) => open_lab(name).map(|(lab, own)| (Some(lab), own))?,
         None => (None, None),

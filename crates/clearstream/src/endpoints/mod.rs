@@ -42,6 +42,25 @@ impl HostArgs {
     }
 }
 
+/// The other hosts of a study: one, or several, which together with this one are a mesh.
+#[derive(Debug, Clone, clap::Args)]
+pub struct MeshArgs {
+    /// The other hosts: as ssh knows them, `localhost`, or ADDRESS[:PORT] with --pairing; all of several,
+    /// and this one, take part in a study from every host to every other
+    #[arg(value_name = "HOST")]
+    others: Vec<String>,
+    /// Another host, as an option instead of HOST; may be repeated
+    #[arg(long, value_name = "HOST", conflicts_with = "others")]
+    to: Vec<String>,
+}
+
+impl MeshArgs {
+    /// The hosts that were named; none with `--lab` and `--hosts`.
+    fn names(&self) -> &[String] {
+        if self.others.is_empty() { &self.to } else { &self.others }
+    }
+}
+
 /// How the hosts are found.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PathArgs {
@@ -148,9 +167,28 @@ impl Endpoints {
                 "name the other host (as ssh knows it, or `localhost`), a lab with --lab NAME, or a file of hosts \
                  with --hosts FILE",
             )),
-            (None, _, Some(file)) => hosts_file::open(file, path.family),
+            (None, _, Some(file)) => hosts_file::open(&hosts_file::load(file)?, path.family),
             (None, Some(name), None) => Self::lab_pair(name, path),
             (Some(host), None, None) => Self::to_host(host, path),
+        }
+    }
+
+    /// As [`Endpoints::open`], for any number of other hosts. With `is_mesh` a lab takes part with all its
+    /// hosts that are no routers, in place of two of them.
+    pub fn open_all(hosts: &MeshArgs, path: &PathArgs, is_mesh: bool) -> Result<Self, CommandError> {
+        match (hosts.names(), &path.lab) {
+            ([], Some(name)) if is_mesh && path.client.is_none() && path.server.is_none() => {
+                path.check(None)?;
+                let (lab, own_lab) = open_lab(name)?;
+                let file = hosts_file::of_lab(lab.file());
+                Ok(Self { _own_lab: own_lab, ..hosts_file::open(&file, path.family)? })
+            }
+            ([], _) => Self::open(None, path),
+            ([host], _) => Self::open(Some(host), path),
+            (several, None) => hosts_file::open(&hosts_file::of_names(several, path)?, path.family),
+            (_, Some(_)) => {
+                Err(CommandError::usage("hosts and --lab exclude each other: name the ones or the other"))
+            }
         }
     }
 

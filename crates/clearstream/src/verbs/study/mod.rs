@@ -18,19 +18,20 @@ use clearstream_schema::{
     TimeSpan,
     flow::Notice,
     record::{Treatments, TrialDocument, TrialOutcome},
+    study::StudyFile,
 };
 use clearstream_study::{
     EndReason, HostTestbed, Mode, ResumeOptions, RunEnd, RunRequest, Runner, Schedule, ScheduleOptions,
     ScheduledTrial, StudyEvent, run_id,
 };
 
-use clearstream_workload::Sample;
+use clearstream_workload::{Registry, Sample};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    endpoints::{Endpoints, HostArgs, PathArgs},
+    endpoints::{Endpoints, MeshArgs, PathArgs},
     exit::CommandError,
     files, interrupt,
     output::{
@@ -68,7 +69,7 @@ pub struct RunArgs {
     /// Name of a built-in study, or a study file
     study: String,
     #[command(flatten)]
-    host: HostArgs,
+    hosts: MeshArgs,
     #[command(flatten)]
     path: PathArgs,
     /// Trials of seconds, on representative cores
@@ -178,7 +179,7 @@ impl RunArgs {
         if let Some(folder) = &self.resume {
             self.check_resume(folder)?;
         }
-        let mut ends = Endpoints::open(self.host.name(), &self.path)?;
+        let mut ends = Endpoints::open_all(&self.hosts, &self.path, is_mesh(&study, &registry))?;
         out.set_hosts(ends.identities());
         let options = ScheduleOptions {
             mode: self.mode().unwrap_or_default(),
@@ -319,6 +320,13 @@ impl RunArgs {
     }
 }
 
+/// Whether an experiment is over all hosts, in whatever role.
+fn is_mesh(study: &StudyFile, registry: &Registry) -> bool {
+    let workloads = study.experiments.iter().filter_map(|one| registry.workload(&one.workload));
+    let mut any_host = workloads.filter(|workload| workload.roles().is_empty());
+    any_host.any(|workload| workload.needs_lab().is_none())
+}
+
 fn dry_run(request: &RunRequest, testbed: &mut HostTestbed<'_>, out: &Output) -> Result<(), CommandError> {
     let schedule = clearstream_study::schedule_on(request, testbed)?.table();
     if !out.is_human() {
@@ -424,8 +432,13 @@ fn result(document: &TrialDocument) -> String {
         TrialOutcome::Measured(outcome) => outcome,
         TrialOutcome::Failed(failure) => return format!("failed: {failure}"),
     };
-    match outcome.headline() {
+    let headline = match outcome.headline() {
         Some(headline) => format!("{} {}", headline.name, headline.unit.text(headline.value)),
         None => "described".to_owned(),
+    };
+    // Its last notice says what is missing.
+    match outcome.notices.last().filter(|_| !outcome.complete) {
+        Some(notice) => format!("{headline}; incomplete: {}", notice.message),
+        None => headline,
     }
 }

@@ -13,17 +13,11 @@ use super::{
 use crate::{
     digest::ExperimentDigest,
     figure::{Figure, LegendItem, Table, draw_both, identifier},
-    figures::matrix::heat_class,
+    figures::heat::{HeatCell, HeatMap},
     format::{count, significant},
     measured::MetricName,
-    svg::{
-        Svg,
-        plot::{Size, fitted, text_width},
-    },
 };
 
-/// Width of a digit in a cell.
-const CELL_DIGIT: f64 = 6.4;
 const ABSENT: &str = "\u{2013}";
 
 /// Cells with the same levels but for two factors.
@@ -140,12 +134,13 @@ fn figure(matrix: &Matrix<'_, '_>, index: usize, label: &str) -> Figure {
         title.push_str(&format!(" ({label})"));
     }
     let finding = view.finding();
+    let map = heat_map(matrix);
     let (low, high) = matrix.bounds();
     let (low, high) = (view.metric.unit.text(low), view.metric.unit.text(high));
     let missing = matrix.rows.len() * matrix.columns.len() - matrix.cells.len();
     let crosses = format!("{} could not be measured (drawn as crosses).", count(missing, "cell"));
     Figure {
-        drawings: draw_both(&id, &title, &finding, |size| draw(matrix, size)),
+        drawings: draw_both(&id, &title, &finding, |size| map.draw(size)),
         notes: (missing > 0).then_some(crosses).into_iter().collect(),
         legend: vec![LegendItem::new("heat", format!("{low} to {high}"))],
         table: table(matrix),
@@ -156,68 +151,29 @@ fn figure(matrix: &Matrix<'_, '_>, index: usize, label: &str) -> Figure {
     }
 }
 
-fn draw(matrix: &Matrix<'_, '_>, size: Size) -> Svg {
+fn heat_map(matrix: &Matrix<'_, '_>) -> HeatMap {
     let view = matrix.view;
     let (low, high) = matrix.bounds();
     let (unit, factor) = scaled(view.metric.unit, high.abs().max(low.abs()));
-    let longest = |texts: &[String]| texts.iter().map(|text| text_width(text)).fold(0.0, f64::max);
-    let left = (longest(&matrix.rows) + 20.0).clamp(52.0, size.pick(220.0, 110.0));
-    let top = 62.0;
-    let room = size.width() - left - 14.0;
-    let side = (room / matrix.columns.len().max(1) as f64).clamp(3.0, size.pick(62.0, 56.0));
-    let mut svg = Svg::new(size.width(), top + side * matrix.rows.len() as f64 + 20.0);
-    svg.text(4.0, 16.0, "unit start", &view.axis_title(unit));
     let spoken = |name: &str| name.replace('-', " ");
-    let heads = format!("{} \u{2193}   {} \u{2192}", spoken(matrix.down), spoken(matrix.across));
-    svg.text(4.0, 34.0, "unit start", &heads);
-    // Headings that would touch each other are left out; the table has them all.
-    let stride = ((longest(&matrix.columns) + 6.0) / side).ceil().max(1.0) as usize;
-    for (column, text) in matrix.columns.iter().enumerate().step_by(stride) {
-        svg.text(left + side * (column as f64 + 0.5), top - 8.0, "tick middle", text);
-    }
-    let stride = (15.0 / side).ceil().max(1.0) as usize;
-    for (row, text) in matrix.rows.iter().enumerate().step_by(stride) {
-        let middle = top + side * (row as f64 + 0.5) + 4.0;
-        svg.text(left - 8.0, middle, "tick end", &fitted(text, left - 12.0));
-    }
-    for row in 0..matrix.rows.len() {
-        for column in 0..matrix.columns.len() {
-            let at = (left + side * column as f64, top + side * row as f64);
-            heat_cell(&mut svg, matrix, (row, column), at, (side, factor));
-        }
-    }
-    svg
-}
-
-fn heat_cell(
-    svg: &mut Svg,
-    matrix: &Matrix<'_, '_>,
-    place: (usize, usize),
-    (x, y): (f64, f64),
-    (cell, factor): (f64, f64),
-) {
-    let side = cell - if cell > 14.0 { 1.0 } else { 0.0 };
-    let Some(found) = matrix.cells.get(&place) else {
-        svg.line((x + 2.0, y + 2.0), (x + side - 2.0, y + side - 2.0), "absent");
-        svg.line((x + 2.0, y + side - 2.0), (x + side - 2.0, y + 2.0), "absent");
-        return;
+    let cell = |cell: &MetricCell<'_>| {
+        let median = cell.estimate.median;
+        let tip = format!(
+            "{}: {} ({})",
+            view.label(cell, None),
+            view.metric.unit.text(median),
+            cell.estimate.how_sure(|value| view.metric.unit.text(value))
+        );
+        HeatCell { value: median, text: significant(median / factor), tip }
     };
-    let view = matrix.view;
-    let median = found.estimate.median;
-    let tip = format!(
-        "{}: {} ({})",
-        view.label(found, None),
-        view.metric.unit.text(median),
-        found.estimate.how_sure(|value| view.metric.unit.text(value))
-    );
-    let class = heat_class(median, matrix.bounds());
-    svg.tipped(&tip, |svg| {
-        svg.rounded(x, y, side, side, if cell > 20.0 { 3.0 } else { 0.0 }, &class);
-        let text = significant(median / factor);
-        if cell >= 27.0 && CELL_DIGIT * text.len() as f64 <= side {
-            svg.text(x + side / 2.0, y + side / 2.0 + 4.0, &format!("cell middle {class}"), &text);
-        }
-    });
+    HeatMap {
+        title: view.axis_title(unit),
+        axes: format!("{} \u{2193}   {} \u{2192}", spoken(matrix.down), spoken(matrix.across)),
+        rows: matrix.rows.clone(),
+        columns: matrix.columns.clone(),
+        cells: matrix.cells.iter().map(|(place, found)| (*place, cell(found))).collect(),
+        has_empty_diagonal: false,
+    }
 }
 
 fn table(matrix: &Matrix<'_, '_>) -> Table {
