@@ -223,7 +223,7 @@ fn one(
     config: &FlowConfig,
     stop: &std::sync::atomic::AtomicBool,
 ) -> Result<PairGoodput, (FailedPair, TrialError)> {
-    let (client, server) = hosts.client_and_server().map_err(|error| failure("", "", error.into()))?;
+    let (client, server) = hosts.client_and_server().map_err(|error| failure("", "", error))?;
     let (from, to) = (client.peer.name().to_owned(), server.peer.name().to_owned());
     let summary = run_on(hosts, config, stop, &mut |_| {}).map_err(|error| {
         let mut error = TrialError::from(error);
