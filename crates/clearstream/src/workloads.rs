@@ -8,7 +8,7 @@ use clearstream_overlap::Overlap;
 use clearstream_probe::Probe;
 use clearstream_rdma::{Rdma, VerbsCalls};
 use clearstream_storage::{metadata::StorageMetadataWorkload, stream::StorageStream};
-use clearstream_workload::{Inspect, Registry};
+use clearstream_workload::{Inspect, LinkDelay, LinkRate, Registry};
 
 /// All of them.
 pub fn registry() -> Registry {
@@ -26,4 +26,6 @@ pub fn registry() -> Registry {
         .with(Inspect)
         .with(Failover)
         .with_factor(RoutesOver)
+        .with_factor(LinkDelay)
+        .with_factor(LinkRate)
 }

@@ -13,7 +13,7 @@ use std::{
 
 use clearstream_schema::{
     CoreList,
-    lab::{LabFile, LabHost, LabSwitch},
+    lab::{LabFile, LabHost, LabLink, LabSwitch},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -306,6 +306,8 @@ impl Keeper {
                 }
             }
             Request::SetMtu { link, mtu } => self.set_mtu(link, mtu)?,
+            Request::SetDelay { link, delay } => self.change_link(link, |link| link.delay = delay)?,
+            Request::SetRate { link, rate } => self.change_link(link, |link| link.rate = rate)?,
             Request::SetReceiveCores { host, interface, cores } => {
                 self.set_receive_cores(&host, &interface, cores)?;
             }
@@ -318,6 +320,26 @@ impl Keeper {
             Request::Stop => {}
         }
         Ok(Response::Done)
+    }
+
+    /// Changes the model of a link while packets are on it.
+    fn change_link(&mut self, number: usize, change: impl FnOnce(&mut LabLink)) -> Result<(), LabError> {
+        let mut changed = self.state.file.clone();
+        let count = changed.links.len();
+        let link = changed.links.get_mut(number).ok_or_else(|| LabError::NoLink {
+            lab: self.state.file.name.clone(),
+            what: format!("link {number}"),
+            known: format!("links 0 to {}", count.saturating_sub(1)),
+        })?;
+        // What it is made of stays, whatever the new values would choose.
+        link.backend = link.effective_backend();
+        change(link);
+        let link = link.clone();
+        file::validate(&changed)?;
+        let Network { lines, nodes, .. } = &mut self.network;
+        links::change(number, &link, lines[number].as_ref(), nodes)?;
+        self.state.file = changed;
+        self.folder.write(&self.state)
     }
 
     /// Sets the MTU of a link, or of a switch, which are counted after the

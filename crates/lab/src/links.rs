@@ -47,6 +47,26 @@ pub(crate) fn make(
     Ok(line)
 }
 
+/// Gives an existing link another delay or rate.
+pub(crate) fn change(
+    index: usize,
+    link: &LabLink,
+    line: Option<&Line>,
+    nodes: &mut [Node],
+) -> Result<(), LabError> {
+    match (line, link.backend) {
+        (Some(line), _) => {
+            line.relay.change(LinkModel::from(link));
+            Ok(())
+        }
+        (None, LinkBackend::Netem) => add_netem(index, link, nodes),
+        (None, _) => Err(LabError::Unsupported {
+            what: format!("link[{index}] is a veth pair, which has neither delay nor rate"),
+            remedy: "use a lab whose links have a delay or a rate, or backend = \"delay-line\"".to_owned(),
+        }),
+    }
+}
+
 /// A delay line and the drop counters of its interfaces at its last reset.
 #[derive(Debug)]
 pub(crate) struct Line {

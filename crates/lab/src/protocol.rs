@@ -7,7 +7,7 @@ use std::{
 };
 
 use clearstream_schema::{
-    CoreList,
+    BitRate, CoreList, TimeSpan,
     lab::{DelayLineStats, LabFault, LabFile},
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -36,6 +36,8 @@ pub(crate) enum Request {
     Stats,
     ResetStats,
     SetMtu { link: usize, mtu: u32 },
+    SetDelay { link: usize, delay: TimeSpan },
+    SetRate { link: usize, rate: Option<BitRate> },
     SetReceiveCores { host: String, interface: String, cores: Option<CoreList> },
     Faults,
     SetFaults(Vec<LabFault>),

@@ -9,7 +9,7 @@ use std::{
 
 use clearstream_netlink::Prefix;
 use clearstream_schema::{
-    CoreList,
+    BitRate, CoreList, TimeSpan,
     lab::{DelayLineStats, LabFault, LabFile, LabHost},
 };
 use clearstream_sys::{namespace::NamespaceSet, process::keep_descriptors_from};
@@ -257,6 +257,18 @@ impl RunningLab {
     /// file from 0, links before switches).
     pub fn set_mtu(&self, link: usize, mtu: u32) -> Result<(), LabError> {
         self.change(&Request::SetMtu { link, mtu })
+    }
+
+    /// Sets the one-way delay of a link (index in the file from 0). It must be a
+    /// delay line, or have netem.
+    pub fn set_delay(&self, link: usize, delay: TimeSpan) -> Result<(), LabError> {
+        self.change(&Request::SetDelay { link, delay })
+    }
+
+    /// Sets the rate of each direction of a link, unlimited when absent; as
+    /// [`Self::set_delay`].
+    pub fn set_rate(&self, link: usize, rate: Option<BitRate>) -> Result<(), LabError> {
+        self.change(&Request::SetRate { link, rate })
     }
 
     /// Steers the packets that an interface of a host receives to these cores;

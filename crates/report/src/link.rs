@@ -40,7 +40,7 @@ pub(crate) fn of<'a>(lab: &'a LabFile, experiment: &ExperimentDigest) -> Option<
 pub(crate) fn path(digest: &Digest, experiment: &ExperimentDigest) -> String {
     match &digest.run.lab {
         Some(lab) => match of(lab, experiment) {
-            Some(link) => format!("lab link {}", described(link)),
+            Some(link) => format!("lab link {}", described(link, experiment)),
             None => format!("lab {}", lab.name),
         },
         None if between_all(digest, experiment) => format!("paths between {} hosts", digest.run.hosts.len()),
@@ -54,17 +54,25 @@ fn between_all(digest: &Digest, experiment: &ExperimentDigest) -> bool {
     digest.run.hosts.len() > 2 && experiment.cells.is_empty() && experiment.probes.is_empty()
 }
 
-/// `wan0: 19.0 Gb/s, 17.0 ms round trip`.
-fn described(link: &LabLink) -> String {
+/// `wan0: 19.0 Gb/s, 17.0 ms round trip`, but for what is a factor of the experiment.
+fn described(link: &LabLink, experiment: &ExperimentDigest) -> String {
     let [one, other] = &link.ends;
     let name = if one.interface == other.interface {
         one.interface.clone()
     } else {
         format!("{} {} \u{2013} {} {}", one.host, one.interface, other.host, other.interface)
     };
+    let spec = &experiment.spec;
+    let of_lab = |name| spec.lab.as_ref().is_some_and(|variant| variant.factors.contains_key(name));
+    let is_factor = |name| spec.factors.contains_key(name) || of_lab(name);
     let mut parts = Vec::new();
-    parts.extend(link.rate.map(|limit| rate(limit.0 as f64)));
-    if link.delay.0 > 0 {
+    match link.rate {
+        _ if is_factor("link-rate") => parts.push("rate by trial".to_owned()),
+        limit => parts.extend(limit.map(|limit| rate(limit.0 as f64))),
+    }
+    if is_factor("link-delay") {
+        parts.push("delay by trial".to_owned());
+    } else if link.delay.0 > 0 {
         parts.push(format!("{} round trip", time(2.0 * link.delay.0 as f64)));
     }
     if parts.is_empty() {

@@ -112,7 +112,8 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<String>,
     /// Factor name to levels. A factor is an option of the workload, or one that only a lab has, as
-    /// `mtu`, `receive-steering` or `routes-over` (`one-gateway`, `all-gateways`).
+    /// `mtu`, `receive-steering`, `link-delay`, `link-rate` or `routes-over` (`one-gateway`,
+    /// `all-gateways`).
     /// For a core factor the level list may be one name: `every-core` or `representative-cores`.
     #[serde(default)]
     pub factors: BTreeMap<String, Levels>,

@@ -17,6 +17,7 @@ const STUDIES: FileKind = FileKind {
         ("native-client", include_str!("../../../studies/native-client.toml")),
         ("native-client-storage", include_str!("../../../studies/native-client-storage.toml")),
         ("iwarp-verbs", include_str!("../../../studies/iwarp-verbs.toml")),
+        ("explore-sensitivity", include_str!("../../../studies/explore-sensitivity.toml")),
         ("mesh", include_str!("../../../studies/mesh.toml")),
     ],
 };

@@ -47,6 +47,14 @@ pub(super) struct CopyingForwarder {
     pace: Pace,
 }
 
+/// Bytes of packets that a link can hold, and a reserve.
+fn room_for(model: &LinkModel) -> u64 {
+    let rate = u128::from(model.rate_bps.unwrap_or(UNLIMITED_RATE_BPS));
+    let time = u128::from(model.delay_ns) + u128::from(model.jitter_ns) + u128::from(model.queue_ns);
+    let holds = u64::try_from(rate * time / 8_000_000_000).unwrap_or(MAX_ROOM_BYTES);
+    holds.saturating_mul(ROOM_FACTOR).clamp(MIN_ROOM_BYTES, MAX_ROOM_BYTES)
+}
+
 impl CopyingForwarder {
     pub(super) fn new(
         [from, to]: [Arc<Tun>; 2],
@@ -54,15 +62,11 @@ impl CopyingForwarder {
         model: &LinkModel,
         counters: Arc<Mutex<Counters>>,
     ) -> io::Result<Self> {
-        let rate = u128::from(model.rate_bps.unwrap_or(UNLIMITED_RATE_BPS));
-        let time = u128::from(model.delay_ns) + u128::from(model.jitter_ns) + u128::from(model.queue_ns);
-        let holds = u64::try_from(rate * time / 8_000_000_000).unwrap_or(MAX_ROOM_BYTES);
-        let room = holds.saturating_mul(ROOM_FACTOR).clamp(MIN_ROOM_BYTES, MAX_ROOM_BYTES);
         Ok(Self {
             from,
             to,
             direction,
-            store: Store::with_room_for(room)?,
+            store: Store::with_room_for(room_for(model))?,
             aside: vec![0; PACKET_MAX_BYTES],
             part: Vec::with_capacity(PACKET_MAX_BYTES),
             counters,
@@ -209,6 +213,12 @@ impl Forwarder for CopyingForwarder {
 
     fn seen_empty(&mut self, at_ns: u64) {
         self.empty_ns = at_ns;
+    }
+
+    fn change(&mut self, model: LinkModel) {
+        self.direction.change(model);
+        self.stall_ns = model.queue_ns.max(MIN_STALL_NS);
+        self.store.grow_to(room_for(&model));
     }
 
     fn busy(&self) -> bool {

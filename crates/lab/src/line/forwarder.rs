@@ -8,6 +8,8 @@ use std::{
     time::Instant,
 };
 
+use super::model::LinkModel;
+
 /// One direction of a delay line, driven by the line's thread.
 pub(super) trait Forwarder: Send {
     /// Maximum number of packets taken per turn.
@@ -29,6 +31,9 @@ pub(super) trait Forwarder: Send {
 
     /// No packet had arrived at `at_ns`: what is taken next arrived later.
     fn seen_empty(&mut self, at_ns: u64);
+
+    /// From now on packets get this model; those that are held keep their time.
+    fn change(&mut self, model: LinkModel);
 
     /// Whether the packet rate is so high that the thread should sleep between
     /// turns.

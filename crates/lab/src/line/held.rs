@@ -196,6 +196,11 @@ impl Forwarder for QueueForwarder {
         self.empty_ns = at_ns;
     }
 
+    fn change(&mut self, model: LinkModel) {
+        self.direction.change(model);
+        self.stall_ns = model.queue_ns.max(MIN_STALL_NS);
+    }
+
     fn busy(&self) -> bool {
         self.pace.busy()
     }

@@ -48,6 +48,8 @@ pub struct Relay {
     thread: Option<JoinHandle<()>>,
     counters: [Arc<Mutex<Counters>>; 2],
     load: Arc<Mutex<Load>>,
+    /// Model that the thread has not taken over yet.
+    changed: Arc<Mutex<Option<LinkModel>>>,
 }
 
 impl Relay {
@@ -87,10 +89,12 @@ impl Relay {
         };
         let mut forwarders = [forwarder(0)?, forwarder(1)?];
         let (stopping, working) = (Arc::clone(&stop), Arc::clone(&load));
+        let changed = Arc::new(Mutex::new(None));
+        let changing = Arc::clone(&changed);
         let thread = std::thread::Builder::new()
             .name("delay-line".to_owned())
-            .spawn(move || run(&mut forwarders, &stopping, &working))?;
-        Ok(Self { stop, thread: Some(thread), counters, load })
+            .spawn(move || run(&mut forwarders, &stopping, &working, &changing))?;
+        Ok(Self { stop, thread: Some(thread), counters, load, changed })
     }
 
     /// Returns the counters from the first end to the second, and back.
@@ -101,6 +105,11 @@ impl Relay {
     /// Returns the load of the thread, which serves both directions.
     pub fn load(&self) -> Load {
         *lock(&self.load)
+    }
+
+    /// Packets that arrive from now on get this model in both directions.
+    pub fn change(&self, model: LinkModel) {
+        *lock(&self.changed) = Some(model);
     }
 
     /// Resets the counters.
@@ -124,12 +133,20 @@ impl Drop for Relay {
 }
 
 /// Runs the thread: turns of taking and releasing until it is stopped.
-fn run<L: Forwarder>(forwarders: &mut [L; 2], stop: &AtomicBool, load: &Mutex<Load>) {
+fn run<L: Forwarder>(
+    forwarders: &mut [L; 2],
+    stop: &AtomicBool,
+    load: &Mutex<Load>,
+    changed: &Mutex<Option<LinkModel>>,
+) {
     raise_priority();
     let run_delay = RunDelay::of_this_thread();
     let clock = Instant::now();
     let mut rested_ns = 0;
     while !stop.load(Ordering::Relaxed) {
+        if let Some(model) = lock(changed).take() {
+            forwarders.iter_mut().for_each(|forwarder| forwarder.change(model));
+        }
         let start_ns = nanoseconds(&clock);
         let turn = turn(forwarders, &clock);
         let now_ns = nanoseconds(&clock);

@@ -35,18 +35,26 @@ struct Slot {
     bytes: usize,
 }
 
+fn chunks_for(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(CHUNK_BYTES - PACKET_MAX_BYTES).max(2)
+}
+
 impl Store {
     /// Creates a store for at least `bytes` bytes of packets.
     pub fn with_room_for(bytes: u64) -> io::Result<Self> {
-        let limit = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(CHUNK_BYTES - PACKET_MAX_BYTES);
         Ok(Self {
             chunks: vec![Chunk::new()?],
             free: Vec::new(),
             writing: 0,
             written_bytes: 0,
             queue: VecDeque::with_capacity(4096),
-            chunk_limit: limit.max(2),
+            chunk_limit: chunks_for(bytes),
         })
+    }
+
+    /// Makes room for this many bytes of packets, where there is less.
+    pub fn grow_to(&mut self, bytes: u64) {
+        self.chunk_limit = self.chunk_limit.max(chunks_for(bytes));
     }
 
     /// Returns room for one packet of any size; `None` when the store is full.

@@ -91,6 +91,15 @@ impl Direction {
         direction
     }
 
+    /// Accepts packets by another model from now on. Losses keep their sequence.
+    pub fn change(&mut self, model: LinkModel) {
+        if model.loss_ratio != self.model.loss_ratio {
+            self.model = model;
+            self.passes_until_loss = self.next_gap();
+        }
+        self.model = model;
+    }
+
     /// Whether packets of this length are dropped silently (path MTU black
     /// hole).
     pub fn is_black_holed(&self, packet_bytes: u64) -> bool {

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use super::{
     scaled,
-    view::{View, nanoseconds, number, ratio},
+    view::{View, bits_per_second, nanoseconds, number, ratio},
 };
 use crate::{
     figures::series_class,
-    format::{bytes, percent, time},
+    format::{bytes, percent, rate, time},
     svg::{
         Svg,
         plot::{Area, Plot, Size, Tick, tick_labels},
@@ -136,7 +136,7 @@ fn x_axis(view: &View<'_>, factor: &str, size: Size) -> (Scale, Vec<Tick>) {
         let (low, high) = (low / 1.25, high * 1.25);
         let count = size.pick(9, 4);
         // Sizes and numbers of flows double; what spans many decades is counted in them.
-        let in_decades = times || numbers && high / low > DECADES_FROM;
+        let in_decades = times || levels().any(is_rate) || numbers && high / low > DECADES_FROM;
         let ticks = if in_decades { decades(low, high, count) } else { powers_of_two(low, high, count) };
         return (Scale::Logarithmic { domain: (low, high), range: (0.0, 1.0) }, labelled(ticks));
     }
@@ -150,16 +150,21 @@ fn is_time(level: &Value) -> bool {
     level.as_str().and_then(nanoseconds).is_some()
 }
 
+fn is_rate(level: &Value) -> bool {
+    level.as_str().and_then(bits_per_second).is_some()
+}
+
 fn is_ratio(level: &Value) -> bool {
     level.as_str().and_then(ratio).is_some()
 }
 
-/// How levels of a factor are written: sizes, times and shares with their unit.
+/// How levels of a factor are written: sizes, times, rates and shares with their unit.
 fn level_text(view: &View<'_>, factor: &str) -> fn(f64) -> String {
     let mut levels = view.cells.iter().filter_map(|cell| cell.cell.factors.get(factor));
     match levels.find(|level| level.is_string()) {
         Some(level) if is_time(level) => time,
         Some(level) if is_ratio(level) => percent,
+        Some(level) if is_rate(level) => rate,
         Some(_) => bytes,
         None => |value| value.to_string(),
     }

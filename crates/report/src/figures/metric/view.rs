@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clearstream_schema::{ByteCount, TimeSpan, record::Published};
+use clearstream_schema::{BitRate, ByteCount, TimeSpan, record::Published};
 use serde_json::Value;
 
 use crate::{
@@ -227,11 +227,21 @@ fn varying<'a>(cells: impl Iterator<Item = &'a BTreeMap<String, Value>>) -> Vec<
     first.into_iter().filter(|(_, (_, varies))| *varies).map(|(name, _)| name.clone()).collect()
 }
 
-/// A level as a number: `4`, `"64KiB"` in bytes, `"17ms"` in nanoseconds, `"40 %"` as 0.4.
+/// A level as a number: `4`, `"64KiB"` in bytes, `"17ms"` in nanoseconds, `"40 %"` as 0.4, `"1Gb/s"` in bits per second.
 pub(super) fn number(value: &Value) -> Option<f64> {
     let text = value.as_str();
     let bytes = || text?.parse::<ByteCount>().ok().map(|bytes| bytes.0 as f64);
-    value.as_f64().or_else(bytes).or_else(|| text.and_then(nanoseconds)).or_else(|| text.and_then(ratio))
+    value
+        .as_f64()
+        .or_else(bytes)
+        .or_else(|| text.and_then(nanoseconds))
+        .or_else(|| text.and_then(ratio))
+        .or_else(|| text.and_then(bits_per_second))
+}
+
+/// A level that is a rate.
+pub(super) fn bits_per_second(text: &str) -> Option<f64> {
+    text.parse::<BitRate>().ok().filter(|_| text.ends_with("b/s")).map(|rate| rate.0 as f64)
 }
 
 /// A level that is a share: `40.2 %`.
@@ -259,6 +269,7 @@ mod tests {
         assert_eq!(number(&4.into()), Some(4.0));
         assert_eq!(number(&"64KiB".into()), Some(65_536.0));
         assert_eq!(number(&"17ms".into()), Some(17e6));
+        assert_eq!(number(&"100Mb/s".into()), Some(1e8));
         assert_eq!(number(&"40.5 %".into()), Some(0.405));
         assert_eq!(number(&"inline".into()), None);
         assert_eq!(canonical(&"64KiB".into()), canonical(&65_536.into()));
