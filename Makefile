@@ -45,6 +45,7 @@ bench:
 	@.ci/install bench
 	@echo "bench: building with all optimisation, some minutes the first time"
 	@cargo build --release --locked --bin clearstream
+	@if command -v mpicc >/dev/null; then extras/mpi/library/build mpicc target/release/libclearstream_mpi.so; fi
 	@PATH="$(CURDIR)/target/tools/peers/bin:$$PATH" cargo run --release --locked -p clearstream-bench -- $(BENCH)
 
 attack:

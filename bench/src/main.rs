@@ -10,6 +10,7 @@
 mod delay_line;
 mod diagnosis;
 mod error;
+mod explore;
 mod fingerprint;
 mod iperf3;
 mod parse;
@@ -34,7 +35,7 @@ use place::{Ground, Place};
 use results::{Cell, Pairing};
 use tool::{Settings, Tool, shown};
 
-const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|storage|delay-line] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|storage|explore|delay-line] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
 /// Cells of a grid that are repeated.
@@ -70,6 +71,7 @@ enum Part {
     Udp,
     Rdma,
     Storage,
+    Explore,
     DelayLine,
 }
 
@@ -117,6 +119,7 @@ impl Options {
                         "udp" => Part::Udp,
                         "rdma" => Part::Rdma,
                         "storage" => Part::Storage,
+                        "explore" => Part::Explore,
                         "delay-line" => Part::DelayLine,
                         other => return Err(usage(format!("no part {other}"))),
                     }
@@ -149,8 +152,15 @@ impl Options {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             page => page.map_err(file)?,
         };
-        let titles =
-            [summary::TITLE, results::TITLE, udp::TITLE, rdma::TITLE, storage::TITLE, delay_line::TITLE];
+        let titles = [
+            summary::TITLE,
+            results::TITLE,
+            udp::TITLE,
+            rdma::TITLE,
+            storage::TITLE,
+            explore::TITLE,
+            delay_line::TITLE,
+        ];
         let page = results::with_part(&page, &titles, title, part);
         let page = results::with_part(&page, &titles, summary::TITLE, &summary::summary(&page));
         std::fs::write(&self.output, page).map_err(file)
@@ -230,6 +240,16 @@ fn compare(options: &Options) -> Result<(), BenchError> {
             outcome?;
         } else {
             println!("no ior, mdtest and mpirun in PATH: storage is left out");
+        }
+    }
+    if options.part.includes(Part::Explore) {
+        if explore::has_launcher() {
+            println!("exploration of states");
+            let (part, outcome) = explore::compare(options.pairs, &options.command(), &stop);
+            options.write(explore::TITLE, &part)?;
+            outcome?;
+        } else {
+            println!("no mpirun in PATH: exploration is left out");
         }
     }
     if options.part.includes(Part::DelayLine) {

@@ -50,7 +50,8 @@ fn metric(trial: &Value, name: &str) -> f64 {
 
 /// The shortest round trip that ping sees, in milliseconds.
 fn ping(lab: &Lab) -> f64 {
-    let text = run(&["lab", "exec", &lab.0, "a", "--", "ping", "-c", "5", "-i", "0.05", "10.5.0.2"]).ok().to_owned();
+    let text =
+        run(&["lab", "exec", &lab.0, "a", "--", "ping", "-c", "5", "-i", "0.05", "10.5.0.2"]).ok().to_owned();
     let summary = text.lines().find_map(|line| line.split(" = ").nth(1)).unwrap();
     summary.split('/').next().unwrap().parse().unwrap()
 }
