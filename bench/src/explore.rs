@@ -23,8 +23,8 @@ pub(crate) const TITLE: &str = "# Exploration of states";
 /// Models with their parameters: of seconds each.
 const MODELS: [&[&str]; 3] = [
     &["philosophers", "-D", "N=16"],
-    &["leader", "-D", "N=7"],
-    &["sliding_window", "-D", "W=4", "-D", "C=6"],
+    &["leader", "-D", "N=10"],
+    &["sliding_window", "-D", "W=4", "-D", "C=4"],
 ];
 const RANKS: u32 = 2;
 /// Of the states per second of the sequential run, times ranks.
