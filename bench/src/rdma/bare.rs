@@ -9,7 +9,7 @@
 //! ```
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, IoSlice, Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     time::Instant,
 };
@@ -158,9 +158,7 @@ fn run(address: &str, port: u16, shape: Shape) -> io::Result<f64> {
         Kind::Walk => {
             set_socket_send_buffer_size(&socket, WALK_SEND_BUFFER)?;
             socket.set_nonblocking(false)?;
-            for _ in 0..shape.count {
-                socket.write_all(&buffer)?;
-            }
+            again_and_again(&mut socket, &buffer, shape.count)?;
         }
     }
     if shape.kind != Kind::Ping {
@@ -206,6 +204,23 @@ fn drain(socket: &mut TcpStream, buffer: &[u8]) -> io::Result<()> {
     let mut gone = 0;
     while gone < buffer.len() {
         gone += some(socket.write(&buffer[gone..]))?;
+    }
+    Ok(())
+}
+
+/// Sends a buffer so many times, as many as fit by one call.
+fn again_and_again(socket: &mut TcpStream, buffer: &[u8], count: u64) -> io::Result<()> {
+    let most = (WALK_SEND_BUFFER / buffer.len()).clamp(1, 1024);
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(most as u64);
+        let mut slices = vec![IoSlice::new(buffer); now as usize];
+        let mut slices = slices.as_mut_slice();
+        while !slices.is_empty() {
+            let sent = socket.write_vectored(slices)?;
+            IoSlice::advance_slices(&mut slices, sent);
+        }
+        left -= now;
     }
     Ok(())
 }
