@@ -1,19 +1,25 @@
 //! A plain TCP socket without any protocol on top: both ends poll
 //! without sleeping, each on its own core. The reference of latency and of
-//! both directions at once.
+//! both directions at once; and, with ends that sleep, of a flow that touches as
+//! much memory as the Writes it is compared with.
 //!
 //! ```text
 //! clearstream-bench bare serve PORT CORE
-//! clearstream-bench bare ping|stream|both ADDRESS PORT CORE SIZE COUNT
+//! clearstream-bench bare ping|stream|walk|both ADDRESS PORT CORE SIZE COUNT
 //! ```
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, IoSlice, Read, Write},
     net::{Ipv4Addr, TcpListener, TcpStream},
     time::Instant,
 };
 
 use clearstream_sys::affinity;
+use rustix::net::sockopt::set_socket_send_buffer_size;
+
+/// Send buffer of a flow whose ends sleep: as of the flow engine's best setting
+/// on one core.
+const WALK_SEND_BUFFER: usize = 1 << 20;
 
 /// Request of the client to the server, in 24 bytes before the data.
 #[derive(Clone, Copy)]
@@ -31,11 +37,15 @@ enum Kind {
     Stream,
     /// Both directions at once over one connection.
     Both,
+    /// From the client to the server, which sleep while there is nothing to do.
+    /// The messages are read from one place and written to one, all of it,
+    /// as by Writes to the same address.
+    Walk,
 }
 
 impl Kind {
-    const NAMES: [(&'static str, Self); 3] =
-        [("ping", Self::Ping), ("stream", Self::Stream), ("both", Self::Both)];
+    const NAMES: [(&'static str, Self); 4] =
+        [("ping", Self::Ping), ("stream", Self::Stream), ("both", Self::Both), ("walk", Self::Walk)];
 }
 
 impl Shape {
@@ -72,14 +82,17 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), String> {
     match arguments[..] {
         ["serve", port, core] => serve(number(port)?, number(core)?).map_err(|error| error.to_string()),
         [kind, address, port, core, size, count] => {
-            let kind = Kind::NAMES.iter().find(|(name, _)| *name == kind).ok_or("ping, stream or both")?.1;
+            let kind =
+                Kind::NAMES.iter().find(|(name, _)| *name == kind).ok_or("ping, stream, walk or both")?.1;
             let shape = Shape { kind, size: number(size)?, count: number(count)? };
             affinity::pin_to(number(core)?).map_err(|error| error.to_string())?;
             let figure = run(address, number(port)?, shape).map_err(|error| error.to_string())?;
             println!("{figure}");
             Ok(())
         }
-        _ => Err("bare serve PORT CORE, or bare ping|stream|both ADDRESS PORT CORE SIZE COUNT".to_owned()),
+        _ => {
+            Err("bare serve PORT CORE, or bare ping|stream|walk|both ADDRESS PORT CORE SIZE COUNT".to_owned())
+        }
     }
 }
 
@@ -111,6 +124,13 @@ fn serve(port: u16, core: u32) -> io::Result<()> {
             exchange(&mut socket, &mut buffer, shape.total(), shape.total())?;
             drain(&mut socket, &[1])?;
         }
+        Kind::Walk => {
+            socket.set_nonblocking(false)?;
+            for _ in 0..shape.count {
+                socket.read_exact(&mut buffer)?;
+            }
+            socket.write_all(&[1])?;
+        }
     }
     Ok(())
 }
@@ -135,6 +155,11 @@ fn run(address: &str, port: u16, shape: Shape) -> io::Result<f64> {
         }
         Kind::Stream => exchange(&mut socket, &mut buffer, shape.total(), 0)?,
         Kind::Both => exchange(&mut socket, &mut buffer, shape.total(), shape.total())?,
+        Kind::Walk => {
+            set_socket_send_buffer_size(&socket, WALK_SEND_BUFFER)?;
+            socket.set_nonblocking(false)?;
+            again_and_again(&mut socket, &buffer, shape.count)?;
+        }
     }
     if shape.kind != Kind::Ping {
         fill(&mut socket, &mut [0])?;
@@ -142,7 +167,7 @@ fn run(address: &str, port: u16, shape: Shape) -> io::Result<f64> {
     let seconds = start.elapsed().as_secs_f64();
     Ok(match shape.kind {
         Kind::Ping => seconds * 1e6 / 2.0 / (shape.count - warm_up) as f64,
-        Kind::Stream => shape.total() as f64 / seconds / 1e9,
+        Kind::Stream | Kind::Walk => shape.total() as f64 / seconds / 1e9,
         Kind::Both => 2.0 * shape.total() as f64 / seconds / 1e9,
     })
 }
@@ -179,6 +204,23 @@ fn drain(socket: &mut TcpStream, buffer: &[u8]) -> io::Result<()> {
     let mut gone = 0;
     while gone < buffer.len() {
         gone += some(socket.write(&buffer[gone..]))?;
+    }
+    Ok(())
+}
+
+/// Sends a buffer so many times, as many as fit by one call.
+fn again_and_again(socket: &mut TcpStream, buffer: &[u8], count: u64) -> io::Result<()> {
+    let most = (WALK_SEND_BUFFER / buffer.len()).clamp(1, 1024);
+    let mut left = count;
+    while left > 0 {
+        let now = left.min(most as u64);
+        let mut slices = vec![IoSlice::new(buffer); now as usize];
+        let mut slices = slices.as_mut_slice();
+        while !slices.is_empty() {
+            let sent = socket.write_vectored(slices)?;
+            IoSlice::advance_slices(&mut slices, sent);
+        }
+        left -= now;
     }
     Ok(())
 }

@@ -164,6 +164,16 @@ fn unidirectional(size: u32, amount: Amount, ground: &Ground) -> Result<Contest,
         }
         entries.push(flow);
     }
+    // The flow engine sends one buffer of 2 or 1 MiB again and again, which stays
+    // in a core's cache; these read and write as much memory as the Writes.
+    for (name, core) in [("one core", "0"), ("two cores", "1")] {
+        for entry in (0..ours).step_by(2) {
+            bars.push((entry, entries.len(), Bar::Least(0.95)));
+            bars.push((entry + 1, entries.len(), Bar::Least(0.80)));
+        }
+        let name = format!("bare TCP, same memory as the Writes, {name}");
+        entries.push(bare_on(core, &name, "walk", size, count));
+    }
     entries.push(bare("bare TCP, polled", "stream", size, count));
     for peer in [peers::libfabric_write(size, count), peers::ucx_write(size, count)].concat() {
         bars.push((0, entries.len(), Bar::Least(1.0)));
@@ -240,9 +250,14 @@ fn flows(amount: Amount, ground: &Ground) -> Result<Vec<Entry>, BenchError> {
 
 /// This program as a bare end.
 fn bare(name: &str, kind: &str, size: u32, count: u32) -> Entry {
+    bare_on("1", name, kind, size, count)
+}
+
+/// The same with the server on another core.
+fn bare_on(core: &str, name: &str, kind: &str, size: u32, count: u32) -> Entry {
     let (port, size, count) = (PORT.to_string(), size.to_string(), count.to_string());
     let client = ["bare", kind, "127.0.0.1", &port, "0", &size, &count];
-    own(name, &["bare", "serve", &port, "1"], &client)
+    own(name, &["bare", "serve", &port, core], &client)
 }
 
 /// Progress mode at both ends: who moves the bytes.
@@ -292,7 +307,7 @@ fn page(
 ) -> String {
     let mut page = format!(
         "{TITLE}\n\nMade by `{command}`. Loopback, both ends pinned: servers on core 1, clients on core 0, but for the \
-         flow that shares one core. Inline, the program moves its bytes and polls; engines move them while it sleeps. Programs take turns within a round, and ratios are taken within a round, since a \
+         flow that shares one core and the ends that are named so. Inline, the program moves its bytes and polls; engines move them while it sleeps. Programs take turns within a round, and ratios are taken within a round, since a \
          machine drifts; figures are medians with the least and the largest. Every figure is a mean over one run. {}\n\n",
         ground.described()
     );

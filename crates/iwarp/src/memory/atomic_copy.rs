@@ -44,7 +44,7 @@ impl Holder {
     }
 
     /// Whether the range is inside.
-    fn contains(self, at: usize, length: usize) -> bool {
+    pub(super) fn contains(self, at: usize, length: usize) -> bool {
         at.checked_add(length).is_some_and(|end| end <= self.length)
     }
 }
@@ -165,7 +165,7 @@ unsafe fn load_blocks(first: *const u64, blocks: &mut [[U64Bytes; BLOCK]]) {
 }
 
 /// Returns the number of bytes before the first word that begins in the range.
-fn head_length(holder: Holder, at: usize, length: usize) -> usize {
+pub(super) fn head_length(holder: Holder, at: usize, length: usize) -> usize {
     ((U64_BYTES - holder.phase(at)) % U64_BYTES).min(length)
 }
 

@@ -34,6 +34,17 @@ impl Crc {
         (self.digest.finalize() & 0xffff_ffff) as u32
     }
 
+    /// Returns the remainder of all bytes so far, for a caller that continues by
+    /// itself ([`Crc::resume`]).
+    pub(crate) fn remainder(&self) -> u32 {
+        self.digest.get_state() as u32
+    }
+
+    /// Continues behind the bytes of this remainder.
+    pub(crate) fn resume(&mut self, remainder: u32) {
+        self.digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, remainder.into());
+    }
+
     /// Resets to no bytes: cheaper than a new digest, which detects the
     /// processor's features again.
     pub fn restart(&mut self) {

@@ -123,12 +123,6 @@ impl Framer {
         self.place.position += bytes as u64;
     }
 
-    /// Accounts for ULPDU bytes appended by the caller, at most
-    /// [`Framer::room`].
-    pub fn appended(&mut self, bytes: &[u8]) {
-        self.place.add_bytes(bytes);
-    }
-
     /// Discards the current FPDU.
     pub fn discard(&mut self) {
         self.place.position = self.place.began;

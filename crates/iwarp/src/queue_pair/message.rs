@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::batch::Batch;
 use crate::ddp::{Header, TAGGED_BYTES, UNTAGGED_BYTES};
 use crate::memory::{AccessError, Span};
-use crate::mpa::Framer;
+use crate::mpa::{Crc, Framer};
 use crate::rdmap::Opcode;
 use crate::stag::Stag;
 use crate::work::InlineData;
@@ -15,9 +15,6 @@ use crate::work::InlineData;
 /// payload is copied: registered memory may change before the socket reads it,
 /// and the CRC must match the bytes sent.
 const COPIED_BYTES: usize = 2048;
-/// Bytes copied at once before they are added to the CRC, so that both passes
-/// hit the L1 cache.
-const CRC_BLOCK_BYTES: usize = 8192;
 
 /// Scatter/gather list of registered memory.
 pub(super) type Spans = SmallVec<[Span; 4]>;
@@ -140,17 +137,14 @@ impl Message {
         let from = arena.len();
         framer.begin(ulpdu, arena);
         framer.bytes(header, arena);
-        let mut copied = 0;
-        while copied < payload {
-            let (at, now) = (arena.len(), CRC_BLOCK_BYTES.min(payload - copied));
-            if let Err(error) = self.source.copy(self.done as usize + copied, now, arena) {
-                arena.truncate(from);
-                framer.discard();
-                return Err(error);
-            }
-            framer.appended(&arena[at..]);
-            copied += now;
+        if let Some(crc) = framer.crc()
+            && let Err(error) = self.source.copy_checked(self.done as usize, payload, arena, crc)
+        {
+            arena.truncate(from);
+            framer.discard();
+            return Err(error);
         }
+        framer.passed(payload);
         framer.finish(arena);
         Ok(())
     }
@@ -197,6 +191,25 @@ impl Source {
                 copied
             }
         }
+    }
+
+    /// Like [`Source::copy`], and adds the bytes to a CRC.
+    fn copy_checked(
+        &mut self,
+        done: usize,
+        length: usize,
+        out: &mut Vec<u8>,
+        crc: &mut Crc,
+    ) -> Result<(), AccessError> {
+        if let Self::Bytes(bytes) = self {
+            let bytes = bytes.get(done..done + length).unwrap_or_default();
+            out.extend_from_slice(bytes);
+            crc.update(bytes);
+            return Ok(());
+        }
+        let mut copied = Ok(());
+        self.advance(length, |part| copied = copied.and_then(|()| part.append_checked(out, crc)));
+        copied
     }
 
     /// Passes the next bytes of memory, span by span.

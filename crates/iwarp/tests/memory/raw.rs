@@ -47,6 +47,9 @@ fn foreign_memory_belongs_to_its_owner_after_deregistration() {
     assert_eq!(span.append_to(&mut appended), Err(AccessError::InvalidStag));
     assert_eq!(appended, [3]);
     assert_eq!(span.crc32c(&mut Crc::new()), Err(AccessError::InvalidStag));
+    let mut crc = Crc::new();
+    assert_eq!(span.append_checked(&mut appended, &mut crc), Err(AccessError::InvalidStag));
+    assert_eq!((appended, crc.finish()), (vec![3], Crc::new().finish()));
     // Empty spans cannot be withdrawn.
     assert_eq!(span.slice(8, 0).write(0, b""), Ok(()));
     assert_eq!(counter.fetch_add(1, 0), Err(AccessError::InvalidStag));

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use clearstream_iwarp::{
-    memory::{Access, AccessError, Region, Span, raw},
+    memory::{Access, AccessError, Instructions, Region, Span, limit_instructions, raw},
     mpa::Crc,
     work::Segment,
 };
@@ -116,6 +116,49 @@ fn the_crc_of_a_span_is_that_of_its_bytes() {
             assert_eq!(crc.finish(), expected);
         }
     }
+}
+
+/// CRC32C bit by bit (RFC 3720, section 12.1): the polynomial 0x1edc6f41,
+/// reflected.
+fn crc32c_by_bits(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |remainder, byte| {
+        (0..8).fold(remainder ^ u32::from(*byte), |remainder, _| {
+            if remainder & 1 == 0 { remainder >> 1 } else { remainder >> 1 ^ 0x82f6_3b78 }
+        })
+    })
+}
+
+#[test]
+fn the_crc_of_a_long_span_is_that_of_its_bytes_and_of_its_copy() {
+    let bytes: Vec<u8> = (0..20_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    let region = Region::new(bytes.len()).unwrap();
+    region.write(0, &bytes);
+    // Around the lengths from which on bytes are folded, by how many at a time,
+    // and copied at a time.
+    let lengths = [1, 255, 256, 1023, 1024, 1025, 1279, 1280, 1281, 1287, 4096, 8191, 8193, 16_641, 19_900];
+    let kinds = Instructions::ALL.into_iter().filter(|instructions| instructions.is_available());
+    let ranges = || (0..9).flat_map(|at| lengths.map(|length| (at, length)));
+    for (instructions, (at, length)) in
+        kinds.flat_map(|instructions| ranges().map(move |range| (instructions, range)))
+    {
+        limit_instructions(instructions);
+        let expected = crc32c_by_bits(&[&b"before"[..], &bytes[at..at + length]].concat());
+        let span = region.span().slice(at, length);
+        let mut crc = Crc::new();
+        crc.update(b"before");
+        span.crc32c(&mut crc).unwrap();
+        assert_eq!(crc.finish(), expected, "{length} bytes at {at}, {instructions:?}");
+        let mut copied = b"before".to_vec();
+        crc.restart();
+        crc.update(&copied);
+        span.append_checked(&mut copied, &mut crc).unwrap();
+        assert_eq!(crc.finish(), expected, "{length} bytes at {at}, copied, {instructions:?}");
+        assert_eq!(copied[6..], bytes[at..at + length], "{length} bytes at {at}, {instructions:?}");
+        crc.restart();
+        crc.update(b"123456789");
+        assert_eq!(crc.finish(), 0xe306_9283, "a restarted CRC, of the catalogue's check string");
+    }
+    limit_instructions(Instructions::Wide);
 }
 
 /// Reference for RFC 7306, section 5.1.1, bit by bit: a carry goes to the next
