@@ -71,9 +71,16 @@ pub(crate) struct Ended {
 impl Program {
     /// Starts a program with the library preloaded; `settings` are variables.
     pub(crate) fn start(host: &Host, settings: &[(&str, &str)], line: &str) -> Self {
+        let library = library();
+        let preloaded = [("LD_PRELOAD", library.to_str().unwrap())];
+        Self::start_alone(host, &[&preloaded, settings].concat(), line)
+    }
+
+    /// Starts a program without the library.
+    pub(crate) fn start_alone(host: &Host, settings: &[(&str, &str)], line: &str) -> Self {
         let mut fields = line.split_whitespace();
         let mut command = Command::new(fields.next().unwrap());
-        command.args(fields).env("LC_ALL", "C").env("LD_PRELOAD", library());
+        command.args(fields).env("LC_ALL", "C");
         command.envs(settings.iter().copied()).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         host.enter(&mut command);

@@ -1,0 +1,272 @@
+//! Completions of the RNIC: arrived messages, finished requests, ended connections.
+
+use std::{collections::VecDeque, ptr};
+
+use clearstream_iwarp::work::{Completed, Completion, Status};
+
+use super::{
+    Context, Engine,
+    peer::{CREDITS, Outgoing, Phase},
+    requests::{Operation, Sent, scatter},
+};
+use crate::{
+    abi::*,
+    matching::{self, Arrival, Body, Label, Pieces, Receive, Remote},
+    wire::{self, Header, Kind},
+};
+
+impl Engine {
+    /// Handles one completion.
+    pub(super) fn complete(&mut self, completion: &Completion) {
+        let pair = completion.queue_pair.0 as usize;
+        let Some(Some(peer)) = self.by_pair.get(pair).copied() else { return };
+        let failed = completion.status != Status::Success;
+        match completion.completed {
+            Completed::Receive if failed => self.fail(peer),
+            Completed::Receive => self.arrive(peer, completion.id as usize, completion.bytes as usize),
+            Completed::Read => {
+                self.peers[peer].reads = self.peers[peer].reads.saturating_sub(1);
+                self.finish_read(completion.id, failed);
+                self.start_reads(peer);
+            }
+            Completed::Send if failed => self.fail(peer),
+            Completed::Send => {
+                if let Some(Operation::Eager { sent, .. }) = self.operations.take(completion.id) {
+                    self.report_sent(sent, 0);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles a Send of a peer, and posts its receive anew.
+    fn arrive(&mut self, peer: usize, slot: usize, length: usize) {
+        let begin = slot * self.buffer_bytes();
+        let Some(header) = Header::read(&self.peers[peer].buffers[begin..begin + length]) else {
+            return self.fail(peer);
+        };
+        self.peers[peer].credits += header.credits;
+        let label = Label { peer, tag: header.tag, data: header.data, flags: header.flags };
+        match header.kind {
+            kind if kind == Kind::Eager as u8 => {
+                self.deliver(label, Err((begin + wire::EAGER_BYTES, begin + length)));
+            }
+            kind if kind == Kind::Rendezvous as u8 => {
+                let Header { stag, address, length, number, .. } = header;
+                self.deliver(label, Ok(Remote { stag, address, length, number }));
+            }
+            kind if kind == Kind::Finished as u8 => self.finish_offer(header.number),
+            kind if kind == Kind::Credits as u8 => {
+                self.post_buffer(peer, slot);
+                return self.transmit(peer);
+            }
+            _ => return self.fail(peer),
+        }
+        self.post_buffer(peer, slot);
+        self.peers[peer].owed += 1;
+        self.transmit(peer);
+        if self.peers[peer].owed >= CREDITS / 2 {
+            self.return_credits(peer);
+        }
+    }
+
+    /// Gives a message, remote or a range of the peer's buffers, to its receive, or keeps it.
+    fn deliver(&mut self, label: Label, message: Result<Remote, (usize, usize)>) {
+        let number = self.number_of(label.peer);
+        let tagged = label.flags & wire::TAGGED != 0;
+        let queue = if tagged { &mut self.tagged } else { &mut self.untagged };
+        let length = match &message {
+            Ok(remote) => remote.length as usize,
+            Err((begin, end)) => end - begin,
+        };
+        match (queue.receive_for(number, label.tag, length), message) {
+            (Some(receive), Ok(remote)) => self.start_read(receive, label, remote),
+            (Some(receive), Err((begin, end))) => {
+                // Taken for the time of the copy: reporting does not touch the peer's buffers.
+                let buffers = std::mem::take(&mut self.peers[label.peer].buffers);
+                self.finish_copy(&receive, label, &buffers[begin..end]);
+                self.peers[label.peer].buffers = buffers;
+            }
+            (None, message) => {
+                let body = match message {
+                    Ok(remote) => Body::Remote(remote),
+                    Err((begin, end)) => Body::Copied(self.peers[label.peer].buffers[begin..end].into()),
+                };
+                queue.arrived.push_back(Arrival { label, body, claimed: None });
+            }
+        }
+    }
+
+    /// Copies a message to its receive.
+    pub(super) fn finish_copy(&mut self, receive: &Receive, label: Label, bytes: &[u8]) {
+        // SAFETY: the program keeps the buffer of a receive until it is reported.
+        let copied = unsafe { scatter(&receive.pieces, bytes) };
+        self.report_message(receive, label, copied, bytes.len());
+    }
+
+    /// Reads a message from its sender's memory.
+    pub(super) fn start_read(&mut self, receive: Receive, label: Label, remote: Remote) {
+        let room = matching::length(&receive.pieces).min(remote.length as usize);
+        let copy = (receive.pieces.len() > 1).then(|| vec![0; room].into_boxed_slice());
+        let number = self.operations.insert(Operation::Read { receive, label, remote, copy });
+        self.peers[label.peer].reads_waiting.push_back(number);
+        self.start_reads(label.peer);
+    }
+
+    fn finish_read(&mut self, number: u64, failed: bool) {
+        let Some(Operation::Read { receive, label, remote, copy }) = self.operations.take(number) else {
+            return;
+        };
+        if failed {
+            let tagged = label.flags & wire::TAGGED != 0;
+            return self.report_failed(tagged, receive.context, &receive.pieces, label.tag, FI_ECONNRESET);
+        }
+        if let Some(copy) = &copy {
+            // SAFETY: the program keeps the buffer of a receive until it is reported.
+            unsafe { scatter(&receive.pieces, copy) };
+        }
+        self.acknowledge(label.peer, remote.number);
+        let room = matching::length(&receive.pieces).min(remote.length as usize);
+        self.report_message(&receive, label, room, remote.length as usize);
+    }
+
+    /// The receiver has read an offered message.
+    fn finish_offer(&mut self, number: u64) {
+        if !matches!(self.operations.get_mut(number), Some(Operation::Rendezvous { .. })) {
+            return;
+        }
+        if let Some(Operation::Rendezvous { sent, stag, .. }) = self.operations.take(number) {
+            // Registered by this side, and no window is bound to it.
+            let _ = self.rnic.memory().deregister(stag);
+            self.report_sent(sent, 0);
+        }
+    }
+
+    /// Ends a connection: everything under way over it fails.
+    pub(super) fn fail(&mut self, peer: usize) {
+        if matches!(self.peers[peer].phase, Phase::Failed) {
+            return;
+        }
+        self.peers[peer].phase = Phase::Failed;
+        self.peers[peer].pair = None;
+        for outgoing in std::mem::take(&mut self.peers[peer].pending) {
+            self.drop_outgoing(outgoing);
+        }
+        let of_peer = self.operations.numbers(|operation| match operation {
+            Operation::Eager { peer: of, .. } | Operation::Rendezvous { peer: of, .. } => *of == peer,
+            Operation::Read { label, .. } => label.peer == peer,
+        });
+        for number in of_peer {
+            self.fail_operation(number);
+        }
+        let number = self.number_of(peer);
+        for tagged in [true, false] {
+            let queue = if tagged { &mut self.tagged } else { &mut self.untagged };
+            let posted = std::mem::take(&mut queue.posted);
+            let (gone, kept): (VecDeque<Receive>, _) =
+                posted.into_iter().partition(|posted| number != FI_ADDR_UNSPEC && posted.source == number);
+            queue.posted = kept;
+            for receive in gone {
+                self.report_failed(tagged, receive.context, &receive.pieces, receive.tag, FI_ECONNRESET);
+            }
+        }
+    }
+
+    /// A Send that cannot be posted any more.
+    pub(super) fn drop_outgoing(&mut self, outgoing: Outgoing) {
+        match outgoing {
+            Outgoing::Gathered { number, .. } => self.fail_operation(number),
+            Outgoing::Copied { sent: Some(sent), .. } => self.report_sent(sent, FI_ECONNRESET),
+            Outgoing::Copied { sent: None, .. } => {}
+        }
+    }
+
+    fn fail_operation(&mut self, number: u64) {
+        match self.operations.take(number) {
+            Some(Operation::Eager { sent, .. }) => self.report_sent(sent, FI_ECONNRESET),
+            Some(Operation::Rendezvous { sent, stag, .. }) => {
+                let _ = self.rnic.memory().deregister(stag);
+                self.report_sent(sent, FI_ECONNRESET);
+            }
+            Some(Operation::Read { receive, label, .. }) => {
+                let tagged = label.flags & wire::TAGGED != 0;
+                self.report_failed(tagged, receive.context, &receive.pieces, label.tag, FI_ECONNRESET);
+            }
+            None => {}
+        }
+    }
+
+    /// Reports a send; `code` is 0 on success.
+    pub(super) fn report_sent(&self, sent: Sent, code: i32) {
+        if code != 0 {
+            return self.sends.failure(error(sent.context, sent.flags, code));
+        }
+        let entry = fi_cq_tagged_entry {
+            op_context: sent.context,
+            flags: sent.flags,
+            len: 0,
+            buf: ptr::null_mut(),
+            data: 0,
+            tag: 0,
+        };
+        self.sends.success(sent.reported.then_some(entry), FI_ADDR_UNSPEC);
+    }
+
+    /// Reports a received message of which `copied` bytes fitted.
+    fn report_message(&mut self, receive: &Receive, label: Label, copied: usize, length: usize) {
+        if copied == length {
+            return self.report_received(receive, label, length);
+        }
+        let mut entry = error(receive.context, flags(label), FI_ETRUNC);
+        (entry.len, entry.olen, entry.data, entry.tag) = (copied, length - copied, label.data, label.tag);
+        self.receives.failure(entry);
+    }
+
+    pub(super) fn report_received(&mut self, receive: &Receive, label: Label, length: usize) {
+        let source = self.number_of(label.peer);
+        let entry = fi_cq_tagged_entry {
+            op_context: receive.context,
+            flags: flags(label),
+            len: length,
+            buf: receive.pieces.first().map_or(ptr::null_mut(), |(base, _)| base.cast()),
+            data: label.data,
+            tag: label.tag,
+        };
+        self.receives.success(receive.reported.then_some(entry), source);
+    }
+
+    pub(super) fn report_failed(
+        &self,
+        tagged: bool,
+        context: Context,
+        _pieces: &Pieces,
+        tag: u64,
+        code: i32,
+    ) {
+        let mut entry = error(context, FI_RECV | if tagged { FI_TAGGED } else { FI_MSG }, code);
+        entry.tag = tag;
+        self.receives.failure(entry);
+    }
+}
+
+fn flags(label: Label) -> u64 {
+    let kind = if label.flags & wire::TAGGED != 0 { FI_TAGGED } else { FI_MSG };
+    let data = if label.flags & wire::WITH_DATA != 0 { FI_REMOTE_CQ_DATA } else { 0 };
+    FI_RECV | kind | data
+}
+
+fn error(op_context: Context, flags: u64, err: i32) -> fi_cq_err_entry {
+    fi_cq_err_entry {
+        op_context,
+        flags,
+        len: 0,
+        buf: ptr::null_mut(),
+        data: 0,
+        tag: 0,
+        olen: 0,
+        err,
+        prov_errno: err,
+        err_data: ptr::null_mut(),
+        err_data_size: 0,
+    }
+}

@@ -1,0 +1,204 @@
+//! Peers: connection, credits, and messages that wait for either.
+//!
+//! A Send without a posted receive ends an iWARP connection (RFC 5041, section 7.2), so a sender knows the number of
+//! receives that its peer has posted: each Send takes a credit, and each header returns those of receives that were
+//! posted anew. A side that sends nothing returns them by a Send of its own when it owes half of them; such Sends
+//! take no credit, for which [`SPARE`] receives are posted: at most two of them are under way.
+
+use std::{collections::VecDeque, net::SocketAddrV4, time::Instant};
+
+use clearstream_iwarp::{
+    queue_pair::PostError,
+    stag::Stag,
+    verbs::{Connecting, raw::QueuePair},
+    work::{self, Data, InlineData, ReceiveRequest, Remote, Segment, SendRequest},
+};
+use smallvec::smallvec;
+
+use super::{
+    Engine,
+    requests::{Operation, Sent},
+};
+use crate::{
+    matching::Pieces,
+    wire::{self, Header, Kind},
+};
+
+/// Receives that a peer may use.
+pub(super) const CREDITS: u16 = 32;
+/// Receives for Sends that return credits.
+pub(super) const SPARE: u16 = 4;
+/// Requests of the send queue.
+pub(super) const SEND_DEPTH: u32 = 256;
+/// Outstanding Reads (ORD).
+pub(super) const READS: u16 = 16;
+
+/// State of a connection.
+pub(super) enum Phase {
+    /// This side connects.
+    Connecting(Box<Connecting>),
+    /// Both sides connected at once, and the peer's connection is used: the time at which that was known.
+    Awaited(Instant),
+    Connected,
+    Failed,
+}
+
+/// A peer.
+pub(super) struct Peer {
+    /// Address that it listens on.
+    pub(super) address: SocketAddrV4,
+    /// Its number in the address vector, or `FI_ADDR_UNSPEC`.
+    pub(super) number: u64,
+    pub(super) phase: Phase,
+    pub(super) pair: Option<QueuePair>,
+    /// Memory of posted receives.
+    pub(super) buffers: Box<[u8]>,
+    pub(super) credits: u16,
+    /// Receives that were posted anew and not announced yet.
+    pub(super) owed: u16,
+    /// Sends in the order of the program's calls.
+    pub(super) pending: VecDeque<Outgoing>,
+    /// Reads under way, and those beyond the limit.
+    pub(super) reads: u16,
+    pub(super) reads_waiting: VecDeque<u64>,
+}
+
+/// A Send that is to be posted.
+pub(super) enum Outgoing {
+    /// Header and payload; a send of the program is complete when it is posted.
+    Copied { bytes: InlineData, sent: Option<Sent> },
+    /// A header of an operation, and payload in the program's memory.
+    Gathered { number: u64, pieces: Pieces },
+}
+
+impl Engine {
+    /// Bytes of a posted receive.
+    pub(super) fn buffer_bytes(&self) -> usize {
+        // Whole cache lines, apart from the addresses of other buffers' first lines.
+        (self.settings.eager_bytes.max(crate::info::INJECT_BYTES) + wire::FULL_BYTES).next_multiple_of(64)
+            + 64
+    }
+
+    /// Posts the receive of a buffer.
+    pub(super) fn post_buffer(&mut self, peer: usize, slot: usize) {
+        let bytes = self.buffer_bytes();
+        let Peer { pair: Some(pair), buffers, .. } = &mut self.peers[peer] else { return };
+        let address = buffers[slot * bytes..].as_mut_ptr().expose_provenance() as u64;
+        let length = bytes as u32;
+        let segments = smallvec![Segment { stag: self.all, address, length }];
+        // A connection that ended takes no receives, and reports that itself.
+        let _ = pair.post_receive(ReceiveRequest { id: slot as u64, segments });
+    }
+
+    /// Sends to a peer, after what waits for it.
+    pub(super) fn put(&mut self, peer: usize, outgoing: Outgoing) {
+        let idle = self.peers[peer].pending.is_empty();
+        let left = if idle { self.post(peer, outgoing) } else { Some(outgoing) };
+        if let Some(outgoing) = left {
+            self.peers[peer].pending.push_back(outgoing);
+        }
+    }
+
+    /// Posts what waits for a peer, as far as it can.
+    pub(super) fn transmit(&mut self, peer: usize) {
+        while let Some(outgoing) = self.peers[peer].pending.pop_front() {
+            if let Some(outgoing) = self.post(peer, outgoing) {
+                self.peers[peer].pending.push_front(outgoing);
+                return;
+            }
+        }
+    }
+
+    /// Posts a Send; returns it when it has to wait.
+    fn post(&mut self, peer: usize, outgoing: Outgoing) -> Option<Outgoing> {
+        let to = &mut self.peers[peer];
+        match to.phase {
+            Phase::Connected if to.credits > 0 => {}
+            Phase::Failed => {
+                self.drop_outgoing(outgoing);
+                return None;
+            }
+            _ => return Some(outgoing),
+        }
+        to.credits -= 1;
+        let owed = std::mem::take(&mut to.owed);
+        let (id, data, signaled) = match outgoing {
+            Outgoing::Copied { mut bytes, sent } => {
+                bytes[2..4].copy_from_slice(&owed.to_ne_bytes());
+                if let Some(sent) = sent {
+                    self.report_sent(sent, 0);
+                }
+                (0, Data::Inline(bytes), false)
+            }
+            Outgoing::Gathered { number, pieces } => {
+                let Some(Operation::Eager { header, .. }) = self.operations.get_mut(number) else {
+                    return None;
+                };
+                header.credits = owed;
+                let address = std::ptr::from_ref(&**header).expose_provenance() as u64;
+                let stag = self.all;
+                let mut segments: work::Segments =
+                    smallvec![Segment { stag, address, length: wire::EAGER_BYTES as u32 }];
+                segments.extend(pieces.iter().map(|(base, length)| Segment {
+                    stag,
+                    address: base.expose_provenance() as u64,
+                    length: *length as u32,
+                }));
+                (number, Data::Gather(segments), true)
+            }
+        };
+        self.post_request(peer, SendRequest { id, operation: send(data), signaled, fence: false });
+        None
+    }
+
+    /// Returns credits by a Send of its own.
+    pub(super) fn return_credits(&mut self, peer: usize) {
+        let credits = std::mem::take(&mut self.peers[peer].owed);
+        let header = Header { kind: Kind::Credits as u8, credits, ..Header::default() };
+        let data = Data::Inline(InlineData::from_slice(header.bytes()));
+        self.post_request(peer, SendRequest { id: 0, operation: send(data), signaled: false, fence: false });
+    }
+
+    /// Tells a peer that its message was read.
+    pub(super) fn acknowledge(&mut self, peer: usize, number: u64) {
+        let header = Header { kind: Kind::Finished as u8, number, ..Header::default() };
+        self.put(peer, Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None });
+    }
+
+    /// Starts Reads that wait, up to the limit of the connection.
+    pub(super) fn start_reads(&mut self, peer: usize) {
+        while self.peers[peer].reads < READS
+            && let Some(number) = self.peers[peer].reads_waiting.pop_front()
+        {
+            let Some(Operation::Read { receive, remote, copy, .. }) = self.operations.get_mut(number) else {
+                continue;
+            };
+            let room = crate::matching::length(&receive.pieces).min(remote.length as usize);
+            let base = match copy {
+                Some(copy) => copy.as_mut_ptr(),
+                None => receive.pieces.first().map_or(std::ptr::null_mut(), |(base, _)| *base),
+            };
+            let sink =
+                Segment { stag: self.all, address: base.expose_provenance() as u64, length: room as u32 };
+            let remote = Remote { stag: Stag(remote.stag), address: remote.address };
+            let operation = work::Operation::Read { sink, remote, invalidate: false };
+            self.peers[peer].reads += 1;
+            self.post_request(peer, SendRequest { id: number, operation, signaled: true, fence: false });
+        }
+    }
+
+    /// Posts to the send queue, which has room: credits limit Sends, and [`READS`] limits Reads.
+    fn post_request(&mut self, peer: usize, request: SendRequest) {
+        let outcome = match &self.peers[peer].pair {
+            Some(pair) => pair.post_send(request),
+            None => Err(PostError::NotConnected),
+        };
+        if outcome.is_err() {
+            self.fail(peer);
+        }
+    }
+}
+
+fn send(data: Data) -> work::Operation {
+    work::Operation::Send { data, solicited: false, invalidate: None }
+}

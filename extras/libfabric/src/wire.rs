@@ -1,0 +1,74 @@
+//! Header of each Send between two endpoints, in native byte order: both sides are of one architecture, as the private
+//! data of the connection states.
+
+use crate::abi::fi_cq_tagged_entry;
+
+/// Kind of a Send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A message, whose payload follows the header.
+    Eager = 1,
+    /// A message that the receiver reads from the sender's memory.
+    Rendezvous = 2,
+    /// The message of a rendezvous was read.
+    Finished = 3,
+    /// Credits only.
+    Credits = 4,
+}
+
+/// The message has a tag.
+pub const TAGGED: u8 = 1;
+/// The message has data for the completion.
+pub const WITH_DATA: u8 = 2;
+
+/// The header.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Header {
+    /// A [`Kind`].
+    pub kind: u8,
+    /// [`TAGGED`], [`WITH_DATA`].
+    pub flags: u8,
+    /// Receives that were posted anew since the last Send.
+    pub credits: u16,
+    /// Rendezvous: tag of the sender's memory.
+    pub stag: u32,
+    /// Tag of the message.
+    pub tag: u64,
+    /// Data for the completion.
+    pub data: u64,
+    /// Rendezvous: length of the message.
+    pub length: u64,
+    /// Rendezvous: address of the message.
+    pub address: u64,
+    /// Rendezvous: the sender's number of the message, also of [`Kind::Finished`].
+    pub number: u64,
+}
+
+/// Bytes of the header that a kind has: an eager one ends before the place of the message.
+pub const EAGER_BYTES: usize = 24;
+/// The same of the other kinds.
+pub const FULL_BYTES: usize = size_of::<Header>();
+
+impl Header {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        let length = if self.kind == Kind::Eager as u8 { EAGER_BYTES } else { FULL_BYTES };
+        // SAFETY: all bytes are initialised: the structure has no padding.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), length) }
+    }
+
+    /// Reads it from the beginning of a Send; `None` if that is shorter.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let length = if *bytes.first()? == Kind::Eager as u8 { EAGER_BYTES } else { FULL_BYTES };
+        let mut header = Self::default();
+        // SAFETY: every value is valid for its members, and it is no shorter than `length`.
+        let into =
+            unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(&mut header).cast::<u8>(), length) };
+        into.copy_from_slice(bytes.get(..length)?);
+        Some(header)
+    }
+}
+
+const _: () = assert!(FULL_BYTES == 48 && size_of::<fi_cq_tagged_entry>() == 48);

@@ -1,0 +1,180 @@
+/* Two processes over the provider: messages of all ways of transport with every byte checked, then one is killed, and
+ * requests of the other must fail by themselves.
+ *
+ * Prints what went wrong and ends with 1, or ends with 0. */
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Copied, gathered from the program's memory, read by the receiver. */
+static const size_t SIZES[] = {0, 1, 4072, 4073, 4096, 65536, 65537, 3000001};
+enum { COUNT = sizeof SIZES / sizeof *SIZES, LARGEST = 3000001, ROUNDS = 100, BOUND_S = 20 };
+
+static struct fid_fabric *fabric;
+static struct fid_domain *domain;
+static struct fid_av *av;
+static struct fid_cq *cq;
+static struct fid_ep *ep;
+static fi_addr_t peer;
+
+#define CHECK(call)                                                                                                    \
+    do {                                                                                                               \
+        long code = (call);                                                                                            \
+        if (code < 0) {                                                                                                \
+            fprintf(stderr, "%s: %s\n", #call, fi_strerror(-code));                                                    \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static void fail(const char *what) {
+    fprintf(stderr, "%s\n", what);
+    exit(1);
+}
+
+static void open_endpoint(void) {
+    struct fi_info *hints = fi_allocinfo(), *info;
+    struct fi_cq_attr queue = {.format = FI_CQ_FORMAT_TAGGED};
+    struct fi_av_attr vector = {.type = FI_AV_TABLE};
+    hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->tx_attr->op_flags = FI_COMPLETION;
+    hints->fabric_attr->prov_name = strdup("clearstream");
+    CHECK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &info));
+    CHECK(fi_fabric(info->fabric_attr, &fabric, NULL));
+    CHECK(fi_domain(fabric, info, &domain, NULL));
+    CHECK(fi_av_open(domain, &vector, &av, NULL));
+    CHECK(fi_cq_open(domain, &queue, &cq, NULL));
+    CHECK(fi_endpoint(domain, info, &ep, NULL));
+    CHECK(fi_ep_bind(ep, &av->fid, 0));
+    CHECK(fi_ep_bind(ep, &cq->fid, FI_SEND | FI_RECV));
+    CHECK(fi_enable(ep));
+    fi_freeinfo(info);
+    fi_freeinfo(hints);
+}
+
+static void exchange_addresses(int from, int to) {
+    char own[64], other[64];
+    size_t length = sizeof own;
+    memset(own, 0, sizeof own);
+    CHECK(fi_getname(&ep->fid, own, &length));
+    if (write(to, own, sizeof own) != sizeof own || read(from, other, sizeof other) != sizeof other)
+        fail("addresses");
+    if (fi_av_insert(av, other, 1, &peer, 0, NULL) != 1)
+        fail("fi_av_insert");
+}
+
+/* Waits for one completion; returns 0, or the error of a request. */
+static int complete(struct fi_cq_tagged_entry *entry) {
+    time_t end = time(NULL) + BOUND_S;
+    while (time(NULL) < end) {
+        long count = fi_cq_read(cq, entry, 1);
+        if (count == 1)
+            return 0;
+        if (count == -FI_EAVAIL) {
+            struct fi_cq_err_entry error = {0};
+            if (fi_cq_readerr(cq, &error, 0) != 1)
+                fail("fi_cq_readerr");
+            entry->flags = error.flags;
+            return error.err;
+        }
+        if (count != -FI_EAGAIN)
+            fail("fi_cq_read");
+    }
+    fail("no completion: hangs");
+    return 0;
+}
+
+static unsigned char byte(size_t at, size_t size, int round) { return (unsigned char)(at * 7 + size + round * 31 + at / 251); }
+
+/* Posts a receive, and sends; in the other order when `late`: the message then waits for its receive. */
+static void round_trip(unsigned char *out, unsigned char *in, size_t size, int round, int late) {
+    struct fi_cq_tagged_entry entry;
+    size_t received = 0;
+    int left = 2;
+    for (size_t at = 0; at < size; at++)
+        out[at] = byte(at, size, round);
+    memset(in, 0xee, size + 1);
+    if (!late)
+        CHECK(fi_trecv(ep, in, size, NULL, peer, round, 0, NULL));
+    CHECK(fi_tsend(ep, out, size, NULL, peer, round, NULL));
+    if (late) {
+        usleep(200);
+        fi_cq_read(cq, NULL, 0);
+        CHECK(fi_trecv(ep, in, size, NULL, FI_ADDR_UNSPEC, 0, ~0ul, NULL));
+    }
+    for (; left; left--) {
+        if (complete(&entry))
+            fail("a request failed");
+        if (entry.flags & FI_RECV) {
+            received = entry.len;
+            if (entry.tag != (uint64_t)round)
+                fail("tag");
+        }
+    }
+    if (received != size || in[size] != 0xee)
+        fail("length");
+    for (size_t at = 0; at < size; at++)
+        if (in[at] != byte(at, size, round))
+            fail("a byte differs");
+}
+
+static void talk(void) {
+    unsigned char *out = malloc(LARGEST + 1), *in = malloc(LARGEST + 1);
+    for (int of = 0; of < COUNT; of++)
+        for (int round = 0; round < (SIZES[of] > 100000 ? 4 : ROUNDS); round++)
+            round_trip(out, in, SIZES[of], round, round % 2);
+    free(out);
+    free(in);
+}
+
+int main(void) {
+    int down[2], up[2], status;
+    struct fi_cq_tagged_entry entry;
+    char buffer[64];
+    if (pipe(down) || pipe(up))
+        fail("pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(4 * BOUND_S);
+        open_endpoint();
+        exchange_addresses(down[0], up[1]);
+        talk();
+        if (write(up[1], "done", 4) != 4)
+            fail("done");
+        for (;;)
+            fi_cq_read(cq, &entry, 1);
+    }
+    close(up[1]);
+    open_endpoint();
+    exchange_addresses(up[0], down[1]);
+    talk();
+    if (read(up[0], buffer, 4) != 4)
+        fail("the peer found an error");
+    CHECK(fi_trecv(ep, buffer, sizeof buffer, NULL, peer, 1, 0, NULL));
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    if (complete(&entry) != FI_ECONNRESET || !(entry.flags & FI_RECV))
+        fail("a receive from a killed peer");
+    CHECK(fi_tsend(ep, buffer, sizeof buffer, NULL, peer, 1, NULL));
+    if (complete(&entry) != FI_ECONNRESET || !(entry.flags & FI_SEND))
+        fail("a send to a killed peer");
+    if (fi_tinject(ep, buffer, sizeof buffer, peer, 1) != -FI_ECONNRESET)
+        fail("an injected send to a killed peer");
+    CHECK(fi_close(&ep->fid));
+    CHECK(fi_close(&cq->fid));
+    CHECK(fi_close(&av->fid));
+    CHECK(fi_close(&domain->fid));
+    CHECK(fi_close(&fabric->fid));
+    return 0;
+}
