@@ -66,7 +66,8 @@ fn scraped(fabric: &Fabric, port: u16) -> String {
     let script = fabric.folder.path().join("scrape.py");
     let text = "import sys, urllib.request\n\
                 from prometheus_client.openmetrics.parser import text_string_to_metric_families as families\n\
-                text = urllib.request.urlopen(sys.argv[1], timeout=5).read().decode()\n\
+                request = urllib.request.Request(sys.argv[1], headers={'Accept': 'application/openmetrics-text'})\n\
+                text = urllib.request.urlopen(request, timeout=5).read().decode()\n\
                 for family in families(text):\n    for sample in family.samples:\n        \
                 print(sample.name, sample.labels.get('gateway'), sample.value)\n";
     fs::write(&script, text).unwrap();

@@ -22,7 +22,7 @@ use std::{
 use data_encoding::HEXLOWER;
 use tokio::sync::watch;
 
-pub use metrics::LiveMetrics;
+pub use metrics::{LiveMetrics, ServeCounts, serve_exposition, watch_exposition};
 
 use history::History;
 

@@ -26,6 +26,7 @@ use tokio::{
 use crate::{
     Content,
     history::History,
+    metrics::in_accepted_format,
     request::{Resource, permitted},
 };
 
@@ -127,7 +128,10 @@ fn resource_of(resource: Resource, headers: &hyper::HeaderMap, site: &Site) -> R
         (Resource::Script, _) => text("text/javascript; charset=utf-8", SCRIPT.to_owned()),
         (Resource::Style, _) => text("text/css; charset=utf-8", STYLE.to_owned()),
         (Resource::Metrics, Content::Metrics(exposition)) => match exposition() {
-            Ok(exposition) => text("application/openmetrics-text; version=1.0.0; charset=utf-8", exposition),
+            Ok(exposition) => {
+                let (kind, exposition) = in_accepted_format(exposition, headers.get(header::ACCEPT));
+                text(kind, exposition)
+            }
             Err(_) => failed("metrics cannot be written"),
         },
         (Resource::Events, _) => events(headers, Arc::clone(&site.history)),

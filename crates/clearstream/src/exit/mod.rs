@@ -313,8 +313,7 @@ fn watch(error: &WatchError) -> ExitCode {
         WatchError::NotRunning => ExitCode::Unreachable,
         WatchError::NotApplied
         | WatchError::AlreadyRunning
-        | WatchError::Refused { .. }
-        | WatchError::Metrics { .. } => ExitCode::Refused,
+        | WatchError::Refused { .. } => ExitCode::Refused,
         WatchError::Silent { .. } => ExitCode::PeerLost,
         WatchError::Socket { .. } | WatchError::Netlink(_) => ExitCode::Unsupported,
     }

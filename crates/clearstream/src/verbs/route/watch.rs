@@ -1,8 +1,14 @@
 //! `clearstream route watch`: keeps failed gateways out of this host's next-hop
 //! sets.
 
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
 
+use clearstream_dashboard::{Content, Dashboard, watch_exposition};
 use clearstream_host::HostRoot;
 use clearstream_route::{
     fabric::{self, Fabric, HostId},
@@ -66,6 +72,10 @@ impl WatchArgs {
         let stop = interrupt::stop_flag()?;
         output::in_background();
         let config = self.watch_config(&fabric, host, &root);
+        let exposition = watch_exposition(Arc::clone(&config.status));
+        // It ends with the watch.
+        let _metrics =
+            self.metrics.map(|address| Dashboard::start(address, Content::Metrics(exposition))).transpose()?;
         let printer = Printer::start(Events::to(out))?;
         let watched = watch::run(config, &stop, &mut |event| printer.print(event.clone()));
         let printed = printer.finish();
@@ -81,7 +91,7 @@ impl WatchArgs {
             routing: planner.routing(host),
             paths: watch::watched_paths(fabric, host),
             settings: fabric.file().watch,
-            metrics: self.metrics,
+            status: Arc::new(Mutex::new(watch::empty_status(fabric.name(), &fabric.host_name(host)))),
             bfd: self.bfd.map(|daemon| match daemon {
                 Daemon::Bird => BfdSource::Bird,
                 Daemon::Frr => BfdSource::Frr,

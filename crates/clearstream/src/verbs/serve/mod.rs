@@ -1,5 +1,7 @@
 //! `clearstream serve`
 
+mod metrics;
+
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -40,11 +42,14 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FOLDER")]
     identity: Option<PathBuf>,
     /// Serve clients of this program instead, without pairing: anyone who reaches the port can start a test
-    #[arg(long, value_enum, value_name = "PROGRAM", conflicts_with_all = ["queue", "identity", "unit"])]
+    #[arg(long, value_enum, value_name = "PROGRAM", conflicts_with_all = ["queue", "identity", "unit", "metrics"])]
     compat: Option<Compat>,
     /// Exit after the first test
     #[arg(long, requires = "compat")]
     once: bool,
+    /// Serve Prometheus metrics at this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
     /// Print a systemd unit that runs this command, and exit
     #[arg(long)]
     unit: bool,
@@ -69,6 +74,7 @@ impl ServeArgs {
         let identity = self.identity.map_or_else(pairing::default_directory, Ok)?;
         let mut config = ServeConfig::new(self.listen.unwrap_or(LISTEN), identity);
         config.busy = if self.queue { Busy::Queue } else { Busy::Refuse };
+        let usage = config.usage.clone();
         let log = Arc::new(OnceLock::<Daemon>::new());
         let shared = Arc::clone(&log);
         config.on_event = Box::new(move |event| {
@@ -81,6 +87,12 @@ impl ServeArgs {
         let text = format!("{listening}; stop with Ctrl-C");
         let daemon = Daemon::listening(server.local_address(), None, text, out)?;
         let daemon = log.get_or_init(|| daemon);
+        let metrics = self.metrics.map(|address| metrics::serve(address, daemon.counts(), usage));
+        // Without the metrics that were requested it does not serve.
+        let _metrics = match metrics.transpose() {
+            Ok(metrics) => metrics,
+            Err(error) => return daemon.finish(Err(error.into())),
+        };
         // A service manager that does not listen changes nothing.
         let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&listening)]);
         let ended = server.run(&stop, |_| agent::services());
@@ -99,6 +111,9 @@ impl ServeArgs {
         let mut arguments = vec!["serve".to_owned(), "--listen".to_owned(), listen.to_string()];
         if self.queue {
             arguments.push("--queue".to_owned());
+        }
+        if let Some(metrics) = self.metrics {
+            arguments.extend(["--metrics".to_owned(), metrics.to_string()]);
         }
         arguments.extend(["--identity".to_owned(), identity.display().to_string()]);
         arguments.extend(out.option().map(str::to_owned));
@@ -119,7 +134,7 @@ fn report(event: &ServeEvent, daemon: &Daemon) {
             let detail = json!({ "client": client, "peer": address.to_string(), "reason": reason });
             match is_failed {
                 true => (EventClass::SessionFailed, "session-failed", detail),
-                false => (EventClass::Other, "session-ended", detail),
+                false => (EventClass::SessionEnded, "session-ended", detail),
             }
         }
         ServeEvent::Refused { client, address, reason } => {
