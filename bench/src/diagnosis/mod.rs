@@ -3,6 +3,7 @@
 
 mod causes;
 mod ground;
+mod passive;
 mod table;
 
 use std::{
@@ -23,7 +24,11 @@ use serde_json::{Value, json};
 use crate::{error::BenchError, program};
 use causes::{CAUSES, Case, HEALTHY};
 
-const USAGE: &str = "usage: clearstream-bench diagnosis [--repeats COUNT] [--healthy COUNT] [--only NAME,...] [--budget TIME] [--load PROCESSES] [--seed NUMBER] [--program PATH] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench diagnosis [--repeats COUNT] [--healthy COUNT] [--only NAME,...|passive] [--budget TIME] [--load PROCESSES] [--seed NUMBER] [--program PATH] [--output FILE]";
+
+/// Of `--only`: connections of foreign programs instead.
+const PASSIVE: &str = "passive";
+const PASSIVE_HEALTHY: u32 = 20;
 
 /// Options.
 struct Options {
@@ -53,6 +58,7 @@ impl Options {
             program: program::path(),
             output: None,
         };
+        let mut healthy_is_default = true;
         let mut arguments = arguments.iter();
         let usage = |what: String| BenchError::Usage(format!("{what}; {USAGE}"));
         while let Some(argument) = arguments.next() {
@@ -60,7 +66,7 @@ impl Options {
             let number = || value.parse::<u32>().map_err(|_| usage(format!("{value} is no count")));
             match argument.as_str() {
                 "--repeats" => options.repeats = number()?,
-                "--healthy" => options.healthy = number()?,
+                "--healthy" => (options.healthy, healthy_is_default) = (number()?, false),
                 "--only" => options.only = value.split(',').map(str::to_owned).collect(),
                 "--budget" => options.budget.clone_from(value),
                 "--load" => options.load = number()?,
@@ -69,6 +75,10 @@ impl Options {
                 "--output" => options.output = Some(PathBuf::from(value)),
                 _ => return Err(usage(format!("unknown option {argument}"))),
             }
+        }
+        if options.only == [PASSIVE] {
+            options.healthy = if healthy_is_default { PASSIVE_HEALTHY } else { options.healthy };
+            return Ok(options);
         }
         if let Some(name) = options.only.iter().find(|name| all().all(|case| case.name != **name)) {
             let names: Vec<&str> = all().map(|case| case.name).collect();
@@ -148,6 +158,9 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), BenchError> {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|source| BenchError::File { path: "signal handler".into(), source })?;
     }
+    if options.only == [PASSIVE] {
+        return passive::run(&options, &stop);
+    }
     let begun = Instant::now();
     let trials = schedule(&options);
     let mut outcomes = Vec::new();
@@ -204,15 +217,19 @@ fn schedule(options: &Options) -> Vec<Trial> {
             trials.push(Trial { case, load: if loaded { options.load } else { 0 } });
         }
     }
-    // Fisher and Yates, with the generator of Marsaglia 2003 (xorshift64).
-    let mut state = options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    shuffle(&mut trials, options.seed);
+    trials
+}
+
+/// Fisher and Yates, with the generator of Marsaglia 2003 (xorshift64).
+fn shuffle<T>(trials: &mut [T], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for at in (1..trials.len()).rev() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         trials.swap(at, (state % (at as u64 + 1)) as usize);
     }
-    trials
 }
 
 /// Busy loops that end with the trial.

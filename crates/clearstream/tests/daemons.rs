@@ -103,6 +103,57 @@ fn serve_streams_its_sessions_its_refusals_and_its_end() {
     assert_served(&daemon.stop(), &address, [1, 0, 1]);
 }
 
+/// The line of a metric that a scraper gets.
+fn scraped(link: &str) -> String {
+    let address = link.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics")).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Exactly the bytes that the flow was told to send are counted, and sessions and refusals as they happen.
+#[test]
+fn serve_has_metrics_of_what_it_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (identity, pairing) = (path("identity"), path("pairing.json"));
+    let line = ["serve", "--listen", "127.0.0.1:0", "--identity", &identity, "--metrics", "127.0.0.1:0"];
+    let mut daemon = Daemon::start(&line);
+    let link = daemon.state("metrics")["link"].as_str().unwrap().to_owned();
+    let has = |line: &str| {
+        let text = scraped(&link);
+        assert!(text.lines().any(|one| one == line), "{line} is not in:\n{text}");
+    };
+    has("clearstream_serve_sessions_total 0");
+    let address = daemon.address.clone();
+    let token = run(&["pair", "create", "dtn1", "--identity", &identity, "--address", &address]);
+    run_with_input(&["pair", "accept", &pairing], token.ok()).ok();
+    run(&["flow", &address, "--pairing", &pairing, "--bytes", "10MB", "--warm-up", "0s", "--json"]).ok();
+    run(&["message", &address, "--pairing", &pairing, "--sizes", "64", "--iterations", "100", "--json"]).ok();
+    let mut stranger = TcpStream::connect(&address).unwrap();
+    let _ = stranger.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    while daemon.next()["payload"]["name"] != "peer-refused" {}
+    for line in [
+        "clearstream_serve_sessions_total 2",
+        "clearstream_serve_sessions_open 0",
+        "clearstream_serve_sessions_failed_total 0",
+        "clearstream_serve_refused_total 1",
+        "clearstream_serve_test_bytes_total{test=\"flow\",direction=\"receive\"} 10000000",
+        "clearstream_serve_calls_total{call=\"flow-listen\",outcome=\"served\"} 1",
+    ] {
+        has(line);
+    }
+    let text = scraped(&link);
+    let messages = text.lines().find_map(|line| {
+        line.strip_prefix("clearstream_serve_test_bytes_total{test=\"message\",direction=\"receive\"} ")
+    });
+    assert!(messages.unwrap().parse::<u64>().unwrap() >= 6400, "{text}");
+    assert_served(&daemon.stop(), &address, [2, 0, 1]);
+    run(&[&line[..6], &["192.0.2.1:1"]].concat()).refused(4, &["cannot serve at 192.0.2.1:1"]);
+}
+
 #[test]
 fn rdma_serve_streams_its_sessions_and_its_end() {
     let mut daemon = Daemon::start(&["rdma", "serve", "--port", "0"]);

@@ -128,8 +128,9 @@ items = 5
 "#;
 
 /// Every workload that keeps samples, with the schema of one.
-const SAMPLES: [(&str, &str); 9] = [
+const SAMPLES: [(&str, &str); 10] = [
     ("flow", "interval"),
+    ("live-traffic", "interval"),
     ("live", "live-sample"),
     ("all-pairs", "pair-goodput"),
     ("message", "message-point"),

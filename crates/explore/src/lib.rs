@@ -8,11 +8,13 @@
 mod compile;
 mod engine;
 mod language;
+mod live_traffic;
 mod program;
 mod store;
 mod workload;
 
 pub use engine::{ExploreConfig, ExploreError, explore};
+pub use live_traffic::LiveTraffic;
 pub use language::{ModelError, Place};
 pub use program::{Fault, Program};
 pub use workload::Explore;

@@ -88,11 +88,16 @@ impl ServeArgs {
         let daemon = Daemon::listening(server.local_address(), None, text, out)?;
         let daemon = log.get_or_init(|| daemon);
         let metrics = self.metrics.map(|address| metrics::serve(address, daemon.counts(), usage));
-        // Without the metrics that were requested it does not serve.
-        let _metrics = match metrics.transpose() {
+        // It ends with the daemon; without the metrics that were requested it does not serve.
+        let served_metrics = match metrics.transpose() {
             Ok(metrics) => metrics,
             Err(error) => return daemon.finish(Err(error.into())),
         };
+        if let Some(metrics) = &served_metrics {
+            let link = format!("http://{}/metrics", metrics.address());
+            let (detail, text) = (json!({ "link": link }), Text::Line(format!("metrics: {link}")));
+            daemon.event(DaemonEvent { class: EventClass::Other, name: "metrics", detail, text });
+        }
         // A service manager that does not listen changes nothing.
         let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&listening)]);
         let ended = server.run(&stop, |_| agent::services());
