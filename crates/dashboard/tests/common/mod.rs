@@ -12,7 +12,7 @@ use clearstream_schema::live::LiveSample;
 use serde_json::json;
 
 pub(crate) fn page() -> Dashboard {
-    let content = Content::Page { title: "live: <b>dtn1</b>".to_owned() };
+    let content = Content::Live { title: "live: <b>dtn1</b>".to_owned() };
     Dashboard::start("127.0.0.1:0".parse().unwrap(), content).unwrap()
 }
 
