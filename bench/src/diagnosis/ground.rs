@@ -6,6 +6,7 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -18,6 +19,9 @@ use crate::error::BenchError;
 
 /// Buffers that hold no flow back.
 const AMPLE: &str = "268435456";
+
+/// Labs of this process so far: several may run at a time.
+static LABS: AtomicU32 = AtomicU32::new(0);
 
 /// A lab that runs, or none for loopback.
 pub(super) struct Lab<'a> {
@@ -79,7 +83,7 @@ impl<'a> Lab<'a> {
         receive_core: Option<u32>,
     ) -> Result<Self, BenchError> {
         let folder = tempfile::tempdir().map_err(|source| failed("mkdir", source.to_string()))?;
-        let name = format!("diagnosis-{}", std::process::id());
+        let name = format!("diagnosis-{}-{}", std::process::id(), LABS.fetch_add(1, Ordering::Relaxed));
         let mut lab = Self { program, name: None, folder, beside: Vec::new(), group: None };
         let text = match ground {
             Ground::Loopback => return Ok(lab),

@@ -24,10 +24,11 @@ use serde_json::{Value, json};
 use crate::{error::BenchError, program};
 use causes::{CAUSES, Case, HEALTHY};
 
-const USAGE: &str = "usage: clearstream-bench diagnosis [--repeats COUNT] [--healthy COUNT] [--only NAME,...|passive] [--budget TIME] [--load PROCESSES] [--seed NUMBER] [--program PATH] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench diagnosis [--repeats COUNT] [--healthy COUNT] [--only NAME,...|passive[,NAME...]|passive-cost] [--jobs COUNT] [--budget TIME] [--load PROCESSES] [--seed NUMBER] [--program PATH] [--output FILE]";
 
-/// Of `--only`: connections of foreign programs instead.
+/// Of `--only`: connections of foreign programs instead, and what it costs to observe them.
 const PASSIVE: &str = "passive";
+const PASSIVE_COST: &str = "passive-cost";
 const PASSIVE_HEALTHY: u32 = 20;
 
 /// Options.
@@ -37,6 +38,8 @@ struct Options {
     /// Trials of healthy paths, all together.
     healthy: u32,
     only: Vec<String>,
+    /// Passive trials of causes at a time, each in a lab of its own.
+    jobs: u32,
     budget: String,
     /// Busy processes in parallel to every other healthy path.
     load: u32,
@@ -52,6 +55,7 @@ impl Options {
             repeats: 10,
             healthy: 50,
             only: Vec::new(),
+            jobs: 1,
             budget: "20s".to_owned(),
             load: 12,
             seed: 1,
@@ -68,6 +72,7 @@ impl Options {
                 "--repeats" => options.repeats = number()?,
                 "--healthy" => (options.healthy, healthy_is_default) = (number()?, false),
                 "--only" => options.only = value.split(',').map(str::to_owned).collect(),
+                "--jobs" => options.jobs = number()?.max(1),
                 "--budget" => options.budget.clone_from(value),
                 "--load" => options.load = number()?,
                 "--seed" => options.seed = number()?.into(),
@@ -76,8 +81,9 @@ impl Options {
                 _ => return Err(usage(format!("unknown option {argument}"))),
             }
         }
-        if options.only == [PASSIVE] {
+        if options.is_passive() {
             options.healthy = if healthy_is_default { PASSIVE_HEALTHY } else { options.healthy };
+            passive::check(&options.only[1..]).map_err(usage)?;
             return Ok(options);
         }
         if let Some(name) = options.only.iter().find(|name| all().all(|case| case.name != **name)) {
@@ -85,6 +91,10 @@ impl Options {
             return Err(usage(format!("no cause {name}, choose from {}", names.join(","))));
         }
         Ok(options)
+    }
+
+    fn is_passive(&self) -> bool {
+        self.only.first().is_some_and(|first| first == PASSIVE || first == PASSIVE_COST)
     }
 }
 
@@ -158,8 +168,12 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), BenchError> {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|source| BenchError::File { path: "signal handler".into(), source })?;
     }
-    if options.only == [PASSIVE] {
-        return passive::run(&options, &stop);
+    if options.is_passive() {
+        return if options.only[0] == PASSIVE {
+            passive::run(&options, &stop)
+        } else {
+            passive::cost(&options.program)
+        };
     }
     let begun = Instant::now();
     let trials = schedule(&options);

@@ -32,7 +32,7 @@ pub(super) enum Then {
 const NGINX: &str = "alpha: nginx -p FOLDER -c FOLDER/nginx.conf";
 const RSYNCD: &str = "alpha: rsync --daemon --no-detach --config=FOLDER/rsyncd.conf --port 8730";
 const RSYNCD_SLOW: &str =
-    "alpha: rsync --daemon --no-detach --config=FOLDER/rsyncd.conf --port 8730 --bwlimit=3m";
+    "alpha: rsync --daemon --no-detach --config=FOLDER/rsyncd.conf --port 8730 --bwlimit=3000";
 const RSYNC: &str = "beta: rsync --sparse --whole-file rsync://10.79.0.1:8730/files/large FOLDER/copy";
 const CURL: &str = "beta: curl -s -o /dev/null http://10.79.0.1:8080/large";
 const IPERF3_SERVER: &str = "beta: iperf3 -s -1 -p 5201";

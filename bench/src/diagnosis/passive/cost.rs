@@ -10,7 +10,7 @@ use crate::{diagnosis::causes::Ground, error::BenchError};
 /// Connections from `alpha` to `beta`, some of which carry data all of the time: so many of them a second send 200 bytes.
 const CONNECTIONS: [(u32, u32); 3] = [(100, 1000), (1000, 1000), (10_000, 1000)];
 /// Seconds that are compared: the difference has no start in it.
-const SECONDS: [u32; 2] = [2, 12];
+const SECONDS: [u32; 2] = [2, 10];
 const REPEATS: usize = 3;
 
 const SCRIPT: &str = "
@@ -44,7 +44,7 @@ else:
 /// A table with a row per number of connections.
 pub(super) fn table(program: &Path) -> Result<String, BenchError> {
     let mut text =
-        "| open connections | CPU of one core | longest sample | interval | samples in 12 s |\n|---|---|---|---|---|\n"
+        "| open connections | CPU of one core | longest sample | interval | samples in 10 s |\n|---|---|---|---|---|\n"
             .to_owned();
     for (count, rate) in CONNECTIONS {
         text.push_str(&row(program, count, rate)?);
@@ -60,7 +60,8 @@ fn row(program: &Path, count: u32, rate: u32) -> Result<String, BenchError> {
     let mut programs = Programs(Vec::new());
     programs.start(&lab, &format!("beta: python3 {} serve", script.display()))?;
     thread::sleep(super::START);
-    programs.start(&lab, &format!("alpha: python3 {} {count} {rate} {}", script.display(), opened.display()))?;
+    programs
+        .start(&lab, &format!("alpha: python3 {} {count} {rate} {}", script.display(), opened.display()))?;
     for _ in 0..600 {
         if opened.exists() {
             break;
@@ -103,10 +104,7 @@ fn observed(lab: &ground::Lab<'_>, seconds: u32) -> (Result<f64, BenchError>, Va
 
 fn try_observed(lab: &ground::Lab<'_>, seconds: u32) -> Result<(f64, Value), BenchError> {
     // `times` of the shell: its own, then those of its children (POSIX, Shell Command Language, times).
-    let line = format!(
-        "{} diagnose --socket all --json -t {seconds}s; times >&2",
-        lab.program().display()
-    );
+    let line = format!("{} diagnose --socket all --json -t {seconds}s; times >&2", lab.program().display());
     let command = lab.exec("alpha", &["sh", "-c", &line])?;
     let (out, errors) = ground::outputs(command, &line, Duration::from_secs(60))?;
     let document = serde_json::from_str(&out).map_err(|error| ground::failed(&line, error.to_string()))?;

@@ -7,8 +7,8 @@ mod cost;
 use std::{
     fs,
     path::Path,
-    process::{Child, Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    process::{Child, Stdio},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -16,17 +16,17 @@ use std::{
 use serde_json::Value;
 
 use super::{Options, ground};
-use crate::error::BenchError;
+use crate::{error::BenchError, fingerprint};
 use cases::{CAUSES, FILES, HEALTHY, PassiveCase, Then};
 use ground::Lab;
 
 /// Until the first program listens.
 const START: Duration = Duration::from_millis(700);
 /// Until a connection is past slow start and its windows have grown.
-const SETTLE: Duration = Duration::from_secs(4);
+const SETTLE: Duration = Duration::from_millis(2500);
 /// Until a retransmission timer has run out several times.
-const LATER: Duration = Duration::from_secs(3);
-const OBSERVED: &str = "4s";
+const LATER: Duration = Duration::from_millis(2500);
+const OBSERVED: &str = "3s";
 
 /// What a trial gave.
 struct Outcome {
@@ -42,43 +42,74 @@ impl Outcome {
     }
 }
 
-/// Runs it, and prints the tables.
-pub(super) fn run(options: &Options, stop: &AtomicBool) -> Result<(), BenchError> {
-    let mut trials: Vec<&'static PassiveCase> = Vec::new();
-    trials.extend(CAUSES.iter().flat_map(|case| (0..options.repeats).map(move |_| case)));
-    trials.extend(HEALTHY.iter().cycle().take(options.healthy as usize));
-    super::shuffle(&mut trials, options.seed);
-    let begun = Instant::now();
-    let mut outcomes = Vec::new();
-    let mut failed_count = 0;
-    for (at, case) in trials.iter().enumerate() {
-        if stop.load(Ordering::Relaxed) {
-            break;
+/// Whether these names are of causes.
+pub(super) fn check(names: &[String]) -> Result<(), String> {
+    match names.iter().find(|name| CAUSES.iter().all(|case| case.name != name.as_str())) {
+        Some(name) => {
+            let all: Vec<&str> = CAUSES.iter().map(|case| case.name).collect();
+            Err(format!("no cause {name}, choose from {}", all.join(",")))
         }
-        let start = format!("{:>3}/{} {:<22}", at + 1, trials.len(), case.name);
-        match trial(&options.program, case) {
-            Ok(outcome) => {
-                let verdict = if outcome.is_right() { "right" } else { "WRONG" };
-                println!("{start} {verdict} {}: {}", outcome.named, outcome.sentence);
-                outcomes.push(outcome);
-            }
-            Err(error) => {
-                println!("{start} failed: {error}");
-                failed_count += 1;
-            }
-        }
+        None => Ok(()),
     }
-    println!("\n{}", table(&outcomes));
-    println!(
-        "{} trials in {} s, {failed_count} failed\n",
-        outcomes.len(),
-        begun.elapsed().as_secs()
-    );
-    if stop.load(Ordering::Relaxed) {
-        return Err(BenchError::Interrupted);
-    }
-    println!("{}", cost::table(&options.program)?);
+}
+
+/// What an observation costs.
+pub(super) fn cost(program: &Path) -> Result<(), BenchError> {
+    println!("{}", cost::table(program)?);
     Ok(())
+}
+
+/// Runs it, and prints the tables. Healthy connections run alone: they use what the machine has.
+pub(super) fn run(options: &Options, stop: &AtomicBool) -> Result<(), BenchError> {
+    let names = &options.only[1..];
+    let wanted = |case: &&PassiveCase| names.is_empty() || names.iter().any(|name| name == case.name);
+    let mut causes: Vec<&'static PassiveCase> = Vec::new();
+    causes.extend(CAUSES.iter().filter(wanted).flat_map(|case| (0..options.repeats).map(move |_| case)));
+    let mut healthy: Vec<&'static PassiveCase> =
+        HEALTHY.iter().cycle().take(options.healthy as usize).collect();
+    super::shuffle(&mut causes, options.seed);
+    super::shuffle(&mut healthy, options.seed);
+    let begun = Instant::now();
+    let mut outcomes = trials(&options.program, &causes, options.jobs, stop);
+    outcomes.extend(trials(&options.program, &healthy, 1, stop));
+    let failed_count = outcomes.iter().filter(|outcome| outcome.is_none()).count();
+    let outcomes: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+    println!("\n{}", table(&outcomes));
+    println!("{} trials in {} s, {failed_count} failed\n", outcomes.len(), begun.elapsed().as_secs());
+    println!("{}", fingerprint::table(&fingerprint::machine()));
+    if stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(()) }
+}
+
+/// Some at a time; `None` for one that could not be made.
+fn trials(
+    program: &Path,
+    cases: &[&'static PassiveCase],
+    jobs: u32,
+    stop: &AtomicBool,
+) -> Vec<Option<Outcome>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut outcomes = Vec::new();
+        while !stop.load(Ordering::Relaxed)
+            && let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed))
+        {
+            let outcome = trial(program, case);
+            match &outcome {
+                Ok(outcome) => {
+                    let verdict = if outcome.is_right() { "right" } else { "WRONG" };
+                    println!("{:<22} {verdict} {}: {}", case.name, outcome.named, outcome.sentence);
+                }
+                Err(error) => println!("{:<22} failed: {error}", case.name),
+            }
+            outcomes.push(outcome.ok());
+        }
+        outcomes
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        // A trial that panics is a fault of this program.
+        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
+    })
 }
 
 fn trial(program: &Path, case: &'static PassiveCase) -> Result<Outcome, BenchError> {
