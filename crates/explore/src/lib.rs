@@ -14,8 +14,8 @@ mod store;
 mod workload;
 
 pub use engine::{ExploreConfig, ExploreError, explore};
-pub use live_traffic::LiveTraffic;
 pub use language::{ModelError, Place};
+pub use live_traffic::LiveTraffic;
 pub use program::{Fault, Program};
 pub use workload::Explore;
 

@@ -71,8 +71,11 @@ impl Workload for LiveTraffic {
         let ranks = match ranks {
             Ok(ranks) => ranks,
             Err(failure) => {
-                (context.on_event)(Event::Notice(stand_in(&failure)));
-                return Flow.run(context, &config.with_bursts());
+                let notice = stand_in(&failure);
+                (context.on_event)(Event::Notice(notice.clone()));
+                let mut outcome = Flow.run(context, &config.with_bursts())?;
+                outcome.notices.push(notice);
+                return Ok(outcome);
             }
         };
         let ended = AtomicBool::new(false);
@@ -84,10 +87,13 @@ impl Workload for LiveTraffic {
             (outcome, explorations.join())
         });
         let (found, failed) = explored.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let mut outcome = live_traffic::beside(outcome?, &found);
         if let Some(failure) = failed {
-            (context.on_event)(Event::Notice(not_beside(&failure, found.len())));
+            let notice = not_beside(&failure, found.len());
+            (context.on_event)(Event::Notice(notice.clone()));
+            outcome.notices.push(notice);
         }
-        Ok(live_traffic::beside(outcome?, &found))
+        Ok(outcome)
     }
 }
 
@@ -115,7 +121,10 @@ fn explore_until(
 fn stand_in(failure: &Failure) -> Notice {
     Notice {
         id: "bursts-instead".to_owned(),
-        message: format!("flows in bursts stand in for the application, which needs MPI: {}", failure.message),
+        message: format!(
+            "flows in bursts stand in for the application, which needs MPI: {}",
+            failure.message
+        ),
     }
 }
 
