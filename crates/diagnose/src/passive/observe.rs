@@ -214,6 +214,7 @@ impl Sampler {
                 let one = series.entry((place, socket.cookie)).or_insert_with(|| {
                     *has_new = true;
                     SocketSeries {
+                        host: None,
                         namespace,
                         owners: Vec::new(),
                         receive_buffer_max_bytes: receive_max,
@@ -294,6 +295,7 @@ impl Sampler {
             interval_ns: intervals.get(intervals.len() / 2).copied().unwrap_or(0),
             longest_sample_ns: u64::try_from(self.longest.as_nanos()).unwrap_or(u64::MAX),
             notices: self.notices(&series),
+            left_out_count: 0,
             series,
         }
     }

@@ -63,6 +63,7 @@ fn socket(local: &str, remote: &str) -> TcpSocket {
 
 fn series(of: &TcpSocket, step: impl Fn(&mut TcpSocket, u64)) -> SocketSeries {
     let mut series = SocketSeries {
+        host: None,
         namespace: None,
         owners: vec![SocketOwner {
             pid: 4711,
