@@ -8,7 +8,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     process::{Child, ChildStdout, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{assert_published, clearstream, eventually, finish, full_pipe, run, run_with_input, signal};
@@ -124,7 +124,9 @@ fn serve_has_metrics_of_what_it_served() {
     let link = daemon.state("metrics")["link"].as_str().unwrap().to_owned();
     let has = |line: &str| {
         let text = scraped(&link);
-        assert!(text.lines().any(|one| one == line), "{line} is not in:\n{text}");
+        // Counts are written as floating-point numbers, an empty set of labels as `{}`.
+        let plain = |line: &str| line.replace("{}", "").trim_end_matches(".0").to_owned();
+        assert!(text.lines().any(|one| plain(one) == line), "{line} is not in:\n{text}");
     };
     has("clearstream_serve_sessions_total 0");
     let address = daemon.address.clone();
@@ -149,9 +151,51 @@ fn serve_has_metrics_of_what_it_served() {
     let messages = text.lines().find_map(|line| {
         line.strip_prefix("clearstream_serve_test_bytes_total{test=\"message\",direction=\"receive\"} ")
     });
-    assert!(messages.unwrap().parse::<u64>().unwrap() >= 6400, "{text}");
+    assert!(messages.unwrap().parse::<f64>().unwrap() >= 6400.0, "{text}");
     assert_served(&daemon.stop(), &address, [2, 0, 1]);
     run(&[&line[..6], &["192.0.2.1:1"]].concat()).refused(4, &["cannot serve at 192.0.2.1:1"]);
+}
+
+/// Reads the events of a page until each of these texts was in one.
+fn page_shows(link: &str, texts: &[&str]) {
+    let (address, token) = link.strip_prefix("http://").unwrap().split_once("/?token=").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET /events?token={token} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    let (mut all, mut buffer) = (String::new(), vec![0; 1 << 16]);
+    let begun = Instant::now();
+    while !texts.iter().all(|text| all.contains(text)) {
+        // Comments keep the stream alive.
+        assert!(begun.elapsed() < LIMIT, "{texts:?} did not come: {all}");
+        let count = stream.read(&mut buffer).unwrap();
+        assert_ne!(count, 0, "the stream ended before {texts:?}: {all}");
+        all.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+}
+
+#[test]
+fn serve_has_a_page_of_what_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (identity, pairing) = (path("identity"), path("pairing.json"));
+    let mut daemon = Daemon::start(&["serve", "--listen", "127.0.0.1:0", "--identity", &identity, "--web"]);
+    let link = daemon.state("page")["link"].as_str().unwrap().to_owned();
+    page_shows(&link, &["\"title\":\"open sessions\",", "\"rows\":[]", "[\"0\",\"0\",\"0\"]"]);
+    let address = daemon.address.clone();
+    let token = run(&["pair", "create", "dtn1", "--identity", &identity, "--address", &address]);
+    run_with_input(&["pair", "accept", &pairing], token.ok()).ok();
+    let flow = ["flow", &address, "--pairing", &pairing, "--warm-up", "0s", "--json"];
+    let flow = clearstream(&[&flow[..], &["-t", "4s"]].concat()).spawn().unwrap();
+    // While it runs the session is in the table, afterwards its bytes are.
+    page_shows(&link, &["\"cells\":[\"dtn1\",\"127.0.0.1:"]);
+    finish(flow, LIMIT).ok();
+    let mut stranger = TcpStream::connect(&address).unwrap();
+    let _ = stranger.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    page_shows(
+        &link,
+        &["[\"1\",\"0\",\"1\"]", "[\"flow-listen\",\"", "\"cells\":[\"flow\",", "\"bad\":true"],
+    );
+    assert_served(&daemon.stop(), &address, [1, 0, 1]);
 }
 
 #[test]

@@ -126,6 +126,33 @@ fn root_a_watch_is_queried_drained_killed_and_restarted() {
     assert_eq!(fabric.used("c1").len(), 2);
 }
 
+#[test]
+fn root_a_watch_has_a_page() {
+    let fabric = Fabric::up("e2e-watch-page", 2, "return-path = \"none\"");
+    fabric.apply();
+    let mut watch = fabric.watch("c1", &["--web=127.0.0.1:9902"]);
+    let link = watch.link();
+    fabric.fault(&["gw1", "kill"]);
+    eventually(Duration::from_secs(10), "gw1 is removed", || !watch.of("out").is_empty());
+    // What the stream of the page has: the table with a fault in the row of gw1, and the event.
+    let (address, token) = link.strip_prefix("http://").unwrap().split_once("/?token=").unwrap();
+    assert_eq!(address, "127.0.0.1:9902");
+    let shown = || {
+        let url = format!("http://{address}/events?token={token}");
+        // It ends by the time limit: a stream has no end.
+        fabric.finish(fabric.command("c1", &["curl", "-sN", "--max-time", "2", &url])).stdout
+    };
+    eventually(Duration::from_secs(20), "the page has it", || {
+        let text = shown();
+        text.contains("gw1 removed from the path to")
+            && text.contains("\"removed\"")
+            && text.contains("\"bad\":true")
+    });
+    let refused = fabric.exec("c1", &format!("curl -s http://{address}/events?token=0"));
+    assert!(refused.contains("token"), "{refused}");
+    watch.end("TERM");
+}
+
 /// A watch that a service manager waits for.
 fn supervised(fabric: &Fabric, manager: &UnixDatagram) -> Watch {
     manager.set_read_timeout(Some(Duration::from_secs(10))).unwrap();

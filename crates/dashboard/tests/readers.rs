@@ -6,11 +6,12 @@ mod common;
 use std::{
     io::Read as _,
     process::{Child, Command, Stdio},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use clearstream_dashboard::{Content, Dashboard};
+use clearstream_dashboard::{Content, Dashboard, StateRow, StateTable};
 use common::{page, sample};
 use serde_json::json;
 
@@ -135,6 +136,36 @@ fn chromium_has_the_report_alone_when_a_study_has_ended() {
     page.publish("finished", &json!({"text": "12 of 12 trials done"}).to_string());
     let (document, log) = drawn(&page);
     for part in ["12 of 12 trials done", "class=\"panel over\"", "<p id=\"cell\"></p>", "version=1"] {
+        assert!(document.contains(part), "{part}:\n{document}\n{log}");
+    }
+    assert_quiet(&log);
+}
+
+/// The state is in tables, faults are marked, the newest event is the first; names are text.
+#[test]
+fn chromium_shows_the_state_of_a_daemon() {
+    let row = |cells: [&str; 2], bad| StateRow { cells: cells.map(str::to_owned).to_vec(), bad };
+    let state = move || {
+        let head = ["gateway", ">lost"].map(str::to_owned).to_vec();
+        let rows = vec![row(["gw1", "0"], false), row(["<i>gw2</i>", "17"], true)];
+        let none = StateTable { title: "sessions".to_owned(), ..StateTable::default() };
+        vec![StateTable { title: "storage <b>IPv4</b>".to_owned(), head, rows }, none]
+    };
+    let content = Content::Status { title: "route watch: c1".to_owned(), state: Arc::new(state) };
+    let page = Dashboard::start("127.0.0.1:0".parse().unwrap(), content).unwrap();
+    page.publish_event("2026-11-26T12:00:01.5Z", "gw2 <i>removed</i>", true);
+    page.publish_event("2026-11-26T12:00:02.5Z", "gw2 restored", false);
+    let (document, log) = drawn(&page);
+    for part in [
+        "<h1>route watch: c1</h1>",
+        "<h3>storage &lt;b&gt;IPv4&lt;/b&gt;</h3>",
+        "<th class=\"number\">lost</th>",
+        "<tr><td data-label=\"gateway\">gw1</td><td class=\"number\" data-label=\"lost\">0</td></tr>",
+        "<tr class=\"bad\"><td data-label=\"gateway\">&lt;i&gt;gw2&lt;/i&gt;</td>",
+        "<h3>sessions</h3><p>none</p>",
+        "2026-11-26 12:00:02</time> gw2 restored</li><li class=\"bad\">",
+        "gw2 &lt;i&gt;removed&lt;/i&gt;</li>",
+    ] {
         assert!(document.contains(part), "{part}:\n{document}\n{log}");
     }
     assert_quiet(&log);

@@ -104,7 +104,9 @@ impl MessageAgent {
             let Some(socket) = listener.accept(|| control.is_stopped())? else {
                 return Ok(Side::default());
             };
-            transfer(socket, &config, config.server_core, control, &events, |link| engine::serve(link, &config))
+            transfer(socket, &config, config.server_core, control, &events, |link| {
+                engine::serve(link, &config)
+            })
         })?;
         Ok(listening)
     }

@@ -46,7 +46,10 @@ fn add<L: EncodeLabelSet>(
 }
 
 /// The text of a state that is read when it is scraped.
-fn exposition<C: Collector>(prefix: &'static str, read: impl Fn() -> C + Send + Sync + 'static) -> Exposition {
+fn exposition<C: Collector>(
+    prefix: &'static str,
+    read: impl Fn() -> C + Send + Sync + 'static,
+) -> Exposition {
     Arc::new(move || {
         let mut registry = Registry::with_prefix(prefix);
         registry.register_collector(Box::new(read()));

@@ -17,7 +17,8 @@ pub(super) fn serve(
     Dashboard::start(address, Content::Metrics(exposition))
 }
 
-fn counts(daemon: &DaemonCounts, usage: &Usage) -> ServeCounts {
+/// What the daemon counted until now.
+pub(super) fn counts(daemon: &DaemonCounts, usage: &Usage) -> ServeCounts {
     let [session_count, failed_count, open_count, refused_count] = daemon.read();
     let used = usage.counts();
     let calls = used.calls.into_iter().map(|((name, is_served), count)| (name, is_served, count));
