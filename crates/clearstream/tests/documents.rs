@@ -69,6 +69,17 @@ workload = "flow"
 figure = "throughput"
 repetitions = 1
 [[experiment]]
+name = "beside"
+title = "a flow beside bursts, which stand in for an application without MPI"
+workload = "live-traffic"
+[experiment.live-traffic]
+duration = "300ms"
+warm-up = "100ms"
+interval = "100ms"
+burst = "100ms"
+pause = "100ms"
+mpirun = "no-such-mpirun"
+[[experiment]]
 name = "pairs"
 title = "both directions"
 workload = "all-pairs"

@@ -96,6 +96,33 @@ fn chromium_draws_an_hour_of_samples() {
     assert_quiet(&log);
 }
 
+/// A host without samples is named with the reason; when it is back the page goes on, with a gap where it was away.
+#[test]
+fn chromium_names_a_lost_host_until_it_is_back() {
+    let lost = json!({"host": "dtn1", "time": "2026-11-24T12:00:20Z", "reason": "the agent <i>ended</i>"});
+    let add = |page: &Dashboard, numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            page.publish("sample", &serde_json::to_string(&sample(number)).unwrap());
+        }
+    };
+    let page = common::page();
+    add(&page, 0..20);
+    page.publish("lost", &lost.to_string());
+    let (document, log) = drawn(&page);
+    assert!(document.contains("the agent &lt;i&gt;ended&lt;/i&gt;</span>"), "{document}\n{log}");
+    assert!(document.contains("no samples since ") && !document.contains("class=\"gap\""), "{document}");
+    assert_quiet(&log);
+
+    let page = common::page();
+    add(&page, 0..20);
+    page.publish("lost", &lost.to_string());
+    add(&page, 30..40);
+    let (document, log) = drawn(&page);
+    assert!(!document.contains("no samples since "), "{document}\n{log}");
+    assert!(document.contains("class=\"gap\""), "{document}");
+    assert_quiet(&log);
+}
+
 /// Progress, trials and notices are text; the report is drawn with its own style, as high as it is, and stays at the end.
 #[test]
 fn chromium_follows_a_study_to_its_report() {

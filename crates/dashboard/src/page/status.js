@@ -7,7 +7,7 @@ const isNumber = head => head.startsWith(">");
 const label = head => isNumber(head) ? head.slice(1) : head;
 
 function panel(table) {
-  const made = element("section", undefined, "panel wide");
+  const made = element("section", undefined, table.head.length > 4 ? "panel wide" : "panel");
   made.append(element("h3", table.title));
   const body = element("tbody"), head = element("tr"), all = element("table"), top = element("thead");
   for (const name of table.head) head.append(element("th", label(name), isNumber(name) ? "number" : ""));

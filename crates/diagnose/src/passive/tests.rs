@@ -210,6 +210,25 @@ fn unread_data_accuses_the_reader_and_a_stopped_one_by_name() {
     assert!(matches!(cause(&only(vec![reading])), ConnectionCause::Cpu { .. }));
 }
 
+/// Both are at the window that the kernel gave a slow reader: only the queue tells a slow reader from a small buffer.
+#[test]
+fn a_window_that_a_slow_reader_keeps_small_is_not_its_buffer() {
+    let sending = series(&sender(), |socket, at| {
+        sends(socket, at, 25e6, [1.0, 0.8, 0.0]);
+        socket.tcp.send_window_bytes = Some(65_536);
+    });
+    let mut end = receiver();
+    end.tcp.receive_window_bytes = Some(65_536);
+    end.receive_queue_bytes = 30_000;
+    let slow = series(&end, |socket, at| receives(socket, at, 25e6));
+    let found = only(vec![sending.clone(), slow]);
+    assert!(matches!(cause(&found), ConnectionCause::ReceiverApplication { .. }), "{found:?}");
+    end.receive_queue_bytes = 0;
+    let fast = series(&end, |socket, at| receives(socket, at, 25e6));
+    let found = only(vec![sending, fast]);
+    assert!(matches!(cause(&found), ConnectionCause::ReceiverWindow { .. }), "{found:?}");
+}
+
 #[test]
 fn data_that_nobody_acknowledges_is_a_closed_window_or_a_silent_path() {
     let mut stuck = sender();
