@@ -1,7 +1,7 @@
 //! ClearStream against its peers, interleaved on one machine; writes
 //! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, UDP against iperf3, the
-//! software RNIC against bare TCP, libfabric and UCX, storage against IOR and mdtest, and the lab's delay line against a bare
-//! veth pair. `diagnosis` instead injects
+//! software RNIC against bare TCP, libfabric and UCX, storage against IOR and mdtest, the lab's delay line against a bare
+//! veth pair, and flows beside `live`. `diagnosis` instead injects
 //! causes with standard tools and counts the verdicts of `clearstream diagnose`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
@@ -12,6 +12,7 @@ mod diagnosis;
 mod error;
 mod fingerprint;
 mod iperf3;
+mod live;
 mod parse;
 mod place;
 mod program;
@@ -34,7 +35,7 @@ use place::{Ground, Place};
 use results::{Cell, Pairing};
 use tool::{Settings, Tool, shown};
 
-const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|storage|delay-line] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|storage|delay-line|live] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
 /// Cells of a grid that are repeated.
@@ -71,6 +72,7 @@ enum Part {
     Rdma,
     Storage,
     DelayLine,
+    Live,
 }
 
 impl Part {
@@ -118,6 +120,7 @@ impl Options {
                         "rdma" => Part::Rdma,
                         "storage" => Part::Storage,
                         "delay-line" => Part::DelayLine,
+                        "live" => Part::Live,
                         other => return Err(usage(format!("no part {other}"))),
                     }
                 }
@@ -149,8 +152,16 @@ impl Options {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             page => page.map_err(file)?,
         };
-        let titles =
-            [summary::TITLE, results::TITLE, udp::TITLE, rdma::TITLE, storage::TITLE, delay_line::TITLE];
+        let titles = [
+            summary::TITLE,
+            results::TITLE,
+            udp::TITLE,
+            rdma::TITLE,
+            storage::TITLE,
+            delay_line::TITLE,
+            live::TITLE,
+            diagnosis::PASSIVE_TITLE,
+        ];
         let page = results::with_part(&page, &titles, title, part);
         let page = results::with_part(&page, &titles, summary::TITLE, &summary::summary(&page));
         std::fs::write(&self.output, page).map_err(file)
@@ -242,6 +253,12 @@ fn compare(options: &Options) -> Result<(), BenchError> {
         } else {
             println!("not root: the lab's delay line is left out");
         }
+    }
+    if options.part.includes(Part::Live) {
+        println!("live beside a flow");
+        let (part, outcome) = live::compare(options.pairs, options.seconds, &options.command(), &stop);
+        options.write(live::TITLE, &part)?;
+        outcome?;
     }
     println!("\nwritten to {}", options.output.display());
     Ok(())

@@ -26,6 +26,9 @@ use causes::{CAUSES, Case, HEALTHY};
 
 const USAGE: &str = "usage: clearstream-bench diagnosis [--repeats COUNT] [--healthy COUNT] [--only NAME,...|passive[,NAME...]|passive-cost] [--jobs COUNT] [--budget TIME] [--load PROCESSES] [--seed NUMBER] [--program PATH] [--output FILE]";
 
+/// Heading of the part of the page with what `--only passive` and `--only passive-cost` printed.
+pub(crate) const PASSIVE_TITLE: &str = "# Passive diagnosis";
+
 /// Of `--only`: connections of foreign programs instead, and what it costs to observe them.
 const PASSIVE: &str = "passive";
 const PASSIVE_COST: &str = "passive-cost";

@@ -191,6 +191,7 @@ fn serve_has_a_page_of_what_it_serves() {
     finish(flow, LIMIT).ok();
     let mut stranger = TcpStream::connect(&address).unwrap();
     let _ = stranger.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    while daemon.next()["payload"]["name"] != "peer-refused" {}
     page_shows(
         &link,
         &["[\"1\",\"0\",\"1\"]", "[\"flow-listen\",\"", "\"cells\":[\"flow\",", "\"bad\":true"],

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_equal_state_is_not_sent_again() {
+    fn an_equal_state_is_not_repeated() {
         let source: StateSource =
             Arc::new(|| vec![StateTable { title: "a\nb".to_owned(), ..Default::default() }]);
         let mut states = States::of(source);

@@ -173,8 +173,8 @@ fn promtool_finds_nothing_wrong() {
             .expect("promtool starts: .ci/install test");
         promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
         let output = promtool.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.is_empty(), "{said}\n{text}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && stderr.is_empty(), "{stderr}\n{text}");
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     outcome::{MetricKind, Outcome, Unit},
 };
 
-/// Bulk flows between two hosts, while two ranks of an MPI job, one on each of them, explore a model again and again.
+/// Bulk flows between two hosts, while two ranks of an MPI job, one on each of them, explore a model repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LiveTrafficConfig {

@@ -3,7 +3,7 @@
 use super::super::causes::{Ground, LONG, PAIR};
 
 /// Programs that are started on `alpha`, which sends, and on `beta`. `FOLDER` has `nginx.conf`, `rsyncd.conf`,
-/// `reader.py`, `talk.py` and `large`.
+/// `reader.py`, `requests.py` and `large`.
 pub(super) struct PassiveCase {
     pub(super) name: &'static str,
     pub(super) ground: Ground,
@@ -40,7 +40,7 @@ const IPERF3: &str = "alpha: iperf3 -c 10.79.0.2 -p 5201 -t 60";
 const WEB: &str = "address=10.79.0.0/24,port=8080";
 const COPY: &str = "address=10.79.0.0/24,port=8730";
 const TEST: &str = "address=10.79.0.0/24,port=5201";
-const TALK: &str = "address=10.79.0.0/24,port=7070";
+const REQUESTS: &str = "address=10.79.0.0/24,port=7070";
 
 const LINE: Ground = Ground::Link(LONG);
 const VETH: Ground = Ground::Link(PAIR);
@@ -150,15 +150,15 @@ pub(super) const HEALTHY: [PassiveCase; 7] = [
     case(
         "requests every 200 ms",
         LINE,
-        &["beta: python3 FOLDER/talk.py serve", "alpha: python3 FOLDER/talk.py 0.2"],
-        TALK,
+        &["beta: python3 FOLDER/requests.py serve", "alpha: python3 FOLDER/requests.py 0.2"],
+        REQUESTS,
         &[],
     ),
     case(
         "idle",
         LINE,
-        &["beta: python3 FOLDER/talk.py serve", "alpha: python3 FOLDER/talk.py 1000"],
-        TALK,
+        &["beta: python3 FOLDER/requests.py serve", "alpha: python3 FOLDER/requests.py 1000"],
+        REQUESTS,
         &[],
     ),
 ];
@@ -180,7 +180,7 @@ pub(super) const FILES: [(&str, &str); 4] = [
          one.sendall(b'GET /large HTTP/1.0\\r\\n\\r\\n')\nwhile one.recv(65536): time.sleep(pause / 1000)\n",
     ),
     (
-        "talk.py",
+        "requests.py",
         "import socket, sys, time\nif sys.argv[1] == 'serve':\n    listener = \
          socket.create_server(('0.0.0.0', 7070))\n    one, _ = listener.accept()\n    while data := one.recv(4096): \
          one.sendall(data)\nelse:\n    one = socket.create_connection(('10.79.0.2', 7070))\n    while True:\n        \
