@@ -7,8 +7,8 @@ use super::{ConnectionFilter, Observed, SocketSeries, facts::Facts};
 /// Local and remote address of ends on one host.
 pub type Ends = Vec<(SocketAddr, SocketAddr)>;
 
-/// Samples of an agent's reply, all ends together: some 800 KiB of JSON, below the limit of a message.
-const SAMPLES_MAX: usize = 500;
+/// Samples of an agent's reply, all ends together: below the limit of a message, 1 MiB of JSON.
+const SAMPLES_MAX: usize = 256;
 
 /// The busiest connections of two hosts by the ends that match a filter on either: the ends on the one, those on the
 /// other, and how many there are in all.
@@ -101,5 +101,50 @@ impl SocketSeries {
             place += 1;
             keeps
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::passive::tests::{sender, series};
+
+    /// Numbers of twenty digits wherever a number can be.
+    fn enlarge(value: &mut Value) {
+        match value {
+            Value::Object(fields) => fields.values_mut().for_each(enlarge),
+            Value::Number(_) | Value::Null => *value = u64::MAX.into(),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_largest_reply_fits_into_a_message() {
+        let mut sample = serde_json::to_value(&series(&sender(), |_, _| ()).samples[0]).unwrap();
+        enlarge(&mut sample);
+        let sample = sample.to_string().len();
+        assert!(sample > 1000 && sample * SAMPLES_MAX < 1 << 20, "{sample} bytes for each sample");
+    }
+
+    #[test]
+    fn samples_in_between_are_left_out_evenly() {
+        let moving = series(&sender(), |socket, at| socket.tcp.acked_bytes = Some(at));
+        let mut observed = Observed { series: vec![moving; 20], ..Observed::default() };
+        observed.reduce(&ConnectionFilter::all(), &Vec::new());
+        let one = &observed.series[0].samples;
+        assert_eq!((observed.series.len(), one.len(), observed.left_out_count), (20, 12, 0));
+        assert_eq!((one[0].at_ns, one[11].at_ns), (0, Duration::from_millis(137 * 21).as_nanos() as u64));
+        let steps: BTreeSet<u64> =
+            one.windows(2).map(|pair| (pair[1].at_ns - pair[0].at_ns) / 137_000_000).collect();
+        assert_eq!(steps, BTreeSet::from([1, 2]));
+        observed.reduce(
+            &ConnectionFilter::all(),
+            &vec![("192.0.2.1:1".parse().unwrap(), "192.0.2.2:2".parse().unwrap())],
+        );
+        assert_eq!((observed.series.len(), observed.left_out_count), (0, 20));
     }
 }

@@ -61,7 +61,7 @@ fn socket(local: &str, remote: &str) -> TcpSocket {
     }
 }
 
-fn series(of: &TcpSocket, step: impl Fn(&mut TcpSocket, u64)) -> SocketSeries {
+pub(super) fn series(of: &TcpSocket, step: impl Fn(&mut TcpSocket, u64)) -> SocketSeries {
     let mut series = SocketSeries {
         host: None,
         namespace: None,
@@ -97,7 +97,7 @@ fn receives(socket: &mut TcpSocket, at_ns: u64, bps: f64) {
     socket.tcp.received_bytes = Some((at_ns as f64 * bps / 8e9) as u64);
 }
 
-fn sender() -> TcpSocket {
+pub(super) fn sender() -> TcpSocket {
     socket("10.0.0.1:42186", "10.0.0.2:5201")
 }
 
