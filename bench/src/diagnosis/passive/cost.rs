@@ -15,7 +15,8 @@ const REPEATS: usize = 3;
 
 const SCRIPT: &str = "
 import resource, selectors, socket, sys, time
-resource.setrlimit(resource.RLIMIT_NOFILE, (65536, 65536))
+limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 if sys.argv[1] == 'serve':
     listener = socket.create_server(('0.0.0.0', 7071), backlog=4096)
     listener.setblocking(False)
@@ -67,6 +68,9 @@ fn row(program: &Path, count: u32, rate: u32) -> Result<String, BenchError> {
             break;
         }
         thread::sleep(Duration::from_millis(100));
+    }
+    if !opened.exists() {
+        return Err(ground::failed("many.py", format!("{count} connections were not opened")));
     }
     let mut ratios = Vec::new();
     let mut last = Value::Null;
