@@ -1,7 +1,7 @@
 //! ClearStream against its peers, interleaved on one machine; writes
 //! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, UDP against iperf3, the
-//! software RNIC against bare TCP, libfabric and UCX, storage against IOR and mdtest, and the lab's delay line against a bare
-//! veth pair. `diagnosis` instead injects
+//! software RNIC against bare TCP, libfabric and UCX, storage against IOR and mdtest, the lab's delay line against a bare
+//! veth pair, and flows beside `live`. `diagnosis` instead injects
 //! causes with standard tools and counts the verdicts of `clearstream diagnose`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
@@ -13,6 +13,7 @@ mod error;
 mod explore;
 mod fingerprint;
 mod iperf3;
+mod live;
 mod parse;
 mod place;
 mod program;
@@ -35,7 +36,7 @@ use place::{Ground, Place};
 use results::{Cell, Pairing};
 use tool::{Settings, Tool, shown};
 
-const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|storage|explore|delay-line] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|storage|explore|delay-line|live] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
 /// Cells of a grid that are repeated.
@@ -73,6 +74,7 @@ enum Part {
     Storage,
     Explore,
     DelayLine,
+    Live,
 }
 
 impl Part {
@@ -121,6 +123,7 @@ impl Options {
                         "storage" => Part::Storage,
                         "explore" => Part::Explore,
                         "delay-line" => Part::DelayLine,
+                        "live" => Part::Live,
                         other => return Err(usage(format!("no part {other}"))),
                     }
                 }
@@ -160,6 +163,8 @@ impl Options {
             storage::TITLE,
             explore::TITLE,
             delay_line::TITLE,
+            live::TITLE,
+            diagnosis::PASSIVE_TITLE,
         ];
         let page = results::with_part(&page, &titles, title, part);
         let page = results::with_part(&page, &titles, summary::TITLE, &summary::summary(&page));
@@ -262,6 +267,12 @@ fn compare(options: &Options) -> Result<(), BenchError> {
         } else {
             println!("not root: the lab's delay line is left out");
         }
+    }
+    if options.part.includes(Part::Live) {
+        println!("live beside a flow");
+        let (part, outcome) = live::compare(options.pairs, options.seconds, &options.command(), &stop);
+        options.write(live::TITLE, &part)?;
+        outcome?;
     }
     println!("\nwritten to {}", options.output.display());
     Ok(())

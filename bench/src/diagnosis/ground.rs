@@ -6,6 +6,7 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -19,6 +20,9 @@ use crate::error::BenchError;
 /// Buffers that hold no flow back.
 const AMPLE: &str = "268435456";
 
+/// Labs of this process so far: several may run at a time.
+static LABS: AtomicU32 = AtomicU32::new(0);
+
 /// A lab that runs, or none for loopback.
 pub(super) struct Lab<'a> {
     program: &'a Path,
@@ -28,12 +32,21 @@ pub(super) struct Lab<'a> {
     group: Option<PathBuf>,
 }
 
-fn failed(line: &str, message: impl Into<String>) -> BenchError {
+pub(super) fn failed(line: &str, message: impl Into<String>) -> BenchError {
     BenchError::Run { line: line.to_owned(), message: message.into() }
 }
 
 /// Runs a command to its end; its standard output.
-fn output(mut command: Command, line: &str, limit: Duration) -> Result<String, BenchError> {
+fn output(command: Command, line: &str, limit: Duration) -> Result<String, BenchError> {
+    outputs(command, line, limit).map(|(out, _)| out)
+}
+
+/// Runs a command to its end; what it wrote to standard output and standard error.
+pub(super) fn outputs(
+    mut command: Command,
+    line: &str,
+    limit: Duration,
+) -> Result<(String, String), BenchError> {
     let folder = tempfile::tempdir().map_err(|source| failed(line, source.to_string()))?;
     let path = folder.path().join("out");
     let open = || fs::File::create(&path).map_err(|source| failed(line, source.to_string()));
@@ -55,10 +68,10 @@ fn output(mut command: Command, line: &str, limit: Duration) -> Result<String, B
         thread::sleep(Duration::from_millis(20));
     };
     let text = fs::read_to_string(&path).unwrap_or_default();
-    if status.success() {
-        return Ok(text);
-    }
     let errors = fs::read_to_string(&errors).unwrap_or_default();
+    if status.success() {
+        return Ok((text, errors));
+    }
     Err(failed(line, format!("{status}: {}", errors.trim())))
 }
 
@@ -70,7 +83,7 @@ impl<'a> Lab<'a> {
         receive_core: Option<u32>,
     ) -> Result<Self, BenchError> {
         let folder = tempfile::tempdir().map_err(|source| failed("mkdir", source.to_string()))?;
-        let name = format!("diagnosis-{}", std::process::id());
+        let name = format!("diagnosis-{}-{}", std::process::id(), LABS.fetch_add(1, Ordering::Relaxed));
         let mut lab = Self { program, name: None, folder, beside: Vec::new(), group: None };
         let text = match ground {
             Ground::Loopback => return Ok(lab),
@@ -111,6 +124,32 @@ impl<'a> Lab<'a> {
         let mut exec = Command::new(self.program);
         exec.args(["lab", "exec", name, place, "sh", "-c", command]);
         output(exec, line, Duration::from_secs(20)).map(|_| ())
+    }
+
+    /// Its folder, for files of programs.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The program under test.
+    pub(super) fn program(&self) -> &Path {
+        self.program
+    }
+
+    /// A command on a host: `lab exec` becomes it.
+    pub(super) fn exec(&self, host: &str, line: &[&str]) -> Result<Command, BenchError> {
+        let name = self.name.as_deref().ok_or_else(|| failed(host, "no lab"))?;
+        let mut command = Command::new(self.program);
+        command.args(["lab", "exec", name, host, "--"]).args(line);
+        Ok(command)
+    }
+
+    /// `clearstream VERB` outside of the lab, its document.
+    pub(super) fn outside(&self, verb: &str, options: &[String]) -> Result<Value, BenchError> {
+        let mut command = Command::new(self.program);
+        command.arg(verb).args(options).arg("--json");
+        let text = output(command, verb, Duration::from_secs(60))?;
+        serde_json::from_str(&text).map_err(|error| failed(verb, error.to_string()))
     }
 
     /// A control group with a quota, which the program is started in.

@@ -3,6 +3,7 @@
 
 mod causes;
 mod ground;
+mod passive;
 mod table;
 
 use std::{
@@ -23,7 +24,15 @@ use serde_json::{Value, json};
 use crate::{error::BenchError, program};
 use causes::{CAUSES, Case, HEALTHY};
 
-const USAGE: &str = "usage: clearstream-bench diagnosis [--repeats COUNT] [--healthy COUNT] [--only NAME,...] [--budget TIME] [--load PROCESSES] [--seed NUMBER] [--program PATH] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench diagnosis [--repeats COUNT] [--healthy COUNT] [--only NAME,...|passive[,NAME...]|passive-cost] [--jobs COUNT] [--budget TIME] [--load PROCESSES] [--seed NUMBER] [--program PATH] [--output FILE]";
+
+/// Heading of the part of the page with what `--only passive` and `--only passive-cost` printed.
+pub(crate) const PASSIVE_TITLE: &str = "# Passive diagnosis";
+
+/// Of `--only`: connections of foreign programs instead, and what it costs to observe them.
+const PASSIVE: &str = "passive";
+const PASSIVE_COST: &str = "passive-cost";
+const PASSIVE_HEALTHY: u32 = 20;
 
 /// Options.
 struct Options {
@@ -32,6 +41,8 @@ struct Options {
     /// Trials of healthy paths, all together.
     healthy: u32,
     only: Vec<String>,
+    /// Passive trials of causes at a time, each in a lab of its own.
+    jobs: u32,
     budget: String,
     /// Busy processes in parallel to every other healthy path.
     load: u32,
@@ -47,12 +58,14 @@ impl Options {
             repeats: 10,
             healthy: 50,
             only: Vec::new(),
+            jobs: 1,
             budget: "20s".to_owned(),
             load: 12,
             seed: 1,
             program: program::path(),
             output: None,
         };
+        let mut healthy_is_default = true;
         let mut arguments = arguments.iter();
         let usage = |what: String| BenchError::Usage(format!("{what}; {USAGE}"));
         while let Some(argument) = arguments.next() {
@@ -60,8 +73,9 @@ impl Options {
             let number = || value.parse::<u32>().map_err(|_| usage(format!("{value} is no count")));
             match argument.as_str() {
                 "--repeats" => options.repeats = number()?,
-                "--healthy" => options.healthy = number()?,
+                "--healthy" => (options.healthy, healthy_is_default) = (number()?, false),
                 "--only" => options.only = value.split(',').map(str::to_owned).collect(),
+                "--jobs" => options.jobs = number()?.max(1),
                 "--budget" => options.budget.clone_from(value),
                 "--load" => options.load = number()?,
                 "--seed" => options.seed = number()?.into(),
@@ -70,11 +84,20 @@ impl Options {
                 _ => return Err(usage(format!("unknown option {argument}"))),
             }
         }
+        if options.is_passive() {
+            options.healthy = if healthy_is_default { PASSIVE_HEALTHY } else { options.healthy };
+            passive::check(&options.only[1..]).map_err(usage)?;
+            return Ok(options);
+        }
         if let Some(name) = options.only.iter().find(|name| all().all(|case| case.name != **name)) {
             let names: Vec<&str> = all().map(|case| case.name).collect();
             return Err(usage(format!("no cause {name}, choose from {}", names.join(","))));
         }
         Ok(options)
+    }
+
+    fn is_passive(&self) -> bool {
+        self.only.first().is_some_and(|first| first == PASSIVE || first == PASSIVE_COST)
     }
 }
 
@@ -148,6 +171,13 @@ pub(crate) fn main(arguments: &[String]) -> Result<(), BenchError> {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|source| BenchError::File { path: "signal handler".into(), source })?;
     }
+    if options.is_passive() {
+        return if options.only[0] == PASSIVE {
+            passive::run(&options, &stop)
+        } else {
+            passive::cost(&options.program)
+        };
+    }
     let begun = Instant::now();
     let trials = schedule(&options);
     let mut outcomes = Vec::new();
@@ -204,15 +234,19 @@ fn schedule(options: &Options) -> Vec<Trial> {
             trials.push(Trial { case, load: if loaded { options.load } else { 0 } });
         }
     }
-    // Fisher and Yates, with the generator of Marsaglia 2003 (xorshift64).
-    let mut state = options.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    shuffle(&mut trials, options.seed);
+    trials
+}
+
+/// Fisher and Yates, with the generator of Marsaglia 2003 (xorshift64).
+fn shuffle<T>(trials: &mut [T], seed: u64) {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for at in (1..trials.len()).rev() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         trials.swap(at, (state % (at as u64 + 1)) as usize);
     }
-    trials
 }
 
 /// Busy loops that end with the trial.

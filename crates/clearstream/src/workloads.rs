@@ -1,6 +1,6 @@
 //! The workloads and factors that this program has, one line each.
 
-use clearstream_explore::Explore;
+use clearstream_explore::{Explore, LiveTraffic};
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::{AllPairs, Flow};
 use clearstream_message::Message;
@@ -19,6 +19,7 @@ pub fn registry() -> Registry {
         .with(Message)
         .with(Overlap)
         .with(Explore)
+        .with(LiveTraffic)
         .with(Rdma)
         .with(VerbsCalls)
         .with(StorageStream)

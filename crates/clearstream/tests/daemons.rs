@@ -8,7 +8,7 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
     process::{Child, ChildStdout, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use common::{assert_published, clearstream, eventually, finish, full_pipe, run, run_with_input, signal};
@@ -100,6 +100,102 @@ fn serve_streams_its_sessions_its_refusals_and_its_end() {
     let own = stranger.local_addr().unwrap().to_string();
     let _ = stranger.write_all(b"GET / HTTP/1.0\r\n\r\n");
     assert_eq!(daemon.state("peer-refused")["peer"], own.as_str());
+    assert_served(&daemon.stop(), &address, [1, 0, 1]);
+}
+
+/// The line of a metric that a scraper gets.
+fn scraped(link: &str) -> String {
+    let address = link.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics")).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Exactly the bytes that the flow was told to send are counted, and sessions and refusals as they happen.
+#[test]
+fn serve_has_metrics_of_what_it_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (identity, pairing) = (path("identity"), path("pairing.json"));
+    let line = ["serve", "--listen", "127.0.0.1:0", "--identity", &identity, "--metrics", "127.0.0.1:0"];
+    let mut daemon = Daemon::start(&line);
+    let link = daemon.state("metrics")["link"].as_str().unwrap().to_owned();
+    let has = |line: &str| {
+        let text = scraped(&link);
+        // Counts are written as floating-point numbers, an empty set of labels as `{}`.
+        let plain = |line: &str| line.replace("{}", "").trim_end_matches(".0").to_owned();
+        assert!(text.lines().any(|one| plain(one) == line), "{line} is not in:\n{text}");
+    };
+    has("clearstream_serve_sessions_total 0");
+    let address = daemon.address.clone();
+    let token = run(&["pair", "create", "dtn1", "--identity", &identity, "--address", &address]);
+    run_with_input(&["pair", "accept", &pairing], token.ok()).ok();
+    run(&["flow", &address, "--pairing", &pairing, "--bytes", "10MB", "--warm-up", "0s", "--json"]).ok();
+    run(&["message", &address, "--pairing", &pairing, "--sizes", "64", "--iterations", "100", "--json"]).ok();
+    let mut stranger = TcpStream::connect(&address).unwrap();
+    let _ = stranger.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    while daemon.next()["payload"]["name"] != "peer-refused" {}
+    for line in [
+        "clearstream_serve_sessions_total 2",
+        "clearstream_serve_sessions_open 0",
+        "clearstream_serve_sessions_failed_total 0",
+        "clearstream_serve_refused_total 1",
+        "clearstream_serve_test_bytes_total{test=\"flow\",direction=\"receive\"} 10000000",
+        "clearstream_serve_calls_total{call=\"flow-listen\",outcome=\"served\"} 1",
+    ] {
+        has(line);
+    }
+    let text = scraped(&link);
+    let messages = text.lines().find_map(|line| {
+        line.strip_prefix("clearstream_serve_test_bytes_total{test=\"message\",direction=\"receive\"} ")
+    });
+    assert!(messages.unwrap().parse::<f64>().unwrap() >= 6400.0, "{text}");
+    assert_served(&daemon.stop(), &address, [2, 0, 1]);
+    run(&[&line[..6], &["192.0.2.1:1"]].concat()).refused(4, &["cannot serve at 192.0.2.1:1"]);
+}
+
+/// Reads the events of a page until each of these texts was in one.
+fn page_shows(link: &str, texts: &[&str]) {
+    let (address, token) = link.strip_prefix("http://").unwrap().split_once("/?token=").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET /events?token={token} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    let (mut all, mut buffer) = (String::new(), vec![0; 1 << 16]);
+    let begun = Instant::now();
+    while !texts.iter().all(|text| all.contains(text)) {
+        // Comments keep the stream alive.
+        assert!(begun.elapsed() < LIMIT, "{texts:?} did not come: {all}");
+        let count = stream.read(&mut buffer).unwrap();
+        assert_ne!(count, 0, "the stream ended before {texts:?}: {all}");
+        all.push_str(&String::from_utf8_lossy(&buffer[..count]));
+    }
+}
+
+#[test]
+fn serve_has_a_page_of_what_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (identity, pairing) = (path("identity"), path("pairing.json"));
+    let mut daemon = Daemon::start(&["serve", "--listen", "127.0.0.1:0", "--identity", &identity, "--web"]);
+    let link = daemon.state("page")["link"].as_str().unwrap().to_owned();
+    page_shows(&link, &["\"title\":\"open sessions\",", "\"rows\":[]", "[\"0\",\"0\",\"0\"]"]);
+    let address = daemon.address.clone();
+    let token = run(&["pair", "create", "dtn1", "--identity", &identity, "--address", &address]);
+    run_with_input(&["pair", "accept", &pairing], token.ok()).ok();
+    let flow = ["flow", &address, "--pairing", &pairing, "--warm-up", "0s", "--json"];
+    let flow = clearstream(&[&flow[..], &["-t", "4s"]].concat()).spawn().unwrap();
+    // While it runs the session is in the table, afterwards its bytes are.
+    page_shows(&link, &["\"cells\":[\"dtn1\",\"127.0.0.1:"]);
+    finish(flow, LIMIT).ok();
+    let mut stranger = TcpStream::connect(&address).unwrap();
+    let _ = stranger.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    while daemon.next()["payload"]["name"] != "peer-refused" {}
+    page_shows(
+        &link,
+        &["[\"1\",\"0\",\"1\"]", "[\"flow-listen\",\"", "\"cells\":[\"flow\",", "\"bad\":true"],
+    );
     assert_served(&daemon.stop(), &address, [1, 0, 1]);
 }
 

@@ -69,6 +69,17 @@ workload = "flow"
 figure = "throughput"
 repetitions = 1
 [[experiment]]
+name = "beside"
+title = "a flow beside bursts, which stand in for an application without MPI"
+workload = "live-traffic"
+[experiment.live-traffic]
+duration = "300ms"
+warm-up = "100ms"
+interval = "100ms"
+burst = "100ms"
+pause = "100ms"
+mpirun = "no-such-mpirun"
+[[experiment]]
 name = "pairs"
 title = "both directions"
 workload = "all-pairs"
@@ -128,8 +139,9 @@ items = 5
 "#;
 
 /// Every workload that keeps samples, with the schema of one.
-const SAMPLES: [(&str, &str); 9] = [
+const SAMPLES: [(&str, &str); 10] = [
     ("flow", "interval"),
+    ("live-traffic", "interval"),
     ("live", "live-sample"),
     ("all-pairs", "pair-goodput"),
     ("message", "message-point"),

@@ -274,6 +274,77 @@ fn root_a_study_explores_between_hosts_over_tcp_and_over_iwarp() {
     run(&[&arguments[..], &["--runs", runs.to_str().unwrap()]].concat()).refused(2, &["NAME=VALUE"]);
 }
 
+/// Bulk flows and an application at a time: the counters of the interfaces have both, and the report draws them.
+#[test]
+fn root_a_study_explores_beside_bulk_flows() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "explore-beside");
+    let library = &LIBRARIES[0];
+    let study = folder.path().join("beside.toml");
+    let runs = folder.path().join("runs");
+    let with = |mpirun: &str| {
+        let text = BESIDE.replace("MPIRUN", mpirun).replace("LIBRARY", library.path.to_str().unwrap());
+        fs::write(&study, text).unwrap();
+        let _ = fs::remove_dir_all(&runs);
+        let arguments = ["study", "run", study.to_str().unwrap(), "--lab", &lab.0];
+        let line = [&arguments[..], &["--runs", runs.to_str().unwrap()]].concat();
+        finish(clearstream(&line).spawn().unwrap(), LIMIT).ok();
+        let record = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+        let trial: Value =
+            serde_json::from_str(fs::read_to_string(record.join("trials.jsonl")).unwrap().trim()).unwrap();
+        (record, trial)
+    };
+    let metric = |trial: &Value, name: &str| {
+        let all = trial["outcome"]["measured"]["metrics"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).and_then(|one| one["value"].as_f64())
+    };
+    let (record, trial) = with(library.mpirun[0]);
+    assert!(metric(&trial, "goodput").unwrap() > 0.0, "{trial}");
+    assert!(metric(&trial, "explorations").unwrap() >= 1.0, "{trial}");
+    assert!(metric(&trial, "application-rate").unwrap() > 0.0, "{trial}");
+    // The sender's interface carried more than the flows did: at least the messages of one exploration.
+    let samples = fs::read_to_string(record.join(trial["samples"].as_str().unwrap())).unwrap();
+    let (mut flows, mut interface) = (0, 0);
+    for line in samples.lines() {
+        let client = &serde_json::from_str::<Value>(line).unwrap()["client"];
+        let sum = |list: &Value, key: &str| -> u64 {
+            list.as_array().unwrap().iter().map(|one| one[key].as_u64().unwrap_or(0)).sum()
+        };
+        flows += sum(&client["flows"], "sent_bytes");
+        interface += sum(&client["interfaces"], "send_bytes");
+    }
+    assert!(interface > flows, "{interface} of the interface, {flows} of the flows");
+    run(&["report", record.to_str().unwrap()]).ok();
+    let page = fs::read_to_string(record.join("report.html")).unwrap();
+    assert!(page.contains("id=\"figure-beside-live\""), "figure 7");
+
+    let (_, trial) = with("no-such-mpirun");
+    assert_eq!(metric(&trial, "explorations"), None, "not measured");
+    assert_eq!(trial["outcome"]["measured"]["detail"]["document"]["requested"]["burst-flows"], 2, "{trial}");
+    let notices = trial["outcome"]["measured"]["notices"].to_string();
+    assert!(notices.contains("bursts-instead") && notices.contains("no-such-mpirun"), "{notices}");
+}
+
+const BESIDE: &str = r#"
+schema = "clearstream.study"
+version = 1
+name = "beside"
+title = "An application beside bulk flows"
+[[experiment]]
+name = "beside"
+title = "Bulk flows beside an application"
+workload = "live-traffic"
+[experiment.live-traffic]
+flows = 1
+duration = "8s"
+warm-up = "500ms"
+interval = "500ms"
+define = "N=7"
+pause = "300ms"
+mpirun = "MPIRUN"
+mpi-library = "LIBRARY"
+"#;
+
 const STUDY: &str = r#"
 schema = "clearstream.study"
 version = 1

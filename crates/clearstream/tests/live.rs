@@ -7,6 +7,7 @@ mod common;
 use std::{
     fs,
     io::{BufRead, BufReader, Write as _},
+    net::TcpStream,
     process::{Child, ChildStdout, Command, Stdio},
     time::Duration,
 };
@@ -130,8 +131,10 @@ fn root_sums_of_samples_are_the_counters_of_the_kernel() {
 fn root_a_killed_agent_is_restarted() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let lab = Lab::of_two_hosts(folder.path(), "live-killed");
-    let mut live = started(&["live", "there", "--lab", &lab.0, "-i", "200ms", "--json-stream"]);
+    let mut live = started(&["live", "there", "--lab", &lab.0, "-i", "200ms", "--web", "--json-stream"]);
     let mut lines = live.stdout();
+    let link = until(&mut lines, |event| event["payload"]["name"] == "page");
+    let link = link["payload"]["detail"].as_str().unwrap().to_owned();
     until(&mut lines, |event| event["kind"] == "interval");
     let agents = children(live.id());
     assert_eq!(agents.len(), 1);
@@ -139,12 +142,35 @@ fn root_a_killed_agent_is_restarted() {
     let lost = until(&mut lines, |event| event["kind"] == "state");
     assert!(lost.to_string().contains("there: no samples"), "{lost}");
     until(&mut lines, |event| event["kind"] == "interval");
+    // The page has the same: samples, the loss, samples.
+    let names = page_events(&link, &["sample", "lost", "sample"]);
+    assert!(names.iter().all(|name| ["sample", "lost"].contains(&&**name)), "{names:?}");
     signal(live.id(), "INT");
     let result = until(&mut lines, |event| event["kind"] == "result");
     assert!(result["payload"]["hosts"][0]["gap_count"].as_u64().unwrap() >= 1, "{result}");
     // Stopping is how it is meant to end.
     assert_eq!(live.finish(), Some(0));
     eventually(Duration::from_secs(5), "its agents end with it", || agents.iter().all(|pid| !alive(*pid)));
+}
+
+/// Names of the events of a page, until these were among them in this order.
+fn page_events(link: &str, wanted: &[&str]) -> Vec<String> {
+    let (address, token) = link.strip_prefix("http://").unwrap().split_once("/?token=").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET /events?token={token} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut names: Vec<String> = Vec::new();
+    let mut next = wanted.iter().peekable();
+    for line in BufReader::new(stream).lines() {
+        if let Some(name) = line.unwrap().strip_prefix("event: ") {
+            next.next_if(|wanted| **wanted == name);
+            names.push(name.to_owned());
+        }
+        if next.peek().is_none() {
+            return names;
+        }
+    }
+    panic!("the stream ended: {names:?}");
 }
 
 /// In a terminal of 80 columns, left with `q`; the terminal is as it was before (xterm's private modes 1049 and 25).
@@ -180,7 +206,11 @@ fn the_screen_is_left_by_a_key() {
 fn lines_without_a_terminal_and_wrong_options() {
     let run_of_two = run(&["live", "localhost", "-t", "400ms", "-i", "200ms", "-n", "0"]);
     let text = run_of_two.ok();
-    assert_eq!(text.lines().filter(|line| line.contains(" localhost  ")).count(), 2, "{text}");
+    assert_eq!(
+        text.lines().filter(|line| line.contains(" localhost  ") && line.contains("cores ")).count(),
+        2,
+        "{text}"
+    );
     assert!(text.contains("localhost: 2 samples over"), "{text}");
     let document = run(&["live", "-t", "200ms", "-i", "100ms", "--json"]).json();
     assert_eq!(document["hosts"][0]["sample_count"], 2);

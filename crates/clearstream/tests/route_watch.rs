@@ -66,7 +66,8 @@ fn scraped(fabric: &Fabric, port: u16) -> String {
     let script = fabric.folder.path().join("scrape.py");
     let text = "import sys, urllib.request\n\
                 from prometheus_client.openmetrics.parser import text_string_to_metric_families as families\n\
-                text = urllib.request.urlopen(sys.argv[1], timeout=5).read().decode()\n\
+                request = urllib.request.Request(sys.argv[1], headers={'Accept': 'application/openmetrics-text'})\n\
+                text = urllib.request.urlopen(request, timeout=5).read().decode()\n\
                 for family in families(text):\n    for sample in family.samples:\n        \
                 print(sample.name, sample.labels.get('gateway'), sample.value)\n";
     fs::write(&script, text).unwrap();
@@ -123,6 +124,33 @@ fn root_a_watch_is_queried_drained_killed_and_restarted() {
     watch.end("TERM");
     eventually(Duration::from_secs(5), "it reports its end", || !watch.of("stopped").is_empty());
     assert_eq!(fabric.used("c1").len(), 2);
+}
+
+#[test]
+fn root_a_watch_has_a_page() {
+    let fabric = Fabric::up("e2e-watch-page", 2, "return-path = \"none\"");
+    fabric.apply();
+    let mut watch = fabric.watch("c1", &["--web=127.0.0.1:9902"]);
+    let link = watch.link();
+    fabric.fault(&["gw1", "kill"]);
+    eventually(Duration::from_secs(10), "gw1 is removed", || !watch.of("out").is_empty());
+    // What the stream of the page has: the table with a fault in the row of gw1, and the event.
+    let (address, token) = link.strip_prefix("http://").unwrap().split_once("/?token=").unwrap();
+    assert_eq!(address, "127.0.0.1:9902");
+    let shown = || {
+        let url = format!("http://{address}/events?token={token}");
+        // It ends by the time limit: a stream has no end.
+        fabric.finish(fabric.command("c1", &["curl", "-sN", "--max-time", "2", &url])).stdout
+    };
+    eventually(Duration::from_secs(20), "the page has it", || {
+        let text = shown();
+        text.contains("gw1 removed from the path to")
+            && text.contains("\"removed\"")
+            && text.contains("\"bad\":true")
+    });
+    let refused = fabric.exec("c1", &format!("curl -s http://{address}/events?token=0"));
+    assert!(refused.contains("token"), "{refused}");
+    watch.end("TERM");
 }
 
 /// A watch that a service manager waits for.

@@ -323,6 +323,43 @@ fn root_an_agent_explains_connections_of_its_host() {
     }
 }
 
+/// One connection by the agents of both its hosts: filters of either end find it, and each end is that of its host.
+#[test]
+fn root_agents_of_both_hosts_explain_a_connection_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "sockets-both");
+    let pair = Pair::python(Some(&lab.0), "20", "0", "0");
+    let ends =
+        ["diagnose", "--lab", &lab.0, "--client", "here", "--server", "there", "--both-ends", "-t", "1"];
+    for filter in [
+        format!("local-port={}", pair.port),
+        format!("remote-port={}", pair.port),
+        format!("pid={}", pair.sender.pid()),
+        format!("program=python3,address=10.0.0.0/24,port={}", pair.port),
+        "all".to_owned(),
+    ] {
+        let found = run(&[&ends[..], &["--socket", &filter, "--json"]].concat()).json();
+        assert_published(&found);
+        let busiest = &found["connections"][0];
+        assert_eq!(kind(busiest), "receiver-application", "{filter}: {found:#}");
+        assert_eq!((&busiest["end"]["host"], &busiest["peer"]["host"]), (&"here".into(), &"there".into()));
+        assert_eq!(busiest["end"]["owners"][0]["pid"], pair.sender.pid(), "{filter}");
+        assert_eq!(busiest["peer"]["owners"][0]["pid"], pair.receiver.pid(), "{filter}");
+        agrees_with_ss(Some((&lab.0, "here")), &busiest["end"]);
+        agrees_with_ss(Some((&lab.0, "there")), &busiest["peer"]);
+    }
+    let found = run(&[&ends[..], &["--socket", "address=192.0.2.0/24", "--json"]].concat()).json();
+    assert_eq!(found["matched_count"], 0, "{found:#}");
+    // Both agents on one host: each socket is there once.
+    let pair = Pair::python(None, "20", "0", "0");
+    let filter = format!("port={}", pair.port);
+    let found =
+        run(&["diagnose", "localhost", "--socket", &filter, "--both-ends", "-t", "1", "--json"]).json();
+    assert_eq!(found["matched_count"], 1, "{found:#}");
+    assert_eq!(kind(&found["connections"][0]), "receiver-application", "{found:#}");
+    run(&["diagnose", "--socket", "all", "--both-ends"]).refused_by_usage("the other end");
+}
+
 #[test]
 fn a_stream_of_events_ends_with_the_document() {
     let run = run(&["diagnose", "--socket", "port=1", "-t", "300ms", "--json-stream"]);

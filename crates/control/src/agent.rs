@@ -24,6 +24,7 @@ use crate::{
     message::{Body, Hello, Message, Outcome},
     service::{CallContext, Controller, Refusal, Services},
     session::{HELLO_TIMEOUT, Incoming, Role, SessionEnd, own_hello},
+    usage::Usage,
 };
 
 /// Maximum time for services to end after their controller has gone: with
@@ -39,12 +40,14 @@ pub(crate) struct Caller {
     pub(crate) controller: Option<Controller>,
     /// Logs a rejected request.
     pub(crate) on_refused: OnRefused,
+    /// Counts what is served.
+    pub(crate) usage: Usage,
 }
 
 impl Caller {
     /// The account that started the agent: not limited by a scope.
     fn starter() -> Self {
-        Self { controller: None, on_refused: Box::new(|_| {}) }
+        Self { controller: None, on_refused: Box::new(|_| {}), usage: Usage::default() }
     }
 }
 
@@ -182,7 +185,7 @@ fn work(
     shared: &Arc<Shared>,
     replied: &AtomicU64,
 ) {
-    let events = EventSender::new(Arc::clone(shared));
+    let events = EventSender::new(Arc::clone(shared), caller.usage.clone());
     let context = CallContext::new(&events, caller.controller.as_ref());
     while let Ok(Request { id, name, body, replied_count }) = inbox.recv() {
         // A request sent before the last reply could be read proves no receipt of it.
@@ -211,6 +214,9 @@ fn work(
                 tracing::warn!(id, call = name, reason = failure.message, "refused");
             }
             Err(_) => tracing::error!(id, call = name, "panicked"),
+        }
+        if !matches!(served, Ok(Err(Refusal::Unserved(_)))) {
+            caller.usage.called(&name, matches!(served, Ok(Ok(_))));
         }
         let outcome = match served {
             Ok(Ok(reply)) => Outcome::Done(reply),

@@ -12,6 +12,7 @@ use crate::{
     call::{CallEvent, Delivery},
     link::Shared,
     message::{Event, Message},
+    usage::Usage,
 };
 
 /// Bytes that may wait to be sent before droppable events are dropped and parts of
@@ -20,7 +21,10 @@ pub(crate) const QUEUE_BYTES: usize = 8 << 20;
 
 /// Sends events to the controller; cheap to clone and to hand to threads.
 #[derive(Clone)]
-pub struct EventSender(Target);
+pub struct EventSender {
+    target: Target,
+    usage: Usage,
+}
 
 #[derive(Clone)]
 enum Target {
@@ -35,14 +39,14 @@ impl fmt::Debug for EventSender {
 }
 
 impl EventSender {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self(Target::Session(shared))
+    pub(crate) fn new(shared: Arc<Shared>, usage: Usage) -> Self {
+        Self { target: Target::Session(shared), usage }
     }
 
     /// A sender without a session, for services that are driven directly.
     pub fn channel() -> (Self, Receiver<Event>) {
         let (sender, receiver) = channel();
-        (Self(Target::Channel(sender)), receiver)
+        (Self { target: Target::Channel(sender), usage: Usage::default() }, receiver)
     }
 
     /// Sends an event; nothing happens when the session is over.
@@ -50,7 +54,7 @@ impl EventSender {
     /// When more than 8 MiB wait for a slow controller, its [`Delivery`] decides; dropped events
     /// are counted, and the count is sent with the next event.
     pub fn send<E: CallEvent>(&self, event: &E) {
-        match (&self.0, Event::of(event)) {
+        match (&self.target, Event::of(event)) {
             // The receiver may have been dropped.
             (Target::Channel(sender), Ok(event)) => drop(sender.send(event)),
             (Target::Channel(_), Err(_)) => {}
@@ -59,9 +63,14 @@ impl EventSender {
         }
     }
 
+    /// Counts bytes that a test of this kind moved on this host.
+    pub fn transferred(&self, test: &'static str, sent_bytes: u64, received_bytes: u64) {
+        self.usage.transferred(test, sent_bytes, received_bytes);
+    }
+
     /// False once the controller has gone: nobody receives, so a long call should end.
     pub fn is_open(&self) -> bool {
-        match &self.0 {
+        match &self.target {
             Target::Channel(_) => true,
             Target::Session(shared) => shared.lock().session.end().is_none(),
         }

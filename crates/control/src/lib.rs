@@ -31,6 +31,7 @@ mod startup;
 #[cfg(test)]
 mod test_calls;
 pub mod tls;
+mod usage;
 
 pub use call::{Call, CallEvent, Delivery, Done, Shutdown};
 pub use child::AGENT_LOG;
@@ -41,3 +42,4 @@ pub use run::run_by_ssh;
 pub use service::{CallContext, Controller, Registration, Service, Services};
 pub use ssh::{quote, ssh, ssh_command};
 pub use startup::{OnStart, StartDelay, StartStep};
+pub use usage::{Counts, Transferred, Usage};

@@ -1,4 +1,4 @@
-//! The live page and Prometheus metrics: an HTTP server over events, on a thread of its own.
+//! The pages of `live`, of studies and of daemons, and Prometheus metrics: an HTTP server over events, on a thread of its own.
 //!
 //! [`Dashboard::publish`] adds an event to a bounded history and never waits for a browser: each client reads the
 //! history at its own speed, and one that falls behind is told how many events it missed. The only async runtime of
@@ -11,6 +11,7 @@ mod metrics;
 mod report;
 mod request;
 mod server;
+mod status;
 
 use std::{
     fmt, io,
@@ -23,7 +24,8 @@ use std::{
 use data_encoding::HEXLOWER;
 use tokio::sync::watch;
 
-pub use metrics::LiveMetrics;
+pub use metrics::{LiveMetrics, ServeCounts, serve_exposition, watch_exposition};
+pub use status::{StateRow, StateSource, StateTable};
 
 use history::History;
 use report::Report;
@@ -43,6 +45,13 @@ pub enum Content {
     Study {
         /// Title of the study.
         title: String,
+    },
+    /// The page of a daemon, with its state as tables and its events, for who has the link.
+    Status {
+        /// Title, as in `serve: 127.0.0.1:5740`.
+        title: String,
+        /// Its state.
+        state: StateSource,
     },
     /// `/metrics` in the text format of OpenMetrics 1.0, for anybody who reaches the port.
     Metrics(Exposition),
@@ -113,6 +122,12 @@ impl Dashboard {
     /// Link to the page, with its token.
     pub fn link(&self) -> String {
         format!("http://{}/?token={}", self.address, self.token)
+    }
+
+    /// Adds an event of a daemon's page: its time by RFC 3339, and whether it is a fault.
+    pub fn publish_event(&self, time: &str, text: &str, bad: bool) {
+        let event = serde_json::json!({ "time": time, "text": text, "bad": bad });
+        self.publish("event", &event.to_string());
     }
 
     /// Adds an event, a JSON document in one line, under a name such as `sample`.

@@ -33,8 +33,10 @@ pub(crate) fn permitted(
     let resource = match (content, uri.path()) {
         (Content::Metrics(_), "/metrics") => return Ok(Resource::Metrics),
         (Content::Study { .. }, "/report") => Resource::Report,
-        (Content::Live { .. }, "/live.js") | (Content::Study { .. }, "/study.js") => Resource::Script,
-        (Content::Live { .. } | Content::Study { .. }, path) => match path {
+        (Content::Live { .. }, "/live.js")
+        | (Content::Study { .. }, "/study.js")
+        | (Content::Status { .. }, "/status.js") => Resource::Script,
+        (Content::Live { .. } | Content::Study { .. } | Content::Status { .. }, path) => match path {
             "/" => Resource::Index,
             "/common.js" => Resource::Common,
             "/page.css" => Resource::Style,

@@ -26,8 +26,10 @@ use tokio::{
 use crate::{
     Content,
     history::History,
+    metrics::in_accepted_format,
     report::Report,
     request::{Resource, permitted},
+    status::{STATE_INTERVAL, States},
 };
 
 /// Connections at a time; further ones are closed.
@@ -44,6 +46,8 @@ const LIVE: &str = include_str!("page/live.html");
 const LIVE_SCRIPT: &str = include_str!("page/live.js");
 const STUDY: &str = include_str!("page/study.html");
 const STUDY_SCRIPT: &str = include_str!("page/study.js");
+const STATUS: &str = include_str!("page/status.html");
+const STATUS_SCRIPT: &str = include_str!("page/status.js");
 const COMMON: &str = include_str!("page/common.js");
 const STYLE: &str = include_str!("page/page.css");
 
@@ -134,13 +138,18 @@ fn resource_of(resource: Resource, headers: &hyper::HeaderMap, site: &Site) -> R
     match (resource, &site.content) {
         (Resource::Index, Content::Live { title }) => page(LIVE, title, site),
         (Resource::Index, Content::Study { title }) => page(STUDY, title, site),
+        (Resource::Index, Content::Status { title, .. }) => page(STATUS, title, site),
         (Resource::Common, _) => script(COMMON),
         (Resource::Script, Content::Study { .. }) => script(STUDY_SCRIPT),
+        (Resource::Script, Content::Status { .. }) => script(STATUS_SCRIPT),
         (Resource::Script, _) => script(LIVE_SCRIPT),
         (Resource::Report, _) => text("text/html; charset=utf-8", site.report.fetch()),
         (Resource::Style, _) => text("text/css; charset=utf-8", STYLE),
         (Resource::Metrics, Content::Metrics(exposition)) => match exposition() {
-            Ok(exposition) => text("application/openmetrics-text; version=1.0.0; charset=utf-8", exposition),
+            Ok(exposition) => {
+                let (kind, exposition) = in_accepted_format(exposition, headers.get(header::ACCEPT));
+                text(kind, exposition)
+            }
             Err(_) => failed("metrics cannot be written"),
         },
         (Resource::Events, _) => events(headers, site),
@@ -173,7 +182,11 @@ fn failed(reason: &str) -> Response<Body> {
 fn events(headers: &hyper::HeaderMap, site: &Site) -> Response<Body> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
     let (sender, body) = Channel::<Bytes, Infallible>::new(1);
-    tokio::spawn(send_events(sender, Arc::clone(&site.history), Arc::clone(&site.report), last));
+    let states = match &site.content {
+        Content::Status { state, .. } => Some(States::of(Arc::clone(state))),
+        _ => None,
+    };
+    tokio::spawn(send_events(sender, Arc::clone(&site.history), Arc::clone(&site.report), states, last));
     let mut response = Response::new(body.boxed());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
@@ -183,8 +196,10 @@ async fn send_events(
     mut sender: http_body_util::channel::Sender<Bytes, Infallible>,
     history: Arc<History>,
     report: Arc<Report>,
+    mut states: Option<States>,
     last: Option<u64>,
 ) {
+    let pause = if states.is_some() { STATE_INTERVAL } else { KEEP_ALIVE };
     let _reader = report.reader();
     let mut latest = history.follow();
     let (mut next, mut was_reading) = (last.map_or(0, |last| last.saturating_add(1)), last.is_some());
@@ -193,13 +208,14 @@ async fn send_events(
         let batch = history.batch(next, was_reading);
         (next, was_reading) = (batch.next, true);
         let is_empty = batch.text.is_empty();
-        let text = if is_empty { ":\n\n".to_owned() } else { batch.text };
+        let state = states.as_mut().and_then(States::next).unwrap_or_default();
+        let text = if is_empty && state.is_empty() { ":\n\n".to_owned() } else { state + &batch.text };
         match timeout(READ_TIMEOUT, sender.send_data(Bytes::from(text))).await {
             Ok(Ok(())) => {}
             // It went away, or does not read.
             Ok(Err(_)) | Err(_) => return,
         }
-        if is_empty && timeout(KEEP_ALIVE, latest.changed()).await.is_ok_and(|changed| changed.is_err()) {
+        if is_empty && timeout(pause, latest.changed()).await.is_ok_and(|changed| changed.is_err()) {
             return;
         }
     }

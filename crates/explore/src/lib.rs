@@ -8,12 +8,14 @@
 mod compile;
 mod engine;
 mod language;
+mod live_traffic;
 mod program;
 mod store;
 mod workload;
 
 pub use engine::{ExploreConfig, ExploreError, explore};
 pub use language::{ModelError, Place};
+pub use live_traffic::LiveTraffic;
 pub use program::{Fault, Program};
 pub use workload::Explore;
 

@@ -1,8 +1,8 @@
 //! Workload `explore`: the time that a model's states take two ranks of an MPI job, one on each host.
 
-use std::time::Duration;
+use std::{sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, Line, RanksProgram, ending_notice};
+use clearstream_mpirun::{Ended, Ending, JobConfig, JobError, Line, Ranks, RanksProgram, ending_notice};
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
@@ -33,7 +33,7 @@ impl Workload for Explore {
     }
 
     fn check(&self, config: &ExplorationConfig) -> Result<(), Failure> {
-        program(config).map(|_| ())
+        check(config)
     }
 
     fn time(&self, _: &ExplorationConfig) -> TimeSpan {
@@ -52,20 +52,10 @@ impl Workload for Explore {
 
     fn run(&self, context: &mut Context<'_, '_>, config: &ExplorationConfig) -> Result<Outcome, TrialError> {
         self.check(config)?;
-        let job = JobConfig {
-            mpirun: config.mpirun.as_deref(),
-            program: RanksProgram::This,
-            read: line,
-            over_iwarp: config.transport == ExplorationTransport::MpiIwarp,
-            arguments: arguments(config),
-            point_timeout: LINE_TIMEOUT,
-        };
         let mut found = None;
-        let Ended { ending, .. } = job
+        let Ended { ending, .. } = job(config)
             .run(context.hosts, context.stop, &mut |exploration: Exploration| found = Some(exploration))
-            .map_err(|error| match error {
-                JobError::Invalid(failure) | JobError::Failed(failure) => failure,
-            })?;
+            .map_err(reason)?;
         if let Some(notice) = ending_notice(ending) {
             (context.on_event)(Event::Notice(notice));
         }
@@ -74,6 +64,39 @@ impl Workload for Explore {
             None if ending == Ending::Stopped => Ok(Outcome { complete: false, ..Outcome::of(Vec::new()) }),
             None => Err(failure(FailureKind::Internal, "the ranks ended without a result").into()),
         }
+    }
+}
+
+pub(crate) fn check(config: &ExplorationConfig) -> Result<(), Failure> {
+    program(config).map(|_| ())
+}
+
+/// The job of its ranks.
+pub(crate) fn job(config: &ExplorationConfig) -> JobConfig<'_, Exploration> {
+    JobConfig {
+        mpirun: config.mpirun.as_deref(),
+        program: RanksProgram::This,
+        read: line,
+        over_iwarp: config.transport == ExplorationTransport::MpiIwarp,
+        arguments: arguments(config),
+        point_timeout: LINE_TIMEOUT,
+    }
+}
+
+/// Explores once, or until it is stopped; what it found until then may be nothing.
+pub(crate) fn explore(
+    config: &ExplorationConfig,
+    ranks: &Ranks<'_>,
+    stop: &AtomicBool,
+) -> Result<Option<Exploration>, Failure> {
+    let mut found = None;
+    job(config).run_with(ranks, stop, &mut |exploration| found = Some(exploration)).map_err(reason)?;
+    Ok(found)
+}
+
+fn reason(error: JobError) -> Failure {
+    match error {
+        JobError::Invalid(failure) | JobError::Failed(failure) => failure,
     }
 }
 

@@ -10,13 +10,13 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use clearstream_control::{CallContext, Done, Registration, Service};
+use clearstream_control::{CallContext, Done, EventSender, Registration, Service};
 use clearstream_schema::{
     CoreList,
     control::{Failure, FailureKind},
     message::{MessageConfig, MessageMethod},
 };
-use clearstream_sys::affinity;
+use clearstream_sys::{affinity, tcp_info};
 use socket2::Socket;
 
 use crate::{
@@ -72,6 +72,15 @@ impl Control {
         Ok(!self.is_stopped())
     }
 
+    /// Counts the bytes of the data connection, by the kernel's own counters.
+    fn count(&self, events: &EventSender) {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(info) = socket.as_ref().and_then(|socket| tcp_info::read(socket).ok()) {
+            let [sent, received] = [info.acked_bytes, info.received_bytes].map(Option::unwrap_or_default);
+            events.transferred("message", sent, received);
+        }
+    }
+
     fn release(&self) {
         *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -85,16 +94,19 @@ impl Service for MessageAgent {
 
 impl MessageAgent {
     /// Server part: returns its address, and serves one client.
-    fn listen(&mut self, call: Listen, _: &CallContext<'_>) -> Result<Listening, Failure> {
+    fn listen(&mut self, call: Listen, context: &CallContext<'_>) -> Result<Listening, Failure> {
         let Listen { test, cookie, address, config } = call;
         self.check_idle(&config)?;
         let mut listener = Listener::open(&SocketOptions::from(&config), address, Secret::parse(&cookie)?)?;
         let listening = Listening { address: listener.address() };
+        let events = context.events().clone();
         self.start(test, "message-server", config.server_core, move |control| {
             let Some(socket) = listener.accept(|| control.is_stopped())? else {
                 return Ok(Side::default());
             };
-            transfer(socket, &config, config.server_core, control, |link| engine::serve(link, &config))
+            transfer(socket, &config, config.server_core, control, &events, |link| {
+                engine::serve(link, &config)
+            })
         })?;
         Ok(listening)
     }
@@ -107,7 +119,7 @@ impl MessageAgent {
         let socket = connection::connect(&SocketOptions::from(&config), server, Secret::parse(&cookie)?)?;
         let events = context.events().clone();
         self.start(test, "message-client", config.client_core, move |control| {
-            let side = transfer(socket, &config, config.client_core, control, |link| {
+            let side = transfer(socket, &config, config.client_core, control, &events, |link| {
                 engine::measure(link, &config, |point| events.send(&SizeMeasured { test, point }))
             });
             events.send(&Finished { test });
@@ -215,6 +227,7 @@ fn transfer(
     config: &MessageConfig,
     core: Option<u32>,
     control: &Control,
+    events: &EventSender,
     work: impl FnOnce(&mut Link) -> Result<(), EngineError>,
 ) -> Result<Side, Failure> {
     let mut settings = connection::settle(&socket, config.nagle)?;
@@ -231,6 +244,7 @@ fn transfer(
             return Ok(side);
         }
     };
+    control.count(events);
     // The connection is closed with its last descriptor.
     control.release();
     if let Err(error) = result

@@ -343,7 +343,7 @@ mod tests {
 
     fn ranks(hosts: &[&str], per_host: usize, own: Option<&str>) -> Ranks<'static> {
         let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-        Ranks { hosts, per_host, own: own.map(str::to_owned), lab: None }
+        Ranks { hosts, per_host, own: own.map(str::to_owned), lab: None, program: std::path::PathBuf::new() }
     }
 
     #[test]

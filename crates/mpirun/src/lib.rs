@@ -27,8 +27,7 @@ pub use job::Ending;
 use job::Job;
 use launcher::Launcher;
 pub use lines::{Line, Started};
-pub use ranks::Placement;
-use ranks::Ranks;
+pub use ranks::{Placement, Ranks};
 
 /// Maximum time until both ranks have started: ssh logs in.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -90,9 +89,29 @@ impl<P: Send + 'static> JobConfig<'_, P> {
         stop: &AtomicBool,
         on_point: &mut dyn FnMut(P),
     ) -> Result<Ended, JobError> {
-        let program = hosts.program().clone();
         let ranks = Ranks::of(hosts).map_err(JobError::Invalid)?;
-        self.start(&ranks, &program, stop, on_point)
+        self.run_with(&ranks, stop, on_point)
+    }
+
+    /// Runs the job on the ranks of a set of hosts, which may be used for something else meanwhile.
+    ///
+    /// # Errors
+    /// [`JobError`].
+    pub fn run_with(
+        self,
+        ranks: &Ranks<'_>,
+        stop: &AtomicBool,
+        on_point: &mut dyn FnMut(P),
+    ) -> Result<Ended, JobError> {
+        self.start(ranks, &ranks.program, stop, on_point)
+    }
+
+    /// Whether the launcher and the program of the ranks are there.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn check(&self, ranks: &Ranks<'_>) -> Result<(), Failure> {
+        self.prepare(ranks, &ranks.program).map(drop)
     }
 
     /// Runs the job on hosts that were named, until its end or until `stop` is set.

@@ -1,6 +1,9 @@
 //! Where the ranks run.
 
-use std::{net::IpAddr, path::Path};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use clearstream_control::Peer;
 use clearstream_lab::RunningLab;
@@ -11,7 +14,7 @@ use clearstream_workload::HostSet;
 use crate::failure;
 
 /// Hosts of the ranks.
-pub(crate) struct Ranks<'a> {
+pub struct Ranks<'a> {
     /// As the launcher names them, in the order of the ranks; none when all ranks are on this host.
     pub(crate) hosts: Vec<String>,
     /// Ranks on each.
@@ -20,6 +23,8 @@ pub(crate) struct Ranks<'a> {
     pub(crate) own: Option<String>,
     /// Lab that the hosts are of.
     pub(crate) lab: Option<LabRanks<'a>>,
+    /// This program.
+    pub(crate) program: PathBuf,
 }
 
 /// Hosts of a lab.
@@ -46,8 +51,11 @@ pub struct Placement<'a> {
 
 impl<'a> Ranks<'a> {
     /// Reads one rank for the client and one for the server from the hosts of a measurement.
-    pub(crate) fn of(hosts: &mut HostSet<'a>) -> Result<Self, Failure> {
-        let (lab, program) = (hosts.lab(), hosts.program().to_string_lossy().into_owned());
+    ///
+    /// # Errors
+    /// A host or its address is missing, or the client is another host than this one.
+    pub fn of(hosts: &mut HostSet<'a>) -> Result<Self, Failure> {
+        let (lab, program) = (hosts.lab(), hosts.program().clone());
         let (client, server) = hosts.client_and_server().map_err(|error| error.failure)?;
         let server_address = server.known_address().map_err(|error| error.failure)?;
         let name = |peer: &Peer| peer.name().to_owned();
@@ -56,8 +64,8 @@ impl<'a> Ranks<'a> {
             let (client, server) = (name(client.peer), name(server.peer));
             let interfaces =
                 vec![interface(lab, &client, client_address)?, interface(lab, &server, server_address)?];
-            let lab = Some(LabRanks { lab, interfaces, program });
-            return Ok(Self { hosts: vec![client, server], per_host: 1, own: None, lab });
+            let lab = Some(LabRanks { lab, interfaces, program: program.to_string_lossy().into_owned() });
+            return Ok(Self { hosts: vec![client, server], per_host: 1, own: None, lab, program });
         }
         if client.peer.hello().host != host_name() {
             return Err(failure(
@@ -69,11 +77,11 @@ impl<'a> Ranks<'a> {
             ));
         }
         if server_address.is_loopback() {
-            return Ok(Self { hosts: Vec::new(), per_host: 2, own: None, lab: None });
+            return Ok(Self { hosts: Vec::new(), per_host: 2, own: None, lab: None, program });
         }
         let own = client.address.map_or_else(host_name, |address| address.to_string());
         let hosts = vec!["localhost".to_owned(), without_port(server.peer.name())];
-        Ok(Self { hosts, per_host: 1, own: Some(own), lab: None })
+        Ok(Self { hosts, per_host: 1, own: Some(own), lab: None, program })
     }
 
     /// Ranks on hosts that were named.
@@ -95,7 +103,7 @@ impl<'a> Ranks<'a> {
                 })
             })
             .transpose()?;
-        Ok(Self { hosts: hosts.to_vec(), per_host, own: None, lab })
+        Ok(Self { hosts: hosts.to_vec(), per_host, own: None, lab, program: program.to_owned() })
     }
 
     /// Number of ranks.

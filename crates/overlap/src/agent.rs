@@ -10,14 +10,14 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use clearstream_control::{CallContext, Done, Registration, Service};
+use clearstream_control::{CallContext, Done, EventSender, Registration, Service};
 use clearstream_message::connection::Secret;
 use clearstream_schema::{
     CoreList,
     control::{Failure, FailureKind},
     overlap::{OverlapConfig, OverlapSideSettings},
 };
-use clearstream_sys::affinity;
+use clearstream_sys::{affinity, tcp_info};
 use socket2::Socket;
 
 use crate::{
@@ -60,6 +60,16 @@ impl StopFlag {
         }
     }
 
+    /// Counts the bytes of the held connections, by the kernel's own counters.
+    fn count(&self, events: &EventSender) {
+        for socket in &*self.sockets.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Ok(info) = tcp_info::read(socket) {
+                let [sent, received] = [info.acked_bytes, info.received_bytes].map(Option::unwrap_or_default);
+                events.transferred("overlap", sent, received);
+            }
+        }
+    }
+
     /// Closes the held connections with their last descriptor.
     fn release(&self) {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -89,16 +99,16 @@ impl Service for OverlapAgent {
 
 impl OverlapAgent {
     /// Server part: returns its ports, and serves one client.
-    fn listen(&mut self, call: Listen, _: &CallContext<'_>) -> Result<Listening, Failure> {
+    fn listen(&mut self, call: Listen, context: &CallContext<'_>) -> Result<Listening, Failure> {
         let Listen { test, cookie, address, config } = call;
         self.check_idle(&config)?;
         let waiting = Waiting::open(&config, address, Secret::parse(&cookie)?)?;
         let listening = waiting.listening();
-        let stop = Arc::new(StopFlag::default());
+        let (stop, events) = (Arc::new(StopFlag::default()), context.events().clone());
         self.start(test, "overlap-server", config.server_core, stop, move |stop| {
             match waiting.accept(&config, stop)? {
                 Some(connections) => {
-                    Ok(transfer(connections, &config, config.server_core, stop, engine::serve))
+                    Ok(transfer(connections, &config, config.server_core, stop, &events, engine::serve))
                 }
                 None => Ok(Side::default()),
             }
@@ -115,7 +125,7 @@ impl OverlapAgent {
         let connections = connect(&config, server, iwarp_port, Secret::parse(&cookie)?, &stop)?;
         let events = context.events().clone();
         self.start(test, "overlap-client", config.client_core, stop, move |stop| {
-            let side = transfer(connections, &config, config.client_core, stop, |session| {
+            let side = transfer(connections, &config, config.client_core, stop, &events, |session| {
                 engine::measure(session, |point| events.send(&PointMeasured { test, point }))
             });
             events.send(&Finished { test });
@@ -223,12 +233,14 @@ fn transfer(
     config: &OverlapConfig,
     core: Option<u32>,
     stop: &Arc<StopFlag>,
+    events: &EventSender,
     work: impl FnOnce(&mut Session<'_>) -> Result<(), EngineError>,
 ) -> Side {
     let Connections { control, data, settings } = connections;
     let mut session = Session { control, data, stop: &stop.flag, config };
     let result = work(&mut session);
     drop(session);
+    stop.count(events);
     stop.release();
     let mut side = Side { settings: OverlapSideSettings { core, ..settings }, ..Side::default() };
     if let Err(error) = result

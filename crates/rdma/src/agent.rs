@@ -13,7 +13,7 @@ use std::{
 use clearstream_control::{CallContext, Done, EventSender, Registration, Service, encoding};
 use clearstream_schema::{
     control::{self, Failure, FailureKind},
-    rdma::VerbsSummary,
+    rdma::{RdmaOperation, RdmaSample, VerbsSummary},
 };
 
 use crate::{
@@ -111,6 +111,9 @@ impl Drop for Running {
 /// Runs the client of one measurement.
 fn run(call: &Measure, cookie: Cookie, stop: &AtomicBool, events: &EventSender) {
     let mut watch = |event: Event<'_>| {
+        if let Event::Sample(sample) = &event {
+            count(call, sample, events);
+        }
         events.send(&match event {
             Event::Ready(effective) => Progress::Ready(effective.clone()),
             Event::Sample(sample) => Progress::Sample(sample.clone()),
@@ -122,6 +125,15 @@ fn run(call: &Measure, cookie: Cookie, stop: &AtomicBool, events: &EventSender) 
         Ok(summary) => Progress::Finished(summary),
         Err(error) => Progress::Failed(Failure::from(&error)),
     });
+}
+
+/// Counts the messages of a sample; a latency test has them in both directions.
+fn count(call: &Measure, sample: &RdmaSample, events: &EventSender) {
+    let bytes = sample.message_count.saturating_mul(sample.size_bytes);
+    let is_read = call.operation == RdmaOperation::Read;
+    let both = call.config.latency && !is_read;
+    let [sent, received] = [both || !is_read, both || is_read].map(|counts| if counts { bytes } else { 0 });
+    events.transferred("rdma", sent, received);
 }
 
 fn time_verbs(call: TimeVerbs, context: &CallContext<'_>) -> Result<VerbsSummary, Failure> {

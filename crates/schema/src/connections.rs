@@ -88,7 +88,7 @@ pub struct Connections {
     pub longest_sample_ns: u64,
     /// Sockets that were open at any time, of all programs.
     pub socket_count: u64,
-    /// Connections that match the filter; with both ends on this host one.
+    /// Connections that match the filter; with both ends observed one.
     pub matched_count: u64,
     /// The busiest of these, the busiest first.
     pub connections: Vec<Connection>,
@@ -102,7 +102,7 @@ pub struct Connections {
 pub struct Connection {
     /// The end described: the sender's, where that is on this host.
     pub end: ConnectionEnd,
-    /// The other end, where it is on this host too.
+    /// The other end, where it was observed too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<ConnectionEnd>,
     /// The limit.
@@ -118,6 +118,9 @@ pub struct ConnectionEnd {
     /// The other end.
     #[schemars(with = "String")]
     pub remote: SocketAddr,
+    /// Host that has this end, where two hosts were observed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Process id in whose network namespace it is, where that was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<u32>,

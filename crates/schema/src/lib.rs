@@ -33,6 +33,7 @@ pub mod iperf3;
 pub mod lab;
 pub mod line_rate;
 pub mod live;
+pub mod live_traffic;
 pub mod message;
 pub mod mpi;
 pub mod outcome;

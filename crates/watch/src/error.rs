@@ -1,6 +1,6 @@
 //! Errors of starting and of querying a watch.
 
-use std::{io, net::SocketAddr};
+use std::io;
 
 use clearstream_netlink::NetlinkError;
 
@@ -47,14 +47,6 @@ pub enum WatchError {
     Socket {
         /// Purpose.
         what: String,
-        /// Cause.
-        source: io::Error,
-    },
-    /// The address for metrics is in use or not local.
-    #[error("cannot serve counters on {address}: {source}; choose another with --metrics")]
-    Metrics {
-        /// As requested.
-        address: SocketAddr,
         /// Cause.
         source: io::Error,
     },

@@ -10,8 +10,7 @@
 //!   trip thus verifies one gateway in both directions, and leaves no state behind.
 //! - [`desired`] computes the next hops without the withdrawn gateways, and [`kernel`]
 //!   applies them: a group is replaced in one step.
-//! - [`control`] is the lock and the control socket; [`metrics`] and [`unit`] are for
-//!   operation; [`bfd`] reads the sessions of routing daemons.
+//! - [`control`] is the lock and the control socket; [`unit`] is for operation; [`bfd`] reads the sessions of routing daemons.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -23,7 +22,6 @@ mod error;
 mod gateway;
 mod kernel;
 mod loss;
-mod metrics;
 mod neighbours;
 mod network_path;
 mod packet;
@@ -39,6 +37,6 @@ mod unit;
 pub use bfd::BfdSource;
 pub use control::query;
 pub use error::WatchError;
-pub use run::{WatchConfig, run};
+pub use run::{WatchConfig, empty_status, run};
 pub use setup::{WatchedGateway, WatchedPath, watched_paths};
 pub use unit::{command_line, unit};

@@ -42,7 +42,9 @@ pub struct Served {
 pub enum EventClass {
     /// A session began.
     SessionStarted,
-    /// A session went on or ended regularly, or the daemon began to listen.
+    /// A session ended regularly.
+    SessionEnded,
+    /// A session went on, or the daemon began to listen.
     Other,
     /// A session broke off.
     SessionFailed,
@@ -92,10 +94,26 @@ enum Entry {
 #[derive(Debug, Default)]
 struct Counts {
     sessions: AtomicU64,
+    ended: AtomicU64,
     failed: AtomicU64,
     refused: AtomicU64,
     /// The daemon ended as it was meant to: its document follows.
     has_document: AtomicBool,
+}
+
+/// Counts of a daemon that goes on.
+#[derive(Debug, Clone)]
+pub struct DaemonCounts(Arc<Counts>);
+
+impl DaemonCounts {
+    /// Sessions that began, that broke off, and that are open, and refusals.
+    pub fn read(&self) -> [u64; 4] {
+        let Counts { sessions, ended, failed, refused, .. } = &*self.0;
+        // A session that begins meanwhile is not counted as ended.
+        let [ended, failed, sessions, refused] =
+            [ended, failed, sessions, refused].map(|count| count.load(Ordering::Relaxed));
+        [sessions, failed, sessions.saturating_sub(ended + failed), refused]
+    }
 }
 
 impl Daemon {
@@ -166,9 +184,15 @@ impl Daemon {
         Ok(printed?)
     }
 
+    /// A reader of the counts, for metrics.
+    pub fn counts(&self) -> DaemonCounts {
+        DaemonCounts(Arc::clone(&self.counts))
+    }
+
     fn count(&self, class: EventClass) {
         let counter = match class {
             EventClass::SessionStarted => &self.counts.sessions,
+            EventClass::SessionEnded => &self.counts.ended,
             EventClass::SessionFailed => &self.counts.failed,
             EventClass::Refused => &self.counts.refused,
             EventClass::Other => return,

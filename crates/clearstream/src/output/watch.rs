@@ -1,5 +1,6 @@
 //! Events and status of the gateway watch for people.
 
+use clearstream_dashboard::{StateRow, StateTable};
 use clearstream_schema::watch::{GatewayStatus, PathStatus, WatchEvent, WatchEventKind, WatchStatus};
 
 use super::{
@@ -14,7 +15,8 @@ pub fn event(event: &WatchEvent) -> String {
     format!("{clock} {}", event_text(&event.event))
 }
 
-fn event_text(event: &WatchEventKind) -> String {
+/// An event without its time.
+pub fn event_text(event: &WatchEventKind) -> String {
     match event {
         WatchEventKind::Started { paths } => {
             format!("watching {}", paths.iter().map(path_text).collect::<Vec<_>>().join("; "))
@@ -69,25 +71,27 @@ fn path_text(path: &PathStatus) -> String {
     )
 }
 
+/// Columns of a table of gateways.
+const GATEWAY_HEAD: [&str; 10] = [
+    "gateway",
+    "address",
+    "state",
+    ">round trip",
+    ">replies",
+    ">lost",
+    ">recent loss",
+    ">buckets",
+    ">removals",
+    "reason",
+];
+
 /// Status, with a table per path.
 pub fn status(status: &WatchStatus) -> String {
     let mut text = format!("{}, fabric {}, for {}\n", status.host, status.fabric, time(status.running_ns));
     for path in &status.paths {
         text.push_str(&format!("\n{}{}\n", path_text(path), remarks(path)));
         let rows = path.gateways.iter().map(row).collect();
-        let header = [
-            "gateway",
-            "address",
-            "state",
-            ">round trip",
-            ">replies",
-            ">lost",
-            ">recent loss",
-            ">buckets",
-            ">removals",
-            "reason",
-        ];
-        text.push_str(&table(&header, rows));
+        text.push_str(&table(&GATEWAY_HEAD, rows));
         text.push('\n');
     }
     text.push_str(&format!(
@@ -95,6 +99,30 @@ pub fn status(status: &WatchStatus) -> String {
         status.served_count, status.change_count, status.failed_change_count, status.repair_count
     ));
     text
+}
+
+/// Status as a page has it: a table per path, and one of the watch itself.
+pub fn tables(status: &WatchStatus) -> Vec<StateTable> {
+    let head = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let mut tables: Vec<StateTable> = (status.paths.iter())
+        .map(|path| StateTable {
+            title: format!("{}{}", path_text(path), remarks(path)),
+            head: head(&GATEWAY_HEAD),
+            rows: (path.gateways.iter())
+                .map(|gateway| StateRow { cells: row(gateway), bad: !gateway.used && !gateway.drained })
+                .collect(),
+        })
+        .collect();
+    let counts = [status.served_count, status.change_count, status.failed_change_count, status.repair_count];
+    tables.push(StateTable {
+        title: "this watch".to_owned(),
+        head: head(&[">probes of others served", ">changes of next hops", ">failed", ">repaired"]),
+        rows: vec![StateRow {
+            cells: counts.map(|count| count.to_string()).to_vec(),
+            bad: status.failed_change_count > 0,
+        }],
+    });
+    tables
 }
 
 /// Problems of a path, and when established flows move.

@@ -297,7 +297,7 @@ fn measuring(daemon: &Daemon) {
             let failure = failure.unwrap_or_else(|| panic!("{name} was done"));
             assert_eq!(failure.kind, FailureKind::Forbidden, "{name}: {failure}");
             assert!(failure.message.contains("pair create mallory --scope measure,change"), "{failure}");
-        } else if name == "explain-sockets" {
+        } else if ["explain-sockets", "observe-sockets"].contains(&name) {
             let failure = failure.expect("peers and programs of other users are not shown");
             assert_eq!(failure.kind, FailureKind::Forbidden, "{failure}");
         } else if let Some(failure) = failure {

@@ -9,11 +9,14 @@ const OPENING: [&str; 5] =
 
 /// Files with such a call, outside of tests, and the row of the table by its beginning;
 /// or why there is none, in parentheses.
-const LISTENERS: [(&str, &str); 25] = [
+const LISTENERS: [(&str, &str); 24] = [
     ("clearstream/src/endpoints/address.rs", "(finds the own address, sends nothing)"),
     ("clearstream/src/verbs/route/here.rs", "(finds the own address, sends nothing)"),
     ("control/src/tls/serve.rs", "daemon (`clearstream serve`)"),
-    ("dashboard/src/lib.rs", "`clearstream live --web`, `study run --web`"),
+    (
+        "dashboard/src/lib.rs",
+        "`clearstream live --web`, `study run --web`, `serve --web`, `route watch --web`",
+    ),
     ("failover/src/flows.rs", "labs"),
     ("flow/src/agent/datagram.rs", "data sockets of a flow"),
     ("flow/src/agent/listen.rs", "data sockets of a flow"),
@@ -31,7 +34,6 @@ const LISTENERS: [(&str, &str); 25] = [
     ("prove/src/agent/open.rs", "(connects)"),
     ("prove/src/agent/respond.rs", "data sockets of a flow, message or overlap test, responder sockets"),
     ("sys/src/timestamp.rs", "(loopback, a socket of its own)"),
-    ("watch/src/metrics.rs", "`clearstream route watch --metrics ADDRESS:PORT`"),
     ("watch/src/control.rs", "control socket of `route watch`"),
     ("watch/src/sockets.rs", "`clearstream route watch`: probes"),
     ("watch/src/tcp.rs", "`clearstream route watch`: probes"),

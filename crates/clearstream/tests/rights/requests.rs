@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clearstream_control::{Call, Peer, PeerError, Shutdown};
-use clearstream_diagnose::passive::ExplainSockets;
+use clearstream_diagnose::passive::{ExplainSockets, ObserveSockets};
 use clearstream_flow::calls as flow;
 use clearstream_host::calls as host;
 use clearstream_live::{CollectorOptions, ReadLive};
@@ -104,6 +104,7 @@ fn measuring() -> Vec<Sample> {
             duration_ns: 1,
             namespaces: vec![1],
         }),
+        Sample::of(ObserveSockets { filter: "all".to_owned(), ends: Vec::new(), duration_ns: 1 }),
         Sample::of(ReadLive {
             host: "here".to_owned(),
             options: CollectorOptions { interval_ns: 50_000_000, connection_count: 5 },

@@ -187,6 +187,14 @@ impl Watch {
         self.child.id()
     }
 
+    /// Link of its page, which is printed on standard error.
+    pub fn link(&mut self) -> String {
+        let mut lines = BufReader::new(self.child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let found = lines.find_map(|line| Some(line.split_once("page: ")?.1.to_owned())).unwrap();
+        thread::spawn(move || lines.count());
+        found
+    }
+
     pub fn end(&self, name: &str) {
         signal(self.pid(), name);
         eventually(Duration::from_secs(10), "the watch ends", || !alive(self.pid()));

@@ -37,6 +37,7 @@ use crate::{
     rate::LogLimit,
     service::{Controller, Services},
     session::{HELLO_TIMEOUT, Role, SessionEnd, own_hello},
+    usage::Usage,
 };
 
 /// Timeout of the TLS handshake.
@@ -72,6 +73,8 @@ pub struct ServeConfig {
     pub(crate) max_waiting: usize,
     /// Event callback, for a log. Called from several threads.
     pub on_event: Box<dyn Fn(&ServeEvent) + Send + Sync>,
+    /// Counters of what is served.
+    pub usage: Usage,
 }
 
 /// A daemon that cannot serve.
@@ -114,6 +117,7 @@ impl ServeConfig {
             max_sessions: 1,
             max_waiting: 16,
             on_event: Box::new(|_| {}),
+            usage: Usage::default(),
         }
     }
 }
@@ -139,6 +143,7 @@ pub struct Server {
     /// Sessions to be notified when the daemon stops.
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
     log: Arc<Log>,
+    usage: Usage,
     /// A serving thread has panicked.
     panicked: AtomicBool,
 }
@@ -187,6 +192,7 @@ impl Server {
             admission,
             sessions: Mutex::default(),
             log: Arc::new(Log::new(config.on_event)),
+            usage: config.usage,
             panicked: AtomicBool::new(false),
         })
     }
@@ -321,7 +327,7 @@ impl Server {
             let (client, reason) = (client.clone(), failure.message.clone());
             log.write_bounded(&ServeEvent::Refused { client, address, reason });
         });
-        Caller { controller: Some(controller), on_refused }
+        Caller { controller: Some(controller), on_refused, usage: self.usage.clone() }
     }
 
     /// Takes a new connection through handshake, authentication and admission.

@@ -8,6 +8,8 @@ use std::{
 };
 
 use clearstream_dashboard::{Content, Dashboard};
+use clearstream_schema::live::LiveSample;
+use serde_json::json;
 
 pub(crate) fn page() -> Dashboard {
     let content = Content::Live { title: "live: <b>dtn1</b>".to_owned() };
@@ -57,4 +59,31 @@ pub(crate) fn read_until(stream: &mut TcpStream, text: &str) -> String {
         all.push_str(&String::from_utf8_lossy(&buffer[..count]));
     }
     all
+}
+
+/// A second in which `eth0` received 1.25 GB: 10 Gb/s.
+pub(crate) fn sample(number: u32) -> LiveSample {
+    let time = format!("2026-11-24T12:{:02}:{:02}Z", number / 60 % 60, number % 60);
+    let core = json!({"core": 0, "user_ns": 250_000_000, "system_ns": 0, "softirq_ns": 500_000_000, "irq_ns": 0,
+        "idle_ns": 250_000_000, "net_rx_count": 0, "interrupt_count": 0, "softnet_processed_count": 0,
+        "softnet_dropped_count": 3, "softnet_squeezed_count": 0});
+    let interface = json!({"name": "eth0", "receive_bytes": 1_250_000_000u64, "receive_packet_count": 150_000,
+        "receive_error_count": 0, "receive_drop_count": 7, "send_bytes": 125_000, "send_packet_count": 10,
+        "send_error_count": 0, "send_drop_count": 0});
+    serde_json::from_value(json!({
+        "schema": "clearstream.live-sample", "version": 1, "host": "dtn1", "time": time,
+        "interval_ns": 1_000_000_000, "counters": {"cores": [core], "interfaces": [interface]},
+        "places": [{"core": 0, "node": 0, "package": 0}],
+        "tcp": {"sent_segment_count": 0, "received_segment_count": 0, "retransmit_count": 12, "reset_count": 0,
+            "receive_error_count": 0, "open_count": 0, "established_count": 4, "memory_bytes": 0},
+        "connections": [{"local": "192.0.2.1:5201", "remote": "192.0.2.2:40000", "program": "<img src=x> (17)",
+            "out_bps": 0.0, "in_bps": 9.9e9, "rtt_ns": 17_000_000, "retransmit_count": 12,
+            "limit": "receiver-window", "sentence": "the window of 6.00 MiB"}],
+        "connections_ns": 3_000_000_000u64, "connection_count": 4,
+        "paths": [{"network": "storage", "family": "ipv4", "interval_ns": 100_000_000, "targets": [], "heard": true,
+            "gateways": [{"name": "gw1", "address": "192.0.2.9", "used": false, "drained": false,
+                "neighbour": "failed", "sent_count": 9, "answered_count": 0, "lost_count": 9, "out_count": 1,
+                "in_count": 0}]}],
+    }))
+    .unwrap()
 }

@@ -1,4 +1,4 @@
-//! The call of a controller that explains open connections of an agent's host.
+//! The calls of a controller that explain open connections of an agent's host.
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
@@ -10,7 +10,9 @@ use clearstream_schema::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{ConnectionFilter, ObserveOptions, ParseFilterError, explain_connections, observe};
+use super::{
+    ConnectionFilter, Ends, ObserveOptions, Observed, ParseFilterError, explain_connections, observe,
+};
 
 /// An agent observes for no longer than this.
 const DURATION_MAX: Duration = Duration::from_secs(600);
@@ -35,6 +37,24 @@ impl Call for ExplainSockets {
     type Reply = Connections;
 }
 
+/// Samples open connections, for who joins them with what the host at the other end samples.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObserveSockets {
+    /// Filter, as on the command line.
+    pub filter: String,
+    /// Ends on this host; none for those that match.
+    #[serde(default)]
+    pub ends: Ends,
+    /// Duration of the observation.
+    pub duration_ns: u64,
+}
+
+impl Call for ObserveSockets {
+    const NAME: &'static str = "observe-sockets";
+    const NEEDS: Right = Right::Measure;
+    type Reply = Observed;
+}
+
 /// Explains open connections of its host.
 #[derive(Debug, Default)]
 pub struct SocketAgent {}
@@ -42,10 +62,27 @@ pub struct SocketAgent {}
 impl Service for SocketAgent {
     fn register(calls: &mut Registration<Self>) {
         calls.on(|_, call: ExplainSockets, context| explain(&call, context));
+        calls.on(|_, call: ObserveSockets, context| sample(&call, context));
     }
 }
 
 fn explain(call: &ExplainSockets, context: &CallContext<'_>) -> Result<Connections, Failure> {
+    let (observed, filter) = observed(&call.filter, call.duration_ns, &call.namespaces, context)?;
+    Ok(explain_connections(&observed, &filter, usize::from(call.count)))
+}
+
+fn sample(call: &ObserveSockets, context: &CallContext<'_>) -> Result<Observed, Failure> {
+    let (mut observed, filter) = observed(&call.filter, call.duration_ns, &[], context)?;
+    observed.reduce(&filter, &call.ends);
+    Ok(observed)
+}
+
+fn observed(
+    filter: &str,
+    duration_ns: u64,
+    namespaces: &[u32],
+    context: &CallContext<'_>,
+) -> Result<(Observed, ConnectionFilter), Failure> {
     // A pairing permits to measure: peers and programs of other users are shown to those who can log in.
     if context.controller().is_some() {
         return Err(Failure {
@@ -56,15 +93,15 @@ fn explain(call: &ExplainSockets, context: &CallContext<'_>) -> Result<Connectio
                     .to_owned(),
         });
     }
-    let filter: ConnectionFilter = call.filter.parse().map_err(|error: ParseFilterError| Failure {
+    let filter: ConnectionFilter = filter.parse().map_err(|error: ParseFilterError| Failure {
         kind: FailureKind::Invalid,
         message: error.to_string(),
     })?;
     let options = ObserveOptions {
-        duration: Duration::from_nanos(call.duration_ns).min(DURATION_MAX),
-        namespaces: call.namespaces.clone(),
+        duration: Duration::from_nanos(duration_ns).min(DURATION_MAX),
+        namespaces: namespaces.to_vec(),
     };
     let observed = observe(&options, &AtomicBool::new(false), &mut |_| ())
         .map_err(|error| Failure { kind: FailureKind::Unsupported, message: error.to_string() })?;
-    Ok(explain_connections(&observed, &filter, usize::from(call.count)))
+    Ok((observed, filter))
 }

@@ -169,6 +169,11 @@ impl<'a> Facts<'a> {
         })
     }
 
+    /// Fraction of the time in which a segment or more waited to be read.
+    pub(super) fn waiting_share(&self) -> f64 {
+        self.share(|socket| socket.receive_queue_bytes >= socket.tcp.receive_mss_bytes.max(1))
+    }
+
     /// Nothing is queued, sent or received.
     pub(super) fn is_idle(&self) -> bool {
         let moved = self.delta(|tcp| tcp.acked_bytes) + self.delta(|tcp| tcp.received_bytes);

@@ -8,6 +8,7 @@ mod causes;
 mod evidence;
 mod facts;
 mod filter;
+mod join;
 mod observe;
 mod receiver;
 mod report;
@@ -15,8 +16,9 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-pub use calls::{ExplainSockets, SocketAgent};
+pub use calls::{ExplainSockets, ObserveSockets, SocketAgent};
 pub use filter::{ConnectionFilter, ParseFilterError};
+pub use join::{Ends, busiest_ends, joined};
 pub use observe::{ObserveError, ObserveOptions, SocketMonitor, observe};
 pub use report::explain_connections;
 
@@ -39,6 +41,9 @@ pub struct Observed {
     pub longest_sample_ns: u64,
     /// Each socket with its samples.
     pub(crate) series: Vec<SocketSeries>,
+    /// Sockets that are not among these: those of no interest to who requested it.
+    #[serde(default)]
+    pub(crate) left_out_count: u64,
     /// Facts that could not be gathered.
     pub notices: Vec<Notice>,
 }
@@ -46,6 +51,9 @@ pub struct Observed {
 /// Samples of one socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SocketSeries {
+    /// Host whose agent sampled it, where two hosts are observed.
+    #[serde(default)]
+    pub host: Option<String>,
     /// Process id in whose network namespace it is; absent for that of the observer.
     pub namespace: Option<u32>,
     /// Programs that hold it.

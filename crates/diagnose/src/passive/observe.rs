@@ -21,7 +21,7 @@ use super::{Observed, SocketSeries};
 /// No multiple of usual periods, as in the active diagnosis.
 const INTERVAL: Duration = Duration::from_millis(137);
 /// Sampling takes at most this part of the time: with many sockets the interval is longer.
-const COST_DIVISOR: u32 = 4;
+const COST_DIVISOR: u32 = 5;
 /// Time between two scans of `/proc` for owners of new sockets.
 const OWNER_INTERVAL: Duration = Duration::from_secs(1);
 /// Processes whose threads are timed.
@@ -169,6 +169,7 @@ struct Sampler {
     sources: Vec<Source>,
     begun: Instant,
     at_ns: Vec<u64>,
+    last_begun: Instant,
     last_cost: Duration,
     longest: Duration,
     /// By place of the source and cookie.
@@ -188,6 +189,7 @@ impl Sampler {
             sources,
             begun: now,
             at_ns: Vec::new(),
+            last_begun: now,
             last_cost: Duration::ZERO,
             longest: Duration::ZERO,
             series: BTreeMap::new(),
@@ -199,8 +201,9 @@ impl Sampler {
         }
     }
 
+    /// Until the next sample: intervals count from begin to begin.
     fn pause(&self) -> Duration {
-        INTERVAL.max(self.last_cost * COST_DIVISOR)
+        INTERVAL.max(self.last_cost * COST_DIVISOR).saturating_sub(self.last_begun.elapsed())
     }
 
     fn sample(&mut self) -> Result<(), NetlinkError> {
@@ -214,6 +217,7 @@ impl Sampler {
                 let one = series.entry((place, socket.cookie)).or_insert_with(|| {
                     *has_new = true;
                     SocketSeries {
+                        host: None,
                         namespace,
                         owners: Vec::new(),
                         receive_buffer_max_bytes: receive_max,
@@ -226,7 +230,7 @@ impl Sampler {
             })?;
         }
         self.at_ns.push(since(self.begun));
-        self.last_cost = started.elapsed();
+        (self.last_begun, self.last_cost) = (started, started.elapsed());
         self.longest = self.longest.max(self.last_cost);
         Ok(())
     }
@@ -294,6 +298,7 @@ impl Sampler {
             interval_ns: intervals.get(intervals.len() / 2).copied().unwrap_or(0),
             longest_sample_ns: u64::try_from(self.longest.as_nanos()).unwrap_or(u64::MAX),
             notices: self.notices(&series),
+            left_out_count: 0,
             series,
         }
     }

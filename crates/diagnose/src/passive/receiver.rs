@@ -18,11 +18,14 @@ const MOSTLY: f64 = 0.5;
 /// Rate / rate that the window allows: between these the window explains the rate.
 const EXPLAINED: std::ops::Range<f64> = 0.6..1.5;
 
-/// The program that reads is slow: unread data fills half of the window's room and more.
+/// The program that reads is slow: unread data fills half of the window's room and more, or the sender waits for window
+/// while there mostly is something to read. The kernel enlarges the window of who reads faster
+/// (`tcp_rcv_space_adjust` in net/ipv4/tcp_input.c), so that a small one alone does not tell them apart.
 pub(super) fn application(ends: &Ends<'_>) -> Option<ConnectionFinding> {
     let facts = ends.receiver()?;
     let share = facts.unread_share();
-    if share < MOSTLY {
+    let awaited = ends.sender().and_then(|sender| sender.window_limited()).is_some_and(|part| part >= MOSTLY);
+    if share < MOSTLY && !(awaited && facts.waiting_share() >= MOSTLY) {
         return None;
     }
     if let Some((owner, ratio)) = facts.saturated() {
@@ -58,6 +61,10 @@ pub(super) fn slow_reader(ends: &Ends<'_>, facts: &Facts<'_>, share: f64) -> Con
                 bytes(window as u64)
             ),
             "Recv-Q (idiag_rqueue) and tcpi_rcv_wnd",
+        ),
+        facts.item(
+            format!("data waited to be read {} of the time", percent(facts.waiting_share())),
+            "Recv-Q of a segment (tcpi_rcv_mss) or more",
         ),
         facts.item(
             format!(
@@ -129,10 +136,10 @@ fn waited_for(sender: &Facts<'_>, receiver: Option<&Facts<'_>>) -> Option<Connec
         Some(receiver) => {
             evidence.push(receiver.item(
                 format!(
-                    "its program keeps up: half of the room or more was unread {} of the time",
-                    percent(receiver.unread_share())
+                    "its program keeps up: data waited to be read {} of the time",
+                    percent(receiver.waiting_share())
                 ),
-                "Recv-Q (idiag_rqueue) and tcpi_rcv_wnd",
+                "Recv-Q of a segment (tcpi_rcv_mss) or more",
             ));
             held(receiver)
         }

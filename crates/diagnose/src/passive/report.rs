@@ -34,7 +34,7 @@ pub fn explain_connections(observed: &Observed, filter: &ConnectionFilter, count
         sample_count: observed.sample_count,
         interval_ns: observed.interval_ns,
         longest_sample_ns: observed.longest_sample_ns,
-        socket_count: observed.series.len() as u64,
+        socket_count: observed.series.len() as u64 + observed.left_out_count,
         matched_count: matched.len() as u64,
         connections: matched.iter().take(count).map(connection).collect(),
         notices: observed.notices.clone(),
@@ -59,7 +59,11 @@ fn joined(series: &[SocketSeries]) -> Vec<Ends<'_>> {
             continue;
         }
         let others = by_addresses.get(&(end.last().remote, end.last().local));
-        let free = others.into_iter().flatten().copied().filter(|other| !taken[*other]);
+        // Loopback addresses of another host are other addresses.
+        let is_possible = |other: &usize| {
+            ends[*other].series.host == end.series.host || !end.last().remote.ip().is_loopback()
+        };
+        let free = others.into_iter().flatten().copied().filter(|other| !taken[*other] && is_possible(other));
         // Loopback addresses are the same in every namespace: the own one first.
         let peer = free.min_by_key(|other| ends[*other].series.namespace != end.series.namespace);
         match peer {
@@ -105,6 +109,7 @@ fn end(facts: &Facts<'_>) -> ConnectionEnd {
     ConnectionEnd {
         local: last.local,
         remote: last.remote,
+        host: facts.series.host.clone(),
         namespace: facts.series.namespace,
         state: state(last.state).to_owned(),
         owners: facts.series.owners.clone(),

@@ -61,8 +61,9 @@ fn socket(local: &str, remote: &str) -> TcpSocket {
     }
 }
 
-fn series(of: &TcpSocket, step: impl Fn(&mut TcpSocket, u64)) -> SocketSeries {
+pub(super) fn series(of: &TcpSocket, step: impl Fn(&mut TcpSocket, u64)) -> SocketSeries {
     let mut series = SocketSeries {
+        host: None,
         namespace: None,
         owners: vec![SocketOwner {
             pid: 4711,
@@ -96,7 +97,7 @@ fn receives(socket: &mut TcpSocket, at_ns: u64, bps: f64) {
     socket.tcp.received_bytes = Some((at_ns as f64 * bps / 8e9) as u64);
 }
 
-fn sender() -> TcpSocket {
+pub(super) fn sender() -> TcpSocket {
     socket("10.0.0.1:42186", "10.0.0.2:5201")
 }
 
@@ -207,6 +208,25 @@ fn unread_data_accuses_the_reader_and_a_stopped_one_by_name() {
     reading.owners[0] =
         SocketOwner { stopped: false, busiest_thread_ratio: Some(0.97), ..reading.owners[0].clone() };
     assert!(matches!(cause(&only(vec![reading])), ConnectionCause::Cpu { .. }));
+}
+
+/// Both are at the window that the kernel gave a slow reader: only the queue tells a slow reader from a small buffer.
+#[test]
+fn a_window_that_a_slow_reader_keeps_small_is_not_its_buffer() {
+    let sending = series(&sender(), |socket, at| {
+        sends(socket, at, 25e6, [1.0, 0.8, 0.0]);
+        socket.tcp.send_window_bytes = Some(65_536);
+    });
+    let mut end = receiver();
+    end.tcp.receive_window_bytes = Some(65_536);
+    end.receive_queue_bytes = 30_000;
+    let slow = series(&end, |socket, at| receives(socket, at, 25e6));
+    let found = only(vec![sending.clone(), slow]);
+    assert!(matches!(cause(&found), ConnectionCause::ReceiverApplication { .. }), "{found:?}");
+    end.receive_queue_bytes = 0;
+    let fast = series(&end, |socket, at| receives(socket, at, 25e6));
+    let found = only(vec![sending, fast]);
+    assert!(matches!(cause(&found), ConnectionCause::ReceiverWindow { .. }), "{found:?}");
 }
 
 #[test]

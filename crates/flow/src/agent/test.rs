@@ -11,7 +11,7 @@ use clearstream_control::EventSender;
 use clearstream_host::HostRoot;
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    flow::{FlowConfig, FlowSettings, Notice, Protocol, SendMethod},
+    flow::{FlowConfig, FlowInterval, FlowSettings, Notice, Protocol, SendMethod},
 };
 use clearstream_sys::{
     socket as options, tcp_info,
@@ -258,6 +258,8 @@ impl Test {
                 let Some(end) = schedule.end_of(index) else { break };
                 let over = window.wait_until(gate, begun + end, flows);
                 let interval = sampler.interval(index, flows);
+                let sum = |bytes: fn(&FlowInterval) -> u64| interval.flows.iter().map(bytes).sum();
+                events.transferred("flow", sum(|flow| flow.sent_bytes), sum(|flow| flow.received_bytes));
                 let empty = interval.flows.iter().all(|flow| flow.sent_bytes + flow.received_bytes == 0);
                 // An end right after the end of an interval adds no interval.
                 if !(over && empty && interval.end_ns - interval.start_ns < 1_000_000) {

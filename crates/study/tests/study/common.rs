@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use clearstream_explore::Explore;
+use clearstream_explore::{Explore, LiveTraffic};
 use clearstream_failover::{Failover, RoutesOver};
 use clearstream_flow::Flow;
 use clearstream_message::Message;
@@ -19,6 +19,7 @@ use clearstream_schema::{
     flow::{FlowConfig, FlowSummary, Interval, Notice, SideInterval},
     host::{HOST_SCHEMA, HostReport, Interrupt, LlcGroup, Nic, NumaNode, Package, ProcessingUnit},
     lab::{DelayLineStats, LAB_SCHEMA, LabFile},
+    live_traffic::LiveTrafficConfig,
     outcome::{Metric, Outcome, Unit},
     record::{RunHost, Treatments},
 };
@@ -38,6 +39,7 @@ pub(crate) fn registry() -> Registry {
         .with(Message)
         .with(Overlap)
         .with(Explore)
+        .with(LiveTraffic)
         .with(Rdma)
         .with(VerbsCalls)
         .with(StorageStream)
@@ -254,6 +256,9 @@ impl Testbed for FakeTestbed {
     ) -> Result<Outcome, TrialError> {
         match workload.name() {
             "flow" => self.flow(&FlowConfig::deserialize(config).unwrap(), stop, on_event),
+            "live-traffic" => {
+                self.flow(&LiveTrafficConfig::deserialize(config).unwrap().bulk(), stop, on_event)
+            }
             "probe" => {
                 self.calls.borrow_mut().push(Call::Probe);
                 Ok(Outcome::of([Metric::lower("udp-delay-p50", Unit::Nanoseconds, 17e6)]))

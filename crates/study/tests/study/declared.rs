@@ -8,6 +8,7 @@ use clearstream_schema::{
     exploration::Exploration,
     flow::FlowSummary,
     gateways::GatewaySummary,
+    live_traffic,
     message::MessageSummary,
     outcome::Outcome,
     overlap::OverlapSummary,
@@ -160,6 +161,15 @@ fn of_explorations() {
         "transition_count": 2, "deadlock_count": 0, "accepting_count": 0, "state_bytes": 4, "duration_ns": 4,
         "states_per_second": 5e8, "ranks": [rank.clone(), rank],
     }));
+    let flows: FlowSummary = read(json!({
+        "requested": {}, "client_settings": {"flows": []}, "server_settings": {"flows": []}, "measured_ns": 1,
+        "received_bytes": 1, "goodput_bps": 1e9, "flow_goodput_bps": [1e9], "client_cpu_seconds_per_gb": 0.1,
+        "server_cpu_seconds_per_gb": 0.1, "complete": true, "rtt_ns": 2, "min_rtt_ns": 1, "retransmit_count": 0,
+    }));
+    let both = live_traffic::beside(flows.outcome().unwrap(), &[found.clone()]);
+    // 16 bytes in 4 ns.
+    assert_eq!(both.metric("application-rate").unwrap().value, 3.2e10);
+    assert_declared("live-traffic", &json!({}), &both);
     assert_declared("explore", &json!({}), &found.outcome().unwrap());
 }
 
@@ -260,6 +270,7 @@ fn no_workload_is_left_out() {
             "message",
             "overlap",
             "explore",
+            "live-traffic",
             "rdma",
             "verbs-calls",
             "storage-stream",

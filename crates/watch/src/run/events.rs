@@ -7,7 +7,7 @@ use clearstream_schema::watch::{
     WatchEventKind, WatchStatus,
 };
 
-use super::{Watch, WatchConfig, balance::Group};
+use super::{Watch, balance::Group};
 use crate::{
     network_path::{PathAction, PathHealth},
     setup::WatchedPath,
@@ -115,12 +115,12 @@ impl Watch<'_> {
 }
 
 /// Status before the first check.
-pub(super) fn empty_status(config: &WatchConfig) -> WatchStatus {
+pub fn empty_status(fabric: &str, host: &str) -> WatchStatus {
     WatchStatus {
         schema: WATCH_STATUS_SCHEMA.to_owned(),
         version: 1,
-        host: config.host.clone(),
-        fabric: config.fabric.clone(),
+        host: host.to_owned(),
+        fabric: fabric.to_owned(),
         running_ns: 0,
         served_count: 0,
         change_count: 0,

@@ -6,7 +6,7 @@ mod requests;
 
 use std::{
     collections::BTreeMap,
-    net::{IpAddr, SocketAddr},
+    net::IpAddr,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -18,15 +18,13 @@ use std::{
 use clearstream_schema::{
     fabric::WatchSettings,
     routing::HostRouting,
-    watch::{WatchEvent, WatchEventKind},
+    watch::{WatchEvent, WatchEventKind, WatchStatus},
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
 
-use self::{
-    balance::{Group, Return},
-    events::empty_status,
-};
+use self::balance::{Group, Return};
+pub use self::events::empty_status;
 use super::{
     WatchError,
     bfd::{BfdSource, SessionPoller},
@@ -35,7 +33,6 @@ use super::{
     drained::DrainedList,
     gateway::Transport,
     kernel::KernelRoutes,
-    metrics::{self, Shared},
     neighbours::Neighbours,
     network_path::{PathAction, PathHealth, PathSetup, Probe, ProbeReply, ReplyKind},
     packet::{ProbePacket, fabric_number},
@@ -65,8 +62,8 @@ pub struct WatchConfig {
     pub paths: Vec<WatchedPath>,
     /// Probe and decision parameters.
     pub settings: WatchSettings,
-    /// Listen address of the metrics server.
-    pub metrics: Option<SocketAddr>,
+    /// The latest status, for others to read; [`empty_status`](crate::empty_status) at first.
+    pub status: Arc<Mutex<WatchStatus>>,
     /// Daemon whose BFD sessions are additional evidence.
     pub bfd: Option<BfdSource>,
     /// Watchdog timeout of the service manager (sd_watchdog_enabled(3)).
@@ -120,7 +117,7 @@ struct Watch<'a> {
     returns: Vec<Return>,
     /// Indices of path and gateway by the gateway's local address.
     by_address: BTreeMap<IpAddr, (usize, usize)>,
-    shared: Shared,
+    shared: Arc<Mutex<WatchStatus>>,
     began: Instant,
     run_number: u64,
     fabric_number: u64,
@@ -152,10 +149,7 @@ impl<'a> Watch<'a> {
             .transpose()
             .map_err(|source| WatchError::Socket { what: "a thread for BFD sessions".to_owned(), source })?;
         let health = config.paths.iter().map(|path| path_health(path, &present, config.settings)).collect();
-        let shared = Arc::new(Mutex::new(empty_status(&config)));
-        if let Some(address) = config.metrics {
-            metrics::serve(address, Arc::clone(&shared))?;
-        }
+        let shared = Arc::clone(&config.status);
         let by_address = (config.paths.iter().enumerate())
             .flat_map(|(index, path)| {
                 path.gateways

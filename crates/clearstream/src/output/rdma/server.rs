@@ -91,7 +91,7 @@ fn started(peer: &SocketAddr, kind: &str) -> DaemonEvent {
 fn ended(peer: &SocketAddr, mut detail: Value, text: &str) -> DaemonEvent {
     detail["peer"] = peer.to_string().into();
     let text = Text::Log(format!("{peer}: {text}"));
-    DaemonEvent { class: EventClass::Other, name: "session-ended", detail, text }
+    DaemonEvent { class: EventClass::SessionEnded, name: "session-ended", detail, text }
 }
 
 fn failed(peer: &SocketAddr, reason: &str) -> DaemonEvent {

@@ -2,13 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clearstream_control::{Peer, PeerError};
 use clearstream_diagnose::passive::{
-    ConnectionFilter, ExplainSockets, ObserveError, ObserveOptions, explain_connections, observe,
+    ConnectionFilter, ExplainSockets, ObserveError, ObserveOptions, ObserveSockets, Observed, busiest_ends,
+    explain_connections, joined, observe,
 };
 use clearstream_schema::{
     TimeSpan,
     connections::{ConnectionVerdict, Connections},
-    flow::FlowConfig,
+    flow::{FlowConfig, Notice},
 };
 
 use crate::{
@@ -20,6 +22,11 @@ use crate::{
 
 /// Duration of the observation when none is given.
 const DURATION: TimeSpan = TimeSpan(5_000_000_000);
+
+/// Observation that finds the connections which both hosts then observe.
+const SCAN_NS: u64 = 500_000_000;
+/// Connections that both hosts observe at most: their samples are sent.
+const JOINED_MAX: u16 = 32;
 
 /// Observation of open connections.
 #[derive(Debug, clap::Args)]
@@ -40,6 +47,9 @@ pub(super) struct SocketArgs {
     /// Observe the network namespace of this process, too
     #[arg(long = "namespace", value_name = "PID", requires = "socket", help_heading = "Open connections")]
     namespaces: Vec<u32>,
+    /// Observe both ends: on HOST and on this host, or on client and server of a lab
+    #[arg(long, requires = "socket", conflicts_with = "namespaces", help_heading = "Open connections")]
+    both_ends: bool,
 }
 
 impl SocketArgs {
@@ -55,7 +65,12 @@ impl SocketArgs {
         let duration = duration(config)?;
         let stop = interrupt::stop_flag()?;
         let is_elsewhere = host.is_some() || path.lab.is_some() || path.hosts.is_some();
-        let found = if is_elsewhere {
+        let found = if self.both_ends {
+            if !is_elsewhere {
+                return Err(CommandError::usage("--both-ends needs the host that has the other end"));
+            }
+            self.both(filter, duration, &mut Endpoints::open(host, path)?, &stop, out)?
+        } else if is_elsewhere {
             self.elsewhere(filter, duration, &mut Endpoints::open(host, path)?, &stop, out)?
         } else if path.pairing.is_some() || path.address.is_some() || !path.ssh_options.is_empty() {
             return Err(CommandError::usage("name the host whose connections are to be explained"));
@@ -107,6 +122,60 @@ impl SocketArgs {
         out.state("observing", None, || Some(format!("observing sockets of {name} for {duration}")));
         Ok(server.peer.call_unless(&call, stop)?)
     }
+}
+
+impl SocketArgs {
+    /// By the agents of both ends, which observe at the same time; this program explains.
+    fn both(
+        &self,
+        filter: &ConnectionFilter,
+        duration: TimeSpan,
+        ends: &mut Endpoints,
+        stop: &AtomicBool,
+        out: &Output,
+    ) -> Result<Connections, CommandError> {
+        out.set_hosts(ends.identities());
+        let mut hosts = ends.hosts()?;
+        let (client, server) = hosts.client_and_server()?;
+        let peers = [&mut *client.peer, &mut *server.peer];
+        let [one_name, other_name] = [peers[0].name().to_owned(), peers[1].name().to_owned()];
+        let call = |ends, duration_ns| ObserveSockets { filter: filter.text().to_owned(), ends, duration_ns };
+        out.state("observing", None, || {
+            Some(format!("observing sockets of {one_name} and {other_name} for {duration}"))
+        });
+        let (mut one, mut other) =
+            together(peers, &[call(Vec::new(), SCAN_NS), call(Vec::new(), SCAN_NS)], stop)?;
+        let most = usize::from(self.count.clamp(1, JOINED_MAX));
+        let (of_client, of_server, matched_count) = busiest_ends(&one, &other, most);
+        if matched_count > 0 {
+            let peers = [&mut *client.peer, &mut *server.peer];
+            (one, other) =
+                together(peers, &[call(of_client, duration.0), call(of_server, duration.0)], stop)?;
+        }
+        let mut found = explain_connections(&joined(one, &one_name, other, &other_name), filter, most);
+        if matched_count > most {
+            let message = format!(
+                "{matched_count} connections match, and both ends of the busiest {most} were observed"
+            );
+            found.notices.push(Notice { id: "busiest-only".to_owned(), message });
+        }
+        Ok(found)
+    }
+}
+
+/// A call to each of two hosts at the same time.
+fn together(
+    peers: [&mut Peer; 2],
+    calls: &[ObserveSockets; 2],
+    stop: &AtomicBool,
+) -> Result<(Observed, Observed), PeerError> {
+    let [one, other] = peers;
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| one.call_unless(&calls[0], stop));
+        let second = other.call_unless(&calls[1], stop);
+        let first = first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((first?, second?))
+    })
 }
 
 /// `--duration`; every other option of a flow has no effect on what other programs do.

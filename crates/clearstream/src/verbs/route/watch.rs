@@ -1,22 +1,30 @@
 //! `clearstream route watch`: keeps failed gateways out of this host's next-hop
 //! sets.
 
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
+use clearstream_dashboard::{Content, Dashboard, watch_exposition};
 use clearstream_host::HostRoot;
 use clearstream_route::{
     fabric::{self, Fabric, HostId},
     planner::Planner,
     probe_kernel,
 };
+use clearstream_schema::watch::WatchEventKind;
 use clearstream_watch::{self as watch, BfdSource, WatchConfig};
 
 use super::{here::own_id, printer::Events};
 use crate::{
     exit::CommandError,
     interrupt,
-    output::{self, Output, printer::Printer},
+    output::{self, Output, printer::Printer, watch as text_of},
 };
+use serde_json::json;
 
 /// Monitor the gateways of this host: probe the path through each of them end to end,
 /// remove failed gateways from the next-hop set, restore them on recovery. Run it on the
@@ -31,6 +39,9 @@ pub struct WatchArgs {
     /// Serve Prometheus metrics at this address
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
+    /// Serve a page with the gateways and the events, and print its link (default address: a free port of loopback)
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:0", require_equals = true)]
+    web: Option<SocketAddr>,
     /// Use the BFD sessions of this routing daemon as additional evidence
     #[arg(long, value_name = "DAEMON")]
     bfd: Option<Daemon>,
@@ -66,11 +77,51 @@ impl WatchArgs {
         let stop = interrupt::stop_flag()?;
         output::in_background();
         let config = self.watch_config(&fabric, host, &root);
+        let exposition = watch_exposition(Arc::clone(&config.status));
+        // It ends with the watch.
+        let _metrics = self
+            .metrics
+            .map(|address| Dashboard::start(address, Content::Metrics(exposition)))
+            .transpose()?;
+        let page = self.page(&config)?;
+        if let Some(page) = &page {
+            let link = page.link();
+            // With --json each line is an event of the watch.
+            if out.is_human() || out.is_stream() {
+                out.state("page", Some(json!({ "link": link })), || Some(format!("page: {link}")));
+            } else {
+                out.note(&format!("page: {link}"));
+            }
+        }
         let printer = Printer::start(Events::to(out))?;
-        let watched = watch::run(config, &stop, &mut |event| printer.print(event.clone()));
+        let watched = watch::run(config, &stop, &mut |event| {
+            if let Some(page) = &page {
+                let is_fault = matches!(
+                    event.event,
+                    WatchEventKind::Out { .. }
+                        | WatchEventKind::KeptLast { .. }
+                        | WatchEventKind::Silent { .. }
+                        | WatchEventKind::Failed { .. }
+                );
+                page.publish_event(&event.time, &text_of::event_text(&event.event), is_fault);
+            }
+            printer.print(event.clone());
+        });
         let printed = printer.finish();
         watched?;
         Ok(printed?)
+    }
+
+    /// The page, if one is requested.
+    fn page(&self, config: &WatchConfig) -> Result<Option<Dashboard>, CommandError> {
+        let Some(address) = self.web else { return Ok(None) };
+        let status = Arc::clone(&config.status);
+        let title = format!("route watch: {}, fabric {}", config.host, config.fabric);
+        let state = move || {
+            let status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            text_of::tables(&status)
+        };
+        Ok(Some(Dashboard::start(address, Content::Status { title, state: Arc::new(state) })?))
     }
 
     fn watch_config(&self, fabric: &Fabric, host: HostId, root: &HostRoot) -> WatchConfig {
@@ -81,7 +132,7 @@ impl WatchArgs {
             routing: planner.routing(host),
             paths: watch::watched_paths(fabric, host),
             settings: fabric.file().watch,
-            metrics: self.metrics,
+            status: Arc::new(Mutex::new(watch::empty_status(fabric.name(), &fabric.host_name(host)))),
             bfd: self.bfd.map(|daemon| match daemon {
                 Daemon::Bird => BfdSource::Bird,
                 Daemon::Frr => BfdSource::Frr,
@@ -107,6 +158,9 @@ impl WatchArgs {
         arguments.extend(out.option().map(OsString::from));
         if let Some(metrics) = self.metrics {
             arguments.extend(["--metrics".into(), metrics.to_string().into()]);
+        }
+        if let Some(web) = self.web {
+            arguments.push(format!("--web={web}").into());
         }
         if let Some(daemon) = self.bfd {
             let name = match daemon {

@@ -1,5 +1,8 @@
 //! `clearstream serve`
 
+mod metrics;
+mod page;
+
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
@@ -24,6 +27,7 @@ use crate::{
         daemon::{Daemon, DaemonEvent, EventClass, Text},
     },
 };
+use page::ServePage;
 use serde_json::json;
 
 /// Serve paired controllers.
@@ -40,11 +44,17 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FOLDER")]
     identity: Option<PathBuf>,
     /// Serve clients of this program instead, without pairing: anyone who reaches the port can start a test
-    #[arg(long, value_enum, value_name = "PROGRAM", conflicts_with_all = ["queue", "identity", "unit"])]
+    #[arg(long, value_enum, value_name = "PROGRAM", conflicts_with_all = ["queue", "identity", "unit", "metrics", "web"])]
     compat: Option<Compat>,
     /// Exit after the first test
     #[arg(long, requires = "compat")]
     once: bool,
+    /// Serve Prometheus metrics at this address
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Serve a page with sessions, calls and events, and print its link (default address: a free port of loopback)
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:0", require_equals = true)]
+    web: Option<SocketAddr>,
     /// Print a systemd unit that runs this command, and exit
     #[arg(long)]
     unit: bool,
@@ -69,10 +79,15 @@ impl ServeArgs {
         let identity = self.identity.map_or_else(pairing::default_directory, Ok)?;
         let mut config = ServeConfig::new(self.listen.unwrap_or(LISTEN), identity);
         config.busy = if self.queue { Busy::Queue } else { Busy::Refuse };
+        let usage = config.usage.clone();
         let log = Arc::new(OnceLock::<Daemon>::new());
-        let shared = Arc::clone(&log);
+        let pages = Arc::new(OnceLock::<ServePage>::new());
+        let shared = (Arc::clone(&log), Arc::clone(&pages));
         config.on_event = Box::new(move |event| {
-            if let Some(daemon) = shared.get() {
+            if let Some(page) = shared.1.get() {
+                page.show(event);
+            }
+            if let Some(daemon) = shared.0.get() {
                 report(event, daemon);
             }
         });
@@ -81,6 +96,22 @@ impl ServeArgs {
         let text = format!("{listening}; stop with Ctrl-C");
         let daemon = Daemon::listening(server.local_address(), None, text, out)?;
         let daemon = log.get_or_init(|| daemon);
+        // They end with the daemon; without what was requested it does not serve.
+        let served = self
+            .web
+            .map(|address| ServePage::start(address, server.local_address(), daemon.counts(), usage.clone()));
+        match served.transpose() {
+            Ok(page) => drop(page.map(|page| announce(daemon, "page", pages.get_or_init(|| page).link()))),
+            Err(error) => return daemon.finish(Err(error.into())),
+        }
+        let metrics = self.metrics.map(|address| metrics::serve(address, daemon.counts(), usage));
+        let served_metrics = match metrics.transpose() {
+            Ok(metrics) => metrics,
+            Err(error) => return daemon.finish(Err(error.into())),
+        };
+        if let Some(metrics) = &served_metrics {
+            announce(daemon, "metrics", format!("http://{}/metrics", metrics.address()));
+        }
         // A service manager that does not listen changes nothing.
         let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&listening)]);
         let ended = server.run(&stop, |_| agent::services());
@@ -100,10 +131,22 @@ impl ServeArgs {
         if self.queue {
             arguments.push("--queue".to_owned());
         }
+        if let Some(metrics) = self.metrics {
+            arguments.extend(["--metrics".to_owned(), metrics.to_string()]);
+        }
+        if let Some(web) = self.web {
+            arguments.push(format!("--web={web}"));
+        }
         arguments.extend(["--identity".to_owned(), identity.display().to_string()]);
         arguments.extend(out.option().map(str::to_owned));
         Ok(unit(&command_line(&own_program()?.to_string_lossy(), &arguments), &listen, &identity))
     }
+}
+
+/// Reports where something is served.
+fn announce(daemon: &Daemon, name: &'static str, link: String) {
+    let (detail, text) = (json!({ "link": link }), Text::Line(format!("{name}: {link}")));
+    daemon.event(DaemonEvent { class: EventClass::Other, name, detail, text });
 }
 
 /// Reports what happens at the daemon. Its own log bounds what strangers cause.
@@ -119,7 +162,7 @@ fn report(event: &ServeEvent, daemon: &Daemon) {
             let detail = json!({ "client": client, "peer": address.to_string(), "reason": reason });
             match is_failed {
                 true => (EventClass::SessionFailed, "session-failed", detail),
-                false => (EventClass::Other, "session-ended", detail),
+                false => (EventClass::SessionEnded, "session-ended", detail),
             }
         }
         ServeEvent::Refused { client, address, reason } => {

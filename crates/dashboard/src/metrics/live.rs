@@ -1,5 +1,4 @@
-//! Samples as metrics for Prometheus: sums since the start, by its conventions
-//! (<https://prometheus.io/docs/practices/naming/>).
+//! Metrics of `clearstream live`: sums since the start.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

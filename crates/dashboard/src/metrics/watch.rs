@@ -1,118 +1,24 @@
-//! Metrics for Prometheus: the status in the text format of OpenMetrics 1.0, over HTTP.
+//! Metrics of `clearstream route watch`.
 
 use std::{
     fmt,
-    io::{self, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant},
 };
 
 use clearstream_schema::watch::{GatewayStatus, PathStatus, WatchStatus};
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet, text::encode},
-    metrics::MetricType::{self, Counter, Gauge},
-    registry::Registry,
+    encoding::DescriptorEncoder,
+    metrics::MetricType::{Counter, Gauge},
 };
 
-use super::WatchError;
+use super::{Exposition, Family, add, exposition};
 
-/// Timeout for a request and its response together: one thread serves all scrapers.
-const TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum length of a request head.
-const MOST_BYTES: usize = 8192;
-
-/// The latest status.
-pub(super) type Shared = Arc<Mutex<WatchStatus>>;
-
-/// Serves `GET /metrics` on a thread that ends with the process; returns the
-/// address, whose port is the kernel's choice when 0 was requested.
-pub(super) fn serve(address: SocketAddr, status: Shared) -> Result<SocketAddr, WatchError> {
-    let fail = |source| WatchError::Metrics { address, source };
-    let listener = TcpListener::bind(address).map_err(fail)?;
-    let local = listener.local_addr().map_err(fail)?;
-    let listen = move || {
-        for stream in listener.incoming().flatten() {
-            // Invalid and slow requests get no response.
-            let _ = respond(stream, &status);
-        }
-    };
-    thread::Builder::new().name("watch-metrics".to_owned()).spawn(listen).map_err(fail)?;
-    Ok(local)
-}
-
-/// A connection until a deadline, however slowly bytes go.
-struct Bounded {
-    stream: TcpStream,
-    deadline: Instant,
-}
-
-impl Bounded {
-    /// The time left, never zero, which a socket takes for no timeout.
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
-    }
-}
-
-impl Read for Bounded {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(buffer)
-    }
-}
-
-impl Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
-fn respond(stream: TcpStream, status: &Shared) -> io::Result<()> {
-    let mut stream = Bounded { stream, deadline: Instant::now() + TIMEOUT };
-    let mut head = Vec::new();
-    let mut buffer = [0; 1024];
-    // A request without a body ends with an empty line (RFC 9112, section 2.1).
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let length = stream.read(&mut buffer)?;
-        if length == 0 || head.len() + length > MOST_BYTES {
-            return Ok(());
-        }
-        head.extend(&buffer[..length]);
-    }
-    let head = String::from_utf8_lossy(&head);
-    let mut fields = head.split_whitespace();
-    let (code, kind, body) = match (fields.next(), fields.next()) {
-        (Some("GET"), Some("/metrics")) => {
-            let status = status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let text = exposition(status).map_err(io::Error::other)?;
-            ("200 OK", "application/openmetrics-text; version=1.0.0; charset=utf-8", text)
-        }
-        (Some("GET"), _) => ("404 Not Found", "text/plain", "request /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "text/plain", "use GET\n".to_owned()),
-    };
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
-}
-
-/// The exposition text.
-fn exposition(status: WatchStatus) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("clearstream_watch");
-    registry.register_collector(Box::new(Exposed(status)));
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
-    Ok(text)
+/// The text of `/metrics`, of the status of now.
+pub fn watch_exposition(status: Arc<Mutex<WatchStatus>>) -> Exposition {
+    exposition("clearstream_watch", move || {
+        Exposed(status.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    })
 }
 
 #[derive(Debug)]
@@ -124,30 +30,6 @@ impl Collector for Exposed {
         of_paths(&mut encoder, &self.0)?;
         of_gateways(&mut encoder, &self.0)
     }
-}
-
-/// A family of samples: name, kind, description. Samples of a counter have the
-/// suffix `_total`.
-struct Family(&'static str, MetricType, &'static str);
-
-/// Adds a family, if it has samples.
-fn add<L: EncodeLabelSet>(
-    encoder: &mut DescriptorEncoder<'_>,
-    Family(name, kind, help): Family,
-    samples: &[(L, f64)],
-) -> fmt::Result {
-    if samples.is_empty() {
-        return Ok(());
-    }
-    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-    for (labels, value) in samples {
-        let mut sample = family.encode_family(labels)?;
-        match kind {
-            Counter => sample.encode_counter::<NoLabelSet, _, f64>(value, None)?,
-            _ => sample.encode_gauge(value)?,
-        }
-    }
-    Ok(())
 }
 
 fn of_watch(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::Result {
@@ -262,6 +144,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::{Content, Dashboard};
 
     fn status() -> WatchStatus {
         let gateway = |name: &str, used, session_up| GatewayStatus {
@@ -302,11 +185,14 @@ mod tests {
     /// Oracle: the parser of the Prometheus client library, over HTTP like a scraper.
     #[test]
     fn a_scraper_reads_the_counters() {
-        let address = serve("127.0.0.1:0".parse().unwrap(), Arc::new(Mutex::new(status()))).unwrap();
+        let content = Content::Metrics(watch_exposition(Arc::new(Mutex::new(status()))));
+        let server = Dashboard::start("127.0.0.1:0".parse().unwrap(), content).unwrap();
+        let address = server.address();
         let program = r#"
 import sys, urllib.request
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-response = urllib.request.urlopen(sys.argv[1], timeout=5)
+request = urllib.request.Request(sys.argv[1], headers={"Accept": "application/openmetrics-text"})
+response = urllib.request.urlopen(request, timeout=5)
 assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0"), response.headers
 for family in text_string_to_metric_families(response.read().decode()):
     assert family.documentation and family.type in ("gauge", "counter"), family
@@ -334,31 +220,5 @@ for family in text_string_to_metric_families(response.read().decode()):
         }
         assert!(text.contains("clearstream_watch_running_seconds|an \"odd\\name\""), "{text}");
         assert!(!text.contains("gateway_session_up|None|gw1"), "unknown values are omitted: {text}");
-    }
-
-    #[test]
-    fn other_requests_are_rejected() {
-        let address = serve("127.0.0.1:0".parse().unwrap(), Arc::new(Mutex::new(status()))).unwrap();
-        let request = |text: &str| {
-            let mut stream = TcpStream::connect(address).unwrap();
-            stream.write_all(text.as_bytes()).unwrap();
-            let mut text = String::new();
-            stream.read_to_string(&mut text).unwrap();
-            text
-        };
-        assert!(request("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
-        assert!(request("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-    }
-
-    #[test]
-    fn a_request_cannot_be_stretched_by_single_bytes() {
-        let address = serve("127.0.0.1:0".parse().unwrap(), Arc::new(Mutex::new(status()))).unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        let start = Instant::now();
-        // Each byte comes within any timeout of a single read.
-        while stream.write_all(b"x").is_ok() {
-            assert!(start.elapsed() < 10 * TIMEOUT, "never dropped");
-            thread::sleep(TIMEOUT / 10);
-        }
     }
 }

@@ -1,0 +1,131 @@
+//! Bulk flows with an application beside them, as a study requests it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ByteCount, TimeSpan,
+    exploration::{Exploration, ExplorationConfig},
+    flow::FlowConfig,
+    outcome::{MetricKind, Outcome, Unit},
+};
+
+/// Bulk flows between two hosts, while two ranks of an MPI job, one on each of them, explore a model repeatedly.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LiveTrafficConfig {
+    /// Bulk flows
+    pub flows: u32,
+    /// Time to measure, after the warm-up
+    pub duration: TimeSpan,
+    /// Leading part that does not count
+    pub warm_up: TimeSpan,
+    /// Interval of the samples
+    pub interval: TimeSpan,
+    /// Congestion control of the bulk flows (default: the host's)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
+    /// Name of a model that comes with the program
+    pub model: String,
+    /// Values of its parameters, as in "N=8"
+    pub define: String,
+    /// Bytes that a message between ranks holds at most
+    pub message_size: ByteCount,
+    /// Time between two explorations
+    pub pause: TimeSpan,
+    /// Without MPI two more flows stand in for the application, which send for this time and then pause
+    pub burst: TimeSpan,
+    /// Command that starts an MPI job, with options of your own (default: mpirun)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mpirun: Option<String>,
+    /// Library with this site's MPI, built by `make extras` (default: beside the program)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mpi_library: Option<String>,
+}
+
+impl Default for LiveTrafficConfig {
+    fn default() -> Self {
+        let exploration = ExplorationConfig::default();
+        Self {
+            flows: 2,
+            duration: TimeSpan::from_seconds(60),
+            warm_up: TimeSpan::from_seconds(2),
+            interval: TimeSpan::from_seconds(1),
+            congestion_control: None,
+            model: exploration.model,
+            define: exploration.define,
+            message_size: exploration.message_size,
+            pause: TimeSpan::from_seconds(2),
+            burst: TimeSpan::from_seconds(3),
+            mpirun: None,
+            mpi_library: None,
+        }
+    }
+}
+
+/// Explorations that ended while the flows ran.
+const EXPLORATIONS: MetricKind = MetricKind::higher("explorations", Unit::Count);
+/// Rate of the messages of the fastest of them, both directions together, mean over its time.
+const APPLICATION_RATE: MetricKind = MetricKind::higher("application-rate", Unit::BitsPerSecond);
+
+/// Flows that stand in for an application.
+const STAND_IN_FLOWS: u32 = 2;
+
+impl LiveTrafficConfig {
+    /// The bulk flows.
+    pub fn bulk(&self) -> FlowConfig {
+        FlowConfig {
+            flows: self.flows,
+            duration: self.duration,
+            warm_up: self.warm_up,
+            interval: self.interval,
+            congestion_control: self.congestion_control.clone(),
+            ..FlowConfig::default()
+        }
+    }
+
+    /// The bulk flows, and flows in bursts instead of an application.
+    pub fn with_bursts(&self) -> FlowConfig {
+        FlowConfig {
+            flows: self.flows.saturating_add(STAND_IN_FLOWS),
+            burst_flows: STAND_IN_FLOWS,
+            burst_on: self.burst,
+            burst_off: self.pause,
+            ..self.bulk()
+        }
+    }
+
+    /// The application.
+    pub fn exploration(&self) -> ExplorationConfig {
+        ExplorationConfig {
+            model: self.model.clone(),
+            define: self.define.clone(),
+            message_size: self.message_size,
+            mpirun: self.mpirun.clone(),
+            mpi_library: self.mpi_library.clone(),
+            ..ExplorationConfig::default()
+        }
+    }
+
+    /// Metrics that a trial can have, the headline first: those of the application are absent where it did not run.
+    pub fn metrics(&self) -> Vec<MetricKind> {
+        let mut kinds = self.bulk().metrics();
+        kinds.extend([EXPLORATIONS, APPLICATION_RATE]);
+        kinds
+    }
+}
+
+/// The outcome of the flows, with what the application did meanwhile.
+pub fn beside(flows: Outcome, found: &[Exploration]) -> Outcome {
+    let mut outcome = flows;
+    if let Some(fastest) = found.iter().map(rate_bps).max_by(f64::total_cmp) {
+        outcome.metrics.extend([EXPLORATIONS.of(found.len() as f64), APPLICATION_RATE.of(fastest)]);
+    }
+    outcome
+}
+
+/// Mean rate of its messages, of all ranks together.
+fn rate_bps(exploration: &Exploration) -> f64 {
+    let bytes: u64 = exploration.ranks.iter().flat_map(|rank| &rank.sent_bytes).sum();
+    bytes as f64 * 8e9 / exploration.duration_ns.max(1) as f64
+}
