@@ -1,6 +1,7 @@
 //! ClearStream against its peers, interleaved on one machine; writes
 //! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, UDP against iperf3, the
-//! software RNIC against bare TCP, libfabric and UCX, storage against IOR and mdtest, and the lab's delay line against a bare
+//! software RNIC against bare TCP, libfabric and UCX, storage against IOR, mdtest and elbencho, and the lab's delay line against
+//! a bare
 //! veth pair. `diagnosis` instead injects
 //! causes with standard tools and counts the verdicts of `clearstream diagnose`.
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ mod rdma;
 mod results;
 mod run;
 mod storage;
+mod storage_program;
 mod summary;
 mod tool;
 mod udp;
@@ -225,7 +227,8 @@ fn compare(options: &Options) -> Result<(), BenchError> {
     if options.part.includes(Part::Storage) {
         if storage::has_peers() {
             println!("storage");
-            let (part, outcome) = storage::compare(options.pairs, &options.command(), &stop);
+            let (part, outcome) =
+                storage::compare(options.pairs, &options.matching, &options.command(), &stop);
             options.write(storage::TITLE, &part)?;
             outcome?;
         } else {
