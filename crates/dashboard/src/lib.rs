@@ -8,6 +8,7 @@
 
 mod history;
 mod metrics;
+mod report;
 mod request;
 mod server;
 
@@ -16,7 +17,7 @@ use std::{
     net::{SocketAddr, TcpListener},
     sync::Arc,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use data_encoding::HEXLOWER;
@@ -25,6 +26,7 @@ use tokio::sync::watch;
 pub use metrics::LiveMetrics;
 
 use history::History;
+use report::Report;
 
 /// Text of `/metrics`, made when it is scraped.
 pub type Exposition = Arc<dyn Fn() -> Result<String, fmt::Error> + Send + Sync>;
@@ -32,9 +34,14 @@ pub type Exposition = Arc<dyn Fn() -> Result<String, fmt::Error> + Send + Sync>;
 /// What is served.
 #[derive(Clone)]
 pub enum Content {
-    /// The page, for who has the link.
-    Page {
+    /// The page of live rates, for who has the link.
+    Live {
         /// Title, as in `live: dtn1, dtn2`.
+        title: String,
+    },
+    /// The page of a study that runs, with its report so far, for who has the link.
+    Study {
+        /// Title of the study.
         title: String,
     },
     /// `/metrics` in the text format of OpenMetrics 1.0, for anybody who reaches the port.
@@ -57,12 +64,16 @@ pub struct Dashboard {
     address: SocketAddr,
     token: String,
     history: Arc<History>,
+    report: Arc<Report>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Bytes of a token: 128 bits cannot be guessed (RFC 6750, section 5.2).
 const TOKEN_BYTES: usize = 16;
+
+/// Between two looks at who has the report.
+const READERS_TICK: Duration = Duration::from_millis(20);
 
 /// Time for pages to receive the last events.
 const LAST_EVENTS: Duration = Duration::from_millis(100);
@@ -80,12 +91,18 @@ impl Dashboard {
         let token = HEXLOWER.encode(&rand::random::<[u8; TOKEN_BYTES]>());
         let history = Arc::new(History::new());
         let (stop, stopped) = watch::channel(false);
-        let site =
-            server::Site { address: bound, token: token.clone(), content, history: Arc::clone(&history) };
+        let report = Arc::new(Report::default());
+        let site = server::Site {
+            address: bound,
+            token: token.clone(),
+            content,
+            history: Arc::clone(&history),
+            report: Arc::clone(&report),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
         let serve = move || runtime.block_on(server::serve(listener, site, stopped));
         let thread = thread::Builder::new().name("dashboard".to_owned()).spawn(serve).map_err(fail)?;
-        Ok(Self { address: bound, token, history, stop, thread: Some(thread) })
+        Ok(Self { address: bound, token, history, report, stop, thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -101,6 +118,25 @@ impl Dashboard {
     /// Adds an event, a JSON document in one line, under a name such as `sample`.
     pub fn publish(&self, topic: &'static str, json: &str) {
         self.history.add(topic, json);
+    }
+
+    /// Replaces the report of a study, a whole HTML page; pages fetch it.
+    pub fn set_report(&self, html: String) {
+        let version = self.report.set(html);
+        self.publish("report", &format!("{{\"version\":{version}}}"));
+    }
+
+    /// Pages that follow at the moment.
+    pub fn reader_count(&self) -> usize {
+        self.report.reader_count()
+    }
+
+    /// Waits until the pages that follow have the newest report, but no longer than this.
+    pub fn wait_for_readers(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        while !self.report.is_with_all() && Instant::now() < until {
+            thread::sleep(READERS_TICK);
+        }
     }
 
     /// Events that some page missed because its browser read too slowly.

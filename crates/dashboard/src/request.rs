@@ -10,8 +10,10 @@ use crate::Content;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
     Index,
+    Common,
     Script,
     Style,
+    Report,
     Events,
     Metrics,
 }
@@ -30,10 +32,15 @@ pub(crate) fn permitted(
     }
     let resource = match (content, uri.path()) {
         (Content::Metrics(_), "/metrics") => return Ok(Resource::Metrics),
-        (Content::Page { .. }, "/") => Resource::Index,
-        (Content::Page { .. }, "/page.js") => Resource::Script,
-        (Content::Page { .. }, "/page.css") => Resource::Style,
-        (Content::Page { .. }, "/events") => Resource::Events,
+        (Content::Study { .. }, "/report") => Resource::Report,
+        (Content::Live { .. }, "/live.js") | (Content::Study { .. }, "/study.js") => Resource::Script,
+        (Content::Live { .. } | Content::Study { .. }, path) => match path {
+            "/" => Resource::Index,
+            "/common.js" => Resource::Common,
+            "/page.css" => Resource::Style,
+            "/events" => Resource::Events,
+            _ => return Err((StatusCode::NOT_FOUND, "nothing is here")),
+        },
         _ => return Err((StatusCode::NOT_FOUND, "nothing is here")),
     };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());

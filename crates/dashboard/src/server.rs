@@ -26,6 +26,7 @@ use tokio::{
 use crate::{
     Content,
     history::History,
+    report::Report,
     request::{Resource, permitted},
 };
 
@@ -39,13 +40,19 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Between two comments that show that the connection is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-const INDEX: &str = include_str!("page/index.html");
-const SCRIPT: &str = include_str!("page/page.js");
+const LIVE: &str = include_str!("page/live.html");
+const LIVE_SCRIPT: &str = include_str!("page/live.js");
+const STUDY: &str = include_str!("page/study.html");
+const STUDY_SCRIPT: &str = include_str!("page/study.js");
+const COMMON: &str = include_str!("page/common.js");
 const STYLE: &str = include_str!("page/page.css");
 
-/// Nothing but the page's own files and its events.
+/// Nothing but the page's own files, its events and the report.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+                      frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+/// A report has its style and its script within; the policy that it carries permits that one script by its hash.
+const REPORT_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
+                             base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -56,6 +63,7 @@ pub(crate) struct Site {
     pub(crate) token: String,
     pub(crate) content: Content,
     pub(crate) history: Arc<History>,
+    pub(crate) report: Arc<Report>,
 }
 
 /// Serves until it is stopped.
@@ -98,8 +106,12 @@ async fn connection(stream: TcpStream, site: Arc<Site>, permit: OwnedSemaphorePe
 
 fn respond(request: &Request<Incoming>, site: &Site) -> Response<Body> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let mut policy = POLICY;
     let mut response = match permitted(method, uri, headers, site.address, &site.token, &site.content) {
-        Ok(resource) => resource_of(resource, headers, site),
+        Ok(resource) => {
+            policy = if resource == Resource::Report { REPORT_POLICY } else { POLICY };
+            resource_of(resource, headers, site)
+        }
         Err((status, reason)) => {
             let mut response = text("text/plain; charset=utf-8", format!("{reason}\n"));
             *response.status_mut() = status;
@@ -108,7 +120,7 @@ fn respond(request: &Request<Incoming>, site: &Site) -> Response<Body> {
     };
     let headers = response.headers_mut();
     for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CONTENT_SECURITY_POLICY, policy),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::CACHE_CONTROL, "no-store"),
@@ -120,23 +132,33 @@ fn respond(request: &Request<Incoming>, site: &Site) -> Response<Body> {
 
 fn resource_of(resource: Resource, headers: &hyper::HeaderMap, site: &Site) -> Response<Body> {
     match (resource, &site.content) {
-        (Resource::Index, Content::Page { title }) => {
-            let page = INDEX.replace("{token}", &site.token).replace("{title}", &escaped(title));
-            text("text/html; charset=utf-8", page)
-        }
-        (Resource::Script, _) => text("text/javascript; charset=utf-8", SCRIPT.to_owned()),
-        (Resource::Style, _) => text("text/css; charset=utf-8", STYLE.to_owned()),
+        (Resource::Index, Content::Live { title }) => page(LIVE, title, site),
+        (Resource::Index, Content::Study { title }) => page(STUDY, title, site),
+        (Resource::Common, _) => script(COMMON),
+        (Resource::Script, Content::Study { .. }) => script(STUDY_SCRIPT),
+        (Resource::Script, _) => script(LIVE_SCRIPT),
+        (Resource::Report, _) => text("text/html; charset=utf-8", site.report.fetch()),
+        (Resource::Style, _) => text("text/css; charset=utf-8", STYLE),
         (Resource::Metrics, Content::Metrics(exposition)) => match exposition() {
             Ok(exposition) => text("application/openmetrics-text; version=1.0.0; charset=utf-8", exposition),
             Err(_) => failed("metrics cannot be written"),
         },
-        (Resource::Events, _) => events(headers, Arc::clone(&site.history)),
+        (Resource::Events, _) => events(headers, site),
         (Resource::Index | Resource::Metrics, _) => failed("not served here"),
     }
 }
 
-fn text(kind: &'static str, text: String) -> Response<Body> {
-    let mut response = Response::new(Full::new(Bytes::from(text)).boxed());
+fn page(page: &str, title: &str, site: &Site) -> Response<Body> {
+    let page = page.replace("{token}", &site.token).replace("{title}", &escaped(title));
+    text("text/html; charset=utf-8", page)
+}
+
+fn script(script: &'static str) -> Response<Body> {
+    text("text/javascript; charset=utf-8", script)
+}
+
+fn text(kind: &'static str, text: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Full::new(text.into()).boxed());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
@@ -148,10 +170,10 @@ fn failed(reason: &str) -> Response<Body> {
 }
 
 /// The history from the beginning, or from after the event that a page had last, and then what comes.
-fn events(headers: &hyper::HeaderMap, history: Arc<History>) -> Response<Body> {
+fn events(headers: &hyper::HeaderMap, site: &Site) -> Response<Body> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse::<u64>().ok());
     let (sender, body) = Channel::<Bytes, Infallible>::new(1);
-    tokio::spawn(send_events(sender, history, last));
+    tokio::spawn(send_events(sender, Arc::clone(&site.history), Arc::clone(&site.report), last));
     let mut response = Response::new(body.boxed());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response
@@ -160,8 +182,10 @@ fn events(headers: &hyper::HeaderMap, history: Arc<History>) -> Response<Body> {
 async fn send_events(
     mut sender: http_body_util::channel::Sender<Bytes, Infallible>,
     history: Arc<History>,
+    report: Arc<Report>,
     last: Option<u64>,
 ) {
+    let _reader = report.reader();
     let mut latest = history.follow();
     let (mut next, mut was_reading) = (last.map_or(0, |last| last.saturating_add(1)), last.is_some());
     loop {

@@ -66,13 +66,8 @@ fn finished(mut child: Child, limit: Duration) -> (String, String) {
     (output.join().unwrap(), errors.join().unwrap())
 }
 
-/// An hour of samples is drawn; names of programs are text; nothing is loaded from elsewhere or refused.
-#[test]
-fn chromium_draws_an_hour_of_samples() {
-    let page = page();
-    for number in 0..3600 {
-        page.publish("sample", &serde_json::to_string(&sample(number)).unwrap());
-    }
+/// The page after its stream ended: its document, and what chromium logged.
+fn drawn(page: &Dashboard) -> (String, String) {
     // The page closes its stream, and chromium prints what is drawn once nothing is pending.
     page.publish("end", "{}");
     let profile = tempfile::tempdir().unwrap();
@@ -93,7 +88,23 @@ fn chromium_draws_an_hour_of_samples() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("chromium starts: .ci/install test");
-    let (document, log) = finished(child, Duration::from_secs(90));
+    finished(child, Duration::from_secs(90))
+}
+
+/// Nothing was refused by the policy of the page, and no script failed.
+fn assert_quiet(log: &str) {
+    let console: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    assert!(console.is_empty(), "{console:?}");
+}
+
+/// An hour of samples is drawn; names of programs are text; nothing is loaded from elsewhere or refused.
+#[test]
+fn chromium_draws_an_hour_of_samples() {
+    let page = page();
+    for number in 0..3600 {
+        page.publish("sample", &serde_json::to_string(&sample(number)).unwrap());
+    }
+    let (document, log) = drawn(&page);
     for part in [
         "10.0 Gb/s, 150 kp/s",
         "1.00 Mb/s, 10.0 p/s",
@@ -111,8 +122,52 @@ fn chromium_draws_an_hour_of_samples() {
         assert!(document.contains(part), "{part}:\n{document}\n{log}");
     }
     assert!(!document.contains("<img"), "{document}");
-    let console: Vec<&str> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
-    assert!(console.is_empty(), "{console:?}");
+    assert_quiet(&log);
+}
+
+/// Progress, trials and notices are text; the report is drawn with its own style, as high as it is, and stays at the end.
+#[test]
+fn chromium_follows_a_study_to_its_report() {
+    let content = Content::Study { title: "window <b>sweep</b>".to_owned() };
+    let page = Dashboard::start("127.0.0.1:0".parse().unwrap(), content).unwrap();
+    let progress = json!({"planned_count": 12, "done_count": 3, "failed_count": 1, "skipped_count": 0,
+        "left_ns": 7_200_000_000_000u64, "cell": "4/12 window"});
+    page.publish("progress", &progress.to_string());
+    page.publish("notice", &json!({"message": "<i>two</i> repetitions"}).to_string());
+    page.publish(
+        "trial",
+        &json!({"cell": "3/12 window", "text": "failed: <i>x</i>", "failed": true}).to_string(),
+    );
+    page.set_report("<!doctype html><title>first</title>".to_owned());
+    page.set_report("<!doctype html><style>h1 { height: 777px }</style><h1>report</h1>".to_owned());
+    let (document, log) = drawn(&page);
+    for part in [
+        "<h1>window &lt;b&gt;sweep&lt;/b&gt;</h1>",
+        "value=\"3\"",
+        "3 of 12 trials, 1 failed; time left 2.0 h",
+        "4/12 window",
+        "<li>&lt;i&gt;two&lt;/i&gt; repetitions</li>",
+        "<li class=\"bad\">3/12 window: failed: &lt;i&gt;x&lt;/i&gt;</li>",
+        "version=2",
+    ] {
+        assert!(document.contains(part), "{part}:\n{document}\n{log}");
+    }
+    let height = document.split_once("style=\"height: ").unwrap().1.split_once("px").unwrap().0;
+    assert!((777..1000).contains(&height.parse::<u32>().unwrap()), "{document}");
+    assert_quiet(&log);
+}
+
+#[test]
+fn chromium_has_the_report_alone_when_a_study_has_ended() {
+    let content = Content::Study { title: "window".to_owned() };
+    let page = Dashboard::start("127.0.0.1:0".parse().unwrap(), content).unwrap();
+    page.set_report("<!doctype html><title>final</title>".to_owned());
+    page.publish("finished", &json!({"text": "12 of 12 trials done"}).to_string());
+    let (document, log) = drawn(&page);
+    for part in ["12 of 12 trials done", "class=\"panel over\"", "<p id=\"cell\"></p>", "version=1"] {
+        assert!(document.contains(part), "{part}:\n{document}\n{log}");
+    }
+    assert_quiet(&log);
 }
 
 fn metrics_server() -> (LiveMetrics, Dashboard) {

@@ -26,7 +26,7 @@ fn two_hundred_hostile_requests_get_nothing_and_disturb_nobody() {
     let kinds: Vec<Vec<u8>> = vec![
         request(&get("/"), &[&own]),
         request(&get("/events"), &[&own]),
-        request(&get("/page.js"), &[&own]),
+        request(&get("/live.js"), &[&own]),
         request(&get(&wrong), &[&own]),
         request(&get(&format!("/events?token={}", &token[..31])), &[&own]),
         request(&get(&link), &["Host: evil.example"]),
@@ -115,7 +115,7 @@ fn the_page_is_bound_to_its_own_files() {
     let (address, token) = (page.address(), token(&page));
     let host = format!("Host: {address}");
     let origin = format!("Origin: http://{address}");
-    for (path, kind) in [("/", "text/html"), ("/page.js", "text/javascript"), ("/page.css", "text/css")] {
+    for (path, kind) in [("/", "text/html"), ("/live.js", "text/javascript"), ("/page.css", "text/css")] {
         let reply = exchange(address, &request(&format!("GET {path}?token={token}"), &[&host, &origin]));
         let head = reply.split_once("\r\n\r\n").unwrap().0.to_ascii_lowercase();
         for expected in [

@@ -140,6 +140,11 @@ impl<T: Testbed> Runner<T> {
         &self.schedule
     }
 
+    /// The run folder.
+    pub fn folder(&self) -> &Path {
+        self.writer.folder()
+    }
+
     /// Runs all trials that are not done. Raising `stop` ends the running
     /// trial and then the run; what was measured is kept. The flag is also
     /// raised from here when recording fails, so that the running trial ends.

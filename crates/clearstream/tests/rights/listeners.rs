@@ -13,7 +13,7 @@ const LISTENERS: [(&str, &str); 25] = [
     ("clearstream/src/endpoints/address.rs", "(finds the own address, sends nothing)"),
     ("clearstream/src/verbs/route/here.rs", "(finds the own address, sends nothing)"),
     ("control/src/tls/serve.rs", "daemon (`clearstream serve`)"),
-    ("dashboard/src/lib.rs", "`clearstream live --web`"),
+    ("dashboard/src/lib.rs", "`clearstream live --web`, `study run --web`"),
     ("failover/src/flows.rs", "labs"),
     ("flow/src/agent/datagram.rs", "data sockets of a flow"),
     ("flow/src/agent/listen.rs", "data sockets of a flow"),

@@ -10,7 +10,7 @@ use std::{
 use clearstream_dashboard::{Content, Dashboard};
 
 pub(crate) fn page() -> Dashboard {
-    let content = Content::Page { title: "live: <b>dtn1</b>".to_owned() };
+    let content = Content::Live { title: "live: <b>dtn1</b>".to_owned() };
     Dashboard::start("127.0.0.1:0".parse().unwrap(), content).unwrap()
 }
 

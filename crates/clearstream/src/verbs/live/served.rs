@@ -18,7 +18,7 @@ impl Served {
     /// Starts what was requested.
     pub(super) fn start(args: &LiveArgs, sources: &Sources) -> Result<Self, CommandError> {
         let title = format!("live: {}", sources.names().join(", "));
-        let page = args.web.map(|address| Dashboard::start(address, Content::Page { title })).transpose()?;
+        let page = args.web.map(|address| Dashboard::start(address, Content::Live { title })).transpose()?;
         let metrics = args.metrics.map(|address| {
             let metrics = LiveMetrics::default();
             let server = Dashboard::start(address, Content::Metrics(metrics.exposition()))?;

@@ -3,13 +3,16 @@
 mod check;
 pub(super) mod compare;
 mod schedule;
+mod served;
 
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
 
 use clap::Subcommand;
+use clearstream_dashboard::{Content, Dashboard};
 use clearstream_record::Reader;
 use clearstream_schema::{
     TimeSpan,
@@ -37,6 +40,7 @@ use crate::{
     },
     workloads::registry,
 };
+use served::StudyPage;
 
 /// Seed of the order of trials, unless given.
 const SEED: u64 = 1;
@@ -101,6 +105,9 @@ pub struct RunArgs {
     /// Where to write the report [default: report.html in the run folder]
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Serve a page that follows the run, and print its link (default address: a free port of loopback)
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:0", require_equals = true, conflicts_with = "dry_run")]
+    web: Option<SocketAddr>,
 }
 
 /// How a run of a study ended.
@@ -192,6 +199,8 @@ impl RunArgs {
         if self.dry_run {
             return dry_run(&request, &mut testbed, out);
         }
+        // Before the record begins: an address that cannot be bound leaves none.
+        let page = self.serve(&request.study.title, out)?;
         let runner = match &self.resume {
             Some(folder) => Runner::resume(folder, Some(&request.study), &registry, testbed)?,
             None => {
@@ -199,10 +208,25 @@ impl RunArgs {
                 Runner::start(&runs.join(run_id(&request.study)), request, testbed)?
             }
         };
+        let mut page = page.map(|page| StudyPage::new(page, runner.folder(), runner.schedule()));
         let mut view = View::new(runner.schedule(), out);
-        let end = runner.run(&stop, &mut |event| view.show(event))?;
+        let end = runner.run(&stop, &mut |event| {
+            if let Some(page) = &mut page {
+                page.show(&event);
+            }
+            view.show(event);
+        })?;
         drop(view);
-        self.finish(&end, stop.load(Ordering::Relaxed), out)
+        self.finish(&end, stop.load(Ordering::Relaxed), page, out)
+    }
+
+    /// Starts the page, if one is requested, and reports its link.
+    fn serve(&self, title: &str, out: &Output) -> Result<Option<Dashboard>, CommandError> {
+        let Some(address) = self.web else { return Ok(None) };
+        let page = Dashboard::start(address, Content::Study { title: title.to_owned() })?;
+        let link = page.link();
+        out.state("page", Some(Value::String(link.clone())), || Some(format!("page: {link}")));
+        Ok(Some(page))
     }
 
     /// The mode, where one was given.
@@ -241,11 +265,25 @@ impl RunArgs {
     }
 
     /// Writes the report and prints the results and the reason of the end.
-    fn finish(&self, end: &RunEnd, stopped: bool, out: &Output) -> Result<(), CommandError> {
+    fn finish(
+        &self,
+        end: &RunEnd,
+        stopped: bool,
+        page: Option<StudyPage>,
+        out: &Output,
+    ) -> Result<(), CommandError> {
         let reader = Reader::open(&end.folder)?;
         let path = self.report.clone().unwrap_or_else(|| end.folder.join("report.html"));
         let report = clearstream_report::Report::diagnosed(&reader, &super::report::diagnose)?;
-        files::write(&path, &report.html()?)?;
+        let html = report.html()?;
+        files::write(&path, &html)?;
+        let counts = format!(
+            "{} of {} trials done, {} failed, {} skipped",
+            end.done_count, end.scheduled_count, end.failed_count, end.skipped_count
+        );
+        if let Some(page) = page {
+            page.finish(html, &counts);
+        }
         let resume = format!("resume with --resume {}", end.folder.display());
         out.document(&StudyEnd {
             folder: &end.folder,
@@ -266,14 +304,7 @@ impl RunArgs {
             for notice in reader.run().notices.iter().filter(|notice| notice.id == "proves-nothing") {
                 output::line(&format!("note: {}", notice.message))?;
             }
-            output::line(&format!(
-                "{} of {} trials done, {} failed, {} skipped; record: {}",
-                end.done_count,
-                end.scheduled_count,
-                end.failed_count,
-                end.skipped_count,
-                end.folder.display()
-            ))?;
+            output::line(&format!("{counts}; record: {}", end.folder.display()))?;
             output::line(&format!("report: {}", path.display()))?;
         }
         match &end.reason {

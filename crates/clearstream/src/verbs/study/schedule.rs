@@ -84,7 +84,7 @@ impl ScheduleArgs {
     }
 
     fn service(&self, program: &str, name: &str) -> Result<String, CommandError> {
-        let runs = self.runs.as_ref().map(|runs| std::path::absolute(runs)).transpose()?;
+        let runs = self.runs.as_ref().map(std::path::absolute).transpose()?;
         let runs =
             runs.map_or_else(|| "/var/lib/clearstream/runs".to_owned(), |runs| runs.display().to_string());
         let mut run = vec!["study".to_owned(), "run".to_owned()];

@@ -6,15 +6,8 @@ const POINTS = 400;     // of a drawn line; a bucket's highest value stands for 
 const SVG = "http://www.w3.org/2000/svg";
 const MODES = [["user", "user"], ["system", "system"], ["softirq", "softirq"], ["irq", "interrupt"], ["steal", "stolen"]];
 const hosts = new Map();
-const state = document.getElementById("state");
-let shownSeconds = 60, paused = false, missed = 0, drawing = false;
+let shownSeconds = 60, paused = false, drawing = false;
 
-const element = (name, text, kind) => {
-  const made = document.createElement(name);
-  if (text !== undefined) made.textContent = text;
-  if (kind) made.className = kind;
-  return made;
-};
 const vector = (name, attributes) => {
   const made = document.createElementNS(SVG, name);
   for (const key in attributes) made.setAttribute(key, attributes[key]);
@@ -28,7 +21,6 @@ const scaled = (value, units, step) => {
 const rate = bps => scaled(bps, ["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"], 1000);
 const bytes = count => scaled(count, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
 const time = ns => scaled(ns, ["ns", "us", "ms", "s"], 1000);
-const clock = date => date.toTimeString().slice(0, 8);
 
 class Curve {
   constructor() {
@@ -239,33 +231,12 @@ function redraw() {
   if (document.hidden) { setTimeout(draw, 1000); } else { requestAnimationFrame(draw); }
 }
 
-const events = new EventSource("events?token=" + document.body.dataset.token);
-let ended = false;
-events.onopen = () => { state.textContent = "connected"; state.className = ""; };
-events.onerror = () => {
-  if (!ended && state.className !== "bad") {
-    state.textContent = "connection to the command lost since " + clock(new Date()) + "; retrying";
-    state.className = "bad";
-  }
-};
-events.addEventListener("sample", event => {
-  const sample = JSON.parse(event.data);
-  host(sample.host).add(sample);
-  redraw();
-});
-events.addEventListener("lost", event => {
-  const lost = JSON.parse(event.data);
-  host(lost.host).lost = "no samples since " + clock(new Date(lost.time)) + ": " + lost.reason;
-  redraw();
-});
-events.addEventListener("missed", event => {
-  missed += Number(event.data);
-  state.textContent = missed + " samples were dropped: this browser read too slowly";
-});
-events.addEventListener("end", () => {
-  ended = true;
-  events.close();
-  state.textContent = "ended at " + clock(new Date());
+follow({
+  sample: sample => { host(sample.host).add(sample); redraw(); },
+  lost: lost => {
+    host(lost.host).lost = "no samples since " + clock(new Date(lost.time)) + ": " + lost.reason;
+    redraw();
+  },
 });
 setInterval(redraw, 2000);
 
