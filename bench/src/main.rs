@@ -1,7 +1,7 @@
 //! ClearStream against its peers, interleaved on one machine; writes
 //! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, UDP against iperf3, the
-//! software RNIC against bare TCP, libfabric and UCX, storage against IOR and mdtest, the lab's delay line against a bare
-//! veth pair, and flows beside `live`. `diagnosis` instead injects
+//! software RNIC against bare TCP, libfabric and UCX, storage against IOR, mdtest and elbencho, exploration of states against
+//! its sequential run, the lab's delay line against a bare veth pair, and flows beside `live`. `diagnosis` instead injects
 //! causes with standard tools and counts the verdicts of `clearstream diagnose`.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
@@ -21,6 +21,7 @@ mod rdma;
 mod results;
 mod run;
 mod storage;
+mod storage_program;
 mod summary;
 mod tool;
 mod udp;
@@ -240,7 +241,8 @@ fn compare(options: &Options) -> Result<(), BenchError> {
     if options.part.includes(Part::Storage) {
         if storage::has_peers() {
             println!("storage");
-            let (part, outcome) = storage::compare(options.pairs, &options.command(), &stop);
+            let (part, outcome) =
+                storage::compare(options.pairs, &options.matching, &options.command(), &stop);
             options.write(storage::TITLE, &part)?;
             outcome?;
         } else {

@@ -115,6 +115,11 @@ impl Drop for Running {
 
 /// What a program that runs for `seconds` and some seconds more prints.
 pub(crate) fn output_of(command: Command, seconds: u32) -> Result<String, BenchError> {
+    reaped_output_of(command, seconds).map(|(output, _)| output)
+}
+
+/// The same, with the CPU time of it and of the processes it waited for.
+pub(crate) fn reaped_output_of(command: Command, seconds: u32) -> Result<(String, Reaped), BenchError> {
     let line = shown(&command);
     let fail = |message: String| BenchError::Run { line: line.clone(), message };
     let mut running = Running::start(command)?;
@@ -123,7 +128,7 @@ pub(crate) fn output_of(command: Command, seconds: u32) -> Result<String, BenchE
     if !reaped.status.success() {
         return Err(fail(format!("{}; {}", reaped.status, running.last_error())));
     }
-    Ok(running.printed())
+    Ok((running.printed(), reaped))
 }
 
 /// Runs a program once.

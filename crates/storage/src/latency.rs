@@ -31,8 +31,10 @@ pub(crate) struct LatencyCounts {
 
 impl Default for Latency {
     fn default() -> Self {
-        let times = Histogram::new_with_bounds(1, MAX_NS, DIGITS)
+        let mut times = Histogram::new_with_bounds(1, MAX_NS, DIGITS)
             .unwrap_or_else(|_| unreachable!("1 to an hour in two digits is a histogram"));
+        // Its pages are there when samples come.
+        times.reset();
         Self { times, sum: 0, min: u64::MAX, max: 0 }
     }
 }

@@ -7,6 +7,7 @@ mod agent;
 pub mod calls;
 mod collective;
 mod controller;
+mod folder;
 pub mod guard;
 mod job;
 mod latency;

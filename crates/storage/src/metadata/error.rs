@@ -30,3 +30,18 @@ pub enum MetadataError {
 pub(super) fn file_error(operation: &str, path: &Path, error: &io::Error) -> String {
     format!("cannot {operation} {}: {error}", path.display())
 }
+
+/// A result of the phases, with what remains of them.
+pub(super) fn joined<T>(
+    result: Result<T, MetadataError>,
+    left: Result<(), MetadataError>,
+) -> Result<T, MetadataError> {
+    match (result, left) {
+        (Ok(value), Ok(())) => Ok(value),
+        (Err(error), Ok(())) | (Ok(_), Err(error)) => Err(error),
+        (Err(MetadataError::File(message)), Err(remains)) => {
+            Err(MetadataError::File(format!("{message}; {remains}")))
+        }
+        (Err(error), Err(_)) => Err(error),
+    }
+}

@@ -1,68 +1,62 @@
-//! The folder of the trees, and the operations in it by names relative to its descriptor. What others put into it
-//! stays, and so does the folder then.
+//! The operations on items, by names relative to the folder's descriptor. What others put into it stays, and so does
+//! the folder then.
 
 use std::{
-    fs::File,
     io::{self, Read as _, Write as _},
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use clearstream_schema::storage::metadata::{MetadataKind, MetadataOperation};
 use rustix::{
-    fs::{AtFlags, Dir, Mode, OFlags, mkdirat, open, openat, renameat, statat, unlinkat},
+    fs::{AtFlags, Dir, OFlags, mkdirat, renameat, statat, unlinkat},
     io::Errno,
 };
 
 use super::{MetadataError, file_error};
+use crate::folder::{FOLDER_FLAGS, FOLDER_MODE, Folder};
 
 /// Beginning of the folder's name.
 const PREFIX: &str = ".clearstream-metadata-";
-const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
-const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
-const FOLDER_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// Suffix of renamed items.
 const RENAMED: &str = ".renamed";
-
-/// An open folder.
-#[derive(Debug)]
-pub(super) struct Folder {
-    pub(super) path: PathBuf,
-    own: OwnedFd,
-}
 
 /// Creates the folder; its name.
 pub(super) fn create(directory: &Path) -> Result<String, MetadataError> {
     let name = format!("{PREFIX}{:016x}", rand::random::<u64>());
-    let parent = open(directory, FOLDER_FLAGS, Mode::empty());
-    let made = parent.and_then(|parent| mkdirat(parent, name.as_str(), FOLDER_MODE));
+    let made = Folder::create(directory, &name);
     made.map_err(|error| {
-        MetadataError::File(file_error("create the folder", &directory.join(&name), &error.into()))
+        MetadataError::File(file_error("create the folder", &directory.join(&name), &error))
     })?;
     Ok(name)
 }
 
-impl Folder {
+/// The folder with the operations on its items.
+#[derive(Debug)]
+pub(super) struct Items(Folder);
+
+impl Items {
     pub(super) fn enter(directory: &Path, name: &str) -> Result<Self, String> {
-        let path = directory.join(name);
-        match open(&path, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(own) => Ok(Self { path, own }),
-            Err(error) => Err(file_error("open", &path, &error.into())),
-        }
+        let entered = Folder::enter(directory, name);
+        entered.map(Self).map_err(|error| file_error("open", &directory.join(name), &error))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Why the path does not lead to the folder any more, if so.
+    pub(super) fn missing(&self) -> Option<String> {
+        self.0.missing()
     }
 
     /// Creates a directory.
     pub(super) fn make(&self, name: &str) -> io::Result<()> {
-        Ok(mkdirat(&self.own, name, FOLDER_MODE)?)
+        Ok(mkdirat(&self.0.own, name, FOLDER_MODE)?)
     }
 
     /// Removes a directory.
     pub(super) fn remove_directory(&self, name: &str) -> io::Result<()> {
-        Ok(unlinkat(&self.own, name, AtFlags::REMOVEDIR)?)
-    }
-
-    fn open(&self, name: &str, flags: OFlags) -> io::Result<File> {
-        Ok(openat(&self.own, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, FILE_MODE)?.into())
+        Ok(unlinkat(&self.0.own, name, AtFlags::REMOVEDIR)?)
     }
 
     /// One operation on an item; `buffer` is what is written, or room for what is read.
@@ -76,16 +70,16 @@ impl Folder {
         use MetadataKind::File as OfFile;
         match (operation, kind) {
             (MetadataOperation::Create, OfFile) => {
-                let mut file = self.open(item, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+                let mut file = self.0.open(item, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
                 file.write_all(buffer)?;
                 clearstream_sys::file::close(file)
             }
             (MetadataOperation::Create, _) => self.make(item),
             (MetadataOperation::Stat, _) => {
-                Ok(statat(&self.own, item, AtFlags::SYMLINK_NOFOLLOW).map(|_| ())?)
+                Ok(statat(&self.0.own, item, AtFlags::SYMLINK_NOFOLLOW).map(|_| ())?)
             }
             (MetadataOperation::Read, OfFile) => {
-                let mut file = self.open(item, OFlags::RDONLY)?;
+                let mut file = self.0.open(item, OFlags::RDONLY)?;
                 let mut read = 0;
                 while read < buffer.len() {
                     match file.read(&mut buffer[read..])? {
@@ -96,14 +90,14 @@ impl Folder {
                 clearstream_sys::file::close(file)
             }
             (MetadataOperation::Read, _) => {
-                let entries = Dir::new(self.open(item, FOLDER_FLAGS)?)?;
+                let entries = Dir::new(self.0.open(item, FOLDER_FLAGS)?)?;
                 Ok(entries.into_iter().try_for_each(|entry| entry.map(|_| ()))?)
             }
             (MetadataOperation::Rename, _) => {
-                Ok(renameat(&self.own, item, &self.own, format!("{item}{RENAMED}"))?)
+                Ok(renameat(&self.0.own, item, &self.0.own, format!("{item}{RENAMED}"))?)
             }
             (MetadataOperation::Remove, OfFile) => {
-                Ok(unlinkat(&self.own, format!("{item}{RENAMED}"), AtFlags::empty())?)
+                Ok(unlinkat(&self.0.own, format!("{item}{RENAMED}"), AtFlags::empty())?)
             }
             (MetadataOperation::Remove, _) => self.remove_directory(&format!("{item}{RENAMED}")),
         }
@@ -113,9 +107,9 @@ impl Folder {
     pub(super) fn clean(&self, kind: MetadataKind, item: &str) -> Result<(), String> {
         let flags = if kind == MetadataKind::File { AtFlags::empty() } else { AtFlags::REMOVEDIR };
         for name in [item.to_owned(), format!("{item}{RENAMED}")] {
-            match unlinkat(&self.own, name.as_str(), flags) {
+            match self.0.remove(&name, flags) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(file_error("remove", &self.path.join(name), &error.into())),
+                Err(error) => return Err(file_error("remove", &self.path().join(name), &error.into())),
             }
         }
         Ok(())
@@ -123,15 +117,7 @@ impl Folder {
 
     /// Removes the folder, which is empty.
     pub(super) fn leave(&self) -> Result<(), MetadataError> {
-        match rustix::fs::rmdir(&self.path) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(MetadataError::Remains {
-                folder: self.path.display().to_string(),
-                message: match error {
-                    Errno::NOTEMPTY => "files of others are in it".to_owned(),
-                    error => io::Error::from(error).to_string(),
-                },
-            }),
-        }
+        let folder = self.path().display().to_string();
+        self.0.leave().map_err(|message| MetadataError::Remains { folder, message })
     }
 }

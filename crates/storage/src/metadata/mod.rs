@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use agreement::{Next, agreed, agreement};
 pub use error::MetadataError;
 use error::file_error;
-use folder::Folder;
+use folder::Items;
 use phase::{RankPhase, Task};
 use tree::Tree;
 pub use workload::StorageMetadataWorkload;
@@ -239,7 +239,7 @@ fn measure(
     let prepared = (world.rank() == 0).then(|| Next::of(prepare(directory, config, hosts)));
     let Some(prepared) = share(world, prepared.as_ref())?.value()? else { return Ok(None) };
     watch(&directory.join(&prepared.folder));
-    let entered = Folder::enter(directory, &prepared.folder);
+    let entered = Items::enter(directory, &prepared.folder);
     agreement(world, entered.as_ref().err().cloned())?;
     let Ok(folder) = entered else { return Ok(None) };
     let mut run = Run {
@@ -259,10 +259,8 @@ fn measure(
     if world.rank() != 0 {
         return complete.map(|_| None);
     }
-    let left = folder.leave();
-    let complete = complete?;
-    cleaned?;
-    left?;
+    let left = cleaned.and(folder.leave());
+    let complete = error::joined(complete, left)?;
     Ok(Some(document(directory, config, &prepared, phases, (complete, world.transport()))))
 }
 
@@ -276,7 +274,7 @@ struct Run<'a, 'w> {
     world: &'a mut (dyn World + 'w),
     config: &'a MetadataConfig,
     control: Control<'a>,
-    folder: &'a Folder,
+    folder: &'a Items,
     prepared: &'a Prepared,
     on_phase: &'a dyn Fn(&MetadataPhase),
     phases: Vec<MetadataPhase>,
@@ -392,7 +390,7 @@ impl Run<'_, '_> {
             self.folder.clean(MetadataKind::Directory, &tree.directory(iteration, rank, number))
         });
         let removed = items.and(directories);
-        let (folder, failure) = (self.folder.path.display().to_string(), removed.err());
+        let (folder, failure) = (self.folder.path().display().to_string(), removed.err());
         all?;
         let all = gather(self.world, &failure)?;
         let first = all.into_iter().chain([failure]).flatten().next();

@@ -9,7 +9,7 @@ use clearstream_schema::storage::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Control, MetadataError, file_error, folder::Folder, tree::Tree};
+use super::{Control, MetadataError, file_error, folder::Items, tree::Tree};
 use crate::latency::{Latency, LatencyCounts};
 
 /// What a phase is to do.
@@ -40,11 +40,7 @@ pub(super) struct RankPhase {
 }
 
 /// Runs it; all ranks call it together.
-pub(super) fn run(
-    world: &mut dyn World,
-    folder: &Folder,
-    task: Task<'_>,
-) -> Result<RankPhase, MetadataError> {
+pub(super) fn run(world: &mut dyn World, folder: &Items, task: Task<'_>) -> Result<RankPhase, MetadataError> {
     let Task { config, control, kind, operation, .. } = task;
     let bytes = match operation {
         MetadataOperation::Create => config.write_bytes.0,
@@ -72,12 +68,14 @@ pub(super) fn run(
         now = Instant::now();
         if let Err(error) = done {
             let what = format!("{} the {}", operation.name(), kind.name());
-            result.failure = Some(file_error(&what, &folder.path.join(name), &error));
+            result.failure = Some(file_error(&what, &folder.path().join(name), &error));
             break;
         }
         latency.add((now - before).max(Duration::from_nanos(1)));
         result.operations += 1;
     }
+    // A folder that is out of reach was measured by its descriptor alone.
+    result.failure = result.failure.or_else(|| folder.missing());
     (result.start, result.end) = (control.at(start), control.at(now));
     result.is_over = control.is_over();
     result.latency = latency.counts();

@@ -1,9 +1,9 @@
 //! Phases of all ranks: barriers, times, reports, and the removal of the files.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io,
-    path::{Path, PathBuf},
+    path::Path,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -13,16 +13,17 @@ use clearstream_ranks::{RankError, World};
 use clearstream_schema::storage::{
     StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder,
 };
-use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::fs::{Advice, AtFlags, OFlags, fadvise};
 use serde::{Deserialize, Serialize};
 
 use super::{
     layout::{Layout, mixed, permuted},
     pattern::Pattern,
-    transfer::{Task, TransferError, Transfers},
+    transfer::{Memory, Task, TransferError, Transfers},
 };
 use crate::{
     collective::{gather, share},
+    folder::Folder,
     latency::{Latency, LatencyCounts},
 };
 
@@ -67,7 +68,7 @@ struct Verdict {
 pub(super) struct Test<'a> {
     world: &'a mut dyn World,
     config: &'a StreamConfig,
-    folder: &'a Path,
+    folder: &'a Folder,
     stop: &'a AtomicBool,
     /// Host of each rank.
     pub(super) hosts: Vec<String>,
@@ -79,7 +80,7 @@ impl<'a> Test<'a> {
     pub(super) fn new(
         world: &'a mut dyn World,
         config: &'a StreamConfig,
-        folder: &'a Path,
+        folder: &'a Folder,
         stop: &'a AtomicBool,
     ) -> Result<Self, StreamError> {
         let own = world.host().to_owned();
@@ -147,8 +148,9 @@ impl<'a> Test<'a> {
             StreamPhase::Write => self.world.rank(),
             StreamPhase::Read => owner(self.config.reorder, self.world.rank(), &self.hosts, iteration),
         };
+        let memory = Memory::new(self.config);
         self.world.barrier()?;
-        let report = self.measured(iteration, phase, owner)?;
+        let report = self.measured(iteration, phase, owner, memory)?;
         let was_stopped = self.is_stopped()?;
         let reports = gather(self.world, &report)?;
         let problem = reports.iter().enumerate().find_map(|(rank, report)| {
@@ -169,11 +171,18 @@ impl<'a> Test<'a> {
     }
 
     /// A rank's own part. Barriers are kept also by one that has failed.
-    fn measured(&mut self, iteration: u32, phase: StreamPhase, owner: usize) -> Result<Report, StreamError> {
+    fn measured(
+        &mut self,
+        iteration: u32,
+        phase: StreamPhase,
+        owner: usize,
+        memory: io::Result<Memory>,
+    ) -> Result<Report, StreamError> {
         let begun = Instant::now();
-        let path = self.path(iteration, owner);
+        let file_name = self.file_name(iteration, owner);
+        let path = self.folder.path.join(&file_name);
         let opened =
-            self.open(&path, phase).map_err(|error| format!("cannot open {}: {error}", path.display()));
+            self.open(&file_name, phase).map_err(|error| format!("cannot open {}: {error}", path.display()));
         let task = Task {
             config: self.config,
             phase,
@@ -186,13 +195,13 @@ impl<'a> Test<'a> {
         let open = begun.elapsed();
         self.optional_barrier()?;
         let begun_transfers = Instant::now();
-        // Memory is there before anything is timed, apart from the first pages of it.
         let deadline = match phase {
             StreamPhase::Write => self.config.stonewall.map(|time| begun_transfers + time.to_std()),
             StreamPhase::Read => None,
         };
         let mut transfers = opened.and_then(|file| {
-            Transfers::new(file, Task { deadline, ..task })
+            memory
+                .and_then(|memory| Transfers::new(file, memory, Task { deadline, ..task }))
                 .map_err(|error| format!("cannot prepare transfers to {}: {error}", path.display()))
         });
         let limit = match phase {
@@ -208,22 +217,25 @@ impl<'a> Test<'a> {
         let transfer = begun_transfers.elapsed();
         self.optional_barrier()?;
         let begun_close = Instant::now();
+        let closed = transfers.map(Transfers::close);
+        let (close, total) = (begun_close.elapsed(), begun.elapsed());
+        // Nothing of this is in the times.
         let mut report = Report { host: self.world.host().to_owned(), ..Report::default() };
-        match transfers {
-            Ok(transfers) => {
+        match closed {
+            Ok((transfers, result)) => {
                 (report.count, report.bytes, report.latency) =
-                    (transfers.count(), transfers.bytes(), transfers.latency());
-                let closed = transfers.close();
-                let closed = closed.map_err(|error| format!("cannot close {}: {error}", path.display()));
-                problem = problem.or(closed.err());
+                    (transfers.count, transfers.bytes, transfers.latency());
+                let result = result.map_err(|error| format!("cannot close {}: {error}", path.display()));
+                problem = problem.or(result.err());
             }
             Err(error) => problem = Some(error),
         }
-        report.problem = problem;
+        // A folder that is out of reach was measured by its descriptor alone.
+        report.problem = problem.or_else(|| self.folder.missing());
         report.open_ns = nanoseconds(open);
         report.transfer_ns = nanoseconds(transfer);
-        report.close_ns = nanoseconds(begun_close.elapsed());
-        report.total_ns = nanoseconds(begun.elapsed());
+        report.close_ns = nanoseconds(close);
+        report.total_ns = nanoseconds(total);
         Ok(report)
     }
 
@@ -259,35 +271,35 @@ impl<'a> Test<'a> {
 
     /// Name of the folder: the seed of the pattern.
     fn name(&self) -> String {
-        self.folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        self.folder.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    fn path(&self, iteration: u32, owner: usize) -> PathBuf {
-        let name = match (self.config.file_per_process, iteration) {
+    fn file_name(&self, iteration: u32, owner: usize) -> String {
+        match (self.config.file_per_process, iteration) {
             (false, 0) => FILE.to_owned(),
             (false, iteration) => format!("{FILE}.{iteration}"),
             (true, iteration) => format!("{FILE}.{iteration}.{owner:08}"),
-        };
-        self.folder.join(name)
+        }
     }
 
-    fn open(&self, path: &Path, phase: StreamPhase) -> io::Result<File> {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        let mut options = File::options();
-        // A shared mapping for reading is one for writing, too.
-        let is_write = phase == StreamPhase::Write;
-        options.read(true).write(is_write || self.config.backend == StreamBackend::Mmap).create(is_write);
+    fn open(&self, name: &str, phase: StreamPhase) -> io::Result<File> {
+        let mut flags = match (phase, self.config.backend) {
+            (StreamPhase::Write, _) => OFlags::RDWR | OFlags::CREATE,
+            // A shared mapping for reading is one for writing, too.
+            (StreamPhase::Read, StreamBackend::Mmap) => OFlags::RDWR,
+            (StreamPhase::Read, _) => OFlags::RDONLY,
+        };
         if self.config.direct {
-            options.custom_flags(OFlags::DIRECT.bits() as i32);
+            flags |= OFlags::DIRECT;
         }
-        options.open(path)
+        self.folder.open(name, flags)
     }
 
     /// Files that this rank wrote and will read: flushed, and their pages dropped on this host.
     fn drop_caches(&mut self, iteration: u32) {
         let other = owner(self.config.reorder, self.world.rank(), &self.hosts, iteration);
-        for path in [self.path(iteration, self.world.rank()), self.path(iteration, other)] {
-            if let Ok(file) = File::open(path) {
+        for owner in [self.world.rank(), other] {
+            if let Ok(file) = self.folder.open(&self.file_name(iteration, owner), OFlags::RDONLY) {
                 // A file system that cannot is one that caches nothing here.
                 let _ = file.sync_all();
                 let _ = fadvise(&file, 0, None, Advice::DontNeed);
@@ -299,7 +311,7 @@ impl<'a> Test<'a> {
     fn remove(&self, iteration: u32) {
         if self.config.file_per_process || self.world.rank() == 0 {
             // It may not have been created.
-            let _ = fs::remove_file(self.path(iteration, self.world.rank()));
+            let _ = self.folder.remove(&self.file_name(iteration, self.world.rank()), AtFlags::empty());
         }
     }
 }

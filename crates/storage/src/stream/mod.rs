@@ -121,7 +121,7 @@ pub fn run_rank(
     let folder = prepared::enter_together(world, &config)?;
     folder.watch(Some(guard));
     let mut points = Vec::new();
-    let mut test = Test::new(world, &config, &folder.path, stop).map_err(StorageError::from)?;
+    let mut test = Test::new(world, &config, &folder.folder, stop).map_err(StorageError::from)?;
     let hosts = test.hosts.clone();
     let result = test.run(&mut |point| {
         on_point(&point);
@@ -131,13 +131,18 @@ pub fn run_rank(
         return result.map(|()| None).map_err(StorageError::from);
     }
     let remains = folder.leave().err();
-    result.map_err(StorageError::from)?;
+    result.map_err(|error| match error.into() {
+        StorageError::Failed(failure) => {
+            StorageError::Failed(prepared::with_remains(failure, remains.as_deref()))
+        }
+        error => error,
+    })?;
     let started = StorageStarted {
         file_system: mount::of(Path::new(&config.directory)),
         memory_bytes: memory(),
         hosts,
     };
-    let name = folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
     let kept_folder = name.filter(|_| config.keep);
     Ok(Some(StreamSummary { kept_folder, ..summary(&config, &started, points, true, remains) }))
 }

@@ -1,12 +1,6 @@
 //! A test with its folder: all ranks as threads.
 
-use std::{
-    fs::DirBuilder,
-    io,
-    os::unix::fs::DirBuilderExt as _,
-    path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
-};
+use std::{io, path::Path, sync::atomic::AtomicBool};
 
 use clearstream_ranks::{World, threads};
 use clearstream_schema::{
@@ -23,6 +17,7 @@ use crate::{
     StorageError,
     calls::StorageEnded,
     collective::{gather, share},
+    folder::Folder,
     guard::Guard,
 };
 
@@ -30,14 +25,14 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Prepared {
     config: StreamConfig,
-    folder: Folder,
+    folder: TestFolder,
 }
 
 impl Prepared {
     /// Checks the options and makes the folder.
     pub(crate) fn new(folder: &str, config: StreamConfig) -> Result<Self, Failure> {
         check(&config)?;
-        let folder = Folder::enter(Path::new(&config.directory), folder, &config)?;
+        let folder = TestFolder::enter(Path::new(&config.directory), folder, &config)?;
         Ok(Self { config, folder })
     }
 
@@ -49,15 +44,17 @@ impl Prepared {
         on_point: &(impl Fn(StreamPoint) + Sync),
     ) -> StorageEnded {
         self.folder.watch(guard);
-        let result = ranks(&self.config, &self.folder.path, stop, on_point);
-        StorageEnded { failure: result.err(), remains: self.folder.leave().err(), metadata: None }
+        let result = ranks(&self.config, &self.folder.folder, stop, on_point);
+        let remains = self.folder.leave().err();
+        let failure = result.err().map(|failure| with_remains(failure, remains.as_deref()));
+        StorageEnded { failure, remains, metadata: None }
     }
 }
 
 /// All ranks; the first problem of any.
 fn ranks(
     config: &StreamConfig,
-    folder: &Path,
+    folder: &Folder,
     stop: &AtomicBool,
     on_point: &(impl Fn(StreamPoint) + Sync),
 ) -> Result<(), Failure> {
@@ -75,14 +72,17 @@ fn ranks(
 }
 
 /// The folder of an MPI job: rank 0 makes it, and all of them see it.
-pub(super) fn enter_together(world: &mut dyn World, config: &StreamConfig) -> Result<Folder, StorageError> {
+pub(super) fn enter_together(
+    world: &mut dyn World,
+    config: &StreamConfig,
+) -> Result<TestFolder, StorageError> {
     let (directory, rank) = (Path::new(&config.directory), world.rank());
     let made = (rank == 0).then(|| {
         let name = folder_name(config);
-        Folder::enter(directory, &name, config).map(|_| name)
+        TestFolder::enter(directory, &name, config).map(|_| name)
     });
     let name = share(world, made.as_ref())?.map_err(StorageError::Failed)?;
-    let found = Folder::of_other_rank(directory.join(name), config);
+    let found = TestFolder::of_other_rank(directory, &name, config);
     let problem = found.as_ref().err().map(|error| format!("rank {rank} on {}: {error}", world.host()));
     let problems = gather(world, &problem)?;
     let first = (rank == 0).then(|| problems.into_iter().flatten().next());
@@ -102,14 +102,14 @@ pub(super) fn enter_together(world: &mut dyn World, config: &StreamConfig) -> Re
 
 /// The folder of a test's files.
 #[derive(Debug)]
-pub(super) struct Folder {
-    pub(super) path: PathBuf,
+pub(super) struct TestFolder {
+    pub(super) folder: Folder,
     is_kept: bool,
     /// Created for this test.
     is_new: bool,
 }
 
-impl Folder {
+impl TestFolder {
     /// Creates it, or finds that of an earlier test, which is to be read.
     pub(super) fn enter(directory: &Path, name: &str, config: &StreamConfig) -> Result<Self, Failure> {
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
@@ -119,33 +119,35 @@ impl Folder {
             return Err(failure(FailureKind::Invalid, message));
         }
         let path = directory.join(name);
-        if config.read && !config.write {
-            let found = std::fs::metadata(&path);
-            let found =
-                found.map_err(|error| Failure::of_system(&format!("open {}", path.display()), &error))?;
-            if !found.is_dir() {
-                return Err(failure(FailureKind::Invalid, format!("{} is no folder", path.display())));
-            }
-            return Ok(Self { path, is_kept: config.keep, is_new: false });
-        }
-        let made = DirBuilder::new().mode(0o700).create(&path);
-        made.map_err(|error| match error.kind() {
+        let is_new = config.write || !config.read;
+        let folder = match is_new {
+            true => Folder::create(directory, name),
+            false => Folder::enter(directory, name),
+        };
+        let folder = folder.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => failure(
                 FailureKind::Invalid,
                 format!("{} exists already: remove it, or choose another --name", path.display()),
             ),
-            _ => Failure::of_system(&format!("make the folder {}", path.display()), &error),
+            io::ErrorKind::NotADirectory if !is_new => {
+                failure(FailureKind::Invalid, format!("{} is no folder", path.display()))
+            }
+            _ => {
+                let what = if is_new { "make the folder" } else { "open" };
+                Failure::of_system(&format!("{what} {}", path.display()), &error)
+            }
         })?;
-        Ok(Self { path, is_kept: config.keep, is_new: true })
+        Ok(Self { folder, is_kept: config.keep, is_new })
     }
 
     /// That rank 0 has made.
-    fn of_other_rank(path: PathBuf, config: &StreamConfig) -> Result<Self, String> {
-        match std::fs::metadata(&path) {
-            Ok(found) if found.is_dir() => {
-                Ok(Self { path, is_kept: config.keep, is_new: config.write || !config.read })
+    fn of_other_rank(directory: &Path, name: &str, config: &StreamConfig) -> Result<Self, String> {
+        let path = directory.join(name);
+        match Folder::enter(directory, name) {
+            Ok(folder) => Ok(Self { folder, is_kept: config.keep, is_new: config.write || !config.read }),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                Err(format!("{} is no folder", path.display()))
             }
-            Ok(_) => Err(format!("{} is no folder", path.display())),
             Err(error) => Err(format!(
                 "{}: {error}: rank 0 has made it, so that this is not the same directory on every host",
                 path.display()
@@ -157,7 +159,7 @@ impl Folder {
     pub(super) fn watch(&self, guard: Option<&mut Guard>) {
         if let Some(guard) = guard.filter(|_| self.is_new && !self.is_kept) {
             // Without the guard there is nobody to remove it.
-            let _ = guard.watch(&self.path);
+            let _ = guard.watch(&self.folder.path);
         }
     }
 
@@ -166,8 +168,16 @@ impl Folder {
         if self.is_kept {
             return Ok(());
         }
-        std::fs::remove_dir(&self.path)
-            .map_err(|error| format!("the folder {} remains: {error}", self.path.display()))
+        let left = self.folder.leave();
+        left.map_err(|error| format!("the folder {} remains: {error}", self.folder.path.display()))
+    }
+}
+
+/// A failure, with what remains of the test.
+pub(super) fn with_remains(failure: Failure, remains: Option<&str>) -> Failure {
+    match remains {
+        Some(remains) => Failure { message: format!("{}; {remains}", failure.message), ..failure },
+        None => failure,
     }
 }
 

@@ -41,12 +41,52 @@ pub(super) enum TransferError {
     Damaged(Difference),
 }
 
+/// Memory of a rank's transfers. Making it costs as much as some transfers from a page cache: it is there before
+/// the clock runs.
+pub(super) struct Memory {
+    buffers: Vec<Buffer>,
+    times: Latency,
+}
+
+impl Memory {
+    pub(super) fn new(config: &StreamConfig) -> io::Result<Self> {
+        let bytes = usize::try_from(config.transfer.0).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let count = match config.backend {
+            StreamBackend::IoUring => config.queue_depth,
+            StreamBackend::Posix | StreamBackend::Mmap => 1,
+        };
+        let buffers = (0..count).map(|_| Buffer::new(bytes, None)).collect::<io::Result<_>>()?;
+        Ok(Self { buffers, times: Latency::default() })
+    }
+
+    fn into_one(mut self) -> io::Result<(Buffer, Latency)> {
+        let buffer = self.buffers.pop().ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok((buffer, self.times))
+    }
+}
+
 /// Transfers of a rank so far.
 pub(super) struct Transfers<'a> {
     task: Task<'a>,
     access: Access,
     times: Latency,
     count: u64,
+}
+
+/// Transfers whose file is closed.
+pub(super) struct Closed {
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+    times: Latency,
+    /// Freed with it, when the clock has stopped.
+    _memory: Vec<Buffer>,
+}
+
+impl Closed {
+    /// Latency of the transfers.
+    pub(super) fn latency(&self) -> LatencyCounts {
+        self.times.counts()
+    }
 }
 
 /// Back end with its memory.
@@ -57,25 +97,26 @@ enum Access {
 }
 
 impl<'a> Transfers<'a> {
-    pub(super) fn new(file: File, task: Task<'a>) -> io::Result<Self> {
-        let bytes = usize::try_from(task.config.transfer.0).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let buffer = || Buffer::new(bytes, None);
-        let access = match task.config.backend {
-            StreamBackend::Posix => Access::Posix { file, buffer: buffer()? },
+    pub(super) fn new(file: File, memory: Memory, task: Task<'a>) -> io::Result<Self> {
+        let (access, times) = match task.config.backend {
+            StreamBackend::Posix => {
+                let (buffer, times) = memory.into_one()?;
+                (Access::Posix { file, buffer }, times)
+            }
             StreamBackend::Mmap => {
                 if task.phase == StreamPhase::Write {
                     reserve(&file, task.layout.file_bytes())?;
                 }
-                Access::Mmap { file, buffer: buffer()?, window: None }
+                let (buffer, times) = memory.into_one()?;
+                (Access::Mmap { file, buffer, window: None }, times)
             }
             StreamBackend::IoUring => {
-                let depth = task.config.queue_depth as usize;
-                let buffers = (0..depth).map(|_| buffer()).collect::<io::Result<Vec<Buffer>>>()?;
-                let ring = Box::new(UringFile::new(file.try_clone()?.into(), buffers)?);
-                Access::Uring { file, ring, begun: vec![(Instant::now(), 0); depth] }
+                let begun = vec![(Instant::now(), 0); memory.buffers.len()];
+                let ring = Box::new(UringFile::new(file.try_clone()?.into(), memory.buffers)?);
+                (Access::Uring { file, ring, begun }, memory.times)
             }
         };
-        Ok(Self { task, access, times: Latency::default(), count: 0 })
+        Ok(Self { task, access, times, count: 0 })
     }
 
     /// Transfers done.
@@ -83,24 +124,23 @@ impl<'a> Transfers<'a> {
         self.count
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.count * self.task.config.transfer.0
-    }
-
-    /// Latency of the transfers.
-    pub(super) fn latency(&self) -> LatencyCounts {
-        self.times.counts()
-    }
-
     /// Closes the file: quotas and servers without space report there (close(2)).
-    pub(super) fn close(self) -> io::Result<()> {
-        match self.access {
-            Access::Posix { file, .. } | Access::Mmap { file, .. } => close(file),
-            Access::Uring { file, ring, .. } => {
-                drop(ring);
-                close(file)
+    pub(super) fn close(self) -> (Closed, io::Result<()>) {
+        let Self { task, access, times, count } = self;
+        let (result, buffer) = match access {
+            Access::Posix { file, buffer } => (close(file), Some(buffer)),
+            Access::Mmap { file, buffer, window } => {
+                drop(window);
+                (close(file), Some(buffer))
             }
-        }
+            Access::Uring { file, ring, .. } => {
+                // It has the file open, too.
+                drop(ring);
+                (close(file), None)
+            }
+        };
+        let memory = buffer.into_iter().collect();
+        (Closed { count, bytes: count * task.config.transfer.0, times, _memory: memory }, result)
     }
 
     /// The file, to flush it.
