@@ -158,7 +158,7 @@ fn run(address: &str, port: u16, shape: Shape) -> io::Result<f64> {
         Kind::Walk => {
             set_socket_send_buffer_size(&socket, WALK_SEND_BUFFER)?;
             socket.set_nonblocking(false)?;
-            again_and_again(&mut socket, &buffer, shape.count)?;
+            send_repeatedly(&mut socket, &buffer, shape.count)?;
         }
     }
     if shape.kind != Kind::Ping {
@@ -209,7 +209,7 @@ fn drain(socket: &mut TcpStream, buffer: &[u8]) -> io::Result<()> {
 }
 
 /// Sends a buffer so many times, as many as fit by one call.
-fn again_and_again(socket: &mut TcpStream, buffer: &[u8], count: u64) -> io::Result<()> {
+fn send_repeatedly(socket: &mut TcpStream, buffer: &[u8], count: u64) -> io::Result<()> {
     let most = (WALK_SEND_BUFFER / buffer.len()).clamp(1, 1024);
     let mut left = count;
     while left > 0 {

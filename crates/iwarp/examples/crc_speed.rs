@@ -17,11 +17,11 @@ const ROUNDS: usize = 15;
 /// Bytes of a round, roughly.
 const AMOUNT: usize = 64 << 20;
 
-/// Ways to the CRC of a span.
-const WAYS: [&str; 3] = ["registered", "registered, copied", "plain"];
+/// What is read, and whether it is copied.
+const VARIANTS: [&str; 3] = ["registered", "registered, copied", "plain"];
 
-fn once(way: usize, span: &Span, plain: &[u8], copy: &mut Vec<u8>, crc: &mut Crc) {
-    match way {
+fn once(variant: usize, span: &Span, plain: &[u8], copy: &mut Vec<u8>, crc: &mut Crc) {
+    match variant {
         0 => span.crc32c(crc).unwrap(),
         1 => {
             copy.clear();
@@ -44,17 +44,17 @@ fn measure(length: usize) {
     let mut copy = Vec::with_capacity(length);
     let kinds: Vec<Instructions> =
         Instructions::ALL.into_iter().filter(|instructions| instructions.is_available()).collect();
-    let mut figures = vec![[const { Vec::<f64>::new() }; WAYS.len()]; kinds.len()];
+    let mut figures = vec![[const { Vec::<f64>::new() }; VARIANTS.len()]; kinds.len()];
     for _ in 0..ROUNDS {
         for (instructions, row) in kinds.iter().zip(&mut figures) {
             limit_instructions(*instructions);
-            for (way, figures) in row.iter_mut().enumerate() {
+            for (variant, figures) in row.iter_mut().enumerate() {
                 let times = (AMOUNT / length).max(1);
                 let mut crc = Crc::new();
                 let began = Instant::now();
                 for _ in 0..times {
                     crc.restart();
-                    once(way, &span, black_box(&plain), &mut copy, &mut crc);
+                    once(variant, &span, black_box(&plain), &mut copy, &mut crc);
                     assert_eq!(crc.finish(), expected);
                 }
                 figures.push((times * length) as f64 / began.elapsed().as_secs_f64() / 1e9);
@@ -62,10 +62,10 @@ fn measure(length: usize) {
         }
     }
     for (instructions, row) in kinds.iter().zip(&mut figures) {
-        for (way, figures) in WAYS.iter().zip(row) {
+        for (variant, figures) in VARIANTS.iter().zip(row) {
             figures.sort_by(f64::total_cmp);
             println!(
-                "{length:>8} bytes  {instructions:<5?} {way:<20} {:>6.1} ({:.1} to {:.1}) GB/s",
+                "{length:>8} bytes  {instructions:<5?} {variant:<20} {:>6.1} ({:.1} to {:.1}) GB/s",
                 figures[ROUNDS / 2],
                 figures[0],
                 figures[ROUNDS - 1]

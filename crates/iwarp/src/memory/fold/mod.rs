@@ -63,7 +63,8 @@ pub(super) unsafe fn load(holder: Holder, at: usize, into: &mut [MaybeUninit<u8>
     }
 }
 
-/// Returns the part of a range that is read by words: whole steps. Empty where that gains nothing, and without the instructions.
+/// Returns the part of a range that is read by words: whole steps. Empty where
+/// that gains nothing, and without the instructions.
 fn steps(holder: Holder, at: usize, length: usize, instructions: Instructions) -> Range<usize> {
     if length < MIN_BYTES || instructions == Instructions::None {
         return 0..0;
@@ -80,14 +81,14 @@ pub enum Instructions {
     None,
     /// CRC32C of a word (SSE 4.2), three streams at a time, put together by
     /// carry-less multiplication (PCLMULQDQ).
-    Words,
+    Crc32,
     /// Carry-less multiplication of 64 bytes (VPCLMULQDQ and AVX-512).
     Wide,
 }
 
 impl Instructions {
     /// All, the fastest last.
-    pub const ALL: [Self; 3] = [Self::None, Self::Words, Self::Wide];
+    pub const ALL: [Self; 3] = [Self::None, Self::Crc32, Self::Wide];
 
     /// Whether this processor has them.
     #[must_use]
@@ -95,7 +96,7 @@ impl Instructions {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         return match self {
             Self::None => true,
-            Self::Words => is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq"),
+            Self::Crc32 => is_x86_feature_detected!("sse4.2") && is_x86_feature_detected!("pclmulqdq"),
             Self::Wide => {
                 is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("vpclmulqdq")

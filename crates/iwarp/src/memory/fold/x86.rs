@@ -44,8 +44,10 @@ pub(super) unsafe fn remainder(
     unsafe {
         match instructions {
             Instructions::Wide => wide(remainder, from, into, length / super::STEP_BYTES),
-            Instructions::Words if into.is_null() => words::<false>(remainder, from.cast(), into, length / 8),
-            Instructions::Words => words::<true>(remainder, from.cast(), into, length / 8),
+            Instructions::Crc32 if into.is_null() => {
+                streams::<false>(remainder, from.cast(), into, length / 8)
+            }
+            Instructions::Crc32 => streams::<true>(remainder, from.cast(), into, length / 8),
             Instructions::None => unreachable!("nothing is added without instructions"),
         }
     }
@@ -143,7 +145,7 @@ unsafe fn wide(remainder: u32, from: *const u8, into: *mut u8, steps: usize) -> 
     }
     // The code that follows may use SSE without AVX.
     _mm256_zeroupper();
-    folded.iter().fold(0, |remainder, word| _mm_crc32_u64(remainder, *word)) as u32
+    folded.iter().fold(0, |remainder, bytes| _mm_crc32_u64(remainder, *bytes)) as u32
 }
 
 /// Words of each of three streams: the instruction takes three cycles, and one
@@ -155,21 +157,21 @@ const SHORT: usize = 32;
 /// As for [`remainder`], for so many words; `into` is null unless they are
 /// copied.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
-unsafe fn words<const COPY: bool>(remainder: u32, from: *const u64, into: *mut u8, words: usize) -> u32 {
+unsafe fn streams<const COPY: bool>(remainder: u32, from: *const u64, into: *mut u8, count: usize) -> u32 {
     let (mut remainder, mut done) = (u64::from(remainder), 0);
     // SAFETY: these words are among those of the caller.
     unsafe {
-        while words - done >= 3 * LONG {
+        while count - done >= 3 * LONG {
             remainder = three::<COPY, LONG>(remainder, from.add(done), into.wrapping_add(8 * done));
             done += 3 * LONG;
         }
-        while words - done >= 3 * SHORT {
+        while count - done >= 3 * SHORT {
             remainder = three::<COPY, SHORT>(remainder, from.add(done), into.wrapping_add(8 * done));
             done += 3 * SHORT;
         }
-        while done < words {
-            let word = word::<COPY>(from.add(done), into.wrapping_add(8 * done));
-            remainder = _mm_crc32_u64(remainder, word);
+        while done < count {
+            let bytes = loaded::<COPY>(from.add(done), into.wrapping_add(8 * done));
+            remainder = _mm_crc32_u64(remainder, bytes);
             done += 1;
         }
     }
@@ -179,14 +181,14 @@ unsafe fn words<const COPY: bool>(remainder: u32, from: *const u64, into: *mut u
 /// Three streams of `EACH` words, one behind the other.
 ///
 /// # Safety
-/// As for [`words`], for three times as many words.
+/// As for [`streams`], for three times as many words.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 unsafe fn three<const COPY: bool, const EACH: usize>(remainder: u64, from: *const u64, into: *mut u8) -> u64 {
     let (mut first, mut second, mut third) = (remainder, 0, 0);
     for at in 0..EACH {
         // SAFETY: three words of the caller's.
         let [one, two, three] = [at, at + EACH, at + 2 * EACH]
-            .map(|at| unsafe { word::<COPY>(from.add(at), into.wrapping_add(8 * at)) });
+            .map(|at| unsafe { loaded::<COPY>(from.add(at), into.wrapping_add(8 * at)) });
         first = _mm_crc32_u64(first, one);
         second = _mm_crc32_u64(second, two);
         third = _mm_crc32_u64(third, three);
@@ -204,14 +206,14 @@ unsafe fn three<const COPY: bool, const EACH: usize>(remainder: u64, from: *cons
 /// Loads a word, and copies it if requested.
 ///
 /// # Safety
-/// As for [`words`], for this word.
+/// As for [`streams`], for this word.
 #[inline]
-unsafe fn word<const COPY: bool>(from: *const u64, into: *mut u8) -> u64 {
+unsafe fn loaded<const COPY: bool>(from: *const u64, into: *mut u8) -> u64 {
     // SAFETY: upheld by the caller.
-    let word = unsafe { AtomicU64::from_ptr(from.cast_mut()) }.load(Relaxed);
+    let bytes = unsafe { AtomicU64::from_ptr(from.cast_mut()) }.load(Relaxed);
     if COPY {
         // SAFETY: upheld by the caller.
-        unsafe { into.cast::<u64>().write_unaligned(word) };
+        unsafe { into.cast::<u64>().write_unaligned(bytes) };
     }
-    word
+    bytes
 }
