@@ -68,6 +68,11 @@ impl Folder {
         Ok(openat(&self.own, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, FILE_MODE)?.into())
     }
 
+    /// Removes a file in it as it is.
+    pub(crate) fn unlink(&self, name: &str) -> Result<(), Errno> {
+        unlinkat(&self.own, name, AtFlags::empty())
+    }
+
     /// Removes a file or, by the flags, a directory in it; `ENOENT` where there is none. Permissions that were taken
     /// from this user's own folders are restored for that.
     pub(crate) fn remove(&self, name: &str, flags: AtFlags) -> Result<(), Errno> {

@@ -13,7 +13,10 @@ use clearstream_ranks::{RankError, World};
 use clearstream_schema::storage::{
     StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder,
 };
-use rustix::fs::{Advice, AtFlags, OFlags, fadvise};
+use rustix::{
+    fs::{Advice, AtFlags, OFlags, fadvise},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -74,6 +77,8 @@ pub(super) struct Test<'a> {
     pub(super) hosts: Vec<String>,
     /// Transfers that each rank has written in this iteration.
     written: Vec<u64>,
+    /// Why this rank could not remove a file of the last iteration as it was: a problem of the next phase.
+    unremoved: Option<String>,
 }
 
 impl<'a> Test<'a> {
@@ -88,7 +93,7 @@ impl<'a> Test<'a> {
         let all = (world.rank() == 0).then_some(all);
         let hosts = share(world, all.as_ref())?;
         let written = vec![config.transfer_count(); world.size()];
-        Ok(Self { world, config, folder, stop, hosts, written })
+        Ok(Self { world, config, folder, stop, hosts, written, unremoved: None })
     }
 
     /// All iterations. Points are passed on at rank 0.
@@ -231,7 +236,7 @@ impl<'a> Test<'a> {
             Err(error) => problem = Some(error),
         }
         // A folder that is out of reach was measured by its descriptor alone.
-        report.problem = problem.or_else(|| self.folder.missing());
+        report.problem = self.unremoved.take().or(problem).or_else(|| self.folder.missing());
         report.open_ns = nanoseconds(open);
         report.transfer_ns = nanoseconds(transfer);
         report.close_ns = nanoseconds(close);
@@ -308,10 +313,18 @@ impl<'a> Test<'a> {
     }
 
     /// Removes this rank's file; rank 0 removes the shared one.
-    fn remove(&self, iteration: u32) {
-        if self.config.file_per_process || self.world.rank() == 0 {
-            // It may not have been created.
-            let _ = self.folder.remove(&self.file_name(iteration, self.world.rank()), AtFlags::empty());
+    fn remove(&mut self, iteration: u32) {
+        if !self.config.file_per_process && self.world.rank() != 0 {
+            return;
+        }
+        let name = self.file_name(iteration, self.world.rank());
+        // It may not have been created.
+        if let Err(error) = self.folder.unlink(&name)
+            && error != Errno::NOENT
+        {
+            let _ = self.folder.remove(&name, AtFlags::empty());
+            let (path, error) = (self.folder.path.join(&name), io::Error::from(error));
+            self.unremoved = Some(format!("cannot remove {}: {error}", path.display()));
         }
     }
 }
