@@ -40,9 +40,9 @@ enum Ranks {
     Mpi,
 }
 
-const WAYS: [Ranks; 3] = [Ranks::One, Ranks::Threads, Ranks::Mpi];
+const KINDS: [Ranks; 3] = [Ranks::One, Ranks::Threads, Ranks::Mpi];
 
-/// States per second of each of [`WAYS`], and the states.
+/// States per second of each of [`KINDS`], and the states.
 #[derive(Debug, Clone, PartialEq)]
 struct Round {
     rates: [f64; 3],
@@ -77,12 +77,12 @@ pub(crate) fn compare(rounds: u32, command: &str, stop: &AtomicBool) -> (String,
 /// Each once. Another one begins in each round.
 fn round(model: &[&str], number: usize, stop: &AtomicBool) -> Result<Round, BenchError> {
     let mut round = Round { rates: [0.0; 3], state_count: 0 };
-    for turn in 0..WAYS.len() {
+    for turn in 0..KINDS.len() {
         if stop.load(Ordering::Relaxed) {
             return Err(BenchError::Interrupted);
         }
-        let place = (turn + number) % WAYS.len();
-        let command = line(model, WAYS[place]);
+        let place = (turn + number) % KINDS.len();
+        let command = line(model, KINDS[place]);
         let line = shown(&command);
         let failed = |message: String| BenchError::Run { line: line.clone(), message };
         let (rate, state_count) = read(&output_of(command, SECONDS)?).map_err(failed)?;

@@ -34,7 +34,7 @@ static DOMAIN: Table<11> = Table::new([
 ]);
 static VECTOR_OBJECT: Table<6> = Table::new([close_vector as *const (), NONE, NONE, NONE, NONE, NONE]);
 static VECTOR: Table<7> =
-    Table::new([insert as *const (), NONE, NONE, remove as *const (), look_up as *const (), NONE, NONE]);
+    Table::new([insert as *const (), NONE, NONE, remove as *const (), lookup as *const (), NONE, NONE]);
 static EVENTS_OBJECT: Table<6> = Table::new([close_events as *const (), NONE, NONE, NONE, NONE, NONE]);
 static EVENTS: Table<5> =
     Table::new([no_event as *const (), no_event as *const (), NONE, no_event as *const (), NONE]);
@@ -210,7 +210,7 @@ unsafe extern "C" fn remove(vector: *mut Vector, numbers: *const u64, count: usi
     0
 }
 
-unsafe extern "C" fn look_up(vector: *mut Vector, number: u64, into: *mut u8, length: *mut usize) -> c_int {
+unsafe extern "C" fn lookup(vector: *mut Vector, number: u64, into: *mut u8, length: *mut usize) -> c_int {
     // SAFETY: of `vector`.
     let Some(address) = locked(unsafe { &(*vector).addresses }).address(number) else { return -FI_EINVAL };
     // SAFETY: the caller's memory and its length.

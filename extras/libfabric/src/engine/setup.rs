@@ -70,14 +70,14 @@ impl Core {
         let watch = Arc::new(watch);
         (engine.listener, engine.watch) = (Some(listener), Some(watch.clone()));
         let core = self.clone();
-        let body = move || core.look_after_setups(&watch);
+        let body = move || core.serve_setups(&watch);
         let thread =
             thread::Builder::new().name("fabric-setup".to_owned()).spawn(body).map_err(|_| FI_ENOMEM)?;
         engine.thread = Some(thread);
         Ok(())
     }
 
-    fn look_after_setups(&self, watch: &OwnedFd) {
+    fn serve_setups(&self, watch: &OwnedFd) {
         let mut ready = Vec::with_capacity(1);
         let limit = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         while !self.stopped.load(Ordering::Acquire) {
