@@ -121,22 +121,22 @@ fn design() -> Vec<PathBuf> {
 #[test]
 fn files_that_the_design_names_without_a_folder_exist() {
     let mut all = Vec::new();
-    sources(&root().join("crates"), &mut all);
+    ["crates", "extras"].iter().for_each(|part| sources(&root().join(part), &mut all));
     let mut count = 0;
     for page in design() {
         let text = fs::read_to_string(root().join(&page)).unwrap();
         let place = text.split_once("## Where it lives").map_or("", |(_, place)| place);
         for line in place.split("\n- ") {
-            let crates: Vec<&str> = line.split('`').filter_map(|word| word.strip_prefix("crates/")).collect();
-            let folders: Vec<PathBuf> = crates
-                .iter()
-                .filter_map(|path| path.split('/').next())
-                .map(|name| root().join("crates").join(name))
+            let is_path = |word: &str| word.starts_with("crates/") || word.starts_with("extras/");
+            let named = line.split('`').filter(|word| is_path(word));
+            let folders: Vec<PathBuf> = named
+                .map(|path| path.split('/').take(2).fold(root(), |folder, part| folder.join(part)))
                 .collect();
-            let names =
-                line.split('`').skip(1).step_by(2).filter(|word| {
-                    word.ends_with(".rs") && !word.starts_with("crates/") && !word.contains(' ')
-                });
+            let names = line
+                .split('`')
+                .skip(1)
+                .step_by(2)
+                .filter(|word| word.ends_with(".rs") && !is_path(word) && !word.contains(' '));
             for name in names {
                 let is_it = |path: &&PathBuf| {
                     path.ends_with(name) && folders.iter().any(|folder| path.starts_with(folder))
