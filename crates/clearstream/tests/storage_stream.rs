@@ -310,13 +310,13 @@ fn two_directories_are_compared_in_turns() {
     }
     // The order of the files that appear, as the kernel logs it.
     let log = folder.path().join("log");
-    let traced = ["-f", "-qq", "-e", "trace=mkdir", "-o", log.to_str().unwrap()];
+    let traced = ["-f", "-qq", "-y", "-e", "trace=mkdirat", "-o", log.to_str().unwrap()];
     let mut command = Command::new("strace");
     command.args(traced).arg(common::program()).args(own).args(shape).stdout(Stdio::null());
     assert!(command.status().unwrap().success());
     let log = fs::read_to_string(&log).unwrap();
     let made = log.lines().filter(|line| line.contains("clearstream-stream-"));
-    let order: Vec<bool> = made.map(|line| line.contains("/second/")).collect();
+    let order: Vec<bool> = made.map(|line| line.contains("/second>")).collect();
     assert_eq!(order, [false, true, true, false], "{log}");
     run(&[&own[..], &["--keep"]].concat()).refused(2, &["--against", "leave --keep"]);
     assert_eq!((entries(&first), entries(&second)), (Vec::new(), Vec::new()));
