@@ -113,7 +113,7 @@ fn scraped(link: &str) -> String {
     text
 }
 
-/// Exactly the bytes that the flow was told to send are counted, and sessions and refusals as they happen.
+/// Exactly the bytes that the flow was limited to are counted, and sessions and refusals as they happen.
 #[test]
 fn serve_has_metrics_of_what_it_served() {
     let folder = tempfile::tempdir().unwrap();

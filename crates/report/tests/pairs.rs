@@ -1,4 +1,4 @@
-//! From every host to every other: a slow host, a slow direction and a slow pair are told apart.
+//! From every host to every other: a slow host, a slow direction and a slow pair are distinguished.
 #![allow(clippy::unwrap_used)]
 
 #[path = "common/hosts.rs"]

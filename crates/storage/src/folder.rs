@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(fs::read_dir(moved).unwrap().count(), 0);
     }
 
-    /// Of root, permissions are not asked for; others need them back.
+    /// The kernel does not check permissions for root; others need them restored.
     #[test]
     fn permissions_that_were_taken_away_are_no_reason_to_leave_files() {
         let directory = tempfile::tempdir().unwrap();

@@ -30,7 +30,7 @@ pub struct Header {
     pub kind: u8,
     /// [`TAGGED`], [`WITH_DATA`].
     pub flags: u8,
-    /// Receives that were posted anew since the last Send.
+    /// Receives that were reposted since the last Send.
     pub credits: u16,
     /// Rendezvous: tag of the sender's memory.
     pub stag: u32,

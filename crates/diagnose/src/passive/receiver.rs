@@ -20,7 +20,7 @@ const EXPLAINED: std::ops::Range<f64> = 0.6..1.5;
 
 /// The program that reads is slow: unread data fills half of the window's room and more, or the sender waits for window
 /// while there mostly is something to read. The kernel enlarges the window of who reads faster
-/// (`tcp_rcv_space_adjust` in net/ipv4/tcp_input.c), so that a small one alone does not tell them apart.
+/// (`tcp_rcv_space_adjust` in net/ipv4/tcp_input.c), so that a small one alone does not distinguish them.
 pub(super) fn application(ends: &Ends<'_>) -> Option<ConnectionFinding> {
     let facts = ends.receiver()?;
     let share = facts.unread_share();

@@ -210,7 +210,7 @@ fn unread_data_accuses_the_reader_and_a_stopped_one_by_name() {
     assert!(matches!(cause(&only(vec![reading])), ConnectionCause::Cpu { .. }));
 }
 
-/// Both are at the window that the kernel gave a slow reader: only the queue tells a slow reader from a small buffer.
+/// Both are at the window that the kernel gave a slow reader: only the queue distinguishes a slow reader from a small buffer.
 #[test]
 fn a_window_that_a_slow_reader_keeps_small_is_not_its_buffer() {
     let sending = series(&sender(), |socket, at| {

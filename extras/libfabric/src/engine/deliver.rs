@@ -39,7 +39,7 @@ impl Engine {
         }
     }
 
-    /// Handles a Send of a peer, and posts its receive anew.
+    /// Handles a Send of a peer, and reposts its receive.
     fn arrive(&mut self, peer: usize, slot: usize, length: usize) {
         let begin = slot * self.buffer_bytes();
         let Some(header) = Header::read(&self.peers[peer].buffers[begin..begin + length]) else {

@@ -2,7 +2,7 @@
 //!
 //! A Send without a posted receive ends an iWARP connection (RFC 5041, section 7.2), so a sender knows the number of
 //! receives that its peer has posted: each Send takes a credit, and each header returns those of receives that were
-//! posted anew. A side that sends nothing returns them by a Send of its own when it owes half of them; such Sends
+//! reposted. A side that sends nothing returns them by a Send of its own when it owes half of them; such Sends
 //! take no credit, for which [`SPARE`] receives are posted: at most two of them are under way.
 
 use std::{collections::VecDeque, net::SocketAddrV4, time::Instant};
@@ -54,7 +54,7 @@ pub(super) struct Peer {
     /// Memory of posted receives.
     pub(super) buffers: Box<[u8]>,
     pub(super) credits: u16,
-    /// Receives that were posted anew and not announced yet.
+    /// Receives that were reposted and not announced yet.
     pub(super) owed: u16,
     /// Sends in the order of the program's calls.
     pub(super) pending: VecDeque<Outgoing>,
@@ -159,7 +159,7 @@ impl Engine {
         self.post_request(peer, SendRequest { id: 0, operation: send(data), signaled: false, fence: false });
     }
 
-    /// Tells a peer that its message was read.
+    /// Notifies a peer that its message was read.
     pub(super) fn acknowledge(&mut self, peer: usize, number: u64) {
         let header = Header { kind: Kind::Finished as u8, number, ..Header::default() };
         self.put(peer, Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None });
