@@ -19,7 +19,9 @@ const RETRANSMISSION: u8 = 1;
 const PROBE: u8 = 4;
 /// Thresholds of the active diagnosis (docs/guide/diagnose.md).
 const PACED: f64 = 0.85;
-const BUFFER_FULL: f64 = 0.85;
+/// A buffer that takes no further data: the kernel wakes a writer once free space is half of what is queued
+/// (sk_stream_is_writeable, include/net/sock.h), so that a writer which waits for space fills it from here on.
+const BUFFER_FULL: f64 = 2.0 / 3.0;
 const WINDOW_USED: f64 = 0.7;
 const BUSY: f64 = 0.75;
 const MOSTLY: f64 = 0.5;

@@ -182,6 +182,31 @@ fn a_full_send_buffer_with_room_in_the_congestion_window_is_the_limit() {
     near(*bound_bps, 63.55e6);
 }
 
+/// `ss -tim` of iperf3 3.22 with `tcp_wmem` of 512 KiB over 17 ms: the writer is woken at two thirds.
+#[test]
+fn a_send_buffer_between_two_thirds_and_full_is_the_limit() {
+    const STATES: [(u32, u32, u32); 3] =
+        [(399_872, 393_216, 44), (463_340, 455_852, 51), (536_588, 527_436, 59)];
+    let mut writing = sender();
+    writing.memory.send_limit_bytes = 524_288;
+    writing.tcp.congestion_window_count = 134;
+    writing.tcp.rtt_ns = 17_600_000;
+    writing.tcp.delivery_rate_app_limited = true;
+    let of = |least: usize| {
+        series(&writing, |socket, at| {
+            sends(socket, at, 183e6, [1.0, 0.014, 0.002]);
+            let state = STATES[(at / INTERVAL) as usize % STATES.len()];
+            let (queued, unacknowledged, count) = if least == 0 { state } else { STATES[0] };
+            socket.memory.send_queued_bytes = queued - least as u32;
+            (socket.send_queue_bytes, socket.tcp.unacked_count) = (unacknowledged, count);
+        })
+    };
+    assert!(matches!(cause(&only(vec![of(0)])), ConnectionCause::SendBuffer { buffer_bytes: 524_288, .. }));
+    // Just writable: the program could write, and does not.
+    let writable = only(vec![of(399_872 - 349_525)]);
+    assert!(matches!(cause(&writable), ConnectionCause::SenderApplication { .. }), "{writable:?}");
+}
+
 #[test]
 fn a_writer_that_pauses_and_one_that_computes_differ() {
     let pausing = series(&sender(), |socket, at| sends(socket, at, 19.9e6, [0.35, 0.0, 0.0]));
