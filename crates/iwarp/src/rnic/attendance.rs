@@ -58,14 +58,18 @@ impl Attendance {
     }
 
     /// Helper: yields to the program, unless it does not poll; returns
-    /// whether it yielded. `seen` stays as it is: the next tick may follow at
-    /// once, and must not find that there were no polls.
-    pub(super) fn attend(&self) -> bool {
-        if !self.is_polled() {
+    /// whether it yielded. `is_moving` tells whether a thread moves bytes of
+    /// the queue: large messages leave time for few polls. `seen` stays as it
+    /// is: the next tick may follow at once, and must not find that there were
+    /// no polls.
+    pub(super) fn attend(&self, is_moving: impl Fn() -> bool) -> bool {
+        let is_used = || self.is_polled() || is_moving();
+        if !is_used() {
             return false;
         }
         self.attended.swap(true, Ordering::AcqRel);
-        if !self.is_polled() {
+        // A thread that left before this has done no more since.
+        if !is_used() {
             self.attended.store(false, Ordering::Release);
             return false;
         }
@@ -73,9 +77,10 @@ impl Attendance {
     }
 
     /// Helper: begins the next interval in which polls are counted; an attended
-    /// queue that was not polled in the last one is attended no more.
-    pub(super) fn tick(&self) {
-        if !self.is_polled() {
+    /// queue that was not polled in the last one, and whose bytes no thread
+    /// moves now, is attended no more.
+    pub(super) fn tick(&self, is_moving: impl Fn() -> bool) {
+        if !self.is_polled() && !is_moving() {
             self.attended.store(false, Ordering::Release);
         }
         self.seen.store(self.polls.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -243,6 +243,11 @@ impl Shared {
         self.attendance.as_ref().map(|padded| &padded.0)
     }
 
+    /// Whether another thread moves bytes of its connections.
+    pub(super) fn is_moving(&self) -> bool {
+        self.driver.as_ref().is_some_and(Driver::is_moving)
+    }
+
     pub(super) fn driver(&self) -> Option<&Driver> {
         self.driver.as_ref()
     }

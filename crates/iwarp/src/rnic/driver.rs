@@ -282,6 +282,11 @@ impl Driver {
         Some(to(&self.turn.0.try_lock().ok()?.links))
     }
 
+    /// Whether another thread moves bytes of its connections.
+    pub(super) fn is_moving(&self) -> bool {
+        self.with_links(|links| links.iter().any(|link| link.is_moving())).unwrap_or(true)
+    }
+
     /// Sleeps until a socket is ready, a doorbell rings or `end`; not at all if
     /// `busy`, which checks state that others change before they call
     /// [`Driver::wake`], under one mutex.

@@ -290,6 +290,11 @@ impl Link {
         }
     }
 
+    /// Whether another thread moves its bytes.
+    pub(super) fn is_moving(&self) -> bool {
+        self.try_transport().is_none()
+    }
+
     fn try_transport(&self) -> Option<MutexGuard<'_, Option<Transport>>> {
         match self.transport.0.try_lock() {
             Ok(slot) => Some(slot),

@@ -13,6 +13,9 @@
 //! - While it has yielded, the helper wakes once per [`TICK`] to count polls.
 //!   A queue that was not polled in an interval is watched again: a program
 //!   that computes waits a tick or two once, then the helper works at once.
+//! - Large messages leave time for few polls: a queue whose bytes a thread moves
+//!   at the time of an event or a tick counts as polled. The helper could not
+//!   drive it, and its socket would wake the helper for nothing.
 //! - A thread of the program that is about to sleep (it arms the queue, or
 //!   waits for a completion) leaves the queue, which wakes a helper that has
 //!   yielded. Sleeping threads wait for completions, not for sockets.
@@ -179,8 +182,7 @@ impl Watch {
             self.set_watched(&queue, false);
             return false;
         }
-        if queue.attendance().is_some_and(|attendance| attendance.attend()) {
-            self.set_watched(&queue, false);
+        if self.yield_to_polls(&queue) {
             return true;
         }
         let polled = queue.partners(|partner| partner.is_some_and(|partner| partner.is_polled()));
@@ -193,7 +195,7 @@ impl Watch {
     }
 
     fn yield_to_polls(&self, queue: &Arc<Shared>) -> bool {
-        let attended = queue.attendance().is_some_and(|attendance| attendance.attend());
+        let attended = queue.attendance().is_some_and(|attendance| attendance.attend(|| queue.is_moving()));
         if attended {
             self.set_watched(queue, false);
         }
@@ -205,11 +207,13 @@ impl Watch {
     fn check(&self, tick: bool) -> bool {
         let active = self.is_active();
         let queues = self.queues();
-        let attendances = || queues.iter().filter_map(|queue| queue.attendance());
-        if !active {
-            attendances().for_each(|attendance| attendance.reset());
-        } else if tick {
-            attendances().for_each(|attendance| attendance.tick());
+        for queue in &queues {
+            let Some(attendance) = queue.attendance() else { continue };
+            if !active {
+                attendance.reset();
+            } else if tick {
+                attendance.tick(|| queue.is_moving());
+            }
         }
         let mut yielded = false;
         for queue in &queues {

@@ -161,6 +161,29 @@ fn the_helper_takes_over_when_the_program_stops_polling_and_yields_when_it_polls
     assert_eq!(sides.received, 6);
 }
 
+/// The defect that this guards against: a thread that moved large messages
+/// polled too seldom to count, and each event woke the helper in vain.
+#[test]
+fn the_helper_yields_while_a_thread_of_the_program_moves_bytes() {
+    let mut sides = Sides::new(false);
+    let before = sides.by_helper();
+    sides.arrive();
+    let receives = sides.receives.clone();
+    let moving = |sides: &mut Sides, act: fn(&mut Sides) -> bool| {
+        receives.driver().unwrap().with_links(|_| act(sides)).unwrap()
+    };
+    assert!(moving(&mut sides, Sides::step), "it is woken once");
+    for _ in 0..3 {
+        assert!(!moving(&mut sides, Sides::tick), "its sockets are not watched");
+    }
+    assert_eq!(sides.by_helper(), before);
+    sides.tick();
+    assert!(sides.step(), "watched again when no thread moves bytes");
+    assert!(sides.by_helper() > before);
+    sides.poll();
+    assert_eq!(sides.received, 1);
+}
+
 #[test]
 fn a_program_that_goes_to_sleep_wakes_the_helper_without_a_tick() {
     let mut sides = Sides::new(true);
