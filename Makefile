@@ -3,10 +3,11 @@
 # make sanitize   memory under Miri, memory and protocol under the address sanitizer (nightly)
 # make bench      compare with iperf3, iperf, nuttcp, libfabric and UCX, write bench/RESULTS.md
 # make attack     mutated input, kills, failing system calls, strangers (root)
-# make extras     what needs clang: congestion controls for the kernel (clearstream cc);
-#                 and what needs mpicc, where there is one (clearstream message --transport mpi)
+# make libraries  what other programs load: for clearstream rdma run, and for MPI over iWARP
+# make extras     these, what needs clang (clearstream cc), and what needs mpicc, where there
+#                 is one (clearstream message --transport mpi)
 # make static     the command as one small file for any Linux: target/packages/clearstream
-# make install    that, its manual, completions and systemd units: PREFIX=/usr/local DESTDIR=
+# make install    that, its libraries, manual, completions and systemd units: PREFIX=/usr/local DESTDIR=
 # make package    a deb and an rpm of the same in target/packages; as root they are tried out
 # Each but install gets what it lacks (.ci/install).
 
@@ -26,7 +27,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 PROGRAM ?=
 
-.PHONY: demo test sanitize bench attack extras static install uninstall package clean
+.PHONY: demo test sanitize bench attack libraries extras static install uninstall package clean
 
 demo:
 	@.ci/install build
@@ -53,7 +54,10 @@ attack:
 	@cargo build -q --release --locked --bin clearstream
 	@.ci/attack $(ATTACK)
 
-extras:
+libraries:
+	@packaging/libraries target/release
+
+extras: libraries
 	@.ci/install extras
 	@cargo build -q --release --locked -p clearstream-bpf
 	@extras/mpi/build --all target/release
@@ -62,6 +66,7 @@ extras:
 static:
 	@.ci/install package
 	@packaging/static
+	@packaging/libraries
 
 install:
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' $(if $(PROGRAM),PROGRAM='$(PROGRAM)') packaging/install

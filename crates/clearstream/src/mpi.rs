@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use clearstream_mpirun::libraries;
 use clearstream_ranks::{MPI_LIBRARY, Mpi, RankError};
 use clearstream_schema::ExitCode;
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -37,18 +38,17 @@ pub fn join(library: Option<&Path>, stop: &Arc<AtomicBool>) -> Result<Mpi, RankE
     Mpi::join(&mpi_library(library)?)
 }
 
-/// The library that was built with the site's `mpicc`: the one that was named, or that beside this program.
+/// The library that was built with the site's `mpicc`: the one that was named, or this program's.
 fn mpi_library(requested: Option<&Path>) -> Result<PathBuf, RankError> {
     if let Some(path) = requested {
         return Ok(path.to_owned());
     }
     let own = own_program().map_err(|error| RankError::Load(error.to_string()))?;
-    let beside = own.with_file_name(MPI_LIBRARY);
-    if beside.exists() {
-        return Ok(beside);
-    }
-    Err(RankError::Load(format!(
-        "{MPI_LIBRARY} is not beside this program: build it with the site's mpicc (`make extras`, or \
-         extras/mpi/library/build) and keep the two together, or name it by --mpi-library"
-    )))
+    libraries::find(&own, MPI_LIBRARY).ok_or_else(|| {
+        RankError::Load(format!(
+            "{MPI_LIBRARY} is neither in {}: build it with the site's mpicc (`make extras`, or \
+         extras/mpi/library/build) and keep the two together, or name it by --mpi-library",
+            libraries::places(&own)
+        ))
+    })
 }

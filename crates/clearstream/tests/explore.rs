@@ -231,6 +231,7 @@ fn a_killed_rank_ends_the_job() {
 /// A study's trials between the hosts of a lab, over MPI's own TCP and over iWARP, by message size.
 #[test]
 fn root_a_study_explores_between_hosts_over_tcp_and_over_iwarp() {
+    common::link_provider();
     let folder = tempfile::tempdir().unwrap();
     let lab = Lab::of_two_hosts(folder.path(), "explore-study");
     let library = &LIBRARIES[0];

@@ -149,7 +149,14 @@ fn root_the_packages_install_run_and_go_in_a_clean_root() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().display().to_string();
     let program = program().display().to_string();
-    let made = done("packaging/package", &[&folder], &[("PROGRAM", &program), ("FAST", "1")]);
+    let libraries = tempfile::tempdir().unwrap();
+    for (built, name) in [("_verbs", "_verbs"), ("_fi", "-fi")] {
+        let [built, name] = [built, name].map(|name| format!("libclearstream{name}.so"));
+        fs::copy(Path::new(&program).with_file_name(built), libraries.path().join(name)).unwrap();
+    }
+    let libraries = libraries.path().display().to_string();
+    let given = [("PROGRAM", program.as_str()), ("LIBRARIES", &libraries), ("FAST", "1")];
+    let made = done("packaging/package", &[&folder], &given);
     assert!(made.status.success(), "{}", output_of(&made));
     let packages: Vec<String> =
         files(place.path()).into_iter().map(|file| place.path().join(file).display().to_string()).collect();
@@ -168,7 +175,7 @@ fn root_the_packages_install_run_and_go_in_a_clean_root() {
     let checked = done("packaging/check", &[&["--dynamic"], arguments.as_slice()].concat(), &[]);
     let text = output_of(&checked);
     assert!(checked.status.success(), "{text}");
-    for sentence in ["measured, removed without a trace", "needs no other package"] {
+    for sentence in ["measured, libraries loaded, removed without a trace", "needs no other package"] {
         assert!(text.contains(sentence), "{text}");
     }
     let control =
@@ -243,6 +250,7 @@ fn scripts_have_no_slips() {
     let scripts = [
         "packaging/static",
         "packaging/install",
+        "packaging/libraries",
         "packaging/package",
         "packaging/check",
         ".ci/install",

@@ -47,10 +47,10 @@ fn refused(command: &Path, arguments: &[&str], code: i32, reason: &str) {
 #[test]
 fn what_cannot_be_preloaded_is_rejected_with_the_reason() {
     let (_bare, alone) = installed(None);
-    refused(&alone, &["--", "true"], 5, "build it with `cargo build -p clearstream-verbs`");
+    refused(&alone, &["--", "true"], 5, "build it with `make libraries`");
     let (folder, command) = installed(Some(Path::new("/dev/null")));
     // A device is no library.
-    refused(&command, &["--", "true"], 5, "is not beside this program");
+    refused(&command, &["--", "true"], 5, "install the package");
     fs::remove_file(folder.path().join(LIBRARY)).unwrap();
     fs::write(folder.path().join(LIBRARY), "").unwrap();
     refused(&command, &["--", "no-such-program"], 9, "there is no program no-such-program");

@@ -247,7 +247,8 @@ fn root_slurm_starts_ranks_on_its_nodes() {
         ranks_of(&document["points"][0]).iter().map(|rank| rank["host"].clone()).collect();
     assert_eq!(hosts, ["there", "there", "here", "here"], "{document}");
 
-    // Messages: over MPI's own TCP, and over RDMA by the preloaded library.
+    // Messages: over MPI's own TCP, and over RDMA by the provider of libfabric.
+    common::link_provider();
     let program = folder.path().join("clearstream-mpi");
     let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/build");
     assert!(Command::new(build).arg("mpicc.openmpi").arg(&program).status().unwrap().success());

@@ -1,33 +1,34 @@
-//! MPI over iWARP: what a launcher needs so that an MPI library reaches the verbs library
-//! (`extras/verbs`) through libfabric, and the proof that it did.
+//! MPI over iWARP: what a launcher needs so that an MPI library takes this project's provider of libfabric
+//! (`extras/libfabric`), and the proof that it did.
 
 use std::path::{Path, PathBuf};
 
 use clearstream_schema::control::{Failure, FailureKind};
 
-use crate::failure;
 use crate::launcher::Kind;
+use crate::{failure, libraries};
 
-/// The library that the ranks preload.
-const LIBRARY: &str = "libclearstream_verbs.so";
-/// Provider of libfabric: tagged messages (`ofi_rxm`) over reliable connections.
-const PROVIDER: &str = "verbs;ofi_rxm";
+/// The provider's file: libfabric loads what ends so.
+const LIBRARY: &str = "libclearstream-fi.so";
+/// The provider's name.
+const PROVIDER: &str = "clearstream";
 
-/// Finds the library beside this program; both hosts take the same path.
+/// Finds the library; both hosts take the same path.
 pub(crate) fn find_library(own: &Path) -> Result<PathBuf, Failure> {
-    let beside = own.with_file_name(LIBRARY);
-    if beside.is_file() {
-        return Ok(beside);
-    }
-    Err(unsupported(format!("{LIBRARY} is not beside this program ({}): install it", own.display())))
+    libraries::find(own, LIBRARY).ok_or_else(|| {
+        let places = libraries::places(own);
+        unsupported(format!(
+            "{LIBRARY} is neither in {places}: install the package, or build it with `make libraries`"
+        ))
+    })
 }
 
 /// Options of `mpirun` that make the ranks use it.
 pub(crate) fn options(kind: Kind, library: &Path) -> Result<Vec<String>, Failure> {
-    let library = library.to_string_lossy();
+    let folder = library.parent().unwrap_or(Path::new("/")).to_string_lossy();
     let variables =
-        [("LD_PRELOAD", library.as_ref()), ("FI_PROVIDER", PROVIDER), ("CLEARSTREAM_VERBS_STATISTICS", "1")];
-    // The last two are Open MPI 5's, which takes other providers otherwise.
+        [("FI_PROVIDER_PATH", folder.as_ref()), ("FI_PROVIDER", PROVIDER), ("CLEARSTREAM_FABRIC_TRACE", "1")];
+    // The last is Open MPI 5's, which takes other providers otherwise.
     let parameters = [
         ("pml", "cm"),
         ("mtl", "ofi"),
@@ -47,21 +48,20 @@ pub(crate) fn options(kind: Kind, library: &Path) -> Result<Vec<String>, Failure
             Ok(all.flat_map(|(name, value)| ["-genv".to_owned(), name.to_owned(), value.to_owned()]).collect())
         }
         Kind::Slurm => {
-            // Of the ranks alone: srun is not to have the library preloaded.
             let of_ranks = variables.into_iter().chain(of_mpich).map(|(name, value)| format!("{name}={value}"));
             let of_open_mpi = parameters.map(|(name, value)| format!("OMPI_MCA_{name}={value}"));
             let all: Vec<String> = ["ALL".to_owned()].into_iter().chain(of_ranks).chain(of_open_mpi).collect();
             Ok(vec![format!("--export={}", all.join(","))])
         }
         Kind::Other => Err(unsupported(
-            "the options of this launcher are unknown: set LD_PRELOAD and FI_PROVIDER for the ranks, and choose \
-             the transport mpi"
+            "the options of this launcher are unknown: set FI_PROVIDER_PATH and FI_PROVIDER for the ranks, and \
+             choose the transport mpi"
                 .to_owned(),
         )),
     }
 }
 
-/// Connections that a rank reports at its end, in a line of its standard error.
+/// Connections that a rank reports in a line of its standard error.
 pub(crate) fn connection_count(line: &str) -> Option<u64> {
     let (_, after) = line.split_once("connections by RDMA: ")?;
     after.split(',').next()?.parse().ok()
@@ -70,8 +70,8 @@ pub(crate) fn connection_count(line: &str) -> Option<u64> {
 /// Why a job without any is refused.
 pub(crate) fn no_connection() -> Failure {
     unsupported(
-        "the MPI library moved the messages without RDMA: it needs libfabric with its verbs provider (Open MPI: \
-         apt-get install libfabric1; Debian's MPICH 4.0 is built for UCX, which takes no iWARP)"
+        "the MPI library moved the messages without RDMA: it needs libfabric (Open MPI: apt-get install libfabric1; \
+         Debian's MPICH 4.0 is built for UCX, which takes no iWARP)"
             .to_owned(),
     )
 }
@@ -87,19 +87,20 @@ mod tests {
     #[test]
     fn connections_are_read_from_the_lines_of_the_library() {
         // As printed by a rank.
-        let line = "clearstream-verbs: statistics of process 812: connections by RDMA: 1, adaptive progress";
+        let line =
+            "clearstream-fabric: connections by RDMA: 1, 10.0.0.1:36125 with 10.0.0.2:40011, process 812";
         assert_eq!(connection_count(line), Some(1));
-        assert_eq!(connection_count("clearstream-verbs: statistics: 10.0.0.1 to 10.0.0.2"), None);
+        assert_eq!(connection_count("clearstream-fabric: 10.0.0.1 to 10.0.0.2"), None);
     }
 
     #[test]
     fn a_launcher_gets_options_of_its_own() {
-        let library = Path::new("/opt/libclearstream_verbs.so");
+        let library = Path::new("/opt/lib/libclearstream-fi.so");
         let open_mpi = options(Kind::OpenMpi, library).unwrap().join(" ");
         assert!(open_mpi.starts_with("--mca pml cm --mca mtl ofi"), "{open_mpi}");
-        assert!(open_mpi.contains("-x LD_PRELOAD=/opt/libclearstream_verbs.so -x FI_PROVIDER=verbs;ofi_rxm"));
+        assert!(open_mpi.contains("-x FI_PROVIDER_PATH=/opt/lib -x FI_PROVIDER=clearstream"), "{open_mpi}");
         let hydra = options(Kind::Hydra, library).unwrap().join(" ");
-        assert!(hydra.starts_with("-genv LD_PRELOAD /opt/libclearstream_verbs.so"), "{hydra}");
+        assert!(hydra.starts_with("-genv FI_PROVIDER_PATH /opt/lib"), "{hydra}");
         assert_eq!(options(Kind::Other, library).unwrap_err().kind, FailureKind::Unsupported);
     }
 }

@@ -10,6 +10,7 @@ mod failure;
 mod iwarp;
 mod job;
 mod launcher;
+pub mod libraries;
 mod lines;
 mod program;
 mod ranks;

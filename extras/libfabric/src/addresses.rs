@@ -83,7 +83,7 @@ fn towards(peer: SocketAddrV4) -> Option<Ipv4Addr> {
     if let SocketAddr::V4(local) = socket.local_addr().ok()? { Some(*local.ip()) } else { None }
 }
 
-/// Addresses of interfaces that are up, loopback last; the one of `CLEARSTREAM_FABRIC_ADDRESS` alone, if set.
+/// Addresses of interfaces that are up; the one of `CLEARSTREAM_FABRIC_ADDRESS` alone, if set.
 fn interfaces() -> Vec<Ipv4Addr> {
     if let Some(address) = std::env::var("CLEARSTREAM_FABRIC_ADDRESS").ok().and_then(|text| text.parse().ok())
     {
@@ -109,6 +109,25 @@ fn interfaces() -> Vec<Ipv4Addr> {
     }
     // SAFETY: of getifaddrs.
     unsafe { libc::freeifaddrs(list) };
-    found.sort_by_key(Ipv4Addr::is_loopback);
-    found
+    offered(found)
+}
+
+/// Loopback only where nothing else is: MPI libraries take any of the addresses, and ranks may be on several hosts.
+fn offered(mut addresses: Vec<Ipv4Addr>) -> Vec<Ipv4Addr> {
+    if addresses.iter().any(|address| !address.is_loopback()) {
+        addresses.retain(|address| !address.is_loopback());
+    }
+    addresses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_offered_only_where_nothing_else_is() {
+        let host = Ipv4Addr::new(10, 0, 0, 1);
+        assert_eq!(offered(vec![Ipv4Addr::LOCALHOST, host]), [host]);
+        assert_eq!(offered(vec![Ipv4Addr::LOCALHOST]), [Ipv4Addr::LOCALHOST]);
+    }
 }

@@ -69,6 +69,17 @@ pub fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_clearstream"))
 }
 
+/// Links the provider of libfabric to the name by which libfabric loads it, beside the program.
+pub fn link_provider() {
+    let built = program().with_file_name("libclearstream_fi.so");
+    assert!(built.exists(), "no {}: cargo build -p clearstream-libfabric makes it", built.display());
+    match std::os::unix::fs::symlink(built.file_name().unwrap(), built.with_file_name("libclearstream-fi.so"))
+    {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        linked => linked.unwrap(),
+    }
+}
+
 /// The program with arguments, both outputs piped.
 pub fn clearstream(arguments: &[&str]) -> Command {
     let mut command = Command::new(program());

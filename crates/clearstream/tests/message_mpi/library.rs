@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::common::{assert_valid, run};
+use crate::common::{assert_valid, link_provider, run};
 
 /// An MPI library: its launcher, and the ranks' program built with its compiler.
 pub(crate) struct Library {
@@ -78,11 +78,13 @@ static LIBRARIES: LazyLock<[Library; 2]> = LazyLock::new(|| {
 });
 
 pub(crate) fn libraries() -> &'static [Library] {
+    link_provider();
     LIBRARIES.as_slice()
 }
 
 /// The current ones, out of wheels, unless `.ci/install` could not get them: `.ci/test` reports that.
 pub(crate) fn wheels() -> Vec<Library> {
+    link_provider();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/mpi");
     if folder.join("unavailable").exists() {
         return Vec::new();

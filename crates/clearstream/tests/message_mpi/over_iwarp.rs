@@ -5,7 +5,7 @@ use crate::{
     library::{Library, libraries, wheels},
 };
 
-/// The drop-in library is preloaded into both ranks, which reach each other over the lab's link.
+/// Both ranks load the provider of libfabric, and reach each other over the lab's link.
 #[test]
 fn root_mpi_over_iwarp_reaches_the_other_host_by_rdma_or_is_refused() {
     let [open_mpi, mpich] = libraries() else { unreachable!("two") };

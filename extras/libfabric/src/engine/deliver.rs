@@ -176,8 +176,10 @@ impl Engine {
     pub(super) fn drop_outgoing(&mut self, outgoing: Outgoing) {
         match outgoing {
             Outgoing::Gathered { number, .. } => self.fail_operation(number),
-            Outgoing::Copied { sent: Some(sent), .. } => self.report_sent(sent, FI_ECONNRESET),
-            Outgoing::Copied { sent: None, .. } => {}
+            Outgoing::Copied { sent: Some(sent), .. } if !sent.injected => {
+                self.report_sent(sent, FI_ECONNRESET)
+            }
+            Outgoing::Copied { .. } => {}
         }
     }
 

@@ -44,6 +44,8 @@ const BATCH: usize = 16;
 struct Settings {
     /// Largest message that is sent to a posted buffer; larger ones are read by the receiver.
     eager_bytes: usize,
+    /// Each connection is reported on standard error when it is set up.
+    traced: bool,
 }
 
 /// An endpoint, shared by the program's handle, its completion queues and the setup thread.
@@ -98,7 +100,8 @@ impl Core {
         let number = |key: &str, otherwise| {
             std::env::var(key).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
         };
-        let settings = Settings { eager_bytes: number("CLEARSTREAM_FABRIC_EAGER", 65536) };
+        let traced = std::env::var("CLEARSTREAM_FABRIC_TRACE").is_ok_and(|value| value != "0");
+        let settings = Settings { eager_bytes: number("CLEARSTREAM_FABRIC_EAGER", 65536), traced };
         let progress = match std::env::var("CLEARSTREAM_FABRIC_PROGRESS").as_deref() {
             Ok("inline") => Progress::Inline,
             Ok("offloaded") => Progress::Offloaded { cores: Vec::new() },

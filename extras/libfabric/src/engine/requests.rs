@@ -78,6 +78,8 @@ pub(super) struct Sent {
     pub(super) context: Context,
     pub(super) flags: u64,
     pub(super) reported: bool,
+    /// It has no context that a failure could be reported with.
+    pub(super) injected: bool,
 }
 
 /// A request of the RNIC, or a message, that is not complete.
@@ -195,9 +197,10 @@ impl Engine {
             context: message.context,
             flags: kind | FI_SEND,
             reported: !message.injected && (!self.sends.selective || message.flags & FI_COMPLETION != 0),
+            injected: message.injected,
         };
         if matches!(self.peers[peer].phase, Phase::Failed) {
-            return self.refuse(sent, message.injected);
+            return self.refuse(sent);
         }
         if copied {
             let mut bytes = InlineData::with_capacity(wire::EAGER_BYTES + length);
@@ -215,8 +218,8 @@ impl Engine {
     }
 
     /// The peer is gone: an injected send has no completion to say so.
-    fn refuse(&self, sent: Sent, injected: bool) -> Result<(), i32> {
-        if injected {
+    fn refuse(&self, sent: Sent) -> Result<(), i32> {
+        if sent.injected {
             return Err(FI_ECONNRESET);
         }
         self.report_sent(sent, FI_ECONNRESET);

@@ -5,6 +5,8 @@
 //! one with the lower address is kept.
 
 use std::{
+    fmt::Arguments,
+    io::{self, Write},
     net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, atomic::Ordering},
@@ -49,6 +51,12 @@ fn introduced(data: &[u8], eager_bytes: usize) -> Option<SocketAddrV4> {
     let port = u16::from_be_bytes(data.get(16..18)?.try_into().ok()?);
     let address = SocketAddrV4::new(Ipv4Addr::from(ip), port);
     data.starts_with(&introduction(address, eager_bytes)).then_some(address)
+}
+
+/// Writes a line to standard error.
+fn report(line: Arguments<'_>) {
+    // Without standard error there is no reader.
+    let _ = writeln!(io::stderr(), "clearstream-fabric: {line}");
 }
 
 impl Core {
@@ -187,15 +195,15 @@ impl Engine {
             let Phase::Connecting(connecting) = &mut self.peers[peer].phase else { continue };
             match connecting.advance() {
                 Ok(None) => {}
-                Ok(Some(_)) => {
-                    self.peers[peer].phase = Phase::Connected;
-                    self.transmit(peer);
-                }
+                Ok(Some(_)) => self.begin(peer),
                 // The peer keeps its own connection to this side, which it has begun.
                 Err(clearstream_iwarp::verbs::ConnectError::Rejected { .. }) => {
                     self.peers[peer].phase = Phase::Awaited(Instant::now());
                 }
-                Err(_) => self.fail(peer),
+                Err(error) => {
+                    report(format_args!("no connection to {}: {error}", self.peers[peer].address));
+                    self.fail(peer);
+                }
             }
         }
     }
@@ -231,11 +239,16 @@ impl Engine {
         }
         let options = AcceptOptions { ird: READS, ord: READS, ..AcceptOptions::default() };
         let accepted = self.peers[peer].pair.as_ref().map(|pair| pair.accept(incoming, &options));
-        if matches!(accepted, Some(Ok(_))) {
-            self.peers[peer].phase = Phase::Connected;
-            self.transmit(peer);
-        } else {
-            self.fail(peer);
+        if matches!(accepted, Some(Ok(_))) { self.begin(peer) } else { self.fail(peer) }
+    }
+
+    /// A connection is set up: what waited for it is sent.
+    fn begin(&mut self, peer: usize) {
+        if self.settings.traced {
+            let (own, other, process) = (self.address, self.peers[peer].address, std::process::id());
+            report(format_args!("connections by RDMA: 1, {own} with {other}, process {process}"));
         }
+        self.peers[peer].phase = Phase::Connected;
+        self.transmit(peer);
     }
 }

@@ -1,8 +1,7 @@
 //! `clearstream rdma run`: a verbs program over software iWARP, without an RDMA
 //! card.
 //!
-//! The library `libclearstream_verbs.so` (extras/verbs) is preloaded. It is
-//! searched beside this program. Programs that the loader does not preload into
+//! The library `libclearstream_verbs.so` (extras/verbs) is preloaded. Programs that the loader does not preload into
 //! are rejected with the reason. With `--sockets` librspreload comes before it:
 //! that library replaces the socket calls of a program by rsocket's, and what
 //! rsocket rejects reaches the socket calls of ours, which note it.
@@ -22,6 +21,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use clearstream_mpirun::libraries;
 
 use crate::{endpoints::own_program, exit::CommandError, output::Output};
 
@@ -83,13 +83,12 @@ enum ProgressMode {
 pub enum RunError {
     /// The library is not installed.
     #[error(
-        "{LIBRARY} is not beside this program ({}): build it with `cargo build -p clearstream-verbs` \
-         and keep the two together",
-        folder.display()
+        "{LIBRARY} is neither in {places}: install the package, or build it with `make libraries` and keep it \
+         beside this program"
     )]
     NoLibrary {
-        /// Searched folder.
-        folder: PathBuf,
+        /// Searched folders.
+        places: String,
     },
     /// librspreload is not installed.
     #[error(
@@ -175,11 +174,8 @@ impl RunArgs {
 /// Returns the path of the library.
 fn library() -> Result<PathBuf, CommandError> {
     let own = own_program()?;
-    let beside = own.with_file_name(LIBRARY);
-    if beside.is_file() {
-        return Ok(beside);
-    }
-    Err(RunError::NoLibrary { folder: own.parent().unwrap_or(Path::new("/")).to_owned() }.into())
+    let library = libraries::find(&own, LIBRARY);
+    library.ok_or_else(|| RunError::NoLibrary { places: libraries::places(&own) }.into())
 }
 
 fn switch(on: bool) -> &'static str {

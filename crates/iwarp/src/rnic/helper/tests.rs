@@ -178,7 +178,7 @@ fn the_helper_yields_while_a_thread_of_the_program_moves_bytes() {
     }
     assert_eq!(sides.by_helper(), before);
     sides.tick();
-    assert!(sides.step(), "watched again when no thread moves bytes");
+    assert!(sides.step(), "watched once no thread moves bytes");
     assert!(sides.by_helper() > before);
     sides.poll();
     assert_eq!(sides.received, 1);
