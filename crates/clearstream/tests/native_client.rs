@@ -38,11 +38,36 @@ fn processes(lab: &str) -> Vec<u32> {
     ids.filter(is_marked).collect()
 }
 
-/// Semantics of a mount with two clients of the lab.
-fn semantics(lab: &Lab, mount: &str) -> Value {
-    let peer = format!("compute-2:{mount}");
-    let all = ["storage", "semantics", mount, "--lab", &lab.0, "--client", "compute-1", "--peer", &peer];
-    run(&[&all[..], &["--json", "--wait", "300ms"]].concat()).json()
+/// Semantics of both mounts with two clients of the lab, by a study, and its report.
+fn semantics(lab: &Lab, folder: &Path) -> ([Value; 2], String) {
+    let study = folder.join("semantics.toml");
+    let text = r#"
+        schema = "clearstream.study"
+        version = 1
+        name = "semantics"
+        title = "Semantics"
+        [[experiment]]
+        name = "semantics"
+        title = "Semantics"
+        workload = "storage-semantics"
+        [experiment.storage-semantics]
+        hosts = "compute-1,compute-2"
+        wait = "300ms"
+        [experiment.factors]
+        directory = ["native", "projected"]
+    "#;
+    fs::write(&study, text).unwrap();
+    let (study, runs, report) = (study.to_str().unwrap(), folder.join("runs"), folder.join("report.html"));
+    let to = ["--runs", runs.to_str().unwrap(), "--report", report.to_str().unwrap()];
+    run(&[&["study", "run", study, "--lab", &lab.0][..], &to].concat()).ok();
+    let record = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    let trials = fs::read_to_string(record.join("trials.jsonl")).unwrap();
+    let trials: Vec<Value> = trials.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |mount: &str| {
+        let trial = trials.iter().find(|trial| trial["factors"]["directory"] == mount).unwrap();
+        trial["outcome"]["measured"]["detail"]["document"].clone()
+    };
+    (["native", "projected"].map(of), fs::read_to_string(report).unwrap())
 }
 
 fn verdict<'a>(document: &'a Value, check: &str) -> &'a str {
@@ -83,7 +108,7 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
         inside(&lab, "compute-2", &attempt).contains("refused")
     });
     holder.wait().unwrap();
-    let (native, projected) = (semantics(&lab, "native"), semantics(&lab, "projected"));
+    let ([native, projected], report) = semantics(&lab, folder.path());
     for check in ["flock-conflict", "fcntl-conflict", "ofd-conflict"] {
         assert_eq!(verdict(&native, check), "yes", "{check}");
         assert_eq!(verdict(&projected, check), "no", "{check}");
@@ -94,6 +119,13 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
         "{}",
         native["mount"]
     );
+    assert!(report.contains("projected: no: granted to both (flock(2)"), "the report has what differs");
+    // The same by the verb, as far as it comes.
+    let peer = ["--client", "compute-1", "--peer", "compute-2:native", "--timeout", "1s", "--json"];
+    let early = run(&[&["storage", "semantics", "native", "--lab", &lab.0][..], &peer].concat());
+    assert_eq!(early.code(), 8, "{}", early.stderr);
+    let early: Value = serde_json::from_str(&early.stdout).unwrap();
+    assert_eq!((&early["peer"]["host"], &early["complete"]), (&"compute-2".into(), &false.into()), "{early}");
     // The folder that would be the mount point is not taken for the mount.
     run(&["storage", "stream", "native", "--lab", &lab.0, "--client", "storage-1"])
         .refused(2, &["storage-1 of the lab", "has no mount \"native\"", "compute-1, compute-2"]);
