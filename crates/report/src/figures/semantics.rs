@@ -136,7 +136,7 @@ impl<'a> Comparison<'a> {
             let number = shown.iter().filter(|row| row.check.area == *area).count();
             format!("{number} of {}", area.name())
         };
-        let areas = join(&areas.iter().map(of_area).collect::<Vec<_>>());
+        let areas = join(areas.iter().map(of_area).collect::<Vec<_>>());
         match (self.labels.as_slice(), shown.len()) {
             ([_], 0) => format!("All {all} are as the standard has them."),
             ([_], _) => format!("{} of {all} are as the standard has them; the others: {areas}.", kept(0)),
