@@ -44,11 +44,24 @@ fn trial(number: u32, cell: u32, directory: &str, found: [(&str, &str); 4]) -> T
     .unwrap()
 }
 
+/// A rate of another experiment.
+fn rate(number: u32, directory: &str, hosts: &str, value: f64) -> TrialDocument {
+    let metric = json!({"name": "file-create", "unit": "1/s", "better": "higher", "value": value});
+    serde_json::from_value(json!({
+        "workload": "storage-metadata", "schema": TRIAL_SCHEMA, "version": RECORD_VERSION, "trial": number,
+        "experiment": "rates", "cell": number, "repetition": 0, "factors": {"directory": directory, "hosts": hosts},
+        "started": "2026-01-02T03:04:05Z", "outcome": {"measured": {"complete": true, "metrics": [metric]}},
+    }))
+    .unwrap()
+}
+
 fn record(folder: &std::path::Path, trials: Vec<TrialDocument>) -> clearstream_record::Reader {
     let study = serde_json::from_value(json!({
         "schema": "clearstream.study", "version": 1, "name": "by-hand", "title": "Mounts",
         "experiment": [{
             "name": "semantics", "title": "Semantics", "workload": "storage-semantics", "figure": "semantics",
+        }, {
+            "name": "rates", "title": "Rates", "workload": "storage-metadata", "figure": "bars",
         }],
     }))
     .unwrap();
@@ -102,4 +115,30 @@ fn of_one_mount_what_deviates_is_drawn() {
         "{text}"
     );
     assert!(html(&reader).unwrap().contains("mnt: inconclusive: no lock (POSIX)"));
+}
+
+#[test]
+fn rates_of_two_mounts_are_compared_where_the_clients_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two, several) = ("compute-1", "compute-1,compute-2", "compute-1,compute-2,compute-3");
+    let trials = vec![
+        rate(0, "native", one, 3000.0),
+        rate(1, "projected", one, 1000.0),
+        rate(2, "native", several, 2000.0),
+        rate(3, "projected", several, 1000.0),
+        rate(4, "native", two, 2500.0),
+        rate(5, "projected", two, 1000.0),
+    ];
+    let text = markdown(&record(folder.path(), trials)).unwrap();
+    for part in [
+        "with directory native, compute-1 (",
+        "Where the other levels agree, directory native has 2.00 to 3.00 times the median of projected (in 3 pairs).",
+    ] {
+        assert!(text.contains(part), "\"{part}\" is not in:\n{text}");
+    }
+    assert!(
+        html(&record(folder.path(), vec![rate(0, "native", several, 1.0), rate(1, "native", one, 2.0)]))
+            .unwrap()
+            .contains("compute-[1-3]")
+    );
 }
