@@ -129,16 +129,13 @@ fn rates_of_two_mounts_are_compared_where_the_clients_agree() {
         rate(4, "native", two, 2500.0),
         rate(5, "projected", two, 1000.0),
     ];
-    let text = markdown(&record(folder.path(), trials)).unwrap();
+    let reader = record(folder.path(), trials);
+    let text = markdown(&reader).unwrap();
     for part in [
         "with directory native, compute-1 (",
         "Where the other levels agree, directory native has 2.00 to 3.00 times the median of projected (in 3 pairs).",
     ] {
         assert!(text.contains(part), "\"{part}\" is not in:\n{text}");
     }
-    assert!(
-        html(&record(folder.path(), vec![rate(0, "native", several, 1.0), rate(1, "native", one, 2.0)]))
-            .unwrap()
-            .contains("compute-[1-3]")
-    );
+    assert!(html(&reader).unwrap().contains("directory native, compute-[1-3]"));
 }
