@@ -30,9 +30,9 @@ pub(crate) const TITLE: &str = "# Histograms of storage operations";
 /// Of the rate without the histogram.
 const TARGET: f64 = 0.95;
 /// Rounds for each pair that was requested: they are short.
-const ROUNDS_PER_PAIR: u32 = 4;
+const ROUNDS_PER_PAIR: u32 = 8;
 /// Of one loop.
-const DURATION: Duration = Duration::from_millis(100);
+const DURATION: Duration = Duration::from_millis(50);
 /// Operations between two looks at the clock that ends a loop.
 const BATCH: u32 = 64;
 

@@ -9,12 +9,25 @@ use clearstream_testkit::lab::two_hosts;
 use common::{Lab, alive, eventually, run, signal};
 use serde_json::Value;
 
-/// The built-in lab under a name of this test's own.
-fn lab(folder: &Path, name: &str) -> Lab {
-    let text = include_str!("../../../labs/native-client.toml");
+/// A built-in lab under a name of this test's own.
+fn lab(folder: &Path, text: &str, name: &str) -> Lab {
     let path = folder.join(format!("{name}.toml"));
-    fs::write(&path, text.replace("name = \"native-client\"", &format!("name = \"{name}\""))).unwrap();
+    let own = text.lines().find(|line| line.starts_with("name = ")).unwrap();
+    fs::write(&path, text.replacen(own, &format!("name = \"{name}\""), 1)).unwrap();
     Lab::up(&path, name)
+}
+
+/// A client holds the lock of a file; whether another one is refused it.
+fn assert_locks_between_clients(lab: &Lab, file: &str) {
+    let held = format!("flock {file} sleep 5");
+    let mut holder =
+        common::clearstream(&["lab", "exec", &lab.0, "compute-1", "--", "sh", "-c", &held]).spawn().unwrap();
+    eventually(Duration::from_secs(5), "another client is refused the lock", || {
+        let attempt = format!("flock -n {file} true || echo refused");
+        inside(lab, "compute-2", &attempt).contains("refused")
+    });
+    holder.kill().unwrap();
+    holder.wait().unwrap();
 }
 
 /// What a program prints on a host of the lab.
@@ -79,7 +92,7 @@ fn verdict<'a>(document: &'a Value, check: &str) -> &'a str {
 #[test]
 fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection_loses_them() {
     let folder = tempfile::tempdir().unwrap();
-    let lab = lab(folder.path(), "native-test");
+    let lab = lab(folder.path(), include_str!("../../../labs/native-client.toml"), "native-test");
     let mounts = mounts(&lab);
     // Both are mounted, and nothing of it outside of the lab.
     let types = inside(&lab, "compute-1", &format!("stat -f -c %T {mounts}/native {mounts}/projected"));
@@ -99,15 +112,7 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
     let after = ["gw1", "gw2"].map(forwarded);
     assert!(after[0] - before[0] > 8 << 20, "{before:?} {after:?}");
     assert!(after[1] - before[1] < 8 << 20, "requests of another client: {before:?} {after:?}");
-    // Locks between two clients, by flock(1).
-    let held = format!("flock {mounts}/native/file sleep 5");
-    let mut holder =
-        common::clearstream(&["lab", "exec", &lab.0, "compute-1", "--", "sh", "-c", &held]).spawn().unwrap();
-    eventually(Duration::from_secs(5), "another client is refused the lock", || {
-        let attempt = format!("flock -n {mounts}/native/file true || echo refused");
-        inside(&lab, "compute-2", &attempt).contains("refused")
-    });
-    holder.wait().unwrap();
+    assert_locks_between_clients(&lab, &format!("{mounts}/native/file"));
     let ([native, projected], report) = semantics(&lab, folder.path());
     for check in ["flock-conflict", "fcntl-conflict", "ofd-conflict"] {
         assert_eq!(verdict(&native, check), "yes", "{check}");
@@ -156,6 +161,39 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
     eventually(Duration::from_secs(5), "no process is left", || processes(&lab.0).is_empty());
     assert!(!Path::new(&mounts).exists());
     drop(other);
+}
+
+#[test]
+fn root_glusterfs_is_another_choice_of_the_file_system() {
+    let path = std::env::var_os("PATH").unwrap();
+    if !std::env::split_paths(&path)
+        .chain(["/usr/sbin".into()])
+        .any(|folder| folder.join("glusterd").exists())
+    {
+        eprintln!("SKIPPED: there is no glusterd here; apt-get install glusterfs-server glusterfs-client");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let text = include_str!("../../../labs/native-client-gluster.toml");
+    let lab = lab(folder.path(), text, "gluster-test");
+    let mounts = mounts(&lab);
+    let types = inside(&lab, "compute-1", &format!("findmnt -n -o FSTYPE {mounts}/native"));
+    assert_eq!(types.trim(), "fuse.glusterfs");
+    // What one client writes is on both servers, and another client reads it, natively and projected.
+    inside(&lab, "compute-1", &format!("head -c 1048576 /dev/urandom > {mounts}/native/file; sync"));
+    let sum = |host: &str, file: &str| inside(&lab, host, &format!("sha256sum < {file}"));
+    let written = sum("compute-1", &format!("{mounts}/native/file"));
+    for mount in ["native", "projected"] {
+        assert_eq!(sum("compute-2", &format!("{mounts}/{mount}/file")), written, "{mount}");
+    }
+    let shared = format!("/run/clearstream/labs/{}/shared", lab.0);
+    for (host, brick) in [("storage-1", "brick-1"), ("storage-2", "brick-2")] {
+        assert_eq!(sum(host, &format!("{shared}/{brick}/file")), written, "{host}");
+    }
+    assert_locks_between_clients(&lab, &format!("{mounts}/native/file"));
+    let name = lab.0.clone();
+    drop(lab);
+    assert!(processes(&name).is_empty() && !Path::new(&mounts).exists());
 }
 
 #[test]
