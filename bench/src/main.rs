@@ -1,6 +1,7 @@
 //! ClearStream against its peers, interleaved on one machine; writes
 //! `bench/RESULTS.md`: the flow engine against iperf3, iperf and nuttcp, UDP against iperf3, the
-//! software RNIC against bare TCP, libfabric and UCX, storage against IOR, mdtest and elbencho, exploration of states against
+//! software RNIC against bare TCP, libfabric and UCX, storage against IOR, mdtest and elbencho, its
+//! histograms against loops without them, exploration of states against
 //! its sequential run, the lab's delay line against a bare veth pair, and flows beside `live`. `diagnosis` instead injects
 //! causes with standard tools and counts the verdicts of `clearstream diagnose`.
 #![forbid(unsafe_code)]
@@ -12,9 +13,11 @@ mod diagnosis;
 mod error;
 mod explore;
 mod fingerprint;
+mod histograms;
 mod iperf3;
 mod live;
 mod parse;
+mod part;
 mod place;
 mod program;
 mod rdma;
@@ -33,11 +36,12 @@ use std::{
 };
 
 use error::BenchError;
+use part::Part;
 use place::{Ground, Place};
 use results::{Cell, Pairing};
 use tool::{Settings, Tool, shown};
 
-const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|storage|explore|delay-line|live] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
+const USAGE: &str = "usage: clearstream-bench [summary] [--only flow|udp|rdma|storage|histograms|explore|delay-line|live] [--matching TITLE] [--quick] [--pairs COUNT] [--seconds SECONDS] [--output FILE]";
 /// Control port of peers; their data ports follow it.
 const PORT: u16 = 5301;
 /// Cells of a grid that are repeated.
@@ -63,25 +67,6 @@ struct Options {
     /// Nothing is run: the summary is regenerated from the existing tables.
     summary: bool,
     output: PathBuf,
-}
-
-/// Parts of the comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
-    All,
-    Flow,
-    Udp,
-    Rdma,
-    Storage,
-    Explore,
-    DelayLine,
-    Live,
-}
-
-impl Part {
-    fn includes(self, part: Self) -> bool {
-        self == Self::All || self == part
-    }
 }
 
 impl Options {
@@ -117,16 +102,8 @@ impl Options {
                 "--pairs" => pairs = Some(number(value()?)?),
                 "--seconds" => seconds = Some(number(value()?)?),
                 "--only" => {
-                    options.part = match value()?.as_str() {
-                        "flow" => Part::Flow,
-                        "udp" => Part::Udp,
-                        "rdma" => Part::Rdma,
-                        "storage" => Part::Storage,
-                        "explore" => Part::Explore,
-                        "delay-line" => Part::DelayLine,
-                        "live" => Part::Live,
-                        other => return Err(usage(format!("no part {other}"))),
-                    }
+                    let name = value()?;
+                    options.part = Part::named(&name).ok_or_else(|| usage(format!("no part {name}")))?;
                 }
                 "--matching" => options.matching = value()?,
                 "--output" => options.output = PathBuf::from(value()?),
@@ -162,6 +139,7 @@ impl Options {
             udp::TITLE,
             rdma::TITLE,
             storage::TITLE,
+            histograms::TITLE,
             explore::TITLE,
             delay_line::TITLE,
             live::TITLE,
@@ -248,6 +226,12 @@ fn compare(options: &Options) -> Result<(), BenchError> {
         } else {
             println!("no ior, mdtest and mpirun in PATH: storage is left out");
         }
+    }
+    if options.part.includes(Part::Histograms) {
+        println!("histograms of storage operations");
+        let (part, outcome) = histograms::compare(options.pairs, &options.command(), &stop);
+        options.write(histograms::TITLE, &part)?;
+        outcome?;
     }
     if options.part.includes(Part::Explore) {
         if explore::has_launcher() {

@@ -7,7 +7,9 @@ use clearstream_message::Message;
 use clearstream_overlap::Overlap;
 use clearstream_probe::Probe;
 use clearstream_rdma::{Rdma, VerbsCalls};
-use clearstream_storage::{metadata::StorageMetadataWorkload, stream::StorageStream};
+use clearstream_storage::{
+    metadata::StorageMetadataWorkload, semantics::StorageSemanticsWorkload, stream::StorageStream,
+};
 use clearstream_workload::{Inspect, LinkDelay, LinkRate, Registry};
 
 /// All of them.
@@ -24,6 +26,7 @@ pub fn registry() -> Registry {
         .with(VerbsCalls)
         .with(StorageStream)
         .with(StorageMetadataWorkload)
+        .with(StorageSemanticsWorkload)
         .with(Inspect)
         .with(Failover)
         .with_factor(RoutesOver)

@@ -9,12 +9,25 @@ use clearstream_testkit::lab::two_hosts;
 use common::{Lab, alive, eventually, run, signal};
 use serde_json::Value;
 
-/// The built-in lab under a name of this test's own.
-fn lab(folder: &Path, name: &str) -> Lab {
-    let text = include_str!("../../../labs/native-client.toml");
+/// A built-in lab under a name of this test's own.
+fn lab(folder: &Path, text: &str, name: &str) -> Lab {
     let path = folder.join(format!("{name}.toml"));
-    fs::write(&path, text.replace("name = \"native-client\"", &format!("name = \"{name}\""))).unwrap();
+    let own = text.lines().find(|line| line.starts_with("name = ")).unwrap();
+    fs::write(&path, text.replacen(own, &format!("name = \"{name}\""), 1)).unwrap();
     Lab::up(&path, name)
+}
+
+/// A client holds the lock of a file; whether another one is refused it.
+fn assert_locks_between_clients(lab: &Lab, file: &str) {
+    let held = format!("flock {file} sleep 5");
+    let mut holder =
+        common::clearstream(&["lab", "exec", &lab.0, "compute-1", "--", "sh", "-c", &held]).spawn().unwrap();
+    eventually(Duration::from_secs(5), "another client is refused the lock", || {
+        let attempt = format!("flock -n {file} true || echo refused");
+        inside(lab, "compute-2", &attempt).contains("refused")
+    });
+    holder.kill().unwrap();
+    holder.wait().unwrap();
 }
 
 /// What a program prints on a host of the lab.
@@ -38,11 +51,36 @@ fn processes(lab: &str) -> Vec<u32> {
     ids.filter(is_marked).collect()
 }
 
-/// Semantics of a mount with two clients of the lab.
-fn semantics(lab: &Lab, mount: &str) -> Value {
-    let peer = format!("compute-2:{mount}");
-    let all = ["storage", "semantics", mount, "--lab", &lab.0, "--client", "compute-1", "--peer", &peer];
-    run(&[&all[..], &["--json", "--wait", "300ms"]].concat()).json()
+/// Semantics of both mounts with two clients of the lab, by a study, and its report.
+fn semantics(lab: &Lab, folder: &Path) -> ([Value; 2], String) {
+    let study = folder.join("semantics.toml");
+    let text = r#"
+        schema = "clearstream.study"
+        version = 1
+        name = "semantics"
+        title = "Semantics"
+        [[experiment]]
+        name = "semantics"
+        title = "Semantics"
+        workload = "storage-semantics"
+        [experiment.storage-semantics]
+        hosts = "compute-1,compute-2"
+        wait = "300ms"
+        [experiment.factors]
+        directory = ["native", "projected"]
+    "#;
+    fs::write(&study, text).unwrap();
+    let (study, runs, report) = (study.to_str().unwrap(), folder.join("runs"), folder.join("report.html"));
+    let to = ["--runs", runs.to_str().unwrap(), "--report", report.to_str().unwrap()];
+    run(&[&["study", "run", study, "--lab", &lab.0][..], &to].concat()).ok();
+    let record = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    let trials = fs::read_to_string(record.join("trials.jsonl")).unwrap();
+    let trials: Vec<Value> = trials.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |mount: &str| {
+        let trial = trials.iter().find(|trial| trial["factors"]["directory"] == mount).unwrap();
+        trial["outcome"]["measured"]["detail"]["document"].clone()
+    };
+    (["native", "projected"].map(of), fs::read_to_string(report).unwrap())
 }
 
 fn verdict<'a>(document: &'a Value, check: &str) -> &'a str {
@@ -54,7 +92,7 @@ fn verdict<'a>(document: &'a Value, check: &str) -> &'a str {
 #[test]
 fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection_loses_them() {
     let folder = tempfile::tempdir().unwrap();
-    let lab = lab(folder.path(), "native-test");
+    let lab = lab(folder.path(), include_str!("../../../labs/native-client.toml"), "native-test");
     let mounts = mounts(&lab);
     // Both are mounted, and nothing of it outside of the lab.
     let types = inside(&lab, "compute-1", &format!("stat -f -c %T {mounts}/native {mounts}/projected"));
@@ -74,16 +112,8 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
     let after = ["gw1", "gw2"].map(forwarded);
     assert!(after[0] - before[0] > 8 << 20, "{before:?} {after:?}");
     assert!(after[1] - before[1] < 8 << 20, "requests of another client: {before:?} {after:?}");
-    // Locks between two clients, by flock(1).
-    let held = format!("flock {mounts}/native/file sleep 5");
-    let mut holder =
-        common::clearstream(&["lab", "exec", &lab.0, "compute-1", "--", "sh", "-c", &held]).spawn().unwrap();
-    eventually(Duration::from_secs(5), "another client is refused the lock", || {
-        let attempt = format!("flock -n {mounts}/native/file true || echo refused");
-        inside(&lab, "compute-2", &attempt).contains("refused")
-    });
-    holder.wait().unwrap();
-    let (native, projected) = (semantics(&lab, "native"), semantics(&lab, "projected"));
+    assert_locks_between_clients(&lab, &format!("{mounts}/native/file"));
+    let ([native, projected], report) = semantics(&lab, folder.path());
     for check in ["flock-conflict", "fcntl-conflict", "ofd-conflict"] {
         assert_eq!(verdict(&native, check), "yes", "{check}");
         assert_eq!(verdict(&projected, check), "no", "{check}");
@@ -94,6 +124,13 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
         "{}",
         native["mount"]
     );
+    assert!(report.contains("projected: no: granted to both (flock(2)"), "the report has what differs");
+    // The same by the verb, as far as it comes.
+    let peer = ["--client", "compute-1", "--peer", "compute-2:native", "--timeout", "1s", "--json"];
+    let early = run(&[&["storage", "semantics", "native", "--lab", &lab.0][..], &peer].concat());
+    assert_eq!(early.code(), 8, "{}", early.stderr);
+    let early: Value = serde_json::from_str(&early.stdout).unwrap();
+    assert_eq!((&early["peer"]["host"], &early["complete"]), (&"compute-2".into(), &false.into()), "{early}");
     // The folder that would be the mount point is not taken for the mount.
     run(&["storage", "stream", "native", "--lab", &lab.0, "--client", "storage-1"])
         .refused(2, &["storage-1 of the lab", "has no mount \"native\"", "compute-1, compute-2"]);
@@ -124,6 +161,40 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
     eventually(Duration::from_secs(5), "no process is left", || processes(&lab.0).is_empty());
     assert!(!Path::new(&mounts).exists());
     drop(other);
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "what is left out is said")]
+fn root_glusterfs_is_another_choice_of_the_file_system() {
+    let path = std::env::var_os("PATH").unwrap();
+    if !std::env::split_paths(&path)
+        .chain(["/usr/sbin".into()])
+        .any(|folder| folder.join("glusterd").exists())
+    {
+        eprintln!("SKIPPED: there is no glusterd here; apt-get install glusterfs-server glusterfs-client");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let text = include_str!("../../../labs/native-client-gluster.toml");
+    let lab = lab(folder.path(), text, "gluster-test");
+    let mounts = mounts(&lab);
+    let types = inside(&lab, "compute-1", &format!("findmnt -n -o FSTYPE {mounts}/native"));
+    assert_eq!(types.trim(), "fuse.glusterfs");
+    // What one client writes is on both servers, and another client reads it, natively and projected.
+    inside(&lab, "compute-1", &format!("head -c 1048576 /dev/urandom > {mounts}/native/file; sync"));
+    let sum = |host: &str, file: &str| inside(&lab, host, &format!("sha256sum < {file}"));
+    let written = sum("compute-1", &format!("{mounts}/native/file"));
+    for mount in ["native", "projected"] {
+        assert_eq!(sum("compute-2", &format!("{mounts}/{mount}/file")), written, "{mount}");
+    }
+    let shared = format!("/run/clearstream/labs/{}/shared", lab.0);
+    for (host, brick) in [("storage-1", "brick-1"), ("storage-2", "brick-2")] {
+        assert_eq!(sum(host, &format!("{shared}/{brick}/file")), written, "{host}");
+    }
+    assert_locks_between_clients(&lab, &format!("{mounts}/native/file"));
+    let name = lab.0.clone();
+    drop(lab);
+    assert!(processes(&name).is_empty() && !Path::new(&mounts).exists());
 }
 
 #[test]

@@ -10,10 +10,10 @@ use std::{
     os::unix::fs::{PermissionsExt as _, chown},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use common::{Run, eventually, finish, program};
+use common::{Run, eventually, finish, program, signal, until_line};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// An account without rights; no system has files of it.
@@ -79,6 +79,17 @@ impl Place {
         command.spawn().unwrap()
     }
 
+    /// Two ranks of a job, whose controller reports each phase when it is measured.
+    fn job(&self, directory: &Path, verb: &str, own: &[&str]) -> Child {
+        let mut command = Command::new(program());
+        command.args(["storage", verb]).arg(directory).args(own).args(["--tasks", "2", "--json-stream"]);
+        command
+            .args(["--hosts", "localhost", "--mpirun", "mpirun.openmpi", "--mpi-library"])
+            .arg(&self.library);
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
     /// The folder of the test, once it works in it.
     fn eventually_works(&self, name: &str) -> PathBuf {
         let found = || {
@@ -114,6 +125,24 @@ fn assert_failed(ended: &Run, case: &str, parts: &[&str]) {
     for part in parts {
         assert!(lines[0].contains(part), "{case}: \"{part}\" is not in: {}", lines[0]);
     }
+}
+
+/// The process of a rank of [`Place::job`].
+fn rank(directory: &Path, rank: u32) -> Option<u32> {
+    let fields = |id: u32, file: &str| {
+        let found = fs::read(format!("/proc/{id}/{file}")).unwrap_or_default();
+        let fields = found.split(|byte| *byte == 0).map(|field| String::from_utf8_lossy(field).into_owned());
+        fields.collect::<Vec<String>>()
+    };
+    let (own, variable) = (program().to_str().unwrap(), format!("PMIX_RANK={rank}"));
+    let ids = fs::read_dir("/proc").unwrap().flatten();
+    let mut ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.find(|id| {
+        let line = fields(*id, "cmdline");
+        line.first().is_some_and(|first| first == own)
+            && line.iter().any(|field| Path::new(field) == directory)
+            && fields(*id, "environ").contains(&variable)
+    })
 }
 
 /// More than the memory of the mount, in each of the phases that write.
@@ -216,5 +245,103 @@ fn root_what_cannot_be_removed_is_named() {
             let folder = folder.file_name().unwrap().to_str().unwrap();
             assert_failed(&ended, &case, &["rank", "Read-only file system", folder, "remains"]);
         }
+    }
+}
+
+/// A rank that is killed, by the phase in which that happens.
+struct Kill {
+    verb: &'static str,
+    own: &'static [&'static str],
+    /// What the event of the phase before has; nothing for the first phase.
+    after: &'static [&'static str],
+    /// What the event of the phase itself has.
+    during: &'static [&'static str],
+    rank: u32,
+    /// What stays of the test.
+    is_kept: bool,
+}
+
+const KILLS: [Kill; 8] = {
+    const fn of_files(after: &'static [&'static str], during: &'static [&'static str], rank: u32) -> Kill {
+        Kill { verb: "metadata", own: &["-F", "-e", "1"], after, during, rank, is_kept: false }
+    }
+    const fn of_stream(own: &'static [&'static str], during: &'static [&'static str], rank: u32) -> Kill {
+        Kill { verb: "stream", own, after: WRITE, during, rank, is_kept: false }
+    }
+    const TREE: &[&str] = &["\"kind\":\"tree\"", "\"operation\":\"create\""];
+    const CREATE: &[&str] = &["\"kind\":\"file\"", "\"operation\":\"create\""];
+    const STAT: &[&str] = &["\"operation\":\"stat\""];
+    const READ: &[&str] = &["\"operation\":\"read\""];
+    const RENAME: &[&str] = &["\"operation\":\"rename\""];
+    const REMOVE: &[&str] = &["\"kind\":\"file\"", "\"operation\":\"remove\""];
+    const WRITE: &[&str] = &["\"phase\":\"write\""];
+    const BACK: &[&str] = &["\"phase\":\"read\""];
+    [
+        of_files(TREE, CREATE, 0),
+        of_files(CREATE, STAT, 1),
+        of_files(STAT, READ, 0),
+        of_files(READ, RENAME, 1),
+        of_files(RENAME, REMOVE, 1),
+        of_stream(&["-F"], BACK, 0),
+        of_stream(&["-W"], BACK, 1),
+        Kill { is_kept: true, ..of_stream(&["--keep", "--name", "kept"], BACK, 1) },
+    ]
+};
+
+/// With `size` items or transfers of a rank. Whether the phase was hit, and not a later one.
+fn kill(place: &Place, directory: &Path, kill: &Kill, size: u64) -> bool {
+    let (count, block) = (size.to_string(), format!("{}KiB", size * 4));
+    let shape: &[&str] = match kill.verb {
+        "metadata" => &["-n", &count],
+        _ => &["-t", "4KiB", "-b", &block],
+    };
+    let mut child = place.job(directory, kill.verb, &[kill.own, shape].concat());
+    until_line(&mut child, &[kill.after, &["\"interval\""]].concat());
+    let killed = rank(directory, kill.rank);
+    let begun = Instant::now();
+    killed.into_iter().for_each(|rank| signal(rank, "KILL"));
+    let ended = finish(child, LIMIT);
+    let case = format!("{} {:?} rank {}", kill.verb, kill.during, kill.rank);
+    if killed.is_none() || ended.stdout.lines().any(|line| kill.during.iter().all(|part| line.contains(part)))
+    {
+        // The name is used again.
+        let _ = fs::remove_dir_all(directory.join("kept"));
+        return false;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(10), "{case}: {:?}", begun.elapsed());
+    assert_eq!(ended.code(), 6, "{case}: {}", ended.stderr);
+    assert_failed(&ended, &case, &[&format!("rank {} on ", kill.rank), "ended by signal 9"]);
+    if kill.is_kept {
+        let kept = directory.join("kept");
+        assert_failed(&ended, &case, &["--keep", "stay in", kept.to_str().unwrap()]);
+        assert_eq!(entries(&kept), ["data"], "{case}");
+        fs::remove_dir_all(&kept).unwrap();
+    }
+    eventually(Duration::from_secs(20), "nothing is left", || entries(directory) == ["thesis.tex"]);
+    true
+}
+
+/// Of the phases in which ranks on several hosts are not killed (`storage_ranks.rs`): looking up, reading, renaming
+/// and removing, reading back, verifying. The phase has to be hit, so it becomes longer until it is.
+#[test]
+fn root_a_rank_killed_in_any_phase_is_named_and_only_kept_files_stay() {
+    let place = Place::new();
+    let mount = place.mounted("size=2g");
+    // They mostly wait for launchers.
+    for (number, cases) in (0..).zip(KILLS.chunks(4)) {
+        std::thread::scope(|scope| {
+            for (place_number, case) in (0..).zip(cases) {
+                let directory = mount.0.join(format!("{number}.{place_number}"));
+                fs::create_dir(&directory).unwrap();
+                fs::write(directory.join("thesis.tex"), "of others").unwrap();
+                let place = &place;
+                scope.spawn(move || {
+                    let is_hit =
+                        [10_000, 40_000, 160_000].iter().any(|size| kill(place, &directory, case, *size));
+                    assert!(is_hit, "{:?} is over too soon", case.during);
+                    assert_eq!(fs::read_to_string(directory.join("thesis.tex")).unwrap(), "of others");
+                });
+            }
+        });
     }
 }

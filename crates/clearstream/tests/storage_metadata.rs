@@ -42,6 +42,37 @@ fn of<'a>(document: &'a Value, kind: &str) -> Vec<(&'a str, u64)> {
     of_kind.map(|phase| (phase["operation"].as_str().unwrap(), number(phase, "operation_count"))).collect()
 }
 
+/// A measurement, and the most memory that its process of ranks has had (VmHWM, proc_pid_status(5)), in KiB.
+fn with_peak_memory(directory: &Path, arguments: &[&str]) -> (Value, u64) {
+    let own = ["storage", "metadata", directory.to_str().unwrap(), "--json", "--tasks", "2"];
+    let mut child = clearstream(&[&own[..], arguments].concat()).spawn().unwrap();
+    let mut peak_kib = 0;
+    while child.try_wait().unwrap().is_none() {
+        for agent in common::children(child.id()) {
+            let status = fs::read_to_string(format!("/proc/{agent}/status")).unwrap_or_default();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let found = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+            peak_kib = peak_kib.max(found.unwrap_or(0));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (finish(child, LIMIT).json(), peak_kib)
+}
+
+/// A stonewall keeps the number of those created small: what is planned has no size in memory, and what is created
+/// neither.
+#[test]
+fn ten_million_items_are_planned_in_the_memory_of_some_thousands() {
+    let folder = disk();
+    let (few, small) = with_peak_memory(folder.path(), &["-n", "3000", "-F"]);
+    let (many, large) =
+        with_peak_memory(folder.path(), &["-n", "5000000", "-z", "3", "-b", "10", "-F", "-W", "300ms"]);
+    assert_eq!((number(&few, "item_count"), number(&many, "item_count")), (3000, 5_000_000));
+    assert_eq!(of(&many, "file").len(), 5, "{many}");
+    assert!(small > 1024 && large < small + 8192, "{small} and {large} KiB");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 /// Every operation is one system call of an item, by strace: 2 ranks, 30 items each, 3 directories below a root.
 #[test]
 fn operations_are_the_system_calls_of_every_item() {

@@ -18,6 +18,8 @@ use crate::error::SentError;
 const MAX_LINE_BYTES: u64 = 1 << 20;
 /// Timeout of the peer's message.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of taking a lab down: its servers may have written gigabytes, which are removed.
+pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Parameters that a keeper reads from its standard input before it creates the
 /// lab.
@@ -79,7 +81,16 @@ pub(crate) fn read_line<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
 
 /// Sends a request and waits for the response.
 pub(crate) fn request(stream: &UnixStream, request: &Request) -> io::Result<Response> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    request_within(stream, request, TIMEOUT)
+}
+
+/// Sends a request and waits for the response, at most for `timeout`.
+pub(crate) fn request_within(
+    stream: &UnixStream,
+    request: &Request,
+    timeout: Duration,
+) -> io::Result<Response> {
+    stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     write_line(stream, request)?;
     read_line(stream)

@@ -17,7 +17,7 @@ use clearstream_sys::{namespace::NamespaceSet, process::keep_descriptors_from};
 use crate::{
     LabError,
     keeper::{no_host, wait_for_end},
-    protocol::{self, Request, Response, Start, Started, TIMEOUT, read_line, write_line},
+    protocol::{self, Request, Response, STOP_TIMEOUT, Start, Started, TIMEOUT, read_line, write_line},
     services,
     state::{self, Folder, INSTANCE_VARIABLE, State},
 };
@@ -144,7 +144,7 @@ pub fn down(name: &str) -> Result<(), LabError> {
         outcome => outcome?,
     };
     let client = lab.folder.connect()?.ok_or_else(|| LabError::NotRunning { name: name.to_owned() })?;
-    protocol::request(&client, &Request::Stop)
+    protocol::request_within(&client, &Request::Stop, STOP_TIMEOUT)
         .map_err(LabError::system(format!("take the lab {name} down")))?;
     wait_for_end(&client, TIMEOUT);
     Ok(())

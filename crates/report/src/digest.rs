@@ -14,6 +14,7 @@ use clearstream_schema::{
     outcome::Outcome,
     probe::{PROBE_SUMMARY_SCHEMA, ProbeSummary},
     record::{RunDocument, TrialDocument, TrialOutcome},
+    semantics::{STORAGE_SEMANTICS_SCHEMA, StorageSemantics},
     study::{Experiment, Figure, WorkloadOptions},
 };
 use serde::de::DeserializeOwned;
@@ -50,6 +51,14 @@ pub(crate) struct PairsTrial {
     pub(crate) summary: AllPairsSummary,
 }
 
+/// A trial of file semantics.
+#[derive(Debug)]
+pub(crate) struct SemanticsTrial {
+    pub(crate) cell: u32,
+    pub(crate) factors: Factors,
+    pub(crate) found: StorageSemantics,
+}
+
 /// Trials with the same levels.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
@@ -67,6 +76,7 @@ pub(crate) struct ExperimentDigest {
     pub(crate) probes: Vec<(u32, ProbeSummary)>,
     pub(crate) gateways: Vec<GatewayTrial>,
     pub(crate) pairs: Vec<PairsTrial>,
+    pub(crate) semantics: Vec<SemanticsTrial>,
     /// Every measured trial by its metrics, also those of the parts above.
     pub(crate) measured: Measured,
     /// Settings of workloads other than flows.
@@ -188,6 +198,7 @@ impl ExperimentDigest {
             probes: Vec::new(),
             gateways: Vec::new(),
             pairs: Vec::new(),
+            semantics: Vec::new(),
             measured: Measured::default(),
             series: Vec::new(),
             server_address: None,
@@ -389,6 +400,11 @@ impl Digest {
         } else if let Some(summary) = detail::<AllPairsSummary>(outcome, ALL_PAIRS_SCHEMA, trial.trial)? {
             let reduced = PairsTrial { cell: trial.cell, factors: Factors::clone(&factors), summary };
             self.experiment(&trial.experiment).pairs.push(reduced);
+        } else if let Some(found) =
+            detail::<StorageSemantics>(outcome, STORAGE_SEMANTICS_SCHEMA, trial.trial)?
+        {
+            let reduced = SemanticsTrial { cell: trial.cell, factors: Factors::clone(&factors), found };
+            self.experiment(&trial.experiment).semantics.push(reduced);
         }
         let experiment = self.experiment(&trial.experiment);
         // Those of flows have a table of their own, by sender and receiver.

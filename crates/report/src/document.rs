@@ -15,7 +15,7 @@ use crate::{
     figures::{
         cost, delay, effects, gateways,
         goodput::{self, sentence_case},
-        live, matrix, metric, pairs, row, throughput, window,
+        live, matrix, metric, pairs, row, semantics, throughput, window,
     },
     format::{bytes, join, level_of, rate, time},
     link, machines,
@@ -205,6 +205,7 @@ fn own(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Figure> {
     if !experiment.pairs.is_empty() {
         figures.extend(pairs::figures(digest, experiment));
     }
+    figures.extend(semantics::figure(experiment));
     if !experiment.probes.is_empty() {
         figures.extend(delay::figure(digest, experiment));
     }

@@ -89,7 +89,30 @@ pub(crate) fn level_of(factor: &str, value: &Value) -> String {
         }
         "sender-cores" => format!("sender core {text}"),
         "receiver-cores" => format!("receiver core {text}"),
+        "hosts" => host_range(&text),
         other => format!("{other} {text}"),
+    }
+}
+
+/// Names that are numbered one after the other in the form of Slurm, `node[1-4]`; others as they are.
+fn host_range(list: &str) -> String {
+    let numbered = |name: &str| {
+        let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let (prefix, number) = name.split_at(name.len() - digits);
+        Some((prefix.to_owned(), number.parse::<u64>().ok().filter(|parsed| parsed.to_string() == number)?))
+    };
+    let all: Option<Vec<(String, u64)>> = list.split(',').map(|name| numbered(name.trim())).collect();
+    match all.as_deref() {
+        Some([(prefix, first), more @ .., (_, last)])
+            if more.iter().all(|(other, _)| other == prefix)
+                && list
+                    .split(',')
+                    .zip(*first..)
+                    .all(|(name, number)| name.trim() == format!("{prefix}{number}")) =>
+        {
+            format!("{prefix}[{first}-{last}]")
+        }
+        _ => list.to_owned(),
     }
 }
 
@@ -140,6 +163,10 @@ mod tests {
         assert_eq!(level_of("window", &"64MiB".into()), "64 MiB");
         assert_eq!(level_of("message-size", &"40380000B".into()), "message-size 38.5 MiB");
         assert_eq!(level_of("mtu", &9000.into()), "mtu 9000");
+        assert_eq!(level_of("hosts", &"compute-9,compute-10,compute-11".into()), "compute-[9-11]");
+        for names in ["compute-1", "a1,a3", "a1,b2", "a1,a02", "here,there"] {
+            assert_eq!(level_of("hosts", &names.into()), names);
+        }
         assert_eq!(core(&"5".into()), Some(5));
         assert_eq!(core(&7.into()), Some(7));
         assert_eq!(core(&"x".into()), None);

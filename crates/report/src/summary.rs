@@ -9,7 +9,8 @@ use crate::{
     estimate::{Estimate, change, chosen, median},
     figure::published_range,
     figures::{
-        effects, gateways, goodput::belongs, interrupt::ReaderPlace, metric, pairs, window::WindowModel,
+        effects, gateways, goodput::belongs, interrupt::ReaderPlace, metric, pairs, semantics,
+        window::WindowModel,
     },
     format::{bytes, count, percent, range, rate, time},
     link,
@@ -39,7 +40,7 @@ pub(crate) struct Headline {
     pub(crate) figure: String,
 }
 
-/// The first three of: plateau below the model, slowest pair of hosts, failing gateway, gateways against one, single flow,
+/// The first three of: plateau below the model, slowest pair of hosts, failing gateway, file semantics, gateways against one, single flow,
 /// window model, interrupt core, more flows, round trip. An effect that is not proven comes after
 /// these and is called so; then the best cell of each experiment that is drawn by a metric.
 pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
@@ -49,6 +50,7 @@ pub(crate) fn headlines(digest: &Digest) -> Vec<Headline> {
         short,
         pairs::headline(digest),
         failing_gateway(digest),
+        semantics::headline(digest),
         all_gateways(digest),
         single_flow(digest),
         model,

@@ -44,6 +44,12 @@ pub fn level(value: &Value) -> String {
     }
 }
 
+/// Upper case for the first letter.
+pub fn sentence_case(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
 /// A level with its factor, without spaces: `window=38.5MiB`.
 pub fn factor_level(factor: &str, value: &Value) -> String {
     let is_size = value.as_str().and_then(size).is_some();

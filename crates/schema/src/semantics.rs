@@ -1,10 +1,83 @@
-//! File semantics that a mount gives, as found by `storage semantics`.
+//! File semantics that a mount gives: what can be requested, and what was found.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::{
+    TimeSpan,
+    outcome::{Metric, MetricKind, Outcome, Unit},
+    storage::host_names,
+};
+
 /// Name of the format.
 pub const STORAGE_SEMANTICS_SCHEMA: &str = "clearstream.storage-semantics";
+
+/// Checks as requested. Keys, options and their defaults are these lines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SemanticsConfig {
+    /// Directory on the client: an absolute path, or in a lab the name of a mount
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub directory: String,
+    /// The client, or two clients of the directory, `a,b` (default: the first one of the lab that has the mount)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub hosts: Option<String>,
+    /// Maximum wait for a change to become visible at the other mount (attribute caches of NFS: 70s)
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = SemanticsConfig::default().wait))]
+    pub wait: TimeSpan,
+    /// Maximum duration of all checks
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME", default_value_t = SemanticsConfig::default().timeout))]
+    pub timeout: TimeSpan,
+}
+
+impl Default for SemanticsConfig {
+    fn default() -> Self {
+        Self {
+            directory: String::new(),
+            hosts: None,
+            wait: TimeSpan::from_seconds(2),
+            timeout: TimeSpan::from_seconds(120),
+        }
+    }
+}
+
+/// Checks as the standard has them: the headline.
+const KEPT: MetricKind = MetricKind::higher("checks-kept", Unit::Count);
+/// Checks by their other verdicts.
+const OTHERS: [(SemanticsVerdict, MetricKind); 3] = [
+    (SemanticsVerdict::No, MetricKind::lower("checks-deviating", Unit::Count)),
+    (SemanticsVerdict::NotSupported, MetricKind::lower("checks-not-supported", Unit::Count)),
+    (SemanticsVerdict::Inconclusive, MetricKind::lower("checks-inconclusive", Unit::Count)),
+];
+/// Longest time that a change stayed invisible at the other client, by check: zero where it was visible at once.
+const STALENESS: [(&str, MetricKind); 10] = {
+    const fn time(name: &'static str) -> MetricKind {
+        MetricKind::lower(name, Unit::Nanoseconds)
+    }
+    [
+        ("close-to-open", time("stale-close-to-open")),
+        ("write-read", time("stale-write-read")),
+        ("size", time("stale-size")),
+        ("create", time("stale-create")),
+        ("list", time("stale-list")),
+        ("remove", time("stale-remove")),
+        ("rename", time("stale-rename")),
+        ("mmap-mmap", time("stale-mmap-mmap")),
+        ("mmap-read", time("stale-mmap-read")),
+        ("write-mmap", time("stale-write-mmap")),
+    ]
+};
+
+impl SemanticsConfig {
+    /// Metrics that a trial of this configuration can have, the headline first.
+    pub fn metrics(&self) -> Vec<MetricKind> {
+        let has_peer = self.hosts.as_deref().is_some_and(|list| host_names(list).len() > 1);
+        let staleness = STALENESS.iter().filter(|_| has_peer).map(|(_, kind)| *kind);
+        std::iter::once(KEPT).chain(OTHERS.map(|(_, kind)| kind)).chain(staleness).collect()
+    }
+}
 
 /// File semantics of one mount, or of two mounts of one file system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +99,32 @@ pub struct StorageSemantics {
     pub duration_ns: u64,
     /// Checks, in the order of areas.
     pub checks: Vec<SemanticsCheck>,
+}
+
+impl StorageSemantics {
+    /// As the outcome of a trial: how many checks have which verdict, and how long changes stayed invisible.
+    ///
+    /// # Errors
+    /// It cannot be written as JSON.
+    pub fn outcome(&self) -> Result<Outcome, serde_json::Error> {
+        let count = |verdict| self.checks.iter().filter(|check| check.verdict == verdict).count() as f64;
+        let counts = OTHERS.iter().map(|(verdict, kind)| kind.of(count(*verdict)));
+        let staleness = STALENESS.iter().filter_map(|(check, kind)| self.staleness(check, *kind));
+        let metrics = std::iter::once(KEPT.of(count(SemanticsVerdict::Yes))).chain(counts).chain(staleness);
+        let outcome = Outcome { complete: self.complete, ..Outcome::of(metrics) };
+        outcome.with_detail(STORAGE_SEMANTICS_SCHEMA, 1, self)
+    }
+
+    /// The longest of both directions; nothing where none of them came to a verdict.
+    fn staleness(&self, check: &str, kind: MetricKind) -> Option<Metric> {
+        let between_clients =
+            |found: &&SemanticsCheck| found.check == check && found.clients != SemanticsClients::One;
+        let times = self.checks.iter().filter(between_clients).filter_map(|found| match found.verdict {
+            SemanticsVerdict::Yes => Some(0),
+            _ => found.stale_ns,
+        });
+        times.max().map(|stale_ns| kind.of(stale_ns as f64))
+    }
 }
 
 /// A mount.
@@ -66,6 +165,17 @@ pub struct SemanticsCheck {
     pub stale_ns: Option<u64>,
 }
 
+impl SemanticsCheck {
+    /// What was found, with the error code; empty where there is nothing to add to the verdict.
+    pub fn found(&self) -> String {
+        let mut found = self.detail.clone().unwrap_or_default();
+        if let Some(errno) = self.errno.as_ref().filter(|errno| !found.contains(errno.as_str())) {
+            found.push_str(&format!(": {errno}"));
+        }
+        found
+    }
+}
+
 /// Areas of semantics, in the order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -84,6 +194,20 @@ pub enum SemanticsArea {
     Features,
 }
 
+impl SemanticsArea {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Locks => "locks",
+            Self::Atomicity => "atomicity",
+            Self::Mappings => "shared mappings",
+            Self::Coherence => "coherence between clients",
+            Self::Timestamps => "timestamps",
+            Self::Features => "features",
+        }
+    }
+}
+
 /// Clients that take part in a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -98,6 +222,18 @@ pub enum SemanticsClients {
     FromPeer,
 }
 
+impl SemanticsClients {
+    /// Their name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::One => "one",
+            Self::Two => "two",
+            Self::ToPeer => "to peer",
+            Self::FromPeer => "from peer",
+        }
+    }
+}
+
 /// Verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -110,6 +246,18 @@ pub enum SemanticsVerdict {
     NotSupported,
     /// The check did not run to its end.
     Inconclusive,
+}
+
+impl SemanticsVerdict {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::NotSupported => "not supported",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
 }
 
 /// Verdict with what led to it.

@@ -76,6 +76,8 @@ pub enum Figure {
     Delay,
     /// Responses over time around the failure of a gateway, load distribution, return paths.
     Gateways,
+    /// Which checks of file semantics have which verdict, cells side by side.
+    Semantics,
     /// From every host to every other, as heat maps.
     Pairs,
     /// A metric against a factor of numbers, a line per level of the others.

@@ -36,6 +36,14 @@ pub enum StorageError {
     /// A rank of an MPI job was lost, or MPI fails.
     #[error(transparent)]
     Ranks(#[from] RankError),
+    /// It failed, and its files were to be kept.
+    #[error("{error}; with --keep the files written until then stay in {folder}")]
+    Kept {
+        /// Why it failed.
+        error: Box<Self>,
+        /// Path of the folder.
+        folder: String,
+    },
     /// The agent did not end within its time: the file system does not respond.
     #[error(
         "{directory} does not respond: the test could not be begun or stopped within its time, and its folder there \
@@ -47,17 +55,28 @@ pub enum StorageError {
     },
 }
 
+impl StorageError {
+    /// Without what remains of the test.
+    pub fn root(&self) -> &Self {
+        match self {
+            Self::Kept { error, .. } => error.root(),
+            error => error,
+        }
+    }
+}
+
 impl From<StorageError> for TrialError {
     fn from(error: StorageError) -> Self {
+        let message = error.to_string();
         match error {
             StorageError::Invalid(failure) | StorageError::Failed(failure) => failure.into(),
             StorageError::Peer(error) => error.into(),
-            StorageError::Ranks(error) => {
-                Failure { kind: FailureKind::Connection, message: error.to_string() }.into()
+            StorageError::Ranks(_) => Failure { kind: FailureKind::Connection, message }.into(),
+            StorageError::Kept { error, .. } => {
+                let inner = Self::from(*error);
+                Self { failure: Failure { message, ..inner.failure }, ..inner }
             }
-            silent @ StorageError::Silent { .. } => {
-                Failure { kind: FailureKind::Unreachable, message: silent.to_string() }.into()
-            }
+            StorageError::Silent { .. } => Failure { kind: FailureKind::Unreachable, message }.into(),
         }
     }
 }

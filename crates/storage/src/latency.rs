@@ -11,9 +11,9 @@ const DIGITS: u8 = 2;
 /// Maximum value of the histogram: an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 
-/// Latency samples.
+/// Latency samples of a rank.
 #[derive(Debug)]
-pub(crate) struct Latency {
+pub struct Latency {
     times: Histogram<u64>,
     sum: u64,
     min: u64,
@@ -41,7 +41,7 @@ impl Default for Latency {
 
 impl Latency {
     /// Adds a sample.
-    pub(crate) fn add(&mut self, time: Duration) {
+    pub fn add(&mut self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.sum = self.sum.saturating_add(ns);
         self.min = self.min.min(ns);

@@ -20,3 +20,4 @@ mod trial;
 pub use agent::StorageAgent;
 pub use controller::StorageError;
 pub use job::JobPlace;
+pub use latency::Latency;

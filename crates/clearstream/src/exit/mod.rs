@@ -230,11 +230,11 @@ impl CommandError {
                 SemanticsError::NotShared { .. } => ExitCode::Usage,
                 SemanticsError::Remains { .. } => ExitCode::File,
             },
-            Self::Storage(error) => match error {
+            Self::Storage(error) => match error.root() {
                 StorageError::Invalid(it) | StorageError::Failed(it) => failure(it),
                 StorageError::Peer(error) => peer(error),
                 StorageError::Ranks(_) => ExitCode::PeerLost,
-                StorageError::Silent { .. } => ExitCode::File,
+                StorageError::Silent { .. } | StorageError::Kept { .. } => ExitCode::File,
             },
             Self::Plan(error) => plan(error),
             Self::Proof(error) => match error {

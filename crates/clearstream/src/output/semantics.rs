@@ -2,9 +2,7 @@
 
 use clearstream_schema::{
     human,
-    semantics::{
-        SemanticsArea, SemanticsCheck, SemanticsClients, SemanticsMount, SemanticsVerdict, StorageSemantics,
-    },
+    semantics::{SemanticsArea, SemanticsCheck, SemanticsMount, SemanticsVerdict, StorageSemantics},
 };
 
 use super::table::table as lines;
@@ -19,7 +17,7 @@ pub fn table(found: &StorageSemantics) -> String {
     areas.dedup();
     for area in areas {
         let rows = found.checks.iter().filter(|check| check.area == area).map(row).collect();
-        text.push_str(&format!("\n{}\n", heading(area)));
+        text.push_str(&format!("\n{}\n", human::sentence_case(area.name())));
         text.push_str(&lines(&["check", "clients", "verdict", "found"], rows));
         text.push('\n');
     }
@@ -40,37 +38,11 @@ fn mount(role: &str, mount: &SemanticsMount) -> String {
     format!("{role}: {host}{} ({})\n", mount.directory, mount.file_system)
 }
 
-fn heading(area: SemanticsArea) -> &'static str {
-    match area {
-        SemanticsArea::Locks => "Locks",
-        SemanticsArea::Atomicity => "Atomicity",
-        SemanticsArea::Mappings => "Shared mappings",
-        SemanticsArea::Coherence => "Coherence between clients",
-        SemanticsArea::Timestamps => "Timestamps",
-        SemanticsArea::Features => "Features",
-    }
-}
-
 /// The standard is named where the mount deviates from it; the document has it for every check.
 fn row(check: &SemanticsCheck) -> Vec<String> {
-    let clients = match check.clients {
-        SemanticsClients::One => "one",
-        SemanticsClients::Two => "two",
-        SemanticsClients::ToPeer => "to peer",
-        SemanticsClients::FromPeer => "from peer",
-    };
-    let verdict = match check.verdict {
-        SemanticsVerdict::Yes => "yes",
-        SemanticsVerdict::No => "no",
-        SemanticsVerdict::NotSupported => "not supported",
-        SemanticsVerdict::Inconclusive => "inconclusive",
-    };
-    let mut found = check.detail.clone().unwrap_or_default();
-    if let Some(errno) = check.errno.as_ref().filter(|errno| !found.contains(errno.as_str())) {
-        found.push_str(&format!(": {errno}"));
-    }
+    let mut found = check.found();
     if check.verdict != SemanticsVerdict::Yes {
         found.push_str(&format!(" ({})", check.standard));
     }
-    vec![check.title.clone(), clients.to_owned(), verdict.to_owned(), found]
+    vec![check.title.clone(), check.clients.name().to_owned(), check.verdict.name().to_owned(), found]
 }

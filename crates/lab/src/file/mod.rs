@@ -19,6 +19,7 @@ const LABS: FileKind = FileKind {
     built_in: &[
         ("gateways-6", include_str!("../../../../labs/gateways-6.toml")),
         ("native-client", include_str!("../../../../labs/native-client.toml")),
+        ("native-client-gluster", include_str!("../../../../labs/native-client-gluster.toml")),
         ("two-hosts", include_str!("../../../../labs/two-hosts.toml")),
         ("wan-1650km", include_str!("../../../../labs/wan-1650km.toml")),
         ("wan-1650km-defaults", include_str!("../../../../labs/wan-1650km-defaults.toml")),

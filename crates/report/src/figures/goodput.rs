@@ -1,6 +1,7 @@
 //! Goodput per cell: every repetition as a dot, the median with its interval,
 //! and published values as a hollow dashed bar.
 
+pub(crate) use clearstream_schema::human::sentence_case;
 use clearstream_schema::record::Published;
 
 use crate::{
@@ -95,12 +96,6 @@ pub(crate) fn published_legend(published: &[Published]) -> Vec<LegendItem> {
         })
         .map(|label| LegendItem::new("theirs", label))
         .collect()
-}
-
-/// Upper case for the first letter.
-pub(crate) fn sentence_case(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 fn draw(experiment: &ExperimentDigest, size: Size) -> Svg {

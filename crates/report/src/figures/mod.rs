@@ -16,6 +16,7 @@ pub(crate) mod metric;
 pub(crate) mod order;
 pub(crate) mod pairs;
 pub(crate) mod row;
+pub(crate) mod semantics;
 pub(crate) mod staircase;
 pub(crate) mod throughput;
 pub(crate) mod window;

@@ -13,6 +13,7 @@ mod features;
 mod folder;
 
 mod races;
+mod workload;
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -21,7 +22,9 @@ use std::{
 };
 
 use clearstream_control::{Peer, PeerError};
-use clearstream_schema::semantics::{STORAGE_SEMANTICS_SCHEMA, SemanticsMount, StorageSemantics};
+use clearstream_schema::semantics::{
+    STORAGE_SEMANTICS_SCHEMA, SemanticsConfig, SemanticsMount, StorageSemantics,
+};
 use rustix::io::Errno;
 
 use actor::{Actor, CheckError};
@@ -29,22 +32,12 @@ pub use agent::SemanticsAgent;
 use calls::Leave;
 use checks::{Actors, Step, schedule};
 pub use folder::FOLDER_PREFIX;
+pub use workload::StorageSemanticsWorkload;
 
 /// Maximum time of removing the folder.
 const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Poll interval of the thread that stops the checks.
 const STOP_INTERVAL: Duration = Duration::from_millis(10);
-
-/// What is checked.
-#[derive(Debug, Clone)]
-pub struct SemanticsConfig {
-    /// Absolute path of the directory.
-    pub directory: String,
-    /// Maximum wait for a change to become visible.
-    pub wait: Duration,
-    /// Maximum duration of all checks.
-    pub timeout: Duration,
-}
 
 /// The other mount.
 #[derive(Debug)]
@@ -86,7 +79,7 @@ pub enum SemanticsError {
     },
 }
 
-/// Runs all checks. A verdict against the mount is a result; an interruption leaves later checks without one.
+/// Runs all checks in `config.directory`, an absolute path on the host of the agents that `start` gives. A verdict against the mount is a result; an interruption leaves later checks without one.
 ///
 /// # Errors
 /// [`SemanticsError`], where no check could run or the folder could not be removed.
@@ -100,7 +93,7 @@ pub fn run(
     let (checks_stop, clean_up_stop, is_done) =
         (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
-        scope.spawn(|| watch(config.timeout, stop, &checks_stop, &clean_up_stop, &is_done));
+        scope.spawn(|| watch(config.timeout.to_std(), stop, &checks_stop, &clean_up_stop, &is_done));
         let result = checked(config, start, peer, &checks_stop, &clean_up_stop, on_check);
         is_done.store(true, Relaxed);
         result
@@ -138,7 +131,7 @@ fn checked(
     on_check: &mut dyn FnMut(usize, usize),
 ) -> Result<StorageSemantics, SemanticsError> {
     let folder = format!("{FOLDER_PREFIX}{:016x}", rand::random::<u64>());
-    let (directory, wait) = (config.directory.as_str(), config.wait);
+    let (directory, wait) = (config.directory.as_str(), config.wait.to_std());
     // Its agent creates the folder and does nothing else, so that no check can take it along.
     let keeper = Actor::enter(start()?, directory, &folder, true, wait, stop)?;
     let result = in_folder(config, &folder, start, peer, stop, on_check);
@@ -160,7 +153,7 @@ fn in_folder(
     stop: &AtomicBool,
     on_check: &mut dyn FnMut(usize, usize),
 ) -> Result<StorageSemantics, SemanticsError> {
-    let (begun, wait) = (Instant::now(), config.wait);
+    let (begun, wait) = (Instant::now(), config.wait.to_std());
     let local = || Actor::enter(start()?, &config.directory, folder, false, wait, stop);
     let (first, second) = (local()?, local()?);
     let mount = SemanticsMount {

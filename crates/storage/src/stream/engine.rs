@@ -101,8 +101,8 @@ impl<'a> Test<'a> {
         for iteration in 0..self.config.iterations {
             let is_last = iteration + 1 == self.config.iterations;
             let result = self.iteration(iteration, on_point);
-            // What is kept for a later run is one set of files.
-            if !(self.config.keep && is_last && result.is_ok()) {
+            // What is kept, for a later run or to be looked at after a failure, is one set of files.
+            if !(self.config.keep && (is_last || result.is_err())) {
                 self.remove(iteration);
             }
             self.world.barrier()?;

@@ -15,9 +15,10 @@ mod workload;
 
 use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_control::Peer;
+use clearstream_control::{Peer, PeerError};
 use clearstream_ranks::World;
 use clearstream_schema::{
+    control::FailureKind,
     flow::Notice,
     human,
     storage::{
@@ -38,6 +39,7 @@ use crate::{
 use check::check;
 use engine::Test;
 pub(crate) use prepared::Prepared;
+use prepared::TestFolder;
 pub use workload::StorageStream;
 
 /// Runs a test at an agent. When `stop` is set or `timeout` is over, the points are those until then.
@@ -55,11 +57,16 @@ pub fn run(
     let folder = folder_name(config);
     let mut points = Vec::new();
     let benchmark = Benchmark::Stream { folder: folder.clone(), config: config.clone() };
-    let Driven { started, is_finished, ended } = drive(agent, benchmark, timeout, stop, &mut |measured| {
+    let driven = drive(agent, benchmark, timeout, stop, &mut |measured| {
         if let Measured::Stream(point) = measured {
             on_point(&point);
             points.push(*point);
         }
+    });
+    let Driven { started, is_finished, ended } = driven.map_err(|error| match error {
+        // Nothing was written.
+        StorageError::Peer(PeerError::Refused { .. }) => error,
+        error => with_kept(error, config, &folder),
     })?;
     let (remains, kept_folder) = (ended.remains, config.keep.then_some(folder));
     Ok(StreamSummary { kept_folder, ..summary(config, &started, points, is_finished, remains) })
@@ -86,9 +93,24 @@ pub fn run_job(
         mpirun: config.mpirun.as_deref(),
     };
     let mut points = Vec::new();
-    let found = job::run(place, &options, config, timeout, stop, &mut |point: StreamPoint| {
+    // A name that this controller knows also when the ranks cannot report it.
+    let folder = folder_name(config);
+    let of_ranks = match config.keep {
+        true => StreamConfig { name: Some(folder.clone()), ..config.clone() },
+        false => config.clone(),
+    };
+    let found = job::run(place, &options, &of_ranks, timeout, stop, &mut |point: StreamPoint| {
         on_point(&point);
         points.push(point);
+    });
+    let found = found.map_err(|error| match &error {
+        // What a rank reports has it, where there are files.
+        StorageError::Failed(failure)
+            if failure.kind == FailureKind::Connection && !failure.message.contains(&folder) =>
+        {
+            with_kept(error, config, &folder)
+        }
+        _ => error,
     })?;
     let stopped = || {
         let started =
@@ -120,8 +142,21 @@ pub fn run_rank(
     check(&config).map_err(StorageError::Invalid)?;
     let folder = prepared::enter_together(world, &config)?;
     folder.watch(Some(guard));
+    let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let found = ranks_part(world, &config, &folder, stop, on_point);
+    found.map_err(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()))
+}
+
+/// What a rank does in the folder.
+fn ranks_part(
+    world: &mut dyn World,
+    config: &StreamConfig,
+    folder: &TestFolder,
+    stop: &AtomicBool,
+    on_point: &mut dyn FnMut(&StreamPoint),
+) -> Result<Option<StreamSummary>, StorageError> {
     let mut points = Vec::new();
-    let mut test = Test::new(world, &config, &folder.folder, stop).map_err(StorageError::from)?;
+    let mut test = Test::new(world, config, &folder.folder, stop).map_err(StorageError::from)?;
     let hosts = test.hosts.clone();
     let result = test.run(&mut |point| {
         on_point(&point);
@@ -144,7 +179,18 @@ pub fn run_rank(
     };
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
     let kept_folder = name.filter(|_| config.keep);
-    Ok(Some(StreamSummary { kept_folder, ..summary(&config, &started, points, true, remains) }))
+    Ok(Some(StreamSummary { kept_folder, ..summary(config, &started, points, true, remains) }))
+}
+
+/// A failure of a test, with where its files are when they were to be kept.
+fn with_kept(error: StorageError, config: &StreamConfig, folder: &str) -> StorageError {
+    match error {
+        StorageError::Failed(_) | StorageError::Peer(_) | StorageError::Ranks(_) if config.keep => {
+            let folder = Path::new(&config.directory).join(folder).display().to_string();
+            StorageError::Kept { error: Box::new(error), folder }
+        }
+        error => error,
+    }
 }
 
 fn summary(

@@ -23,7 +23,9 @@ use clearstream_schema::{
     outcome::{Metric, Outcome, Unit},
     record::{RunHost, Treatments},
 };
-use clearstream_storage::{metadata::StorageMetadataWorkload, stream::StorageStream};
+use clearstream_storage::{
+    metadata::StorageMetadataWorkload, semantics::StorageSemanticsWorkload, stream::StorageStream,
+};
 use clearstream_study::{Environment, StudyError, Testbed};
 use clearstream_workload::{AnyWorkload, Event, Inspect, Registry, Sample, TrialError};
 use serde::Deserialize;
@@ -44,6 +46,7 @@ pub(crate) fn registry() -> Registry {
         .with(VerbsCalls)
         .with(StorageStream)
         .with(StorageMetadataWorkload)
+        .with(StorageSemanticsWorkload)
         .with_factor(RoutesOver)
 }
 

@@ -14,6 +14,7 @@ use clearstream_schema::{
     overlap::OverlapSummary,
     probe::ProbeSummary,
     rdma::{RdmaSummary, VerbsSummary},
+    semantics::StorageSemantics,
     storage::{StreamSummary, metadata::StorageMetadata},
 };
 use serde::de::DeserializeOwned;
@@ -215,6 +216,49 @@ fn of_storage_by_phases_and_kinds() {
 }
 
 #[test]
+fn of_semantics_with_and_without_a_second_client() {
+    let check = |name: &str, clients: &str, verdict: &str| {
+        json!({
+            "area": "coherence", "check": name, "title": name, "clients": clients, "verdict": verdict, "standard": "s",
+        })
+    };
+    let names = [
+        "close-to-open",
+        "write-read",
+        "size",
+        "create",
+        "list",
+        "remove",
+        "rename",
+        "mmap-mmap",
+        "mmap-read",
+        "write-mmap",
+    ];
+    let mut shared: Vec<Value> = names.iter().map(|name| check(name, "to-peer", "yes")).collect();
+    shared.extend([check("flock-conflict", "two", "no"), check("close-to-open", "from-peer", "no")]);
+    shared[11]["stale_ns"] = json!(7);
+    for (options, checks) in [
+        (json!({"hosts": "a,b"}), shared),
+        (json!({}), vec![check("flock-conflict", "one", "yes"), check("mmap-read", "one", "yes")]),
+    ] {
+        let mount = json!({"directory": "/mnt", "file_system": "ext4"});
+        let found: StorageSemantics = read(json!({
+            "schema": "clearstream.storage-semantics", "version": 1, "mount": mount, "wait_ns": 10, "complete": true,
+            "duration_ns": 1, "checks": checks,
+        }));
+        let outcome = found.outcome().unwrap();
+        assert_declared("storage-semantics", &options, &outcome);
+        let value = |name: &str| outcome.metric(name).map(|metric| metric.value);
+        if options["hosts"].is_string() {
+            assert_eq!(
+                ["checks-kept", "checks-deviating", "stale-close-to-open", "stale-size"].map(value),
+                [Some(10.0), Some(2.0), Some(7.0), Some(0.0)]
+            );
+        }
+    }
+}
+
+#[test]
 fn of_rdma_by_what_is_measured() {
     for options in [json!({}), json!({"both-ways": true}), json!({"latency": true})] {
         let rate = json!({
@@ -274,7 +318,8 @@ fn no_workload_is_left_out() {
             "rdma",
             "verbs-calls",
             "storage-stream",
-            "storage-metadata"
+            "storage-metadata",
+            "storage-semantics"
         ]
     );
 }

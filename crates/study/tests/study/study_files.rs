@@ -351,6 +351,7 @@ fn without_a_figure_an_experiment_is_drawn_as_its_workload_usually_is() {
         ("message", Figure::Curve),
         ("rdma", Figure::Curve),
         ("verbs-calls", Figure::Bars),
+        ("storage-semantics", Figure::Semantics),
     ] {
         // Written down, so that a record says how it is drawn.
         assert_eq!(figure_of(workload), Some(figure), "{workload}");

@@ -21,7 +21,7 @@ pub enum StorageVerb {
     /// Measure operations on files and directories by many ranks, with mdtest's model and options
     Metadata(Box<metadata::MetadataArgs>),
     /// Check which file semantics a mount gives: locks, atomicity, coherence, features
-    Semantics(semantics::SemanticsArgs),
+    Semantics(Box<semantics::SemanticsArgs>),
     /// Remove the files of ranks that were killed
     #[command(hide = true)]
     Guard(ranks::GuardArgs),

@@ -40,7 +40,7 @@ pub(super) fn as_rank<T>(
     let mut world = mpi::join(library.map(Path::new), stop)
         .map_err(|error| CommandError::Unsupported(error.to_string()))?;
     let found = run(&mut world, &mut guard);
-    if matches!(found, Err(StorageError::Ranks(_))) {
+    if matches!(found.as_ref().map_err(StorageError::root), Err(StorageError::Ranks(_))) {
         // A rank that cannot reach the others takes them along, by not leaving.
         return Ok(found?);
     }

@@ -5,8 +5,8 @@ use std::{
     time::Instant,
 };
 
-use clearstream_schema::TimeSpan;
-use clearstream_storage::semantics::{PeerMount, SemanticsConfig, run};
+use clearstream_schema::semantics::SemanticsConfig;
+use clearstream_storage::semantics::{PeerMount, run};
 
 use super::place::{LabMounts, Place, PlaceArgs, absolute, start_local};
 use crate::{
@@ -27,12 +27,9 @@ pub struct SemanticsArgs {
     peer: Option<String>,
     #[command(flatten)]
     place: PlaceArgs,
-    /// Maximum wait for a change to become visible at the other mount (attribute caches of NFS: 70s)
-    #[arg(long, value_name = "TIME", default_value = "2s")]
-    wait: TimeSpan,
-    /// Maximum duration of all checks
-    #[arg(long, value_name = "TIME", default_value = "120s")]
-    timeout: TimeSpan,
+    /// Time limits of the checks.
+    #[command(flatten)]
+    config: SemanticsConfig,
     /// Option for ssh: as it is when it begins with a dash (`-p2222`), else for `-o` (`Port=2222`)
     #[arg(long = "ssh-option", value_name = "OPTION", allow_hyphen_values = true, requires = "peer")]
     ssh_options: Vec<String>,
@@ -60,7 +57,7 @@ impl SemanticsArgs {
             (Place::Lab(lab), Some(peer)) => Some(peer_in_lab(lab, peer)?),
             (Place::Here, Some(peer)) => Some(self.peer_mount(peer)?),
         };
-        let config = SemanticsConfig { directory, wait: self.wait.to_std(), timeout: self.timeout.to_std() };
+        let config = SemanticsConfig { directory, ..self.config.clone() };
         let started = Instant::now();
         let mut on_check = |number: usize, count: usize| {
             // Of the time of those before; the first ones say nothing about it.
@@ -81,7 +78,7 @@ impl SemanticsArgs {
         }
         Err(CommandError::Partial(format!(
             "the checks took longer than {}: later ones did not run (--timeout)",
-            self.timeout
+            config.timeout
         )))
     }
 

@@ -10,7 +10,7 @@ mod overhead;
 mod table;
 mod view;
 
-use clearstream_schema::{outcome::Unit, study::Figure as Kind};
+use clearstream_schema::{outcome::Unit, record::Published, study::Figure as Kind};
 
 use crate::{
     digest::{Digest, ExperimentDigest},
@@ -19,6 +19,9 @@ use crate::{
 };
 pub(crate) use finding::headline;
 use view::View;
+
+/// More of them have one mark together.
+const PUBLISHED_IN_LEGEND: usize = 3;
 
 /// The figure of the chosen metric, and a table of all metrics.
 pub(crate) fn figures(digest: &Digest, experiment: &ExperimentDigest) -> Vec<Figure> {
@@ -71,9 +74,18 @@ fn figure(view: &View<'_>, table: crate::figure::Table, note: Option<String>) ->
         Some(factor) => curve::draw(view, factor, size),
         None => bars::draw(view, size),
     });
-    let theirs = view.published().into_iter().map(|(published, ..)| {
-        LegendItem::new("theirs", format!("published: {}, {}", published.label, published.source))
-    });
+    let published = view.published();
+    let theirs: Vec<LegendItem> = match published.len() {
+        // All of them are listed below the figure.
+        count if count > PUBLISHED_IN_LEGEND => {
+            vec![LegendItem::new("theirs", format!("published, {count} values"))]
+        }
+        _ => {
+            let label =
+                |published: &Published| format!("published: {}, {}", published.label, published.source);
+            published.iter().map(|(one, ..)| LegendItem::new("theirs", label(one))).collect()
+        }
+    };
     Figure {
         drawings,
         notes: view.notes().into_iter().chain(note).collect(),
