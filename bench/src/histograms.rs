@@ -56,15 +56,15 @@ const LOOPS: [Loop; 3] = [Loop::Recorded, Loop::Timed, Loop::Bare];
 enum Operation {
     /// Of one file again and again.
     Stat,
-    /// Of files in turn, whose names are made from their numbers, as in a phase of metadata.
-    StatInTurn,
+    /// Of alternating files, whose names are made from their numbers, as in a phase of metadata.
+    StatAlternating,
     Create,
     Read(usize),
 }
 
 const OPERATIONS: [(Operation, &str); 6] = [
     (Operation::Stat, "stat of one file"),
-    (Operation::StatInTurn, "stat of 10000 files in turn"),
+    (Operation::StatAlternating, "stat of 10000 files, alternating"),
     (Operation::Create, "create, close and remove a file"),
     (Operation::Read(4 << 10), "pread of 4 KiB"),
     (Operation::Read(64 << 10), "pread of 64 KiB"),
@@ -93,7 +93,7 @@ impl Place {
 
     fn operate(&self, operation: Operation, name: &str, buffer: &mut [u8]) -> rustix::io::Result<()> {
         match operation {
-            Operation::StatInTurn => statat(&self.own, name, AtFlags::SYMLINK_NOFOLLOW).map(drop),
+            Operation::StatAlternating => statat(&self.own, name, AtFlags::SYMLINK_NOFOLLOW).map(drop),
             Operation::Stat => statat(&self.own, "file", AtFlags::SYMLINK_NOFOLLOW).map(drop),
             Operation::Create => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -113,7 +113,7 @@ impl Place {
             let mut now = Instant::now();
             for _ in 0..BATCH {
                 let name = match operation {
-                    Operation::StatInTurn => name(number % FILES),
+                    Operation::StatAlternating => name(number % FILES),
                     _ => String::new(),
                 };
                 number += 1;

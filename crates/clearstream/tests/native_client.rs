@@ -164,7 +164,7 @@ fn root_a_native_mount_goes_through_its_gateway_and_keeps_locks_and_a_projection
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "what is left out is said")]
+#[allow(clippy::print_stderr, reason = "a test that is left out is reported")]
 fn root_glusterfs_is_another_choice_of_the_file_system() {
     let path = std::env::var_os("PATH").unwrap();
     if !std::env::split_paths(&path)
