@@ -18,7 +18,7 @@ pub(crate) fn find_library(own: &Path) -> Result<PathBuf, Failure> {
     libraries::find(own, LIBRARY).ok_or_else(|| {
         let places = libraries::places(own);
         unsupported(format!(
-            "{LIBRARY} is neither in {places}: install the package, or build it with `make libraries`"
+            "{LIBRARY} is found neither in {places}: install the package, or build it with `make libraries`"
         ))
     })
 }

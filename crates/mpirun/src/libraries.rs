@@ -14,7 +14,7 @@ pub fn find(own: &Path, name: &str) -> Option<PathBuf> {
     folders.into_iter().flatten().map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// Where [`find`] looks, for a message that it is neither in.
+/// Where [`find`] looks, for an error: "neither in" these.
 pub fn places(own: &Path) -> String {
     let folder = own.parent().unwrap_or(Path::new("/"));
     let above = folder.parent().unwrap_or(folder);

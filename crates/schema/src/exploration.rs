@@ -18,7 +18,7 @@ pub enum ExplorationTransport {
     /// Whatever the MPI library uses.
     #[default]
     Mpi,
-    /// iWARP in software: this project's provider of libfabric.
+    /// iWARP in software: ClearStream's provider of libfabric.
     MpiIwarp,
 }
 

@@ -1,6 +1,8 @@
 //! Everything that can go wrong in the command, and the exit code of each.
 
+mod plan;
 mod rdma;
+mod storage;
 
 use std::{io, path::PathBuf};
 
@@ -35,7 +37,9 @@ use clearstream_watch::WatchError;
 use clearstream_workload::TrialError;
 
 use crate::verbs::{cc::CcError, rdma::run::RunError};
+use plan::plan;
 use rdma::{rdma, rdma_run};
+use storage::{semantics, storage};
 
 /// Error of a command, with its exit code.
 #[derive(Debug, thiserror::Error)]
@@ -225,17 +229,8 @@ impl CommandError {
                 OverlapError::Invalid(it) | OverlapError::Failed { failure: it, .. } => failure(it),
                 OverlapError::Peer(error) => peer(error),
             },
-            Self::Semantics(error) => match error {
-                SemanticsError::Peer(error) => peer(error),
-                SemanticsError::NotShared { .. } => ExitCode::Usage,
-                SemanticsError::Remains { .. } => ExitCode::File,
-            },
-            Self::Storage(error) => match error.root() {
-                StorageError::Invalid(it) | StorageError::Failed(it) => failure(it),
-                StorageError::Peer(error) => peer(error),
-                StorageError::Ranks(_) => ExitCode::PeerLost,
-                StorageError::Silent { .. } | StorageError::Kept { .. } => ExitCode::File,
-            },
+            Self::Semantics(error) => semantics(error),
+            Self::Storage(error) => storage(error),
             Self::Plan(error) => plan(error),
             Self::Proof(error) => match error {
                 ProofError::Peer(error) => peer(error),
@@ -416,40 +411,6 @@ fn improve(error: &ImproveError) -> ExitCode {
         ImproveError::Hosts(error) => trial(error),
         ImproveError::StillEffective { .. } => ExitCode::Partial,
         ImproveError::Option(_) | ImproveError::TooFewPairs { .. } => ExitCode::Usage,
-    }
-}
-
-fn plan(error: &PlanError) -> ExitCode {
-    match error {
-        PlanError::OtherHost { .. }
-        | PlanError::OtherKernel { .. }
-        | PlanError::OtherSchema { .. }
-        | PlanError::Twice { .. }
-        | PlanError::NothingToConfirm
-        | PlanError::NoFolder => ExitCode::Usage,
-        PlanError::Unfit(error) if error.is_outside_families() => ExitCode::Refused,
-        PlanError::Unfit(_)
-        | PlanError::StepFailed { .. }
-        | PlanError::Identity { .. }
-        | PlanError::Connection { .. } => ExitCode::Unsupported,
-        PlanError::Conflicts { .. }
-        | PlanError::Booted { .. }
-        | PlanError::Elsewhere { .. }
-        | PlanError::RevertedAlready { .. }
-        | PlanError::Interrupted { .. }
-        | PlanError::Dangerous { .. }
-        | PlanError::Lost { .. }
-        | PlanError::Unconfirmed { .. }
-        | PlanError::TooLate { .. }
-        | PlanError::NotUnderTest { .. }
-        | PlanError::Busy { .. } => ExitCode::Refused,
-        PlanError::Netlink(error) => netlink(error),
-        PlanError::NotRestored { .. } | PlanError::LostByRevert { .. } => ExitCode::Partial,
-        PlanError::NoJournal { .. } => ExitCode::Name,
-        PlanError::Damaged { .. }
-        | PlanError::Storage { .. }
-        | PlanError::JournalFailed { .. }
-        | PlanError::Guardian { .. } => ExitCode::File,
     }
 }
 

@@ -58,7 +58,7 @@ impl Attendance {
     }
 
     /// Helper: yields to the program, unless it does not poll; returns
-    /// whether it yielded. `is_moving` tells whether a thread moves bytes of
+    /// whether it yielded. `is_moving` is whether a thread moves bytes of
     /// the queue: large messages leave time for few polls. `seen` stays as it
     /// is: the next tick may follow at once, and must not find that there were
     /// no polls.

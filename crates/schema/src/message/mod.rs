@@ -52,7 +52,7 @@ pub enum MessageTransport {
     Tcp,
     /// Two ranks of an MPI job (`mpirun -np 2`), over whatever the MPI library uses.
     Mpi,
-    /// Two ranks of an MPI job over iWARP in software: this project's provider of libfabric.
+    /// Two ranks of an MPI job over iWARP in software: ClearStream's provider of libfabric.
     MpiIwarp,
 }
 

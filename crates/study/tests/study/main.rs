@@ -5,6 +5,7 @@ mod common;
 mod comparing;
 mod declared;
 mod loopback;
+mod published;
 mod running;
 mod scheduling;
 mod study_files;

@@ -83,7 +83,7 @@ enum ProgressMode {
 pub enum RunError {
     /// The library is not installed.
     #[error(
-        "{LIBRARY} is neither in {places}: install the package, or build it with `make libraries` and keep it \
+        "{LIBRARY} is found neither in {places}: install the package, or build it with `make libraries` and keep it \
          beside this program"
     )]
     NoLibrary {

@@ -1,0 +1,24 @@
+//! Exit codes of storage.
+
+use clearstream_schema::ExitCode;
+use clearstream_storage::{StorageError, semantics::SemanticsError};
+
+use super::{failure, peer};
+
+pub(super) fn semantics(error: &SemanticsError) -> ExitCode {
+    match error {
+        SemanticsError::Peer(error) => peer(error),
+        SemanticsError::NotShared { .. } => ExitCode::Usage,
+        SemanticsError::Remains { .. } => ExitCode::File,
+    }
+}
+
+/// Of the ranks of `storage stream` and `storage metadata`.
+pub(super) fn storage(error: &StorageError) -> ExitCode {
+    match error.root() {
+        StorageError::Invalid(it) | StorageError::Failed(it) => failure(it),
+        StorageError::Peer(error) => peer(error),
+        StorageError::Ranks(_) => ExitCode::PeerLost,
+        StorageError::Silent { .. } | StorageError::Kept { .. } => ExitCode::File,
+    }
+}
