@@ -187,6 +187,9 @@ pub enum Completed {
     Receive,
     /// Immediate data of the peer's arrived.
     ReceiveImmediate,
+    /// The memory of a receive is full and its message goes on, of a queue pair whose receives extend: the consumer
+    /// names more.
+    ReceiveFull,
 }
 
 impl Operation {

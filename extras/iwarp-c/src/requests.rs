@@ -263,7 +263,8 @@ pub(crate) fn completion(of: &Completion) -> iwarp_completion {
             Completed::CompareSwap => IWARP_COMPARE_SWAP,
             Completed::BindWindow => IWARP_BIND_WINDOW_TO,
             Completed::LocalInvalidate => IWARP_LOCAL_INVALIDATE,
-            Completed::Receive => IWARP_RECEIVE,
+            // Extended receives are not part of this interface.
+            Completed::Receive | Completed::ReceiveFull => IWARP_RECEIVE,
             Completed::ReceiveImmediate => IWARP_RECEIVE_IMMEDIATE,
         },
         status: match of.status {

@@ -82,6 +82,8 @@ pub struct Label {
 pub enum Body {
     /// A copy.
     Copied(Box<[u8]>),
+    /// Arrives in the engine's memory: the length of the message.
+    Arriving(usize),
     /// Still in the sender's memory.
     Remote(Remote),
 }
@@ -94,7 +96,7 @@ pub struct Remote {
     /// Address in it.
     pub address: u64,
     /// Bytes.
-    pub length: u64,
+    pub length: u32,
     /// The sender's number of the message.
     pub number: u64,
 }
@@ -104,6 +106,7 @@ impl Body {
     pub fn length(&self) -> usize {
         match self {
             Self::Copied(bytes) => bytes.len(),
+            Self::Arriving(length) => *length,
             Self::Remote(remote) => remote.length as usize,
         }
     }

@@ -32,14 +32,16 @@ pub struct Header {
     pub flags: u8,
     /// Receives that were reposted since the last Send.
     pub credits: u16,
-    /// Rendezvous: tag of the sender's memory.
-    pub stag: u32,
+    /// Length of the message.
+    pub length: u32,
     /// Tag of the message.
     pub tag: u64,
     /// Data for the completion.
     pub data: u64,
-    /// Rendezvous: length of the message.
-    pub length: u64,
+    /// Rendezvous: tag of the sender's memory.
+    pub stag: u32,
+    /// Zero.
+    pub reserved: u32,
     /// Rendezvous: address of the message.
     pub address: u64,
     /// Rendezvous: the sender's number of the message, also of [`Kind::Finished`].

@@ -190,7 +190,7 @@ fn opcode(completed: Completed) -> c_int {
         Completed::CompareSwap => IBV_WC_COMP_SWAP,
         Completed::BindWindow => IBV_WC_BIND_MW,
         Completed::LocalInvalidate => IBV_WC_LOCAL_INV,
-        Completed::Receive | Completed::ReceiveImmediate => IBV_WC_RECV,
+        Completed::Receive | Completed::ReceiveImmediate | Completed::ReceiveFull => IBV_WC_RECV,
     }
 }
 

@@ -13,11 +13,14 @@ pub struct Limits {
     pub segments: usize,
     /// Maximum inline bytes of one request.
     pub inline_bytes: usize,
+    /// A Send longer than its receive waits for more memory
+    /// ([`Machine::extend_receive`](super::Machine::extend_receive)); otherwise it ends the connection.
+    pub receives_extend: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { send_queue: 256, segments: 16, inline_bytes: 512 }
+        Self { send_queue: 256, segments: 16, inline_bytes: 512, receives_extend: false }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::batch::Batch;
+use super::extend::Excess;
 use super::message::{Message, Spans};
 use super::place::Receiving;
 use super::receive::Fpdu;
@@ -67,6 +68,8 @@ pub struct Machine {
     pub(super) fpdu: Fpdu,
     pub(super) receives: Receives,
     pub(super) receiving: Option<Receiving>,
+    /// What arrived for a full receive.
+    pub(super) excess: Excess,
     /// Spans lent to the socket for payload.
     pub(super) lent: Spans,
     /// Whether a responder still waits for the initiator's first FPDU.
@@ -129,6 +132,7 @@ impl Machine {
             fpdu: Fpdu::default(),
             receives,
             receiving: None,
+            excess: Excess::default(),
             lent: Spans::new(),
             first_missing: !negotiated.initiator,
             expected_rtr: rtr(false),

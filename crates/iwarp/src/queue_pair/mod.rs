@@ -4,11 +4,12 @@
 //!
 //! [`Machine`] is the interface; `transmit` selects the next message, `message`
 //! segments it into FPDUs of a [`Batch`], `receive` decodes the stream, `place`
-//! places payload into memory, `deliver` completes messages, and `teardown`
-//! ends the connection.
+//! places payload into memory, `extend` adds memory to a receive, `deliver`
+//! completes messages, and `teardown` ends the connection.
 
 mod batch;
 mod deliver;
+mod extend;
 mod limits;
 mod machine;
 mod message;
@@ -115,6 +116,11 @@ pub enum PostError {
     /// No outstanding Reads and atomics were negotiated.
     #[error("the connection was set up for no outstanding Reads; connect with ORD of at least 1")]
     NoReads,
+    /// No receive waits for more memory.
+    #[error(
+        "no message is longer than its receive; extend a receive once, after its completion says that it is full"
+    )]
+    NotFull,
     /// Receives are posted to the shared queue.
     #[error("this queue pair uses a shared receive queue; post there")]
     SharedReceives,

@@ -178,7 +178,8 @@ impl Machine {
         if offset > receiving.capacity {
             return Err(ErrorCode::UntaggedOffset);
         }
-        if offset + payload > receiving.capacity || receiving.end.is_some_and(|end| offset + payload > end) {
+        let long = offset + payload > receiving.capacity && !self.limits.receives_extend;
+        if long || receiving.end.is_some_and(|end| offset + payload > end) {
             receiving.failure = Some(Status::LocalLength);
             return Err(ErrorCode::UntaggedTooLong);
         }
@@ -205,13 +206,8 @@ impl Machine {
             failure: None,
         });
         for segment in request.segments.iter().filter(|segment| segment.length > 0) {
-            let Ok(span) = self.memory.local(self.domain, *segment, true) else {
-                // An error of the local consumer, not of the peer.
-                receiving.failure = Some(Status::LocalProtection);
-                return Err(ErrorCode::DdpCatastrophic);
-            };
-            receiving.capacity += span.len();
-            receiving.spans.push(span);
+            // An error of the local consumer, not of the peer.
+            receiving.add(self.memory.local(self.domain, *segment, true))?;
         }
         Ok(())
     }
@@ -257,6 +253,7 @@ impl Machine {
 
     /// Places payload.
     pub(super) fn place(&mut self, bytes: &[u8]) {
+        let bytes = self.keep_excess(bytes);
         let done = self.fpdu.done;
         let placed = match self.fpdu.target {
             Target::Nothing => Ok(()),
@@ -351,6 +348,9 @@ impl Machine {
             },
             Target::Receive { at } => {
                 let receiving = self.receiving.as_ref()?;
+                if at + done + length > receiving.capacity {
+                    return None;
+                }
                 receiving.each(at + done, length, |span, from, now| self.lent.push(span.slice(from, now)));
             }
             Target::Nothing | Target::Body => return None,
@@ -360,6 +360,17 @@ impl Machine {
 }
 
 impl Receiving {
+    /// Adds memory at the end.
+    pub(super) fn add(&mut self, memory: Result<Span, AccessError>) -> Result<(), ErrorCode> {
+        let Ok(span) = memory else {
+            self.failure = Some(Status::LocalProtection);
+            return Err(ErrorCode::DdpCatastrophic);
+        };
+        self.capacity += span.len();
+        self.spans.push(span);
+        Ok(())
+    }
+
     /// Copies bytes into the message's memory.
     fn write(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
         if let [span] = &self.spans[..] {

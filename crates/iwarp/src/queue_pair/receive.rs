@@ -23,6 +23,9 @@ const TAIL_BYTES: usize = 64;
 /// one and the header after it. A message of 64 KiB or 1 MiB ends with a small
 /// one.
 const AHEAD_BYTES: usize = 2048;
+/// The same with receives that extend: the beginning of the next message too, which its receive has room for, so that
+/// the memory of the rest is known at the next call.
+const AHEAD_EXTENDED_BYTES: usize = 6144;
 
 /// Buffer for the body of a message without registered memory.
 pub(super) const BODY_BYTES: usize = 80;
@@ -97,12 +100,16 @@ impl Machine {
     pub fn consume(&mut self, staged: &[u8]) {
         self.lent.clear();
         let mut staged = staged;
-        while !staged.is_empty() && self.is_receiving() {
+        while !staged.is_empty() && self.is_receiving() && !self.is_waiting() {
             let whole = match self.deframer.whole(&mut staged) {
                 Ok(Some(ulpdu)) => {
                     self.fpdu.begin(ulpdu.len());
                     self.ulpdu_bytes(ulpdu);
-                    self.end();
+                    if self.is_waiting() {
+                        self.excess.ends_fpdu = true;
+                    } else {
+                        self.end();
+                    }
                     continue;
                 }
                 Ok(None) => self.deframer.next(&mut staged),
@@ -116,6 +123,9 @@ impl Machine {
                 // No field of the segment is trustworthy: nothing is quoted.
                 Err(error) => self.terminate_stream(error.code()),
             }
+        }
+        if self.is_waiting() {
+            self.excess.later.extend_from_slice(staged);
         }
         self.fpdu.found = None;
         self.queue.retire(self.id, &mut self.completions);
@@ -134,7 +144,8 @@ impl Machine {
         }
         self.destinations(run - tail)?;
         let rest = self.deframer.missing() - run + tail;
-        Some((self.lent.clone(), rest + AHEAD_BYTES))
+        let ahead = if self.limits.receives_extend { AHEAD_EXTENDED_BYTES } else { AHEAD_BYTES };
+        Some((self.lent.clone(), rest + ahead))
     }
 
     /// Accounts for bytes received into the memory lent by
@@ -161,7 +172,7 @@ impl Machine {
     }
 
     /// Whether the stream is still read.
-    fn is_receiving(&self) -> bool {
+    pub(super) fn is_receiving(&self) -> bool {
         matches!(self.state, State::Rts | State::Closing) && !self.peer_closed
     }
 
@@ -215,7 +226,7 @@ impl Machine {
     }
 
     /// Processes a complete FPDU with a correct CRC.
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         if self.fpdu.header.is_none() && self.fpdu.fault.is_none() {
             let short = DdpError::Short { bytes: self.fpdu.ulpdu };
             self.fpdu.fault = Some(short.code());

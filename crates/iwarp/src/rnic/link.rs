@@ -34,7 +34,7 @@ use crate::{
         transport::{Transport, Visit},
     },
     stag::QueuePairId,
-    work::{Completed, ReceiveRequest, SendRequest, Status},
+    work::{Completed, ReceiveRequest, Segment, SendRequest, Status},
 };
 
 /// Time that a closed connection waits for the peer's end of stream.
@@ -221,6 +221,19 @@ impl Link {
         Ok(())
     }
 
+    /// Names memory for the rest of a message whose receive is full.
+    pub(super) fn extend_receive(self: &Arc<Self>, segments: &[Segment]) -> Result<(), PostError> {
+        let mut slot = self.lock_transport();
+        let Some(transport) = slot.as_mut() else { return Err(PostError::NotConnected) };
+        let outcome = transport.machine.extend_receive(segments);
+        let visit = self.move_bytes(transport, true, &mut [], Mover::Program);
+        self.release(slot, visit);
+        if let Some(engine) = &self.engine {
+            engine.ring(self);
+        }
+        outcome
+    }
+
     /// Makes progress without blocking, unless another thread does; receives
     /// only if `read`.
     pub(super) fn drive(&self, workspace: &mut Workspace, read: bool) -> Visit {
@@ -271,10 +284,11 @@ impl Link {
         if let Some(transport) = locked(&self.transport.0).as_mut() {
             // The only epoll of an engine is now up to date; with two epolls
             // each was updated separately.
+            let (read, write) = transport.interest();
             if self.engine.is_some() {
-                transport.watched = (transport.ended, transport.blocked);
+                transport.watched = (read, write);
             }
-            act(&transport.socket, !transport.ended, transport.blocked);
+            act(&transport.socket, read, write);
         }
     }
 
@@ -356,9 +370,10 @@ impl Link {
             }
             visit.progress |= sent;
         }
+        // The program extends the receive before long: no system call is spent on its own visits.
+        transport.parked = transport.machine.is_waiting() && (transport.parked || by != Mover::Program);
         // Fast path: a poll without progress is the most frequent case.
-        let settled =
-            transport.deadline.is_none() && transport.watched == (transport.ended, transport.blocked);
+        let settled = transport.deadline.is_none() && transport.watched == transport.interest();
         if acted || visit.progress || !settled {
             self.settle(transport, &mut visit);
             if visit.progress {
@@ -381,7 +396,9 @@ impl Link {
             lost |= match side {
                 Side::Send => self.sends.push(completion),
                 Side::Receive => {
-                    self.counters.receives.add(u64::from(completion.status == Status::Success));
+                    let received = completion.status == Status::Success
+                        && completion.completed != Completed::ReceiveFull;
+                    self.counters.receives.add(u64::from(received));
                     self.receives.push(completion)
                 }
             };
@@ -419,12 +436,10 @@ impl Link {
 
     /// Updates the epolls if the interest changed.
     fn update_epolls(&self, transport: &mut Transport) {
-        let interest = (transport.ended, transport.blocked);
-        if transport.watched != interest {
-            transport.watched = interest;
-            self.for_drivers(|driver| {
-                driver.rewatch(self.id, &transport.socket, !transport.ended, transport.blocked)
-            });
+        let (read, write) = transport.interest();
+        if transport.watched != (read, write) {
+            transport.watched = (read, write);
+            self.for_drivers(|driver| driver.rewatch(self.id, &transport.socket, read, write));
         }
     }
 

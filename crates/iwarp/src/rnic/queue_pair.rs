@@ -17,7 +17,7 @@ use crate::{
         statistics::QueuePairStatistics,
     },
     stag::QueuePairId,
-    work::{Completed, ReceiveRequest, SendRequest},
+    work::{Completed, ReceiveRequest, Segment, SendRequest},
 };
 
 /// Options of a queue pair, with queues of this tier or of the safe one.
@@ -106,6 +106,26 @@ impl QueuePair {
     /// # Errors
     /// A depth is out of range, or a queue belongs to another RNIC or domain.
     pub fn new(domain: &ProtectionDomain, options: &QueuePairOptions<'_>) -> Result<Self, VerbsError> {
+        Self::create(domain, options, false)
+    }
+
+    /// Creates an idle queue pair on which a Send longer than its receive waits for more memory
+    /// ([`QueuePair::extend_receive`]); it ends the connection otherwise.
+    ///
+    /// # Errors
+    /// As for [`QueuePair::new`].
+    pub fn with_extended_receives(
+        domain: &ProtectionDomain,
+        options: &QueuePairOptions<'_>,
+    ) -> Result<Self, VerbsError> {
+        Self::create(domain, options, true)
+    }
+
+    fn create(
+        domain: &ProtectionDomain,
+        options: &QueuePairOptions<'_>,
+        receives_extend: bool,
+    ) -> Result<Self, VerbsError> {
         let device = &domain.shared.device;
         let attributes = domain.rnic().attributes();
         Attributes::check("depth of a send queue", options.send_depth, attributes.max_depth)?;
@@ -136,6 +156,7 @@ impl QueuePair {
                 send_queue: options.send_depth as usize,
                 segments: attributes.max_segments as usize,
                 inline_bytes: attributes.max_inline_bytes as usize,
+                receives_extend,
             },
             device.engine(),
         );
@@ -213,11 +234,23 @@ impl QueuePair {
         self.link().post_receives(requests)
     }
 
+    /// Names memory for the rest of a message, or a part of it, after a completion with
+    /// [`Completed::ReceiveFull`]: the stream waits for it. Needs
+    /// [`QueuePair::with_extended_receives`].
+    ///
+    /// # Errors
+    /// [`PostError`]: no receive waits (any more), or too many segments.
+    pub fn extend_receive(&self, segments: &[Segment]) -> Result<(), PostError> {
+        self.link().extend_receive(segments)
+    }
+
     /// Completes a request as flushed without posting it: requests posted after
     /// the end of a connection, in interfaces that accept them.
     pub fn complete_flushed(&self, id: u64, completed: Completed) {
         let completions = match completed {
-            Completed::Receive | Completed::ReceiveImmediate => &self.link().receives,
+            Completed::Receive | Completed::ReceiveImmediate | Completed::ReceiveFull => {
+                &self.link().receives
+            }
             _ => &self.link().sends,
         };
         completions.push(flushed(self.id(), id, completed));

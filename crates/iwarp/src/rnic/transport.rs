@@ -37,7 +37,9 @@ pub(super) struct Transport {
     pub(super) shut: bool,
     /// This side aborted: the peer gets a reset.
     pub(super) aborted: bool,
-    /// Values of `ended` and `blocked` that the epolls have.
+    /// A thread that sleeps until the socket is readable found that a full receive keeps it from being read.
+    pub(super) parked: bool,
+    /// Interest that the epolls have.
     pub(super) watched: (bool, bool),
     /// Time at which the connection is aborted.
     pub(super) deadline: Option<Instant>,
@@ -85,7 +87,8 @@ impl Transport {
             ended: false,
             shut: false,
             aborted: false,
-            watched: (false, false),
+            parked: false,
+            watched: (true, false),
             deadline,
             announced: None,
             ahead: 0,
@@ -129,6 +132,11 @@ impl Transport {
         }
     }
 
+    /// What the epolls are to report: readable, writable.
+    pub(super) fn interest(&self) -> (bool, bool) {
+        (!self.ended && !self.parked, self.blocked)
+    }
+
     fn settle_segments(&mut self, sent: usize) {
         if self.settling == 0 {
             return;
@@ -147,8 +155,17 @@ impl Transport {
         if self.ended {
             return;
         }
+        if self.machine.is_waiting() {
+            // The end of a stream that is not read: epoll reports it whatever its interest.
+            if let Ok(Some(error)) = self.socket.take_error() {
+                self.handle_error(&error, Direction::In);
+                visit.progress |= self.ended;
+            }
+            return;
+        }
         let mut moved = 0;
-        loop {
+        // A receive may fill in the loop.
+        while !self.machine.is_waiting() {
             match self.receive_once(staging) {
                 Ok((0, _)) => {
                     self.ended = true;

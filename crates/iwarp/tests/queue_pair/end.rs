@@ -1,6 +1,6 @@
 //! Endpoint of a connection whose bytes are carried by the test.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use clearstream_iwarp::memory::{Access, MemoryTable, Piece, Region};
@@ -8,7 +8,8 @@ use clearstream_iwarp::mpa::Negotiated;
 use clearstream_iwarp::queue_pair::{Event, Limits, Machine, ReceiveQueue, Receives, Side};
 use clearstream_iwarp::stag::{DomainId, QueuePairId, Stag};
 use clearstream_iwarp::work::{
-    Completion, Data, InlineData, Operation, ReceiveRequest, Remote, Segment, SendRequest,
+    Completed, Completion, Data, InlineData, Operation, ReceiveRequest, Remote, Segment, Segments,
+    SendRequest,
 };
 use smallvec::SmallVec;
 
@@ -48,6 +49,10 @@ pub(crate) struct End {
     pub sends: Vec<Completion>,
     pub received: Vec<Completion>,
     pub events: Vec<Event>,
+    /// Memory that posted receives are extended by, by their id.
+    pub later: HashMap<u64, VecDeque<Segment>>,
+    /// The receive that is full.
+    full: Option<u64>,
 }
 
 impl End {
@@ -72,7 +77,8 @@ impl End {
         let machine =
             Machine::new(QueuePairId(7), domain, table.clone(), negotiated, mulpdu, limits, of_machine);
         let (sends, received, events) = (Vec::new(), Vec::new(), Vec::new());
-        Self { table, domain, region, stag, machine, receives, sends, received, events }
+        let (later, full) = (HashMap::new(), None);
+        Self { table, domain, region, stag, machine, receives, sends, received, events, later, full }
     }
 
     /// Returns the tagged offset of a byte of the region.
@@ -102,6 +108,9 @@ impl End {
         for (side, completion) in self.machine.completions() {
             match side {
                 Side::Send => self.sends.push(completion),
+                Side::Receive if completion.completed == Completed::ReceiveFull => {
+                    self.full = Some(completion.id);
+                }
                 Side::Receive => self.received.push(completion),
             }
         }
@@ -131,6 +140,11 @@ impl End {
     /// Receives at most `most` bytes, as a socket would: directly into memory
     /// where the state machine allows it, the rest through staging bytes.
     pub(crate) fn arrive(&mut self, stream: &mut VecDeque<u8>, most: usize, straight: bool) -> usize {
+        if self.machine.is_waiting() {
+            assert!(self.machine.straight().is_none());
+            self.extend();
+            return 1;
+        }
         let places = if straight { self.machine.straight() } else { None };
         let room = places
             .as_ref()
@@ -151,6 +165,37 @@ impl End {
         }
         self.collect();
         count
+    }
+
+    /// Splits the memory of posted receives: they get their first bytes, and the rest when they are full.
+    pub(crate) fn split_receives(&mut self, mut bytes: impl FnMut() -> u32) {
+        let mut queue = self.receives.lock().unwrap();
+        for _ in 0..queue.len() {
+            let Some(ReceiveRequest { id, segments }) = queue.take().0 else { break };
+            let mut pieces = VecDeque::new();
+            for Segment { stag, mut address, mut length } in segments {
+                while length > 0 {
+                    let now = bytes().clamp(1, length);
+                    pieces.push_back(Segment { stag, address, length: now });
+                    (address, length) = (address + u64::from(now), length - now);
+                }
+            }
+            let segments = if bytes().is_multiple_of(4) {
+                Segments::new()
+            } else {
+                pieces.pop_front().into_iter().collect()
+            };
+            queue.post(ReceiveRequest { id, segments }).unwrap();
+            self.later.insert(id, pieces);
+        }
+    }
+
+    /// Extends the full receive by the next piece of its memory.
+    fn extend(&mut self) {
+        let id = self.full.take().unwrap();
+        let piece = self.later.get_mut(&id).and_then(VecDeque::pop_front).unwrap();
+        self.machine.extend_receive(&[piece]).unwrap();
+        self.collect();
     }
 
     /// Returns everything that is sent now.

@@ -4,6 +4,7 @@
 
 mod end;
 mod errors;
+mod extend;
 mod frames;
 mod hostile;
 mod hostile_peer;

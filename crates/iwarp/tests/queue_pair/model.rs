@@ -24,6 +24,8 @@ struct Setup {
     shared: bool,
     rtr: Option<Rtr>,
     straight: bool,
+    /// Receives get their memory piece by piece.
+    extends: bool,
     /// Seed of the schedule.
     seed: u64,
 }
@@ -36,19 +38,22 @@ fn setup() -> impl Strategy<Value = Setup> {
         (mulpdu(), mulpdu()),
         (1_u16..5, 1_u16..5),
         (1_usize..17, 1_usize..17),
-        (any::<bool>(), rtr, any::<bool>()),
+        (any::<bool>(), rtr, any::<[bool; 2]>()),
         any::<u64>(),
     )
-        .prop_map(|([crc, one, other], mulpdu, ord, depth, (shared, rtr, straight), seed)| Setup {
-            crc,
-            markers: [one, other],
-            mulpdu: mulpdu.into(),
-            ord: ord.into(),
-            depth: depth.into(),
-            shared,
-            rtr,
-            straight,
-            seed,
+        .prop_map(|([crc, one, other], mulpdu, ord, depth, (shared, rtr, [straight, extends]), seed)| {
+            Setup {
+                crc,
+                markers: [one, other],
+                mulpdu: mulpdu.into(),
+                ord: ord.into(),
+                depth: depth.into(),
+                shared,
+                rtr,
+                straight,
+                extends,
+                seed,
+            }
         })
 }
 
@@ -62,7 +67,8 @@ fn side(setup: &Setup, index: usize) -> End {
         rtr: setup.rtr,
         ..negotiated(index == 0)
     };
-    let limits = Limits { send_queue: setup.depth[index], ..Limits::default() };
+    let limits =
+        Limits { send_queue: setup.depth[index], receives_extend: setup.extends, ..Limits::default() };
     End::with(&negotiated, setup.mulpdu[index], REGION, limits, setup.shared)
 }
 
@@ -139,6 +145,15 @@ fn two_sides(setup: &Setup, programs: &[Vec<Step>; 2]) {
         let mut planner = Planner { end: &ends[1], peer: &ends[0], mine, theirs, reads_landing: false };
         [first.into(), planner.plan(&programs[1]).into()]
     };
+    if setup.extends {
+        let mut state = !setup.seed | 1;
+        let mut bytes = || match random(&mut state) % 3 {
+            0 => 1 + (random(&mut state) % 9) as u32,
+            1 => 1 + (random(&mut state) % 5000) as u32,
+            _ => u32::MAX,
+        };
+        ends.iter_mut().for_each(|end| end.split_receives(&mut bytes));
+    }
     run(&setup, &mut ends, requests);
     check(&ends[0], &expected[0], "the initiator");
     check(&ends[1], &expected[1], "the responder");

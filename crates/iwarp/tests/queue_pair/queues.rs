@@ -72,7 +72,7 @@ fn sends_behind_a_read_complete_after_it() {
 
 #[test]
 fn posting_has_limits() {
-    let limits = Limits { send_queue: 2, segments: 1, inline_bytes: 4 };
+    let limits = Limits { send_queue: 2, segments: 1, inline_bytes: 4, ..Limits::default() };
     let mut end = End::with(&negotiated(true), 1400, REGION, limits, false);
     let segment = end.segment(0, 8);
     let mut refused = |operation| end.machine.post_send(request(1, operation));

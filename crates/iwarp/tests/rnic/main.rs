@@ -7,6 +7,7 @@ mod adaptive;
 mod capture;
 mod channels;
 mod closing;
+mod extend;
 mod faults;
 mod many;
 mod older_peers;

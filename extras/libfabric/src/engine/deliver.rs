@@ -6,12 +6,12 @@ use clearstream_iwarp::work::{Completed, Completion, Status};
 
 use super::{
     Context, Engine,
-    peer::{CREDITS, Outgoing, Phase},
+    peer::{BUFFER_BYTES, CREDITS, Outgoing, Phase},
     requests::{Operation, Sent, scatter},
 };
 use crate::{
     abi::*,
-    matching::{self, Arrival, Body, Label, Pieces, Receive, Remote},
+    matching::{self, Arrival, Body, Label, Receive, Remote},
     wire::{self, Header, Kind},
 };
 
@@ -24,6 +24,7 @@ impl Engine {
         match completion.completed {
             Completed::Receive if failed => self.fail(peer),
             Completed::Receive => self.arrive(peer, completion.id as usize, completion.bytes as usize),
+            Completed::ReceiveFull => self.receive_long(peer, completion.id as usize),
             Completed::Read => {
                 self.peers[peer].reads = self.peers[peer].reads.saturating_sub(1);
                 self.finish_read(completion.id, failed);
@@ -41,13 +42,18 @@ impl Engine {
 
     /// Handles a Send of a peer, and reposts its receive.
     fn arrive(&mut self, peer: usize, slot: usize, length: usize) {
-        let begin = slot * self.buffer_bytes();
-        let Some(header) = Header::read(&self.peers[peer].buffers[begin..begin + length]) else {
+        let begin = slot * BUFFER_BYTES;
+        let Some(header) = Header::read(&self.peers[peer].buffers[begin..begin + length.min(BUFFER_BYTES)])
+        else {
             return self.fail(peer);
         };
         self.peers[peer].credits += header.credits;
-        let label = Label { peer, tag: header.tag, data: header.data, flags: header.flags };
+        let label = label(peer, &header);
         match header.kind {
+            kind if kind == Kind::Eager as u8 && length != wire::EAGER_BYTES + header.length as usize => {
+                return self.fail(peer);
+            }
+            kind if kind == Kind::Eager as u8 && length > BUFFER_BYTES => self.finish_long(peer),
             kind if kind == Kind::Eager as u8 => {
                 self.deliver(label, Err((begin + wire::EAGER_BYTES, begin + length)));
             }
@@ -118,8 +124,7 @@ impl Engine {
             return;
         };
         if failed {
-            let tagged = label.flags & wire::TAGGED != 0;
-            return self.report_failed(tagged, receive.context, &receive.pieces, label.tag, FI_ECONNRESET);
+            return self.fail_receive(&receive, label);
         }
         if let Some(copy) = &copy {
             // SAFETY: the program keeps the buffer of a receive until it is reported.
@@ -149,6 +154,7 @@ impl Engine {
         }
         self.peers[peer].phase = Phase::Failed;
         self.peers[peer].pair = None;
+        self.drop_long(peer);
         for outgoing in std::mem::take(&mut self.peers[peer].pending) {
             self.drop_outgoing(outgoing);
         }
@@ -167,7 +173,7 @@ impl Engine {
                 posted.into_iter().partition(|posted| number != FI_ADDR_UNSPEC && posted.source == number);
             queue.posted = kept;
             for receive in gone {
-                self.report_failed(tagged, receive.context, &receive.pieces, receive.tag, FI_ECONNRESET);
+                self.report_failed(tagged, receive.context, receive.tag, FI_ECONNRESET);
             }
         }
     }
@@ -191,8 +197,7 @@ impl Engine {
                 self.report_sent(sent, FI_ECONNRESET);
             }
             Some(Operation::Read { receive, label, .. }) => {
-                let tagged = label.flags & wire::TAGGED != 0;
-                self.report_failed(tagged, receive.context, &receive.pieces, label.tag, FI_ECONNRESET);
+                self.fail_receive(&receive, label);
             }
             None => {}
         }
@@ -215,7 +220,7 @@ impl Engine {
     }
 
     /// Reports a received message of which `copied` bytes fitted.
-    fn report_message(&mut self, receive: &Receive, label: Label, copied: usize, length: usize) {
+    pub(super) fn report_message(&mut self, receive: &Receive, label: Label, copied: usize, length: usize) {
         if copied == length {
             return self.report_received(receive, label, length);
         }
@@ -237,18 +242,22 @@ impl Engine {
         self.receives.success(receive.reported.then_some(entry), source);
     }
 
-    pub(super) fn report_failed(
-        &self,
-        tagged: bool,
-        context: Context,
-        _pieces: &Pieces,
-        tag: u64,
-        code: i32,
-    ) {
+    /// Reports the receive of a message whose connection has ended.
+    pub(super) fn fail_receive(&self, receive: &Receive, label: Label) {
+        let tagged = label.flags & wire::TAGGED != 0;
+        self.report_failed(tagged, receive.context, label.tag, FI_ECONNRESET);
+    }
+
+    pub(super) fn report_failed(&self, tagged: bool, context: Context, tag: u64, code: i32) {
         let mut entry = error(context, FI_RECV | if tagged { FI_TAGGED } else { FI_MSG }, code);
         entry.tag = tag;
         self.receives.failure(entry);
     }
+}
+
+/// What a header says about its message.
+pub(super) fn label(peer: usize, header: &Header) -> Label {
+    Label { peer, tag: header.tag, data: header.data, flags: header.flags }
 }
 
 fn flags(label: Label) -> u64 {

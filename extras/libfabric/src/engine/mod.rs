@@ -4,6 +4,7 @@
 //! (posting, reading a completion queue) and, for the bytes of connections that are set up, in the RNIC's helper.
 
 mod deliver;
+mod long;
 mod peer;
 mod requests;
 mod setup;
@@ -29,6 +30,7 @@ use clearstream_iwarp::{
         Listener, Progress, ProtectionDomain, Rnic, RnicOptions,
         raw::{Completion, CompletionQueue},
     },
+    work::Completed,
 };
 
 use crate::{abi::*, completion::locked, domain::Addresses, matching::Queue};
@@ -101,7 +103,7 @@ impl Core {
             std::env::var(key).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
         };
         let traced = std::env::var("CLEARSTREAM_FABRIC_TRACE").is_ok_and(|value| value != "0");
-        let settings = Settings { eager_bytes: number("CLEARSTREAM_FABRIC_EAGER", 65536), traced };
+        let settings = Settings { eager_bytes: number("CLEARSTREAM_FABRIC_EAGER", 1 << 20), traced };
         let progress = match std::env::var("CLEARSTREAM_FABRIC_PROGRESS").as_deref() {
             Ok("inline") => Progress::Inline,
             Ok("offloaded") => Progress::Offloaded { cores: Vec::new() },
@@ -205,9 +207,15 @@ impl Engine {
     fn progress(&mut self) {
         let mut batch = [Completion::EMPTY; BATCH];
         // An overrun cannot be: the queue has room for all requests of a thousand peers; it flushes their requests.
-        let count = self.queue.poll(&mut batch).unwrap_or(0);
-        for completion in &batch[..count] {
-            self.complete(completion);
+        loop {
+            let count = self.queue.poll(&mut batch).unwrap_or(0);
+            for completion in &batch[..count] {
+                self.complete(completion);
+            }
+            // The rest of a long message may be there.
+            if !batch[..count].iter().any(|completion| completion.completed == Completed::ReceiveFull) {
+                return;
+            }
         }
     }
 

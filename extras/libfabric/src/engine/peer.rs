@@ -17,6 +17,7 @@ use smallvec::smallvec;
 
 use super::{
     Engine,
+    long::Long,
     requests::{Operation, Sent},
 };
 use crate::{
@@ -32,6 +33,11 @@ pub(super) const SPARE: u16 = 4;
 pub(super) const SEND_DEPTH: u32 = 256;
 /// Outstanding Reads (ORD).
 pub(super) const READS: u16 = 16;
+
+/// Bytes of a posted receive: a whole short message, or the beginning of a long one. Whole cache lines, apart from the
+/// addresses of other buffers' first lines.
+pub(super) const BUFFER_BYTES: usize = (4096 + wire::FULL_BYTES).next_multiple_of(64) + 64;
+const _: () = assert!(crate::info::INJECT_BYTES + wire::EAGER_BYTES <= BUFFER_BYTES);
 
 /// State of a connection.
 pub(super) enum Phase {
@@ -61,6 +67,8 @@ pub(super) struct Peer {
     /// Reads under way, and those beyond the limit.
     pub(super) reads: u16,
     pub(super) reads_waiting: VecDeque<u64>,
+    /// The long message that arrives.
+    pub(super) long: Option<Long>,
 }
 
 /// A Send that is to be posted.
@@ -72,16 +80,14 @@ pub(super) enum Outgoing {
 }
 
 impl Engine {
-    /// Bytes of a posted receive.
-    pub(super) fn buffer_bytes(&self) -> usize {
-        // Whole cache lines, apart from the addresses of other buffers' first lines.
-        (self.settings.eager_bytes.max(crate::info::INJECT_BYTES) + wire::FULL_BYTES).next_multiple_of(64)
-            + 64
+    /// Memory of this process in a request.
+    pub(super) fn segment(&self, base: *mut u8, length: usize) -> Segment {
+        Segment { stag: self.all, address: base.expose_provenance() as u64, length: length as u32 }
     }
 
     /// Posts the receive of a buffer.
     pub(super) fn post_buffer(&mut self, peer: usize, slot: usize) {
-        let bytes = self.buffer_bytes();
+        let bytes = BUFFER_BYTES;
         let Peer { pair: Some(pair), buffers, .. } = &mut self.peers[peer] else { return };
         let address = buffers[slot * bytes..].as_mut_ptr().expose_provenance() as u64;
         let length = bytes as u32;
@@ -139,11 +145,7 @@ impl Engine {
                 let stag = self.all;
                 let mut segments: work::Segments =
                     smallvec![Segment { stag, address, length: wire::EAGER_BYTES as u32 }];
-                segments.extend(pieces.iter().map(|(base, length)| Segment {
-                    stag,
-                    address: base.expose_provenance() as u64,
-                    length: *length as u32,
-                }));
+                segments.extend(pieces.iter().map(|(base, length)| self.segment(*base, *length)));
                 (number, Data::Gather(segments), true)
             }
         };
@@ -178,9 +180,8 @@ impl Engine {
                 Some(copy) => copy.as_mut_ptr(),
                 None => receive.pieces.first().map_or(std::ptr::null_mut(), |(base, _)| *base),
             };
-            let sink =
-                Segment { stag: self.all, address: base.expose_provenance() as u64, length: room as u32 };
             let remote = Remote { stag: Stag(remote.stag), address: remote.address };
+            let sink = self.segment(base, room);
             let operation = work::Operation::Read { sink, remote, invalidate: false };
             self.peers[peer].reads += 1;
             self.post_request(peer, SendRequest { id: number, operation, signaled: true, fence: false });

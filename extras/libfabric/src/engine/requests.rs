@@ -188,6 +188,7 @@ impl Engine {
         let header = Header {
             kind: Kind::Eager as u8,
             flags,
+            length: length as u32,
             tag: message.tag.unwrap_or(0),
             data: message.data.unwrap_or(0),
             ..Header::default()
@@ -248,8 +249,7 @@ impl Engine {
         };
         let stag = stag.map_err(|_| FI_ENOMEM)?;
         let number = self.operations.insert(Operation::Rendezvous { peer, sent, stag, _copy: copy });
-        let length = length as u64;
-        let header = Header { kind: Kind::Rendezvous as u8, stag: stag.0, length, address, number, ..header };
+        let header = Header { kind: Kind::Rendezvous as u8, stag: stag.0, address, number, ..header };
         self.put(peer, Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None });
         Ok(())
     }
@@ -301,6 +301,7 @@ impl Engine {
     pub(super) fn hand_over(&mut self, receive: Receive, label: Label, body: Body) {
         match body {
             Body::Copied(bytes) => self.finish_copy(&receive, label, &bytes),
+            Body::Arriving(_) => self.attach(label.peer, receive),
             Body::Remote(remote) => self.start_read(receive, label, remote),
         }
     }
@@ -314,7 +315,7 @@ impl Engine {
             self.tagged.arrived.iter().position(|arrival| arrival.claimed == Some(receive.context))
         };
         let Some(at) = found else {
-            return self.report_failed(true, receive.context, &receive.pieces, receive.tag, FI_ENOMSG);
+            return self.report_failed(true, receive.context, receive.tag, FI_ENOMSG);
         };
         let (label, length) = {
             let arrival = &mut self.tagged.arrived[at];
@@ -332,7 +333,7 @@ impl Engine {
             match (discard, arrival.body) {
                 (false, body) => self.hand_over(receive, label, body),
                 (true, Body::Remote(remote)) => self.acknowledge(label.peer, remote.number),
-                (true, Body::Copied(_)) => {}
+                (true, Body::Copied(_) | Body::Arriving(_)) => {}
             }
         }
     }
@@ -346,7 +347,7 @@ impl Engine {
                 if let Some(several) = &receive.several {
                     *locked(&several.report) = None;
                 }
-                self.report_failed(tagged, context, &receive.pieces, receive.tag, FI_ECANCELED);
+                self.report_failed(tagged, context, receive.tag, FI_ECANCELED);
                 return true;
             }
         }

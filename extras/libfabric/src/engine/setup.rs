@@ -22,35 +22,34 @@ use rustix::event::{Timespec, epoll};
 
 use super::{
     Core, Engine,
-    peer::{CREDITS, Peer, Phase, READS, SEND_DEPTH, SPARE},
+    peer::{BUFFER_BYTES, CREDITS, Peer, Phase, READS, SEND_DEPTH, SPARE},
 };
 use crate::{abi::*, completion::locked};
 
 /// First bytes of the private data of a connection: protocol and version, byte order.
-const MAGIC: [u8; 8] = *b"csfi\x01\0\0\0";
+const MAGIC: [u8; 8] = *b"csfi\x02\0\0\0";
 const ORDER: u32 = 0x0102_0304;
 /// Time that the thread leaves the work to others.
 const TICK: Duration = Duration::from_millis(1);
 /// Time in which a peer that rejected a connection for its own one has that one set up.
 const AWAITED: Duration = Duration::from_secs(10);
 
-/// Private data: who connects, and the sizes that both sides must agree on.
-fn introduction(address: SocketAddrV4, eager_bytes: usize) -> Vec<u8> {
+/// Private data: who connects, and the credits that both sides must agree on.
+fn introduction(address: SocketAddrV4) -> Vec<u8> {
     let mut data = MAGIC.to_vec();
     data.extend_from_slice(&ORDER.to_ne_bytes());
     data.extend_from_slice(&address.ip().octets());
     data.extend_from_slice(&address.port().to_be_bytes());
     data.extend_from_slice(&CREDITS.to_be_bytes());
-    data.extend_from_slice(&(eager_bytes as u32).to_be_bytes());
     data
 }
 
-/// Reads the address of an introduction; `None` if the peer speaks another protocol or has other sizes.
-fn introduced(data: &[u8], eager_bytes: usize) -> Option<SocketAddrV4> {
+/// Reads the address of an introduction; `None` if the peer speaks another protocol or grants other credits.
+fn introduced(data: &[u8]) -> Option<SocketAddrV4> {
     let ip: [u8; 4] = data.get(12..16)?.try_into().ok()?;
     let port = u16::from_be_bytes(data.get(16..18)?.try_into().ok()?);
     let address = SocketAddrV4::new(Ipv4Addr::from(ip), port);
-    data.starts_with(&introduction(address, eager_bytes)).then_some(address)
+    data.starts_with(&introduction(address)).then_some(address)
 }
 
 /// Writes a line to standard error.
@@ -111,8 +110,8 @@ impl Engine {
             receive_depth: u32::from(CREDITS + SPARE),
             ..QueuePairOptions::new(&self.queue)
         };
-        let pair = QueuePair::new(&self.domain, &options).ok()?;
-        let buffers = vec![0; self.buffer_bytes() * usize::from(CREDITS + SPARE)].into_boxed_slice();
+        let pair = QueuePair::with_extended_receives(&self.domain, &options).ok()?;
+        let buffers = vec![0; BUFFER_BYTES * usize::from(CREDITS + SPARE)].into_boxed_slice();
         Some((pair, buffers))
     }
 
@@ -139,6 +138,7 @@ impl Engine {
                 pending: Default::default(),
                 reads: 0,
                 reads_waiting: Default::default(),
+                long: None,
             });
         }
         if self.by_pair.len() <= number {
@@ -156,7 +156,7 @@ impl Engine {
         let peer = self.place(None, address, Phase::Awaited(Instant::now())).ok_or(FI_ENOMEM)?;
         self.by_address.insert(address, peer);
         let options = ConnectOptions {
-            private_data: introduction(self.address, self.settings.eager_bytes),
+            private_data: introduction(self.address),
             ird: READS,
             ord: READS,
             crc: false,
@@ -218,7 +218,7 @@ impl Engine {
     }
 
     fn accept(&mut self, incoming: Incoming) {
-        let Some(address) = introduced(&incoming.private_data, self.settings.eager_bytes) else {
+        let Some(address) = introduced(&incoming.private_data) else {
             // Not of this provider: it is rejected, as far as its connection allows.
             let _ = incoming.reject(&[]);
             return;

@@ -1,5 +1,5 @@
 /* Patterns of MPI that a ping-pong does not have: all ranks at once, probes of any source, messages to oneself, strided
- * types, many unexpected messages received in reverse, one-sided puts. Ends with 1 if any value differs. */
+ * types, many unexpected messages received in reverse, too long ones, one-sided puts. Ends with 1 if any value differs. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +61,56 @@ static void unexpected(void) {
     }
 }
 
+/* Long messages without a receive: they are received in reverse, some of them while they arrive. */
+static void long_unexpected(void) {
+    enum { COUNT = 12, LENGTH = 40000 };
+    static int sent[COUNT][LENGTH], got[LENGTH];
+    MPI_Request sends[COUNT];
+    for (int at = 0; rank == 0 && at < COUNT; at++) {
+        for (int of = 0; of < LENGTH; of++)
+            sent[at][of] = value(at, of);
+        MPI_Isend(sent[at], LENGTH - at, MPI_INT, 1, at, MPI_COMM_WORLD, &sends[at]);
+    }
+    for (int at = COUNT - 1; rank == 1 && at >= 0; at--) {
+        MPI_Recv(got, LENGTH, MPI_INT, 0, at, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (int of = 0; of < LENGTH - at; of++)
+            check(got[of] == value(at, of));
+    }
+    if (rank == 0)
+        MPI_Waitall(COUNT, sends, MPI_STATUSES_IGNORE);
+}
+
+/* A message longer than its receive, posted before or after it arrives: an error of this receive alone. */
+static void truncated(int length) {
+    int *out = malloc(sizeof(int) * length), *in = malloc(sizeof(int) * length), class, ignored;
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int posted = 0; posted < 2; posted++) {
+        for (int at = 0; at < length; at++)
+            out[at] = value(posted, at), in[at] = -1;
+        if (rank == 1) {
+            MPI_Request receive;
+            if (posted)
+                MPI_Irecv(in, length / 2, MPI_INT, 0, 3, MPI_COMM_WORLD, &receive);
+            MPI_Send(&rank, 1, MPI_INT, 0, 4, MPI_COMM_WORLD);
+            MPI_Probe(0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            int code = posted ? MPI_Wait(&receive, MPI_STATUS_IGNORE)
+                              : MPI_Recv(in, length / 2, MPI_INT, 0, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Error_class(code, &class);
+            check(class == MPI_ERR_TRUNCATE && in[length / 2] == -1);
+            MPI_Recv(in, length, MPI_INT, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            for (int at = 0; at < length; at++)
+                check(in[at] == out[at]);
+        } else if (rank == 0) {
+            MPI_Recv(&ignored, 1, MPI_INT, 1, 4, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Send(out, length, MPI_INT, 1, 3, MPI_COMM_WORLD);
+            MPI_Send(out, length, MPI_INT, 1, 5, MPI_COMM_WORLD);
+        }
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    free(out);
+    free(in);
+}
+
 static void one_sided(void) {
     int *memory, from = (rank + ranks - 1) % ranks;
     MPI_Win window;
@@ -86,6 +136,9 @@ int main(int count, char **arguments) {
         free(in);
     }
     unexpected();
+    long_unexpected();
+    for (int length = 100; length <= 100000; length *= 10)
+        truncated(length);
     one_sided();
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0)

@@ -8,7 +8,9 @@ use crate::{
         AcceptOptions, CompletionQueue, ConnectOptions, Listener, Notify, Progress, ProtectionDomain,
         QueuePair, QueuePairOptions, Rnic, RnicOptions, channel,
     },
-    work::{Completion, Data, InlineData, Operation, ReceiveRequest, Segments, SendRequest, Status},
+    work::{
+        Completed, Completion, Data, InlineData, Operation, ReceiveRequest, Segments, SendRequest, Status,
+    },
 };
 
 const MESSAGES: u64 = 100;
@@ -34,7 +36,7 @@ fn queue_pair(rnic: &Rnic, sends: &CompletionQueue, receives: &CompletionQueue) 
         send_depth: 256,
         receive_depth: 256,
     };
-    QueuePair::new(&ProtectionDomain::new(rnic), &options).unwrap()
+    QueuePair::with_extended_receives(&ProtectionDomain::new(rnic), &options).unwrap()
 }
 
 impl Sides {
@@ -89,12 +91,16 @@ impl Sides {
 
     /// The peer sends a message, which arrives at the socket.
     fn arrive(&self) {
-        let data = Data::Inline(InlineData::new());
+        self.send(&[]);
+        let sockets = self.receives.driver().unwrap().epoll().unwrap();
+        assert!(channel::readable(sockets, Some(Instant::now() + Duration::from_secs(20))));
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        let data = Data::Inline(InlineData::from_slice(bytes));
         let operation = Operation::Send { data, solicited: false, invalidate: None };
         self.peer.post_send(SendRequest { id: 0, operation, signaled: false, fence: false }).unwrap();
         self.peer_completions.progress();
-        let sockets = self.receives.driver().unwrap().epoll().unwrap();
-        assert!(channel::readable(sockets, Some(Instant::now() + Duration::from_secs(20))));
     }
 
     /// The program polls, so that the queue is attended.
@@ -197,6 +203,22 @@ fn a_program_that_goes_to_sleep_wakes_the_helper_without_a_tick() {
     assert!(sides.by_helper() > before);
     sides.poll();
     assert_eq!(sides.received, 1);
+}
+
+/// Its socket stays readable: it would wake the helper without end.
+#[test]
+fn a_receive_that_waits_for_memory_does_not_wake_the_helper() {
+    let mut sides = Sides::new(false);
+    sides.send(b"more than its receive has room for");
+    let sockets = sides.receives.driver().unwrap().epoll().unwrap();
+    assert!(channel::readable(sockets, Some(Instant::now() + Duration::from_secs(20))));
+    assert!(sides.step());
+    // Loopback has it at the socket when the call returns.
+    sides.send(&[]);
+    assert!(!sides.step(), "nothing is read until the receive is extended");
+    let mut full = [Completion::EMPTY; 4];
+    assert_eq!(sides.receives.poll(&mut full).unwrap(), 1);
+    assert_eq!(full[0].completed, Completed::ReceiveFull);
 }
 
 #[test]

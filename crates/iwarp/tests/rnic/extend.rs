@@ -1,0 +1,97 @@
+//! Receives that get their memory while their message arrives, over sockets in each progress mode.
+
+use std::{thread, time::Duration};
+
+use clearstream_iwarp::{
+    queue_pair::PostError,
+    verbs::{
+        AcceptOptions, Access, ConnectOptions, Listener, ProtectionDomain, Region, Rnic, RnicOptions, State,
+        raw::{CompletionQueue, QueuePair, QueuePairOptions, ReceiveRequest},
+    },
+    work::{Completed, Completion, Data, Operation, SendRequest, Status},
+};
+use smallvec::smallvec;
+
+use crate::sides::{TIMEOUT, all_modes, any_port, pattern, until};
+
+const LENGTH: usize = 300_000;
+const FIRST: u32 = 16;
+
+struct Side {
+    completions: CompletionQueue,
+    pair: QueuePair,
+    memory: Region,
+    rnic: Rnic,
+}
+
+impl Side {
+    fn new(options: &RnicOptions) -> Self {
+        let rnic = Rnic::open(options.clone()).unwrap();
+        let domain = ProtectionDomain::new(&rnic);
+        let completions = CompletionQueue::new(&rnic, 64, 0, None).unwrap();
+        let pair = QueuePair::with_extended_receives(&domain, &QueuePairOptions::new(&completions)).unwrap();
+        let memory = Region::new(&domain, LENGTH, Access::LOCAL_WRITE).unwrap();
+        Self { completions, pair, memory, rnic }
+    }
+
+    fn next(&self, other: &Self) -> Completion {
+        let mut found = None;
+        until("a completion", || {
+            other.completions.progress();
+            found = self.completions.poll_one().unwrap();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+}
+
+/// A message of which the first bytes have arrived.
+fn waiting(options: &RnicOptions) -> (Side, Side, Vec<u8>) {
+    let (one, other) = (Side::new(options), Side::new(options));
+    let receive = ReceiveRequest { id: 5, segments: smallvec![other.memory.segment(0, FIRST)] };
+    other.pair.post_receive(receive).unwrap();
+    let listener = Listener::bind(&other.rnic, any_port()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let incoming = listener.accept(Some(TIMEOUT)).unwrap().unwrap();
+            other.pair.accept(incoming, &AcceptOptions::default()).unwrap();
+        });
+        one.pair.connect(listener.local_address(), &ConnectOptions::default()).unwrap();
+    });
+    let bytes = pattern(LENGTH, 9);
+    one.memory.write(0, &bytes);
+    let data = Data::Gather(smallvec![one.memory.segment(0, LENGTH as u32)]);
+    let operation = Operation::Send { data, solicited: false, invalidate: None };
+    one.pair.post_send(SendRequest { id: 1, operation, signaled: false, fence: false }).unwrap();
+    let full = other.next(&one);
+    assert_eq!((full.id, full.completed, full.bytes), (5, Completed::ReceiveFull, FIRST));
+    (one, other, bytes)
+}
+
+#[test]
+fn a_message_goes_on_in_memory_named_later() {
+    for options in all_modes() {
+        let (one, other, bytes) = waiting(&options);
+        thread::sleep(Duration::from_millis(30));
+        assert!(other.completions.poll_one().unwrap().is_none());
+        let rest =
+            [other.memory.segment(FIRST as usize, 1000), other.memory.segment(1016, LENGTH as u32 - 1016)];
+        other.pair.extend_receive(&rest).unwrap();
+        let done = other.next(&one);
+        assert_eq!((done.id, done.completed, done.status), (5, Completed::Receive, Status::Success));
+        assert_eq!(done.bytes as usize, LENGTH);
+        assert!(other.memory.to_vec(0, LENGTH) == bytes, "{options:?}");
+        assert_eq!(other.pair.extend_receive(&rest), Err(PostError::NotFull));
+        assert_eq!(other.pair.statistics().receives, 1);
+    }
+}
+
+#[test]
+fn a_reset_ends_a_connection_whose_receive_waits() {
+    for options in all_modes() {
+        let (one, other, _) = waiting(&options);
+        one.pair.modify(State::Error).unwrap();
+        let flushed = other.next(&one);
+        assert_eq!((flushed.id, flushed.completed, flushed.status), (5, Completed::Receive, Status::Flushed));
+    }
+}

@@ -1,0 +1,140 @@
+//! Long messages that are sent before their receive is known.
+//!
+//! A posted buffer has room for their beginning. When it is full, the header says which receive the message is for, and
+//! the rest goes straight to the program's memory; without a receive, to memory of the engine, from which it is copied
+//! later. A connection carries one such message at a time.
+
+use smallvec::SmallVec;
+
+use super::{Engine, deliver::label, peer::BUFFER_BYTES, requests::scatter};
+use crate::{
+    matching::{self, Arrival, Body, Label, Pieces, Receive},
+    wire::{self, Header, Kind},
+};
+
+/// Payload in the posted buffer.
+const FIRST_BYTES: usize = BUFFER_BYTES - wire::EAGER_BYTES;
+
+/// A long message that arrives.
+pub(super) struct Long {
+    label: Label,
+    length: usize,
+    /// The receive, once there is one.
+    receive: Option<Receive>,
+    /// The message, if it does not go to the receive's memory directly; of `length` bytes when it is complete.
+    copy: Option<Vec<u8>>,
+}
+
+impl Engine {
+    /// The buffer of a receive is full: names the memory of the rest.
+    pub(super) fn receive_long(&mut self, peer: usize, slot: usize) {
+        let begin = slot * BUFFER_BYTES;
+        // Taken for the time of the copy: matching does not touch the peer's buffers.
+        let buffers = std::mem::take(&mut self.peers[peer].buffers);
+        let first = &buffers[begin..begin + BUFFER_BYTES];
+        let rest = match Header::read(first) {
+            Some(header) if header.kind == Kind::Eager as u8 && header.length as usize > FIRST_BYTES => {
+                Some(self.place_long(peer, &header, &first[wire::EAGER_BYTES..]))
+            }
+            _ => None,
+        };
+        self.peers[peer].buffers = buffers;
+        let extended = rest.is_some_and(|rest| {
+            let segments: SmallVec<[_; 4]> =
+                rest.iter().map(|(base, length)| self.segment(*base, *length)).collect();
+            self.peers[peer].pair.as_ref().is_some_and(|pair| pair.extend_receive(&segments).is_ok())
+        });
+        if !extended {
+            self.fail(peer);
+        }
+    }
+
+    /// Copies the beginning of a message to its memory; returns the memory of the rest.
+    fn place_long(&mut self, peer: usize, header: &Header, first: &[u8]) -> Pieces {
+        let (label, length) = (label(peer, header), header.length as usize);
+        let number = self.number_of(peer);
+        let queue = if label.flags & wire::TAGGED != 0 { &mut self.tagged } else { &mut self.untagged };
+        let receive = queue.receive_for(number, label.tag, length);
+        if receive.is_none() {
+            queue.arrived.push_back(Arrival { label, body: Body::Arriving(length), claimed: None });
+        }
+        let direct = receive.as_ref().filter(|receive| matching::length(&receive.pieces) >= length);
+        let (copy, rest) = match direct {
+            Some(receive) => {
+                // SAFETY: the program keeps the buffer of a receive until it is reported.
+                unsafe { scatter(&receive.pieces, first) };
+                (None, after(&receive.pieces, first.len(), length))
+            }
+            None => {
+                let mut copy = Vec::with_capacity(length);
+                copy.extend_from_slice(first);
+                let rest = copy.spare_capacity_mut().as_mut_ptr().cast();
+                (Some(copy), [(rest, length - first.len())].into_iter().collect())
+            }
+        };
+        self.peers[peer].long = Some(Long { label, length, receive, copy });
+        rest
+    }
+
+    /// Gives the long message that arrives from a peer to a receive.
+    pub(super) fn attach(&mut self, peer: usize, receive: Receive) {
+        if let Some(long) = &mut self.peers[peer].long {
+            long.receive = Some(receive);
+        }
+    }
+
+    /// The long message of a peer is complete.
+    pub(super) fn finish_long(&mut self, peer: usize) {
+        let Some(Long { label, length, receive, copy }) = self.peers[peer].long.take() else {
+            return self.fail(peer);
+        };
+        match (receive, copy) {
+            (Some(receive), None) => self.report_message(&receive, label, length, length),
+            (receive, Some(mut copy)) => {
+                // SAFETY: `place_long` reserved the bytes, and the RNIC has written all of them.
+                unsafe { copy.set_len(length) };
+                match receive {
+                    Some(receive) => self.finish_copy(&receive, label, &copy),
+                    None => self.keep_long(label, copy),
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Keeps a message without a receive; it is not among the arrived ones any more if it was discarded.
+    fn keep_long(&mut self, label: Label, copy: Vec<u8>) {
+        let queue = if label.flags & wire::TAGGED != 0 { &mut self.tagged } else { &mut self.untagged };
+        let arrives = |arrival: &&mut Arrival| {
+            arrival.label.peer == label.peer && matches!(arrival.body, Body::Arriving(_))
+        };
+        if let Some(arrival) = queue.arrived.iter_mut().find(arrives) {
+            arrival.body = Body::Copied(copy.into_boxed_slice());
+        }
+    }
+
+    /// The connection of a peer has ended: the long message that arrived fails.
+    pub(super) fn drop_long(&mut self, peer: usize) {
+        let Some(long) = self.peers[peer].long.take() else { return };
+        if let Some(receive) = long.receive {
+            self.fail_receive(&receive, long.label);
+        }
+        let of_others =
+            |arrival: &Arrival| arrival.label.peer != peer || !matches!(arrival.body, Body::Arriving(_));
+        self.tagged.arrived.retain(of_others);
+        self.untagged.arrived.retain(of_others);
+    }
+}
+
+/// The pieces from one offset to another.
+fn after(pieces: &Pieces, from: usize, to: usize) -> Pieces {
+    let (mut at, mut rest) = (0, Pieces::new());
+    for (base, length) in pieces {
+        let (begin, end) = (from.clamp(at, at + length), to.clamp(at, at + length));
+        if begin < end {
+            rest.push((base.wrapping_add(begin - at), end - begin));
+        }
+        at += length;
+    }
+    rest
+}
