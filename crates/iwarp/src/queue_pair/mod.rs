@@ -118,7 +118,7 @@ pub enum PostError {
     NoReads,
     /// No receive waits for more memory.
     #[error(
-        "no message is longer than its receive; extend a receive once, after its completion says that it is full"
+        "no message is longer than its receive; extend a receive once, after a completion reports that it is full"
     )]
     NotFull,
     /// Receives are posted to the shared queue.
