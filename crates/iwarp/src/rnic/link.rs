@@ -34,7 +34,7 @@ use crate::{
         transport::{Transport, Visit},
     },
     stag::QueuePairId,
-    work::{Completed, ReceiveRequest, Segment, SendRequest, Status},
+    work::{Completed, ReceiveRequest, SendRequest, Status},
 };
 
 /// Time that a closed connection waits for the peer's end of stream.
@@ -221,19 +221,6 @@ impl Link {
         Ok(())
     }
 
-    /// Names memory for the rest of a message whose receive is full.
-    pub(super) fn extend_receive(self: &Arc<Self>, segments: &[Segment]) -> Result<(), PostError> {
-        let mut slot = self.lock_transport();
-        let Some(transport) = slot.as_mut() else { return Err(PostError::NotConnected) };
-        let outcome = transport.machine.extend_receive(segments);
-        let visit = self.move_bytes(transport, true, &mut [], Mover::Program);
-        self.release(slot, visit);
-        if let Some(engine) = &self.engine {
-            engine.ring(self);
-        }
-        outcome
-    }
-
     /// Makes progress without blocking, unless another thread does; receives
     /// only if `read`.
     pub(super) fn drive(&self, workspace: &mut Workspace, read: bool) -> Visit {
@@ -250,17 +237,18 @@ impl Link {
         visit
     }
 
-    /// Applies `act` to the state machine and processes its effects.
-    pub(super) fn with_machine(self: &Arc<Self>, act: impl FnOnce(&mut Machine)) {
-        let mut slot = locked(&self.transport.0);
-        let Some(transport) = slot.as_mut() else { return };
+    /// Applies `act` to the state machine of a connection, if there is one, and processes its effects.
+    pub(super) fn with_machine<T>(self: &Arc<Self>, act: impl FnOnce(&mut Machine) -> T) -> Option<T> {
+        let mut slot = self.lock_transport();
+        let transport = slot.as_mut()?;
         self.take_requests(transport, &mut VecDeque::new());
-        act(&mut transport.machine);
+        let outcome = act(&mut transport.machine);
         let visit = self.move_bytes(transport, true, &mut [], Mover::Program);
         self.release(slot, visit);
         if let Some(engine) = &self.engine {
             engine.ring(self);
         }
+        Some(outcome)
     }
 
     /// Destroys the connection without flushing to its completion queues.

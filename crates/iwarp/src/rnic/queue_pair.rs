@@ -241,7 +241,8 @@ impl QueuePair {
     /// # Errors
     /// [`PostError`]: no receive waits (any more), or too many segments.
     pub fn extend_receive(&self, segments: &[Segment]) -> Result<(), PostError> {
-        self.link().extend_receive(segments)
+        let outcome = self.link().with_machine(|machine| machine.extend_receive(segments));
+        outcome.unwrap_or(Err(PostError::NotConnected))
     }
 
     /// Completes a request as flushed without posting it: requests posted after
@@ -271,7 +272,7 @@ impl QueuePair {
     pub fn modify(&self, to: State) -> Result<(), VerbsError> {
         let from = self.state();
         match (from, to) {
-            (State::Rts | State::Closing, State::Closing) => self.link().with_machine(Machine::close),
+            (State::Rts | State::Closing, State::Closing) => _ = self.link().with_machine(Machine::close),
             (State::Rts | State::Closing | State::Terminate | State::Error, State::Error) => {
                 self.link().with_machine(|machine| machine.fail(Failure::Ended));
             }

@@ -6,7 +6,12 @@
 
 use smallvec::SmallVec;
 
-use super::{Engine, deliver::label, peer::BUFFER_BYTES, requests::scatter};
+use super::{
+    Engine,
+    deliver::label,
+    peer::{BUFFER_BYTES, Phase},
+    requests::scatter,
+};
 use crate::{
     matching::{self, Arrival, Body, Label, Pieces, Receive},
     wire::{self, Header, Kind},
@@ -28,13 +33,20 @@ pub(super) struct Long {
 impl Engine {
     /// The buffer of a receive is full: names the memory of the rest.
     pub(super) fn receive_long(&mut self, peer: usize, slot: usize) {
+        if matches!(self.peers[peer].phase, Phase::Failed) {
+            return;
+        }
+        // Longer than its header stated.
+        if self.peers[peer].long.is_some() {
+            return self.fail(peer);
+        }
         let begin = slot * BUFFER_BYTES;
         // Taken for the time of the copy: matching does not touch the peer's buffers.
         let buffers = std::mem::take(&mut self.peers[peer].buffers);
         let first = &buffers[begin..begin + BUFFER_BYTES];
         let rest = match Header::read(first) {
             Some(header) if header.kind == Kind::Eager as u8 && header.length as usize > FIRST_BYTES => {
-                Some(self.place_long(peer, &header, &first[wire::EAGER_BYTES..]))
+                self.place_long(peer, &header, &first[wire::EAGER_BYTES..])
             }
             _ => None,
         };
@@ -49,31 +61,39 @@ impl Engine {
         }
     }
 
-    /// Copies the beginning of a message to its memory; returns the memory of the rest.
-    fn place_long(&mut self, peer: usize, header: &Header, first: &[u8]) -> Pieces {
+    /// Copies the beginning of a message to its memory; returns the memory of the rest, or `None` if there is none for
+    /// a message without a receive.
+    fn place_long(&mut self, peer: usize, header: &Header, first: &[u8]) -> Option<Pieces> {
         let (label, length) = (label(peer, header), header.length as usize);
         let number = self.number_of(peer);
         let queue = if label.flags & wire::TAGGED != 0 { &mut self.tagged } else { &mut self.untagged };
         let receive = queue.receive_for(number, label.tag, length);
-        if receive.is_none() {
-            queue.arrived.push_back(Arrival { label, body: Body::Arriving(length), claimed: None });
-        }
         let direct = receive.as_ref().filter(|receive| matching::length(&receive.pieces) >= length);
         let (copy, rest) = match direct {
             Some(receive) => {
                 // SAFETY: the program keeps the buffer of a receive until it is reported.
                 unsafe { scatter(&receive.pieces, first) };
-                (None, after(&receive.pieces, first.len(), length))
+                (None, part(&receive.pieces, first.len(), length))
             }
             None => {
-                let mut copy = Vec::with_capacity(length);
+                let mut copy = Vec::new();
+                // Its length is the peer's word.
+                if copy.try_reserve_exact(length).is_err() {
+                    if let Some(receive) = &receive {
+                        self.fail_receive(receive, label);
+                    }
+                    return None;
+                }
                 copy.extend_from_slice(first);
+                if receive.is_none() {
+                    queue.arrived.push_back(Arrival { label, body: Body::Arriving(length), claimed: None });
+                }
                 let rest = copy.spare_capacity_mut().as_mut_ptr().cast();
                 (Some(copy), [(rest, length - first.len())].into_iter().collect())
             }
         };
         self.peers[peer].long = Some(Long { label, length, receive, copy });
-        rest
+        Some(rest)
     }
 
     /// Gives the long message that arrives from a peer to a receive.
@@ -127,7 +147,7 @@ impl Engine {
 }
 
 /// The pieces from one offset to another.
-fn after(pieces: &Pieces, from: usize, to: usize) -> Pieces {
+fn part(pieces: &Pieces, from: usize, to: usize) -> Pieces {
     let (mut at, mut rest) = (0, Pieces::new());
     for (base, length) in pieces {
         let (begin, end) = (from.clamp(at, at + length), to.clamp(at, at + length));

@@ -30,7 +30,6 @@ use clearstream_iwarp::{
         Listener, Progress, ProtectionDomain, Rnic, RnicOptions,
         raw::{Completion, CompletionQueue},
     },
-    work::Completed,
 };
 
 use crate::{abi::*, completion::locked, domain::Addresses, matching::Queue};
@@ -207,15 +206,9 @@ impl Engine {
     fn progress(&mut self) {
         let mut batch = [Completion::EMPTY; BATCH];
         // An overrun cannot be: the queue has room for all requests of a thousand peers; it flushes their requests.
-        loop {
-            let count = self.queue.poll(&mut batch).unwrap_or(0);
-            for completion in &batch[..count] {
-                self.complete(completion);
-            }
-            // The rest of a long message may be there.
-            if !batch[..count].iter().any(|completion| completion.completed == Completed::ReceiveFull) {
-                return;
-            }
+        let count = self.queue.poll(&mut batch).unwrap_or(0);
+        for completion in &batch[..count] {
+            self.complete(completion);
         }
     }
 
