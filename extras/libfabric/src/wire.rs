@@ -22,6 +22,9 @@ pub const TAGGED: u8 = 1;
 /// The message has data for the completion.
 pub const WITH_DATA: u8 = 2;
 
+/// In the credits: this side holds many bytes of its peer's messages without a receive, so long ones are to be offered.
+pub const HOLDS: u16 = 1 << 15;
+
 /// The header.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -30,7 +33,7 @@ pub struct Header {
     pub kind: u8,
     /// [`TAGGED`], [`WITH_DATA`].
     pub flags: u8,
-    /// Receives that were reposted since the last Send.
+    /// Receives that were reposted since the last Send, and [`HOLDS`].
     pub credits: u16,
     /// Length of the message.
     pub length: u32,

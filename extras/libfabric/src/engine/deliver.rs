@@ -47,7 +47,8 @@ impl Engine {
         else {
             return self.fail(peer);
         };
-        self.peers[peer].credits += header.credits;
+        self.peers[peer].credits += header.credits & !wire::HOLDS;
+        self.peers[peer].holds = header.credits & wire::HOLDS != 0;
         let label = label(peer, &header);
         match header.kind {
             kind if kind == Kind::Eager as u8 && length != wire::EAGER_BYTES + header.length as usize => {
@@ -96,7 +97,10 @@ impl Engine {
             (None, message) => {
                 let body = match message {
                     Ok(remote) => Body::Remote(remote),
-                    Err((begin, end)) => Body::Copied(self.peers[label.peer].buffers[begin..end].into()),
+                    Err((begin, end)) => {
+                        self.peers[label.peer].held_bytes += length;
+                        Body::Copied(self.peers[label.peer].buffers[begin..end].into())
+                    }
                 };
                 queue.arrived.push_back(Arrival { label, body, claimed: None });
             }

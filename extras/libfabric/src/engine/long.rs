@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Payload in the posted buffer.
-const FIRST_BYTES: usize = BUFFER_BYTES - wire::EAGER_BYTES;
+pub(super) const FIRST_BYTES: usize = BUFFER_BYTES - wire::EAGER_BYTES;
 
 /// A long message that arrives.
 pub(super) struct Long {
@@ -86,6 +86,7 @@ impl Engine {
                 }
                 copy.extend_from_slice(first);
                 if receive.is_none() {
+                    self.peers[peer].held_bytes += length;
                     queue.arrived.push_back(Arrival { label, body: Body::Arriving(length), claimed: None });
                 }
                 let rest = copy.spare_capacity_mut().as_mut_ptr().cast();

@@ -17,11 +17,11 @@ use smallvec::smallvec;
 
 use super::{
     Engine,
-    long::Long,
+    long::{FIRST_BYTES, Long},
     requests::{Operation, Sent},
 };
 use crate::{
-    matching::Pieces,
+    matching::{self, Pieces},
     wire::{self, Header, Kind},
 };
 
@@ -38,6 +38,9 @@ pub(super) const READS: u16 = 16;
 /// addresses of other buffers' first lines.
 pub(super) const BUFFER_BYTES: usize = (4096 + wire::FULL_BYTES).next_multiple_of(64) + 64;
 const _: () = assert!(crate::info::INJECT_BYTES + wire::EAGER_BYTES <= BUFFER_BYTES);
+
+/// Bytes of a peer's messages without a receive from which on its long ones are to be offered, not sent.
+const HELD_BYTES: usize = 16 << 20;
 
 /// State of a connection.
 pub(super) enum Phase {
@@ -62,6 +65,10 @@ pub(super) struct Peer {
     pub(super) credits: u16,
     /// Receives that were reposted and not announced yet.
     pub(super) owed: u16,
+    /// Bytes of its messages that wait here for a receive.
+    pub(super) held_bytes: usize,
+    /// It reported [`wire::HOLDS`].
+    pub(super) holds: bool,
     /// Sends in the order of the program's calls.
     pub(super) pending: VecDeque<Outgoing>,
     /// Reads under way, and those beyond the limit.
@@ -117,17 +124,24 @@ impl Engine {
 
     /// Posts a Send; returns it when it has to wait.
     fn post(&mut self, peer: usize, outgoing: Outgoing) -> Option<Outgoing> {
-        let to = &mut self.peers[peer];
-        match to.phase {
-            Phase::Connected if to.credits > 0 => {}
+        match self.peers[peer].phase {
+            Phase::Connected if self.peers[peer].credits > 0 => {}
             Phase::Failed => {
                 self.drop_outgoing(outgoing);
                 return None;
             }
             _ => return Some(outgoing),
         }
-        to.credits -= 1;
-        let owed = std::mem::take(&mut to.owed);
+        let outgoing = match outgoing {
+            Outgoing::Gathered { number, pieces }
+                if self.peers[peer].holds && matching::length(&pieces) > FIRST_BYTES =>
+            {
+                self.offer_queued(peer, number, &pieces)?
+            }
+            outgoing => outgoing,
+        };
+        self.peers[peer].credits -= 1;
+        let owed = self.announced(peer);
         let (id, data, signaled) = match outgoing {
             Outgoing::Copied { mut bytes, sent } => {
                 bytes[2..4].copy_from_slice(&owed.to_ne_bytes());
@@ -153,9 +167,15 @@ impl Engine {
         None
     }
 
+    /// Credits as a header announces them.
+    fn announced(&mut self, peer: usize) -> u16 {
+        let holds = self.peers[peer].held_bytes > HELD_BYTES;
+        std::mem::take(&mut self.peers[peer].owed) | if holds { wire::HOLDS } else { 0 }
+    }
+
     /// Returns credits by a Send of its own.
     pub(super) fn return_credits(&mut self, peer: usize) {
-        let credits = std::mem::take(&mut self.peers[peer].owed);
+        let credits = self.announced(peer);
         let header = Header { kind: Kind::Credits as u8, credits, ..Header::default() };
         let data = Data::Inline(InlineData::from_slice(header.bytes()));
         self.post_request(peer, SendRequest { id: 0, operation: send(data), signaled: false, fence: false });
@@ -175,7 +195,7 @@ impl Engine {
             let Some(Operation::Read { receive, remote, copy, .. }) = self.operations.get_mut(number) else {
                 continue;
             };
-            let room = crate::matching::length(&receive.pieces).min(remote.length as usize);
+            let room = matching::length(&receive.pieces).min(remote.length as usize);
             let base = match copy {
                 Some(copy) => copy.as_mut_ptr(),
                 None => receive.pieces.first().map_or(std::ptr::null_mut(), |(base, _)| *base),

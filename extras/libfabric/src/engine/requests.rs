@@ -213,9 +213,16 @@ impl Engine {
             let number = self.operations.insert(Operation::Eager { peer, sent, header: Box::new(header) });
             self.put(peer, Outgoing::Gathered { number, pieces: message.pieces });
         } else {
-            self.offer(peer, header, sent, &message.pieces)?;
+            let offer = self.offer(peer, header, sent, &message.pieces)?;
+            self.put(peer, offer);
         }
         Ok(())
+    }
+
+    /// Offers a message that waited to be sent; `None` if it failed.
+    pub(super) fn offer_queued(&mut self, peer: usize, number: u64, pieces: &Pieces) -> Option<Outgoing> {
+        let Some(Operation::Eager { sent, header, .. }) = self.operations.take(number) else { return None };
+        self.offer(peer, *header, sent, pieces).inspect_err(|code| self.report_sent(sent, *code)).ok()
     }
 
     /// The peer is gone: an injected send has no completion to say so.
@@ -228,7 +235,7 @@ impl Engine {
     }
 
     /// Offers a message to be read by its receiver.
-    fn offer(&mut self, peer: usize, header: Header, sent: Sent, pieces: &Pieces) -> Result<(), i32> {
+    fn offer(&mut self, peer: usize, header: Header, sent: Sent, pieces: &Pieces) -> Result<Outgoing, i32> {
         let copy = (pieces.len() > 1).then(|| {
             let mut bytes = Vec::with_capacity(matching::length(pieces));
             // SAFETY: the program's buffers.
@@ -250,8 +257,7 @@ impl Engine {
         let stag = stag.map_err(|_| FI_ENOMEM)?;
         let number = self.operations.insert(Operation::Rendezvous { peer, sent, stag, _copy: copy });
         let header = Header { kind: Kind::Rendezvous as u8, stag: stag.0, address, number, ..header };
-        self.put(peer, Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None });
-        Ok(())
+        Ok(Outgoing::Copied { bytes: InlineData::from_slice(header.bytes()), sent: None })
     }
 
     /// Posts a receive, or gives it a message that has arrived.
@@ -299,10 +305,18 @@ impl Engine {
 
     /// Gives a message that had to wait to a receive.
     pub(super) fn hand_over(&mut self, receive: Receive, label: Label, body: Body) {
+        self.release_held(label.peer, &body);
         match body {
             Body::Copied(bytes) => self.finish_copy(&receive, label, &bytes),
             Body::Arriving(_) => self.attach(label.peer, receive),
             Body::Remote(remote) => self.start_read(receive, label, remote),
+        }
+    }
+
+    /// A message that was held has its receive.
+    fn release_held(&mut self, peer: usize, body: &Body) {
+        if !matches!(body, Body::Remote(_)) {
+            self.peers[peer].held_bytes -= body.length();
         }
     }
 
@@ -333,7 +347,7 @@ impl Engine {
             match (discard, arrival.body) {
                 (false, body) => self.hand_over(receive, label, body),
                 (true, Body::Remote(remote)) => self.acknowledge(label.peer, remote.number),
-                (true, Body::Copied(_) | Body::Arriving(_)) => {}
+                (true, body) => self.release_held(label.peer, &body),
             }
         }
     }

@@ -135,6 +135,8 @@ impl Engine {
                 buffers,
                 credits: CREDITS,
                 owed: 0,
+                held_bytes: 0,
+                holds: false,
                 pending: Default::default(),
                 reads: 0,
                 reads_waiting: Default::default(),

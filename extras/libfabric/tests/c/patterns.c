@@ -3,6 +3,7 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 static int rank, ranks, wrong;
 
@@ -80,6 +81,33 @@ static void long_unexpected(void) {
         MPI_Waitall(COUNT, sends, MPI_STATUSES_IGNORE);
 }
 
+/* A sender far ahead of its receiver: what the receiver holds is bounded. */
+static void far_ahead(void) {
+    enum { COUNT = 160, BYTES = 1 << 20 };
+    static char sent[BYTES], got[BYTES];
+    MPI_Request sends[COUNT + 1];
+    struct rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    for (int at = 0; rank == 0 && at < COUNT; at++) {
+        sent[0] = sent[BYTES - 1] = 42;
+        MPI_Isend(sent, BYTES, MPI_CHAR, 1, 11, MPI_COMM_WORLD, &sends[at]);
+    }
+    if (rank == 0) {
+        MPI_Isend(&rank, 1, MPI_INT, 1, 12, MPI_COMM_WORLD, &sends[COUNT]);
+        MPI_Waitall(COUNT + 1, sends, MPI_STATUSES_IGNORE);
+    } else if (rank == 1) {
+        int ignored;
+        MPI_Recv(&ignored, 1, MPI_INT, 0, 12, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        getrusage(RUSAGE_SELF, &after);
+        check(after.ru_maxrss - before.ru_maxrss < 100 << 10);
+        for (int at = 0; at < COUNT; at++) {
+            got[0] = got[BYTES - 1] = 0;
+            MPI_Recv(got, BYTES, MPI_CHAR, 0, 11, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            check(got[0] == 42 && got[BYTES - 1] == 42);
+        }
+    }
+}
+
 /* A message longer than its receive, posted before or after it arrives: an error of this receive alone. */
 static void truncated(int length) {
     int *out = malloc(sizeof(int) * length), *in = malloc(sizeof(int) * length), class, ignored;
@@ -137,6 +165,7 @@ int main(int count, char **arguments) {
     }
     unexpected();
     long_unexpected();
+    far_ahead();
     for (int length = 100; length <= 100000; length *= 10)
         truncated(length);
     one_sided();
