@@ -124,7 +124,11 @@ impl Transport {
                     self.ahead += bytes;
                     self.blocked = short;
                 }
-                Err(error) => self.handle_error(&error, Direction::Out),
+                Err(error) => {
+                    self.handle_error(&error, Direction::Out);
+                    // The state machine has acted on it: its completions must be delivered.
+                    visit.progress |= !self.blocked;
+                }
             }
             if self.blocked {
                 return;
