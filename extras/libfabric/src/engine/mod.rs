@@ -3,6 +3,7 @@
 //! One mutex guards all of it; calls of the program and the setup thread take it. Messages move in calls of the program
 //! (posting, reading a completion queue) and, for the bytes of connections that are set up, in the RNIC's helper.
 
+mod attention;
 mod deliver;
 mod long;
 mod peer;
@@ -33,6 +34,7 @@ use clearstream_iwarp::{
 };
 
 use crate::{abi::*, completion::locked, domain::Addresses, matching::Queue};
+use attention::Attention;
 use peer::{Peer, Phase};
 pub use requests::Message;
 use requests::{Operations, Report};
@@ -84,6 +86,11 @@ pub struct Engine {
     operations: Operations,
     tagged: Queue,
     untagged: Queue,
+    /// Calls of [`Engine::progress`].
+    polls: u64,
+    /// Peers with Sends that wait for the next one.
+    unsent: Vec<usize>,
+    attention: Attention,
     /// Address vector that the endpoint is bound to.
     pub vector: Arc<Mutex<Addresses>>,
     /// Where sends are reported, and receives.
@@ -114,6 +121,7 @@ impl Core {
         let domain = ProtectionDomain::new(&rnic);
         let queue = CompletionQueue::new(&rnic, 1 << 16, 0, None).map_err(failed)?;
         let all = whole_memory(&rnic, &domain).ok_or(FI_ENOMEM)?;
+        let attention = Attention::new()?;
         let engine = Engine {
             settings,
             rnic,
@@ -131,6 +139,9 @@ impl Core {
             operations: Operations::default(),
             tagged: Queue::default(),
             untagged: Queue::default(),
+            polls: 0,
+            unsent: Vec::new(),
+            attention,
             vector: Arc::default(),
             sends: Report::default(),
             receives: Report::default(),
@@ -204,12 +215,15 @@ impl Engine {
 
     /// Takes completions of the RNIC, and sends what waited.
     fn progress(&mut self) {
+        self.polls += 1;
+        self.transmit_unsent();
         let mut batch = [Completion::EMPTY; BATCH];
         // An overrun cannot be: the queue has room for all requests of a thousand peers; it flushes their requests.
         let count = self.queue.poll(&mut batch).unwrap_or(0);
         for completion in &batch[..count] {
             self.complete(completion);
         }
+        self.transmit_unsent();
     }
 
     /// Index of the peer of an address, which is connected to on first use.

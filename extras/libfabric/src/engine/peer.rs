@@ -8,12 +8,11 @@
 use std::{collections::VecDeque, net::SocketAddrV4, time::Instant};
 
 use clearstream_iwarp::{
-    queue_pair::PostError,
     stag::Stag,
     verbs::{Connecting, raw::QueuePair},
     work::{self, Data, InlineData, ReceiveRequest, Remote, Segment, SendRequest},
 };
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     Engine,
@@ -38,6 +37,10 @@ pub(super) const READS: u16 = 16;
 /// addresses of other buffers' first lines.
 pub(super) const BUFFER_BYTES: usize = (4096 + wire::FULL_BYTES).next_multiple_of(64) + 64;
 const _: () = assert!(crate::info::INJECT_BYTES + wire::EAGER_BYTES <= BUFFER_BYTES);
+
+/// Sends, and bytes of them, that wait for a poll of the program.
+const BATCH_SENDS: usize = 16;
+const BATCH_BYTES: usize = 256 << 10;
 
 /// Bytes of a peer's messages without a receive from which on its long ones are to be offered, not sent.
 const HELD_BYTES: usize = 16 << 20;
@@ -71,6 +74,12 @@ pub(super) struct Peer {
     pub(super) holds: bool,
     /// Sends in the order of the program's calls.
     pub(super) pending: VecDeque<Outgoing>,
+    /// Bytes of those that were not tried to be posted.
+    pub(super) unsent_bytes: usize,
+    /// Number of polls at the last Send.
+    pub(super) put_at: u64,
+    /// It is in [`Engine`]'s list of peers with Sends that wait for a poll.
+    pub(super) listed: bool,
     /// Reads under way, and those beyond the limit.
     pub(super) reads: u16,
     pub(super) reads_waiting: VecDeque<u64>,
@@ -84,6 +93,15 @@ pub(super) enum Outgoing {
     Copied { bytes: InlineData, sent: Option<Sent> },
     /// A header of an operation, and payload in the program's memory.
     Gathered { number: u64, pieces: Pieces },
+}
+
+impl Outgoing {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Copied { bytes, .. } => bytes.len(),
+            Self::Gathered { pieces, .. } => wire::EAGER_BYTES + matching::length(pieces),
+        }
+    }
 }
 
 impl Engine {
@@ -103,40 +121,75 @@ impl Engine {
         let _ = pair.post_receive(ReceiveRequest { id: slot as u64, segments });
     }
 
-    /// Sends to a peer, after what waits for it.
+    /// Sends to a peer, after what waits for it. The first Send since the program polled goes at once; those after it
+    /// wait for the next poll, a full batch, or [`super::setup`]'s thread, and share a system call.
     pub(super) fn put(&mut self, peer: usize, outgoing: Outgoing) {
-        let idle = self.peers[peer].pending.is_empty();
-        let left = if idle { self.post(peer, outgoing) } else { Some(outgoing) };
-        if let Some(outgoing) = left {
-            self.peers[peer].pending.push_back(outgoing);
+        let to = &mut self.peers[peer];
+        let first = std::mem::replace(&mut to.put_at, self.polls) != self.polls;
+        to.unsent_bytes += outgoing.bytes();
+        to.pending.push_back(outgoing);
+        if first || to.unsent_bytes >= BATCH_BYTES || to.pending.len() >= BATCH_SENDS {
+            self.transmit(peer);
+        }
+        let to = &mut self.peers[peer];
+        if !to.pending.is_empty() {
+            if !std::mem::replace(&mut to.listed, true) {
+                self.unsent.push(peer);
+            }
+            self.request_attention();
         }
     }
 
-    /// Posts what waits for a peer, as far as it can.
+    /// Posts what waits since the last poll.
+    pub(super) fn transmit_unsent(&mut self) {
+        while let Some(peer) = self.unsent.pop() {
+            self.peers[peer].listed = false;
+            self.transmit(peer);
+        }
+    }
+
+    /// Posts what waits for a peer, as far as it can, in batches.
     pub(super) fn transmit(&mut self, peer: usize) {
+        self.peers[peer].unsent_bytes = 0;
+        let mut requests = SmallVec::<[SendRequest; 1]>::new();
+        let mut bytes = 0;
         while let Some(outgoing) = self.peers[peer].pending.pop_front() {
-            if let Some(outgoing) = self.post(peer, outgoing) {
-                self.peers[peer].pending.push_front(outgoing);
-                return;
+            bytes += outgoing.bytes();
+            match self.prepare(peer, outgoing) {
+                Ok(request) => requests.extend(request),
+                Err(outgoing) => {
+                    self.peers[peer].pending.push_front(outgoing);
+                    break;
+                }
+            }
+            if bytes >= BATCH_BYTES {
+                self.post_requests(peer, requests.drain(..));
+                bytes = 0;
             }
         }
+        if !requests.is_empty() {
+            self.post_requests(peer, requests);
+        }
     }
 
-    /// Posts a Send; returns it when it has to wait.
-    fn post(&mut self, peer: usize, outgoing: Outgoing) -> Option<Outgoing> {
+    /// The request of a Send, or `None` if it failed; returns a Send that has to wait.
+    fn prepare(&mut self, peer: usize, outgoing: Outgoing) -> Result<Option<SendRequest>, Outgoing> {
         match self.peers[peer].phase {
             Phase::Connected if self.peers[peer].credits > 0 => {}
             Phase::Failed => {
                 self.drop_outgoing(outgoing);
-                return None;
+                return Ok(None);
             }
-            _ => return Some(outgoing),
+            _ => return Err(outgoing),
         }
         let outgoing = match outgoing {
             Outgoing::Gathered { number, pieces }
                 if self.peers[peer].holds && matching::length(&pieces) > FIRST_BYTES =>
             {
-                self.offer_queued(peer, number, &pieces)?
+                match self.offer_queued(peer, number, &pieces) {
+                    Some(outgoing) => outgoing,
+                    None => return Ok(None),
+                }
             }
             outgoing => outgoing,
         };
@@ -152,7 +205,7 @@ impl Engine {
             }
             Outgoing::Gathered { number, pieces } => {
                 let Some(Operation::Eager { header, .. }) = self.operations.get_mut(number) else {
-                    return None;
+                    return Ok(None);
                 };
                 header.credits = owed;
                 let address = std::ptr::from_ref(&**header).expose_provenance() as u64;
@@ -163,8 +216,7 @@ impl Engine {
                 (number, Data::Gather(segments), true)
             }
         };
-        self.post_request(peer, SendRequest { id, operation: send(data), signaled, fence: false });
-        None
+        Ok(Some(SendRequest { id, operation: send(data), signaled, fence: false }))
     }
 
     /// Credits as a header announces them.
@@ -178,7 +230,10 @@ impl Engine {
         let credits = self.announced(peer);
         let header = Header { kind: Kind::Credits as u8, credits, ..Header::default() };
         let data = Data::Inline(InlineData::from_slice(header.bytes()));
-        self.post_request(peer, SendRequest { id: 0, operation: send(data), signaled: false, fence: false });
+        self.post_requests(
+            peer,
+            [SendRequest { id: 0, operation: send(data), signaled: false, fence: false }],
+        );
     }
 
     /// Notifies a peer that its message was read.
@@ -204,17 +259,14 @@ impl Engine {
             let sink = self.segment(base, room);
             let operation = work::Operation::Read { sink, remote, invalidate: false };
             self.peers[peer].reads += 1;
-            self.post_request(peer, SendRequest { id: number, operation, signaled: true, fence: false });
+            self.post_requests(peer, [SendRequest { id: number, operation, signaled: true, fence: false }]);
         }
     }
 
     /// Posts to the send queue, which has room: credits limit Sends, and [`READS`] limits Reads.
-    fn post_request(&mut self, peer: usize, request: SendRequest) {
-        let outcome = match &self.peers[peer].pair {
-            Some(pair) => pair.post_send(request),
-            None => Err(PostError::NotConnected),
-        };
-        if outcome.is_err() {
+    fn post_requests(&mut self, peer: usize, requests: impl IntoIterator<Item = SendRequest>) {
+        let posted = self.peers[peer].pair.as_ref().is_some_and(|pair| pair.post_sends(requests).is_ok());
+        if !posted {
             self.fail(peer);
         }
     }

@@ -1,7 +1,7 @@
 //! Connection setup: a peer is connected to when the first message is sent to it.
 //!
 //! A thread sleeps on the listener and on setups under way. It leaves the work to a thread that drives the endpoint, and
-//! does it itself when none has for a moment. When two endpoints connect to each other at once, the connection of the
+//! does it itself when none has for a moment; so it does with Sends that wait ([`super::attention`]). When two endpoints connect to each other at once, the connection of the
 //! one with the lower address is kept.
 
 use std::{
@@ -31,6 +31,11 @@ const MAGIC: [u8; 8] = *b"csfi\x02\0\0\0";
 const ORDER: u32 = 0x0102_0304;
 /// Time that the thread leaves the work to others.
 const TICK: Duration = Duration::from_millis(1);
+/// Time that it sleeps without work.
+const IDLE_TICK: Duration = Duration::from_millis(100);
+/// Descriptors that it sleeps on: listener and connections, and that of [`super::attention`].
+const SETUP: epoll::EventData = epoll::EventData::new_u64(0);
+const DOORBELL: epoll::EventData = epoll::EventData::new_u64(1);
 /// Time in which a peer that rejected a connection for its own one has that one set up.
 const AWAITED: Duration = Duration::from_secs(10);
 
@@ -72,33 +77,41 @@ impl Core {
         let listener = Listener::bind(&engine.rnic, address).map_err(|_| FI_EADDRNOTAVAIL)?;
         engine.address.set_port(listener.local_address().port());
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|_| FI_ENOMEM)?;
-        epoll::add(&watch, &listener, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
-            .map_err(|_| FI_ENOMEM)?;
+        epoll::add(&watch, &listener, SETUP, epoll::EventFlags::IN).map_err(|_| FI_ENOMEM)?;
+        let doorbell = engine.attention.doorbell.clone();
+        epoll::add(&watch, &*doorbell, DOORBELL, epoll::EventFlags::IN).map_err(|_| FI_ENOMEM)?;
         let watch = Arc::new(watch);
         (engine.listener, engine.watch) = (Some(listener), Some(watch.clone()));
         let core = self.clone();
-        let body = move || core.serve_setups(&watch);
+        let body = move || core.serve(&watch, &doorbell);
         let thread =
             thread::Builder::new().name("fabric-setup".to_owned()).spawn(body).map_err(|_| FI_ENOMEM)?;
         engine.thread = Some(thread);
         Ok(())
     }
 
-    fn serve_setups(&self, watch: &OwnedFd) {
-        let mut ready = Vec::with_capacity(1);
-        let limit = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    fn serve(&self, watch: &OwnedFd, doorbell: &OwnedFd) {
+        let mut ready = Vec::with_capacity(2);
+        let mut tick = None;
         while !self.stopped.load(Ordering::Acquire) {
             ready.clear();
-            let waited = epoll::wait(watch, rustix::buffer::spare_capacity(&mut ready), Some(&limit));
-            if waited.is_err() || ready.is_empty() {
-                locked(&self.state).expire_awaited();
-                continue;
+            let limit = tick.unwrap_or(IDLE_TICK);
+            let limit = Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() };
+            // Interrupted: nothing is ready.
+            let _ = epoll::wait(watch, rustix::buffer::spare_capacity(&mut ready), Some(&limit));
+            if ready.iter().any(|event| event.data.u64() == SETUP.u64()) {
+                self.news.store(true, Ordering::Release);
+                thread::sleep(TICK);
+                if self.news.swap(false, Ordering::AcqRel) {
+                    locked(&self.state).advance_setups();
+                }
             }
-            self.news.store(true, Ordering::Release);
-            thread::sleep(TICK);
-            if self.news.swap(false, Ordering::AcqRel) {
-                locked(&self.state).advance_setups();
+            if ready.iter().any(|event| event.data.u64() == DOORBELL.u64()) {
+                let _ = rustix::io::read(doorbell, &mut [0_u8; 8]);
             }
+            let mut engine = locked(&self.state);
+            engine.expire_awaited();
+            tick = engine.attend();
         }
     }
 }
@@ -138,6 +151,9 @@ impl Engine {
                 held_bytes: 0,
                 holds: false,
                 pending: Default::default(),
+                unsent_bytes: 0,
+                put_at: u64::MAX,
+                listed: false,
                 reads: 0,
                 reads_waiting: Default::default(),
                 long: None,
@@ -172,12 +188,7 @@ impl Engine {
             self.peers[peer].pair.as_ref().map(|pair| pair.start_connect(SocketAddr::V4(address), &options));
         match (started, &self.watch) {
             (Some(Ok(connecting)), Some(watch)) => {
-                let watched = epoll::add(
-                    &**watch,
-                    connecting.as_fd(),
-                    epoll::EventData::new_u64(1),
-                    epoll::EventFlags::IN,
-                );
+                let watched = epoll::add(&**watch, connecting.as_fd(), SETUP, epoll::EventFlags::IN);
                 self.peers[peer].phase = Phase::Connecting(Box::new(connecting));
                 watched.map_err(|_| FI_ENOMEM)?;
             }

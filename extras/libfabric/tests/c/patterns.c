@@ -1,11 +1,15 @@
 /* Patterns of MPI that a ping-pong does not have: all ranks at once, probes of any source, messages to oneself, strided
- * types, many unexpected messages received in reverse, too long ones, one-sided puts. Ends with 1 if any value differs. */
+ * types, many unexpected messages received in reverse, too long ones, a sender that computes, one-sided puts. Ends with 1
+ * if any value differs. */
 #include <mpi.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static int rank, ranks, wrong;
+static volatile sig_atomic_t notified;
 
 static void check(int holds) { wrong += !holds; }
 
@@ -108,6 +112,36 @@ static void far_ahead(void) {
     }
 }
 
+static void notify(int signal) { notified = signal; }
+
+/* A sender that calls nothing of MPI until all its messages have arrived, more than there are credits. */
+static void computes(void) {
+    enum { COUNT = 50, INTS = 16384 };
+    static int longs[INTS], got[INTS];
+    MPI_Request sends[COUNT];
+    int process = getpid();
+    if (rank == 0) {
+        signal(SIGUSR1, notify);
+        MPI_Send(&process, 1, MPI_INT, 1, 13, MPI_COMM_WORLD);
+        for (int at = 0; at < COUNT; at++) {
+            MPI_Send(&at, 1, MPI_INT, 1, 13, MPI_COMM_WORLD);
+            MPI_Isend(longs, INTS, MPI_INT, 1, 13, MPI_COMM_WORLD, &sends[at]);
+        }
+        for (int left = 60000; left && !notified; left--)
+            usleep(1000);
+        check(notified);
+        MPI_Waitall(COUNT, sends, MPI_STATUSES_IGNORE);
+    } else if (rank == 1) {
+        MPI_Recv(&process, 1, MPI_INT, 0, 13, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (int at = 0; at < COUNT; at++) {
+            MPI_Recv(got, 1, MPI_INT, 0, 13, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            check(got[0] == at);
+            MPI_Recv(got, INTS, MPI_INT, 0, 13, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        }
+        kill(process, SIGUSR1);
+    }
+}
+
 /* A message longer than its receive, posted before or after it arrives: an error of this receive alone. */
 static void truncated(int length) {
     int *out = malloc(sizeof(int) * length), *in = malloc(sizeof(int) * length), class, ignored;
@@ -166,6 +200,7 @@ int main(int count, char **arguments) {
     unexpected();
     long_unexpected();
     far_ahead();
+    computes();
     for (int length = 100; length <= 100000; length *= 10)
         truncated(length);
     one_sided();
