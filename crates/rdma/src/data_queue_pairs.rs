@@ -77,7 +77,8 @@ pub(crate) fn decode_id(id: u64) -> (Purpose, usize, u32) {
 pub(crate) struct DataQueuePairs {
     rnic: Rnic,
     domain: ProtectionDomain,
-    channel: CompletionChannel,
+    /// To sleep on. Polling ends have none: its epolls would be notified of each packet.
+    channel: Option<CompletionChannel>,
     completions: CompletionQueue,
     queue_pairs: Vec<QueuePair>,
     established: Vec<Option<Established>>,
@@ -135,10 +136,11 @@ impl DataQueuePairs {
             )));
         }
         let domain = ProtectionDomain::new(rnic);
-        let channel = CompletionChannel::new()?;
+        let sleeps = config.wait() == RdmaWait::Sleep;
+        let channel = if sleeps { Some(CompletionChannel::new()?) } else { None };
         let (sends, receives) = (layout.depth + EXTRA_SENDS, layout.receives());
         let capacity = (sends + receives) * u32::from(layout.queue_pairs) + BATCH as u32;
-        let completions = CompletionQueue::new(rnic, capacity, 0, Some(&channel))?;
+        let completions = CompletionQueue::new(rnic, capacity, 0, channel.as_ref())?;
         let mut options = QueuePairOptions::new(&completions);
         (options.send_depth, options.receive_depth) = (sends, receives);
         let count = usize::from(layout.queue_pairs);
@@ -360,18 +362,18 @@ impl DataQueuePairs {
     /// A completion queue that overran.
     pub(crate) fn idle(&mut self) -> Result<bool, RdmaError> {
         self.empty_poll_count = self.empty_poll_count.wrapping_add(1);
-        if self.config.wait() == RdmaWait::Poll {
+        let Some(channel) = &self.channel else {
             std::hint::spin_loop();
             let due = self.empty_poll_count.is_multiple_of(POLLS_PER_YIELD);
             if due {
                 std::thread::yield_now();
             }
             return Ok(due);
-        }
+        };
         if std::mem::replace(&mut self.armed, false) {
             // There is one queue: a wake-up and a timeout need the same
             // handling.
-            let _ = self.channel.next(Some(WAKE_INTERVAL));
+            let _ = channel.next(Some(WAKE_INTERVAL));
             return Ok(true);
         }
         // Completions from before the arming generate no event: the caller
