@@ -9,10 +9,11 @@ use std::{
     os::fd::AsFd as _,
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use clearstream_storage::Latency;
+use quanta::Instant;
 use rustix::{
     fs::{AtFlags, Mode, OFlags, openat, statat, unlinkat},
     io::pread,

@@ -1,4 +1,7 @@
 //! Latency of operations in a histogram of fixed size.
+//!
+//! Ranks read the time by `quanta`, from the processor's cycle counter where it is constant: 9 ns instead of 21 ns for
+//! the system's clock (AMD EPYC). An operation of a file system in memory takes 300 ns.
 
 use std::time::Duration;
 

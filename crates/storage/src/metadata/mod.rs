@@ -19,7 +19,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use clearstream_control::Peer;
@@ -35,6 +35,7 @@ use clearstream_schema::{
         },
     },
 };
+use quanta::Instant;
 use serde::{Deserialize, Serialize};
 
 use agreement::{Next, agreed, agreement};

@@ -1,12 +1,13 @@
 //! One rank's part of one phase, and the figures of all ranks.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clearstream_ranks::World;
 use clearstream_schema::storage::{
     StorageStatistics,
     metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, MetadataSummary},
 };
+use quanta::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::{Control, MetadataError, file_error, folder::Items, tree::Tree};

@@ -6,13 +6,14 @@ use std::{
     path::Path,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use clearstream_ranks::{RankError, World};
 use clearstream_schema::storage::{
     StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder,
 };
+use quanta::Instant;
 use rustix::{
     fs::{Advice, AtFlags, OFlags, fadvise},
     io::Errno,

@@ -5,7 +5,6 @@ use std::{
     io,
     os::{fd::AsFd as _, unix::fs::FileExt as _},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Instant,
 };
 
 use clearstream_schema::storage::{StreamBackend, StreamConfig, StreamPhase};
@@ -15,6 +14,7 @@ use clearstream_sys::{
     memory::Buffer,
     uring::{Direction, UringFile},
 };
+use quanta::Instant;
 
 use super::{
     layout::Layout,
