@@ -9,12 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_ranks::World;
 use clearstream_schema::{
     TimeSpan,
-    storage::metadata::{MetadataConfig, MetadataPhase},
+    storage::metadata::{MetadataConfig, MetadataPhase, StorageMetadata},
 };
 use clearstream_storage::{
     JobPlace,
+    guard::Guard,
     metadata::{StorageMetadataWorkload, run, run_job, run_rank},
 };
 use clearstream_workload::Workload as _;
@@ -78,11 +80,20 @@ impl MetadataArgs {
             out.interval(phase, || None);
         };
         let timeout = self.timeout.to_std();
+        let print = |found: &StorageMetadata| {
+            out.result(found, || match self.mdtest {
+                true => storage_metadata::mdtest(found),
+                false => storage_metadata::summary(found, Paint::for_stdout()),
+            })
+        };
         let mut is_over = Arc::new(AtomicBool::new(false));
         let found = if self.ranks.mpi {
             is_over = stop_after(self.timeout, &stop);
             let library = config.mpi_library.as_deref();
-            as_rank(library, &stop, |world, guard| run_rank(world, &config, &stop, guard, &mut on_phase))?
+            let run = |world: &mut dyn World, guard: &mut Guard| {
+                run_rank(world, &config, &stop, guard, &mut on_phase)
+            };
+            as_rank(library, &stop, run, print)?
         } else if config.hosts.is_some() {
             let job = JobPlace { lab: place.lab(), program: &own_program()? };
             Some(run_job(job, &config, timeout, &stop, &mut on_phase)?)
@@ -90,10 +101,9 @@ impl MetadataArgs {
             Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_phase)?)
         };
         let Some(found) = found else { return Ok(()) };
-        out.result(&found, || match self.mdtest {
-            true => storage_metadata::mdtest(&found),
-            false => storage_metadata::summary(&found, Paint::for_stdout()),
-        })?;
+        if !self.ranks.mpi {
+            print(&found)?;
+        }
         if found.complete {
             return Ok(());
         }

@@ -30,11 +30,12 @@ pub(super) struct RankArgs {
     pub(super) mpi: bool,
 }
 
-/// Runs a benchmark as a rank of the job that this process was started for; rank 0 has the result.
+/// Runs a benchmark as a rank of the job that this process was started for; rank 0 has the result, and prints it.
 pub(super) fn as_rank<T>(
     library: Option<&str>,
     stop: &Arc<AtomicBool>,
     run: impl FnOnce(&mut dyn World, &mut Guard) -> Result<Option<T>, StorageError>,
+    print: impl FnOnce(&T) -> io::Result<()>,
 ) -> Result<Option<T>, CommandError> {
     let mut guard = Guard::start(guardian()?)?;
     let mut world = mpi::join(library.map(Path::new), stop)
@@ -46,7 +47,13 @@ pub(super) fn as_rank<T>(
     }
     guard.release();
     let is_first = world.rank() == 0;
+    // Before it leaves: MPI_Finalize of MPICH 4.0 over UCX 1.13 does not return at times.
+    let printed = match &found {
+        Ok(Some(found)) if is_first => print(found),
+        _ => Ok(()),
+    };
     world.leave().map_err(StorageError::from)?;
+    printed?;
     // Errors are the same at all ranks.
     if is_first { Ok(found?) } else { Ok(None) }
 }

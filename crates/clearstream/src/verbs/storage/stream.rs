@@ -9,12 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_ranks::World;
 use clearstream_schema::{
     TimeSpan,
-    storage::{StreamConfig, StreamPoint, StreamReorder},
+    storage::{StreamConfig, StreamPoint, StreamReorder, StreamSummary},
 };
 use clearstream_storage::{
     JobPlace,
+    guard::Guard,
     stream::{StorageStream, run, run_job, run_rank},
 };
 use clearstream_workload::Workload;
@@ -95,11 +97,20 @@ impl StreamArgs {
             out.interval(point, || None);
         };
         let timeout = self.timeout.to_std();
+        let print = |summary: &StreamSummary| {
+            out.result(summary, || match self.ior {
+                true => storage_stream::ior(summary),
+                false => storage_stream::summary(summary, Paint::for_stdout()),
+            })
+        };
         let mut is_over = Arc::new(AtomicBool::new(false));
         let summary = if self.ranks.mpi {
             is_over = stop_after(self.timeout, &stop);
             let library = config.mpi_library.as_deref();
-            as_rank(library, &stop, |world, guard| run_rank(world, &config, &stop, guard, &mut on_point))?
+            let run = |world: &mut dyn World, guard: &mut Guard| {
+                run_rank(world, &config, &stop, guard, &mut on_point)
+            };
+            as_rank(library, &stop, run, print)?
         } else if config.hosts.is_some() {
             let job = JobPlace { lab: place.lab(), program: &own_program()? };
             Some(run_job(job, &config, timeout, &stop, &mut on_point)?)
@@ -107,10 +118,9 @@ impl StreamArgs {
             Some(run(&mut place.start()?, &config, timeout, &stop, &mut on_point)?)
         };
         let Some(summary) = summary else { return Ok(()) };
-        out.result(&summary, || match self.ior {
-            true => storage_stream::ior(&summary),
-            false => storage_stream::summary(&summary, Paint::for_stdout()),
-        })?;
+        if !self.ranks.mpi {
+            print(&summary)?;
+        }
         if summary.complete {
             return Ok(());
         }
