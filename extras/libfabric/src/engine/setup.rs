@@ -1,8 +1,8 @@
 //! Connection setup: a peer is connected to when the first message is sent to it.
 //!
 //! A thread sleeps on the listener and on setups under way. It leaves the work to a thread that drives the endpoint, and
-//! does it itself when none has for a moment; so it does with Sends that wait ([`super::attention`]). When two endpoints connect to each other at once, the connection of the
-//! one with the lower address is kept.
+//! does it itself when none has for a moment; so it does with Sends that wait ([`super::attention`]). When two endpoints
+//! connect to each other at once, the connection of the one with the lower address is kept.
 
 use std::{
     fmt::Arguments,
