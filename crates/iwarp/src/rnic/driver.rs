@@ -3,6 +3,10 @@
 //!
 //! With one or two connections it reads their sockets directly, one system call
 //! per poll. With more it uses an epoll first.
+//!
+//! With adaptive progress the helper sleeps on the epoll. While it does not, a
+//! socket that is read directly is not in the epoll: the kernel would notify
+//! the epoll of each packet.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -62,6 +66,8 @@ pub(crate) struct Driver {
     count: AtomicUsize,
     /// Whether a connection stopped sending until its socket is read.
     behind: AtomicBool,
+    /// Whether the epoll is to hold the sockets of few connections.
+    watch_few: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -88,6 +94,8 @@ struct Turn {
     ready: Vec<u64>,
     /// Whether the limit for many connections is set.
     crowded: bool,
+    /// Whether the epoll holds the sockets.
+    holds_sockets: bool,
 }
 
 /// Result of a turn.
@@ -104,6 +112,8 @@ pub(crate) struct TurnOutcome {
 impl Driver {
     /// Creates a driver for a completion queue.
     pub(crate) fn inline(helper: Option<Arc<Watch>>) -> Self {
+        // A helper requests the sockets when it begins to watch.
+        let watch_few = AtomicBool::new(helper.is_none());
         Self {
             turn: CachePadded::default(),
             changes: WorkQueue::new(),
@@ -116,6 +126,7 @@ impl Driver {
             helper,
             count: AtomicUsize::new(0),
             behind: AtomicBool::new(false),
+            watch_few,
         }
     }
 
@@ -157,8 +168,32 @@ impl Driver {
         let epoll = self.epoll.get_or_init(|| made);
         // Connections added before; later ones are registered when they are
         // added.
-        turn.links.iter().for_each(|link| self.watch(link));
+        if turn.holds_sockets {
+            turn.links.iter().for_each(|link| self.watch(link));
+        }
         Ok(epoll.as_fd())
+    }
+
+    /// Sets whether the epoll is to hold the sockets of few connections, for a
+    /// helper that sleeps on it; returns whether this was applied. Otherwise
+    /// another thread makes its turn, and the next turn or call applies it.
+    pub(super) fn set_watched(&self, watch: bool) -> bool {
+        self.watch_few.store(watch, Ordering::Release);
+        let mut turn = match self.turn.0.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        self.update_epoll(&mut turn);
+        true
+    }
+
+    /// Adds the sockets to the epoll or removes them, if that has changed.
+    fn update_epoll(&self, turn: &mut Turn) {
+        let hold = self.watch_few.load(Ordering::Acquire) || turn.links.len() > DIRECT_POLL_MAX;
+        if std::mem::replace(&mut turn.holds_sockets, hold) != hold {
+            turn.links.iter().for_each(|link| if hold { self.watch(link) } else { self.unwatch(link) });
+        }
     }
 
     pub(super) fn join(&self, link: Arc<Link>) {
@@ -206,7 +241,7 @@ impl Driver {
     /// Updates the epoll interest of a connection.
     pub(super) fn rewatch(&self, id: QueuePairId, socket: &Socket, read: bool, write: bool) {
         if let Some(epoll) = self.epoll.get() {
-            // Not registered yet: it is added with the interest of that time.
+            // Not registered: it is added with the interest of that time.
             let _ = epoll::modify(epoll, socket, data(id), interest(read, write));
         }
     }
@@ -234,6 +269,11 @@ impl Driver {
         });
     }
 
+    fn unwatch(&self, link: &Link) {
+        let Some(epoll) = self.epoll.get() else { return };
+        link.watch(|socket, _, _| _ = epoll::delete(epoll, socket));
+    }
+
     /// Polls the connections once. No-op while another thread does.
     pub(crate) fn turn(&self, by: Mover) -> TurnOutcome {
         let mut turn = match self.turn.0.try_lock() {
@@ -248,6 +288,7 @@ impl Driver {
         if self.changes.any() {
             self.apply(&mut turn);
         }
+        self.update_epoll(&mut turn);
         let mut turned = TurnOutcome::default();
         if self.rung.any() {
             self.process_rung(&mut turn, &mut turned);
@@ -385,7 +426,9 @@ impl Driver {
         for change in changes {
             match change {
                 Change::Join(link) => {
-                    self.watch(&link);
+                    if turn.holds_sockets {
+                        self.watch(&link);
+                    }
                     if turn.crowded {
                         link.crowd(true);
                     }
@@ -403,6 +446,7 @@ impl Driver {
         if std::mem::replace(&mut turn.crowded, crowded) != crowded {
             turn.links.iter().for_each(|link| link.crowd(crowded));
         }
+        self.update_epoll(turn);
         let few_before = self.count.swap(turn.links.len(), Ordering::AcqRel) <= DIRECT_POLL_MAX;
         if few_before && turn.links.len() > DIRECT_POLL_MAX {
             turn.links.iter().for_each(|link| link.rewatch());

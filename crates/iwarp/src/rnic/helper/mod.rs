@@ -7,9 +7,11 @@
 //!   ready. Then it drives the queue once, unless the queue was polled often
 //!   since the last tick.
 //! - In that case it yields: the queue is *attended* ([`Attendance`]), its
-//!   sockets are not watched, and arriving bytes do not wake the helper. A
-//!   queue whose connections all complete in an attended queue too is
-//!   *covered*, and not watched either: its sockets are the same.
+//!   sockets are not watched, and arriving bytes do not wake the helper. Those
+//!   of few connections leave the driver's epoll, so that the kernel does not
+//!   notify it of each packet. A queue whose connections all complete in an
+//!   attended queue too is *covered*, and not watched either: its sockets are
+//!   the same.
 //! - While it has yielded, the helper wakes once per [`TICK`] to count polls.
 //!   A queue that was not polled in an interval is watched again: a program
 //!   that computes waits a tick or two once, then the helper works at once.
@@ -228,19 +230,26 @@ impl Watch {
 
     /// Watches a queue's sockets, or not; returns whether they are watched.
     fn set_watched(&self, queue: &Arc<Shared>, watch: bool) -> bool {
+        let known = locked(&self.queues).get(&key(queue)).map(|entry| entry.is_watched);
+        let (Some(is_watched), Some(driver)) = (known, queue.driver()) else { return false };
+        if is_watched == watch {
+            return watch;
+        }
+        // Not with the lock of the queues: it waits for the connections.
+        if !driver.set_watched(watch) && watch {
+            return false;
+        }
+        let Ok(sockets) = driver.epoll() else { return is_watched };
         let mut queues = locked(&self.queues);
         let Some(entry) = queues.get_mut(&key(queue)) else { return false };
-        let Some(Ok(sockets)) = queue.driver().map(Driver::epoll) else { return entry.is_watched };
-        if entry.is_watched != watch {
-            let changed = if watch {
-                let data = epoll::EventData::new_u64(key(queue));
-                epoll::add(&self.epoll, sockets, data, epoll::EventFlags::IN)
-            } else {
-                epoll::delete(&self.epoll, sockets)
-            };
-            if changed.is_ok() {
-                entry.is_watched = watch;
-            }
+        let changed = if watch {
+            let data = epoll::EventData::new_u64(key(queue));
+            epoll::add(&self.epoll, sockets, data, epoll::EventFlags::IN)
+        } else {
+            epoll::delete(&self.epoll, sockets)
+        };
+        if changed.is_ok() {
+            entry.is_watched = watch;
         }
         entry.is_watched
     }

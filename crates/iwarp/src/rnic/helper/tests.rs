@@ -1,6 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
-use std::{net::SocketAddr, thread};
+use std::{
+    net::SocketAddr,
+    os::fd::{AsFd, AsRawFd},
+    thread,
+};
+
+use socket2::Socket;
 
 use super::*;
 use crate::{
@@ -39,6 +45,28 @@ fn queue_pair(rnic: &Rnic, sends: &CompletionQueue, receives: &CompletionQueue) 
     QueuePair::with_extended_receives(&ProtectionDomain::new(rnic), &options).unwrap()
 }
 
+/// Returns a connected queue pair, its peer and the peer's completion queue.
+fn connected(
+    rnic: &Rnic,
+    sends: &CompletionQueue,
+    receives: &CompletionQueue,
+) -> (QueuePair, QueuePair, CompletionQueue) {
+    let local = queue_pair(rnic, sends, receives);
+    let other = Rnic::open(RnicOptions::default()).unwrap();
+    let peer_completions = CompletionQueue::new(&other, 512, 3, None).unwrap();
+    let peer = queue_pair(&other, &peer_completions, &peer_completions);
+    let listener = Listener::bind(rnic, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    thread::scope(|scope| {
+        let accepted = scope.spawn(|| {
+            let request = listener.accept(None).unwrap().unwrap();
+            local.accept(request, &AcceptOptions::default()).unwrap();
+        });
+        peer.connect(listener.local_address(), &ConnectOptions::default()).unwrap();
+        accepted.join().unwrap();
+    });
+    (local, peer, peer_completions)
+}
+
 impl Sides {
     /// With one completion queue, or one per direction.
     fn new(separate: bool) -> Self {
@@ -49,22 +77,10 @@ impl Sides {
         let sends = CompletionQueue::new(&rnic, 512, 1, None).unwrap();
         let receives =
             if separate { CompletionQueue::new(&rnic, 512, 2, None).unwrap() } else { sends.clone() };
-        let local = queue_pair(&rnic, &sends, &receives);
-        let other = Rnic::open(RnicOptions::default()).unwrap();
-        let peer_completions = CompletionQueue::new(&other, 512, 3, None).unwrap();
-        let peer = queue_pair(&other, &peer_completions, &peer_completions);
+        let (local, peer, peer_completions) = connected(&rnic, &sends, &receives);
         for id in 0..200 {
             local.post_receive(ReceiveRequest { id, segments: Segments::new() }).unwrap();
         }
-        let listener = Listener::bind(&rnic, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        thread::scope(|scope| {
-            let accepted = scope.spawn(|| {
-                let request = listener.accept(None).unwrap().unwrap();
-                local.accept(request, &AcceptOptions::default()).unwrap();
-            });
-            peer.connect(listener.local_address(), &ConnectOptions::default()).unwrap();
-            accepted.join().unwrap();
-        });
         let now = Instant::now();
         let state = State::new(now);
         let queue_pair = local;
@@ -79,7 +95,7 @@ impl Sides {
     /// due; returns whether it was woken by a descriptor.
     fn step(&mut self) -> bool {
         let mut ready = Vec::new();
-        channel::ready(std::os::fd::AsFd::as_fd(&self.watch.epoll), &mut ready).unwrap();
+        channel::ready(self.watch.epoll.as_fd(), &mut ready).unwrap();
         self.watch.pass(&mut self.state, &ready, self.now);
         !ready.is_empty()
     }
@@ -92,8 +108,10 @@ impl Sides {
     /// The peer sends a message, which arrives at the socket.
     fn arrive(&self) {
         self.send(&[]);
-        let sockets = self.receives.driver().unwrap().epoll().unwrap();
-        assert!(channel::readable(sockets, Some(Instant::now() + Duration::from_secs(20))));
+        let wait = |socket: &Socket, _, _| {
+            assert!(channel::readable(socket.as_fd(), Some(Instant::now() + Duration::from_secs(20))));
+        };
+        self.receives.driver().unwrap().with_links(|links| links[0].watch(wait)).unwrap();
     }
 
     fn send(&self, bytes: &[u8]) {
@@ -111,6 +129,14 @@ impl Sides {
             assert!(into[..count].iter().all(|completion| completion.status == Status::Success));
             self.received += count as u64;
         }
+    }
+
+    /// Number of descriptors in the epoll of the queue, by the kernel's account
+    /// (proc_pid_fdinfo(5)).
+    fn watched_sockets(&self) -> usize {
+        let sockets = self.receives.driver().unwrap().epoll().unwrap();
+        let info = format!("/proc/self/fdinfo/{}", sockets.as_raw_fd());
+        std::fs::read_to_string(info).unwrap().lines().filter(|line| line.starts_with("tfd:")).count()
     }
 
     fn by_helper(&self) -> u64 {
@@ -136,6 +162,7 @@ fn the_helper_does_not_drive_a_queue_while_the_program_polls_it() {
             assert_eq!(sides.received, number);
             sides.arrive();
             assert!(!sides.tick(), "arriving bytes do not wake it");
+            assert_eq!(sides.watched_sockets(), 0, "nor are they notified to the queue's epoll");
         }
         assert_eq!(sides.by_helper(), before);
         let statistics = sides.queue_pair.statistics();
@@ -155,6 +182,7 @@ fn the_helper_takes_over_when_the_program_stops_polling_and_yields_when_it_polls
         // Two ticks without polls.
         sides.tick();
         sides.tick();
+        assert_eq!(sides.watched_sockets(), 1);
         assert!(sides.step(), "the sockets are watched once more");
         assert!(sides.by_helper() > before, "and driven");
         sides.arrive();
@@ -235,4 +263,49 @@ fn a_released_helper_rests_until_it_is_requested() {
     assert!(sides.step(), "rung");
     assert!(sides.step(), "watched");
     assert!(sides.by_helper() > before);
+}
+
+/// The defect that this guards against: a helper that sleeps on an epoll
+/// without sockets, while the program computes.
+#[test]
+fn sockets_are_watched_after_a_thread_kept_the_helper_from_adding_them() {
+    let mut sides = Sides::new(false);
+    sides.poll();
+    sides.arrive();
+    assert!(sides.step());
+    assert_eq!(sides.watched_sockets(), 0);
+    let receives = sides.receives.clone();
+    // The thread is about to sleep, and another one is still in its turn.
+    sides.receives.arm(Notify::Next).unwrap();
+    rustix::io::read(&sides.watch.doorbell, &mut [0; 8]).unwrap();
+    sides.state.ticking = receives.driver().unwrap().with_links(|_| sides.watch.check(false)).unwrap();
+    assert_eq!(sides.watched_sockets(), 0);
+    assert!(sides.state.ticking, "it has to try once more");
+    let before = sides.by_helper();
+    sides.tick();
+    assert_eq!(sides.watched_sockets(), 1);
+    assert!(sides.step());
+    assert!(sides.by_helper() > before);
+    sides.poll();
+    assert_eq!(sides.received, 1);
+}
+
+/// With more connections than are read directly, turns need the epoll.
+#[test]
+fn the_sockets_of_many_connections_stay_in_the_epoll_while_the_program_polls() {
+    let mut sides = Sides::new(false);
+    let others: Vec<_> = (0..2).map(|_| connected(&sides.rnic, &sides.receives, &sides.receives)).collect();
+    for _ in 0..3 {
+        sides.poll();
+        sides.arrive();
+        sides.step();
+        sides.tick();
+        assert_eq!(sides.watched_sockets(), 3);
+    }
+    drop(others);
+    sides.poll();
+    sides.tick();
+    sides.poll();
+    assert_eq!(sides.watched_sockets(), 0, "few are left");
+    assert_eq!(sides.received, 3);
 }
