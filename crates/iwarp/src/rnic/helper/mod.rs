@@ -219,8 +219,12 @@ impl Watch {
         }
         let mut yielded = false;
         for queue in &queues {
-            let covered =
-                || queue.partners(|partner| partner.is_some_and(|partner| partner.is_attended())).is_some();
+            // Whose bytes a thread moves now, its partners are not known: the
+            // next tick decides.
+            let covered = || {
+                let attended = queue.partners(|partner| partner.is_some_and(|partner| partner.is_attended()));
+                attended.is_some() || queue.is_moving()
+            };
             let attended = queue.attendance().is_some_and(|attendance| attendance.is_attended()) || covered();
             let watched = self.set_watched(queue, active && !attended);
             yielded |= active && !watched;
