@@ -12,7 +12,7 @@ use std::{
     collections::{HashMap, VecDeque},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, Mutex, OnceLock, TryLockError,
+        Arc, Mutex, MutexGuard, OnceLock, TryLockError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Instant,
@@ -179,11 +179,7 @@ impl Driver {
     /// another thread makes its turn, and the next turn or call applies it.
     pub(super) fn set_watched(&self, watch: bool) -> bool {
         self.watch_few.store(watch, Ordering::Release);
-        let mut turn = match self.turn.0.try_lock() {
-            Ok(turn) => turn,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        let Some(mut turn) = self.try_turn() else { return false };
         self.update_epoll(&mut turn);
         true
     }
@@ -274,13 +270,18 @@ impl Driver {
         link.watch(|socket, _, _| _ = epoll::delete(epoll, socket));
     }
 
+    /// Returns the state of a turn; `None` while another thread makes its turn.
+    fn try_turn(&self) -> Option<MutexGuard<'_, Turn>> {
+        match self.turn.0.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Polls the connections once. No-op while another thread does.
     pub(crate) fn turn(&self, by: Mover) -> TurnOutcome {
-        let mut turn = match self.turn.0.try_lock() {
-            Ok(turn) => turn,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return TurnOutcome::default(),
-        };
+        let Some(mut turn) = self.try_turn() else { return TurnOutcome::default() };
         turn.workspace.mover = by;
         if self.is_behind() {
             self.behind.store(false, Ordering::Release);

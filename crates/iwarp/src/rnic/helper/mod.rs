@@ -239,7 +239,7 @@ impl Watch {
         if is_watched == watch {
             return watch;
         }
-        // Not with the lock of the queues: it waits for the connections.
+        // Without the lock of the queues: it waits for threads that move bytes.
         if !driver.set_watched(watch) && watch {
             return false;
         }
