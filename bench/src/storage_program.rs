@@ -102,7 +102,7 @@ fn ours(case: &Case) -> Command {
     command.args(["storage", verb]).arg(&case.directory).args(["--json", "--tasks"]);
     command.arg(case.ranks.to_string());
     match case.is_metadata {
-        true => command.args(["-F", "-n", &ITEMS.to_string()]),
+        true => command.args(["-F", "-n", &ITEMS.to_string(), "--phases", "create,stat,remove"]),
         false => command.args(["-b", &format!("{BLOCK_MIB}m"), "-t", "1m"]),
     };
     command
@@ -116,7 +116,7 @@ fn of_mpi(case: &Case) -> Command {
     command.args(["-H", &format!("localhost:{ranks}"), "-np", &ranks, "--bind-to", "none", peer]);
     let path = case.directory.join("peer");
     match case.is_metadata {
-        true => command.args(["-F", "-n", &ITEMS.to_string(), "-d"]).arg(path),
+        true => command.args(["-F", "-C", "-T", "-r", "-n", &ITEMS.to_string(), "-d"]).arg(path),
         false => {
             let block = format!("{BLOCK_MIB}m");
             command

@@ -156,6 +156,35 @@ fn every_figure_follows_from_counts_and_times() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only the foreign file");
 }
 
+/// Files are removed under the name that they have, and without a phase of their own.
+#[test]
+fn phases_are_those_that_are_chosen() {
+    let folder = disk();
+    let chosen = [
+        ("stat,remove", vec!["create", "stat", "remove"]),
+        ("create,rename", vec!["create", "rename"]),
+        ("create", vec!["create"]),
+        ("remove,rename", vec!["create", "rename", "remove"]),
+    ];
+    for (phases, expected) in chosen {
+        let options = ["--tasks", "2", "-n", "20", "-z", "1", "-i", "2", "-N", "1", "--phases", phases];
+        let document = metadata(folder.path(), &options);
+        assert_eq!(document["complete"], true);
+        for kind in ["file", "directory"] {
+            let twice: Vec<_> =
+                [&expected[..], &expected[..]].concat().into_iter().map(|it| (it, 40)).collect();
+            assert_eq!(of(&document, kind), twice, "{kind} of {phases}");
+        }
+        // All that was created is gone before the tree is.
+        assert_eq!(of(&document, "tree"), [("create", 2), ("remove", 2)].repeat(2), "{phases}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{phases}");
+    }
+    let path = folder.path().to_str().unwrap();
+    let refused = run(&["storage", "metadata", path, "--phases", "stat,move"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(refused.stderr.contains("'move' for '--phases") && refused.stderr.contains("rename, remove"));
+}
+
 #[test]
 fn root_no_inodes_are_left_and_signals_leave_nothing() {
     let folder = disk();

@@ -44,6 +44,10 @@ pub struct MetadataConfig {
     /// Only directories
     #[cfg_attr(feature = "cli", arg(long, short = 'D'))]
     pub directories_only: bool,
+    /// Phases of files and directories, of create, stat, read, rename and remove (default: all); creation always runs
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PHASE,...", value_delimiter = ',', hide_default_value = true,
+        hide_possible_values = true, default_values_t = MetadataConfig::default().phases))]
+    pub phases: Vec<MetadataOperation>,
     /// Bytes that are written to each file when it is created
     #[cfg_attr(feature = "cli", arg(long, short = 'w', value_name = "BYTES", default_value_t = MetadataConfig::default().write_bytes))]
     pub write_bytes: ByteCount,
@@ -88,6 +92,7 @@ impl Default for MetadataConfig {
             unique_directory: false,
             files_only: false,
             directories_only: false,
+            phases: MetadataOperation::ALL.to_vec(),
             write_bytes: ByteCount(0),
             read_bytes: ByteCount(0),
             stride: 0,
@@ -126,6 +131,7 @@ impl MetadataKind {
 
 /// Operation on an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum MetadataOperation {
     /// open(2) with `O_CREAT`, write(2), close(2); mkdir(2).
@@ -141,6 +147,9 @@ pub enum MetadataOperation {
 }
 
 impl MetadataOperation {
+    /// All, in the order of their phases.
+    pub const ALL: [Self; 5] = [Self::Create, Self::Stat, Self::Read, Self::Rename, Self::Remove];
+
     /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -150,6 +159,12 @@ impl MetadataOperation {
             Self::Rename => "rename",
             Self::Remove => "remove",
         }
+    }
+}
+
+impl std::fmt::Display for MetadataOperation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -252,6 +267,11 @@ impl MetadataConfig {
         u64::from(self.tasks) * hosts as u64
     }
 
+    /// Whether files and directories have the phase. All of them are created.
+    pub fn has_phase(&self, operation: MetadataOperation) -> bool {
+        operation == MetadataOperation::Create || self.phases.contains(&operation)
+    }
+
     /// Metrics that a trial of this configuration can have, the headline first.
     pub fn metrics(&self) -> Vec<MetricKind> {
         let is_used = |kind: MetadataKind| match kind {
@@ -259,7 +279,8 @@ impl MetadataConfig {
             MetadataKind::Directory => !self.files_only,
             MetadataKind::Tree => false,
         };
-        RATES.iter().filter(|(kind, ..)| is_used(*kind)).map(|(.., metric)| *metric).collect()
+        let is_measured = |(kind, operation, _): &&_| is_used(*kind) && self.has_phase(*operation);
+        RATES.iter().filter(is_measured).map(|(.., metric)| *metric).collect()
     }
 }
 

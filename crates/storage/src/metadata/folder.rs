@@ -18,7 +18,7 @@ use crate::folder::{FOLDER_FLAGS, FOLDER_MODE, Folder};
 /// Beginning of the folder's name.
 const PREFIX: &str = ".clearstream-metadata-";
 /// Suffix of renamed items.
-const RENAMED: &str = ".renamed";
+pub(super) const RENAMED: &str = ".renamed";
 
 /// Creates the folder; its name.
 pub(super) fn create(directory: &Path) -> Result<String, MetadataError> {
@@ -96,10 +96,8 @@ impl Items {
             (MetadataOperation::Rename, _) => {
                 Ok(renameat(&self.0.own, item, &self.0.own, format!("{item}{RENAMED}"))?)
             }
-            (MetadataOperation::Remove, OfFile) => {
-                Ok(unlinkat(&self.0.own, format!("{item}{RENAMED}"), AtFlags::empty())?)
-            }
-            (MetadataOperation::Remove, _) => self.remove_directory(&format!("{item}{RENAMED}")),
+            (MetadataOperation::Remove, OfFile) => Ok(unlinkat(&self.0.own, item, AtFlags::empty())?),
+            (MetadataOperation::Remove, _) => self.remove_directory(item),
         }
     }
 

@@ -57,14 +57,6 @@ use crate::{
 
 /// Largest content of a file: a buffer of it is in memory.
 const MAX_BYTES: u64 = 1 << 30;
-/// Phases of a kind, in their order.
-const OPERATIONS: [MetadataOperation; 5] = [
-    MetadataOperation::Create,
-    MetadataOperation::Stat,
-    MetadataOperation::Read,
-    MetadataOperation::Rename,
-    MetadataOperation::Remove,
-];
 
 /// Maximum number of ranks of one process.
 const TASKS_MAX: u32 = 1024;
@@ -315,13 +307,19 @@ impl Run<'_, '_> {
     fn kind(&mut self, kind: MetadataKind) -> Result<bool, MetadataError> {
         let size = self.world.size();
         let mut counts = vec![self.prepared.tree.items; size];
-        for (number, operation) in OPERATIONS.into_iter().enumerate() {
+        let operations =
+            MetadataOperation::ALL.into_iter().filter(|operation| self.config.has_phase(*operation));
+        for (number, operation) in operations.enumerate() {
             let shift = number * self.config.stride as usize;
             let owner = (self.world.rank() + shift) % size;
             let Some(done) = self.phase(kind, operation, (owner, counts[owner]))? else { return Ok(false) };
             if operation == MetadataOperation::Create {
                 counts = done;
             }
+        }
+        if !self.config.has_phase(MetadataOperation::Remove) {
+            let removed = self.clean_items(kind);
+            agreement(self.world, removed.err())?;
         }
         Ok(true)
     }
@@ -376,14 +374,18 @@ impl Run<'_, '_> {
         Next::Go(ranks.iter().map(|rank| rank.operations).collect())
     }
 
+    /// Removes the items of this rank that are there.
+    fn clean_items(&self, kind: MetadataKind) -> Result<(), String> {
+        let (tree, rank, iteration) = (self.prepared.tree, self.world.rank(), self.iteration);
+        (0..self.made[kind as usize])
+            .try_for_each(|number| self.folder.clean(kind, &tree.item(iteration, rank, kind, number)))
+    }
+
     /// Removes what this rank has made where phases did not; rank 0 then the trees. All ranks call it together.
     fn clean(&mut self, is_needed: bool) -> Result<(), MetadataError> {
         let (tree, rank, iteration) = (self.prepared.tree, self.world.rank(), self.iteration);
-        let of = |kind: MetadataKind| (0..self.made[kind as usize]).map(move |number| (kind, number));
-        let mut items = of(MetadataKind::Directory).chain(of(MetadataKind::File)).filter(|_| is_needed);
-        let items = items.try_for_each(|(kind, number)| {
-            self.folder.clean(kind, &tree.item(iteration, rank, kind, number))
-        });
+        let mut kinds = [MetadataKind::Directory, MetadataKind::File].into_iter().filter(|_| is_needed);
+        let items = kinds.try_for_each(|kind| self.clean_items(kind));
         // A directory is empty when all ranks have removed their items. A lost rank keeps its own.
         let all = self.world.barrier();
         let mut directories = (0..self.made[MetadataKind::Tree as usize]).rev().filter(|_| is_needed);

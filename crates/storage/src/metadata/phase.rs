@@ -10,7 +10,11 @@ use clearstream_schema::storage::{
 use quanta::Instant;
 use serde::{Deserialize, Serialize};
 
-use super::{Control, MetadataError, file_error, folder::Items, tree::Tree};
+use super::{
+    Control, MetadataError, file_error,
+    folder::{Items, RENAMED},
+    tree::Tree,
+};
 use crate::latency::{Latency, LatencyCounts};
 
 /// What a phase is to do.
@@ -84,13 +88,16 @@ pub(super) fn run(world: &mut dyn World, folder: &Items, task: Task<'_>) -> Resu
 }
 
 fn name(task: Task<'_>, number: u64) -> String {
-    let Task { tree, iteration, kind, operation, owner, limit, .. } = task;
+    let Task { config, tree, iteration, kind, operation, owner, limit, .. } = task;
     match (kind, operation) {
         // Directories below are removed first.
         (MetadataKind::Tree, MetadataOperation::Remove) => {
             tree.directory(iteration, owner, limit - 1 - number)
         }
         (MetadataKind::Tree, _) => tree.directory(iteration, owner, number),
+        (_, MetadataOperation::Remove) if config.has_phase(MetadataOperation::Rename) => {
+            tree.item(iteration, owner, kind, number) + RENAMED
+        }
         _ => tree.item(iteration, owner, kind, number),
     }
 }
