@@ -116,6 +116,10 @@ fn command_line(config: &impl Serialize) -> Vec<String> {
                 Value::Null | Value::Bool(false) => Vec::new(),
                 Value::Bool(true) => vec![option],
                 Value::String(text) => vec![option, text],
+                Value::Array(values) => {
+                    let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
+                    vec![option, texts.join(",")]
+                }
                 other => vec![option, other.to_string()],
             }
         })
@@ -134,7 +138,13 @@ fn line<R: DeserializeOwned>(text: &str) -> Option<Line<EventKind<R>>> {
 
 #[cfg(test)]
 mod tests {
-    use clearstream_schema::{ByteCount, TimeSpan, storage::StreamConfig};
+    use clearstream_schema::{
+        ByteCount, TimeSpan,
+        storage::{
+            StreamConfig,
+            metadata::{MetadataConfig, MetadataOperation},
+        },
+    };
 
     use super::*;
 
@@ -155,5 +165,8 @@ mod tests {
         for part in ["--hosts", "--tasks", "--directory", "--verify", "--name"] {
             assert!(!line.contains(part), "{line}");
         }
+        let phases = vec![MetadataOperation::Stat, MetadataOperation::Remove];
+        let line = command_line(&MetadataConfig { phases, ..MetadataConfig::default() }).join(" ");
+        assert!(line.contains("--phases stat,remove"), "{line}");
     }
 }

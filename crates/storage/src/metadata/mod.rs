@@ -115,6 +115,9 @@ pub(crate) fn check(config: &MetadataConfig) -> Result<(), Failure> {
     if config.iterations == 0 {
         return Err(invalid("iterations must be at least 1".to_owned()));
     }
+    if config.phases.is_empty() {
+        return Err(invalid("phases is empty: name create, stat, read, rename or remove".to_owned()));
+    }
     if config.write_bytes.0 > MAX_BYTES || config.read_bytes.0 > MAX_BYTES {
         return Err(invalid("write-bytes and read-bytes must be at most 1GiB".to_owned()));
     }
