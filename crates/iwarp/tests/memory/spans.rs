@@ -135,7 +135,10 @@ fn the_crc_of_a_long_span_is_that_of_its_bytes_and_of_its_copy() {
     region.write(0, &bytes);
     // Around the lengths from which on bytes are folded, by how many at a time,
     // and copied at a time.
-    let lengths = [1, 255, 256, 1023, 1024, 1025, 1279, 1280, 1281, 1287, 4096, 8191, 8193, 16_641, 19_900];
+    let lengths = [
+        1, 255, 256, 1023, 1024, 1025, 1279, 1280, 1281, 1287, 2048, 2304, 4096, 8191, 8193, 8448, 16_641,
+        19_900,
+    ];
     let kinds = Instructions::ALL.into_iter().filter(|instructions| instructions.is_available());
     let ranges = || (0..9).flat_map(|at| lengths.map(|length| (at, length)));
     for (instructions, (at, length)) in

@@ -79,8 +79,8 @@ fn steps(holder: Holder, at: usize, length: usize, instructions: Instructions) -
 pub enum Instructions {
     /// A digest of plain bytes, which needs a copy first.
     None,
-    /// CRC32C of a word (SSE 4.2), three streams at a time, put together by
-    /// carry-less multiplication (PCLMULQDQ).
+    /// CRC32C of a word (SSE 4.2), three streams at a time, beside carry-less
+    /// multiplication of 16 bytes (PCLMULQDQ).
     Crc32,
     /// Carry-less multiplication of 64 bytes (VPCLMULQDQ and AVX-512).
     Wide,

@@ -1,9 +1,11 @@
-//! The instructions: carry-less multiplication of 64 bytes at a time, or the
-//! CRC32C of eight.
+//! The instructions: carry-less multiplication of 64 bytes at a time, or of 16
+//! beside the CRC32C of eight.
 
 use std::{
     arch::x86_64::{
-        _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm256_zeroupper,
+        __m128i, _MM_HINT_T0, _mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi32_si128, _mm_cvtsi64_si128,
+        _mm_cvtsi128_si64, _mm_prefetch, _mm_set_epi64x, _mm_storeu_si128, _mm_unpackhi_epi64, _mm_xor_si128,
+        _mm256_zeroupper,
     },
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
@@ -14,6 +16,7 @@ use super::Instructions;
 /// x^(8 d + 31) and x^(8 d - 33) modulo the polynomial.
 const DISTANCE_256: [u64; 2] = [power(8 * 256 + 31), power(8 * 256 - 33)];
 const DISTANCE_64: [u64; 2] = [power(8 * 64 + 31), power(8 * 64 - 33)];
+const DISTANCE_16: [u64; 2] = [power(8 * 16 + 31), power(8 * 16 - 33)];
 
 /// Returns a power of x modulo the polynomial, bits reversed.
 const fn power(exponent: u32) -> u64 {
@@ -148,10 +151,12 @@ unsafe fn wide(remainder: u32, from: *const u8, into: *mut u8, steps: usize) -> 
     folded.iter().fold(0, |remainder, bytes| _mm_crc32_u64(remainder, *bytes)) as u32
 }
 
-/// Words of each of three streams: the instruction takes three cycles, and one
-/// can begin every cycle. The longer, the fewer combinations.
-const LONG: usize = 256;
-const SHORT: usize = 32;
+/// Rounds of [`fused`]. The longer, the fewer combinations; eight of the long ones are the payload of an FPDU of
+/// 64 KiB, one is that of a frame of 9000 bytes.
+const LONG: usize = 59;
+const SHORT: usize = 14;
+/// Words of each of three streams where that is too long.
+const REST: usize = 32;
 
 /// # Safety
 /// As for [`remainder`], for so many words; `into` is null unless they are
@@ -161,13 +166,17 @@ unsafe fn streams<const COPY: bool>(remainder: u32, from: *const u64, into: *mut
     let (mut remainder, mut done) = (u64::from(remainder), 0);
     // SAFETY: these words are among those of the caller.
     unsafe {
-        while count - done >= 3 * LONG {
-            remainder = three::<COPY, LONG>(remainder, from.add(done), into.wrapping_add(8 * done));
-            done += 3 * LONG;
+        while count - done >= fused_words(LONG) {
+            remainder = fused::<COPY, LONG>(remainder, from.add(done), into.wrapping_add(8 * done));
+            done += fused_words(LONG);
         }
-        while count - done >= 3 * SHORT {
-            remainder = three::<COPY, SHORT>(remainder, from.add(done), into.wrapping_add(8 * done));
-            done += 3 * SHORT;
+        while count - done >= fused_words(SHORT) {
+            remainder = fused::<COPY, SHORT>(remainder, from.add(done), into.wrapping_add(8 * done));
+            done += fused_words(SHORT);
+        }
+        while count - done >= 3 * REST {
+            remainder = three::<COPY, REST>(remainder, from.add(done), into.wrapping_add(8 * done));
+            done += 3 * REST;
         }
         while done < count {
             let bytes = loaded::<COPY>(from.add(done), into.wrapping_add(8 * done));
@@ -176,6 +185,84 @@ unsafe fn streams<const COPY: bool>(remainder: u32, from: *const u64, into: *mut
         }
     }
     remainder as u32
+}
+
+/// Distance of a store to the line that is fetched for a later one.
+const AHEAD_BYTES: usize = 512;
+
+/// Words of [`fused`].
+const fn fused_words(rounds: usize) -> usize {
+    8 * (rounds + 1) + 9 * rounds
+}
+
+/// 64 bytes that are folded, and three words of each of three streams behind all of those, in every round: the
+/// multiplication and the CRC instruction are of different execution units, and one of each can begin every cycle.
+///
+/// # Safety
+/// As for [`streams`], for [`fused_words`] of the rounds.
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+unsafe fn fused<const COPY: bool, const ROUNDS: usize>(
+    remainder: u64,
+    from: *const u64,
+    into: *mut u8,
+) -> u64 {
+    let each = 3 * ROUNDS;
+    let behind_folded = 8 * (ROUNDS + 1);
+    let (words, words_into) = (from.wrapping_add(behind_folded), into.wrapping_add(8 * behind_folded));
+    let [mut first, mut second, mut third] = [0; 3];
+    // SAFETY: bytes and words of the caller's.
+    let mut folded = unsafe { four_loaded::<COPY>(from, into) };
+    folded[0] = _mm_xor_si128(folded[0], _mm_cvtsi32_si128(remainder as i32));
+    for round in 0..ROUNDS {
+        // SAFETY: as above.
+        let next =
+            unsafe { four_loaded::<COPY>(from.add(8 * (round + 1)), into.wrapping_add(64 * (round + 1))) };
+        for (folded, next) in folded.iter_mut().zip(next) {
+            *folded = _mm_xor_si128(fold(*folded, DISTANCE_64), next);
+        }
+        if COPY {
+            // Stores that miss the L1 cache in several places at once wait for each other.
+            let ahead = [into.wrapping_add(64 * round), words_into.wrapping_add(24 * round)];
+            let [second, third] = [1, 2].map(|stream| ahead[1].wrapping_add(8 * each * stream));
+            for line in [ahead[0], ahead[1], second, third] {
+                _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(AHEAD_BYTES).cast());
+            }
+        }
+        for at in 3 * round..3 * round + 3 {
+            // SAFETY: as above.
+            let [one, two, three] = [at, at + each, at + 2 * each]
+                .map(|at| unsafe { loaded::<COPY>(words.add(at), words_into.wrapping_add(8 * at)) });
+            first = _mm_crc32_u64(first, one);
+            second = _mm_crc32_u64(second, two);
+            third = _mm_crc32_u64(third, three);
+        }
+    }
+    let [a, b, c, d] = folded;
+    let b = _mm_xor_si128(fold(a, DISTANCE_16), b);
+    let c = _mm_xor_si128(fold(b, DISTANCE_16), c);
+    let d = _mm_xor_si128(fold(c, DISTANCE_16), d);
+    let low = _mm_cvtsi128_si64(d).cast_unsigned();
+    let high = _mm_cvtsi128_si64(_mm_unpackhi_epi64(d, d)).cast_unsigned();
+    let before = _mm_crc32_u64(_mm_crc32_u64(0, low), high);
+    let powers = const { [power_behind(9 * ROUNDS), power_behind(6 * ROUNDS), power_behind(3 * ROUNDS)] };
+    let sum = behind(before, powers[0]) ^ behind(first, powers[1]) ^ behind(second, powers[2]);
+    _mm_crc32_u64(0, sum) ^ third
+}
+
+/// Moves 16 bytes on by a distance.
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+fn fold(bytes: __m128i, distance: [u64; 2]) -> __m128i {
+    let by = _mm_set_epi64x(distance[1].cast_signed(), distance[0].cast_signed());
+    _mm_xor_si128(_mm_clmulepi64_si128(bytes, by, 0), _mm_clmulepi64_si128(bytes, by, 17))
+}
+
+/// The remainder multiplied by a power, not reduced: the CRC instruction itself multiplies by x^32 and does that.
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+fn behind(remainder: u64, power: u64) -> u64 {
+    let [remainder, power] = [remainder, power].map(|factor| _mm_cvtsi64_si128(factor.cast_signed()));
+    _mm_cvtsi128_si64(_mm_clmulepi64_si128(remainder, power, 0)).cast_unsigned()
 }
 
 /// Three streams of `EACH` words, one behind the other.
@@ -193,14 +280,47 @@ unsafe fn three<const COPY: bool, const EACH: usize>(remainder: u64, from: *cons
         second = _mm_crc32_u64(second, two);
         third = _mm_crc32_u64(third, three);
     }
-    // The instruction itself multiplies by x^32 and takes the remainder.
-    let behind = |remainder: u64, power: u64| {
-        let [remainder, power] = [remainder, power].map(|factor| _mm_cvtsi64_si128(factor.cast_signed()));
-        _mm_cvtsi128_si64(_mm_clmulepi64_si128(remainder, power, 0)).cast_unsigned()
-    };
-    let far = const { power(128 * EACH as u32 - 33) };
-    let near = const { power(64 * EACH as u32 - 33) };
+    let [far, near] = const { [power_behind(2 * EACH), power_behind(EACH)] };
     _mm_crc32_u64(0, behind(first, far) ^ behind(second, near)) ^ third
+}
+
+/// Power for [`behind`] so many words.
+const fn power_behind(words: usize) -> u64 {
+    power(64 * words as u32 - 33)
+}
+
+/// Loads 64 bytes, and copies them if requested. Each word is loaded atomically
+/// (as in [`super::super::atomic_copy`]).
+///
+/// # Safety
+/// As for [`streams`], for these bytes.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+unsafe fn four_loaded<const COPY: bool>(from: *const u64, into: *mut u8) -> [__m128i; 4] {
+    let (a, b, c, d): (__m128i, __m128i, __m128i, __m128i);
+    // SAFETY: reads the bytes, and nothing else.
+    unsafe {
+        std::arch::asm!(
+            "movdqu {a}, [{from}]",
+            "movdqu {b}, [{from} + 16]",
+            "movdqu {c}, [{from} + 32]",
+            "movdqu {d}, [{from} + 48]",
+            from = in(reg) from,
+            a = out(xmm_reg) a,
+            b = out(xmm_reg) b,
+            c = out(xmm_reg) c,
+            d = out(xmm_reg) d,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    let loaded = [a, b, c, d];
+    if COPY {
+        for (at, bytes) in loaded.into_iter().enumerate() {
+            // SAFETY: upheld by the caller.
+            unsafe { _mm_storeu_si128(into.add(16 * at).cast(), bytes) };
+        }
+    }
+    loaded
 }
 
 /// Loads a word, and copies it if requested.
