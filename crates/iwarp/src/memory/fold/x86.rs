@@ -166,13 +166,13 @@ unsafe fn streams<const COPY: bool>(remainder: u32, from: *const u64, into: *mut
     let (mut remainder, mut done) = (u64::from(remainder), 0);
     // SAFETY: these words are among those of the caller.
     unsafe {
-        while count - done >= fused_words(LONG) {
+        while count - done >= fused_count(LONG) {
             remainder = fused::<COPY, LONG>(remainder, from.add(done), into.wrapping_add(8 * done));
-            done += fused_words(LONG);
+            done += fused_count(LONG);
         }
-        while count - done >= fused_words(SHORT) {
+        while count - done >= fused_count(SHORT) {
             remainder = fused::<COPY, SHORT>(remainder, from.add(done), into.wrapping_add(8 * done));
-            done += fused_words(SHORT);
+            done += fused_count(SHORT);
         }
         while count - done >= 3 * REST {
             remainder = three::<COPY, REST>(remainder, from.add(done), into.wrapping_add(8 * done));
@@ -191,7 +191,7 @@ unsafe fn streams<const COPY: bool>(remainder: u32, from: *const u64, into: *mut
 const AHEAD_BYTES: usize = 512;
 
 /// Words of [`fused`].
-const fn fused_words(rounds: usize) -> usize {
+const fn fused_count(rounds: usize) -> usize {
     8 * (rounds + 1) + 9 * rounds
 }
 
@@ -199,7 +199,7 @@ const fn fused_words(rounds: usize) -> usize {
 /// multiplication and the CRC instruction are of different execution units, and one of each can begin every cycle.
 ///
 /// # Safety
-/// As for [`streams`], for [`fused_words`] of the rounds.
+/// As for [`streams`], for [`fused_count`] of the rounds.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 unsafe fn fused<const COPY: bool, const ROUNDS: usize>(
     remainder: u64,
@@ -208,7 +208,8 @@ unsafe fn fused<const COPY: bool, const ROUNDS: usize>(
 ) -> u64 {
     let each = 3 * ROUNDS;
     let behind_folded = 8 * (ROUNDS + 1);
-    let (words, words_into) = (from.wrapping_add(behind_folded), into.wrapping_add(8 * behind_folded));
+    let (streams_from, streams_into) =
+        (from.wrapping_add(behind_folded), into.wrapping_add(8 * behind_folded));
     let [mut first, mut second, mut third] = [0; 3];
     // SAFETY: bytes and words of the caller's.
     let mut folded = unsafe { four_loaded::<COPY>(from, into) };
@@ -222,7 +223,7 @@ unsafe fn fused<const COPY: bool, const ROUNDS: usize>(
         }
         if COPY {
             // Stores that miss the L1 cache in several places at once wait for each other.
-            let ahead = [into.wrapping_add(64 * round), words_into.wrapping_add(24 * round)];
+            let ahead = [into.wrapping_add(64 * round), streams_into.wrapping_add(24 * round)];
             let [second, third] = [1, 2].map(|stream| ahead[1].wrapping_add(8 * each * stream));
             for line in [ahead[0], ahead[1], second, third] {
                 _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(AHEAD_BYTES).cast());
@@ -231,7 +232,7 @@ unsafe fn fused<const COPY: bool, const ROUNDS: usize>(
         for at in 3 * round..3 * round + 3 {
             // SAFETY: as above.
             let [one, two, three] = [at, at + each, at + 2 * each]
-                .map(|at| unsafe { loaded::<COPY>(words.add(at), words_into.wrapping_add(8 * at)) });
+                .map(|at| unsafe { loaded::<COPY>(streams_from.add(at), streams_into.wrapping_add(8 * at)) });
             first = _mm_crc32_u64(first, one);
             second = _mm_crc32_u64(second, two);
             third = _mm_crc32_u64(third, three);
@@ -285,8 +286,8 @@ unsafe fn three<const COPY: bool, const EACH: usize>(remainder: u64, from: *cons
 }
 
 /// Power for [`behind`] so many words.
-const fn power_behind(words: usize) -> u64 {
-    power(64 * words as u32 - 33)
+const fn power_behind(count: usize) -> u64 {
+    power(64 * count as u32 - 33)
 }
 
 /// Loads 64 bytes, and copies them if requested. Each word is loaded atomically
