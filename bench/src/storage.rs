@@ -145,12 +145,12 @@ fn page(
     let mut page = format!(
         "{TITLE}\n\nMade by `{command}`. `storage stream` beside IOR and elbencho ({BLOCK_MIB} MiB of each rank \
          in one shared file, transfers of 1 MiB, written and read back from the page cache), `storage metadata` \
-         beside mdtest and elbencho ({ITEMS} empty files of each rank in one directory, which are created, \
-         stat()ed and removed), one after the other, taking turns in who begins. Ranks of ours and elbencho's are \
-         threads, those of IOR and mdtest processes of Open MPI. MiB/s, operations per second, and CPU time of \
-         all processes in seconds, with starting. Medians with the least and the largest of the rounds; ratios \
-         are those within a round. Targets for the ratio to each peer: 0.98 on the disk, 1.0 in memory, no more \
-         CPU time.\n\n"
+         beside mdtest and elbencho (create, stat and remove of {ITEMS} empty files of each rank in one \
+         directory), one after the other, each after sync(2), taking turns in who begins. Ranks of ours and \
+         elbencho's are threads, those of IOR and mdtest processes of Open MPI. MiB/s, operations per second, and \
+         CPU time of all processes in seconds, with starting. Medians with the least and the largest of the \
+         rounds; ratios are those within a round. Targets for the ratio to each peer: 0.98 on the disk, 1.0 in \
+         memory, no more CPU time.\n\n"
     );
     if let Some(error) = ended {
         let _ = writeln!(page, "**Note:** not complete: {error}\n");

@@ -44,7 +44,7 @@ pub struct MetadataConfig {
     /// Only directories
     #[cfg_attr(feature = "cli", arg(long, short = 'D'))]
     pub directories_only: bool,
-    /// Phases of files and directories, of create, stat, read, rename and remove (default: all); creation always runs
+    /// Phases to run, of create (always), stat, read, rename and remove (default: all)
     #[cfg_attr(feature = "cli", arg(long, value_name = "PHASE,...", value_delimiter = ',', hide_default_value = true,
         hide_possible_values = true, default_values_t = MetadataConfig::default().phases))]
     pub phases: Vec<MetadataOperation>,
