@@ -6,9 +6,12 @@ use std::{
     ptr,
 };
 
+use clearstream_iwarp::verbs::Attributes;
+
 use crate::{
     abi::*,
     addresses::{self, Given},
+    wire,
 };
 
 /// Name of the provider, in `FI_PROVIDER`.
@@ -16,8 +19,8 @@ pub const NAME: &CStr = c"clearstream";
 /// Name of the fabric: the IP network, as other providers over TCP call it.
 const FABRIC: &CStr = c"clearstream-iwarp";
 
-/// Largest message that is copied when it is sent.
-pub const INJECT_BYTES: usize = 4096;
+/// Largest message that is copied when it is sent: its header is inline data of the same request.
+pub const INJECT_BYTES: usize = Attributes::MAX_INLINE_BYTES as usize - wire::EAGER_BYTES;
 /// Capabilities, of endpoints and of both of their directions.
 const CAPABILITIES: u64 = FI_MSG
     | FI_TAGGED

@@ -14,8 +14,8 @@ use std::{
 use common::Provider;
 use hosts::{Capture, MPA_REQUEST, Network, Program, count};
 
-/// In one buffer, longer than it, and read by the receiver.
-const SIZES: [u64; 6] = [1, 4200, 4201, 65536, 1_048_576, 1_048_577];
+/// Injected, up to the longest, in one buffer, longer than it, and read by the receiver.
+const SIZES: [u64; 9] = [1, 4072, 4073, 4096, 4200, 4201, 65536, 1_048_576, 1_048_577];
 const MESSAGES: u64 = 5;
 
 /// Builds the program of `clearstream message --transport mpi`.

@@ -7,7 +7,7 @@ use std::{
 
 use clearstream_iwarp::{
     rnic::{QueuePair, QueuePairOptions, VerbsError},
-    verbs::State,
+    verbs::{Attributes, State},
 };
 
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Maximum number of inline bytes of a request.
-pub const INLINE_MAX: u32 = 4096;
+pub const INLINE_MAX: u32 = Attributes::MAX_INLINE_BYTES;
 /// Inline bytes that every queue pair has: libfabric takes this number for its
 /// injected messages, and rsocket needs four.
 const INLINE_MIN: u32 = 256;

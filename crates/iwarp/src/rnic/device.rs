@@ -183,12 +183,15 @@ impl Rnic {
 }
 
 impl Attributes {
+    /// Maximum bytes of inline data of one request.
+    pub const MAX_INLINE_BYTES: u32 = 4096;
+
     /// Capabilities of this version.
     pub(super) const NOW: Self = Self {
         max_depth: 1 << 16,
         max_completions: 1 << 22,
         max_segments: 16,
-        max_inline_bytes: 4096,
+        max_inline_bytes: Self::MAX_INLINE_BYTES,
         max_message_bytes: u32::MAX,
         max_reads: 128,
         max_private_data_bytes: PRIVATE_DATA_MAX as u32,

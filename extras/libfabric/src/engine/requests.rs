@@ -168,16 +168,15 @@ impl Engine {
     /// The code of libfabric.
     pub fn send(&mut self, message: Message) -> Result<(), i32> {
         let length = matching::length(&message.pieces);
-        if u32::try_from(length).is_err() || message.injected && length > INJECT_BYTES {
+        let must_copy = message.injected || message.flags & FI_INJECT != 0;
+        if u32::try_from(length).is_err() || must_copy && length > INJECT_BYTES {
             return Err(FI_EINVAL);
         }
         if message.flags & FI_DELIVERY_COMPLETE != 0 {
             return Err(FI_EOPNOTSUPP);
         }
         let peer = self.peer_of(message.destination)?;
-        let copied = message.injected
-            || length <= INJECT_BYTES - wire::EAGER_BYTES
-            || message.flags & FI_INJECT != 0 && length <= INJECT_BYTES;
+        let copied = length <= INJECT_BYTES;
         let mut flags = 0;
         if message.tag.is_some() {
             flags |= wire::TAGGED;
