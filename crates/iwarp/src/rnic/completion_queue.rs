@@ -155,6 +155,7 @@ impl CompletionQueue {
         self.shared.check_overrun()?;
         self.shared.ring.arm(notify);
         // The program is about to sleep.
+        self.shared.send_held();
         self.shared.leave();
         Ok(())
     }
@@ -204,6 +205,13 @@ impl Shared {
         }
         driver.turn(Mover::Program);
         self.ring.is_filled()
+    }
+
+    /// Sends a Write that is held for the post that follows.
+    fn send_held(&self) {
+        if let Some(driver) = self.driver.as_ref().filter(|driver| driver.has_rung()) {
+            driver.turn(Mover::Program);
+        }
     }
 
     /// Runs the driver once; returns whether there was progress.

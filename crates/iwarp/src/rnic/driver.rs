@@ -9,7 +9,6 @@
 //! the epoll of each packet.
 
 use std::{
-    collections::{HashMap, VecDeque},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, TryLockError,
@@ -26,10 +25,10 @@ use crate::{
         CachePadded, VerbsError, channel,
         doorbell::{Sleepers, WorkQueue},
         helper::Watch,
-        link::{Link, Workspace},
+        link::Link,
         locked,
         statistics::Mover,
-        transport::{STAGING_BYTES, Visit},
+        turn::{Turn, TurnOutcome},
     },
     stag::QueuePairId,
 };
@@ -51,7 +50,7 @@ pub(crate) struct Driver {
     turn: CachePadded<Mutex<Turn>>,
     changes: WorkQueue<Change>,
     epoll: OnceLock<OwnedFd>,
-    /// Connections with posted requests, for an engine.
+    /// Connections with posted requests for an engine, or with a held Write.
     rung: WorkQueue<Arc<Link>>,
     sleepers: Sleepers,
     /// Wakes sleeping threads; part of the epoll.
@@ -76,37 +75,6 @@ enum Change {
     Leave(QueuePairId),
     /// Deadline of a connection.
     Due(QueuePairId, Option<Instant>),
-}
-
-/// State of a turn, owned by the thread that holds the lock.
-#[derive(Debug, Default)]
-struct Turn {
-    workspace: Workspace,
-    links: Vec<Arc<Link>>,
-    /// Indices into `links`, by epoll identifier.
-    places: HashMap<u64, usize>,
-    /// Buffer for connections whose doorbell was rung.
-    rung: Vec<Arc<Link>>,
-    /// Connections with exhausted budget.
-    backlog: VecDeque<Arc<Link>>,
-    /// Deadline of each connection.
-    deadlines: HashMap<QueuePairId, Instant>,
-    ready: Vec<u64>,
-    /// Whether the limit for many connections is set.
-    crowded: bool,
-    /// Whether the epoll holds the sockets.
-    holds_sockets: bool,
-}
-
-/// Result of a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TurnOutcome {
-    /// Whether there was progress.
-    pub(crate) progress: bool,
-    /// Whether more can be done without waiting.
-    pub(crate) more: bool,
-    /// Latest time of the next turn.
-    pub(crate) deadline: Option<Instant>,
 }
 
 impl Driver {
@@ -200,8 +168,12 @@ impl Driver {
         self.change(Change::Leave(id));
         // There may be no further turn for long: free removed connections now
         // if possible.
-        if let Ok(mut turn) = self.turn.0.try_lock() {
+        if let Some(mut turn) = self.try_turn() {
             self.apply(&mut turn);
+            // Entries refer to their connections.
+            if !self.offloaded {
+                self.process_rung(&mut turn, &mut TurnOutcome::default());
+            }
         }
     }
 
@@ -213,7 +185,8 @@ impl Driver {
         }
     }
 
-    /// Notifies the engine of requests in a connection's inbox.
+    /// Queues a connection for the next turn: it has requests in its inbox, or
+    /// holds a Write.
     pub(super) fn ring(&self, link: &Arc<Link>) {
         if !link.inbox.doorbell().ring() {
             return;
@@ -296,14 +269,14 @@ impl Driver {
         }
         if turn.links.len() <= DIRECT_POLL_MAX {
             let turn = &mut *turn;
-            allocate_staging(turn);
+            turn.allocate_staging();
             // All connections are polled, including those of the backlog.
             turn.backlog.clear();
             // In reverse order: a removed connection is replaced by the last.
             for place in (0..turn.links.len()).rev() {
                 let link = &turn.links[place];
                 let (id, visit) = (link.id, link.drive(&mut turn.workspace, true));
-                record_visit(turn, id, visit, &mut turned);
+                turn.record_visit(id, visit, &mut turned);
             }
         } else {
             self.poll(&mut turn, &mut turned);
@@ -359,6 +332,29 @@ impl Driver {
         }
     }
 
+    /// Whether connections were queued for the next turn.
+    pub(super) fn has_rung(&self) -> bool {
+        self.rung.any()
+    }
+
+    /// Helper, at a tick: sends Writes that were held at the tick before;
+    /// returns whether none is left.
+    pub(super) fn send_late(&self) -> bool {
+        if !self.rung.any() {
+            return true;
+        }
+        let Some(_turn) = self.try_turn() else { return false };
+        let mut rung = Vec::new();
+        self.rung.take(&mut rung);
+        for link in &rung {
+            link.inbox.doorbell().clear();
+            if !link.send_late() {
+                self.ring(link);
+            }
+        }
+        !self.rung.any()
+    }
+
     fn process_rung(&self, turn: &mut Turn, turned: &mut TurnOutcome) {
         let mut rung = std::mem::take(&mut turn.rung);
         self.rung.take(&mut rung);
@@ -409,7 +405,7 @@ impl Driver {
     }
 
     fn visit(&self, turn: &mut Turn, link: &Arc<Link>, read: bool, turned: &mut TurnOutcome) {
-        allocate_staging(turn);
+        turn.allocate_staging();
         let visit = link.drive(&mut turn.workspace, read);
         if visit.more
             && !visit.over
@@ -418,7 +414,7 @@ impl Driver {
         {
             turn.backlog.push_back(link.clone());
         }
-        record_visit(turn, link.id, visit, turned);
+        turn.record_visit(link.id, visit, turned);
     }
 
     fn apply(&self, turn: &mut Turn) {
@@ -436,7 +432,7 @@ impl Driver {
                     turn.places.insert(u64::from(link.id.0), turn.links.len());
                     turn.links.push(link);
                 }
-                Change::Leave(id) => remove(turn, id),
+                Change::Leave(id) => turn.remove(id),
                 Change::Due(id, when) => match when.filter(|_| turn.places.contains_key(&u64::from(id.0))) {
                     Some(when) => _ = turn.deadlines.insert(id, when),
                     None => _ = turn.deadlines.remove(&id),
@@ -452,32 +448,6 @@ impl Driver {
         if few_before && turn.links.len() > DIRECT_POLL_MAX {
             turn.links.iter().for_each(|link| link.rewatch());
         }
-    }
-}
-
-/// Allocates the staging buffer, one per driver that has connections.
-fn allocate_staging(turn: &mut Turn) {
-    if turn.workspace.staging.is_empty() && !turn.links.is_empty() {
-        turn.workspace.staging.resize(STAGING_BYTES, 0);
-    }
-}
-
-/// Records the result of a visit.
-fn record_visit(turn: &mut Turn, id: QueuePairId, visit: Visit, turned: &mut TurnOutcome) {
-    turned.progress |= visit.progress;
-    turned.more |= visit.more;
-    if visit.over {
-        remove(turn, id);
-    }
-}
-
-fn remove(turn: &mut Turn, id: QueuePairId) {
-    turn.deadlines.remove(&id);
-    turn.backlog.retain(|link| link.id != id);
-    let Some(place) = turn.places.remove(&u64::from(id.0)) else { return };
-    turn.links.swap_remove(place);
-    if let Some(moved) = turn.links.get(place) {
-        turn.places.insert(u64::from(moved.id.0), place);
     }
 }
 

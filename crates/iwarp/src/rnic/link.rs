@@ -21,20 +21,19 @@ use std::{
 use socket2::Socket;
 
 use crate::{
-    queue_pair::{Event, Failure, Limits, Machine, PostError, ReceiveQueue, Side, State},
+    queue_pair::{Event, Failure, Limits, Machine, ReceiveQueue, Side, State},
     rnic::{
-        AsyncEvent, CachePadded, CompletionQueue, Established, ListError,
+        AsyncEvent, CachePadded, CompletionQueue, Established,
         domain::Domain,
         driver::Driver,
         inbox::Inbox,
         locked,
         phase::{Phase, flushed},
-        shared_receive_queue::{post_all, post_each},
         statistics::{Counters, Mover},
         transport::{Transport, Visit},
     },
     stag::QueuePairId,
-    work::{Completed, ReceiveRequest, SendRequest, Status},
+    work::{Completed, SendRequest, Status},
 };
 
 /// Time that a closed connection waits for the peer's end of stream.
@@ -171,56 +170,6 @@ impl Link {
         }
     }
 
-    /// Posts sends: to the inbox of an engine, or directly to the state machine
-    /// with inline progress.
-    pub(super) fn post_sends(
-        self: &Arc<Self>,
-        requests: impl IntoIterator<Item = SendRequest>,
-    ) -> Result<(), ListError> {
-        if self.phase() != Phase::Connected || self.state() != State::Rts {
-            return Err(ListError { posted: 0, error: PostError::NotConnected });
-        }
-        let Some(engine) = &self.engine else {
-            let mut slot = self.lock_transport();
-            let Some(transport) = slot.as_mut() else {
-                return Err(ListError { posted: 0, error: PostError::NotConnected });
-            };
-            let outcome = post_each(requests, |request| {
-                transport.machine.post_send(request).inspect(|()| self.counters.sends.add(1))
-            });
-            let visit = self.move_bytes(transport, true, &mut [], Mover::Program);
-            self.release(slot, visit);
-            if visit.more {
-                self.for_drivers(Driver::request_turn);
-            }
-            return outcome;
-        };
-        let ord = self.established.get().map_or(0, |established| established.ord);
-        let depth = self.limits.send_queue;
-        let outcome = self.inbox.post(requests, depth, |request| self.limits.check(request, ord));
-        engine.ring(self);
-        outcome
-    }
-
-    /// Posts receives, also before the connection is established.
-    pub(super) fn post_receives(
-        &self,
-        requests: impl IntoIterator<Item = ReceiveRequest>,
-    ) -> Result<(), ListError> {
-        if self.shared.is_some() {
-            return Err(ListError { posted: 0, error: PostError::SharedReceives });
-        }
-        if self.phase() == Phase::Closed {
-            return Err(ListError { posted: 0, error: PostError::NotConnected });
-        }
-        post_all(&self.queue, requests)?;
-        // It may have closed in between: then these must be flushed here.
-        if self.phase() == Phase::Closed {
-            self.flush_receives();
-        }
-        Ok(())
-    }
-
     /// Makes progress without blocking, unless another thread does; receives
     /// only if `read`.
     pub(super) fn drive(&self, workspace: &mut Workspace, read: bool) -> Visit {
@@ -230,6 +179,7 @@ impl Link {
             self.flush_inbox();
             return Visit { over: true, ..Visit::default() };
         };
+        transport.predictor.driven();
         let acted = self.take_requests(transport, &mut workspace.requests);
         let staging = if read { &mut workspace.staging[..] } else { &mut [] };
         let visit = self.move_bytes(transport, acted, staging, workspace.mover);
@@ -241,6 +191,7 @@ impl Link {
     pub(super) fn with_machine<T>(self: &Arc<Self>, act: impl FnOnce(&mut Machine) -> T) -> Option<T> {
         let mut slot = self.lock_transport();
         let transport = slot.as_mut()?;
+        transport.predictor.driven();
         self.take_requests(transport, &mut VecDeque::new());
         let outcome = act(&mut transport.machine);
         let visit = self.move_bytes(transport, true, &mut [], Mover::Program);
@@ -297,7 +248,7 @@ impl Link {
         self.try_transport().is_none()
     }
 
-    fn try_transport(&self) -> Option<MutexGuard<'_, Option<Transport>>> {
+    pub(super) fn try_transport(&self) -> Option<MutexGuard<'_, Option<Transport>>> {
         match self.transport.0.try_lock() {
             Ok(slot) => Some(slot),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -308,7 +259,7 @@ impl Link {
     /// Locks the transport, which another thread holds for one system call at
     /// most. Waiting in the mutex would be unfair: a thread that polls all the
     /// time hardly ever lets a woken one acquire it.
-    fn lock_transport(&self) -> MutexGuard<'_, Option<Transport>> {
+    pub(super) fn lock_transport(&self) -> MutexGuard<'_, Option<Transport>> {
         let mut tries = 0u32;
         loop {
             if let Some(slot) = self.try_transport() {
@@ -320,7 +271,7 @@ impl Link {
     }
 
     /// Releases the transport; drops it if the connection is closed.
-    fn release(&self, mut slot: MutexGuard<'_, Option<Transport>>, visit: Visit) {
+    pub(super) fn release(&self, mut slot: MutexGuard<'_, Option<Transport>>, visit: Visit) {
         let gone = if visit.over { slot.take() } else { None };
         drop(slot);
         if gone.is_some() {
@@ -347,7 +298,13 @@ impl Link {
 
     /// Sends and receives; `acted` reports that the state machine had new input
     /// since it was settled last.
-    fn move_bytes(&self, transport: &mut Transport, acted: bool, staging: &mut [u8], by: Mover) -> Visit {
+    pub(super) fn move_bytes(
+        &self,
+        transport: &mut Transport,
+        acted: bool,
+        staging: &mut [u8],
+        by: Mover,
+    ) -> Visit {
         let mut visit = Visit::default();
         transport.transmit(&mut visit);
         if !staging.is_empty() {
@@ -482,7 +439,7 @@ impl Link {
         });
     }
 
-    fn flush_receives(&self) {
+    pub(super) fn flush_receives(&self) {
         if self.shared.is_some() {
             return;
         }

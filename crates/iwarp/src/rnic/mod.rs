@@ -18,17 +18,21 @@ mod engine;
 mod error;
 mod event;
 mod helper;
+mod hold;
 mod inbox;
 mod link;
 mod listener;
 mod options;
 mod phase;
+mod post;
 mod queue_pair;
 mod ring;
 mod setup;
 mod shared_receive_queue;
 mod statistics;
+mod ticks;
 mod transport;
+mod turn;
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

@@ -201,7 +201,9 @@ impl QueuePair {
         connect::accept(self.link(), request, options)
     }
 
-    /// Posts a request to the send queue. Inline progress sends it at once.
+    /// Posts a request to the send queue. Inline progress sends it at once;
+    /// adaptive progress may hold a small Write for the post that follows, for
+    /// two milliseconds at most.
     ///
     /// # Errors
     /// [`PostError`]; nothing was posted.

@@ -12,6 +12,7 @@ use socket2::Socket;
 use crate::{
     memory::{self, Piece, Span},
     queue_pair::{Failure, Machine},
+    rnic::hold::Predictor,
 };
 
 /// Staging bytes per call, besides payload received directly into its memory.
@@ -45,6 +46,8 @@ pub(super) struct Transport {
     pub(super) deadline: Option<Instant>,
     /// Value of `deadline` that the drivers have.
     pub(super) announced: Option<Instant>,
+    /// Whether small Writes are held.
+    pub(super) predictor: Predictor,
     /// Bytes sent since the socket was read.
     ahead: usize,
     /// Bytes to send before the segment size is queried again.
@@ -91,6 +94,7 @@ impl Transport {
             watched: (true, false),
             deadline,
             announced: None,
+            predictor: Predictor::new(),
             ahead: 0,
             settling: SETTLING_BYTES,
         }

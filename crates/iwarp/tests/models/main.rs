@@ -17,6 +17,7 @@ use clearstream_iwarp::{queue_pair, work};
 mod attended;
 mod doorbells;
 mod gates;
+mod holds;
 mod rings;
 
 #[path = "../../src/rnic/attendance.rs"]
@@ -30,6 +31,8 @@ mod inbox;
 #[path = "../../src/rnic/ring.rs"]
 #[allow(unreachable_pub, reason = "public in the library")]
 mod ring;
+#[path = "../../src/rnic/ticks.rs"]
+mod ticks;
 
 /// Replaces the module of that name.
 mod sync {

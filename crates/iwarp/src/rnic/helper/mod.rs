@@ -44,7 +44,9 @@ use std::{
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 
-use crate::rnic::{VerbsError, completion_queue::Shared, driver::Driver, locked, statistics::Mover};
+use crate::rnic::{
+    VerbsError, completion_queue::Shared, driver::Driver, locked, statistics::Mover, ticks::Ticks,
+};
 
 pub(super) use thread::Helper;
 
@@ -63,6 +65,8 @@ pub(crate) struct Watch {
     queues: Mutex<HashMap<u64, Entry>>,
     /// Number of requests for the helper's work: it works while there are any.
     requests: AtomicUsize,
+    /// Ticks while Writes are held, also while it does not work.
+    pub(super) ticks: Ticks,
 }
 
 #[derive(Debug)]
@@ -103,7 +107,13 @@ impl Watch {
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         epoll::add(&epoll, &doorbell, epoll::EventData::new_u64(DOORBELL), epoll::EventFlags::IN)
             .map_err(failed)?;
-        Ok(Self { epoll, doorbell, queues: Mutex::default(), requests: AtomicUsize::new(1) })
+        Ok(Self {
+            epoll,
+            doorbell,
+            queues: Mutex::default(),
+            requests: AtomicUsize::new(1),
+            ticks: Ticks::new(),
+        })
     }
 
     /// Wakes the helper.
@@ -162,16 +172,28 @@ impl Watch {
             state.ticking |= self.serve(*token);
         }
         let tick = state.ticking && now.saturating_duration_since(state.last_tick) >= TICK;
-        if tick {
+        let starts = rung && !state.ticking && self.ticks.are_running();
+        if tick || starts {
             state.last_tick = now;
         }
         if tick || rung {
-            state.ticking = self.check(tick);
+            let holds = if tick { self.ticks.tick(|| self.send_late()) } else { self.ticks.are_running() };
+            state.ticking = self.check(tick) || holds;
         }
         let due = state.deadline.is_some_and(|deadline| deadline <= now);
         if rung || due {
             state.deadline = self.drive_due(due);
         }
+    }
+
+    /// Sends Writes that were held at the tick before; returns whether none is
+    /// left.
+    fn send_late(&self) -> bool {
+        let mut none_left = true;
+        for queue in self.queues() {
+            none_left &= queue.driver().is_none_or(Driver::send_late);
+        }
+        none_left
     }
 
     /// A socket of a queue is ready: drives it, or yields to the threads

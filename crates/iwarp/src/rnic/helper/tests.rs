@@ -14,12 +14,16 @@ use crate::{
         AcceptOptions, CompletionQueue, ConnectOptions, Listener, Notify, Progress, ProtectionDomain,
         QueuePair, QueuePairOptions, Rnic, RnicOptions, channel,
     },
+    stag::Stag,
     work::{
-        Completed, Completion, Data, InlineData, Operation, ReceiveRequest, Segments, SendRequest, Status,
+        Completed, Completion, Data, InlineData, Operation, ReceiveRequest, Remote, Segments, SendRequest,
+        Status,
     },
 };
 
 const MESSAGES: u64 = 100;
+/// FPDU of a Write without bytes: length, tagged DDP header, CRC field (RFC 5044, section 4; RFC 5041, section 4.2).
+const WRITE_BYTES: u64 = 2 + 14 + 4;
 
 /// A connected queue pair whose helper is the test, and its peer.
 struct Sides {
@@ -119,6 +123,41 @@ impl Sides {
         let operation = Operation::Send { data, solicited: false, invalidate: None };
         self.peer.post_send(SendRequest { id: 0, operation, signaled: false, fence: false }).unwrap();
         self.peer_completions.progress();
+    }
+
+    /// Posts a Write without bytes (RFC 5040, section 5.1: its STag is not checked).
+    fn write(&self) {
+        let remote = Remote { stag: Stag(0), address: 0 };
+        let operation = Operation::Write { data: Data::Inline(InlineData::new()), remote };
+        self.queue_pair.post_send(SendRequest { id: 0, operation, signaled: false, fence: false }).unwrap();
+    }
+
+    /// Posts Writes until one is held: the posts that follow are to come.
+    fn hold(&mut self) {
+        // The accepting side sends after the peer's first message (RFC 5044, section 7.1).
+        self.arrive();
+        self.poll();
+        for _ in 0..100 {
+            let before = self.by_program();
+            self.write();
+            // The program's threads run on while the helper wakes.
+            if !self.state.ticking {
+                self.step();
+            }
+            if self.by_program() == before {
+                return;
+            }
+        }
+        panic!("none is held");
+    }
+
+    /// Bytes that the kernel has.
+    fn sent(&self) -> u64 {
+        self.queue_pair.statistics().sent_bytes()
+    }
+
+    fn by_program(&self) -> u64 {
+        self.queue_pair.statistics().by_program.visits
     }
 
     /// The program polls, so that the queue is attended.
@@ -308,4 +347,79 @@ fn the_sockets_of_many_connections_stay_in_the_epoll_while_the_program_polls() {
     sides.poll();
     assert_eq!(sides.watched_sockets(), 0, "few are left");
     assert_eq!(sides.received, 3);
+}
+
+#[test]
+fn a_small_write_is_held_for_the_post_that_follows() {
+    let mut sides = Sides::new(false);
+    sides.hold();
+    for _ in 0..10 {
+        let (before, sent) = (sides.by_program(), sides.sent());
+        // The post that follows is sent with it; the next one is held.
+        sides.write();
+        assert_eq!(sides.by_program(), before + 1);
+        sides.write();
+        assert_eq!(sides.by_program(), before + 1);
+        assert_eq!(sides.sent() - sent, 2 * WRITE_BYTES);
+        assert!(!sides.step(), "the helper is not woken for it");
+    }
+}
+
+#[test]
+fn a_held_write_is_sent_by_a_poll_and_before_the_program_sleeps() {
+    for many in [false, true] {
+        let mut sides = Sides::new(false);
+        // With more connections than are read directly too.
+        let count = if many { 3 } else { 0 };
+        let _others: Vec<_> =
+            (0..count).map(|_| connected(&sides.rnic, &sides.receives, &sides.receives)).collect();
+        sides.step();
+        for arms in [false, true] {
+            sides.hold();
+            let sent = sides.sent();
+            if arms {
+                sides.receives.arm(Notify::Next).unwrap()
+            } else {
+                sides.poll()
+            }
+            assert_eq!(sides.sent() - sent, WRITE_BYTES, "{many} {arms}");
+        }
+    }
+}
+
+#[test]
+fn a_held_write_without_a_post_is_sent_by_the_helper() {
+    // Also by one that is not to work.
+    for released in [false, true] {
+        let mut sides = Sides::new(false);
+        if released {
+            sides.rnic.release_helper();
+        }
+        sides.hold();
+        let (before, sent) = (sides.by_helper(), sides.sent());
+        sides.tick();
+        assert_eq!(sides.sent(), sent, "the post may be about to come");
+        sides.tick();
+        assert_eq!(sides.sent() - sent, WRITE_BYTES);
+        assert_eq!(sides.by_helper(), before + 1);
+        sides.tick();
+        assert!(!sides.state.ticking, "nothing is held any more");
+        // It was held in vain: more pairs are needed than at first.
+        let visits = sides.by_program();
+        (0..12).for_each(|_| sides.write());
+        assert_eq!(sides.by_program(), visits + 12);
+    }
+}
+
+#[test]
+fn ticks_end_after_one_without_held_writes() {
+    let ticks = Ticks::new();
+    assert!(!ticks.hold());
+    assert!(ticks.start(), "woken");
+    assert!(!ticks.start(), "once");
+    assert!(ticks.hold());
+    assert!(ticks.tick(|| false), "a thread of the program is in its turn");
+    assert!(ticks.tick(|| true));
+    assert!(!ticks.tick(|| panic!("nothing is held")));
+    assert!(!ticks.are_running());
 }
