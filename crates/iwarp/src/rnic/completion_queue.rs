@@ -207,7 +207,8 @@ impl Shared {
         self.ring.is_filled()
     }
 
-    /// Sends a Write that is held for the post that follows.
+    /// Sends a Write that is held for the post that follows, by a turn: also
+    /// after the post, until a turn has removed the connection's entry.
     fn send_held(&self) {
         if let Some(driver) = self.driver.as_ref().filter(|driver| driver.has_rung()) {
             driver.turn(Mover::Program);

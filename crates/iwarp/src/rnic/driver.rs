@@ -170,8 +170,10 @@ impl Driver {
         // if possible.
         if let Some(mut turn) = self.try_turn() {
             self.apply(&mut turn);
-            // Entries refer to their connections.
+            // Its entry would keep the connection, which keeps its completion
+            // queue and thereby this driver.
             if !self.offloaded {
+                turn.workspace.mover = Mover::Program;
                 self.process_rung(&mut turn, &mut TurnOutcome::default());
             }
         }
@@ -275,8 +277,10 @@ impl Driver {
             // In reverse order: a removed connection is replaced by the last.
             for place in (0..turn.links.len()).rev() {
                 let link = &turn.links[place];
-                let (id, visit) = (link.id, link.drive(&mut turn.workspace, true));
-                turn.record_visit(id, visit, &mut turned);
+                let id = link.id;
+                if let Some(visit) = link.drive(&mut turn.workspace, true) {
+                    turn.record_visit(id, visit, &mut turned);
+                }
             }
         } else {
             self.poll(&mut turn, &mut turned);
@@ -361,7 +365,12 @@ impl Driver {
         for link in &rung {
             // From here on another request rings again.
             link.inbox.doorbell().clear();
-            self.visit(turn, link, false, turned);
+            let driven = self.visit(turn, link, false, turned);
+            // A thread that holds the transport does not always send: it may
+            // update an epoll.
+            if !driven && !self.offloaded {
+                link.hold();
+            }
         }
         rung.clear();
         turn.rung = rung;
@@ -404,9 +413,10 @@ impl Driver {
         turned.deadline = turn.deadlines.values().min().copied();
     }
 
-    fn visit(&self, turn: &mut Turn, link: &Arc<Link>, read: bool, turned: &mut TurnOutcome) {
+    /// Drives a connection; returns whether it did, and not another thread.
+    fn visit(&self, turn: &mut Turn, link: &Arc<Link>, read: bool, turned: &mut TurnOutcome) -> bool {
         turn.allocate_staging();
-        let visit = link.drive(&mut turn.workspace, read);
+        let Some(visit) = link.drive(&mut turn.workspace, read) else { return false };
         if visit.more
             && !visit.over
             && turn.links.len() > DIRECT_POLL_MAX
@@ -415,6 +425,7 @@ impl Driver {
             turn.backlog.push_back(link.clone());
         }
         turn.record_visit(link.id, visit, turned);
+        true
     }
 
     fn apply(&self, turn: &mut Turn) {

@@ -8,10 +8,11 @@
 //! Writes before it were followed by a post before anything else happened to
 //! the connection ([`Predictor`]). It is sent
 //! - with the next post;
-//! - by the next poll of its completion queue, by arming it, by a change of the
-//!   queue pair's state;
+//! - by the next poll of its completion queue that polls the sockets, by arming
+//!   the queue, by a change of the queue pair's state;
 //! - by the helper of adaptive progress, at its second tick at the latest
-//!   ([`Ticks`](crate::rnic::ticks::Ticks)): such a Write was held in vain. Without a helper none is held.
+//!   ([`Ticks`](crate::rnic::ticks::Ticks)): such a Write was held in vain, or
+//!   another thread made a turn at that poll. Without a helper none is held.
 //!
 //! This is within the guarantees of RDMA: a Write is visible at the peer when a
 //! later message has been received (RFC 5040, section 5.5).

@@ -170,21 +170,21 @@ impl Link {
         }
     }
 
-    /// Makes progress without blocking, unless another thread does; receives
-    /// only if `read`.
-    pub(super) fn drive(&self, workspace: &mut Workspace, read: bool) -> Visit {
-        let Some(mut slot) = self.try_transport() else { return Visit::default() };
+    /// Makes progress without blocking; receives only if `read`. `None` if
+    /// another thread has locked the transport.
+    pub(super) fn drive(&self, workspace: &mut Workspace, read: bool) -> Option<Visit> {
+        let mut slot = self.try_transport()?;
         let Some(transport) = slot.as_mut() else {
             drop(slot);
             self.flush_inbox();
-            return Visit { over: true, ..Visit::default() };
+            return Some(Visit { over: true, ..Visit::default() });
         };
         transport.predictor.driven();
         let acted = self.take_requests(transport, &mut workspace.requests);
         let staging = if read { &mut workspace.staging[..] } else { &mut [] };
         let visit = self.move_bytes(transport, acted, staging, workspace.mover);
         self.release(slot, visit);
-        visit
+        Some(visit)
     }
 
     /// Applies `act` to the state machine of a connection, if there is one, and processes its effects.
@@ -206,7 +206,12 @@ impl Link {
     pub(super) fn destroy(&self) {
         self.phase.store(Phase::Closed as u8, Ordering::Release);
         let transport = locked(&self.transport.0).take();
-        drop(transport);
+        if let Some(mut transport) = transport
+            && transport.predictor.is_held()
+        {
+            // As if it had not been held.
+            transport.transmit(&mut Visit::default());
+        }
         self.inbox.empty(drop);
         self.for_drivers(|driver| driver.remove(self.id));
     }

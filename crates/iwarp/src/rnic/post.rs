@@ -50,7 +50,9 @@ impl Link {
             (count, small) = (count + 1, is_small_write(&request));
             transport.machine.post_send(request).inspect(|()| self.counters.sends.add(1))
         });
-        let alone = count == 1 && small && outcome.is_ok();
+        // Without a free slot no post can follow.
+        let room = transport.machine.outstanding() < self.limits.send_queue;
+        let alone = count == 1 && small && room && outcome.is_ok();
         let decision = transport.predictor.posted(alone, self.ticks().map(Ticks::are_running));
         if decision == Decision::Hold {
             drop(slot);
@@ -75,10 +77,9 @@ impl Link {
         self.domain.device.watch().map(|helper| &helper.ticks)
     }
 
-    /// A Write was held: whatever drives its completion queue next sends it.
-    fn hold(self: &Arc<Self>) {
-        // After the transport was released: a thread that finds it locked from
-        // here on was preceded by one that sends.
+    /// A Write is held: whatever drives its completion queue next sends it, or
+    /// the helper. Called without the transport, which they lock.
+    pub(super) fn hold(self: &Arc<Self>) {
         if let Some(driver) = self.sends.driver() {
             driver.ring(self);
         }

@@ -203,7 +203,7 @@ impl QueuePair {
 
     /// Posts a request to the send queue. Inline progress sends it at once;
     /// adaptive progress may hold a small Write for the post that follows, for
-    /// two milliseconds at most.
+    /// two ticks of its helper (two milliseconds, if that is scheduled in time).
     ///
     /// # Errors
     /// [`PostError`]; nothing was posted.

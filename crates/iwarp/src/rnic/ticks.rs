@@ -13,7 +13,7 @@ pub(super) struct Ticks {
 const STOPPED: usize = 0;
 /// It ticks, or is being woken.
 const RUNNING: usize = 1;
-/// It ticks, and a Write was held since the last tick.
+/// It ticks, and a Write was held since the last tick, or is held still.
 const HELD: usize = 2;
 
 impl Ticks {

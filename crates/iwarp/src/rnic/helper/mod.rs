@@ -12,7 +12,8 @@
 //!   notify it of each packet. A queue whose connections all complete in an
 //!   attended queue too is *covered*, and not watched either: its sockets are
 //!   the same.
-//! - While it has yielded, the helper wakes once per [`TICK`] to count polls.
+//! - While it has yielded, the helper wakes once per [`TICK`] to count polls;
+//!   while small Writes are held ([`Ticks`]), to send those that no post follows.
 //!   A queue that was not polled in an interval is watched again: a program
 //!   that computes waits a tick or two once, then the helper works at once.
 //! - Large messages leave time for few polls: a queue whose bytes a thread moves
@@ -50,7 +51,8 @@ use crate::rnic::{
 
 pub(super) use thread::Helper;
 
-/// Interval in which polls are counted while the helper has yielded.
+/// Interval in which polls are counted while the helper has yielded, and which
+/// a Write is held for at least.
 const TICK: Duration = Duration::from_millis(1);
 /// Polls per tick from which on a queue counts as polled.
 pub(super) const ATTENDED_POLLS: isize = 16;
@@ -78,8 +80,10 @@ struct Entry {
 /// What the thread remembers between two passes.
 #[derive(Debug)]
 struct State {
-    /// The helper has yielded for a queue: ticks are needed.
-    ticking: bool,
+    /// The helper has yielded for a queue: it counts polls at ticks.
+    yielded: bool,
+    /// Writes may be held: it sends late ones at ticks.
+    holds: bool,
     last_tick: Instant,
     /// Earliest deadline of a connection.
     deadline: Option<Instant>,
@@ -87,12 +91,16 @@ struct State {
 
 impl State {
     fn new(now: Instant) -> Self {
-        Self { ticking: false, last_tick: now, deadline: None }
+        Self { yielded: false, holds: false, last_tick: now, deadline: None }
+    }
+
+    fn is_ticking(&self) -> bool {
+        self.yielded || self.holds
     }
 
     /// Time at which the helper must wake, if no event wakes it.
     fn end(&self) -> Option<Instant> {
-        self.ticking.then(|| self.last_tick + TICK).into_iter().chain(self.deadline).min()
+        self.is_ticking().then(|| self.last_tick + TICK).into_iter().chain(self.deadline).min()
     }
 }
 
@@ -169,16 +177,23 @@ impl Watch {
             let _ = rustix::io::read(&self.doorbell, &mut [0u8; 8]);
         }
         for token in ready.iter().filter(|token| **token != DOORBELL) {
-            state.ticking |= self.serve(*token);
+            state.yielded |= self.serve(*token);
         }
-        let tick = state.ticking && now.saturating_duration_since(state.last_tick) >= TICK;
-        let starts = rung && !state.ticking && self.ticks.are_running();
+        let tick = state.is_ticking() && now.saturating_duration_since(state.last_tick) >= TICK;
+        let starts = rung && !state.is_ticking() && self.ticks.are_running();
         if tick || starts {
             state.last_tick = now;
         }
-        if tick || rung {
-            let holds = if tick { self.ticks.tick(|| self.send_late()) } else { self.ticks.are_running() };
-            state.ticking = self.check(tick) || holds;
+        if tick {
+            state.holds = self.ticks.tick(|| self.send_late());
+        } else if rung {
+            state.holds = self.ticks.are_running();
+        }
+        // Polls are counted only while it has yielded: ticks of held Writes
+        // neither begin an interval nor end watching.
+        let counts = tick && state.yielded;
+        if counts || rung {
+            state.yielded = self.check(counts);
         }
         let due = state.deadline.is_some_and(|deadline| deadline <= now);
         if rung || due {

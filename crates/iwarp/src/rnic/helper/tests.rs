@@ -10,6 +10,7 @@ use socket2::Socket;
 
 use super::*;
 use crate::{
+    queue_pair::State as QueuePairState,
     rnic::{
         AcceptOptions, CompletionQueue, ConnectOptions, Listener, Notify, Progress, ProtectionDomain,
         QueuePair, QueuePairOptions, Rnic, RnicOptions, channel,
@@ -22,6 +23,7 @@ use crate::{
 };
 
 const MESSAGES: u64 = 100;
+const DEPTH: u32 = 256;
 /// FPDU of a Write without bytes: length, tagged DDP header, CRC field (RFC 5044, section 4; RFC 5041, section 4.2).
 const WRITE_BYTES: u64 = 2 + 14 + 4;
 
@@ -38,12 +40,12 @@ struct Sides {
     received: u64,
 }
 
-fn queue_pair(rnic: &Rnic, sends: &CompletionQueue, receives: &CompletionQueue) -> QueuePair {
+fn queue_pair(rnic: &Rnic, sends: &CompletionQueue, receives: &CompletionQueue, depth: u32) -> QueuePair {
     let options = QueuePairOptions {
         send_completions: sends,
         receive_completions: receives,
         shared_receives: None,
-        send_depth: 256,
+        send_depth: depth,
         receive_depth: 256,
     };
     QueuePair::with_extended_receives(&ProtectionDomain::new(rnic), &options).unwrap()
@@ -54,11 +56,12 @@ fn connected(
     rnic: &Rnic,
     sends: &CompletionQueue,
     receives: &CompletionQueue,
+    depth: u32,
 ) -> (QueuePair, QueuePair, CompletionQueue) {
-    let local = queue_pair(rnic, sends, receives);
+    let local = queue_pair(rnic, sends, receives, depth);
     let other = Rnic::open(RnicOptions::default()).unwrap();
     let peer_completions = CompletionQueue::new(&other, 512, 3, None).unwrap();
-    let peer = queue_pair(&other, &peer_completions, &peer_completions);
+    let peer = queue_pair(&other, &peer_completions, &peer_completions, DEPTH);
     let listener = Listener::bind(rnic, SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     thread::scope(|scope| {
         let accepted = scope.spawn(|| {
@@ -74,6 +77,11 @@ fn connected(
 impl Sides {
     /// With one completion queue, or one per direction.
     fn new(separate: bool) -> Self {
+        Self::with_depth(separate, DEPTH)
+    }
+
+    /// With a send queue of so many requests.
+    fn with_depth(separate: bool, depth: u32) -> Self {
         let helper = Helper::without_thread().unwrap();
         let watch = helper.watch.clone();
         let options = RnicOptions { progress: Progress::Adaptive, ..RnicOptions::default() };
@@ -81,7 +89,7 @@ impl Sides {
         let sends = CompletionQueue::new(&rnic, 512, 1, None).unwrap();
         let receives =
             if separate { CompletionQueue::new(&rnic, 512, 2, None).unwrap() } else { sends.clone() };
-        let (local, peer, peer_completions) = connected(&rnic, &sends, &receives);
+        let (local, peer, peer_completions) = connected(&rnic, &sends, &receives, depth);
         for id in 0..200 {
             local.post_receive(ReceiveRequest { id, segments: Segments::new() }).unwrap();
         }
@@ -141,7 +149,7 @@ impl Sides {
             let before = self.by_program();
             self.write();
             // The program's threads run on while the helper wakes.
-            if !self.state.ticking {
+            if !self.state.is_ticking() {
                 self.step();
             }
             if self.by_program() == before {
@@ -226,7 +234,7 @@ fn the_helper_takes_over_when_the_program_stops_polling_and_yields_when_it_polls
         assert!(sides.by_helper() > before, "and driven");
         sides.arrive();
         sides.step();
-        assert!(!sides.state.ticking, "no ticks while it works");
+        assert!(!sides.state.is_ticking(), "no ticks while it works");
         let driven = sides.by_helper();
         assert!(driven > before + 1);
         sides.poll();
@@ -296,7 +304,7 @@ fn a_released_helper_rests_until_it_is_requested() {
     sides.arrive();
     assert!(sides.step());
     assert!(!sides.step(), "its sockets are not watched");
-    assert!(!sides.state.ticking);
+    assert!(!sides.state.is_ticking());
     assert_eq!(sides.by_helper(), before);
     sides.rnic.request_helper();
     assert!(sides.step(), "rung");
@@ -317,9 +325,9 @@ fn sockets_are_watched_after_a_thread_kept_the_helper_from_adding_them() {
     // The thread is about to sleep, and another one is still in its turn.
     sides.receives.arm(Notify::Next).unwrap();
     rustix::io::read(&sides.watch.doorbell, &mut [0; 8]).unwrap();
-    sides.state.ticking = receives.driver().unwrap().with_links(|_| sides.watch.check(false)).unwrap();
+    sides.state.yielded = receives.driver().unwrap().with_links(|_| sides.watch.check(false)).unwrap();
     assert_eq!(sides.watched_sockets(), 0);
-    assert!(sides.state.ticking, "it has to try once more");
+    assert!(sides.state.is_ticking(), "it has to try once more");
     let before = sides.by_helper();
     sides.tick();
     assert_eq!(sides.watched_sockets(), 1);
@@ -333,7 +341,8 @@ fn sockets_are_watched_after_a_thread_kept_the_helper_from_adding_them() {
 #[test]
 fn the_sockets_of_many_connections_stay_in_the_epoll_while_the_program_polls() {
     let mut sides = Sides::new(false);
-    let others: Vec<_> = (0..2).map(|_| connected(&sides.rnic, &sides.receives, &sides.receives)).collect();
+    let others: Vec<_> =
+        (0..2).map(|_| connected(&sides.rnic, &sides.receives, &sides.receives, DEPTH)).collect();
     for _ in 0..3 {
         sides.poll();
         sides.arrive();
@@ -372,7 +381,7 @@ fn a_held_write_is_sent_by_a_poll_and_before_the_program_sleeps() {
         // With more connections than are read directly too.
         let count = if many { 3 } else { 0 };
         let _others: Vec<_> =
-            (0..count).map(|_| connected(&sides.rnic, &sides.receives, &sides.receives)).collect();
+            (0..count).map(|_| connected(&sides.rnic, &sides.receives, &sides.receives, DEPTH)).collect();
         sides.step();
         for arms in [false, true] {
             sides.hold();
@@ -403,12 +412,71 @@ fn a_held_write_without_a_post_is_sent_by_the_helper() {
         assert_eq!(sides.sent() - sent, WRITE_BYTES);
         assert_eq!(sides.by_helper(), before + 1);
         sides.tick();
-        assert!(!sides.state.ticking, "nothing is held any more");
+        assert!(!sides.state.is_ticking(), "nothing is held any more");
         // It was held in vain: more pairs are needed than at first.
         let visits = sides.by_program();
         (0..12).for_each(|_| sides.write());
         assert_eq!(sides.by_program(), visits + 12);
     }
+}
+
+/// The defect that this guards against: a poll that found the transport locked,
+/// while the helper updated an epoll, forgot the Write.
+#[test]
+fn a_write_is_still_held_after_a_poll_that_found_its_connection_in_use() {
+    let mut sides = Sides::new(false);
+    sides.hold();
+    let sent = sides.sent();
+    let link = sides.receives.driver().unwrap().with_links(|links| links[0].clone()).unwrap();
+    let in_use = link.try_transport().unwrap();
+    sides.poll();
+    drop(in_use);
+    sides.tick();
+    sides.tick();
+    assert_eq!(sides.sent() - sent, WRITE_BYTES);
+}
+
+/// The defect that this guards against: a tick for held Writes, while a thread
+/// was in its turn, ended watching; the next message waited for a tick.
+#[test]
+fn ticks_of_held_writes_do_not_end_watching() {
+    let mut sides = Sides::new(false);
+    sides.hold();
+    // A program that sleeps from time to time.
+    sides.receives.arm(Notify::Next).unwrap();
+    sides.step();
+    assert!(!sides.state.yielded && sides.state.holds);
+    let receives = sides.receives.clone();
+    receives.driver().unwrap().with_links(|_| sides.tick()).unwrap();
+    sides.arrive();
+    assert!(sides.step(), "it is woken by the message");
+}
+
+#[test]
+fn no_write_is_held_that_fills_the_send_queue() {
+    let mut sides = Sides::with_depth(false, 1);
+    sides.arrive();
+    sides.poll();
+    for number in 1..=20 {
+        let before = sides.by_program();
+        sides.write();
+        assert_eq!(sides.by_program(), before + 1, "{number}");
+        sides.step();
+    }
+}
+
+#[test]
+fn a_held_write_is_sent_when_its_queue_pair_is_destroyed() {
+    let mut sides = Sides::new(false);
+    sides.hold();
+    let sent = sides.sent();
+    let Sides { queue_pair, peer, peer_completions, receives: _receives, rnic: _rnic, .. } = sides;
+    drop(queue_pair);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while peer.state() == QueuePairState::Rts && Instant::now() < deadline {
+        peer_completions.progress();
+    }
+    assert_eq!(peer.statistics().received_bytes() - sent, WRITE_BYTES);
 }
 
 #[test]
