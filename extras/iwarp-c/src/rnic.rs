@@ -212,6 +212,7 @@ unsafe fn opened(options: &iwarp_rnic_options) -> Result<RnicOptions, CallError>
         request_timeout: Duration::from_millis(options.request_timeout_ms),
         keepalive: (options.keepalive_ms > 0).then(|| Duration::from_millis(options.keepalive_ms)),
         engine_spin: Duration::from_micros(options.engine_spin_us),
+        ..RnicOptions::default()
     })
 }
 

@@ -6,6 +6,7 @@ use std::{
         Mutex, Once, OnceLock,
         atomic::{AtomicBool, AtomicPtr, Ordering},
     },
+    time::Duration,
 };
 
 use clearstream_iwarp::verbs::{Progress, Rnic, RnicOptions};
@@ -20,6 +21,10 @@ use crate::{
     settings::{Mode, Settings},
     statistics::report_at_exit,
 };
+
+/// Time that a Send without a receive waits for one. The programs are made for InfiniBand too, where the sender retries
+/// while the receiver is not ready: rsockets post fewer receives than their credits allow messages.
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// State of the process.
 pub struct Runtime {
@@ -102,7 +107,8 @@ fn open() -> Result<Runtime, String> {
         Mode::Offloaded => Progress::Offloaded { cores: Vec::new() },
     };
     // Engines and the RNIC's helper are threads too.
-    let rnic = without_signals(|| Rnic::open(RnicOptions { progress, ..RnicOptions::default() }))
+    let options = RnicOptions { progress, receive_timeout: RECEIVE_TIMEOUT, ..RnicOptions::default() };
+    let rnic = without_signals(|| Rnic::open(options))
         .map_err(|error| format!("cannot open the device: {error}"))?;
     if settings.mode == Mode::Inline {
         // It works while a thread waits.

@@ -15,12 +15,16 @@ const RDM: &str = "verbs;ofi_rxm";
 
 /// Connected endpoints: a server and a client. Servers allocate messages of the size before they accept, and the
 /// client waits 5 s for that.
-const CONNECTED: [&str; 5] = [
+const CONNECTED: [&str; 8] = [
     "fi_msg",
     "fi_msg_epoll",
     "fi_cm_data",
     "fi_rma_bw -e msg -o write -I 5 -S 1048576",
     "fi_rma_bw -e msg -o read -I 5 -S 1048576",
+    // These send while the peer has no receive posted.
+    "fi_msg_pingpong -I 5 -v",
+    "fi_msg_bw -I 5 -v -S 65536",
+    "fi_bw -e msg -I 5 -v -T 0",
 ];
 
 /// Messages without connections, with `-v` where the program verifies each byte.
@@ -79,12 +83,7 @@ const NOT_OFFERED: [(&str, &str, &str); 16] = [
 ];
 
 /// Programs that cannot run here, not started.
-const EXCLUDED: [(&str, &str); 12] = [
-    // They send while the peer has no receive posted, and rely on the retries of InfiniBand (receiver not ready). On
-    // iWARP such a Send ends the connection (RFC 5041, section 7.2).
-    ("fi_bw -e msg", "sends a window while the server sleeps"),
-    ("fi_msg_bw", "the server posts its window while the client sends"),
-    ("fi_msg_pingpong", "its last message follows the last reply, while the client still verifies that"),
+const EXCLUDED: [(&str, &str); 9] = [
     ("fi_unexpected_msg -e msg, fi_multi_recv -e msg", "FI_RM_ENABLED and FI_MULTI_RECV, which ofi_rxm adds"),
     // libfabric 1.17 offers them, and sends immediate data, which iWARP does not have.
     ("fi_cq_data -e rdm", "the data is dropped by the provider verbs"),

@@ -1,18 +1,25 @@
-//! Receives that get their memory while their message arrives.
+//! A stream that waits for memory: of a full receive, or of the next one.
 //!
 //! A consumer whose messages say in their first bytes where they belong posts receives for these bytes only. When a
 //! receive is full and its message goes on, a completion says so, and the stream waits until the consumer has named
 //! memory for the rest: DDP leaves it to the receiver which buffers are queued (RFC 5041, section 5.3), and TCP's
 //! window stops the peer.
+//!
+//! A Send that finds no receive may wait for one in the same way: when a segment is processed is up to the receiver.
+//! Programs made for InfiniBand rely on it, where the sender of such a message is told that the receiver is not ready,
+//! and retries.
 
 use super::machine::Machine;
 use super::place::Target;
 use super::{PostError, Side};
+use crate::rdmap::ErrorCode;
 use crate::work::{Completed, Completion, Segment};
 
 /// Bytes that were received from the socket and wait for memory.
 #[derive(Debug, Default)]
 pub(super) struct Excess {
+    /// The current FPDU is of a Send without a receive.
+    pub starved: bool,
     /// Payload of the current FPDU.
     payload: Vec<u8>,
     /// They are its last bytes, and its CRC was verified.
@@ -22,14 +29,50 @@ pub(super) struct Excess {
 }
 
 impl Machine {
-    /// Whether the stream waits for [`Machine::extend_receive`]: nothing is read.
+    /// Whether the stream waits for [`Machine::extend_receive`] or a receive: nothing is read.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        !self.excess.payload.is_empty() && self.is_receiving()
+        (self.excess.starved || !self.excess.payload.is_empty()) && self.is_receiving()
+    }
+
+    /// Whether a Send waits for a receive; [`Machine::resume`] is to be called when one is posted.
+    #[must_use]
+    pub fn is_starved(&self) -> bool {
+        self.excess.starved && self.is_receiving()
+    }
+
+    /// A receive was posted: processes the Send that waits for it, if there is one.
+    pub fn resume(&mut self) {
+        if !self.is_starved() {
+            return;
+        }
+        self.excess.starved = false;
+        if let Some((header, opcode)) = self.fpdu.header {
+            match self.target(&header, opcode) {
+                Ok(target) => self.fpdu.target = target,
+                Err(code) => self.fpdu.fault = Some(code),
+            }
+        }
+        if !self.excess.starved {
+            self.place_excess();
+        }
+    }
+
+    /// No receive will be posted: the Send that waits for it ends the connection.
+    pub fn give_up(&mut self) {
+        if self.is_starved() {
+            self.excess.starved = false;
+            self.fpdu.fault = Some(ErrorCode::UntaggedNoBuffer);
+            self.place_excess();
+        }
     }
 
     /// Returns the payload that fits into the current receive; keeps the rest, and reports it.
     pub(super) fn keep_excess<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        if self.excess.starved {
+            self.excess.payload.extend_from_slice(bytes);
+            return &[];
+        }
         let (Target::Receive { at }, Some(receiving)) = (self.fpdu.target, &self.receiving) else {
             return bytes;
         };
@@ -55,7 +98,7 @@ impl Machine {
     /// # Errors
     /// No receive waits, or the segments are too many: nothing is changed.
     pub fn extend_receive(&mut self, segments: &[Segment]) -> Result<(), PostError> {
-        if !self.is_waiting() {
+        if !self.is_waiting() || self.excess.starved {
             return Err(PostError::NotFull);
         }
         let Some(receiving) = &mut self.receiving else { return Err(PostError::NotFull) };
@@ -69,18 +112,23 @@ impl Machine {
                 self.fpdu.fault = Some(code);
             }
         }
+        self.place_excess();
+        Ok(())
+    }
+
+    /// Processes what has waited, as far as there is memory.
+    fn place_excess(&mut self) {
         let payload = std::mem::take(&mut self.excess.payload);
         if self.fpdu.fault.is_none() {
             self.place(&payload);
         }
         if self.is_waiting() {
-            return Ok(());
+            return;
         }
         if std::mem::take(&mut self.excess.ends_fpdu) {
             self.end();
         }
         let later = std::mem::take(&mut self.excess.later);
         self.consume(&later);
-        Ok(())
     }
 }

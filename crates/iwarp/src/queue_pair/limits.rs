@@ -16,11 +16,20 @@ pub struct Limits {
     /// A Send longer than its receive waits for more memory
     /// ([`Machine::extend_receive`](super::Machine::extend_receive)); otherwise it ends the connection.
     pub receives_extend: bool,
+    /// A Send without a receive waits for one in the queue pair's own queue
+    /// ([`Machine::resume`](super::Machine::resume)); otherwise it ends the connection.
+    pub receives_wait: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { send_queue: 256, segments: 16, inline_bytes: 512, receives_extend: false }
+        Self {
+            send_queue: 256,
+            segments: 16,
+            inline_bytes: 512,
+            receives_extend: false,
+            receives_wait: false,
+        }
     }
 }
 

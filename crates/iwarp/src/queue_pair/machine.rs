@@ -187,7 +187,9 @@ impl Machine {
         if matches!(self.state, State::Idle | State::Error) {
             return Err(PostError::NotConnected);
         }
-        self.receives.post(request)
+        self.receives.post(request)?;
+        self.resume();
+        Ok(())
     }
 
     /// Drains the completions, oldest first.

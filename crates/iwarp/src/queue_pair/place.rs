@@ -6,7 +6,7 @@ use super::machine::Machine;
 use super::message::Spans;
 use super::receive::BODY_BYTES;
 use super::send_queue::Awaited;
-use super::{Event, teardown};
+use super::{Event, State, teardown};
 use crate::ddp::Header;
 use crate::memory::{Access, AccessError, Span};
 use crate::mpa::Rtr;
@@ -164,6 +164,9 @@ impl Machine {
         if self.receiving.is_none() {
             self.take_receive(opcode)?;
         }
+        if self.excess.starved {
+            return Ok(Target::Nothing);
+        }
         let Some(receiving) = &mut self.receiving else { return Err(ErrorCode::UntaggedNoBuffer) };
         if receiving.opcode != opcode {
             return Err(ErrorCode::UnexpectedOpcode);
@@ -194,6 +197,11 @@ impl Machine {
         let (request, low) = self.receives.take();
         if low {
             self.events.push_back(Event::ReceivesLow);
+        }
+        // A consumer that closes the connection posts no more receives.
+        if request.is_none() && self.limits.receives_wait && self.state == State::Rts {
+            self.excess.starved = true;
+            return Ok(());
         }
         let request = request.ok_or(ErrorCode::UntaggedNoBuffer)?;
         let receiving = self.receiving.insert(Receiving {

@@ -13,6 +13,8 @@ pub struct ReceiveQueue {
     capacity: usize,
     segments: usize,
     limit: Option<usize>,
+    /// A message found it empty.
+    missed: bool,
 }
 
 /// Receive queue of a queue pair.
@@ -30,7 +32,7 @@ impl ReceiveQueue {
     /// each.
     #[must_use]
     pub fn new(capacity: usize, segments: usize) -> Self {
-        Self { requests: VecDeque::new(), capacity, segments, limit: None }
+        Self { requests: VecDeque::new(), capacity, segments, limit: None, missed: false }
     }
 
     /// Adds a receive at the end.
@@ -53,6 +55,11 @@ impl ReceiveQueue {
         self.limit = Some(limit);
     }
 
+    /// Whether a message has found it empty since the last call.
+    pub fn take_missed(&mut self) -> bool {
+        std::mem::take(&mut self.missed)
+    }
+
     /// Returns the number of posted receives.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -69,6 +76,7 @@ impl ReceiveQueue {
     /// crossed.
     pub fn take(&mut self) -> (Option<ReceiveRequest>, bool) {
         let request = self.requests.pop_front();
+        self.missed |= request.is_none();
         let low = self.limit.is_some_and(|limit| self.requests.len() < limit);
         if low {
             self.limit = None;

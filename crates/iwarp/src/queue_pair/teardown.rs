@@ -17,6 +17,7 @@ impl Machine {
     /// Starts a graceful close: posted requests are still processed and the
     /// peer's requests are served; then [`Machine::wants_close`] returns true.
     pub fn close(&mut self) {
+        self.give_up();
         if self.state == State::Rts {
             self.state = State::Closing;
             self.settle();

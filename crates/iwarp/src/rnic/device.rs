@@ -57,6 +57,11 @@ pub struct RnicOptions {
     /// Time that an idle engine spins before it sleeps in the kernel. A longer
     /// time reduces latency and costs a core.
     pub engine_spin: Duration,
+    /// Time that a Send without a receive waits for one in the queue pair's own
+    /// receive queue; meanwhile its connection is not read. Zero: it ends the
+    /// connection at once, as it does after that time and with a shared
+    /// receive queue.
+    pub receive_timeout: Duration,
 }
 
 impl Default for RnicOptions {
@@ -68,6 +73,7 @@ impl Default for RnicOptions {
             request_timeout: Duration::from_secs(10),
             keepalive: Some(Duration::from_secs(60)),
             engine_spin: Duration::from_micros(200),
+            receive_timeout: Duration::ZERO,
         }
     }
 }

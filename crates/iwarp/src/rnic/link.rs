@@ -337,8 +337,14 @@ impl Link {
     /// when it has ended.
     fn settle(&self, transport: &mut Transport, visit: &mut Visit) {
         if transport.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            transport.machine.fail(Failure::TimedOut);
+            if transport.machine.is_starved() {
+                transport.machine.give_up();
+                transport.deadline = None;
+            } else {
+                transport.machine.fail(Failure::TimedOut);
+            }
         }
+        transport.limit_starvation(self.domain.device.options.receive_timeout);
         self.inbox.settle(transport.machine.outstanding());
         let mut lost = false;
         for (side, completion) in transport.machine.completions() {

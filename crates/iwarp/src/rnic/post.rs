@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use crate::{
-    queue_pair::{PostError, State},
+    queue_pair::{Machine, PostError, State},
     rnic::{
         ListError,
         driver::Driver,
         hold::{Decision, HELD_BYTES},
         link::Link,
+        locked,
         phase::Phase,
-        shared_receive_queue::{post_all, post_each},
+        shared_receive_queue::post_each,
         statistics::Mover,
         ticks::Ticks,
     },
@@ -103,7 +104,7 @@ impl Link {
 
     /// Posts receives, also before the connection is established.
     pub(super) fn post_receives(
-        &self,
+        self: &Arc<Self>,
         requests: impl IntoIterator<Item = ReceiveRequest>,
     ) -> Result<(), ListError> {
         if self.shared.is_some() {
@@ -112,7 +113,15 @@ impl Link {
         if self.phase() == Phase::Closed {
             return Err(ListError { posted: 0, error: PostError::NotConnected });
         }
-        post_all(&self.queue, requests)?;
+        let (outcome, missed) = {
+            let mut queue = locked(&self.queue);
+            let outcome = post_each(requests, |request| queue.post(request));
+            (outcome, queue.take_missed())
+        };
+        if missed {
+            self.with_machine(Machine::resume);
+        }
+        outcome?;
         // It may have closed in between: then these must be flushed here.
         if self.phase() == Phase::Closed {
             self.flush_receives();

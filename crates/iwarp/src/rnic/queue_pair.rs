@@ -157,6 +157,8 @@ impl QueuePair {
                 segments: attributes.max_segments as usize,
                 inline_bytes: attributes.max_inline_bytes as usize,
                 receives_extend,
+                receives_wait: !domain.rnic().options().receive_timeout.is_zero()
+                    && options.shared_receives.is_none(),
             },
             device.engine(),
         );

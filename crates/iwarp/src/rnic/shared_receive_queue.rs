@@ -33,7 +33,8 @@ impl SharedReceiveQueue {
     /// # Errors
     /// The first rejected request; those before it are posted.
     pub fn post(&self, requests: impl IntoIterator<Item = ReceiveRequest>) -> Result<(), ListError> {
-        post_all(&self.queue, requests)
+        let mut queue = locked(&self.queue);
+        post_each(requests, |request| queue.post(request))
     }
 
     /// Requests one [`SharedReceiveQueueLimit`](crate::rnic::AsyncEvent) as soon
@@ -64,13 +65,4 @@ pub(super) fn post_each<T>(
         post(request).map_err(|error| ListError { posted, error })?;
     }
     Ok(())
-}
-
-/// Posts receives to a queue in order.
-pub(super) fn post_all(
-    queue: &Mutex<ReceiveQueue>,
-    requests: impl IntoIterator<Item = ReceiveRequest>,
-) -> Result<(), ListError> {
-    let mut queue = locked(queue);
-    post_each(requests, |request| queue.post(request))
 }

@@ -42,6 +42,8 @@ pub(super) struct Transport {
     pub(super) parked: bool,
     /// Interest that the epolls have.
     pub(super) watched: (bool, bool),
+    /// A Send waits for a receive until `deadline`.
+    pub(super) starved: bool,
     /// Time at which the connection is aborted.
     pub(super) deadline: Option<Instant>,
     /// Value of `deadline` that the drivers have.
@@ -91,6 +93,7 @@ impl Transport {
             shut: false,
             aborted: false,
             parked: false,
+            starved: false,
             watched: (true, false),
             deadline,
             announced: None,
@@ -143,6 +146,17 @@ impl Transport {
     /// What the epolls are to report: readable, writable.
     pub(super) fn interest(&self) -> (bool, bool) {
         (!self.ended && !self.parked, self.blocked)
+    }
+
+    /// Sets the deadline of a Send that waits for a receive; removes it when it
+    /// waits no more. One that is set already, of the setup, is kept.
+    pub(super) fn limit_starvation(&mut self, timeout: Duration) {
+        let starved = self.machine.is_starved();
+        if starved && self.deadline.is_none() {
+            (self.deadline, self.starved) = (Some(Instant::now() + timeout), true);
+        } else if !starved && std::mem::take(&mut self.starved) {
+            self.deadline = None;
+        }
     }
 
     fn settle_segments(&mut self, sent: usize) {

@@ -100,7 +100,14 @@ impl End {
 
     pub(crate) fn post_receive(&mut self, id: u64, at: usize, length: usize) {
         let request = ReceiveRequest { id, segments: SmallVec::from_slice(&[self.segment(at, length)]) };
-        self.receives.lock().unwrap().post(request).unwrap();
+        let missed = {
+            let mut receives = self.receives.lock().unwrap();
+            receives.post(request).unwrap();
+            receives.take_missed()
+        };
+        if missed {
+            self.machine.resume();
+        }
     }
 
     /// Collects completions and events of the state machine.

@@ -1,18 +1,19 @@
-//! Receives that get their memory while their message arrives, over sockets in each progress mode.
+//! Streams that wait for memory, of a full receive or of the next one, over sockets in each progress mode.
 
 use std::{thread, time::Duration};
 
 use clearstream_iwarp::{
     queue_pair::PostError,
     verbs::{
-        AcceptOptions, Access, ConnectOptions, Listener, ProtectionDomain, Region, Rnic, RnicOptions, State,
+        AcceptOptions, Access, ConnectOptions, Listener, ProtectionDomain, Region, Rnic, RnicOptions,
+        SendOptions, State,
         raw::{CompletionQueue, QueuePair, QueuePairOptions, ReceiveRequest},
     },
     work::{Completed, Completion, Data, Operation, SendRequest, Status},
 };
 use smallvec::smallvec;
 
-use crate::sides::{TIMEOUT, all_modes, any_port, pattern, until};
+use crate::sides::{self, TIMEOUT, all_modes, any_port, done, pattern, plain_pair, until};
 
 const LENGTH: usize = 300_000;
 const FIRST: u32 = 16;
@@ -93,5 +94,52 @@ fn a_reset_ends_a_connection_whose_receive_waits() {
         one.pair.modify(State::Error).unwrap();
         let flushed = other.next(&one);
         assert_eq!((flushed.id, flushed.completed, flushed.status), (5, Completed::Receive, Status::Flushed));
+    }
+}
+
+/// The first of three messages without a receive; the helper or an engine has seen it.
+fn starved(options: &RnicOptions) -> (sides::Side, sides::Side) {
+    let options = RnicOptions { receive_timeout: TIMEOUT, ..options.clone() };
+    let (one, other) = plain_pair(&options);
+    for id in 0..3 {
+        one.queue_pair.send(id, &b"early"[..], SendOptions::default()).unwrap();
+        done(&one, &[&other]);
+    }
+    until("the message has arrived", || {
+        other.completions.progress();
+        other.queue_pair.statistics().received_bytes() > 0
+    });
+    thread::sleep(Duration::from_millis(30));
+    assert!(other.poll().is_none());
+    (one, other)
+}
+
+#[test]
+fn a_message_without_a_receive_waits_for_one() {
+    for options in all_modes() {
+        let (one, other) = starved(&options);
+        for id in 10..14 {
+            other.queue_pair.receive(id, other.domain.buffer(5).unwrap()).unwrap();
+        }
+        for id in 10..13 {
+            let finished = done(&other, &[&one]);
+            assert_eq!((finished.completion.id, finished.completion.bytes), (id, 5));
+            assert_eq!(&finished.buffers[0][..], b"early", "{options:?}");
+        }
+        // The time limit is over with it.
+        one.queue_pair.send(3, &b"later"[..], SendOptions::default()).unwrap();
+        assert_eq!(done(&other, &[&one]).completion.id, 13);
+    }
+}
+
+#[test]
+fn a_connection_that_waits_for_a_receive_can_be_closed() {
+    for options in all_modes() {
+        let (one, other) = starved(&options);
+        other.queue_pair.modify(State::Closing).unwrap();
+        until("both ends are closed", || {
+            _ = (one.poll(), other.poll());
+            [&one, &other].iter().all(|side| side.queue_pair.state() == State::Error)
+        });
     }
 }

@@ -137,8 +137,12 @@ fn a_reset_in_each_state_ends_the_queue_pair() {
 
 #[test]
 fn a_message_without_a_receive_terminates_the_stream() {
-    for options in all_modes() {
-        let (left, right) = plain_pair(&options);
+    // At once, or after a while.
+    let timeouts = [Duration::ZERO, Duration::from_millis(50)];
+    for (options, receive_timeout) in
+        all_modes().iter().flat_map(|options| timeouts.map(|timeout| (options.clone(), timeout)))
+    {
+        let (left, right) = plain_pair(&RnicOptions { receive_timeout, ..options });
         left.queue_pair.receive(1, left.domain.buffer(1).unwrap()).unwrap();
         left.queue_pair.send(2, &b"nobody waits"[..], SendOptions::default()).unwrap();
         let received = event(&left, &[&right], |event| matches!(event, AsyncEvent::TerminateReceived { .. }));

@@ -154,10 +154,20 @@ static void *serve(void *argument) {
     rdma_ack_cm_event(event(side.channel, RDMA_CM_EVENT_ESTABLISHED));
     expect(&side, 0, IBV_WC_SUCCESS, IBV_WC_RECV);
     CHECK(strcmp(memory[0], "sent") == 0);
+    for (uint64_t number = 1; number < DEPTH; number++)
+        expect(&side, number, IBV_WC_SUCCESS, IBV_WC_RECV);
+    /* Three more messages wait for a receive, as for a receiver that is not ready on InfiniBand. */
+    usleep(100000);
+    memset(memory[0], 0, 32768);
+    for (uint64_t number = 0; number < DEPTH; number++)
+        CHECK(receive(&side, number) == 0);
+    for (uint64_t number = 0; number < 3; number++)
+        expect(&side, number, IBV_WC_SUCCESS, IBV_WC_RECV);
+    CHECK(strcmp(memory[0] + 4096 * 2, "sent") == 0);
     CHECK(receive(&side, 0) == 0);
     rdma_ack_cm_event(event(side.channel, RDMA_CM_EVENT_DISCONNECTED));
     /* What was posted comes back flushed, and what is posted now too. */
-    for (uint64_t number = 1; number < DEPTH; number++)
+    for (uint64_t number = 3; number < DEPTH; number++)
         expect(&side, number, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV);
     expect(&side, 0, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV);
     CHECK(receive(&side, 77) == 0);
@@ -290,6 +300,10 @@ int main(void) {
     strcpy(local, "sent");
     CHECK(post(&side, IBV_WR_SEND, 6, 0, 0, 16) == 0);
     expect(&side, 6, IBV_WC_SUCCESS, IBV_WC_SEND);
+    for (uint64_t number = 0; number < DEPTH - 1 + 3; number++) {
+        CHECK(post(&side, IBV_WR_SEND, number, 0, 0, 16) == 0);
+        expect(&side, number, IBV_WC_SUCCESS, IBV_WC_SEND);
+    }
     CHECK(rdma_disconnect(side.id) == 0);
     rdma_ack_cm_event(event(side.channel, RDMA_CM_EVENT_DISCONNECTED));
     CHECK(pthread_join(server, NULL) == 0);
