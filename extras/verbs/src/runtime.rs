@@ -24,7 +24,7 @@ use crate::{
 
 /// Time that a Send without a receive waits for one. The programs are made for InfiniBand too, where the sender retries
 /// while the receiver is not ready: rsockets post fewer receives than their credits allow messages.
-const RECEIVE_TIMEOUT: Duration = Duration::from_secs(60);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State of the process.
 pub struct Runtime {

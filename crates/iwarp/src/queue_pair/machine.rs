@@ -68,7 +68,7 @@ pub struct Machine {
     pub(super) fpdu: Fpdu,
     pub(super) receives: Receives,
     pub(super) receiving: Option<Receiving>,
-    /// What arrived for a full receive.
+    /// What arrived for a full receive, or without one.
     pub(super) excess: Excess,
     /// Spans lent to the socket for payload.
     pub(super) lent: Spans,

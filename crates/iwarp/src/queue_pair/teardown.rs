@@ -16,8 +16,8 @@ use crate::work::{Completed, Status};
 impl Machine {
     /// Starts a graceful close: posted requests are still processed and the
     /// peer's requests are served; then [`Machine::wants_close`] returns true.
+    /// A Send that waits for a receive ends it by a Terminate then.
     pub fn close(&mut self) {
-        self.give_up();
         if self.state == State::Rts {
             self.state = State::Closing;
             self.settle();
@@ -81,6 +81,10 @@ impl Machine {
 
     /// Reaches the final state once both sides have closed and no work is left.
     fn settle(&mut self) {
+        // A consumer that closes the connection posts no more receives.
+        if self.state == State::Closing && self.is_starved() && self.is_drained() {
+            self.give_up();
+        }
         if self.state == State::Closing && self.peer_closed && self.is_drained() {
             self.state = State::Idle;
             self.flush();

@@ -47,11 +47,11 @@ impl Machine {
         while let Some(serial) = self.batch.next_sent() {
             self.queue.mark_sent(serial);
         }
+        self.queue.retire(self.id, &mut self.completions);
         if self.batch.is_empty() {
             self.batch.clear();
             self.all_sent();
         }
-        self.queue.retire(self.id, &mut self.completions);
     }
 
     fn fill(&mut self) {

@@ -142,15 +142,17 @@ impl Link {
         early: &[u8],
         deadline: Option<Instant>,
     ) {
-        let mut transport = Transport::new(machine, socket, deadline);
+        let mut slot = locked(&self.transport.0);
+        let transport = slot.insert(Transport::new(machine, socket, deadline));
         if !early.is_empty() {
             transport.machine.consume(early);
             self.counters.add_visit(Mover::Program, 0, early.len());
         }
         self.state.store(transport.machine.state() as u8, Ordering::Release);
-        *locked(&self.transport.0) = Some(transport);
         self.phase.store(Phase::Connected as u8, Ordering::Release);
         self.for_drivers(|driver| driver.join(self.clone()));
+        // Now: a thread that posts a receive for these bytes resumes the machine.
+        drop(slot);
         // Process early bytes, and send the ready-to-receive message.
         self.with_machine(|_| ());
     }
@@ -320,8 +322,10 @@ impl Link {
             }
             visit.progress |= sent;
         }
-        // The program extends the receive before long: no system call is spent on its own visits.
-        transport.parked = transport.machine.is_waiting() && (transport.parked || by != Mover::Program);
+        // The program extends a full receive before long: no system call is spent on its own visits.
+        let machine = &transport.machine;
+        transport.parked =
+            machine.is_waiting() && (transport.parked || by != Mover::Program || machine.is_starved());
         // Fast path: a poll without progress is the most frequent case.
         let settled = transport.deadline.is_none() && transport.watched == transport.interest();
         if acted || visit.progress || !settled {
@@ -338,13 +342,11 @@ impl Link {
     fn settle(&self, transport: &mut Transport, visit: &mut Visit) {
         if transport.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             if transport.machine.is_starved() {
-                transport.machine.give_up();
-                transport.deadline = None;
+                transport.end_starvation(visit);
             } else {
                 transport.machine.fail(Failure::TimedOut);
             }
         }
-        transport.limit_starvation(self.domain.device.options.receive_timeout);
         self.inbox.settle(transport.machine.outstanding());
         let mut lost = false;
         for (side, completion) in transport.machine.completions() {
@@ -370,6 +372,7 @@ impl Link {
             }
         }
         self.emit_events(transport);
+        transport.limit_starvation(self.domain.device.options.receive_timeout);
         let state = transport.machine.state() as u8;
         // Posters read it frequently; write only on change.
         if self.state.load(Ordering::Relaxed) != state {

@@ -38,13 +38,14 @@ pub(super) struct Transport {
     pub(super) shut: bool,
     /// This side aborted: the peer gets a reset.
     pub(super) aborted: bool,
-    /// A thread that sleeps until the socket is readable found that a full receive keeps it from being read.
+    /// A thread that sleeps until the socket is readable found that it is not read, for want of memory.
     pub(super) parked: bool,
     /// Interest that the epolls have.
     pub(super) watched: (bool, bool),
     /// A Send waits for a receive until `deadline`.
     pub(super) starved: bool,
-    /// Time at which the connection is aborted.
+    /// Time at which the connection is aborted, or at which a Send has waited
+    /// for a receive long enough.
     pub(super) deadline: Option<Instant>,
     /// Value of `deadline` that the drivers have.
     pub(super) announced: Option<Instant>,
@@ -149,7 +150,7 @@ impl Transport {
     }
 
     /// Sets the deadline of a Send that waits for a receive; removes it when it
-    /// waits no more. One that is set already, of the setup, is kept.
+    /// waits no more. One of the setup or of the end of the connection stays.
     pub(super) fn limit_starvation(&mut self, timeout: Duration) {
         let starved = self.machine.is_starved();
         if starved && self.deadline.is_none() {
@@ -157,6 +158,17 @@ impl Transport {
         } else if !starved && std::mem::take(&mut self.starved) {
             self.deadline = None;
         }
+    }
+
+    /// The deadline of a Send that waits for a receive has passed: ends the
+    /// connection, unless a receive was posted just now.
+    pub(super) fn end_starvation(&mut self, visit: &mut Visit) {
+        (self.deadline, self.starved) = (None, false);
+        self.machine.resume();
+        self.machine.give_up();
+        // Its last segment may have to be read first.
+        self.parked = false;
+        self.transmit(visit);
     }
 
     fn settle_segments(&mut self, sent: usize) {
@@ -247,7 +259,11 @@ impl Transport {
             io::ErrorKind::WouldBlock => self.blocked = true,
             // The peer's last message may still be readable: a Terminate is
             // more specific than a broken pipe.
-            io::ErrorKind::BrokenPipe if direction == Direction::Out && !self.ended => self.blocked = true,
+            io::ErrorKind::BrokenPipe
+                if direction == Direction::Out && !self.ended && !self.machine.is_waiting() =>
+            {
+                self.blocked = true;
+            }
             // Not an error of the system call: the memory was withdrawn by its
             // owner.
             io::ErrorKind::PermissionDenied if error.raw_os_error().is_none() => match direction {

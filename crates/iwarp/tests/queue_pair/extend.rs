@@ -147,8 +147,26 @@ fn a_send_that_waited_in_vain_ends_the_connection() {
         end(&mut other);
         other.input(later);
         carry(&mut one, &mut other);
+        // Nothing of its own was left to send.
         let reported = |event: &Event| matches!(event, Event::TerminateReceived(terminate) if terminate.error == ErrorCode::UntaggedNoBuffer);
         assert!(one.events.iter().any(reported), "{known} {:?}", one.events);
         assert_eq!(other.machine.state(), State::Error);
     }
+}
+
+#[test]
+fn own_messages_are_sent_before_a_close_ends_a_send_that_waits() {
+    let ([mut one, mut other], stream, _) = early();
+    other.input(&stream);
+    // A responder sends after the first message (RFC 5044, section 7.1).
+    other.post_receive(1, FIRST, 10_000);
+    assert!(other.machine.is_starved());
+    one.post_receive(1, FIRST, 10);
+    post(&mut other, 7, send_bytes(b"last words"));
+    other.machine.close();
+    carry(&mut one, &mut other);
+    assert_eq!(statuses(&other.sends), [(7, Status::Success)]);
+    assert_eq!(statuses(&one.received), [(1, Status::Success)]);
+    assert_eq!(one.region.to_vec(FIRST, 10), b"last words");
+    assert!(one.events.iter().any(|event| matches!(event, Event::TerminateReceived(_))), "{:?}", one.events);
 }

@@ -4,16 +4,20 @@ use std::{thread, time::Duration};
 
 use clearstream_iwarp::{
     queue_pair::PostError,
+    rdmap::ErrorCode,
     verbs::{
-        AcceptOptions, Access, ConnectOptions, Listener, ProtectionDomain, Region, Rnic, RnicOptions,
-        SendOptions, State,
+        AcceptOptions, Access, AsyncEvent, ConnectOptions, Listener, ProtectionDomain, Region, Rnic,
+        RnicOptions, SendOptions, State,
         raw::{CompletionQueue, QueuePair, QueuePairOptions, ReceiveRequest},
     },
     work::{Completed, Completion, Data, Operation, SendRequest, Status},
 };
 use smallvec::smallvec;
 
-use crate::sides::{self, TIMEOUT, all_modes, any_port, done, pattern, plain_pair, until};
+use crate::faults::event;
+use crate::sides::{
+    self, TIMEOUT, adaptive, all_modes, any_port, done, offloaded, pair, pattern, plain_pair, until,
+};
 
 const LENGTH: usize = 300_000;
 const FIRST: u32 = 16;
@@ -141,5 +145,26 @@ fn a_connection_that_waits_for_a_receive_can_be_closed() {
             _ = (one.poll(), other.poll());
             [&one, &other].iter().all(|side| side.queue_pair.state() == State::Error)
         });
+    }
+}
+
+/// Also if the program sleeps, and if the last segment has not been read: its read waits as well.
+#[test]
+fn a_message_that_waits_in_vain_ends_the_connection_without_the_program() {
+    for (options, length) in
+        [offloaded(), adaptive()].iter().flat_map(|mode| [5, LENGTH].map(|length| (mode, length)))
+    {
+        for connect in
+            [ConnectOptions::default(), ConnectOptions { peer_to_peer: true, ..ConnectOptions::default() }]
+        {
+            let options = RnicOptions { receive_timeout: Duration::from_millis(50), ..options.clone() };
+            let connect = ConnectOptions { large_fpdus: true, ..connect };
+            let (one, other) = pair(&options, &connect, &AcceptOptions::default());
+            one.queue_pair.send(1, one.domain.buffer(length).unwrap(), SendOptions::default()).unwrap();
+            let received = event(&one, &[], |event| matches!(event, AsyncEvent::TerminateReceived { .. }));
+            let AsyncEvent::TerminateReceived { terminate, .. } = received else { unreachable!() };
+            assert_eq!(terminate.error, ErrorCode::UntaggedNoBuffer, "{options:?}");
+            drop(other);
+        }
     }
 }

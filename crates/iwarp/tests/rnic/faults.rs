@@ -24,7 +24,7 @@ use crate::sides::{
 /// Revision 1, no CRC, no private data.
 const REQUEST: &[u8] = b"MPA ID Req Frame\x00\x01\x00\x00";
 
-fn event(side: &Side, others: &[&Side], matches: impl Fn(&AsyncEvent) -> bool) -> AsyncEvent {
+pub(crate) fn event(side: &Side, others: &[&Side], matches: impl Fn(&AsyncEvent) -> bool) -> AsyncEvent {
     let mut found = None;
     let mut seen = Vec::new();
     until("the event is reported", || {
