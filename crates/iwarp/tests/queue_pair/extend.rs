@@ -162,11 +162,11 @@ fn own_messages_are_sent_before_a_close_ends_a_send_that_waits() {
     other.post_receive(1, FIRST, 10_000);
     assert!(other.machine.is_starved());
     one.post_receive(1, FIRST, 10);
-    post(&mut other, 7, send_bytes(b"last words"));
+    post(&mut other, 7, send_bytes(b"last bytes"));
     other.machine.close();
     carry(&mut one, &mut other);
     assert_eq!(statuses(&other.sends), [(7, Status::Success)]);
     assert_eq!(statuses(&one.received), [(1, Status::Success)]);
-    assert_eq!(one.region.to_vec(FIRST, 10), b"last words");
+    assert_eq!(one.region.to_vec(FIRST, 10), b"last bytes");
     assert!(one.events.iter().any(|event| matches!(event, Event::TerminateReceived(_))), "{:?}", one.events);
 }
