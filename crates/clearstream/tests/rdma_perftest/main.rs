@@ -195,7 +195,7 @@ fn ticks(pid: u32) -> u64 {
 /// messages: for the server it is one run, and the pause counts.
 #[test]
 fn a_run_with_a_pause_is_one_run() {
-    const COUNT: u64 = 20_000;
+    const COUNT: u64 = 10_000;
     const BYTES: u64 = 64 << 10;
     const PAUSE: Duration = Duration::from_millis(200);
     let size = BYTES.to_string();
