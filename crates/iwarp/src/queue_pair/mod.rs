@@ -15,6 +15,7 @@ mod machine;
 mod message;
 mod place;
 mod receive;
+mod receiver_not_ready;
 mod receives;
 mod send_queue;
 mod teardown;

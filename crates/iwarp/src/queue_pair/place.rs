@@ -164,7 +164,7 @@ impl Machine {
         if self.receiving.is_none() {
             self.take_receive(opcode)?;
         }
-        if self.excess.starved {
+        if self.excess.receiver_not_ready {
             return Ok(Target::Nothing);
         }
         let Some(receiving) = &mut self.receiving else { return Err(ErrorCode::UntaggedNoBuffer) };
@@ -200,7 +200,7 @@ impl Machine {
         }
         // A consumer that closes the connection posts no more receives.
         if request.is_none() && self.limits.receives_wait && self.state == State::Rts {
-            self.excess.starved = true;
+            self.excess.receiver_not_ready = true;
             return Ok(());
         }
         let request = request.ok_or(ErrorCode::UntaggedNoBuffer)?;

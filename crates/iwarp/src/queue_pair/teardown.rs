@@ -82,7 +82,7 @@ impl Machine {
     /// Reaches the final state once both sides have closed and no work is left.
     fn settle(&mut self) {
         // A consumer that closes the connection posts no more receives.
-        if self.state == State::Closing && self.is_starved() && self.is_drained() {
+        if self.state == State::Closing && self.is_receiver_not_ready() && self.is_drained() {
             self.give_up();
         }
         if self.state == State::Closing && self.peer_closed && self.is_drained() {

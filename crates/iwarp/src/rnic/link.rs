@@ -324,8 +324,8 @@ impl Link {
         }
         // The program extends a full receive before long: no system call is spent on its own visits.
         let machine = &transport.machine;
-        transport.parked =
-            machine.is_waiting() && (transport.parked || by != Mover::Program || machine.is_starved());
+        transport.parked = machine.is_waiting()
+            && (transport.parked || by != Mover::Program || machine.is_receiver_not_ready());
         // Fast path: a poll without progress is the most frequent case.
         let settled = transport.deadline.is_none() && transport.watched == transport.interest();
         if acted || visit.progress || !settled {
@@ -341,8 +341,8 @@ impl Link {
     /// when it has ended.
     fn settle(&self, transport: &mut Transport, visit: &mut Visit) {
         if transport.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            if transport.machine.is_starved() {
-                transport.end_starvation(visit);
+            if transport.machine.is_receiver_not_ready() {
+                transport.end_receiver_not_ready(visit);
             } else {
                 transport.machine.fail(Failure::TimedOut);
             }
@@ -372,7 +372,7 @@ impl Link {
             }
         }
         self.emit_events(transport);
-        transport.limit_starvation(self.domain.device.options.receive_timeout);
+        transport.limit_receiver_not_ready(self.domain.device.options.receive_timeout);
         let state = transport.machine.state() as u8;
         // Posters read it frequently; write only on change.
         if self.state.load(Ordering::Relaxed) != state {

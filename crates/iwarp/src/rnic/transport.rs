@@ -43,7 +43,7 @@ pub(super) struct Transport {
     /// Interest that the epolls have.
     pub(super) watched: (bool, bool),
     /// A Send waits for a receive until `deadline`.
-    pub(super) starved: bool,
+    pub(super) receiver_not_ready: bool,
     /// Time at which the connection is aborted, or at which a Send has waited
     /// for a receive long enough.
     pub(super) deadline: Option<Instant>,
@@ -94,7 +94,7 @@ impl Transport {
             shut: false,
             aborted: false,
             parked: false,
-            starved: false,
+            receiver_not_ready: false,
             watched: (true, false),
             deadline,
             announced: None,
@@ -151,19 +151,19 @@ impl Transport {
 
     /// Sets the deadline of a Send that waits for a receive; removes it when it
     /// waits no more. One of the setup or of the end of the connection stays.
-    pub(super) fn limit_starvation(&mut self, timeout: Duration) {
-        let starved = self.machine.is_starved();
-        if starved && self.deadline.is_none() {
-            (self.deadline, self.starved) = (Some(Instant::now() + timeout), true);
-        } else if !starved && std::mem::take(&mut self.starved) {
+    pub(super) fn limit_receiver_not_ready(&mut self, timeout: Duration) {
+        let receiver_not_ready = self.machine.is_receiver_not_ready();
+        if receiver_not_ready && self.deadline.is_none() {
+            (self.deadline, self.receiver_not_ready) = (Some(Instant::now() + timeout), true);
+        } else if !receiver_not_ready && std::mem::take(&mut self.receiver_not_ready) {
             self.deadline = None;
         }
     }
 
     /// The deadline of a Send that waits for a receive has passed: ends the
     /// connection, unless a receive was posted just now.
-    pub(super) fn end_starvation(&mut self, visit: &mut Visit) {
-        (self.deadline, self.starved) = (None, false);
+    pub(super) fn end_receiver_not_ready(&mut self, visit: &mut Visit) {
+        (self.deadline, self.receiver_not_ready) = (None, false);
         self.machine.resume();
         self.machine.give_up();
         // Its last segment may have to be read first.

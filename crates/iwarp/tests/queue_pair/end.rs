@@ -147,7 +147,7 @@ impl End {
     /// Receives at most `most` bytes, as a socket would: directly into memory
     /// where the state machine allows it, the rest through staging bytes.
     pub(crate) fn arrive(&mut self, stream: &mut VecDeque<u8>, most: usize, straight: bool) -> usize {
-        if self.machine.is_starved() {
+        if self.machine.is_receiver_not_ready() {
             return 0;
         }
         if self.machine.is_waiting() {

@@ -113,7 +113,7 @@ fn a_send_without_a_receive_waits_for_one() {
         assert!(other.machine.is_waiting() && other.machine.straight().is_none());
         assert_eq!(other.machine.extend_receive(&[]), Err(PostError::NotFull));
         for (id, at, length, received) in [(1, FIRST, 10_000, 1), (2, REST, 0, 2), (3, REST, 6, 3)] {
-            assert!(other.machine.is_starved(), "{step} {id}");
+            assert!(other.machine.is_receiver_not_ready(), "{step} {id}");
             other.post_receive(id, at, length);
             other.collect();
             assert_eq!(other.received.len(), received);
@@ -143,7 +143,7 @@ fn a_send_that_waited_in_vain_ends_the_connection() {
         let ([mut one, mut other], stream, _) = early();
         let (first, later) = stream.split_at(known.min(stream.len()));
         other.input(first);
-        assert!(other.machine.is_starved());
+        assert!(other.machine.is_receiver_not_ready());
         end(&mut other);
         other.input(later);
         carry(&mut one, &mut other);
@@ -160,7 +160,7 @@ fn own_messages_are_sent_before_a_close_ends_a_send_that_waits() {
     other.input(&stream);
     // A responder sends after the first message (RFC 5044, section 7.1).
     other.post_receive(1, FIRST, 10_000);
-    assert!(other.machine.is_starved());
+    assert!(other.machine.is_receiver_not_ready());
     one.post_receive(1, FIRST, 10);
     post(&mut other, 7, send_bytes(b"last bytes"));
     other.machine.close();

@@ -102,7 +102,7 @@ fn a_reset_ends_a_connection_whose_receive_waits() {
 }
 
 /// The first of three messages without a receive; the helper or an engine has seen it.
-fn starved(options: &RnicOptions) -> (sides::Side, sides::Side) {
+fn receiver_not_ready(options: &RnicOptions) -> (sides::Side, sides::Side) {
     let options = RnicOptions { receive_timeout: TIMEOUT, ..options.clone() };
     let (one, other) = plain_pair(&options);
     for id in 0..3 {
@@ -121,7 +121,7 @@ fn starved(options: &RnicOptions) -> (sides::Side, sides::Side) {
 #[test]
 fn a_message_without_a_receive_waits_for_one() {
     for options in all_modes() {
-        let (one, other) = starved(&options);
+        let (one, other) = receiver_not_ready(&options);
         for id in 10..14 {
             other.queue_pair.receive(id, other.domain.buffer(5).unwrap()).unwrap();
         }
@@ -139,7 +139,7 @@ fn a_message_without_a_receive_waits_for_one() {
 #[test]
 fn a_connection_that_waits_for_a_receive_can_be_closed() {
     for options in all_modes() {
-        let (one, other) = starved(&options);
+        let (one, other) = receiver_not_ready(&options);
         other.queue_pair.modify(State::Closing).unwrap();
         until("both ends are closed", || {
             _ = (one.poll(), other.poll());
