@@ -2,7 +2,7 @@
 //! same harness.
 #![no_main]
 
-#[path = "../../crates/iwarp/tests/queue_pair/hostile_peer.rs"]
+#[path = "../../crates/iwarp/tests/it/queue_pair/hostile_peer.rs"]
 mod hostile_peer;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| hostile_peer::run(data));

@@ -3,7 +3,7 @@
 //! are counted.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
-#[path = "rnic/sides.rs"]
+#[path = "it/rnic/sides.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod sides;
 

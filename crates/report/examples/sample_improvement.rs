@@ -2,7 +2,8 @@
 //! `cargo run -p clearstream-report --example sample_improvement -- FILE [nothing]`
 #![allow(clippy::unwrap_used, reason = "an example may stop where it is")]
 
-#[path = "../tests/common/improvement.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
+#[path = "../tests/it/common/improvement.rs"]
 mod improvement;
 
 fn main() {

@@ -7,7 +7,8 @@ use std::{fs, path::PathBuf, time::Instant};
 
 use clearstream_record::synthetic::{Shape, clearstream_40ge};
 
-#[path = "../tests/common/hosts.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
+#[path = "../tests/it/common/hosts.rs"]
 mod hosts;
 
 fn main() {

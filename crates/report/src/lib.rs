@@ -30,7 +30,7 @@ mod shortfall;
 mod summary;
 mod svg;
 #[cfg(test)]
-#[path = "../tests/common/hosts.rs"]
+#[path = "../tests/it/common/hosts.rs"]
 mod synthetic;
 
 use clearstream_record::{Reader, RecordError};

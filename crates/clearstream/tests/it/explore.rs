@@ -1,0 +1,363 @@
+//! `clearstream explore` by threads and by the ranks of each MPI that Debian has, against SPIN.
+
+use crate::common;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use crate::common::{Lab, Run, assert_valid, children, clearstream, eventually, finish, program, run, signal};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Launcher and library of an MPI.
+struct Library {
+    mpirun: &'static [&'static str],
+    path: PathBuf,
+}
+
+/// Built as a site does it (`extras/mpi/library/build`).
+static LIBRARIES: LazyLock<Vec<Library>> = LazyLock::new(|| {
+    let open = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"].as_slice();
+    let launchers = [("mpicc.openmpi", open), ("mpicc.mpich", ["mpirun.mpich"].as_slice())];
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let build = |(compiler, mpirun): (&str, &'static [&'static str])| {
+        let path = folder.join(format!("explore-{}-{compiler}.so", std::process::id()));
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../extras/mpi/library/build");
+        let output = Command::new(script).arg(compiler).arg(&path).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{compiler}: .ci/install test installs it: {errors}");
+        Library { mpirun, path }
+    };
+    launchers.map(build).into()
+});
+
+fn mpirun(library: &Library, ranks: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(library.mpirun[0]);
+    command.args(&library.mpirun[1..]).args(["-np", ranks]).arg(program());
+    command.args(["explore", "--mpi", "--mpi-library"]).arg(&library.path).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn counts(document: &Value) -> [u64; 4] {
+    ["state_count", "transition_count", "deadlock_count", "accepting_count"]
+        .map(|key| document[key].as_u64().unwrap())
+}
+
+/// Records are a state and its predecessor's number.
+fn assert_traffic(document: &Value, ranks: usize) {
+    let record = document["state_bytes"].as_u64().unwrap() + 4;
+    let most = document["message_bytes"].as_u64().unwrap();
+    let all = document["ranks"].as_array().unwrap();
+    assert_eq!(all.len(), ranks);
+    let number = |value: &Value| value.as_u64().unwrap();
+    let mut records = 0;
+    for (rank, report) in all.iter().enumerate() {
+        let messages: Vec<u64> = report["sent_messages"].as_array().unwrap().iter().map(number).collect();
+        let bytes: Vec<u64> = report["sent_bytes"].as_array().unwrap().iter().map(number).collect();
+        assert_eq!((messages.len(), messages[rank], bytes[rank]), (ranks, 0, 0), "none to itself");
+        for (messages, bytes) in messages.iter().zip(&bytes) {
+            assert_eq!(bytes % record, 0, "whole records");
+            assert!(*bytes <= messages * most.max(record), "{bytes} in {messages} messages");
+            records += bytes / record;
+        }
+    }
+    let transitions = number(&document["transition_count"]);
+    assert!(
+        records <= transitions && (ranks == 1 || records > transitions / 4),
+        "{records} of {transitions}"
+    );
+}
+
+#[test]
+fn threads_and_mpi_find_the_same_states_and_their_traffic_adds_up() {
+    for model in [&["leader", "-D", "N=5", "--cycles"][..], &["sliding_window", "-D", "W=3", "--cycles"]] {
+        let one = run(&[&["explore", "--json"], model].concat()).json();
+        assert_valid("exploration", &one);
+        assert_traffic(&one, 1);
+        let options = ["explore", "--json", "--ranks", "3", "--message-size", "1KiB"];
+        let three = run(&[&options, model].concat()).json();
+        assert_eq!(counts(&three), counts(&one), "{model:?}");
+        assert_traffic(&three, 3);
+        for library in LIBRARIES.iter() {
+            let all = [&["--json", "--message-size", "1KiB"], model].concat();
+            let found = finish(mpirun(library, "3", &all).spawn().unwrap(), LIMIT).json();
+            assert_valid("exploration", &found);
+            assert_eq!(counts(&found), counts(&one), "{model:?} {:?}", library.mpirun);
+            assert_eq!(found["accepting_cycle"], one["accepting_cycle"]);
+            assert_traffic(&found, 3);
+            let transport = found["transport"].as_str().unwrap();
+            assert!(transport.starts_with("Open MPI v") || transport.starts_with("MPICH"), "{transport}");
+        }
+    }
+}
+
+/// States and transitions by SPIN's full search, without reductions.
+fn spin(text: &str) -> (u64, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("twin.pml"), text).unwrap();
+    let mut command = Command::new("spin");
+    command.args(["-search", "-DNOREDUCE", "-DSAFETY", "-E", "twin.pml"]).current_dir(folder.path());
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let number = |what: &str| {
+        let line = text.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {text}"));
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+    };
+    // SPIN counts the arrival in the initial state as one.
+    (number("states, stored"), number("transitions (= stored+matched)") - 1)
+}
+
+#[test]
+fn models_have_the_states_and_transitions_that_spin_finds() {
+    let philosophers = |seats: u32| {
+        format!(
+            "#define N {seats}\nbit taken[N];\nactive [N] proctype philosopher() {{ do ::\n\
+             d_step {{ taken[_pid] == 0 -> taken[_pid] = 1 }};\n\
+             d_step {{ taken[(_pid + 1) % N] == 0 -> taken[(_pid + 1) % N] = 1 }};\n\
+             d_step {{ taken[_pid] = 0; taken[(_pid + 1) % N] = 0 }} od }}"
+        )
+    };
+    let peterson = "bit wants[2]; bit turn;\nactive [2] proctype p() { do :: wants[_pid] = 1; turn = 1 - _pid;\n\
+                    (wants[1 - _pid] == 0 || turn == _pid); wants[_pid] = 0 od }";
+    let mut twins = vec![(vec!["peterson"], peterson.to_owned())];
+    for (value, seats) in [("N=4", 4), ("N=7", 7)] {
+        twins.push((vec!["philosophers", "-D", value], philosophers(seats)));
+    }
+    for (model, twin) in twins {
+        let found = run(&[&["explore", "--json", "--ranks", "2"], &model[..]].concat()).json();
+        let [states, transitions, ..] = counts(&found);
+        assert_eq!((states, transitions), spin(&twin), "{model:?}");
+    }
+}
+
+#[test]
+fn a_path_leads_from_the_initial_state_to_the_deadlock() {
+    let document = run(&["explore", "philosophers", "-D", "N=3", "--ranks", "2", "--json"]).json();
+    let path: Vec<&str> =
+        document["path"].as_array().unwrap().iter().map(|state| state.as_str().unwrap()).collect();
+    // Each of three takes one fork: three steps, in whichever order.
+    assert_eq!(path.len(), 4, "{path:?}");
+    assert_eq!(path[0].matches(".thinks").count(), 3);
+    assert_eq!(path[3].matches(".has_left").count(), 3);
+    let text = run(&["explore", "philosophers", "-D", "N=3"]);
+    assert!(text.ok().contains("path of 4 states to the first deadlock"), "{}", text.stdout);
+}
+
+#[test]
+fn mistakes_are_named_with_their_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.model");
+    let path = path.to_str().unwrap();
+    let refused = |text: &str, expected: &[&str]| {
+        fs::write(path, text).unwrap();
+        run(&["explore", path]).refused(2, expected);
+    };
+    refused(
+        "model m\nprocess p { state a\n a -> c }",
+        &["mine.model: line 3, column 2", "no state `c`", "it has: a"],
+    );
+    refused(
+        "model m\nvariable x : 0..2\nprocess p { state a\n a -> a { y = 1 } }",
+        &["line 4", "`y` is not declared"],
+    );
+    refused(
+        "model m\nvariable x : 0..2\nprocess p { state a\n a -> a { x = x + 1 } }",
+        &["line 4", "3 is outside the range 0..2", "in the state p.a x=2"],
+    );
+    refused("model m\nprocess p { state a\n a -> a when 1 / 0 == 1 }", &["line 3", "no result"]);
+    refused("model m", &["no process"]);
+    refused("modell m", &["line 1, column 1", "expected `model`"]);
+    run(&["explore", "petersen"]).refused(2, &["did you mean `peterson`"]);
+    run(&["explore", "philosophers", "-D", "M=3"]).refused(2, &["no parameter `M`"]);
+    run(&["explore", "philosophers", "--memory", "1KiB", "-D", "N=8"]).refused(8, &["more than 1024 bytes"]);
+    run(&["explore", "peterson", "--mpi", "--mpi-library", "/nosuch.so"]).refused(5, &["/nosuch.so"]);
+}
+
+/// Enough states that it runs until it is ended.
+const LONG: [&str; 3] = ["philosophers", "-D", "N=18"];
+
+#[test]
+fn an_interrupted_exploration_keeps_its_counts() {
+    for ranks in ["1", "3"] {
+        let child =
+            clearstream(&[&["explore", "--json", "--ranks", ranks][..], &LONG].concat()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        signal(child.id(), "INT");
+        let ended = finish(child, LIMIT);
+        assert_eq!(ended.code(), 130, "{}", ended.stderr);
+        let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!(document["complete"], false);
+        assert!(document["state_count"].as_u64().unwrap() > 0, "{document}");
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_the_job() {
+    for library in LIBRARIES.iter() {
+        let job = mpirun(library, "3", &LONG).spawn().unwrap();
+        let ranks = || -> Vec<u32> {
+            let mut found = children(job.id());
+            for child in found.clone() {
+                found.extend(children(child));
+            }
+            let is_rank = |pid: &u32| {
+                fs::read_link(format!("/proc/{pid}/exe"))
+                    .is_ok_and(|path| path == fs::canonicalize(program()).unwrap())
+            };
+            found.into_iter().filter(is_rank).collect()
+        };
+        eventually(LIMIT, "three ranks run", || ranks().len() == 3);
+        std::thread::sleep(Duration::from_millis(300));
+        let victims = ranks();
+        let killed = Instant::now();
+        signal(victims[1], "KILL");
+        let ended: Run = finish(job, LIMIT);
+        assert!(!ended.status.success(), "{:?}: {}", library.mpirun, ended.stdout);
+        assert!(killed.elapsed() < Duration::from_secs(10), "{:?}", killed.elapsed());
+        eventually(Duration::from_secs(10), "no rank is left", || {
+            victims.iter().all(|pid| !common::alive(*pid))
+        });
+    }
+}
+
+/// A study's trials between the hosts of a lab, over MPI's own TCP and over iWARP, by message size.
+#[test]
+fn root_a_study_explores_between_hosts_over_tcp_and_over_iwarp() {
+    common::link_provider();
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "explore-study");
+    let library = &LIBRARIES[0];
+    let text = STUDY.replace("MPIRUN", library.mpirun[0]).replace("LIBRARY", library.path.to_str().unwrap());
+    let study = folder.path().join("exploring.toml");
+    fs::write(&study, text).unwrap();
+    let runs = folder.path().join("runs");
+    let arguments = ["study", "run", study.to_str().unwrap(), "--lab", &lab.0];
+    let child = clearstream(&[&arguments[..], &["--runs", runs.to_str().unwrap()]].concat()).spawn().unwrap();
+    finish(child, LIMIT).ok();
+    let alone = run(&["explore", "philosophers", "-D", "N=7", "--json"]).json();
+    let record = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+    let trials = fs::read_to_string(record.join("trials.jsonl")).unwrap();
+    let mut seen = Vec::new();
+    for line in trials.lines() {
+        let trial: Value = serde_json::from_str(line).unwrap();
+        let measured = &trial["outcome"]["measured"];
+        assert_eq!(measured["complete"], true, "{line}");
+        let document = &measured["detail"]["document"];
+        assert_eq!(counts(document), counts(&alone), "{line}");
+        let hosts: Vec<_> = document["ranks"].as_array().unwrap().iter().map(|rank| &rank["host"]).collect();
+        assert_eq!(hosts, ["here", "there"], "{line}");
+        assert_traffic(document, 2);
+        let metric = |name: &str| {
+            let all = measured["metrics"].as_array().unwrap();
+            all.iter().find(|one| one["name"] == name).unwrap()["value"].as_f64().unwrap()
+        };
+        let sent = document["ranks"].as_array().unwrap().iter().flat_map(|rank| {
+            rank["sent_bytes"].as_array().unwrap().iter().map(|bytes| bytes.as_f64().unwrap())
+        });
+        assert!((metric("sent-bytes") - sent.sum::<f64>()).abs() < 0.5, "{line}");
+        assert!(metric("state-rate") > 0.0 && metric("duration") > 0.0, "{line}");
+        seen.push((document["message_bytes"].as_u64().unwrap(), metric("sent-messages")));
+    }
+    assert_eq!(seen.len(), 4, "two transports, two sizes");
+    let most = |bytes| seen.iter().filter(|one| one.0 == bytes).map(|one| one.1).fold(0.0, f64::max);
+    assert!(most(64) > most(16384), "smaller messages are more: {seen:?}");
+    let wrong = fs::read_to_string(&study).unwrap().replace("N=7", "N=x");
+    fs::write(&study, wrong).unwrap();
+    let arguments = ["study", "run", study.to_str().unwrap(), "--lab", &lab.0];
+    run(&[&arguments[..], &["--runs", runs.to_str().unwrap()]].concat()).refused(2, &["NAME=VALUE"]);
+}
+
+/// Bulk flows and an application at a time: the counters of the interfaces have both, and the report draws them.
+#[test]
+fn root_a_study_explores_beside_bulk_flows() {
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "explore-beside");
+    let library = &LIBRARIES[0];
+    let study = folder.path().join("beside.toml");
+    let runs = folder.path().join("runs");
+    let with = |mpirun: &str| {
+        let text = BESIDE.replace("MPIRUN", mpirun).replace("LIBRARY", library.path.to_str().unwrap());
+        fs::write(&study, text).unwrap();
+        let _ = fs::remove_dir_all(&runs);
+        let arguments = ["study", "run", study.to_str().unwrap(), "--lab", &lab.0];
+        let line = [&arguments[..], &["--runs", runs.to_str().unwrap()]].concat();
+        finish(clearstream(&line).spawn().unwrap(), LIMIT).ok();
+        let record = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
+        let trial: Value =
+            serde_json::from_str(fs::read_to_string(record.join("trials.jsonl")).unwrap().trim()).unwrap();
+        (record, trial)
+    };
+    let metric = |trial: &Value, name: &str| {
+        let all = trial["outcome"]["measured"]["metrics"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).and_then(|one| one["value"].as_f64())
+    };
+    let (record, trial) = with(library.mpirun[0]);
+    assert!(metric(&trial, "goodput").unwrap() > 0.0, "{trial}");
+    assert!(metric(&trial, "explorations").unwrap() >= 1.0, "{trial}");
+    assert!(metric(&trial, "application-rate").unwrap() > 0.0, "{trial}");
+    // The sender's interface carried more than the flows did: at least the messages of one exploration.
+    let samples = fs::read_to_string(record.join(trial["samples"].as_str().unwrap())).unwrap();
+    let (mut flows, mut interface) = (0, 0);
+    for line in samples.lines() {
+        let client = &serde_json::from_str::<Value>(line).unwrap()["client"];
+        let sum = |list: &Value, key: &str| -> u64 {
+            list.as_array().unwrap().iter().map(|one| one[key].as_u64().unwrap_or(0)).sum()
+        };
+        flows += sum(&client["flows"], "sent_bytes");
+        interface += sum(&client["interfaces"], "send_bytes");
+    }
+    assert!(interface > flows, "{interface} of the interface, {flows} of the flows");
+    run(&["report", record.to_str().unwrap()]).ok();
+    let page = fs::read_to_string(record.join("report.html")).unwrap();
+    assert!(page.contains("id=\"figure-beside-live\""), "figure 7");
+
+    let (_, trial) = with("no-such-mpirun");
+    assert_eq!(metric(&trial, "explorations"), None, "not measured");
+    assert_eq!(trial["outcome"]["measured"]["detail"]["document"]["requested"]["burst-flows"], 2, "{trial}");
+    let notices = trial["outcome"]["measured"]["notices"].to_string();
+    assert!(notices.contains("bursts-instead") && notices.contains("no-such-mpirun"), "{notices}");
+}
+
+const BESIDE: &str = r#"
+schema = "clearstream.study"
+version = 1
+name = "beside"
+title = "An application beside bulk flows"
+[[experiment]]
+name = "beside"
+title = "Bulk flows beside an application"
+workload = "live-traffic"
+[experiment.live-traffic]
+flows = 1
+duration = "8s"
+warm-up = "500ms"
+interval = "500ms"
+define = "N=7"
+pause = "300ms"
+mpirun = "MPIRUN"
+mpi-library = "LIBRARY"
+"#;
+
+const STUDY: &str = r#"
+schema = "clearstream.study"
+version = 1
+name = "exploring"
+title = "Exploration between two hosts"
+[[experiment]]
+name = "exploration"
+title = "By message size"
+workload = "explore"
+[experiment.explore]
+define = "N=7"
+mpirun = "MPIRUN"
+mpi-library = "LIBRARY"
+[experiment.factors]
+transport = ["mpi", "mpi-iwarp"]
+message-size = ["64B", "16KiB"]
+"#;

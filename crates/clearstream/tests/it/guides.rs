@@ -1,0 +1,97 @@
+//! What README and guides show is what the program does.
+
+use std::{fs, path::PathBuf};
+
+use crate::common::{Lab, clearstream, finish, program, run};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn page(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap()
+}
+
+/// A reader has no fabric file yet; what takes one comes after the line that writes it.
+#[test]
+fn the_readme_plans_routes_of_a_fabric_that_is_there() {
+    let text = page("README.md");
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("clearstream route ")).collect();
+    let plan = lines[0].split('#').next().unwrap().split_whitespace().skip(1).collect::<Vec<&str>>();
+    assert_eq!(plan[..2], ["route", "plan"]);
+    assert!(run(&plan).ok().contains("gateway"));
+    let written = lines.iter().position(|line| line.contains("--out fabric.toml")).unwrap();
+    assert!(lines[..written].iter().all(|line| !line.contains("fabric.toml")), "{lines:#?}");
+    let apply = lines.iter().find(|line| line.contains("route apply")).unwrap();
+    assert!(apply.contains("--host "), "{apply}");
+}
+
+#[test]
+fn guides_have_the_options_of_the_help() {
+    for entry in fs::read_dir(root().join("docs/guide")).unwrap().flatten() {
+        let text = fs::read_to_string(entry.path()).unwrap();
+        for line in text.lines().filter(|line| line.contains("--destination-port")) {
+            assert!(line.contains("--port"), "{}: {line}", entry.path().display());
+        }
+    }
+    for page_name in ["README.md", "docs/guide/install.md"] {
+        let text = page(page_name);
+        assert!(text.contains("clearstream deploy dtn2") && !text.contains("scp "), "{page_name}");
+    }
+}
+
+/// The daemon of the package, the unit that `--unit` prints and both guides have one folder.
+#[test]
+fn the_daemon_has_one_identity() {
+    let folder = "--identity /var/lib/clearstream/serve";
+    let printed = run(&["serve", "--unit"]);
+    let unit = printed.ok();
+    assert!(
+        unit.contains(folder) && unit.contains("StateDirectory=clearstream/serve clearstream/plans"),
+        "{unit}"
+    );
+    for name in
+        ["docs/guide/agents.md", "docs/guide/install.md", "packaging/systemd/clearstream-serve.service"]
+    {
+        let text = page(name);
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains("--identity /var/lib")).collect();
+        assert!(!lines.is_empty() && lines.iter().all(|line| line.contains(folder)), "{name}: {lines:#?}");
+    }
+}
+
+/// The guide's own study with an invalid key fails with the error that the guide shows.
+#[test]
+fn the_error_in_the_guide_is_that_of_the_program() {
+    let guide = page("docs/guide/studies.md");
+    let study = guide.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("my-study.toml"), study.replace("transfer = [", "transfr = [")).unwrap();
+    let mut command = clearstream(&["study", "run", "my-study.toml", "--to", "localhost", "--dry-run"]);
+    let ended =
+        finish(command.current_dir(folder.path()).spawn().unwrap(), std::time::Duration::from_secs(60));
+    ended.refused(2, &["did you mean `transfer`?"]);
+    let message = ended.stderr.trim().strip_prefix("clearstream: ").unwrap();
+    assert!(guide.lines().any(|line| line == message), "the guide does not show:\n{message}");
+}
+
+/// A host of a lab is changed by the guide's commands, line after line.
+#[test]
+fn root_the_guide_of_plans_is_run() {
+    let guide = page("docs/guide/plan.md");
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Lab::of_two_hosts(folder.path(), "guide-plan");
+    let file = folder.path().join("plan.json");
+    let example = guide.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut verbs = Vec::new();
+    for line in example.lines() {
+        let line = line.split(" #").next().unwrap().replace("plan.json", file.to_str().unwrap());
+        let arguments: Vec<&str> = line.split_whitespace().skip(1).collect();
+        let exec = ["lab", "exec", &lab.0, "here", "--", program().to_str().unwrap()];
+        let mut command = clearstream(&[&exec, arguments.as_slice()].concat());
+        command.env("CLEARSTREAM_PLANS", folder.path().join("plans"));
+        command.env("SSH_CONNECTION", "127.0.0.1 1 127.0.0.1 22");
+        finish(command.spawn().unwrap(), std::time::Duration::from_secs(60)).ok();
+        verbs.push(arguments[1].to_owned());
+    }
+    assert_eq!(verbs, ["plan", "show", "apply", "confirm", "verify", "history", "revert", "recover"]);
+}

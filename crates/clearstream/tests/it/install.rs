@@ -1,0 +1,295 @@
+//! Installing: what `make install` puts where, the packages in a clean root,
+//! units that systemd takes, the profiles that the demo and packages are built by.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use clap::CommandFactory as _;
+use clearstream::verbs::Cli;
+use crate::common::{clearstream, finish, program, run, signal};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// A script or make of this tree, to its end.
+fn done(command: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(command);
+    // Not those of the make that runs the tests.
+    for name in ["MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PREFIX", "DESTDIR", "PROGRAM"] {
+        command.env_remove(name);
+    }
+    command
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn output_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn make(target: &str, destination: &Path) {
+    let variables =
+        [format!("DESTDIR={}", destination.display()), format!("PROGRAM={}", program().display())];
+    let output = done("make", &["-s", target, &variables[0], &variables[1], "PREFIX=/opt/net"], &[]);
+    assert!(output.status.success(), "{}", output_of(&output));
+}
+
+/// Every file below a folder, as paths from there.
+fn files(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.insert(path.strip_prefix(folder).unwrap().display().to_string());
+            }
+        }
+    }
+    found
+}
+
+/// Names of the manual pages: one per verb that is shown.
+fn pages(command: &clap::Command, name: &str, found: &mut BTreeSet<String>) {
+    found.insert(format!("{name}.1"));
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help")
+    {
+        pages(below, &format!("{name}-{}", below.get_name()), found);
+    }
+}
+
+#[test]
+fn make_install_puts_everything_in_its_place_and_uninstall_removes_it() {
+    let place = tempfile::tempdir().unwrap();
+    make("install", place.path());
+    let installed = files(place.path());
+    for file in [
+        "bin/clearstream",
+        "share/bash-completion/completions/clearstream",
+        "share/zsh/site-functions/_clearstream",
+        "share/fish/vendor_completions.d/clearstream.fish",
+        "lib/systemd/system/clearstream-serve.service",
+        "lib/systemd/system/clearstream-route-watch@.service",
+        "lib/sysusers.d/clearstream.conf",
+        "share/doc/clearstream/LICENSE-MIT",
+        "share/doc/clearstream/guide/install.md",
+    ] {
+        assert!(installed.contains(&format!("opt/net/{file}")), "{file} is not in {installed:?}");
+    }
+    let mut expected = BTreeSet::new();
+    pages(&Cli::command(), "clearstream", &mut expected);
+    let manual = "opt/net/share/man/man1/";
+    let found: BTreeSet<String> =
+        installed.iter().filter_map(|file| file.strip_prefix(manual).map(str::to_owned)).collect();
+    assert_eq!(found, expected);
+    for page in &found {
+        let text = fs::read_to_string(place.path().join(manual).join(page)).unwrap();
+        assert!(text.contains(".TH ") && text.contains(".SH NAME"), "{page}: {text}");
+    }
+    assert_eq!(fs::read(place.path().join("opt/net/bin/clearstream")).unwrap(), fs::read(program()).unwrap());
+    // The shell itself confirms that it completes the command.
+    let completions = place.path().join("opt/net/share/bash-completion/completions/clearstream");
+    let bash = done("bash", &["-c", &format!(". {} && complete -p clearstream", completions.display())], &[]);
+    assert!(bash.status.success() && output_of(&bash).contains("clearstream"), "{}", output_of(&bash));
+    make("uninstall", place.path());
+    assert_eq!(files(place.path()), BTreeSet::new());
+}
+
+#[test]
+fn what_cannot_be_installed_is_one_line() {
+    let place = tempfile::tempdir().unwrap();
+    let destination = place.path().display().to_string();
+    let missing =
+        done("packaging/install", &[], &[("DESTDIR", &destination), ("PROGRAM", "/nowhere/clearstream")]);
+    assert!(
+        !missing.status.success() && output_of(&missing).contains("make static"),
+        "{}",
+        output_of(&missing)
+    );
+    let relative = done("packaging/install", &[], &[("DESTDIR", &destination), ("PREFIX", "usr")]);
+    assert!(
+        !relative.status.success() && output_of(&relative).contains("absolute path"),
+        "{}",
+        output_of(&relative)
+    );
+    assert_eq!(files(place.path()), BTreeSet::new(), "nothing half installed");
+}
+
+#[test]
+fn a_dynamic_program_is_not_taken_for_a_static_one() {
+    let output = done("packaging/static", &["--check", &program().display().to_string()], &[]);
+    let linked = done("ldd", &[&program().display().to_string()], &[]);
+    assert_eq!(
+        output.status.success(),
+        output_of(&linked).contains("statically linked"),
+        "{}",
+        output_of(&output)
+    );
+    assert!(output_of(&output).contains("dynamically linked"), "{}", output_of(&output));
+}
+
+#[test]
+fn root_the_packages_install_run_and_go_in_a_clean_root() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().display().to_string();
+    let program = program().display().to_string();
+    let libraries = tempfile::tempdir().unwrap();
+    for (built, name) in [("_verbs", "_verbs"), ("_fi", "-fi")] {
+        let [built, name] = [built, name].map(|name| format!("libclearstream{name}.so"));
+        fs::copy(Path::new(&program).with_file_name(built), libraries.path().join(name)).unwrap();
+    }
+    let libraries = libraries.path().display().to_string();
+    let given = [("PROGRAM", program.as_str()), ("LIBRARIES", &libraries), ("FAST", "1")];
+    let made = done("packaging/package", &[&folder], &given);
+    assert!(made.status.success(), "{}", output_of(&made));
+    let packages: Vec<String> =
+        files(place.path()).into_iter().map(|file| place.path().join(file).display().to_string()).collect();
+    assert_eq!(packages.len(), 2, "{packages:?}");
+    let arguments: Vec<&str> = packages.iter().map(String::as_str).collect();
+    // The program of the tests is no static one, which a package has to hold.
+    let linked = done("ldd", &[&program], &[]);
+    let dynamic = !output_of(&linked).contains("statically linked");
+    let strict = done("packaging/check", &arguments, &[]);
+    assert_eq!(strict.status.success(), !dynamic, "{}", output_of(&strict));
+    assert!(
+        !dynamic || output_of(&strict).contains("FAILED: the program is dynamic"),
+        "{}",
+        output_of(&strict)
+    );
+    let checked = done("packaging/check", &[&["--dynamic"], arguments.as_slice()].concat(), &[]);
+    let text = output_of(&checked);
+    assert!(checked.status.success(), "{text}");
+    for sentence in ["measured, libraries loaded, removed without a trace", "needs no other package"] {
+        assert!(text.contains(sentence), "{text}");
+    }
+    let control =
+        done("dpkg-deb", &["--field", &packages[1], "Package", "Version", "Depends", "Recommends"], &[]);
+    let control = output_of(&control);
+    assert!(control.contains("Package: clearstream") && control.contains("openssh-client"), "{control}");
+    assert!(!control.contains("Depends"), "a static program needs nothing: {control}");
+}
+
+/// Settings of a unit's section, without what it runs and is called.
+fn settings(unit: &str) -> Vec<&str> {
+    let kept = |line: &&str| {
+        !line.starts_with('#') && !line.starts_with("ExecStart=") && !line.starts_with("Description=")
+    };
+    unit.lines().skip_while(|line| !line.starts_with('[')).filter(kept).collect()
+}
+
+#[test]
+fn the_packaged_watch_is_confined_as_the_one_that_the_program_prints() {
+    let packaged =
+        fs::read_to_string(root().join("packaging/systemd/clearstream-route-watch@.service")).unwrap();
+    let printed = run(&["route", "watch", "gateways-6", "--unit"]);
+    assert_eq!(settings(&packaged), settings(printed.ok()));
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    let place = tempfile::tempdir().unwrap();
+    make("install", place.path());
+    let folder = place.path().join("opt/net/lib/systemd/system");
+    for (file, name) in [
+        ("clearstream-serve.service", "clearstream-serve.service"),
+        ("clearstream-route-watch@.service", "clearstream-route-watch@campus.service"),
+    ] {
+        let text = fs::read_to_string(folder.join(file)).unwrap();
+        assert!(text.contains("ExecStart=/opt/net/bin/clearstream "), "{text}");
+        // The program where it is now, and a user that this host has.
+        let here = text
+            .replace("/opt/net/bin/clearstream", &program().display().to_string())
+            .replace("User=clearstream", "User=daemon");
+        let unit = place.path().join(name);
+        fs::write(&unit, here).unwrap();
+        let output = done("systemd-analyze", &["verify", "--man=no", &unit.display().to_string()], &[]);
+        let text = output_of(&output);
+        let about: Vec<&str> = text.lines().filter(|line| line.contains("clearstream")).collect();
+        assert!(output.status.success() && about.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn the_daemon_notifies_systemd_when_it_listens() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let identity = place.path().join("identity").display().to_string();
+    let daemon = clearstream(&["serve", "--listen", "127.0.0.1:0", "--identity", &identity])
+        .env("NOTIFY_SOCKET", &socket)
+        .spawn()
+        .unwrap();
+    let mut text = [0; 256];
+    let notified = manager.recv(&mut text);
+    signal(daemon.id(), "TERM");
+    let ended = finish(daemon, Duration::from_secs(30));
+    let length = notified.unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
+    let text = String::from_utf8_lossy(&text[..length]).into_owned();
+    assert!(text.starts_with("READY=1\n") && text.contains("STATUS=listening on 127.0.0.1:"), "{text}");
+}
+
+#[test]
+fn scripts_have_no_slips() {
+    let scripts = [
+        "packaging/static",
+        "packaging/install",
+        "packaging/libraries",
+        "packaging/package",
+        "packaging/check",
+        ".ci/install",
+        ".ci/demo",
+    ];
+    let output = done("shellcheck", &[&["-s", "sh"][..], &scripts].concat(), &[]);
+    assert!(output.status.success(), "{}", output_of(&output));
+}
+
+#[test]
+fn the_demo_and_packages_optimize_the_data_path_fully() {
+    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().unwrap();
+    let profile = |name: &str| manifest["profile"][name].as_table().unwrap().clone();
+    let (demo, package) = (profile("demo"), profile("packaged"));
+    assert_eq!(demo["package"], package["package"], "one list for both");
+    let fast = demo["package"].as_table().unwrap();
+    assert!(fast.values().all(|one| one["opt-level"].as_integer() == Some(3)));
+    // Every engine that opens sockets or moves bytes, and what it links.
+    for name in ["flow", "iwarp", "lab", "message", "overlap", "probe", "rdma", "sys"] {
+        assert!(fast.contains_key(&format!("clearstream-{name}")), "{name}");
+    }
+    assert!(fast.contains_key("ring") && fast.contains_key("crc-fast"));
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    for name in fast.keys() {
+        assert!(lock.contains(&format!("name = \"{name}\"\n")), "{name} is no package");
+    }
+    // Link-time optimisation is for packages, and the demo runs what it builds.
+    assert_eq!((demo["lto"].as_str(), package["lto"].as_str()), (Some("off"), Some("fat")));
+    assert_eq!(manifest["profile"]["release"]["lto"].as_str(), Some("thin"));
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    assert!(makefile.contains("cargo build --profile demo --locked"), "with cargo's own progress");
+    assert!(fs::read_to_string(root().join(".ci/demo")).unwrap().contains("/demo/clearstream"));
+}
+
+#[test]
+fn the_guide_names_packages_manual_and_completions() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let guide = read("docs/guide/install.md");
+    for expected in
+        ["make install", "make package", "make static", "man clearstream", "completions bash", "systemctl"]
+    {
+        assert!(guide.contains(expected), "{expected}");
+    }
+    assert!(read("README.md").contains("docs/guide/install.md"));
+}

@@ -1,0 +1,6 @@
+//! What the tests of this crate share.
+
+pub(crate) mod compare;
+pub(crate) mod daemons;
+pub(crate) mod plans;
+pub(crate) mod private;

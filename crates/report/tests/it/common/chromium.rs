@@ -1,0 +1,96 @@
+//! A page in a real browser.
+
+use std::{
+    fs,
+    io::Read,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Result of the browser for a file: its document, and its log.
+pub(crate) struct Loaded {
+    pub(crate) document: String,
+    pub(crate) log: String,
+}
+
+pub(crate) fn load(file: &Path, scheme: &str) -> Loaded {
+    let profile = tempfile::tempdir().unwrap();
+    let mut child = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--disable-dev-shm-usage", "--enable-logging=stderr", "--dump-dom"])
+        // No name can be resolved: a page that needs the network fails loudly.
+        .args(["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=8000"])
+        .arg(format!("--blink-settings=preferredColorScheme={}", if scheme == "dark" { 0 } else { 1 }))
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", file.display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("chromium starts: install it (apt-get install chromium), as `make test` does");
+    let mut stdout = child.stdout.take().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let document = thread::spawn(move || {
+        let mut text = Vec::new();
+        stdout.read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let log = thread::spawn(move || {
+        let mut text = Vec::new();
+        stderr.read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > Duration::from_secs(120) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("chromium did not finish within two minutes");
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Loaded { document: document.join().unwrap(), log: log.join().unwrap() }
+}
+
+/// Lines of a page's own console: errors, refused scripts, failed loads.
+pub(crate) fn console(log: &str) -> Vec<&str> {
+    log.lines().filter(|line| line.contains("CONSOLE")).collect()
+}
+
+/// Result of a script of the frame's owner on a page in a window of a width: `script` has the
+/// page's document as `inside` and returns a text.
+pub(crate) fn evaluated(page: &str, width: u32, folder: &Path, script: &str) -> String {
+    let inner = page.replace('&', "&amp;").replace('"', "&quot;");
+    let owner = format!(
+        "<!doctype html><html><head><meta charset=\"utf-8\"></head><body><iframe id=\"window\" width=\"{width}\" height=\"900\" style=\"border:0\" srcdoc=\"{inner}\"></iframe>\
+         <script>document.getElementById('window').addEventListener('load', function () {{\
+           var inside = this.contentDocument;\
+           var result = (function (inside) {{ {script} }})(inside);\
+           document.body.setAttribute('data-result', encodeURIComponent(result));\
+         }});</script></body></html>"
+    );
+    let file = folder.join(format!("evaluated-{width}.html"));
+    fs::write(&file, owner).unwrap();
+    let loaded = load(&file, "light");
+    let result = loaded.document.split("data-result=\"").nth(1);
+    let result = result.unwrap_or_else(|| panic!("the script did not end: {}", loaded.log));
+    decoded(result.split('"').next().unwrap())
+}
+
+/// Percent-encoding (RFC 3986, section 2.1) undone.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digits: Vec<u8> = rest.by_ref().take(2).collect();
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap());
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).unwrap()
+}

@@ -1,0 +1,19 @@
+//! Tests of this crate as its users have it: one executable, a module for each subject.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod beside;
+mod browser;
+mod common;
+mod effects;
+mod figures;
+mod gateways;
+mod improvement;
+mod labels;
+mod machines;
+mod metrics;
+mod overhead;
+mod pairs;
+mod report;
+mod semantics;
+mod sentences;
+mod version_1;

@@ -1,0 +1,10 @@
+//! Tests of this crate as its users have it: one executable, a module for each subject.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+
+mod common;
+mod fabtests;
+mod layout;
+mod mpi;
+mod programs;
+mod semantics;
+mod suites;

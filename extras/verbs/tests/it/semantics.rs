@@ -1,0 +1,118 @@
+//! C programs over the library: queues, events and errors as programs expect
+//! them, and the programs that need no connection.
+
+use std::process::{Command, Output};
+
+use crate::common::{self, c, Capture, MPA_REQUEST, Network, Program, SERVER, count};
+
+fn run(program: &str, settings: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", common::library()).envs(settings.iter().copied());
+    command.output().unwrap_or_else(|error| panic!("{program}: {error}: .ci/install test"))
+}
+
+#[test]
+fn queues_events_and_errors_are_those_of_the_manual_pages() {
+    let program = c::compile(include_str!("../c/verbs.c"), &["-libverbs", "-lrdmacm", "-lpthread"]);
+    for mode in ["adaptive", "offloaded"] {
+        let output = run(program.path.to_str().unwrap(), &[("CLEARSTREAM_VERBS_PROGRESS", mode)]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{mode}: {errors}");
+        assert_eq!(output.stdout, b"verbs\n");
+        // Each of the rejected uses is reported once.
+        assert_eq!(errors.matches("use Send, RDMA Write and RDMA Read").count(), 1, "{errors}");
+        assert_eq!(errors.matches("child of a fork").count(), 1, "{errors}");
+    }
+}
+
+/// A thousand connections one after the other leave no descriptor and no thread; eight threads on one queue pair, and
+/// eight with one each, lose and mix nothing.
+#[test]
+fn root_many_connections_and_threads_lose_and_leave_nothing() {
+    let network = Network::new();
+    let program = c::compile(include_str!("../c/many.c"), &["-libverbs", "-lrdmacm", "-lpthread"]);
+    let many = |mode: &str, connections: u32| {
+        let line = format!("{} {SERVER} {connections}", program.path.display());
+        let ended =
+            Program::start(&network.server, &[("CLEARSTREAM_VERBS_PROGRESS", mode)], &line).succeeds();
+        assert_eq!(ended.stdout, "many\n", "{mode}: {ended:?}");
+    };
+    many("adaptive", 1000);
+    for mode in ["adaptive", "inline", "offloaded"] {
+        many(mode, 0);
+    }
+}
+
+/// Eight queue pairs receive from one shared receive queue: messages of every length come whole, in the order of their
+/// queue pair, by polling and by events.
+#[test]
+fn root_queue_pairs_that_share_receives_keep_their_messages_apart() {
+    let network = Network::new();
+    let program = c::compile(include_str!("../c/shared.c"), &["-libverbs", "-lrdmacm", "-lpthread"]);
+    for mode in ["adaptive", "inline", "offloaded"] {
+        for method in ["poll", "sleep"] {
+            let line = format!("{} {SERVER} {method}", program.path.display());
+            let ended =
+                Program::start(&network.server, &[("CLEARSTREAM_VERBS_PROGRESS", mode)], &line).succeeds();
+            assert_eq!(ended.stdout, "shared\n", "{mode}, {method}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn the_device_is_listed_with_its_attributes() {
+    let settings = [("CLEARSTREAM_VERBS_DEVICE", "soft7"), ("CLEARSTREAM_VERBS_ADDRESS", "192.0.2.7")];
+    let listed = run("ibv_devices", &settings);
+    let text = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.status.success() && text.contains("soft7"), "{text}");
+    // 192.0.2.7 ends the GUID.
+    assert!(text.contains("c0000207"), "{text}");
+    let shown = run("ibv_devinfo", &[settings[0], settings[1], ("IBV_DEVINFO", "-v")]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    for expected in ["soft7", "iWARP (1)", "PORT_ACTIVE (4)", "Ethernet"] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn invalid_settings_leave_no_device_and_a_reason() {
+    let listed = run("ibv_devices", &[("CLEARSTREAM_VERBS_PROGRESS", "fast")]);
+    let errors = String::from_utf8_lossy(&listed.stderr);
+    assert!(errors.contains("CLEARSTREAM_VERBS_PROGRESS=fast is invalid: use adaptive"), "{errors}");
+    assert!(!String::from_utf8_lossy(&listed.stdout).contains("clearstream0"));
+}
+
+/// librspreload takes the socket calls of the process, but not those of the
+/// library.
+#[test]
+fn root_a_sockets_program_runs_over_rsockets() {
+    let network = Network::new();
+    let capture = Capture::start(&network.client);
+    let program = c::compile(include_str!("../c/sockets.c"), &[]);
+    let path = program.path.to_str().unwrap();
+    let found =
+        std::process::Command::new("cc").arg("-print-file-name=rsocket/librspreload.so").output().unwrap();
+    let preload = format!("{}:{}", String::from_utf8(found.stdout).unwrap().trim(), common::library().display());
+    let settings = [("LD_PRELOAD", &preload[..]), ("CLEARSTREAM_VERBS_SOCKETS", "1")];
+    // rsocket of rdma-core 44 rejects SOCK_CLOEXEC: these connections are of TCP.
+    for (option, by_rdma, by_tcp) in [("", 1, 0), ("cloexec", 0, 1)] {
+        let line = format!("{path} serve {SERVER} {option}");
+        let mut server = Program::start(&network.server, &settings, &line);
+        server.await_listening(&network.server, 7200);
+        let line = format!("{path} connect {SERVER} {option}");
+        let client = Program::start(&network.client, &settings, &line).succeeds();
+        assert!(client.stdout.contains("echo 19\n"), "{client:?}");
+        let server = server.succeeds();
+        let expected = format!("sockets: connections by RDMA: {by_rdma}, by TCP: {by_tcp}");
+        for ended in [&client, &server] {
+            assert!(ended.stderr.contains(&expected), "{ended:?}");
+        }
+        let reason = format!("1 by TCP with {SERVER}:7200: its socket has SOCK_CLOEXEC");
+        assert_eq!(client.stderr.contains(&reason), by_tcp == 1, "{client:?}");
+        let reason = "by TCP with 10.77.0.2:";
+        assert_eq!(server.stderr.contains(reason), by_tcp == 1, "{server:?}");
+    }
+    let packets = capture.packets();
+    assert_eq!(count(&packets, MPA_REQUEST), 1);
+    assert!(count(&packets, b"echo 19") >= 4);
+}
