@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
+pub mod again;
 pub mod flow;
 pub mod lab;
 pub mod namespace;

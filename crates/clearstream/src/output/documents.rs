@@ -1,7 +1,7 @@
 //! Every JSON document that the command prints, in one list. What is not in it
 //! cannot be printed: [`Document`] is implemented here and nowhere else, and
 //! [`Output`](super::Output) takes nothing else. The list makes the committed
-//! schemas too (`tests/schemas.rs`).
+//! schemas too (`tests/it/schemas.rs`).
 
 use clearstream_schema::{
     all_pairs::{AllPairsSummary, PairGoodput},

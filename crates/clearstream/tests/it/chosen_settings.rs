@@ -1,8 +1,8 @@
 //! Settings that `clearstream flow` chooses where the command line names none.
 
+use crate::common::{Lab, assert_published, run};
 use clearstream_schema::CoreList;
 use clearstream_testkit::lab::two_hosts;
-use crate::common::{Lab, assert_published, run};
 use serde_json::Value;
 
 /// Long enough for a search: a tenth of the duration.

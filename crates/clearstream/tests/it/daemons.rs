@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{assert_published, clearstream, eventually, finish, full_pipe, run, run_with_input, signal};
+use crate::common::{
+    assert_published, clearstream, eventually, finish, full_pipe, run, run_with_input, signal,
+};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(30);

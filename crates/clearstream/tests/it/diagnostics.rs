@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use clearstream_testkit::lab::two_hosts;
 use crate::common::{Lab, clearstream, finish, run, run_with_input, signal};
+use clearstream_testkit::lab::two_hosts;
 
 const PROBE: [&str; 4] = ["--count", "2", "--interval", "10ms"];
 

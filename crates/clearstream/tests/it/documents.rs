@@ -3,9 +3,9 @@
 
 use std::{collections::BTreeSet, fs};
 
+use crate::common::{assert_published, assert_valid, run, run_with_input};
 use clap::CommandFactory as _;
 use clearstream::verbs::Cli;
-use crate::common::{assert_published, assert_valid, run, run_with_input};
 use serde_json::Value;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{Lab, Run, assert_valid, children, clearstream, eventually, finish, program, run, signal};
+use crate::common::{
+    Lab, Run, assert_valid, children, clearstream, eventually, finish, program, run, signal,
+};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);

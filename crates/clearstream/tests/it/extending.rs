@@ -4,12 +4,12 @@
 
 use std::{path::Path, process::Command, time::Duration};
 
+use crate::common::{Lab, finish};
 use clearstream_control::{Call, Done};
 use clearstream_host::calls::Inspect;
 use clearstream_record::Reader;
 use clearstream_schema::scope::Right;
 use clearstream_study::{PRACTICAL_RATIO, compare_levels};
-use crate::common::{Lab, finish};
 use serde::{Deserialize, Serialize};
 
 /// Programs of the package `workload` are not this package's: cargo reports where

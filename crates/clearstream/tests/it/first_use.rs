@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
+use crate::common::{Lab, clearstream, finish, program, run, signal};
 use clap::CommandFactory as _;
 use clearstream::verbs::Cli;
 use clearstream_testkit::lab::two_hosts;
-use crate::common::{Lab, clearstream, finish, program, run, signal};
 
 /// A copy where everybody may run it: the build folder may be private.
 fn as_nobody(arguments: &[&str]) -> common::Run {

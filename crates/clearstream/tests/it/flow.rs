@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{alive, assert_valid, children, clearstream, eventually, finish, run, signal, until_line};
+use crate::common::{
+    alive, assert_valid, children, clearstream, eventually, finish, run, signal, until_line,
+};
 
 const SHORT: [&str; 6] = ["--duration", "1s", "--warm-up", "200ms", "--interval", "200ms"];
 

@@ -4,10 +4,10 @@
 use crate::common;
 use std::time::Duration;
 
+use crate::common::{Lab, assert_valid, clearstream, finish, run};
 use clap::CommandFactory as _;
 use clearstream::verbs::Cli;
 use clearstream_testkit::lab::two_hosts;
-use crate::common::{Lab, assert_valid, clearstream, finish, run};
 use serde_json::Value;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

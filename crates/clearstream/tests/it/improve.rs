@@ -3,13 +3,14 @@
 use crate::common;
 use std::time::Duration;
 
+use crate::common::{assert_valid, clearstream, finish, run, signal};
 use clearstream_improve::{PeersTestbed, Testbed as _};
 use clearstream_schema::{
     diagnosis::End,
     plan::{Effect, Setting, Step},
 };
+use clearstream_testkit::again::one_test;
 use clearstream_workload::HostSet;
-use crate::common::{assert_valid, clearstream, finish, run, signal};
 use serde_json::Value;
 
 /// Median of a list of numbers of a document.
@@ -158,8 +159,10 @@ fn root_killed_while_a_change_is_in_test_nothing_unproven_stays() {
         run(&[&["lab", "exec", &lab.0, host, "--", "sysctl"], &keys[..]].concat()).ok().to_owned()
     };
     let before = (shown("here").replace("tcp_sack = 1", "tcp_sack = 0"), shown("there"));
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "root_killed_while_a_change_is_in_test_nothing_unproven_stays", "--nocapture"]);
+    let [program, arguments @ ..] =
+        one_test(module_path!(), "root_killed_while_a_change_is_in_test_nothing_unproven_stays");
+    let mut command = std::process::Command::new(program);
+    command.args(arguments);
     command.env(TESTER, &lab.0).env("CLEARSTREAM_PLANS", &plans);
     let mut program = command.stdout(std::process::Stdio::null()).spawn().unwrap();
     common::eventually(Duration::from_secs(60), "changes are in test on both hosts", || {

@@ -10,9 +10,9 @@ use std::{
     time::Duration,
 };
 
+use crate::common::{clearstream, finish, program, run, signal};
 use clap::CommandFactory as _;
 use clearstream::verbs::Cli;
-use crate::common::{clearstream, finish, program, run, signal};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

@@ -10,8 +10,8 @@ use std::{
     time::Duration,
 };
 
-use clearstream_testkit::lab::two_hosts;
 use crate::common::{Lab, alive, assert_valid, children, clearstream, eventually, finish, run, signal};
+use clearstream_testkit::lab::two_hosts;
 
 /// Writes a lab file: two hosts, one link for jumbo frames.
 fn lab_file(folder: &Path, name: &str, link: &str) -> std::path::PathBuf {

@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Lab, alive, assert_valid, children, clearstream, eventually, finish, program, run, signal};
+use crate::common::{
+    Lab, alive, assert_valid, children, clearstream, eventually, finish, program, run, signal,
+};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);

@@ -3,8 +3,8 @@
 use crate::common;
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use clearstream_testkit::lab::two_hosts;
 use crate::common::{Lab, alive, eventually, run, signal};
+use clearstream_testkit::lab::two_hosts;
 use serde_json::Value;
 
 /// A built-in lab under a name of this test's own.

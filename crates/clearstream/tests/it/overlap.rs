@@ -4,13 +4,13 @@
 use crate::common;
 use std::{fs, process::Command, time::Duration};
 
+use crate::common::{Lab, assert_valid, clearstream, eventually, finish, run, signal};
 use clearstream_record::Reader;
 use clearstream_schema::{
     outcome::Unit,
     overlap::{OVERLAP_SUMMARY_SCHEMA, OverlapSummary},
     record::TrialDocument,
 };
-use crate::common::{Lab, assert_valid, clearstream, eventually, finish, run, signal};
 use serde_json::Value;
 
 const QUICK: [&str; 12] = [

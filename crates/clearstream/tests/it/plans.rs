@@ -3,12 +3,12 @@
 
 use std::{fs, process::Command, time::Duration};
 
+use crate::common::{Lab, clearstream, eventually, finish, program, run, signal};
 use clearstream_control::spawn;
 use clearstream_plan::calls::{
     Applied, Apply, ApplyPending, History, Keep, Read, Recover, Revert, Reverted, Verify,
 };
 use clearstream_schema::plan::{Effect, JournalState, PLAN_SCHEMA, Plan, PlanHost, Setting, Step};
-use crate::common::{Lab, clearstream, eventually, finish, program, run, signal};
 
 fn plan() -> Plan {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned();

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use crate::common::{Lab, assert_valid, clearstream, finish, run};
 use clearstream::workloads::registry;
 use clearstream_record::Reader;
 use clearstream_schema::{
@@ -17,7 +18,6 @@ use clearstream_schema::{
     record::TrialDocument,
 };
 use clearstream_study::{PRACTICAL_RATIO, compare_levels, file};
-use crate::common::{Lab, assert_valid, clearstream, finish, run};
 use serde_json::{Value, json};
 
 const STUDY: &str = r#"

@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-use clearstream_testkit::lab::two_hosts;
 use crate::common::{Lab, children, clearstream, finish, program, run, signal, until_line};
+use clearstream_testkit::lab::two_hosts;
 
 /// Longest that a run here may take.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,8 +1,8 @@
 //! `route lint` and `route new` with the whole binary: findings about files, and
 //! that the kernel behaves as they state, in network namespaces.
 
-use crate::watched;
 use crate::common;
+use crate::watched;
 use std::{
     fmt::Write as _,
     fs,

@@ -13,8 +13,8 @@ use std::{
 };
 
 use crate::common::{assert_valid, eventually, program, run, signal};
-use serde_json::Value;
 use crate::watched::{Fabric, Flows, Watch};
+use serde_json::Value;
 
 #[test]
 fn root_flows_of_a_failed_gateway_go_on_and_without_a_watch_they_do_not() {

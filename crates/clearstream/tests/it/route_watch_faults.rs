@@ -6,8 +6,8 @@ use crate::common;
 use std::time::Duration;
 
 use crate::common::{assert_valid, eventually, run};
-use serde_json::Value;
 use crate::watched::{Fabric, Flows, Watch};
+use serde_json::Value;
 
 /// Has a gateway drop some of what it forwards.
 fn drop_some(fabric: &Fabric, gateway: &str, which: &str) {

@@ -9,9 +9,9 @@ use std::{
     time::Duration,
 };
 
+use crate::common::{Lab, Run, children, clearstream, eventually, finish, program, run, signal};
 use clearstream_control::spawn;
 use clearstream_plan::calls::{Revert, Reverted};
-use crate::common::{Lab, Run, children, clearstream, eventually, finish, program, run, signal};
 use serde_json::{Value, json};
 
 const FABRIC: &str = r#"

@@ -1,6 +1,6 @@
 //! The published shapes: generated from the types, committed, kept.
 //!
-//! `UPDATE_SCHEMAS=1 cargo test -p clearstream --test schemas` writes them again
+//! `UPDATE_SCHEMAS=1 cargo test -p clearstream --test it schemas` writes them again
 //! after a type was changed. A change must only add what readers of older
 //! documents can do without (`crates/record/tests/it/schemas.rs` proves it for
 //! records), or be a new version in a folder of its own.
@@ -11,8 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream::output::documents::{Published, kept, printed};
 use crate::common::assert_published;
+use clearstream::output::documents::{Published, kept, printed};
 use serde_json::Value;
 
 /// Older versions that stay for readers of old documents.

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use clearstream_testkit::lab::two_hosts;
 use crate::common::{Lab, assert_published, clearstream, eventually, finish, program, run, signal};
+use clearstream_testkit::lab::two_hosts;
 use serde_json::Value;
 
 /// Reads 64 KiB at a time: port, pause after each in milliseconds, SO_RCVBUF (0: the kernel's).

@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_testkit::lab::two_hosts;
 use crate::common::{Lab, assert_valid, clearstream, eventually, finish, run, signal};
+use clearstream_testkit::lab::two_hosts;
 use serde_json::Value;
 
 /// An MPI library: its launcher, and the library that the command loads.

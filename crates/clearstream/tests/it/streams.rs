@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-use clearstream_testkit::lab::two_hosts;
 use crate::common::{Lab, Run, assert_published, clearstream, finish, program, run};
-use serde_json::Value;
 use crate::watched::Fabric;
+use clearstream_testkit::lab::two_hosts;
+use serde_json::Value;
 
 /// The events of a verb that ended well, its document last.
 fn events(run: &Run, verb: &str, document: &str) -> Vec<Value> {

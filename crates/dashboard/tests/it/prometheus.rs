@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::common::{exchange, request, sample};
 use clearstream_dashboard::{
     Content, Dashboard, LiveMetrics, ServeCounts, serve_exposition, watch_exposition,
 };
 use clearstream_schema::watch::WatchStatus;
-use crate::common::{exchange, request, sample};
 use serde_json::{Value, json};
 
 fn server(exposition: clearstream_dashboard::Exposition) -> Dashboard {

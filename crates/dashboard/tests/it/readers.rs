@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_dashboard::{Content, Dashboard, StateRow, StateTable};
 use crate::common::{page, sample};
+use clearstream_dashboard::{Content, Dashboard, StateRow, StateTable};
 use serde_json::json;
 
 fn finished(mut child: Child, limit: Duration) -> (String, String) {

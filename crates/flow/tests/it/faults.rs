@@ -20,6 +20,8 @@ use clearstream_schema::{
     flow::{Direction, FlowConfig, Protocol},
     scope::Scope,
 };
+use clearstream_testkit::again::one_test;
+
 use crate::common::{measure_with, peers, services, short};
 
 /// Set when this test program is to act as an agent.
@@ -43,11 +45,10 @@ fn agent_in_a_process() -> (Peer, u32) {
     ));
     // An inner shell prints its process id and becomes the agent. The first two lines of the test harness
     // must not enter the session.
-    let inner =
-        format!("echo $$ > '{}'; exec \"$1\" --exact agent_process --nocapture --quiet", folder.display());
-    let script = "sh -c \"$0\" sh \"$1\" | { read -r _; read -r _; exec cat; }";
+    let inner = format!("echo $$ > '{}'; exec \"$@\" --quiet", folder.display());
+    let script = "sh -c \"$0\" sh \"$@\" | { read -r _; read -r _; exec cat; }";
     let mut command = Command::new("sh");
-    command.args(["-c", script, &inner]).arg(std::env::current_exe().unwrap());
+    command.args(["-c", script, &inner]).args(one_test(module_path!(), "agent_process"));
     command.env(AGENT, "1").stderr(Stdio::null());
     let peer = spawn(command, "victim").unwrap();
     let pid = std::fs::read_to_string(&folder).unwrap().trim().parse().unwrap();

@@ -2,12 +2,12 @@
 
 use std::{net::TcpListener, process::Command};
 
+use crate::common::{measure, measure_with, peers, short};
 use clearstream_flow::FlowEvent;
 use clearstream_schema::{
     BitRate, ByteCount, CoreList, TimeSpan,
     flow::{Direction, FlowConfig, Protocol},
 };
-use crate::common::{measure, measure_with, peers, short};
 
 /// Output of `ss` for the connection between two ports, from the first one's side.
 fn ss(options: &str, local: u16, remote: u16) -> String {

@@ -1,10 +1,10 @@
 //! Every method in every direction over loopback.
 
+use crate::common::{measure, short};
 use clearstream_schema::{
     ByteCount,
     flow::{Direction, FlowConfig, Protocol, ReceiveMethod, SendMethod},
 };
-use crate::common::{measure, short};
 
 const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::Reverse, Direction::Both];
 

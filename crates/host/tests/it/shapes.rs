@@ -1,10 +1,10 @@
 //! Hand-made hosts of every shape, and the same hosts with damaged files.
 
 use crate::tree;
+use crate::tree::{Shape, Tree};
 use clearstream_host::{counters, inspect};
 use clearstream_schema::host::HostReport;
 use proptest::prelude::*;
-use crate::tree::{Shape, Tree};
 
 fn missing(report: &HostReport) -> String {
     report.missing.iter().map(|m| format!("{}: {}: {}\n", m.part, m.source, m.reason)).collect()

@@ -9,7 +9,7 @@
 //! the stop flags of an engine and a helper are set once; numbers of engines, queue pairs and
 //! polls of a filled ring are counters only, as are statistics; a helper's number
 //! of requests is read again after each of its wake-ups. Words of registered memory synchronise nothing:
-//! `tests/memory` accesses them from several threads, also under Miri.
+//! `tests/it/memory` accesses them from several threads, also under Miri.
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use clearstream_iwarp::{queue_pair, work};

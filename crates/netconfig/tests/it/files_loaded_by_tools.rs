@@ -1,9 +1,9 @@
 //! What is rendered, loaded by the tools it is for. Those that need a network
 //! run in a namespace of their own, with their own `/etc` and `/run`.
 
-use crate::tools::private;
-use crate::tools::plans;
 use crate::tools::daemons;
+use crate::tools::plans;
+use crate::tools::private;
 use std::{
     collections::BTreeMap,
     fs,
@@ -11,14 +11,14 @@ use std::{
     process::{Command, Stdio},
 };
 
+use crate::tools::compare::{bare, difference, plain};
+use crate::tools::plans::{without_order, without_owners};
 use clearstream_netconfig::{
     read::{self, Source},
     routes::{self, Content, FolderWriter, Format, Rendered},
 };
 use clearstream_route::{fabric, planner::Planner};
 use clearstream_schema::routing::HostRouting;
-use crate::tools::compare::{bare, difference, plain};
-use crate::tools::plans::{without_order, without_owners};
 
 fn format(name: &str) -> Format {
     name.parse().unwrap()

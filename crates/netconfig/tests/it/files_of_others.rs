@@ -3,12 +3,12 @@
 use crate::tools::private;
 use std::path::{Path, PathBuf};
 
+use crate::tools::compare::{difference, plain};
 use clearstream_netconfig::read::{self, Source, Unread};
 use clearstream_schema::{
     fabric::InfinibandMode,
     routing::{HostRouting, RouteAction, RouteEntry, RuleAction, RuleEntry},
 };
-use crate::tools::compare::{difference, plain};
 use proptest::prelude::*;
 
 fn fixture(name: &str) -> PathBuf {

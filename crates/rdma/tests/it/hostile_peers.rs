@@ -10,9 +10,9 @@ use std::{
     thread,
 };
 
+use crate::peer::Peer;
 use clearstream_rdma::{RdmaError, Server, ServerEvent, ServerOptions, measure, rping::PingOptions};
 use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaSummary};
-use crate::peer::Peer;
 use serde_json::{Value, json};
 
 /// Maximum length of an error line.

@@ -1,8 +1,8 @@
 //! Two experiments in one figure: lines and rows of both, and their ratio where
 //! the levels agree.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use clearstream_report::{html, markdown};
 use clearstream_schema::record::TrialDocument;
 use serde_json::{Value, json};

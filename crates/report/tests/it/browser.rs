@@ -1,8 +1,8 @@
 //! The page in a real browser. `make test` installs chromium; without it these
 //! tests fail, because a page that was not loaded may not load.
 
-use crate::common::improvement;
 use crate::common::hosts;
+use crate::common::improvement;
 use std::{fs, path::Path};
 
 use crate::common::chromium::{console, load};

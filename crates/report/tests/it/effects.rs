@@ -1,7 +1,7 @@
 //! Effects in a report, on values whose truth is known.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use clearstream_report::{headlines, html, markdown};
 use clearstream_schema::{CoreList, flow::InterruptCore, record::TrialDocument};
 use serde_json::json;

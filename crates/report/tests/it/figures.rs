@@ -1,8 +1,8 @@
 //! Drawings of records whose every number is known: positions of marks, which colour a
 //! label has, and the sentence of a drawing of one trial.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clearstream_report::{html, markdown};

@@ -1,7 +1,7 @@
 //! Records with gateways: the report agrees with a computation by hand.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use clearstream_report::{csv, headlines, html, markdown};
 use clearstream_schema::{
     gateways::GatewaySummary,

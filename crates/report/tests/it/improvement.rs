@@ -1,10 +1,10 @@
 //! The page of a closed loop whose numbers are known.
 
-use crate::common::improvement;
 use crate::common::hosts;
+use crate::common::improvement;
+use crate::common::improvement::{hostile, loop_of_five, nothing, runs};
 use clearstream_report::{Made, improvement_html};
 use clearstream_schema::improvement::{Improvement, LoopEnd, Runs, Verdict};
-use crate::common::improvement::{hostile, loop_of_five, nothing, runs};
 
 const HOSTILE: &str = "</title></style><script>alert(1)</script><img src=x onerror=alert(2)>\"' onload='x' {{ 7*7 }} </text></svg>";
 

@@ -2,9 +2,9 @@
 //! covered by a bar, in the window of a desktop and in that of a phone; what is
 //! printed; values by keyboard.
 
-use crate::common::run;
-use crate::common::improvement;
 use crate::common::hosts;
+use crate::common::improvement;
+use crate::common::run;
 use std::{collections::BTreeMap, path::Path};
 
 use crate::common::chromium::evaluated;

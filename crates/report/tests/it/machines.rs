@@ -1,7 +1,7 @@
 //! The hosts of a run, however many: each is shown once, with its name and role.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use std::collections::BTreeMap;
 
 use clearstream_report::{history_html, html, markdown};

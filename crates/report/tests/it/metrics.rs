@@ -1,8 +1,8 @@
 //! Every workload by (factor, metric): what a study names is drawn, with the
 //! numbers that the trials have.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use clearstream_report::{csv, html, markdown};
 use clearstream_schema::{
     flow::ReceiveMethod,

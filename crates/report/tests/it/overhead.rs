@@ -1,7 +1,7 @@
 //! The overhead of a layer over the experiment without it, by formula 1 of the iWARP paper.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use clearstream_report::{html, markdown};
 use clearstream_schema::record::TrialDocument;
 use serde_json::{Value, json};

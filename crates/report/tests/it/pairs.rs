@@ -1,7 +1,7 @@
 //! From every host to every other: a slow host, a slow direction and a slow pair are distinguished.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use std::collections::BTreeMap;
 
 use clearstream_report::{html, markdown};

@@ -1,7 +1,7 @@
 //! The report of records whose numbers are known.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use std::path::Path;
 
 use clearstream_record::synthetic::{Shape, clearstream_40ge};

@@ -1,7 +1,7 @@
 //! Verdicts of file semantics: what differs between mounts comes first, and agrees with a count by hand.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use clearstream_report::{headlines, html, markdown};
 use clearstream_schema::{
     record::{RECORD_VERSION, TRIAL_SCHEMA, TrialDocument},

@@ -1,8 +1,8 @@
 //! No sentence goes beyond its figure: what a reader can check against the table
 //! of it, on records whose every number is known.
 
-use crate::common::run;
 use crate::common::hosts;
+use crate::common::run;
 use std::collections::BTreeMap;
 
 use clearstream_record::Reader;

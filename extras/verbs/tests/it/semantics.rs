@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use crate::common::{self, c, Capture, MPA_REQUEST, Network, Program, SERVER, count};
+use crate::common::{self, Capture, MPA_REQUEST, Network, Program, SERVER, c, count};
 
 fn run(program: &str, settings: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
@@ -92,7 +92,8 @@ fn root_a_sockets_program_runs_over_rsockets() {
     let path = program.path.to_str().unwrap();
     let found =
         std::process::Command::new("cc").arg("-print-file-name=rsocket/librspreload.so").output().unwrap();
-    let preload = format!("{}:{}", String::from_utf8(found.stdout).unwrap().trim(), common::library().display());
+    let preload =
+        format!("{}:{}", String::from_utf8(found.stdout).unwrap().trim(), common::library().display());
     let settings = [("LD_PRELOAD", &preload[..]), ("CLEARSTREAM_VERBS_SOCKETS", "1")];
     // rsocket of rdma-core 44 rejects SOCK_CLOEXEC: these connections are of TCP.
     for (option, by_rdma, by_tcp) in [("", 1, 0), ("cloexec", 0, 1)] {

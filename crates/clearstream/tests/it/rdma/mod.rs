@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-use clearstream_testkit::pcap;
 use crate::common::{alive, assert_valid, children, clearstream, eventually, finish, run, signal};
+use clearstream_testkit::pcap;
 use serde_json::Value;
 
 /// Enough for every path of the code, and no more.

@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-use clearstream_schema::BitRate;
 use crate::common::{Run, assert_valid, clearstream, finish, run};
+use clearstream_schema::BitRate;
 use perftest::{Fpdu, Frames, Play, introduced};
 use serde_json::Value;
 

@@ -239,7 +239,7 @@ fn apply(peer: &mut Peer, (setting, value): &(Setting, String), pending: bool) -
 
 #[test]
 fn root_a_hostile_controller_changes_nothing_that_it_may_not() {
-    world::inside("hostile::root_a_hostile_controller_changes_nothing_that_it_may_not", || {
+    world::inside(module_path!(), "root_a_hostile_controller_changes_nothing_that_it_may_not", || {
         let scratch = tempfile::tempdir().unwrap();
         world::make(scratch.path());
         let daemon = Daemon::start(scratch.path());
@@ -412,7 +412,7 @@ fn permitted(daemon: &Daemon, pairing: &Pairing, before: &std::collections::BTre
 /// queueing discipline that drops everything ends the session, and goes with it.
 #[test]
 fn root_a_change_that_cuts_its_session_goes_with_it() {
-    world::inside("hostile::root_a_change_that_cuts_its_session_goes_with_it", || {
+    world::inside(module_path!(), "root_a_change_that_cuts_its_session_goes_with_it", || {
         let scratch = tempfile::tempdir().unwrap();
         world::make(scratch.path());
         let daemon = Daemon::start(scratch.path());

@@ -8,20 +8,19 @@ use std::{
     process::Command,
 };
 
+use clearstream_testkit::again::{assert_passed, one_test};
+
 /// Set in the process that is inside.
 const INSIDE: &str = "CLEARSTREAM_RIGHTS_INSIDE";
 
 /// Runs the body in a private world: the first process starts itself again there.
-pub(crate) fn inside(test: &str, body: impl FnOnce()) {
+pub(crate) fn inside(module: &str, test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
     let mut command = Command::new("unshare");
     command.args(["--mount", "--net", "--propagation", "private", "--"]);
-    command.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
-    let output = command.env(INSIDE, "1").output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    assert_passed(&command.args(one_test(module, test)).env(INSIDE, "1").output().unwrap());
 }
 
 /// Runs a tool of the system; its output.

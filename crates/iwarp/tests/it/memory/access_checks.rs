@@ -265,7 +265,8 @@ fn domains_are_deallocated_when_empty() {
     for result in [table.deallocate_domain(domain), table.enter_domain(domain)] {
         assert!(matches!(result.unwrap_err(), MemoryError::UnknownDomain(_)));
     }
-    let refused = table.register(domain, crate::memory::Region::new(8).unwrap().memory(), all(), 0).unwrap_err();
+    let refused =
+        table.register(domain, crate::memory::Region::new(8).unwrap().memory(), all(), 0).unwrap_err();
     assert!(matches!(refused, MemoryError::UnknownDomain(_)), "{refused}");
 }
 

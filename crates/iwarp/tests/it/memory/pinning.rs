@@ -8,6 +8,8 @@ use std::{
 
 use clearstream_iwarp::memory::{Access, Buffer, MemoryError, Region};
 
+use clearstream_testkit::again::{assert_passed, one_test};
+
 use crate::memory::{all, table};
 
 /// KiB of this process that are locked now (proc_pid_status(5)).
@@ -31,17 +33,14 @@ fn alone(test: &str) -> bool {
     } else {
         Command::new("prlimit")
     };
-    command.arg("--memlock=65536:65536").arg(std::env::current_exe().unwrap());
-    command.args([test, "--exact", "--nocapture"]).stdin(Stdio::null()).env(MARK, "");
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{output:?}");
+    command.arg("--memlock=65536:65536").args(one_test(module_path!(), test));
+    assert_passed(&command.stdin(Stdio::null()).env(MARK, "").output().unwrap());
     false
 }
 
 #[test]
 fn pinned_pages_are_counted_by_the_kernel_until_deregistered() {
-    if !alone("pinning::pinned_pages_are_counted_by_the_kernel_until_deregistered") {
+    if !alone("pinned_pages_are_counted_by_the_kernel_until_deregistered") {
         return;
     }
     let (table, domain) = table();
@@ -74,7 +73,7 @@ fn pinned_pages_are_counted_by_the_kernel_until_deregistered() {
 
 #[test]
 fn a_pinning_error_is_reported() {
-    if !alone("pinning::a_pinning_error_is_reported") {
+    if !alone("a_pinning_error_is_reported") {
         return;
     }
     let (table, domain) = table();

@@ -13,7 +13,9 @@ use clearstream_iwarp::work::{
 use smallvec::SmallVec;
 
 use crate::queue_pair::end::{End, carry, carry_to_the_end, inline, negotiated, request};
-use crate::queue_pair::frames::{RDMAP, TAGGED, UNTAGGED, fpdu, send, tagged, terminate, ulpdus, untagged, write};
+use crate::queue_pair::frames::{
+    RDMAP, TAGGED, UNTAGGED, fpdu, send, tagged, terminate, ulpdus, untagged, write,
+};
 
 pub(crate) const REGION: usize = 1 << 20;
 

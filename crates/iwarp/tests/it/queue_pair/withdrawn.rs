@@ -14,7 +14,9 @@ use clearstream_iwarp::work::{Data, Operation, ReceiveRequest, Remote, Segment, 
 use smallvec::SmallVec;
 
 use crate::queue_pair::end::{End, everything, negotiated, request};
-use crate::queue_pair::frames::{LAST, RDMAP, TAGGED, fpdu, send, tagged, terminate, ulpdus, untagged, write};
+use crate::queue_pair::frames::{
+    LAST, RDMAP, TAGGED, fpdu, send, tagged, terminate, ulpdus, untagged, write,
+};
 use crate::queue_pair::lifecycle::{post, statuses};
 
 const ADDRESS: u64 = 0x1000;

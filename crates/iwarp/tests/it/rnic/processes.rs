@@ -3,6 +3,8 @@
 
 use std::process::{Command, Stdio};
 
+use clearstream_testkit::again::one_test;
+
 use crate::rnic::{capture, faults};
 
 const ROLE: &str = "RNIC_TEST_ROLE";
@@ -19,13 +21,16 @@ fn role() {
 }
 
 pub(crate) fn second_process(role: &str) -> Command {
-    in_role(Command::new(this_program()), role)
+    let [program, arguments @ ..] = one_test(module_path!(), "role");
+    let mut command = Command::new(program);
+    command.args(arguments);
+    in_role(command, role)
 }
 
 /// As root, with nothing but a loopback that is down.
 pub(crate) fn in_a_namespace(role: &str) -> Command {
     let mut command = Command::new("unshare");
-    command.args(["--net", &this_program()]);
+    command.arg("--net").args(one_test(module_path!(), "role"));
     in_role(command, role)
 }
 
@@ -34,10 +39,6 @@ pub(crate) fn ip(arguments: &str) {
 }
 
 fn in_role(mut command: Command, role: &str) -> Command {
-    command.args(["--exact", "processes::role", "--nocapture"]).env(ROLE, role).stdin(Stdio::piped());
+    command.env(ROLE, role).stdin(Stdio::piped());
     command
-}
-
-fn this_program() -> String {
-    std::env::current_exe().unwrap().to_str().unwrap().to_owned()
 }

@@ -18,7 +18,7 @@ fn every_rule_names_files_and_tests_that_exist() {
         let mut text = String::new();
         for name in quoted(tests) {
             if name.ends_with(".rs") {
-                let file = root.join("tests").join(name);
+                let file = root.join("tests/it").join(name);
                 text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{name}: {error}: {row}"));
             } else {
                 assert!(text.contains(&format!("fn {name}(")), "{name}: {row}");
