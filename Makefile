@@ -1,5 +1,6 @@
 # make demo       build, measure over a 1650 km path made on this machine, write report.html
 # make test       every check and test
+# make accept     verdicts that depend on timing: diagnosis, improvement, gateways (root, minutes)
 # make sanitize   memory under Miri, memory and protocol under the address sanitizer (nightly)
 # make bench      compare with iperf3, iperf, nuttcp, libfabric and UCX, write bench/RESULTS.md
 # make attack     mutated input, kills, failing system calls, strangers (root)
@@ -27,7 +28,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 PROGRAM ?=
 
-.PHONY: demo test sanitize bench attack libraries extras static install uninstall package clean
+.PHONY: demo test accept sanitize bench attack libraries extras static install uninstall package clean
 
 demo:
 	@.ci/install build
@@ -38,6 +39,10 @@ demo:
 test:
 	@.ci/install test
 	@.ci/test
+
+accept:
+	@.ci/install test
+	@.ci/test accept
 
 sanitize:
 	@.ci/sanitize

@@ -201,7 +201,7 @@ mod tests {
         with_hint(error, &arguments).to_string()
     }
 
-    /// First-use review E: each of them failed with "to pass '-R' as a value, use '-- -R'".
+    /// Each of them failed with "to pass '-R' as a value, use '-- -R'".
     #[test]
     fn every_letter_of_iperf3_has_a_hint() {
         for (option, wanted) in [

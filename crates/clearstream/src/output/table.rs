@@ -129,7 +129,7 @@ mod tests {
         vec![row("12.3 Gb/s"), row("999 Mb/s")]
     }
 
-    /// First-use review A4d: `127.0.0` / `.1:5622` / `4`, heads as `transf/er`.
+    /// `127.0.0` / `.1:5622` / `4`, heads as `transf/er`.
     #[test]
     fn no_number_address_or_head_is_broken_at_any_width() {
         for columns in (40..200).map(Some).chain([None]) {

@@ -31,13 +31,13 @@ fn root() -> &'static Path {
 
 /// Cargo's metadata of this workspace and everything it links.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
-    // Without the network: what the tests were built from is already here,
-    // but only for this platform.
+    // What a fresh clone lacks (dependencies of other members than were built) is fetched,
+    // for this platform alone.
     let host = Command::new(env!("CARGO")).args(["-vV"]).output().unwrap();
     let host = String::from_utf8(host.stdout).unwrap();
     let platform = host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap();
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", platform])
+        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", platform])
         .current_dir(root())
         .output()
         .unwrap();
@@ -282,6 +282,7 @@ const REGISTERED_MEMORY: &str = "crates/iwarp/src/memory/";
 
 #[test]
 fn unsafe_is_in_sys_and_in_registered_memory_alone() {
+    assert!(root().join(REGISTERED_MEMORY).is_dir(), "there is no {REGISTERED_MEMORY}");
     for name in all_but(&[]) {
         // A program beside a library is a line; the workspace's lint denies
         // unsafe there.
@@ -360,10 +361,13 @@ fn the_protocol_of_iperf3_does_no_input_or_output_and_reads_no_clock() {
         "object.rs",
         "parameters.rs",
         "results.rs",
-        "datagram.rs",
+        "datagram_header.rs",
         "client/machine.rs",
         "server/machine.rs",
     ];
+    for file in protocol {
+        assert!(root().join("crates/iperf3/src").join(file).is_file(), "there is no {file}");
+    }
     let found: Vec<_> = places(&["iperf3"], &barred)
         .into_iter()
         .filter(|place| {

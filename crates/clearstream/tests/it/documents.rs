@@ -275,7 +275,7 @@ fn check_document(verb: &str, name: &str, document: &Value) {
     check_provenance(verb, &document["provenance"]);
 }
 
-/// First-use review A5: the output of a cron job must contain when, by what and
+/// The output of a cron job must contain when, by what and
 /// where it was made. Compared with `uname`.
 fn check_provenance(verb: &str, provenance: &Value) {
     let uname = |option: &str| {
@@ -390,7 +390,7 @@ fn an_error_is_a_document_too() {
     }
 }
 
-/// First-use review A5: with `--json` a failure left standard output empty.
+/// With `--json` a failure left standard output empty.
 #[test]
 fn a_failure_of_any_kind_leaves_a_document_and_its_exit_code() {
     for (line, code, expected) in [

@@ -28,7 +28,7 @@ fn ran(line: &str) -> common::Run {
     run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// First-use review A4d: tables broke numbers and addresses, rows and prose were
+/// Tables broke numbers and addresses, rows and prose were
 /// 100 to 115 columns wide.
 #[test]
 fn every_verb_fits_80_columns() {
@@ -102,7 +102,6 @@ fn addresses_and_heads_stay_whole_at_80_columns() {
     }
 }
 
-/// First-use review A4b.
 #[test]
 fn both_directions_have_rows_and_figures_of_their_own() {
     let text = ran("flow localhost SHORT --direction both");
@@ -127,7 +126,7 @@ fn both_directions_have_rows_and_figures_of_their_own() {
     }
 }
 
-/// First-use review A4a: the retransmits of the intervals are those of the whole.
+/// The retransmits of the intervals are those of the whole.
 #[test]
 fn retransmits_of_intervals_add_up_to_those_of_the_summary() {
     let document = ran("flow localhost SHORT --json").json();
@@ -141,7 +140,6 @@ fn retransmits_of_intervals_add_up_to_those_of_the_summary() {
     assert_eq!(document["summary"]["retransmit_count"], sum);
 }
 
-/// First-use review A4e.
 #[test]
 fn datagrams_are_counted_and_their_jitter_is_measured() {
     let text = ran("flow localhost SHORT --protocol udp --pacing 50Mb/s");
@@ -156,7 +154,6 @@ fn datagrams_are_counted_and_their_jitter_is_measured() {
     assert!(last["directions"][0]["retransmit_count"].is_null(), "no such thing with UDP");
 }
 
-/// First-use review A4c and A4g.
 #[test]
 fn figures_are_labelled() {
     let text = ran("flow localhost SHORT");
@@ -190,7 +187,7 @@ fn together_percent(document: &Value) -> u64 {
     together * 100 / both.len() as u64
 }
 
-/// First-use review A4f: one sentence that fits two lines, not three lines of prose, and only where the
+/// One sentence that fits two lines, not three lines of prose, and only where the
 /// threads shared a core in at least half of the intervals.
 #[test]
 fn the_note_about_cores_is_short() {
@@ -217,7 +214,7 @@ fn the_note_about_cores_is_short() {
     assert!(checked(&document), "both threads on CPU {core}");
 }
 
-/// First-use review A6: "40b/s over 17s", a plan, exit code 0.
+/// "40b/s over 17s", a plan, exit code 0.
 #[test]
 fn rates_and_times_need_a_unit() {
     for (line, expected) in [

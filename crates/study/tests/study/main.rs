@@ -3,7 +3,6 @@
 
 mod common;
 mod comparing;
-mod declared;
 mod loopback;
 mod published;
 mod running;

@@ -53,7 +53,7 @@ fn one<'a>(report: &'a LintReport, id: &str) -> &'a Finding {
     found[0]
 }
 
-/// First-use review A6: 649 MiB were planned without naming bbr as the reason.
+/// 649 MiB were planned without naming bbr as the reason.
 #[test]
 fn a_plan_names_bbr_as_the_reason_for_doubled_buffers() {
     let now = "net.ipv4.tcp_rmem = 4096 131072 268435456\n";

@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// First-use review A4d: rows were 104 to 115 columns wide.
+    /// Rows were 104 to 115 columns wide.
     #[test]
     fn rows_and_heads_of_the_largest_figures_fit_80_columns() {
         for protocol in [Protocol::Tcp, Protocol::Udp] {

@@ -2,7 +2,9 @@
 //! measured have every declared metric, and no other. That what is really measured has no
 //! other is asserted in every run of a workload.
 
-use clearstream_flow::AllPairs;
+use std::collections::BTreeSet;
+
+use clearstream::workloads::registry;
 use clearstream_schema::{
     all_pairs::AllPairsSummary,
     exploration::Exploration,
@@ -20,11 +22,14 @@ use clearstream_schema::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::common::registry;
+/// Workloads whose outcomes were compared.
+type Seen = BTreeSet<String>;
 
 /// An outcome of a workload with these options is as it declares.
-fn assert_declared(workload: &str, options: &Value, outcome: &Outcome) {
-    let workload = registry().with(AllPairs).workload(workload).unwrap();
+fn assert_declared(seen: &mut Seen, workload: &str, options: &Value, outcome: &Outcome) {
+    seen.insert(workload.to_owned());
+    let registry = registry();
+    let workload = registry.workload(workload).unwrap();
     let config = options.as_object().unwrap().iter().fold(workload.defaults(), |config, (option, value)| {
         workload.with(&config, option, value, &[]).unwrap()
     });
@@ -39,8 +44,7 @@ fn read<T: DeserializeOwned>(document: Value) -> T {
     serde_json::from_value(document).unwrap()
 }
 
-#[test]
-fn of_flows_by_protocol_and_direction() {
+fn of_flows_by_protocol_and_direction(seen: &mut Seen) {
     for (protocol, direction) in [("tcp", "forward"), ("tcp", "both"), ("mptcp", "reverse"), ("udp", "both")]
     {
         let options = json!({ "protocol": protocol, "direction": direction });
@@ -70,12 +74,11 @@ fn of_flows_by_protocol_and_direction() {
             false => json!({ "rtt_ns": 2, "min_rtt_ns": 1, "retransmit_count": 0 }),
         };
         summary.as_object_mut().unwrap().extend(reported.as_object().unwrap().clone());
-        assert_declared("flow", &options, &read::<FlowSummary>(summary).outcome().unwrap());
+        assert_declared(seen, "flow", &options, &read::<FlowSummary>(summary).outcome().unwrap());
     }
 }
 
-#[test]
-fn of_probes() {
+fn of_probes(seen: &mut Seen) {
     let delays = json!({
         "answered_count": 2, "sent_count": 2, "loss_ratio": 0.0, "clock": "kernel", "min_ns": 1,
         "mean_ns": 1, "p50_ns": 1, "p90_ns": 1, "p99_ns": 1, "max_ns": 1, "jitter_ns": 0,
@@ -84,11 +87,10 @@ fn of_probes() {
         "requested": {},
         "directions": [{ "from": "a", "to": "b", "udp": delays, "tcp": delays, "path_mtu_bytes": 1500 }],
     }));
-    assert_declared("probe", &json!({}), &summary.outcome().unwrap());
+    assert_declared(seen, "probe", &json!({}), &summary.outcome().unwrap());
 }
 
-#[test]
-fn of_gateways_with_and_without_a_failure() {
+fn of_gateways_with_and_without_a_failure(seen: &mut Seen) {
     for failure in ["none", "silent"] {
         let options = json!({ "failure": failure });
         let mut summary = json!({
@@ -103,12 +105,11 @@ fn of_gateways_with_and_without_a_failure() {
                 "gap_p50_ns": 1, "gap_max_ns": 1, "full_rate_ns": 1,
             });
         }
-        assert_declared("gateways", &options, &read::<GatewaySummary>(summary).outcome().unwrap());
+        assert_declared(seen, "gateways", &options, &read::<GatewaySummary>(summary).outcome().unwrap());
     }
 }
 
-#[test]
-fn of_messages_by_kind() {
+fn of_messages_by_kind(seen: &mut Seen) {
     for kind in ["ping-pong", "stream", "bidirectional"] {
         let options = json!({ "kind": kind });
         let mut point = json!({
@@ -126,12 +127,11 @@ fn of_messages_by_kind() {
         let summary: MessageSummary = read(json!({
             "requested": options, "complete": true, "client": {}, "server": {}, "points": [point],
         }));
-        assert_declared("message", &options, &summary.outcome().unwrap());
+        assert_declared(seen, "message", &options, &summary.outcome().unwrap());
     }
 }
 
-#[test]
-fn of_overlap_by_method() {
+fn of_overlap_by_method(seen: &mut Seen) {
     for method in ["polling", "post-work-wait"] {
         let options = json!({ "method": method });
         let mut point = json!({
@@ -146,12 +146,11 @@ fn of_overlap_by_method() {
         let summary: OverlapSummary = read(json!({
             "requested": options, "complete": true, "client": {}, "server": {}, "points": [point],
         }));
-        assert_declared("overlap", &options, &summary.outcome().unwrap());
+        assert_declared(seen, "overlap", &options, &summary.outcome().unwrap());
     }
 }
 
-#[test]
-fn of_explorations() {
+fn of_explorations(seen: &mut Seen) {
     let rank = json!({
         "host": "a", "state_count": 1, "transition_count": 1, "deadlock_count": 0, "accepting_count": 0,
         "memory_bytes": 1, "sent_messages": [0, 1], "sent_bytes": [0, 8],
@@ -170,12 +169,11 @@ fn of_explorations() {
     let both = live_traffic::beside(flows.outcome().unwrap(), std::slice::from_ref(&found));
     // 16 bytes in 4 ns.
     assert_eq!(both.metric("application-rate").unwrap().value, 3.2e10);
-    assert_declared("live-traffic", &json!({}), &both);
-    assert_declared("explore", &json!({}), &found.outcome().unwrap());
+    assert_declared(seen, "live-traffic", &json!({}), &both);
+    assert_declared(seen, "explore", &json!({}), &found.outcome().unwrap());
 }
 
-#[test]
-fn of_storage_by_phases_and_kinds() {
+fn of_storage_by_phases_and_kinds(seen: &mut Seen) {
     for (options, phases) in [(json!({}), &["write", "read"][..]), (json!({"write": true}), &["write"])] {
         let latency = json!({
             "sample_count": 1, "min_ns": 1, "mean_ns": 1, "p50_ns": 1, "p90_ns": 1, "p99_ns": 1, "p999_ns": 1,
@@ -194,7 +192,7 @@ fn of_storage_by_phases_and_kinds() {
             "points": phases.iter().map(point).collect::<Vec<_>>(),
             "statistics": phases.iter().map(statistics).collect::<Vec<_>>(),
         }));
-        assert_declared("storage-stream", &options, &summary.outcome().unwrap());
+        assert_declared(seen, "storage-stream", &options, &summary.outcome().unwrap());
     }
     for (options, kinds) in
         [(json!({}), &["file", "directory"][..]), (json!({"files-only": true}), &["file"])]
@@ -211,12 +209,11 @@ fn of_storage_by_phases_and_kinds() {
             "requested": options, "transport": "threads", "hosts": ["a"], "tree_count": 1, "item_count": 1,
             "complete": true, "phases": [], "summary": kinds.iter().flat_map(of_kind).collect::<Vec<_>>(),
         }));
-        assert_declared("storage-metadata", &options, &found.outcome().unwrap());
+        assert_declared(seen, "storage-metadata", &options, &found.outcome().unwrap());
     }
 }
 
-#[test]
-fn of_semantics_with_and_without_a_second_client() {
+fn of_semantics_with_and_without_a_second_client(seen: &mut Seen) {
     let check = |name: &str, clients: &str, verdict: &str| {
         json!({
             "area": "coherence", "check": name, "title": name, "clients": clients, "verdict": verdict, "standard": "s",
@@ -247,7 +244,7 @@ fn of_semantics_with_and_without_a_second_client() {
             "duration_ns": 1, "checks": checks,
         }));
         let outcome = found.outcome().unwrap();
-        assert_declared("storage-semantics", &options, &outcome);
+        assert_declared(seen, "storage-semantics", &options, &outcome);
         let value = |name: &str| outcome.metric(name).map(|metric| metric.value);
         if options["hosts"].is_string() {
             assert_eq!(
@@ -258,8 +255,7 @@ fn of_semantics_with_and_without_a_second_client() {
     }
 }
 
-#[test]
-fn of_rdma_by_what_is_measured() {
+fn of_rdma_by_what_is_measured(seen: &mut Seen) {
     for options in [json!({}), json!({"both-ways": true}), json!({"latency": true})] {
         let rate = json!({
             "message_count": 1, "bytes": 64, "elapsed_ns": 1, "goodput_bps": 1e9, "messages_per_second": 1.0,
@@ -283,43 +279,36 @@ fn of_rdma_by_what_is_measured() {
                 "inline_bytes": 0,
             },
         }));
-        assert_declared("rdma", &options, &summary.outcome(&[]).unwrap());
+        assert_declared(seen, "rdma", &options, &summary.outcome(&[]).unwrap());
     }
 }
 
-#[test]
-fn of_verbs_calls_pairs_and_descriptions() {
+fn of_verbs_calls_pairs_and_descriptions(seen: &mut Seen) {
     let verbs: VerbsSummary = read(json!({
         "requested": {}, "calls_per_sample_count": 1, "clock_ns": 1, "times_ns": [1.0, 2.0],
         "complete": true,
     }));
-    assert_declared("verbs-calls", &json!({}), &verbs.outcome().unwrap());
+    assert_declared(seen, "verbs-calls", &json!({}), &verbs.outcome().unwrap());
     let pairs: AllPairsSummary =
         read(json!({ "complete": true, "rounds": [[{"from": "a", "to": "b", "goodput_bps": 1e9}]] }));
-    assert_declared("all-pairs", &json!({}), &pairs.outcome().unwrap());
-    assert_declared("inspect", &json!({}), &Outcome::default());
+    assert_declared(seen, "all-pairs", &json!({}), &pairs.outcome().unwrap());
+    assert_declared(seen, "inspect", &json!({}), &Outcome::default());
 }
 
-/// A workload that is added needs its lines above.
+/// A workload that is added to the program needs its outcomes above.
 #[test]
-fn no_workload_is_left_out() {
-    let names: Vec<&str> = registry().names().collect();
-    assert_eq!(
-        names,
-        [
-            "flow",
-            "probe",
-            "inspect",
-            "gateways",
-            "message",
-            "overlap",
-            "explore",
-            "live-traffic",
-            "rdma",
-            "verbs-calls",
-            "storage-stream",
-            "storage-metadata",
-            "storage-semantics"
-        ]
-    );
+fn every_workload_has_the_metrics_that_it_declares() {
+    let mut seen = Seen::new();
+    of_flows_by_protocol_and_direction(&mut seen);
+    of_probes(&mut seen);
+    of_gateways_with_and_without_a_failure(&mut seen);
+    of_messages_by_kind(&mut seen);
+    of_overlap_by_method(&mut seen);
+    of_explorations(&mut seen);
+    of_storage_by_phases_and_kinds(&mut seen);
+    of_semantics_with_and_without_a_second_client(&mut seen);
+    of_rdma_by_what_is_measured(&mut seen);
+    of_verbs_calls_pairs_and_descriptions(&mut seen);
+    let names: Seen = registry().names().map(str::to_owned).collect();
+    assert_eq!(seen, names);
 }

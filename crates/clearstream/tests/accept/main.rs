@@ -1,0 +1,17 @@
+//! Acceptance of verdicts that depend on timing: they need the whole machine, and minutes. `make accept` runs them;
+//! `tests/it` has some of each end to end, and `crates/diagnose` the same signatures from captured samples.
+#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+#![allow(clippy::print_stdout, reason = "tables of counts are for people")]
+
+#[path = "../it/common/mod.rs"]
+#[allow(dead_code, reason = "the other tests use all of it")]
+mod common;
+mod diagnose;
+mod gateways;
+mod improve;
+#[path = "../it/limits.rs"]
+mod limits;
+#[path = "../it/sockets/scene.rs"]
+#[allow(dead_code, reason = "the other tests use all of it")]
+mod scene;
+mod sockets;
