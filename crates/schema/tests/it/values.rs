@@ -1,6 +1,5 @@
 //! Values of a host's routing are parsed from their text without loss.
 //! `crates/netlink/tests/it/routing.rs` passes the same texts to `ip`.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::{fmt::Display, net::IpAddr, str::FromStr};
 
