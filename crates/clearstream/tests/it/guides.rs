@@ -3,6 +3,8 @@
 use std::{fs, path::PathBuf};
 
 use crate::common::{Lab, clearstream, finish, program, run};
+use clap::Parser as _;
+use clearstream::verbs::Cli;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -12,18 +14,74 @@ fn page(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap()
 }
 
+/// Commands in the table of tasks.
+fn commands(text: &str) -> Vec<Vec<&str>> {
+    let rows = text.lines().filter(|line| line.starts_with('|'));
+    let code = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    code.filter(|code| code.starts_with("clearstream "))
+        .map(|code| code.split_whitespace().collect())
+        .collect()
+}
+
+#[test]
+fn the_table_of_the_readme_has_valid_commands_and_every_guide() {
+    let text = page("README.md");
+    let commands = commands(&text);
+    assert!(commands.len() > 30, "{commands:#?}");
+    for command in commands {
+        if let Err(error) = Cli::try_parse_from(&command) {
+            panic!("{}: {error}", command.join(" "));
+        }
+    }
+    for guide in fs::read_dir(root().join("docs/guide")).unwrap().flatten() {
+        let link = format!("](docs/guide/{})", guide.file_name().display());
+        assert!(text.contains(&link), "{link}");
+    }
+}
+
 /// A reader has no fabric file yet; what takes one comes after the line that writes it.
 #[test]
 fn the_readme_plans_routes_of_a_fabric_that_is_there() {
     let text = page("README.md");
-    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("clearstream route ")).collect();
-    let plan = lines[0].split('#').next().unwrap().split_whitespace().skip(1).collect::<Vec<&str>>();
-    assert_eq!(plan[..2], ["route", "plan"]);
-    assert!(run(&plan).ok().contains("gateway"));
-    let written = lines.iter().position(|line| line.contains("--out fabric.toml")).unwrap();
-    assert!(lines[..written].iter().all(|line| !line.contains("fabric.toml")), "{lines:#?}");
-    let apply = lines.iter().find(|line| line.contains("route apply")).unwrap();
-    assert!(apply.contains("--host "), "{apply}");
+    let routes: Vec<Vec<&str>> =
+        commands(&text).into_iter().filter(|command| command[1] == "route").collect();
+    assert_eq!(routes[0][1..3], ["route", "plan"]);
+    assert!(run(&routes[0][1..]).ok().contains("gateway"));
+    let written = routes.iter().position(|command| command.ends_with(&["--out", "fabric.toml"])).unwrap();
+    assert!(routes[..written].iter().all(|command| !command.contains(&"fabric.toml")), "{routes:#?}");
+    let apply = routes.iter().find(|command| command[2] == "apply").unwrap();
+    assert!(apply.contains(&"--host"), "{apply:?}");
+}
+
+/// `docs/images/make` writes the picture from a real run.
+#[test]
+fn the_picture_of_the_readme_is_a_diagnosis_in_80_columns() {
+    let text = page("README.md");
+    let (alternative, _) = text.split_once("](docs/images/diagnosis.svg)").unwrap();
+    let (_, alternative) = alternative.rsplit_once("![").unwrap();
+    let picture = page("docs/images/diagnosis.svg");
+    let rows: Vec<String> = picture
+        .lines()
+        .filter(|line| line.starts_with("<text "))
+        .map(|line| line.split(['<', '>']).step_by(2).collect::<String>())
+        .map(|row| row.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+        .collect();
+    for row in &rows {
+        assert!(row.chars().count() <= 80, "{row}");
+    }
+    let command: Vec<&str> = rows[0].strip_prefix("$ ").unwrap().split_whitespace().collect();
+    assert_eq!(command[..2], ["clearstream", "diagnose"]);
+    if let Err(error) = Cli::try_parse_from(&command) {
+        panic!("{}: {error}", rows[0]);
+    }
+    for block in ["limit ", "evidence", "suggestions"] {
+        assert!(rows.iter().any(|row| row.starts_with(block)), "{block}: {rows:#?}");
+    }
+    // The figure and the setting that the text for those who do not see it has.
+    for shown in alternative.split([' ', ',', ';', '\n']).filter(|token| token.contains('.')) {
+        assert!(rows.iter().any(|row| row.contains(shown)), "{shown}: {rows:#?}");
+    }
+    assert!(!["href", "url(", "<script"].iter().any(|foreign| picture.contains(foreign)));
 }
 
 #[test]

@@ -85,7 +85,8 @@ fn make_install_puts_everything_in_its_place_and_uninstall_removes_it() {
         "lib/systemd/system/clearstream-route-watch@.service",
         "lib/sysusers.d/clearstream.conf",
         "share/doc/clearstream/LICENSE-MIT",
-        "share/doc/clearstream/guide/install.md",
+        "share/doc/clearstream/README.md",
+        "share/doc/clearstream/docs/guide/install.md",
     ] {
         assert!(installed.contains(&format!("opt/net/{file}")), "{file} is not in {installed:?}");
     }
@@ -104,8 +105,51 @@ fn make_install_puts_everything_in_its_place_and_uninstall_removes_it() {
     let completions = place.path().join("opt/net/share/bash-completion/completions/clearstream");
     let bash = done("bash", &["-c", &format!(". {} && complete -p clearstream", completions.display())], &[]);
     assert!(bash.status.success() && output_of(&bash).contains("clearstream"), "{}", output_of(&bash));
+    // What is not its own stays, and else no folder.
+    let site = place.path().join("opt/net/share/doc/clearstream/site");
+    fs::write(&site, "").unwrap();
     make("uninstall", place.path());
-    assert_eq!(files(place.path()), BTreeSet::new());
+    assert_eq!(files(place.path()), BTreeSet::from(["opt/net/share/doc/clearstream/site".to_owned()]));
+    fs::remove_file(site).unwrap();
+    make("uninstall", place.path());
+    assert!(!place.path().join("opt/net").exists());
+}
+
+/// The anchor of a heading, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+    heading.chars().filter(|&c| c.is_alphanumeric() || c == '-' || c == '_').collect()
+}
+
+#[test]
+fn every_link_of_an_installed_page_is_valid_there() {
+    let place = tempfile::tempdir().unwrap();
+    make("install", place.path());
+    let folder = place.path().join("opt/net/share/doc/clearstream").canonicalize().unwrap();
+    let mut count = 0;
+    for name in files(&folder).iter().filter(|name| name.ends_with(".md")) {
+        let page = folder.join(name);
+        let text = fs::read_to_string(&page).unwrap();
+        // Code is no link, neither blocks nor what a line has.
+        let blocks = text.split("\n```").step_by(2);
+        let prose = blocks.flat_map(|block| block.split('`').step_by(2)).collect::<Vec<_>>().join(" ");
+        for link in prose.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let target = target.canonicalize().unwrap_or_else(|error| panic!("{name}: {link}: {error}"));
+            assert!(target.starts_with(&folder), "{name}: {link} leads out of the documentation");
+            if !heading.is_empty() {
+                let there = fs::read_to_string(&target).unwrap();
+                let mut headings = there.lines().filter(|line| line.starts_with('#'));
+                assert!(headings.any(|line| anchor(line) == heading), "{name}: {link}: no such heading");
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 150, "only {count} links were found");
 }
 
 #[test]
