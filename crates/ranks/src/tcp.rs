@@ -139,7 +139,8 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let ends = [one, listener.accept().unwrap().0];
-        let mut worlds = ends.into_iter().zip(0..).map(|(end, rank)| TcpPair::join(rank, "here", end).unwrap());
+        let mut worlds =
+            ends.into_iter().zip(0..).map(|(end, rank)| TcpPair::join(rank, "here", end).unwrap());
         let (mut first, mut second) = (worlds.next().unwrap(), worlds.next().unwrap());
         thread::scope(|scope| {
             let other = scope.spawn(|| work(&mut second));

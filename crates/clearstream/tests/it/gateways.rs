@@ -1,9 +1,9 @@
 //! A study of gateways in a lab, with the whole binary: a gateway fails, with
 //! and without `route watch`.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
-use crate::common::{Lab, assert_valid, clearstream, finish, run};
+use crate::common::{Lab, assert_valid, children, clearstream, eventually, finish, run, signal};
 use serde_json::Value;
 
 /// A gateway is out after `down-count` rounds and the probe timeout, 3 x 20 ms + 60 ms
@@ -62,7 +62,7 @@ fn root_a_failing_gateway_is_measured_with_and_without_watch_and_the_lab_is_left
     let arguments = ["study", "run", study.to_str().unwrap(), "--lab", "e2e-gateways", "--runs"];
     let arguments: Vec<&str> = arguments.into_iter().chain([runs.to_str().unwrap()]).collect();
     let child = clearstream(&arguments).spawn().unwrap();
-    finish(child, std::time::Duration::from_secs(180)).ok();
+    finish(child, Duration::from_secs(180)).ok();
     for trial in trials(&runs) {
         assert_valid("trial", &trial);
         let summary = &trial["outcome"]["measured"]["detail"]["document"];
@@ -91,6 +91,31 @@ fn root_a_failing_gateway_is_measured_with_and_without_watch_and_the_lab_is_left
         assert_eq!(inside(host, line), text, "{host}: {line}");
     }
     assert!(run(&["lab", "fault", "e2e-gateways", "--clear"]).ok().contains("no fault to clear"));
+}
+
+/// What is measured is gateways that are watched: without the watch it is something else.
+#[test]
+fn root_a_trial_whose_watch_ends_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let _lab = lab(folder.path(), "e2e-unwatched");
+    let (study, runs) = (folder.path().join("study.toml"), folder.path().join("runs"));
+    fs::write(&study, STUDY.replace("[false, true]", "[true]")).unwrap();
+    let arguments = ["study", "run", study.to_str().unwrap(), "--lab", "e2e-unwatched", "--runs"];
+    let child = clearstream(&[&arguments[..], &[runs.to_str().unwrap()]].concat()).spawn().unwrap();
+    let watches = || -> Vec<u32> {
+        let is_watch = |pid: &u32| {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.contains("\0route\0watch\0")
+        };
+        children(child.id()).into_iter().filter(is_watch).collect()
+    };
+    eventually(Duration::from_secs(60), "the watches run", || !watches().is_empty());
+    signal(watches()[0], "KILL");
+    let ended = finish(child, Duration::from_secs(180));
+    assert_eq!(ended.code(), 8, "{}", ended.stderr);
+    let trial = trials(&runs).remove(0);
+    let failed = trial["outcome"]["failed"]["message"].as_str().unwrap_or_else(|| panic!("{trial}"));
+    assert!(failed.contains("route watch ended before the end of the experiment on "), "{failed}");
 }
 
 #[test]

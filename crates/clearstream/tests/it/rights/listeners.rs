@@ -32,7 +32,10 @@ const LISTENERS: [(&str, &str); 24] = [
     ("probe/src/channel.rs", "(sends probes)"),
     ("probe/src/responder.rs", "data sockets of a flow, message, overlap or explore test, responder sockets"),
     ("prove/src/agent/open.rs", "(connects)"),
-    ("prove/src/agent/respond.rs", "data sockets of a flow, message, overlap or explore test, responder sockets"),
+    (
+        "prove/src/agent/respond.rs",
+        "data sockets of a flow, message, overlap or explore test, responder sockets",
+    ),
     ("sys/src/timestamp.rs", "(loopback, a socket of its own)"),
     ("watch/src/control.rs", "control socket of `route watch`"),
     ("watch/src/sockets.rs", "`clearstream route watch`: probes"),

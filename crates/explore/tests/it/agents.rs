@@ -1,5 +1,4 @@
 //! Ranks that agents run, joined by TCP: two agents in memory, with real connections over loopback.
-#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -80,7 +79,9 @@ fn agents_find_what_threads_find() {
         assert_eq!(found.transport, "TCP");
         let counts = |of: &Exploration| (of.state_count, of.transition_count, of.deadlock_count);
         assert_eq!(counts(&found), counts(&by_threads));
-        assert!(found.ranks.len() == 2 && found.ranks.iter().all(|rank| rank.sent_bytes.iter().sum::<u64>() > 0));
+        assert!(
+            found.ranks.len() == 2 && found.ranks.iter().all(|rank| rank.sent_bytes.iter().sum::<u64>() > 0)
+        );
     }
 }
 
@@ -118,7 +119,10 @@ impl Service for Faulty {
     fn register(calls: &mut Registration<Self>) {
         calls.on(Self::listen).on(|_, Stop { .. }, _| {
             Ok(Side {
-                failure: Some(Failure { kind: FailureKind::Internal, message: "the rank was killed".to_owned() }),
+                failure: Some(Failure {
+                    kind: FailureKind::Internal,
+                    message: "the rank was killed".to_owned(),
+                }),
                 ..Side::default()
             })
         });
