@@ -2,6 +2,7 @@
 
 use clearstream_control::Services;
 use clearstream_diagnose::passive::SocketAgent;
+use clearstream_explore::ExploreAgent;
 use clearstream_flow::FlowAgent;
 use clearstream_host::calls::HostAgent;
 use clearstream_live::LiveAgent;
@@ -31,6 +32,7 @@ pub fn services() -> Services {
         .with(ProbeAgent::default())
         .with(MessageAgent::default())
         .with(OverlapAgent::default())
+        .with(ExploreAgent::default())
         .with(ProofAgent::default())
         .with(RdmaAgent::default())
         .with(Plans::new(guarded_for_agent))

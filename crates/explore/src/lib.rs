@@ -5,7 +5,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod agent;
+pub mod calls;
 mod compile;
+mod controller;
 mod engine;
 mod language;
 mod live_traffic;
@@ -13,6 +16,7 @@ mod program;
 mod store;
 mod workload;
 
+pub use agent::ExploreAgent;
 pub use engine::{ExploreConfig, ExploreError, explore};
 pub use language::{ModelError, Place};
 pub use live_traffic::LiveTraffic;

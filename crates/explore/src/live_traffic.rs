@@ -1,6 +1,6 @@
 //! Workload `live-traffic`: bulk flows between two hosts while an exploration of two ranks runs beside them, again and
 //! again, as DiVinE did beside the flows of the 40 Gb/s report (figure 7). The samples are those of the flows, with the
-//! counters of all interfaces.
+//! counters of all interfaces. Without its application such a trial is another one: it has failed.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -13,15 +13,14 @@ use clearstream_mpirun::Ranks;
 use clearstream_schema::{
     TimeSpan,
     control::Failure,
-    exploration::Exploration,
-    flow::Notice,
+    exploration::{ExplorationTransport, Explored},
     live_traffic::{self, LiveTrafficConfig},
     outcome::{MetricKind, Outcome},
     study::Figure,
 };
-use clearstream_workload::{Context, Event, TrialError, Workload};
+use clearstream_workload::{Context, TrialError, Workload};
 
-use crate::workload;
+use crate::{controller::Exploring, workload};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,7 +45,7 @@ impl Workload for LiveTraffic {
     }
 
     fn check(&self, config: &LiveTrafficConfig) -> Result<(), Failure> {
-        Flow.check(&config.with_bursts())?;
+        Flow.check(&config.bulk())?;
         workload::check(&config.exploration())
     }
 
@@ -65,72 +64,64 @@ impl Workload for LiveTraffic {
 
     fn run(&self, context: &mut Context<'_, '_>, config: &LiveTrafficConfig) -> Result<Outcome, TrialError> {
         self.check(config)?;
-        let exploration = config.exploration();
-        let job = workload::job(&exploration);
-        let ranks = Ranks::of(context.hosts).and_then(|ranks| job.check(&ranks).map(|()| ranks));
-        let ranks = match ranks {
-            Ok(ranks) => ranks,
-            Err(failure) => {
-                let notice = stand_in(&failure);
-                (context.on_event)(Event::Notice(notice.clone()));
-                let mut outcome = Flow.run(context, &config.with_bursts())?;
-                outcome.notices.push(notice);
-                return Ok(outcome);
-            }
+        let (flows, explored) = match config.transport {
+            ExplorationTransport::Tcp => beside_agents(context, config)?,
+            ExplorationTransport::Mpi | ExplorationTransport::MpiIwarp => beside_job(context, config)?,
         };
-        let ended = AtomicBool::new(false);
-        let (outcome, explored) = thread::scope(|scope| {
-            let explore = || explore_until(&ended, &ranks, config);
-            let explorations = scope.spawn(explore);
-            let outcome = Flow.run(context, &config.bulk());
-            ended.store(true, Ordering::Relaxed);
-            (outcome, explorations.join())
-        });
-        let (found, failed) = explored.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let mut outcome = live_traffic::beside(outcome?, &found);
-        if let Some(failure) = failed {
-            let notice = not_beside(&failure, found.len());
-            (context.on_event)(Event::Notice(notice.clone()));
-            outcome.notices.push(notice);
-        }
-        Ok(outcome)
+        let flows = flows?;
+        Ok(live_traffic::beside(flows, &explored.map_err(of_application)?))
     }
 }
 
-/// Explorations one after the other until the flows have ended, and why there are no more of them.
+/// Results of the flows and of the application.
+type Both = (Result<Outcome, TrialError>, Result<Explored, TrialError>);
+
+/// The agents run the ranks, and meanwhile the flows.
+fn beside_agents(context: &mut Context<'_, '_>, config: &LiveTrafficConfig) -> Result<Both, TrialError> {
+    let exploring = Exploring::start(context.hosts, &config.exploration(), Some(config.pause));
+    let exploring = exploring.map_err(of_application)?;
+    let flows = Flow.run(context, &config.bulk());
+    Ok((flows, exploring.end(context.hosts)))
+}
+
+/// The site's launcher starts the ranks.
+fn beside_job(context: &mut Context<'_, '_>, config: &LiveTrafficConfig) -> Result<Both, TrialError> {
+    let ranks = Ranks::of(context.hosts)?;
+    workload::job(&config.exploration()).check(&ranks).map_err(|failure| of_application(failure.into()))?;
+    let ended = AtomicBool::new(false);
+    let (flows, explored) = thread::scope(|scope| {
+        let explorations = scope.spawn(|| explore_until(&ended, &ranks, config));
+        let flows = Flow.run(context, &config.bulk());
+        ended.store(true, Ordering::Relaxed);
+        (flows, explorations.join())
+    });
+    let explored = explored.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    Ok((flows, explored.map_err(TrialError::from)))
+}
+
+/// Jobs one after the other until the flows have ended.
 fn explore_until(
     ended: &AtomicBool,
     ranks: &Ranks<'_>,
     config: &LiveTrafficConfig,
-) -> (Vec<Exploration>, Option<Failure>) {
+) -> Result<Explored, Failure> {
     let exploration = config.exploration();
-    let mut found = Vec::new();
+    let mut explored = Explored::default();
     while !ended.load(Ordering::Relaxed) {
-        match workload::explore(&exploration, ranks, ended) {
-            Ok(explored) => found.extend(explored.filter(|explored| explored.complete)),
-            Err(failure) => return (found, Some(failure)),
+        if let Some(found) = workload::explore(&exploration, ranks, ended)? {
+            explored.add(found);
         }
         let next = Instant::now() + config.pause.to_std();
         while Instant::now() < next && !ended.load(Ordering::Relaxed) {
             thread::sleep(POLL_INTERVAL);
         }
     }
-    (found, None)
+    Ok(explored)
 }
 
-fn stand_in(failure: &Failure) -> Notice {
-    Notice {
-        id: "bursts-instead".to_owned(),
-        message: format!(
-            "flows in bursts stand in for the application, which needs MPI: {}",
-            failure.message
-        ),
-    }
-}
-
-fn not_beside(failure: &Failure, count: usize) -> Notice {
-    Notice {
-        id: "application-failed".to_owned(),
-        message: format!("after {count} explorations the application failed: {}", failure.message),
-    }
+/// Names whose failure it is: the flows may have run to their end.
+fn of_application(error: TrialError) -> TrialError {
+    let Failure { kind, message } = error.failure;
+    let message = format!("the application beside the flows failed: {message}");
+    TrialError { failure: Failure { kind, message }, ..error }
 }

@@ -1,4 +1,5 @@
-//! Workload `explore`: the time that a model's states take two ranks of an MPI job, one on each host.
+//! Workload `explore`: the time that a model's states take two ranks, one on each host: of an MPI job, or run by
+//! the agents.
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
@@ -7,12 +8,12 @@ use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
     event::{Event as JobEvent, EventKind},
-    exploration::{Exploration, ExplorationConfig, ExplorationTransport},
+    exploration::{Exploration, ExplorationConfig, ExplorationTransport, Explored},
     outcome::{MetricKind, Outcome},
 };
 use clearstream_workload::{Context, Event, TrialError, Workload};
 
-use crate::{MODELS, Program};
+use crate::{MODELS, Program, controller::Exploring};
 
 /// The workload.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,7 +30,7 @@ impl Workload for Explore {
     }
 
     fn title(&self) -> &'static str {
-        "Distributed exploration of a model's states over MPI"
+        "Distributed exploration of a model's states over MPI or TCP"
     }
 
     fn check(&self, config: &ExplorationConfig) -> Result<(), Failure> {
@@ -52,22 +53,53 @@ impl Workload for Explore {
 
     fn run(&self, context: &mut Context<'_, '_>, config: &ExplorationConfig) -> Result<Outcome, TrialError> {
         self.check(config)?;
-        let mut found = None;
-        let Ended { ending, .. } = job(config)
-            .run(context.hosts, context.stop, &mut |exploration: Exploration| found = Some(exploration))
-            .map_err(reason)?;
-        if let Some(notice) = ending_notice(ending) {
-            (context.on_event)(Event::Notice(notice));
-        }
+        let found = match config.transport {
+            ExplorationTransport::Tcp => by_agents(context, config)?,
+            ExplorationTransport::Mpi | ExplorationTransport::MpiIwarp => by_job(context, config)?,
+        };
         match found {
             Some(exploration) => Ok(exploration.outcome()?),
-            None if ending == Ending::Stopped => Ok(Outcome { complete: false, ..Outcome::of(Vec::new()) }),
-            None => Err(failure(FailureKind::Internal, "the ranks ended without a result").into()),
+            // It was stopped before it had counted anything.
+            None => Ok(Outcome { complete: false, ..Outcome::of(Vec::new()) }),
         }
     }
 }
 
+fn by_agents(
+    context: &mut Context<'_, '_>,
+    config: &ExplorationConfig,
+) -> Result<Option<Exploration>, TrialError> {
+    let exploring = Exploring::start(context.hosts, config, None)?;
+    let followed = exploring.follow(context.hosts, context.stop);
+    let Explored { best, .. } = exploring.end(context.hosts)?;
+    followed.map(|()| best)
+}
+
+fn by_job(
+    context: &mut Context<'_, '_>,
+    config: &ExplorationConfig,
+) -> Result<Option<Exploration>, TrialError> {
+    let mut found = None;
+    let Ended { ending, .. } = job(config)
+        .run(context.hosts, context.stop, &mut |exploration: Exploration| found = Some(exploration))
+        .map_err(reason)?;
+    if let Some(notice) = ending_notice(ending) {
+        (context.on_event)(Event::Notice(notice));
+    }
+    if found.is_none() && ending != Ending::Stopped {
+        return Err(failure(FailureKind::Internal, "the ranks ended without a result").into());
+    }
+    Ok(found)
+}
+
 pub(crate) fn check(config: &ExplorationConfig) -> Result<(), Failure> {
+    let options = [("mpirun", &config.mpirun), ("mpi-library", &config.mpi_library)];
+    if config.transport == ExplorationTransport::Tcp
+        && let Some((option, _)) = options.iter().find(|(_, value)| value.is_some())
+    {
+        let message = format!("{option} is an option of MPI: leave it out with the transport tcp");
+        return Err(failure(FailureKind::Invalid, message));
+    }
     program(config).map(|_| ())
 }
 
@@ -101,7 +133,7 @@ fn reason(error: JobError) -> Failure {
 }
 
 /// The model with its parameters.
-fn program(config: &ExplorationConfig) -> Result<Program, Failure> {
+pub(crate) fn program(config: &ExplorationConfig) -> Result<Program, Failure> {
     let invalid = |message: String| failure(FailureKind::Invalid, message);
     let (_, text) = MODELS.iter().find(|(name, _)| *name == config.model).ok_or_else(|| {
         let known: Vec<&str> = MODELS.iter().map(|(name, _)| *name).collect();
@@ -151,6 +183,6 @@ fn line(text: &str) -> Option<Line<Exploration>> {
     })
 }
 
-fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
+pub(crate) fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into() }
 }

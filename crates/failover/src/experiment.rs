@@ -43,7 +43,9 @@ pub(crate) fn run(
     let participants = Participants::of(lab, config)?;
     let failed = participants.failing(config)?;
     let mut routes = LabRoutes::apply(lab, &participants.routing)?;
-    let watches_ready = !config.watch || start_watches(&mut routes, &participants, lab, program, stop)?;
+    if config.watch {
+        start_watches(&mut routes, &participants, lab, program, stop)?;
+    }
     let (responder, places) =
         Responder::open(&participants.server_places(lab)?).map_err(system("listen for flows"))?;
     let ports = places.iter().map(|place| place.port()).collect();
@@ -51,13 +53,11 @@ pub(crate) fn run(
     let mut request_flows = open_flows(lab, &participants, config, &places)?;
     let (seen, injected) = run_flows(lab, config, failed.as_ref(), &mut request_flows, observers, stop)?;
     drop(responder);
-    let mut notices = notices(config, &participants, &request_flows, &seen, &routes.ended_watches());
-    if !watches_ready {
-        let seconds = WATCH_START_TIMEOUT.as_secs();
-        let message =
-            format!("route watch had no response through every gateway on every host within {seconds} s");
-        notices.push(Notice { id: "watch-not-ready".to_owned(), message });
+    // An interruption reaches the watches, too.
+    if !stop.load(Ordering::Relaxed) {
+        watches_run(&mut routes, &participants)?;
     }
+    let notices = notices(config, &request_flows, &seen);
     let failed = injected.as_ref().map(|injected| (injected.fault.clone(), injected.at_ns));
     drop((injected, routes));
     if stop.load(Ordering::Relaxed) {
@@ -68,26 +68,43 @@ pub(crate) fn run(
         .summary(notices))
 }
 
-/// Starts `route watch` on clients and servers; returns whether all of them had
-/// a response through every gateway in time.
+/// Starts `route watch` on clients and servers, and waits until all of them had a response through every gateway: what
+/// is measured is gateways that are watched.
 fn start_watches(
     routes: &mut LabRoutes<'_>,
     participants: &Participants,
     lab: &RunningLab,
     program: &Path,
     stop: &AtomicBool,
-) -> Result<bool, TrialError> {
+) -> Result<(), TrialError> {
     let (file, hosts) = (participants.write_fabric(lab)?, participants.end_hosts());
     routes.watch(program, &file, &hosts)?;
     let deadline = Instant::now() + WATCH_START_TIMEOUT;
-    while !stop.load(Ordering::Relaxed) && Instant::now() < deadline {
-        // A watch that has ended does not respond, and has a notice of its own.
-        if !routes.ended_watches().is_empty() || routes.watches_ready(&hosts)? {
-            return Ok(true);
+    while !stop.load(Ordering::Relaxed) {
+        watches_run(routes, participants)?;
+        if routes.watches_ready(&hosts)? {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let seconds = WATCH_START_TIMEOUT.as_secs();
+            let message =
+                format!("route watch had no response through every gateway on every host within {seconds} s");
+            return Err(Failure { kind: FailureKind::Connection, message }.into());
         }
         sleep_unless(POLL_INTERVAL, stop);
     }
-    Ok(false)
+    Ok(())
+}
+
+/// Fails where a watch that was started does not run any more.
+fn watches_run(routes: &mut LabRoutes<'_>, participants: &Participants) -> Result<(), TrialError> {
+    let (ended, hosts) = (routes.ended_watches(), participants.end_hosts());
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let ended: Vec<&str> = ended.iter().filter_map(|place| hosts.get(*place)).map(String::as_str).collect();
+    let message = format!("route watch ended before the end of the experiment on {}", ended.join(", "));
+    Err(Failure { kind: FailureKind::Internal, message }.into())
 }
 
 /// Sends requests over every flow, and injects the fault halfway. Returns the
@@ -108,28 +125,17 @@ fn run_flows<'a>(
         let seen = observers.finish();
         let failed = failed.filter(|_| !stop.load(Ordering::Relaxed));
         let injected = failed.map(|fault| InjectedFault::now(lab, fault, &clock)).transpose();
-        // A panic of that thread is a defect.
-        let _ = requests.join();
+        if let Err(panic) = requests.join() {
+            std::panic::resume_unwind(panic);
+        }
         Ok((seen?, injected?))
     })
 }
 
 /// Collects notices of lost capabilities.
-fn notices(
-    config: &GatewayConfig,
-    participants: &Participants,
-    request_flows: &[RequestFlow],
-    seen: &[Observation],
-    ended_watches: &[usize],
-) -> Vec<Notice> {
+fn notices(config: &GatewayConfig, request_flows: &[RequestFlow], seen: &[Observation]) -> Vec<Notice> {
     let mut notices = Vec::new();
     let mut note = |id: &str, message: String| notices.push(Notice { id: id.to_owned(), message });
-    if !ended_watches.is_empty() {
-        let hosts = participants.end_hosts();
-        let ended: Vec<&str> =
-            ended_watches.iter().filter_map(|place| hosts.get(*place)).map(String::as_str).collect();
-        note("watch-ended", format!("route watch ended before the experiment on {}", ended.join(", ")));
-    }
     let lost: u64 = seen.iter().map(|one| one.lost_count).sum();
     if lost > 0 {
         let message = format!("{lost} packets at the gateways could not be inspected: paths may be missing");

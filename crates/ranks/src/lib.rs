@@ -1,17 +1,20 @@
 //! Ranks: processes or threads that work on one thing and exchange messages, as those of MPI.
 //!
 //! [`World`] is what a rank sees of all of them. [`threads`] has the ranks as threads of this
-//! process, [`Mpi`] as processes that the site's `mpirun` or `srun` started. Collective operations
-//! are built from messages here, so that a back end has four operations of its own.
+//! process, [`TcpPair`] is one of two that a connection joins, [`Mpi`] has them as processes that the
+//! site's `mpirun` or `srun` started. Collective operations are built from messages here, so that a back end has four operations of its own.
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod inbox;
 mod mpi;
+mod tcp;
 mod threads;
 
 use std::time::Duration;
 
 pub use mpi::{MPI_LIBRARY, Mpi};
+pub use tcp::TcpPair;
 pub use threads::threads;
 
 /// Kind of a message. Those of one tag and sender arrive in the order sent (MPI 3.1, section 3.5).
@@ -65,7 +68,7 @@ pub trait World {
     /// Name of this rank's host.
     fn host(&self) -> &str;
 
-    /// What carries the messages: an MPI library with its version, or threads.
+    /// What carries the messages: an MPI library with its version, TCP, or threads.
     fn transport(&self) -> &str;
 
     /// Sends a message; returns without waiting for its delivery.

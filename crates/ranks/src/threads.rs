@@ -1,17 +1,16 @@
 //! Ranks as threads of this process, joined by channels.
 
 use std::{
-    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Sender, channel},
     },
     thread,
     time::Duration,
 };
 
-use crate::{Message, RankError, Tag, World};
+use crate::{Message, RankError, Tag, World, inbox::Inbox};
 
 /// No rank was lost.
 const NONE: usize = usize::MAX;
@@ -19,9 +18,7 @@ const NONE: usize = usize::MAX;
 struct ThreadRank {
     rank: usize,
     to: Vec<Sender<(Tag, Message)>>,
-    from: Receiver<(Tag, Message)>,
-    /// Arrived, but of a kind that nobody has asked for yet.
-    early: VecDeque<(Tag, Message)>,
+    inbox: Inbox,
     lost: Arc<AtomicUsize>,
 }
 
@@ -57,7 +54,7 @@ pub fn threads<T: Send>(
                 let (lost, to, work) = (Arc::clone(&lost), senders.clone(), &work);
                 scope.spawn(move || {
                     let _alive = Alive { rank, lost: Arc::clone(&lost) };
-                    work(&mut ThreadRank { rank, to, from, early: VecDeque::new(), lost })
+                    work(&mut ThreadRank { rank, to, inbox: Inbox::new(from), lost })
                 })
             })
             .collect();
@@ -99,23 +96,14 @@ impl World for ThreadRank {
     }
 
     fn receive(&mut self, tag: Tag) -> Result<Option<Message>, RankError> {
-        if let Some(place) = self.early.iter().position(|(early, _)| *early == tag) {
-            return Ok(self.early.remove(place).map(|(_, message)| message));
+        match self.inbox.take(tag) {
+            Some(message) => Ok(Some(message)),
+            None => self.check().map(|()| None),
         }
-        while let Ok((other, message)) = self.from.try_recv() {
-            if other == tag {
-                return Ok(Some(message));
-            }
-            self.early.push_back((other, message));
-        }
-        self.check().map(|()| None)
     }
 
     fn wait(&mut self, limit: Duration) {
-        match self.from.recv_timeout(limit) {
-            Ok(arrived) => self.early.push_back(arrived),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => (),
-        }
+        self.inbox.wait(limit);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clearstream_schema::{
     flow::{Direction, FlowSummary, InterruptCore, ReceiveMethod},
-    record::TrialDocument,
+    record::{TrialDocument, TrialOutcome},
 };
 
 use crate::shortfall::LineShare;
@@ -30,8 +30,27 @@ pub(crate) struct FlowTrial {
     pub(crate) sender_core: Option<u32>,
     pub(crate) receiver_core: Option<u32>,
     pub(crate) discard: bool,
+    /// What ran beside the flows, where the workload has something.
+    pub(crate) application: Option<Application>,
     /// Counters of the lab's delay lines in this trial.
     pub(crate) line: Option<LineShare>,
+}
+
+/// An application beside the flows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Application {
+    /// Explorations that ended during the flows.
+    pub(crate) explorations: f64,
+    /// Messages of the fastest of these.
+    pub(crate) rate_bps: Option<f64>,
+}
+
+impl Application {
+    fn of(document: &TrialDocument) -> Option<Self> {
+        let TrialOutcome::Measured(outcome) = &document.outcome else { return None };
+        let value = |name| outcome.metric(name).map(|metric| metric.value);
+        Some(Self { explorations: value("explorations")?, rate_bps: value("application-rate") })
+    }
 }
 
 impl FlowTrial {
@@ -60,6 +79,7 @@ impl FlowTrial {
             sender_core: first(&requested.sender_cores).or(seen.and_then(|cores| cores.1)),
             receiver_core: first(&requested.receiver_cores).or(seen.and_then(|cores| cores.2)),
             discard: requested.receive == ReceiveMethod::Discard,
+            application: Application::of(document),
             line: LineShare::of(&document.delay_lines),
         }
     }

@@ -20,9 +20,11 @@ pub enum ExplorationTransport {
     Mpi,
     /// iWARP in software: ClearStream's provider of libfabric.
     MpiIwarp,
+    /// A TCP connection between ranks that the agents run, without MPI.
+    Tcp,
 }
 
-/// An exploration by two ranks of an MPI job, one on the client and one on the server, as a study requests it.
+/// An exploration by two ranks, one on the client and one on the server, as a study requests it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ExplorationConfig {
@@ -89,6 +91,35 @@ impl Exploration {
     }
 }
 
+/// What ranks did that explored once, or again and again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Explored {
+    /// Explorations that ended by themselves.
+    pub count: u64,
+    /// The fastest of these; where there is none, the one that was interrupted.
+    pub best: Option<Exploration>,
+}
+
+impl Explored {
+    /// Adds an exploration. Of the path, which may have thousands of states, nothing is kept.
+    pub fn add(&mut self, mut exploration: Exploration) {
+        exploration.path.clear();
+        self.count += u64::from(exploration.complete);
+        let is_better = self.best.as_ref().is_none_or(|best| {
+            (exploration.complete, best.duration_ns) > (best.complete, exploration.duration_ns)
+        });
+        if is_better {
+            self.best = Some(exploration);
+        }
+    }
+
+    /// The fastest that ended by itself.
+    pub fn fastest(&self) -> Option<&Exploration> {
+        self.best.as_ref().filter(|best| best.complete)
+    }
+}
+
 /// What the states of a model are, and what finding them took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Exploration {
@@ -100,7 +131,7 @@ pub struct Exploration {
     pub model: String,
     /// Parameters with their values.
     pub parameters: Vec<ModelParameter>,
-    /// What carried the messages: an MPI library with its version, or `threads`.
+    /// What carried the messages: an MPI library with its version, `TCP`, or `threads`.
     pub transport: String,
     /// Bytes that a message between ranks holds at most.
     pub message_bytes: u64,

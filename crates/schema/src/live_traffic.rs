@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     ByteCount, TimeSpan,
-    exploration::{Exploration, ExplorationConfig},
-    flow::FlowConfig,
+    exploration::{Exploration, ExplorationConfig, ExplorationTransport, Explored},
+    flow::{FlowConfig, Notice},
     outcome::{MetricKind, Outcome, Unit},
 };
 
-/// Bulk flows between two hosts, while two ranks of an MPI job, one on each of them, explore a model repeatedly.
+/// Bulk flows between two hosts, while two ranks, one on each of them, explore a model repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LiveTrafficConfig {
@@ -33,8 +33,8 @@ pub struct LiveTrafficConfig {
     pub message_size: ByteCount,
     /// Time between two explorations
     pub pause: TimeSpan,
-    /// Without MPI two more flows stand in for the application, which send for this time and then pause
-    pub burst: TimeSpan,
+    /// What carries the messages between the ranks: tcp needs nothing, the others an MPI
+    pub transport: ExplorationTransport,
     /// Command that starts an MPI job, with options of your own (default: mpirun)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mpirun: Option<String>,
@@ -56,7 +56,7 @@ impl Default for LiveTrafficConfig {
             define: exploration.define,
             message_size: exploration.message_size,
             pause: TimeSpan::from_seconds(2),
-            burst: TimeSpan::from_seconds(3),
+            transport: ExplorationTransport::Tcp,
             mpirun: None,
             mpi_library: None,
         }
@@ -67,9 +67,6 @@ impl Default for LiveTrafficConfig {
 const EXPLORATIONS: MetricKind = MetricKind::higher("explorations", Unit::Count);
 /// Rate of the messages of the fastest of them, both directions together, mean over its time.
 const APPLICATION_RATE: MetricKind = MetricKind::higher("application-rate", Unit::BitsPerSecond);
-
-/// Flows that stand in for an application.
-const STAND_IN_FLOWS: u32 = 2;
 
 impl LiveTrafficConfig {
     /// The bulk flows.
@@ -84,30 +81,20 @@ impl LiveTrafficConfig {
         }
     }
 
-    /// The bulk flows, and flows in bursts instead of an application.
-    pub fn with_bursts(&self) -> FlowConfig {
-        FlowConfig {
-            flows: self.flows.saturating_add(STAND_IN_FLOWS),
-            burst_flows: STAND_IN_FLOWS,
-            burst_on: self.burst,
-            burst_off: self.pause,
-            ..self.bulk()
-        }
-    }
-
     /// The application.
     pub fn exploration(&self) -> ExplorationConfig {
         ExplorationConfig {
             model: self.model.clone(),
             define: self.define.clone(),
             message_size: self.message_size,
+            transport: self.transport,
             mpirun: self.mpirun.clone(),
             mpi_library: self.mpi_library.clone(),
             ..ExplorationConfig::default()
         }
     }
 
-    /// Metrics that a trial can have, the headline first: those of the application are absent where it did not run.
+    /// Metrics that a trial can have, the headline first. A rate of the application is that of an exploration that ended.
     pub fn metrics(&self) -> Vec<MetricKind> {
         let mut kinds = self.bulk().metrics();
         kinds.extend([EXPLORATIONS, APPLICATION_RATE]);
@@ -116,10 +103,17 @@ impl LiveTrafficConfig {
 }
 
 /// The outcome of the flows, with what the application did meanwhile.
-pub fn beside(flows: Outcome, found: &[Exploration]) -> Outcome {
+pub fn beside(flows: Outcome, found: &Explored) -> Outcome {
     let mut outcome = flows;
-    if let Some(fastest) = found.iter().map(rate_bps).max_by(f64::total_cmp) {
-        outcome.metrics.extend([EXPLORATIONS.of(found.len() as f64), APPLICATION_RATE.of(fastest)]);
+    outcome.metrics.push(EXPLORATIONS.of(found.count as f64));
+    match found.fastest() {
+        Some(fastest) => outcome.metrics.push(APPLICATION_RATE.of(rate_bps(fastest))),
+        None => outcome.notices.push(Notice {
+            id: "application-unfinished".to_owned(),
+            message: "the application ran beside the flows, but its first exploration did not end within the trial: \
+                      its rate is not measured; a longer duration or a smaller model gives one"
+                .to_owned(),
+        }),
     }
     outcome
 }

@@ -8,6 +8,8 @@
 mod common;
 mod diagnose;
 mod gateways;
+#[path = "../it/gateways/scene.rs"]
+mod gateways_scene;
 mod improve;
 #[path = "../it/limits.rs"]
 mod limits;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use clearstream::workloads::registry;
 use clearstream_schema::{
     all_pairs::AllPairsSummary,
-    exploration::Exploration,
+    exploration::{Exploration, Explored},
     flow::FlowSummary,
     gateways::GatewaySummary,
     live_traffic,
@@ -166,7 +166,9 @@ fn of_explorations(seen: &mut Seen) {
         "received_bytes": 1, "goodput_bps": 1e9, "flow_goodput_bps": [1e9], "client_cpu_seconds_per_gb": 0.1,
         "server_cpu_seconds_per_gb": 0.1, "complete": true, "rtt_ns": 2, "min_rtt_ns": 1, "retransmit_count": 0,
     }));
-    let both = live_traffic::beside(flows.outcome().unwrap(), std::slice::from_ref(&found));
+    let mut explored = Explored::default();
+    explored.add(found.clone());
+    let both = live_traffic::beside(flows.outcome().unwrap(), &explored);
     // 16 bytes in 4 ns.
     assert_eq!(both.metric("application-rate").unwrap().value, 3.2e10);
     assert_declared(seen, "live-traffic", &json!({}), &both);

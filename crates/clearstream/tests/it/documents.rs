@@ -67,15 +67,14 @@ figure = "throughput"
 repetitions = 1
 [[experiment]]
 name = "beside"
-title = "a flow beside bursts, which stand in for an application without MPI"
+title = "flows beside an application"
 workload = "live-traffic"
 [experiment.live-traffic]
 duration = "300ms"
 warm-up = "100ms"
 interval = "100ms"
-burst = "100ms"
+define = "N=5"
 pause = "100ms"
-mpirun = "no-such-mpirun"
 [[experiment]]
 name = "pairs"
 title = "both directions"

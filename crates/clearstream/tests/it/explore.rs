@@ -4,7 +4,7 @@ use crate::common;
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::LazyLock,
     time::{Duration, Instant},
 };
@@ -275,55 +275,116 @@ fn root_a_study_explores_between_hosts_over_tcp_and_over_iwarp() {
     run(&[&arguments[..], &["--runs", runs.to_str().unwrap()]].concat()).refused(2, &["NAME=VALUE"]);
 }
 
+/// The study [`BESIDE`] in a lab of its own.
+struct Beside {
+    folder: tempfile::TempDir,
+    lab: Lab,
+}
+
+impl Beside {
+    fn new(name: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let lab = Lab::of_two_hosts(folder.path(), name);
+        Self { folder, lab }
+    }
+
+    /// Starts it with these options of the application.
+    fn start(&self, options: &str) -> Child {
+        let (study, runs) = (self.folder.path().join("beside.toml"), self.folder.path().join("runs"));
+        fs::write(&study, format!("{BESIDE}{options}")).unwrap();
+        let _ = fs::remove_dir_all(&runs);
+        let arguments = ["study", "run", study.to_str().unwrap(), "--lab", &self.lab.0];
+        clearstream(&[&arguments[..], &["--runs", runs.to_str().unwrap()]].concat()).spawn().unwrap()
+    }
+
+    /// The record's folder, its one trial, and the report.
+    fn record(&self) -> (PathBuf, Value, String) {
+        let record = fs::read_dir(self.folder.path().join("runs")).unwrap().next().unwrap().unwrap().path();
+        let trials = fs::read_to_string(record.join("trials.jsonl")).unwrap();
+        let page = fs::read_to_string(record.join("report.html")).unwrap();
+        (record, serde_json::from_str(trials.trim()).unwrap(), page)
+    }
+
+    /// The trial has failed because of its application: in the record, the exit code, the summary and the report.
+    fn assert_failed(&self, run: &Run, expected: &str) {
+        assert_eq!(run.code(), 8, "{}", run.stderr);
+        let all = format!("{}{}", run.stdout, run.stderr);
+        assert!(all.contains("0 of 1 trials done, 1 failed"), "{all}");
+        let (_, trial, page) = self.record();
+        let failed = trial["outcome"]["failed"]["message"].as_str().unwrap_or_else(|| panic!("{trial}"));
+        assert!(failed.contains("the application beside the flows failed"), "{failed}");
+        assert!(failed.contains(expected), "{failed}");
+        assert!(!page.contains("id=\"figure-beside-live\""), "no figure of an application that failed");
+        assert!(page.contains("the application beside the flows failed"), "the report names it");
+    }
+}
+
 /// Bulk flows and an application at a time: the counters of the interfaces have both, and the report draws them.
 #[test]
 fn root_a_study_explores_beside_bulk_flows() {
-    let folder = tempfile::tempdir().unwrap();
-    let lab = Lab::of_two_hosts(folder.path(), "explore-beside");
-    let library = &LIBRARIES[0];
-    let study = folder.path().join("beside.toml");
-    let runs = folder.path().join("runs");
-    let with = |mpirun: &str| {
-        let text = BESIDE.replace("MPIRUN", mpirun).replace("LIBRARY", library.path.to_str().unwrap());
-        fs::write(&study, text).unwrap();
-        let _ = fs::remove_dir_all(&runs);
-        let arguments = ["study", "run", study.to_str().unwrap(), "--lab", &lab.0];
-        let line = [&arguments[..], &["--runs", runs.to_str().unwrap()]].concat();
-        finish(clearstream(&line).spawn().unwrap(), LIMIT).ok();
-        let record = fs::read_dir(&runs).unwrap().next().unwrap().unwrap().path();
-        let trial: Value =
-            serde_json::from_str(fs::read_to_string(record.join("trials.jsonl")).unwrap().trim()).unwrap();
-        (record, trial)
-    };
-    let metric = |trial: &Value, name: &str| {
-        let all = trial["outcome"]["measured"]["metrics"].as_array().unwrap();
-        all.iter().find(|one| one["name"] == name).and_then(|one| one["value"].as_f64())
-    };
-    let (record, trial) = with(library.mpirun[0]);
-    assert!(metric(&trial, "goodput").unwrap() > 0.0, "{trial}");
-    assert!(metric(&trial, "explorations").unwrap() >= 1.0, "{trial}");
-    assert!(metric(&trial, "application-rate").unwrap() > 0.0, "{trial}");
-    // The sender's interface carried more than the flows did: at least the messages of one exploration.
-    let samples = fs::read_to_string(record.join(trial["samples"].as_str().unwrap())).unwrap();
-    let (mut flows, mut interface) = (0, 0);
-    for line in samples.lines() {
-        let client = &serde_json::from_str::<Value>(line).unwrap()["client"];
-        let sum = |list: &Value, key: &str| -> u64 {
-            list.as_array().unwrap().iter().map(|one| one[key].as_u64().unwrap_or(0)).sum()
+    let beside = Beside::new("explore-beside");
+    let of_mpi = options_of_mpi(LIBRARIES[0].mpirun[0], &LIBRARIES[0].path);
+    for options in ["transport = \"tcp\"\n", &of_mpi] {
+        finish(beside.start(options), LIMIT).ok();
+        let (record, trial, page) = beside.record();
+        let metric = |name: &str| {
+            let all = trial["outcome"]["measured"]["metrics"].as_array().unwrap();
+            all.iter().find(|one| one["name"] == name).and_then(|one| one["value"].as_f64())
         };
-        flows += sum(&client["flows"], "sent_bytes");
-        interface += sum(&client["interfaces"], "send_bytes");
+        assert!(metric("goodput").unwrap() > 0.0, "{trial}");
+        assert!(metric("explorations").unwrap() >= 1.0, "{trial}");
+        assert!(metric("application-rate").unwrap() > 0.0, "{trial}");
+        // The sender's interface carried more than the flows did: at least the messages of one exploration.
+        let samples = fs::read_to_string(record.join(trial["samples"].as_str().unwrap())).unwrap();
+        let (mut flows, mut interface) = (0, 0);
+        for line in samples.lines() {
+            let client = &serde_json::from_str::<Value>(line).unwrap()["client"];
+            let sum = |list: &Value, key: &str| -> u64 {
+                list.as_array().unwrap().iter().map(|one| one[key].as_u64().unwrap_or(0)).sum()
+            };
+            flows += sum(&client["flows"], "sent_bytes");
+            interface += sum(&client["interfaces"], "send_bytes");
+        }
+        assert!(interface > flows, "{interface} of the interface, {flows} of the flows");
+        assert!(page.contains("id=\"figure-beside-live\""), "figure 7");
+        assert!(page.contains("the application beside the flows explored"), "and what it shows");
     }
-    assert!(interface > flows, "{interface} of the interface, {flows} of the flows");
-    run(&["report", record.to_str().unwrap()]).ok();
-    let page = fs::read_to_string(record.join("report.html")).unwrap();
-    assert!(page.contains("id=\"figure-beside-live\""), "figure 7");
+}
 
-    let (_, trial) = with("no-such-mpirun");
-    assert_eq!(metric(&trial, "explorations"), None, "not measured");
-    assert_eq!(trial["outcome"]["measured"]["detail"]["document"]["requested"]["burst-flows"], 2, "{trial}");
-    let notices = trial["outcome"]["measured"]["notices"].to_string();
-    assert!(notices.contains("bursts-instead") && notices.contains("no-such-mpirun"), "{notices}");
+/// Without a launcher, without the library, and with a rank that is killed.
+#[test]
+fn root_a_trial_whose_application_fails_has_failed() {
+    let beside = Beside::new("explore-fails");
+    let library = &LIBRARIES[0];
+    let run = |options: &str| finish(beside.start(options), LIMIT);
+    beside.assert_failed(&run(&options_of_mpi("no-such-mpirun", &library.path)), "no-such-mpirun");
+    let absent = beside.folder.path().join("absent.so");
+    beside.assert_failed(&run(&options_of_mpi(library.mpirun[0], &absent)), "absent.so");
+    let own = beside.folder.path().join("killed.so");
+    fs::copy(&library.path, &own).unwrap();
+    let child = beside.start(&options_of_mpi(library.mpirun[0], &own));
+    eventually(LIMIT, "a rank of this study runs", || !ranks_with(&own).is_empty());
+    // They have found each other by now, or the job fails as one whose rank never came.
+    std::thread::sleep(Duration::from_millis(500));
+    ranks_with(&own).into_iter().for_each(|rank| signal(rank, "KILL"));
+    beside.assert_failed(&finish(child, LIMIT), "");
+}
+
+/// Processes of this program that are ranks with this library.
+fn ranks_with(library: &Path) -> Vec<u32> {
+    let is_rank = |pid: &u32| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).ok();
+        line.contains("--mpi\0")
+            && line.contains(library.to_str().unwrap())
+            && exe == fs::canonicalize(program()).ok()
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_rank).collect()
+}
+
+fn options_of_mpi(mpirun: &str, library: &Path) -> String {
+    format!("transport = \"mpi\"\nmpirun = \"{mpirun}\"\nmpi-library = \"{}\"\n", library.display())
 }
 
 const BESIDE: &str = r#"
@@ -337,13 +398,11 @@ title = "Bulk flows beside an application"
 workload = "live-traffic"
 [experiment.live-traffic]
 flows = 1
-duration = "8s"
+duration = "5s"
 warm-up = "500ms"
 interval = "500ms"
 define = "N=7"
 pause = "300ms"
-mpirun = "MPIRUN"
-mpi-library = "LIBRARY"
 "#;
 
 const STUDY: &str = r#"

@@ -5,6 +5,7 @@ use crate::{
     digest::{Digest, ExperimentDigest},
     figure::{Figure, LegendItem, Table, draw_both, identifier, published_range},
     figures::goodput::published_legend,
+    flow_trial::Application,
     format::{gbps, join, number, rate},
     series::{InterfaceSeries, Points, Series},
     svg::{
@@ -41,7 +42,7 @@ pub(crate) fn figure(digest: &Digest, experiment: &ExperimentDigest) -> Option<F
     }
     let id = identifier(&[&experiment.spec.name, "live"]);
     let title = format!("{}: traffic of all interfaces", experiment.spec.title);
-    let finding = finding(digest, series);
+    let finding = finding(digest, experiment, series);
     let mut legend: Vec<LegendItem> = Vec::new();
     for line in panels.iter().flat_map(|panel| &panel.lines) {
         let item = LegendItem::new(format!("line {}", line.class), line.name.clone());
@@ -108,7 +109,7 @@ fn panels(digest: &Digest, series: &Series) -> Vec<Panel> {
         .collect()
 }
 
-fn finding(digest: &Digest, series: &Series) -> String {
+fn finding(digest: &Digest, experiment: &ExperimentDigest, series: &Series) -> String {
     let busiest = series
         .interfaces
         .iter()
@@ -128,7 +129,22 @@ fn finding(digest: &Digest, series: &Series) -> String {
     if highest(&series.bursts) > 0.0 {
         parts.push(format!("the bursty flows peak at {}", rate(highest(&series.bursts))));
     }
+    let mut trials = experiment.cells.iter().flat_map(|cell| &cell.trials);
+    let application = trials.find(|trial| trial.trial == series.trial).and_then(|trial| trial.application);
+    parts.extend(application.map(beside));
     format!("In trial {} {}.", series.trial, join(&parts))
+}
+
+/// What the application did meanwhile.
+fn beside(application: Application) -> String {
+    match application.rate_bps {
+        Some(bps) => format!(
+            "the application beside the flows explored {:.0} times, its fastest messages at {}",
+            application.explorations,
+            rate(bps)
+        ),
+        None => "the application beside the flows ran, and ended no exploration".to_owned(),
+    }
 }
 
 fn draw(panels: &[Panel], experiment: &ExperimentDigest, size: Size) -> Svg {

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clearstream_control::{Call, Peer, PeerError, Shutdown};
 use clearstream_diagnose::passive::{ExplainSockets, ObserveSockets};
+use clearstream_explore::calls as explore;
 use clearstream_flow::calls as flow;
 use clearstream_host::calls as host;
 use clearstream_live::{CollectorOptions, ReadLive};
@@ -15,6 +16,7 @@ use clearstream_prove::calls as route;
 use clearstream_rdma::calls as rdma;
 use clearstream_schema::{
     control::Cookie,
+    exploration::ExplorationConfig,
     flow::FlowConfig,
     message::MessageConfig,
     overlap::OverlapConfig,
@@ -148,6 +150,20 @@ fn measuring() -> Vec<Sample> {
             server: nobody,
             iwarp_port: None,
             config: OverlapConfig::default(),
+        }),
+        Sample::of(explore::Listen {
+            test: 1,
+            cookie: cookie(),
+            address: Some(HERE),
+            config: ExplorationConfig::default(),
+        }),
+        Sample::of(explore::Stop { test: 1 }),
+        Sample::of(explore::Run {
+            test: 2,
+            cookie: cookie(),
+            server: nobody,
+            config: ExplorationConfig::default(),
+            again_after: None,
         }),
         Sample::of(rdma::Serve { address: HERE, port: None, cookie: Some(cookie()), peer }),
         Sample::of(measure),

@@ -1,6 +1,5 @@
 //! States and transitions of the models that come with the program, compared with enumerations written
 //! by hand here, with closed forms, and between numbers of ranks.
-#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
