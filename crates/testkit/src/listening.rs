@@ -24,9 +24,13 @@ pub fn is_listening(ports: &[u16]) -> bool {
 
 fn listens(family: AddressFamily, port: u16) -> bool {
     const TCP: u8 = 6;
-    let socket =
-        socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))
-            .unwrap();
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        Some(netlink::SOCK_DIAG),
+    )
+    .unwrap();
     let mut request = Vec::with_capacity(REQUEST);
     request.extend_from_slice(&(REQUEST as u32).to_ne_bytes());
     request.extend_from_slice(&BY_FAMILY.to_ne_bytes());
