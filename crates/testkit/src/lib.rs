@@ -8,5 +8,6 @@
 pub mod again;
 pub mod flow;
 pub mod lab;
+pub mod listening;
 pub mod namespace;
 pub mod pcap;

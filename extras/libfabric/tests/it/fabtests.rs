@@ -11,7 +11,8 @@ use hosts::{Capture, Ended, MPA_REQUEST, Network, Program, SERVER, count};
 /// Port of the endpoint, and of the TCP connection beside it that some programs have.
 const PORTS: [u16; 2] = [9228, 3000];
 
-/// Pairs of programs, with `-v` where they verify each byte.
+/// Pairs of programs, with `-v` where they verify each byte. Ping-pongs have one message in flight (`-W`): for 64 of
+/// the longest, which is the default, they clear a gigabyte each.
 const PAIRS: [&str; 16] = [
     "fi_rdm",
     "fi_av_xfer -e rdm",
@@ -25,8 +26,8 @@ const PAIRS: [&str; 16] = [
     "fi_bw -e rdm -v -T 0 -I 20",
     "fi_bw -e rdm -v -T 0 -I 5 -S 1048576",
     "fi_rdm_cntr_pingpong -I 5 -S 65536",
-    "fi_rdm_pingpong -I 5 -v",
-    "fi_rdm_tagged_pingpong -I 5 -v",
+    "fi_rdm_pingpong -I 5 -v -W 1",
+    "fi_rdm_tagged_pingpong -I 5 -v -W 1",
     "fi_rdm_tagged_pingpong -I 5 -v -S 65537",
     "fi_rdm_tagged_bw -I 5 -v -S 1048576",
 ];

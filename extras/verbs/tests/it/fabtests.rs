@@ -19,12 +19,13 @@ const CONNECTED: [&str; 8] = [
     "fi_rma_bw -e msg -o write -I 5 -S 1048576",
     "fi_rma_bw -e msg -o read -I 5 -S 1048576",
     // These send while the peer has no receive posted.
-    "fi_msg_pingpong -I 5 -v",
+    "fi_msg_pingpong -I 5 -v -W 1",
     "fi_msg_bw -I 5 -v -S 65536",
     "fi_bw -e msg -I 5 -v -T 0",
 ];
 
-/// Messages without connections, with `-v` where the program verifies each byte.
+/// Messages without connections, with `-v` where the program verifies each byte, and `-W` for no more of the longest
+/// messages than are in flight: the programs clear the memory of 64 each.
 const DATAGRAMS: [&str; 18] = [
     "fi_rdm",
     "fi_av_xfer -e rdm",
@@ -37,11 +38,11 @@ const DATAGRAMS: [&str; 18] = [
     "fi_resmgmt_test -e rdm",
     "fi_multi_recv -e rdm -I 5",
     "fi_bw -e rdm -v -T 0 -I 20",
-    "fi_rma_bw -e rdm -o write -I 5",
+    "fi_rma_bw -e rdm -o write -I 5 -W 16",
     "fi_rma_bw -e rdm -o read -I 5 -U -S 1048576",
     "fi_rdm_atomic -I 5 -o all",
     "fi_rdm_cntr_pingpong -I 5 -S 65536",
-    "fi_rdm_pingpong -I 5 -v",
+    "fi_rdm_pingpong -I 5 -v -W 1",
     "fi_rdm_tagged_pingpong -I 5 -v -S 65536",
     "fi_rdm_tagged_bw -I 5 -v -S 1048576",
 ];

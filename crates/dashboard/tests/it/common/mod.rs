@@ -52,12 +52,17 @@ pub(crate) fn reader(page: &Dashboard, lines: &[&str]) -> TcpStream {
 /// Reads until a text was received.
 pub(crate) fn read_until(stream: &mut TcpStream, text: &str) -> String {
     let (mut all, mut buffer) = (String::new(), vec![0; 1 << 16]);
-    while !all.contains(text) {
+    let mut searched = 0;
+    loop {
         let count = stream.read(&mut buffer).unwrap();
         assert_ne!(count, 0, "the stream ended before {text:?}: {all}");
         all.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        if all[searched..].contains(text) {
+            return all;
+        }
+        // The text may have begun.
+        searched = all.floor_char_boundary(all.len().saturating_sub(text.len()));
     }
-    all
 }
 
 /// A second in which `eth0` received 1.25 GB: 10 Gb/s.

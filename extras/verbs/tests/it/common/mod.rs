@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_testkit::namespace::Host;
+use clearstream_testkit::{listening::is_listening, namespace::Host};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Generous bound of a program.
@@ -95,18 +95,9 @@ impl Program {
 
     /// The same on one of several ports.
     pub(crate) fn await_listening_on_one(&mut self, host: &Host, ports: &[u16]) {
-        let listening: Vec<_> = ports.iter().map(|port| format!(":{port:04X} ")).collect();
-        let is_listed = |line: &str| listening.iter().any(|port| line.contains(port));
         let begin = Instant::now();
         loop {
-            let is_listening = host.run(|| {
-                ["tcp", "tcp6"].iter().any(|table| {
-                    let table = std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap();
-                    // State 0A: LISTEN (proc(5)).
-                    table.lines().any(|line| is_listed(line) && line.contains(" 0A "))
-                })
-            });
-            if is_listening {
+            if host.run(|| is_listening(ports)) {
                 return;
             }
             assert_eq!(self.child.try_wait().unwrap(), None, "{} ended early", self.line);
@@ -172,7 +163,10 @@ pub(crate) fn pair(network: &Network, settings: &[(&str, &str)], port: u16, line
     [server.succeeds(), client]
 }
 
-/// Packets that a host sends and receives.
+/// Bytes that are kept of a packet: what tests count is in the first ones, or in short messages.
+const KEPT: usize = 2048;
+
+/// Packets that a host sends and receives, the first bytes of each.
 pub(crate) struct Capture {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<Vec<u8>>>>,
@@ -191,7 +185,7 @@ impl Capture {
             let stop = stop.clone();
             move || {
                 let mut packets = Vec::new();
-                let mut buffer = vec![0; 1 << 17];
+                let mut buffer = vec![0; KEPT];
                 loop {
                     match (&socket).read(&mut buffer) {
                         Ok(length) => packets.push(buffer[..length].to_vec()),
