@@ -337,7 +337,7 @@ title = "Bulk flows beside an application"
 workload = "live-traffic"
 [experiment.live-traffic]
 flows = 1
-duration = "8s"
+duration = "4s"
 warm-up = "500ms"
 interval = "500ms"
 define = "N=7"
