@@ -24,7 +24,7 @@ fn lab_file(folder: &Path, name: &str, link: &str) -> std::path::PathBuf {
 fn root_a_lab_runs_commands_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let lab = Lab::up(&lab_file(folder.path(), "e2e-exec", "delay = \"5ms\""), "e2e-exec");
-    let ping = run(&["lab", "exec", "e2e-exec", "here", "--", "ping", "-c", "3", "-i", "0.2", "there"]);
+    let ping = run(&["lab", "exec", "e2e-exec", "here", "--", "ping", "-c", "10", "-i", "0.02", "there"]);
     // iputils prints "rtt min/avg/max/mdev = 10.1/..."; 2 x 5 ms is the least it can be.
     let text = ping.ok();
     let minimum: f64 =
