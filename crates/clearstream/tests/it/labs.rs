@@ -312,6 +312,7 @@ title = "a study of a test"
 duration = "600ms"
 warm-up = "200ms"
 interval = "200ms"
+pacing = "100Mb/s"
 [[experiment]]
 name = "flows"
 title = "one and two flows"
@@ -407,7 +408,7 @@ fn a_study_file_with_a_slip_names_line_and_key() {
     let study = folder.path().join("slip.toml");
     fs::write(&study, STUDY.replace("repetitions", "repetition")).unwrap();
     let path = study.to_str().unwrap();
-    run(&["study", "run", path, "--to", "localhost"]).refused(2, &["slip.toml:15", "`repetitions`"]);
+    run(&["study", "run", path, "--to", "localhost"]).refused(2, &["slip.toml:16", "`repetitions`"]);
     fs::write(&study, STUDY.replace("flows = [1, 2]", "windw = [1, 2]")).unwrap();
     run(&["study", "run", path, "--to", "localhost"]).refused(2, &["windw", "window"]);
     run(&["study", "run", "nonesuch", "--to", "localhost"]).refused(9, &["nonesuch", "clearstream-40ge"]);
