@@ -5,8 +5,8 @@ use clearstream_schema::CoreList;
 use clearstream_testkit::lab::two_hosts;
 use serde_json::Value;
 
-/// Long enough for a search: a tenth of the duration.
-const FLOW: [&str; 8] = ["flow", "localhost", "--duration", "4s", "--warm-up", "0s", "--interval", "500ms"];
+/// Long enough for a search of six trials: a tenth of the duration, 50 ms each at least.
+const FLOW: [&str; 8] = ["flow", "localhost", "--duration", "3s", "--warm-up", "0s", "--interval", "500ms"];
 
 fn flow(more: &[&str]) -> Value {
     run(&[FLOW.as_slice(), &["--json"], more].concat()).json()
@@ -120,7 +120,8 @@ fn root_between_two_hosts_cores_are_ranked_and_the_size_follows_the_cache() {
     std::fs::write(&file, two_hosts(&name, "delay = \"1ms\"\nbackend = \"delay-line\"")).unwrap();
     let lab = Lab::up(&file, &name);
     let flow = |more: &[&str]| {
-        let arguments = ["flow", "--lab", &lab.0, "--flows", "2", "-t", "2s", "-O", "0s", "--json"];
+        let arguments =
+            ["flow", "--lab", &lab.0, "--flows", "2", "-t", "500ms", "-i", "250ms", "-O", "0s", "--json"];
         run(&[arguments.as_slice(), more].concat()).json()
     };
     let document = flow(&[]);

@@ -261,17 +261,15 @@ fn no_line_stands_in_a_password_prompt() {
         command.env("PATH", path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         finish(command.spawn().unwrap(), Duration::from_secs(60)).stdout
     };
-    let prompt = "exec 3<>/dev/tty; printf \"dtn2's password: \" >&3; sleep 5; ";
+    let prompt =
+        "exec 3<>/dev/tty; printf \"dtn2's password: \" >&3; sleep 3; printf 'typed\\n' >&3; exec 3>&-";
     let wrong = "echo 'root@dtn2: Permission denied (publickey,password).' >&2; exit 255";
-    let prompting = through_terminal(&format!("{prompt} {wrong}"));
-    assert!(
-        prompting.contains("dtn2's password: ") && prompting.contains("Permission denied"),
-        "{prompting}"
-    );
-    assert!(!prompting.contains("waiting for ssh"), "{prompting}");
+    let seen = through_terminal(&format!("{prompt}; sleep 4; {wrong}"));
+    let (prompting, afterwards) = seen.split_once("typed").unwrap_or_else(|| panic!("{seen}"));
+    assert!(prompting.contains("dtn2's password: ") && afterwards.contains("Permission denied"), "{seen}");
+    assert!(!prompting.contains("waiting for ssh"), "{seen}");
     // Once the prompt is gone, the wait is reported.
-    let afterwards = through_terminal(&format!("{prompt} exec 3>&-; sleep 4; {wrong}"));
-    assert!(afterwards.contains("waiting for ssh to log in to dtn2"), "{afterwards}");
+    assert!(afterwards.contains("waiting for ssh to log in to dtn2"), "{seen}");
 }
 
 /// A home of its own: nothing of this machine's is touched.
@@ -284,9 +282,12 @@ fn world_with_home(name: &str) -> (World, tempfile::TempDir) {
 #[test]
 fn root_a_host_without_the_program_gets_it_by_deploy() {
     let (world, home) = world_with_home("e2e-deploy");
+    // Without its symbols, which are a third of it.
+    let own = world.path("own");
+    assert!(Command::new("strip").arg("-o").arg(&own).arg(program()).status().unwrap().success());
     let bare = |arguments: &[&str]| {
-        let mut command = world.command(arguments);
-        command.arg(world.ssh_option());
+        let mut command = clearstream(&["lab", "exec", &world.lab.0, "here", "--"]);
+        command.arg(&own).args(arguments).arg(world.ssh_option()).env("CLEARSTREAM_CONFIG", "");
         finish(command.spawn().unwrap(), Duration::from_secs(120))
     };
     bare(&["flow", "dtn2"]).refused(5, &["clearstream deploy dtn2", "--remote-program"]);
@@ -298,7 +299,7 @@ fn root_a_host_without_the_program_gets_it_by_deploy() {
     let sum = Command::new("sha256sum").arg(&place).output().unwrap();
     let sum = String::from_utf8(sum.stdout).unwrap();
     assert_eq!(deployed["sha256"], sum.split_whitespace().next().unwrap());
-    assert_eq!(fs::read(&place).unwrap(), fs::read(program()).unwrap());
+    assert_eq!(fs::read(&place).unwrap(), fs::read(&own).unwrap());
     bare(&[&["flow", "dtn2"], QUICK.as_slice()].concat()).json();
     // A second time there is nothing to do.
     let second = bare(&["deploy", "dtn2"]);
@@ -311,7 +312,7 @@ fn root_a_host_without_the_program_gets_it_by_deploy() {
     bare(&["deploy", "dtn2", "--program", other.to_str().unwrap()]).refused(5, &["s390x", "--program"]);
     let text = world.path("ssh_config");
     bare(&["deploy", "dtn2", "--program", text.to_str().unwrap()]).refused(2, &["is no program"]);
-    assert_eq!(fs::read(&place).unwrap(), fs::read(program()).unwrap(), "still the same");
+    assert_eq!(fs::read(&place).unwrap(), fs::read(&own).unwrap(), "still the same");
     // A folder that cannot be made.
     bare(&["deploy", "dtn2", "--remote-program", "/proc/none/clearstream"]).refused(7, &["/proc/none"]);
 }

@@ -146,7 +146,7 @@ struct Running {
 impl Running {
     fn start(folder: &Path, lab: &str) -> Self {
         let lab = triangle(folder, lab);
-        let (hosts, study, runs) = (hosts_file(folder, &lab.0), study(folder, "1s"), folder.join("runs"));
+        let (hosts, study, runs) = (hosts_file(folder, &lab.0), study(folder, "500ms"), folder.join("runs"));
         let arguments = ["study", "run", &study, "--hosts", &hosts, "--runs", runs.to_str().unwrap()];
         let child = clearstream(&arguments).spawn().unwrap();
         let record = loop {
@@ -261,7 +261,7 @@ fn root_a_path_that_is_cut_in_the_middle_fails_its_pairs_and_no_others() {
     ended.resume();
 }
 
-/// The built-in study `mesh` in a lab of three hosts and a router on one switch.
+/// The built-in study `mesh`, with shorter tests of its pairs, in a lab of three hosts and a router on one switch.
 #[test]
 fn root_a_mesh_is_of_all_hosts_of_a_lab_but_its_routers() {
     let folder = tempfile::tempdir().unwrap();
@@ -278,9 +278,15 @@ fn root_a_mesh_is_of_all_hosts_of_a_lab_but_its_routers() {
     let path = folder.path().join("e2e-mesh.toml");
     fs::write(&path, text).unwrap();
     let lab = Lab::up(&path, "e2e-mesh");
-    let runs = folder.path().join("runs");
+    let (study, runs) = (folder.path().join("mesh.toml"), folder.path().join("runs"));
+    let text = include_str!("../../../../studies/mesh.toml");
+    let shorter =
+        text.replace("duration = \"1s\", warm-up = \"300ms\"", "duration = \"100ms\", warm-up = \"20ms\"");
+    assert_ne!(text, shorter);
+    fs::write(&study, shorter).unwrap();
+    let study = study.to_str().unwrap();
     let arguments =
-        ["study", "run", "mesh", "--lab", &lab.0, "--quick", "--runs", runs.to_str().unwrap(), "--json"];
+        ["study", "run", study, "--lab", &lab.0, "--quick", "--runs", runs.to_str().unwrap(), "--json"];
     let ended = run(&arguments).json();
     assert_eq!((&ended["done_trial_count"], &ended["failed_trial_count"]), (&4.into(), &0.into()), "{ended}");
     let record = Path::new(ended["folder"].as_str().unwrap());
@@ -297,7 +303,9 @@ fn root_a_mesh_is_of_all_hosts_of_a_lab_but_its_routers() {
         page.contains("<figure id=\"figure-pairs-pairs\">")
             && page.contains("<figure id=\"figure-pairs-pairs-2\">")
     );
-    // Two of them by name are a pair.
+    // By its name; and two of them by name are a pair.
+    let all = run(&["study", "run", "mesh", "--lab", &lab.0, "--quick", "--dry-run"]);
+    assert!(all.ok().contains("4 trials"), "{}", all.stdout);
     let two =
         ["study", "run", "mesh", "--lab", &lab.0, "--client", "a", "--server", "b", "--quick", "--dry-run"];
     run(&two).ok();

@@ -24,7 +24,7 @@ fn lab_file(folder: &Path, name: &str, link: &str) -> std::path::PathBuf {
 fn root_a_lab_runs_commands_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let lab = Lab::up(&lab_file(folder.path(), "e2e-exec", "delay = \"5ms\""), "e2e-exec");
-    let ping = run(&["lab", "exec", "e2e-exec", "here", "--", "ping", "-c", "3", "-i", "0.2", "there"]);
+    let ping = run(&["lab", "exec", "e2e-exec", "here", "--", "ping", "-c", "10", "-i", "0.02", "there"]);
     // iputils prints "rtt min/avg/max/mdev = 10.1/..."; 2 x 5 ms is the least it can be.
     let text = ping.ok();
     let minimum: f64 =
@@ -312,6 +312,7 @@ title = "a study of a test"
 duration = "600ms"
 warm-up = "200ms"
 interval = "200ms"
+pacing = "100Mb/s"
 [[experiment]]
 name = "flows"
 title = "one and two flows"
@@ -407,7 +408,7 @@ fn a_study_file_with_a_slip_names_line_and_key() {
     let study = folder.path().join("slip.toml");
     fs::write(&study, STUDY.replace("repetitions", "repetition")).unwrap();
     let path = study.to_str().unwrap();
-    run(&["study", "run", path, "--to", "localhost"]).refused(2, &["slip.toml:15", "`repetitions`"]);
+    run(&["study", "run", path, "--to", "localhost"]).refused(2, &["slip.toml:16", "`repetitions`"]);
     fs::write(&study, STUDY.replace("flows = [1, 2]", "windw = [1, 2]")).unwrap();
     run(&["study", "run", path, "--to", "localhost"]).refused(2, &["windw", "window"]);
     run(&["study", "run", "nonesuch", "--to", "localhost"]).refused(9, &["nonesuch", "clearstream-40ge"]);

@@ -116,7 +116,7 @@ fn an_interrupt_keeps_the_sizes_measured() {
 fn compare_with_counters(lab: &str, kind: &str, method: &str) {
     let (received_before, sent_before) = interface_bytes(lab, "there");
     let mut arguments = vec![
-        "message", "--lab", lab, "--kind", kind, "--method", method, "-s", "64KiB", "-n", "40", "-O", "0ms",
+        "message", "--lab", lab, "--kind", kind, "--method", method, "-s", "64KiB", "-n", "10", "-O", "0ms",
         "--verify", "--json",
     ];
     if kind != "ping-pong" {

@@ -328,6 +328,8 @@ fn samples_of_an_agent_that_stood_still_are_known_to_be_missing() {
         "200ms",
         "--warm-up",
         "0s",
+        "--pacing",
+        "100Mb/s",
         "--json-stream",
     ])
     .spawn()

@@ -149,7 +149,7 @@ fn root_a_killed_rank_is_named_and_leaves_no_files() {
             assert!(begin.elapsed() < Duration::from_secs(10), "{case}");
             assert_eq!(ended.code(), 6, "{case}");
             assert!(ended.stderr.contains(&format!("on {host}: ended by signal 9")), "{case}");
-            eventually(Duration::from_secs(30), "the files are removed", || {
+            eventually(Duration::from_secs(90), "the files are removed", || {
                 entries(&directory) == ["thesis.tex"] && ranks(&mpi.library).is_empty()
             });
         }

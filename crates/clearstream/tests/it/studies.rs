@@ -14,6 +14,7 @@ title = "pairs of a test"
 duration = "300ms"
 warm-up = "100ms"
 interval = "100ms"
+pacing = "100Mb/s"
 [[experiment]]
 name = "flows"
 title = "one flow"
