@@ -30,8 +30,8 @@ pub struct Traffic {
 fn write(side: u8, message: u64, from: usize, places: &mut [u8]) {
     let of_message = message.rotate_left(32) ^ u64::from(side) << 63;
     // No iterators: without optimisation, as in tests, each byte would cost several calls.
-    let mut at = 0;
-    while at < places.len() {
+    let (mut at, count) = (0, places.len());
+    while at < count {
         let position = (from + at) as u64;
         places[at] = ((position ^ of_message).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
         at += 1;

@@ -7,7 +7,7 @@ use crate::common::improvement;
 use crate::common::run;
 use std::{collections::BTreeMap, path::Path};
 
-use crate::common::chromium::evaluated;
+use crate::common::chromium::{both_widths, evaluated};
 use clearstream_record::{
     Reader,
     synthetic::{Shape, clearstream_40ge},
@@ -133,9 +133,7 @@ fn report(folder: &Path, matrices: Vec<u32>) -> String {
 fn browser_shows_no_label_over_a_mark_on_desktop_and_phone() {
     let folder = tempfile::tempdir().unwrap();
     let page = report(folder.path(), vec![8]);
-    for width in [1440, 390] {
-        assert_eq!(evaluated(&page, width, folder.path(), STRUCK), "", "at {width} px");
-    }
+    assert_eq!(evaluated(&both_widths(&page), folder.path(), STRUCK), ["", ""]);
 }
 
 #[test]
@@ -150,9 +148,8 @@ fn browser_shows_no_label_over_a_mark_of_histories_and_loops() {
         .into();
     let pages =
         [history_html(&readers).unwrap(), improvement_html(&improvement::loop_of_five(), None).unwrap()];
-    for (page, width) in pages.iter().flat_map(|page| [(page, 1440), (page, 390)]) {
-        assert_eq!(evaluated(page, width, folder.path(), STRUCK), "", "at {width} px");
-    }
+    let windows: Vec<_> = pages.iter().flat_map(|page| both_widths(page)).collect();
+    assert_eq!(evaluated(&windows, folder.path(), STRUCK), [""; 4]);
 }
 
 /// Latency and bandwidth by message size and method, and RDMA operations side by side.
@@ -210,25 +207,22 @@ fn browser_shows_no_label_over_a_mark_of_other_workloads() {
         short_plateau(&folder.path().join("short")),
         Reader::open(&gateways).unwrap(),
     ];
-    for reader in &readers {
-        let page = html(reader).unwrap();
-        assert!(page.contains("<figure id="));
-        for width in [1440, 390] {
-            let title = &reader.run().study.title;
-            assert_eq!(evaluated(&page, width, folder.path(), STRUCK), "", "{title} at {width} px");
-        }
-    }
+    let pages = readers.map(|reader| html(&reader).unwrap());
+    assert!(pages.iter().all(|page| page.contains("<figure id=")));
+    let windows: Vec<_> = pages.iter().flat_map(|page| both_widths(page)).collect();
+    assert_eq!(evaluated(&windows, folder.path(), STRUCK), [""; 6]);
 }
 
 /// `inspect --svg` is a drawing by itself, shown at its own width.
 #[test]
 fn browser_shows_no_label_over_a_mark_of_a_host() {
     let folder = tempfile::tempdir().unwrap();
-    for host in [hosts::virtual_machine("vm"), hosts::nehalem("dtn1"), hosts::magny_cours("dtn2")] {
-        let svg = machine_svg(&host);
-        let page = format!("<!doctype html><html><body><figure>{svg}</figure></body></html>");
-        assert_eq!(evaluated(&page, 1440, folder.path(), STRUCK), "", "{}", host.name);
-    }
+    let drawn = [hosts::virtual_machine("vm"), hosts::nehalem("dtn1"), hosts::magny_cours("dtn2")];
+    let pages = drawn.map(|host| {
+        format!("<!doctype html><html><body><figure>{}</figure></body></html>", machine_svg(&host))
+    });
+    let windows: Vec<_> = pages.iter().map(|page| (page.as_str(), 1440)).collect();
+    assert_eq!(evaluated(&windows, folder.path(), STRUCK), [""; 3]);
 }
 
 #[test]
@@ -236,16 +230,14 @@ fn browser_prints_the_tables_behind_the_figures() {
     let folder = tempfile::tempdir().unwrap();
     let page = report(folder.path(), vec![8, 48]);
     // A4 less the margins of the page, in the 96ths of an inch that CSS calls pixels.
-    assert_eq!(evaluated(&page, 687, folder.path(), PRINTED), "");
+    assert_eq!(evaluated(&[(&page, 687)], folder.path(), PRINTED), [""]);
 }
 
 #[test]
 fn browser_reads_values_by_keyboard() {
     let folder = tempfile::tempdir().unwrap();
     let page = report(folder.path(), vec![8]);
-    for width in [1440, 390] {
-        assert_eq!(evaluated(&page, width, folder.path(), WALKED), "walked");
-    }
+    assert_eq!(evaluated(&both_widths(&page), folder.path(), WALKED), ["walked", "walked"]);
 }
 
 /// One colour, one meaning on a page; the first of the palette is that of our trials.

@@ -191,6 +191,9 @@ fn an_unread_terminate_times_out() {
     drop(peer);
 }
 
+/// A page changes every few microseconds: a checksum of other bytes than those sent shows in the first reads.
+const READS: usize = 200;
+
 #[test]
 fn memory_that_changes_while_it_is_read_ends_no_connection() {
     let (reader, owner) = plain_pair(&offloaded());
@@ -207,7 +210,7 @@ fn memory_that_changes_while_it_is_read_ends_no_connection() {
             }
         });
         let mut done = Vec::new();
-        for id in 0..2000 {
+        for id in 0..READS as u64 {
             let buffer = reader.domain.buffer(length).unwrap();
             reader.queue_pair.read(id, buffer, memory.remote(0), SendOptions::default()).unwrap();
             done.push(finished(&reader, &[&owner]).completion.status);
@@ -216,6 +219,6 @@ fn memory_that_changes_while_it_is_read_ends_no_connection() {
             }
         }
         stop.store(true, Ordering::Relaxed);
-        assert_eq!(done, [Status::Success; 2000]);
+        assert_eq!(done, [Status::Success; READS]);
     });
 }

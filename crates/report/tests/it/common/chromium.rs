@@ -60,24 +60,40 @@ pub(crate) fn console(log: &str) -> Vec<&str> {
     log.lines().filter(|line| line.contains("CONSOLE")).collect()
 }
 
-/// Result of a script of the frame's owner on a page in a window of a width: `script` has the
-/// page's document as `inside` and returns a text.
-pub(crate) fn evaluated(page: &str, width: u32, folder: &Path, script: &str) -> String {
-    let inner = page.replace('&', "&amp;").replace('"', "&quot;");
+/// Results of a script of the frames' owner on pages, each in a window of its width: `script` has a page's document as
+/// `inside` and returns a text. One browser for all of them: it needs seconds to start.
+pub(crate) fn evaluated(pages: &[(&str, u32)], folder: &Path, script: &str) -> Vec<String> {
+    let frame = |(number, (page, width)): (usize, &(&str, u32))| {
+        let inner = page.replace('&', "&amp;").replace('"', "&quot;");
+        format!(
+            "<iframe id=\"window-{number}\" width=\"{width}\" height=\"900\" style=\"border:0\" onload=\"loaded(this)\" srcdoc=\"{inner}\"></iframe>"
+        )
+    };
+    let frames: String = pages.iter().enumerate().map(frame).collect();
     let owner = format!(
-        "<!doctype html><html><head><meta charset=\"utf-8\"></head><body><iframe id=\"window\" width=\"{width}\" height=\"900\" style=\"border:0\" srcdoc=\"{inner}\"></iframe>\
-         <script>document.getElementById('window').addEventListener('load', function () {{\
-           var inside = this.contentDocument;\
-           var result = (function (inside) {{ {script} }})(inside);\
-           document.body.setAttribute('data-result', encodeURIComponent(result));\
-         }});</script></body></html>"
+        "<!doctype html><html><head><meta charset=\"utf-8\"><script>\
+         function loaded(frame) {{\
+           var result = (function (inside) {{ {script} }})(frame.contentDocument);\
+           frame.setAttribute('data-result', encodeURIComponent(result) + '.');\
+         }}</script></head><body>{frames}</body></html>"
     );
-    let file = folder.join(format!("evaluated-{width}.html"));
+    let file = folder.join("evaluated.html");
     fs::write(&file, owner).unwrap();
     let loaded = load(&file, "light");
-    let result = loaded.document.split("data-result=\"").nth(1);
-    let result = result.unwrap_or_else(|| panic!("the script did not end: {}", loaded.log));
-    decoded(result.split('"').next().unwrap())
+    let results = loaded.document.split("<iframe id=\"window-").skip(1).map(|frame| {
+        // Attributes are printed as they were set, the result last.
+        let result = frame.split("\" data-result=\"").nth(1);
+        let result = result.unwrap_or_else(|| panic!("the script did not end: {}", loaded.log));
+        decoded(result.split_once(".\"").unwrap().0)
+    });
+    let results: Vec<_> = results.collect();
+    assert_eq!(results.len(), pages.len(), "{}", loaded.log);
+    results
+}
+
+/// A page in the windows of a desktop and of a phone.
+pub(crate) fn both_widths(page: &str) -> [(&str, u32); 2] {
+    [1440, 390].map(|width| (page, width))
 }
 
 /// Percent-encoding (RFC 3986, section 2.1) undone.
