@@ -93,12 +93,12 @@ impl ExploreAgent {
 
     /// Rank 0: connects, then explores. [`Finished`] is always sent.
     fn run(&mut self, call: Run, context: &CallContext<'_>) -> Result<Done, Failure> {
-        let Run { test, cookie, server, config, again_after } = call;
+        let Run { test, cookie, server, config, pause } = call;
         let program = self.check_idle(&config)?;
         let socket = connection::connect(&SocketOptions::default(), server, Secret::parse(&cookie)?)?;
         let events = context.events().clone();
         self.start(test, "explore-rank-0", move |control| {
-            let side = rank(0, socket, &program, &config, again_after, control);
+            let side = rank(0, socket, &program, &config, pause, control);
             events.send(&Finished { test });
             side
         })?;
@@ -178,7 +178,7 @@ fn rank(
     socket: Socket,
     program: &Program,
     config: &ExplorationConfig,
-    again_after: Option<TimeSpan>,
+    pause: Option<TimeSpan>,
     control: &Control,
 ) -> Side {
     let stream = TcpStream::from(socket);
@@ -199,7 +199,7 @@ fn rank(
         cycles: config.cycles,
     };
     let mut side = Side::default();
-    let ended = repeat(&mut world, program, &limits, again_after, control, &mut side.explored);
+    let ended = repeat(&mut world, program, &limits, pause, control, &mut side.explored);
     if let Err(error) = ended {
         side.peer_closed = matches!(error, ExploreError::Ranks(RankError::Lost { .. }));
         side.failure = Some(failure(kind(&error), error.to_string()));
@@ -212,7 +212,7 @@ fn repeat(
     world: &mut dyn World,
     program: &Program,
     limits: &ExploreConfig,
-    again_after: Option<TimeSpan>,
+    pause: Option<TimeSpan>,
     control: &Control,
     explored: &mut Explored,
 ) -> Result<(), ExploreError> {
@@ -220,7 +220,7 @@ fn repeat(
         if let Some(found) = explore(world, program, limits, &control.stopped, &mut |_| ())? {
             explored.add(found);
         }
-        let is_last = match again_after {
+        let is_last = match pause {
             Some(pause) => paused(pause, &control.stopped),
             None => true,
         };

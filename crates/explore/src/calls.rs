@@ -48,9 +48,9 @@ pub struct Run {
     pub server: SocketAddr,
     /// What to explore.
     pub config: ExplorationConfig,
-    /// Explores again and again until it is stopped, with this pause in between; once when absent.
+    /// Explores repeatedly until it is stopped, with this pause in between; once when absent.
     #[serde(default)]
-    pub again_after: Option<TimeSpan>,
+    pub pause: Option<TimeSpan>,
 }
 
 impl Call for Run {

@@ -26,14 +26,14 @@ pub(crate) struct Exploring {
 }
 
 impl Exploring {
-    /// Starts both ranks, which explore once, or again and again with a pause in between.
+    /// Starts both ranks, which explore once, or repeatedly with a pause in between.
     ///
     /// # Errors
     /// A host is missing; an agent cannot start its rank.
     pub(crate) fn start(
         hosts: &mut HostSet<'_>,
         config: &ExplorationConfig,
-        again_after: Option<TimeSpan>,
+        pause: Option<TimeSpan>,
     ) -> Result<Self, TrialError> {
         let (client, server) = hosts.client_and_server()?;
         let address = server.known_address()?;
@@ -42,7 +42,7 @@ impl Exploring {
         let config = config.clone();
         let listen = Listen { test, cookie: cookie.clone(), address: Some(address), config: config.clone() };
         let port = server.peer.call(&listen)?.address.port();
-        let run = Run { test, cookie, server: SocketAddr::new(address, port), config, again_after };
+        let run = Run { test, cookie, server: SocketAddr::new(address, port), config, pause };
         if let Err(error) = client.peer.call(&run) {
             // The server may have the cause. If stopping fails too, the first error is the one to report.
             let reason = server.peer.call(&Stop { test }).ok().and_then(|side| side.failure);

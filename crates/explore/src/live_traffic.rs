@@ -68,8 +68,12 @@ impl Workload for LiveTraffic {
             ExplorationTransport::Tcp => beside_agents(context, config)?,
             ExplorationTransport::Mpi | ExplorationTransport::MpiIwarp => beside_job(context, config)?,
         };
-        let flows = flows?;
-        Ok(live_traffic::beside(flows, &explored.map_err(of_application)?))
+        match (flows?, explored) {
+            (flows, Ok(explored)) => Ok(live_traffic::beside(flows, &explored)),
+            // An interruption of the operator reaches the ranks, too.
+            (flows, Err(_)) if !flows.complete && context.stop.load(Ordering::Relaxed) => Ok(flows),
+            (_, Err(error)) => Err(of_application(error)),
+        }
     }
 }
 

@@ -115,15 +115,16 @@ pub(crate) fn job(config: &ExplorationConfig) -> JobConfig<'_, Exploration> {
     }
 }
 
-/// Explores once, or until it is stopped; what it found until then may be nothing.
+/// Explores once, or until it is stopped; what it found until then may be nothing. A rank that failed before that is a
+/// failure.
 pub(crate) fn explore(
     config: &ExplorationConfig,
     ranks: &Ranks<'_>,
     stop: &AtomicBool,
 ) -> Result<Option<Exploration>, Failure> {
     let mut found = None;
-    job(config).run_with(ranks, stop, &mut |exploration| found = Some(exploration)).map_err(reason)?;
-    Ok(found)
+    let ended = job(config).run_with(ranks, stop, &mut |exploration| found = Some(exploration));
+    ended.map_err(reason)?.reported.map_or(Ok(found), Err)
 }
 
 fn reason(error: JobError) -> Failure {

@@ -42,7 +42,7 @@ pub(crate) fn run_on(
         arguments: program_arguments(config),
         point_timeout: size_timeout(config),
     };
-    let Ended { ending, job } = job.run(hosts, stop, &mut |mut point: MessagePoint| {
+    let Ended { ending, job, .. } = job.run(hosts, stop, &mut |mut point: MessagePoint| {
         point.is_perturbed =
             sizes.iter().find(|size| size.bytes == point.size_bytes).is_some_and(|size| size.is_perturbed);
         points.push(point.clone());

@@ -59,6 +59,8 @@ pub(crate) struct Ended {
     pub(crate) ranks: Option<Started>,
     /// Connections that the verbs library reported.
     pub(crate) rdma_connection_count: u64,
+    /// What a rank had reported when the job was stopped.
+    pub(crate) reported: Option<Failure>,
 }
 
 /// A line of an output.
@@ -113,7 +115,11 @@ struct Progress {
 
 impl Progress {
     fn ended(self, ending: Ending) -> Ended {
-        Ended { ending, ranks: self.ranks, rdma_connection_count: self.rdma_connection_count }
+        let reported = (ending == Ending::Stopped && self.text.has_report()).then(|| {
+            let (kind, message) = self.text.cause("a rank failed");
+            failure(kind, message)
+        });
+        Ended { ending, ranks: self.ranks, rdma_connection_count: self.rdma_connection_count, reported }
     }
 }
 

@@ -67,6 +67,9 @@ pub struct Ended {
     pub ending: Ending,
     /// Who took part, when both ranks had started.
     pub job: Option<MpiJob>,
+    /// What a rank had reported when the job was stopped: the launcher was still ending the others. An interruption of
+    /// the operator reaches the ranks too, which report that.
+    pub reported: Option<Failure>,
 }
 
 /// Why a job has no result.
@@ -149,7 +152,7 @@ impl<P: Send + 'static> JobConfig<'_, P> {
             command: line,
             ranks: found.ranks,
         });
-        Ok(Ended { ending: ended.ending, job })
+        Ok(Ended { ending: ended.ending, job, reported: ended.reported })
     }
 
     fn prepare(&self, ranks: &Ranks<'_>, own: &Path) -> Result<(launcher::Prepared, Vec<String>), Failure> {

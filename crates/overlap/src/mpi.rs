@@ -35,7 +35,7 @@ pub(crate) fn run_on(
         arguments: program_arguments(config),
         point_timeout: point_timeout(config),
     };
-    let Ended { ending, job } = job.run(hosts, stop, &mut |point: OverlapPoint| {
+    let Ended { ending, job, .. } = job.run(hosts, stop, &mut |point: OverlapPoint| {
         points.push(point.clone());
         on_event(OverlapEvent::Point(point));
     })?;

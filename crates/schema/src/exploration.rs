@@ -91,7 +91,7 @@ impl Exploration {
     }
 }
 
-/// What ranks did that explored once, or again and again.
+/// What ranks did that explored once or repeatedly.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Explored {

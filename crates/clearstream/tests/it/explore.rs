@@ -288,10 +288,10 @@ impl Beside {
         Self { folder, lab }
     }
 
-    /// Starts it with these options of the application.
-    fn start(&self, options: &str) -> Child {
+    /// Starts it with these options of the application, and this length of the trial.
+    fn start(&self, options: &str, length: &str) -> Child {
         let (study, runs) = (self.folder.path().join("beside.toml"), self.folder.path().join("runs"));
-        fs::write(&study, format!("{BESIDE}{options}")).unwrap();
+        fs::write(&study, format!("{BESIDE}{options}\n{length}\n")).unwrap();
         let _ = fs::remove_dir_all(&runs);
         let arguments = ["study", "run", study.to_str().unwrap(), "--lab", &self.lab.0];
         clearstream(&[&arguments[..], &["--runs", runs.to_str().unwrap()]].concat()).spawn().unwrap()
@@ -324,8 +324,8 @@ impl Beside {
 fn root_a_study_explores_beside_bulk_flows() {
     let beside = Beside::new("explore-beside");
     let of_mpi = options_of_mpi(LIBRARIES[0].mpirun[0], &LIBRARIES[0].path);
-    for options in ["transport = \"tcp\"\n", &of_mpi] {
-        finish(beside.start(options), LIMIT).ok();
+    for options in ["", &of_mpi] {
+        finish(beside.start(options, SHORT), LIMIT).ok();
         let (record, trial, page) = beside.record();
         let metric = |name: &str| {
             let all = trial["outcome"]["measured"]["metrics"].as_array().unwrap();
@@ -356,13 +356,13 @@ fn root_a_study_explores_beside_bulk_flows() {
 fn root_a_trial_whose_application_fails_has_failed() {
     let beside = Beside::new("explore-fails");
     let library = &LIBRARIES[0];
-    let run = |options: &str| finish(beside.start(options), LIMIT);
+    let run = |options: &str| finish(beside.start(options, SHORT), LIMIT);
     beside.assert_failed(&run(&options_of_mpi("no-such-mpirun", &library.path)), "no-such-mpirun");
     let absent = beside.folder.path().join("absent.so");
     beside.assert_failed(&run(&options_of_mpi(library.mpirun[0], &absent)), "absent.so");
     let own = beside.folder.path().join("killed.so");
     fs::copy(&library.path, &own).unwrap();
-    let child = beside.start(&options_of_mpi(library.mpirun[0], &own));
+    let child = beside.start(&options_of_mpi(library.mpirun[0], &own), LASTING);
     eventually(LIMIT, "a rank of this study runs", || !ranks_with(&own).is_empty());
     // They have found each other by now, or the job fails as one whose rank never came.
     std::thread::sleep(Duration::from_millis(500));
@@ -384,8 +384,13 @@ fn ranks_with(library: &Path) -> Vec<u32> {
 }
 
 fn options_of_mpi(mpirun: &str, library: &Path) -> String {
-    format!("transport = \"mpi\"\nmpirun = \"{mpirun}\"\nmpi-library = \"{}\"\n", library.display())
+    format!("transport = \"mpi\"\nmpirun = \"{mpirun}\"\nmpi-library = \"{}\"", library.display())
 }
+
+/// Explorations that end several times meanwhile.
+const SHORT: &str = "define = \"N=7\"\nduration = \"5s\"";
+/// An exploration that takes longer than the flows, which last until a launcher has noticed that its ranks are gone.
+const LASTING: &str = "define = \"N=20\"\nduration = \"15s\"";
 
 const BESIDE: &str = r#"
 schema = "clearstream.study"
@@ -398,10 +403,8 @@ title = "Bulk flows beside an application"
 workload = "live-traffic"
 [experiment.live-traffic]
 flows = 1
-duration = "5s"
 warm-up = "500ms"
 interval = "500ms"
-define = "N=7"
 pause = "300ms"
 "#;
 

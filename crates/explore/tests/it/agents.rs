@@ -207,7 +207,7 @@ fn strangers_do_not_become_ranks() {
         cookie: Cookie(cookie.to_owned()),
         server: address,
         config: exploration("N=4"),
-        again_after: None,
+        pause: None,
     };
     let refused = agent().call(&run(&"f".repeat(32), 1)).unwrap_err();
     assert!(refused.to_string().contains("closed the connection"), "{refused}");

@@ -20,7 +20,7 @@
 
 #define THREADS 8
 #define DEPTH 64
-#define WRITES 2000
+#define WRITES 500
 #define SLOT 256
 
 static struct sockaddr_in address = {.sin_family = AF_INET};

@@ -25,7 +25,7 @@ fn queues_events_and_errors_are_those_of_the_manual_pages() {
     }
 }
 
-/// Two hundred connections one after the other leave no descriptor and no thread; eight threads on one queue pair, and
+/// A thousand connections one after the other leave no descriptor and no thread; eight threads on one queue pair, and
 /// eight with one each, lose and mix nothing.
 #[test]
 fn root_many_connections_and_threads_lose_and_leave_nothing() {
@@ -37,7 +37,7 @@ fn root_many_connections_and_threads_lose_and_leave_nothing() {
             Program::start(&network.server, &[("CLEARSTREAM_VERBS_PROGRESS", mode)], &line).succeeds();
         assert_eq!(ended.stdout, "many\n", "{mode}: {ended:?}");
     };
-    many("adaptive", 200);
+    many("adaptive", 1000);
     for mode in ["adaptive", "inline", "offloaded"] {
         many(mode, 0);
     }

@@ -163,7 +163,7 @@ fn measuring() -> Vec<Sample> {
             cookie: cookie(),
             server: nobody,
             config: ExplorationConfig::default(),
-            again_after: None,
+            pause: None,
         }),
         Sample::of(rdma::Serve { address: HERE, port: None, cookie: Some(cookie()), peer }),
         Sample::of(measure),
