@@ -50,7 +50,9 @@ fn every_listener_is_in_the_table_of_exposure() {
     let rows: Vec<&str> = table.into_iter().take_while(|line| line.starts_with("| ")).collect();
     let known: BTreeMap<&str, &str> = LISTENERS.into_iter().collect();
     let mut found = Vec::new();
-    for member in fs::read_dir(&crates).unwrap().flatten() {
+    // The testkit is linked into no program.
+    let members = fs::read_dir(&crates).unwrap().flatten().filter(|member| member.file_name() != "testkit");
+    for member in members {
         files(&crates, &member.path().join("src"), &mut found);
     }
     found.sort();
