@@ -204,7 +204,7 @@ fn root_packages_are_built_installed_run_and_removed_as_the_guide_describes() {
     for sentence in [
         "runs with nothing but a kernel",
         "runs without the system calls that came after Linux 4.18",
-        "measured, also in a lab, libraries loaded, removed without a trace",
+        "measured, libraries loaded, removed without a trace",
         "needs no other package",
     ] {
         assert!(text.contains(sentence), "{sentence}: {text}");
