@@ -4,9 +4,10 @@
 # make sanitize   memory under Miri, memory and protocol under the address sanitizer (nightly)
 # make bench      compare with iperf3, iperf, nuttcp, libfabric and UCX, write bench/RESULTS.md
 # make attack     mutated input, kills, failing system calls, strangers (root)
-# make libraries  what other programs load: for clearstream rdma run, and for MPI over iWARP
-# make extras     these, what needs clang (clearstream cc), and what needs mpicc, where there
-#                 is one (clearstream message --transport mpi)
+# make libraries  what other programs load: for clearstream rdma run, and for MPI over iWARP; with
+#                 clang what loads congestion controls (clearstream cc)
+# make extras     these with clang, and what needs mpicc, where there is one (clearstream message
+#                 --transport mpi)
 # make static     the command as one small file for any Linux: target/packages/clearstream
 # make install    that, its libraries, manual, completions and systemd units: PREFIX=/usr/local DESTDIR=
 # make package    a deb and an rpm of the same in target/packages; as root they are tried out
@@ -62,11 +63,10 @@ attack:
 libraries:
 	@packaging/libraries target/release
 
-extras: libraries
+extras:
 	@.ci/install extras
-	@cargo build -q --release --locked -p clearstream-bpf
+	@packaging/libraries target/release
 	@extras/mpi/build --all target/release
-	@if command -v mpicc >/dev/null; then extras/mpi/library/build mpicc target/release/libclearstream_mpi.so; fi
 
 static:
 	@.ci/install package

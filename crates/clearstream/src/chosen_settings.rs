@@ -14,6 +14,7 @@ use std::{net::IpAddr, sync::atomic::AtomicBool, time::Duration};
 
 use clearstream_host::calls::Inspect;
 use clearstream_place::{rank::rank, steering::receiving_interface};
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     ByteCount, CoreList, TimeSpan,
     flow::{Direction, FlowConfig, FlowSummary, Protocol},
@@ -21,7 +22,6 @@ use clearstream_schema::{
     place::Role,
 };
 use clearstream_workload::HostSet;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::exit::CommandError;

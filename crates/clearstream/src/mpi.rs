@@ -46,9 +46,9 @@ fn mpi_library(requested: Option<&Path>) -> Result<PathBuf, RankError> {
     let own = own_program().map_err(|error| RankError::Load(error.to_string()))?;
     libraries::find(&own, MPI_LIBRARY).ok_or_else(|| {
         RankError::Load(format!(
-            "{MPI_LIBRARY} is found neither in {}: build it with the site's mpicc (`make extras`, or \
-         extras/mpi/library/build) and keep the two together, or name it by --mpi-library",
-            libraries::places(&own)
+            "{MPI_LIBRARY} is found neither in {}: build it with the site's mpicc, by {}, or name it by --mpi-library",
+            libraries::places(&own),
+            libraries::build_with_mpi(&own)
         ))
     })
 }

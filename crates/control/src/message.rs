@@ -140,7 +140,7 @@ impl Body {
     /// # Errors
     /// When the JSON is not of this type.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(self.0.get())
+        clearstream_schema::json::from_str(self.0.get())
     }
 }
 

@@ -52,7 +52,9 @@ impl States {
         }
         self.made = Some(Instant::now());
         // Strings and booleans alone: they can be written.
-        let state = serde_json::to_string(&(self.source)()).ok().filter(|state| *state != self.shown)?;
+        let state = clearstream_schema::json::to_string(&(self.source)())
+            .ok()
+            .filter(|state| *state != self.shown)?;
         let event = format!("event: state\ndata: {state}\n\n");
         self.shown = state;
         Some(event)

@@ -184,7 +184,7 @@ fn suggestion(facts: &Facts<'_>, remedy: &Remedy) -> Option<Suggestion> {
             raise(facts, *end, host(*end), name, *field, *at_least)
         }
         Remedy::ChangeFlow { key, value: Value::Null } => {
-            let in_use = serde_json::to_value(facts.config)
+            let in_use = clearstream_schema::json::to_value(facts.config)
                 .ok()
                 .is_some_and(|config| config.get(key).is_some_and(|value| !value.is_null()));
             in_use.then_some(())?;

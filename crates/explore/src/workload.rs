@@ -177,7 +177,7 @@ fn arguments(config: &ExplorationConfig) -> Vec<String> {
 
 /// Reads an event of rank 0.
 fn line(text: &str) -> Option<Line<Exploration>> {
-    let event: JobEvent<Exploration> = serde_json::from_str(text).ok()?;
+    let event: JobEvent<Exploration> = clearstream_schema::json::from_str(text).ok()?;
     Some(match event.kind {
         EventKind::Result(exploration) => Line::Result(Box::new(exploration)),
         _ => Line::Running,

@@ -7,6 +7,7 @@
 
 use std::{sync::atomic::Ordering::Relaxed, thread};
 
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     ByteCount, TimeSpan,
     all_pairs::{AllPairsSummary, FailedPair, PairGoodput},
@@ -17,7 +18,6 @@ use clearstream_schema::{
     study::Figure,
 };
 use clearstream_workload::{Context, Event, HostSet, Sample, TrialError, Workload};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{check, run_on};

@@ -171,7 +171,7 @@ fn of_options(options: &[(String, Value)], reason: &str) -> Candidate {
 
 /// Options in which one flow differs from another; null where it has none.
 fn difference(from: &FlowConfig, to: &FlowConfig) -> Vec<(String, Value)> {
-    let document = |config| match serde_json::to_value(config) {
+    let document = |config| match clearstream_schema::json::to_value(config) {
         Ok(Value::Object(keys)) => keys,
         _ => serde_json::Map::new(),
     };

@@ -151,7 +151,7 @@ fn place(change: &Change) -> (Option<End>, Value) {
     match change {
         Change::Option { key, .. } => (None, Value::String(key.clone())),
         Change::Setting { end, step } => {
-            (Some(*end), serde_json::to_value(&step.setting).unwrap_or(Value::Null))
+            (Some(*end), clearstream_schema::json::to_value(&step.setting).unwrap_or(Value::Null))
         }
     }
 }

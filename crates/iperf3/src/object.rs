@@ -14,7 +14,8 @@ pub(crate) struct Object<'a> {
 
 /// The document of a message.
 pub(crate) fn parse(what: &'static str, text: &[u8]) -> Result<Value, ProtocolError> {
-    serde_json::from_slice(text).map_err(|error| ProtocolError::Json { what, reason: error.to_string() })
+    clearstream_schema::json::from_slice(text)
+        .map_err(|error| ProtocolError::Json { what, reason: error.to_string() })
 }
 
 impl<'a> Object<'a> {

@@ -64,7 +64,7 @@ pub(crate) enum Started {
 }
 
 pub(crate) fn write_line(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
+    let mut line = clearstream_schema::json::to_vec(message)?;
     line.push(b'\n');
     to.write_all(&line)?;
     to.flush()
@@ -76,7 +76,7 @@ pub(crate) fn read_line<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
     if line.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(serde_json::from_str(&line)?)
+    Ok(clearstream_schema::json::from_str(&line)?)
 }
 
 /// Sends a request and waits for the response.

@@ -160,7 +160,7 @@ impl Folder {
     pub(crate) fn read(&self) -> Result<State, LabError> {
         let path = self.state();
         let text = file::read_text(&path, file::DOCUMENT_BYTES).map_err(LabError::file("read", &path))?;
-        serde_json::from_str(&text).map_err(|error| {
+        clearstream_schema::json::from_str(&text).map_err(|error| {
             LabError::file("understand", path)(io::Error::new(io::ErrorKind::InvalidData, error))
         })
     }
@@ -168,7 +168,7 @@ impl Folder {
     /// Writes the state atomically: a reader sees the old or the new one.
     pub(crate) fn write(&self, state: &State) -> Result<(), LabError> {
         let path = self.state();
-        let text = serde_json::to_string_pretty(state)
+        let text = clearstream_schema::json::to_string_pretty(state)
             .map_err(|error| LabError::file("write", &path)(io::Error::other(error)))?;
         file::replace_without_sync(&path, text.as_bytes()).map_err(LabError::file("write", &path))
     }

@@ -8,7 +8,7 @@ use clearstream_schema::{
 /// A finding with the id `KEY:CLASS:CAUSE`, to be completed.
 pub fn finding(key: &str, class: FindingClass, cause: &str, severity: Severity, message: String) -> Finding {
     // serde's own name of the class, so that id and document agree.
-    let name = serde_json::to_value(class).ok();
+    let name = clearstream_schema::json::to_value(class).ok();
     let name = name.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
     Finding {
         id: format!("{key}:{name}:{cause}"),

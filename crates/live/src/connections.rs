@@ -45,7 +45,7 @@ fn row(connection: &Connection) -> LiveConnection {
     let owners = end.owners.iter().map(|owner| format!("{} ({})", owner.program, owner.pid));
     let (limit, sentence) = match &connection.verdict {
         ConnectionVerdict::Found(finding) => {
-            let cause = serde_json::to_value(&finding.cause).unwrap_or_default();
+            let cause = clearstream_schema::json::to_value(&finding.cause).unwrap_or_default();
             let kind = cause["kind"].as_str().map_or_else(|| "unknown".to_owned(), str::to_owned);
             (kind, finding.sentence.clone())
         }

@@ -35,7 +35,7 @@ pub struct Started {
 impl<P: DeserializeOwned> Line<P> {
     /// Reads a line of `clearstream-mpi`; none for text that MPI libraries and launchers print.
     pub fn parse(text: &str) -> Option<Self> {
-        serde_json::from_str(text.trim()).ok()
+        clearstream_schema::json::from_str(text.trim()).ok()
     }
 }
 

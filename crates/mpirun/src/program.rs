@@ -1,4 +1,4 @@
-//! The ranks' program: beside this one, or in the PATH.
+//! The ranks' program: beside this one, in the package's folder of libraries, or in the PATH.
 
 use std::{
     env,
@@ -7,8 +7,8 @@ use std::{
 
 use clearstream_schema::control::{Failure, FailureKind};
 
-use crate::failure;
 use crate::launcher::Kind;
+use crate::{failure, libraries};
 
 const NAME: &str = "clearstream-mpi";
 
@@ -31,25 +31,31 @@ pub(crate) fn find(requested: Option<&str>, own: &Path, kind: Kind) -> Result<Pa
         return if path.is_file() {
             Ok(path)
         } else {
-            Err(missing(format!("there is no program {}", path.display())))
+            Err(missing(own, &format!("there is no program {}", path.display())))
         };
     }
     let path = env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> =
-        own.parent().map(Path::to_owned).into_iter().chain(env::split_paths(&path)).collect();
-    let candidates = folders.iter().flat_map(|folder| names(kind).into_iter().map(|name| folder.join(name)));
-    candidates
-        .into_iter()
-        .find(|path| path.is_absolute() && path.is_file())
-        .ok_or_else(|| missing(format!("{NAME} is neither beside this program nor in the PATH")))
+    let folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    let in_path = |name: &String| {
+        folders.iter().map(|folder| folder.join(name)).find(|path| path.is_absolute() && path.is_file())
+    };
+    let names = names(kind);
+    names
+        .iter()
+        .find_map(|name| libraries::find(own, name))
+        .or_else(|| names.iter().find_map(in_path))
+        .ok_or_else(|| {
+            missing(own, &format!("{NAME} is neither in {} nor in the PATH", libraries::places(own)))
+        })
 }
 
-fn missing(what: String) -> Failure {
+fn missing(own: &Path, what: &str) -> Failure {
     failure(
         FailureKind::Unsupported,
         format!(
-            "{what}: build it for the MPI library of this host with `make extras` (needs mpicc: \
-             apt-get install libopenmpi-dev or libmpich-dev), or name it with --mpi-program PATH"
+            "{what}: build it for the MPI library of this host with {} (needs mpicc: \
+             apt-get install libopenmpi-dev or libmpich-dev), or name it with --mpi-program PATH",
+            libraries::build_with_mpi(own)
         ),
     )
 }

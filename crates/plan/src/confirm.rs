@@ -52,7 +52,7 @@ pub fn await_confirmation(journal: &str, within: Duration, options: &Options) ->
     let within_ns = nanoseconds(within);
     let deadline = Deadline { at_ns: now_ns().saturating_add(within_ns), within_ns };
     let path = path_of(options, journal, WAITING);
-    let text = serde_json::to_string(&deadline).unwrap_or_default();
+    let text = clearstream_schema::json::to_string(&deadline).unwrap_or_default();
     let unfinished = path.with_extension("trial.new");
     let write = || {
         let mut file =
@@ -207,7 +207,7 @@ fn path_of(options: &Options, journal: &str, extension: &str) -> PathBuf {
 }
 
 fn deadline(path: &Path) -> Option<Deadline> {
-    serde_json::from_str(&file::read_text(path, LARGEST_DEADLINE_BYTES).ok()?).ok()
+    clearstream_schema::json::from_str(&file::read_text(path, LARGEST_DEADLINE_BYTES).ok()?).ok()
 }
 
 /// Time since boot, suspend included: setting a clock does not move deadlines.

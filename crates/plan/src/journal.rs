@@ -150,7 +150,7 @@ impl Journal {
         begun: impl FnOnce(),
     ) -> Result<Self, PlanError> {
         let unfinished = path.with_extension("new");
-        let mut line = serde_json::to_string(&head).unwrap_or_default();
+        let mut line = clearstream_schema::json::to_string(&head).unwrap_or_default();
         line.push('\n');
         let write = || {
             let mut file =
@@ -167,7 +167,7 @@ impl Journal {
 
     /// Adds a mark, synced. A torn line that a crash left is ended first.
     pub(crate) fn mark(&mut self, mark: Mark) -> Result<(), PlanError> {
-        let text = serde_json::to_string(&mark).unwrap_or_default();
+        let text = clearstream_schema::json::to_string(&mark).unwrap_or_default();
         let write = || {
             let mut file = OpenOptions::new().read(true).append(true).open(&self.path)?;
             let torn = !ends_with_newline(&mut file)?;
@@ -188,8 +188,8 @@ impl Journal {
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
             return Err(damaged("its first line is incomplete".to_owned()));
         };
-        let head: Head =
-            serde_json::from_slice(&bytes[..end]).map_err(|error| damaged(format!("line 1: {error}")))?;
+        let head: Head = clearstream_schema::json::from_slice(&bytes[..end])
+            .map_err(|error| damaged(format!("line 1: {error}")))?;
         if head.schema != SCHEMA || head.version != VERSION {
             let found = format!("line 1: schema \"{}\" version {}", head.schema, head.version);
             return Err(damaged(format!("{found}, this version reads \"{SCHEMA}\" version {VERSION}")));
@@ -197,7 +197,7 @@ impl Journal {
         let lines: Vec<&[u8]> = bytes[end + 1..].split(|&byte| byte == b'\n').collect();
         let mut marks = Vec::new();
         for (index, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
-            match serde_json::from_slice(line) {
+            match clearstream_schema::json::from_slice(line) {
                 Ok(Mark::Writing(step)) if step >= head.changes.len() => {
                     return Err(damaged(format!("line {}: there is no change {step}", index + 2)));
                 }
@@ -247,9 +247,9 @@ mod tests {
     #[test]
     fn changes_of_older_journals_are_read() {
         let line = r#"{"setting":{"sysctl":"net.ipv4.tcp_sack"},"old":"1","new":"0","effect":"handshake"}"#;
-        let change: Change = serde_json::from_str(line).unwrap();
+        let change: Change = clearstream_schema::json::from_str(line).unwrap();
         assert_eq!((change.old.as_deref(), change.new.as_deref()), (Some("1"), Some("0")));
-        assert_eq!(serde_json::to_string(&change).unwrap(), line);
+        assert_eq!(clearstream_schema::json::to_string(&change).unwrap(), line);
     }
 
     /// A mark does not read what is before it: this file is larger than any memory.
@@ -263,7 +263,7 @@ mod tests {
             "schema": SCHEMA, "version": VERSION, "time": "", "purpose": "", "changes": [],
             "identity": {"name": "", "kernel": "", "boot": ""},
         });
-        let head = serde_json::from_value(head).unwrap();
+        let head = clearstream_schema::json::from_value(head).unwrap();
         let mut journal = Journal { name: "huge".to_owned(), path: path.clone(), head, marks: Vec::new() };
         journal.mark(Mark::Writing(0)).unwrap();
         let mut added = String::new();

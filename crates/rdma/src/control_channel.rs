@@ -57,7 +57,8 @@ impl ControlChannel {
     /// # Errors
     /// A closed connection.
     pub(crate) fn send(&mut self, message: &Message) -> Result<(), RdmaError> {
-        let text = serde_json::to_vec(message).map_err(|error| RdmaError::Fault(error.to_string()))?;
+        let text =
+            clearstream_schema::json::to_vec(message).map_err(|error| RdmaError::Fault(error.to_string()))?;
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         if length > MESSAGE_BYTES {
             return Err(RdmaError::Fault(format!("a control message of {length} bytes")));
@@ -140,7 +141,7 @@ impl ControlChannel {
     fn decode(&self, completion: &Completion) -> Result<Message, RdmaError> {
         let offset = completion.id as usize * MESSAGE_BYTES as usize;
         let text = self.memory.to_vec(offset, completion.bytes as usize);
-        serde_json::from_slice(&text).map_err(|error| RdmaError::OtherPeer {
+        clearstream_schema::json::from_slice(&text).map_err(|error| RdmaError::OtherPeer {
             peer: self.queue_pair.peer(),
             expected: "clearstream of this version",
             seen: format!(

@@ -11,8 +11,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clearstream_schema::JsonSchema;
 use clearstream_schema::record::RUN_SCHEMA;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{RecordError, file::replace};
@@ -98,7 +98,8 @@ struct HeadHost {
 pub fn catalogue(folder: &Path) -> Result<Vec<CatalogueEntry>, RecordError> {
     let fail = |source| RecordError::read(folder, source);
     let place = folder.join(INDEX);
-    let known = fs::read(&place).ok().and_then(|text| serde_json::from_slice::<Index>(&text).ok());
+    let known =
+        fs::read(&place).ok().and_then(|text| clearstream_schema::json::from_slice::<Index>(&text).ok());
     let known = known.filter(|index| index.version == VERSION).unwrap_or_default().runs;
     let mut runs = BTreeMap::new();
     for item in fs::read_dir(folder).map_err(fail)? {
@@ -123,7 +124,7 @@ pub fn catalogue(folder: &Path) -> Result<Vec<CatalogueEntry>, RecordError> {
     if runs != known {
         let index = Index { version: VERSION, runs: runs.clone() };
         // Without the index the next listing takes longer.
-        let _ = serde_json::to_vec(&index).map(|text| replace(&place, &text));
+        let _ = clearstream_schema::json::to_vec(&index).map(|text| replace(&place, &text));
     }
     let mut entries: Vec<CatalogueEntry> = runs.into_values().map(|one| one.entry).collect();
     entries.sort_by(|one, two| two.started.cmp(&one.started).then_with(|| two.name.cmp(&one.name)));
@@ -160,7 +161,7 @@ pub fn check_result(run: &Path) -> Option<bool> {
         passed: bool,
     }
     let text = fs::read(run.join(CHECK)).ok()?;
-    serde_json::from_slice::<Result>(&text).ok().map(|result| result.passed)
+    clearstream_schema::json::from_slice::<Result>(&text).ok().map(|result| result.passed)
 }
 
 /// Whole lines of a file; the last one of a killed run may be torn.

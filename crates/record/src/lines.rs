@@ -76,10 +76,10 @@ impl<T: DeserializeOwned> Records<T> {
     }
 
     fn parse(&self) -> Result<T, serde_json::Error> {
-        let Some(upgrade) = &self.upgrade else { return serde_json::from_slice(&self.text) };
-        let mut document: Value = serde_json::from_slice(&self.text)?;
+        let Some(upgrade) = &self.upgrade else { return clearstream_schema::json::from_slice(&self.text) };
+        let mut document: Value = clearstream_schema::json::from_slice(&self.text)?;
         upgrade(&mut document)?;
-        serde_json::from_value(document)
+        clearstream_schema::json::from_value(document)
     }
 
     fn read(&mut self) -> Result<Option<T>, RecordError> {

@@ -38,7 +38,7 @@ impl Reader {
             message: error.to_string(),
         };
         // Version first: a later one may have another structure.
-        let mut document: Value = serde_json::from_slice(&text).map_err(malformed)?;
+        let mut document: Value = clearstream_schema::json::from_slice(&text).map_err(malformed)?;
         let schema = document["schema"].as_str().unwrap_or("unknown format").to_owned();
         let version = document["version"].as_u64().unwrap_or(0);
         if schema != RUN_SCHEMA || version == 0 || version > u64::from(RECORD_VERSION) {
@@ -47,10 +47,10 @@ impl Reader {
         }
         let run = if version == 1 {
             version_1::run(&mut document);
-            serde_json::from_value(document).map_err(malformed)?
+            clearstream_schema::json::from_value(document).map_err(malformed)?
         } else {
             // Parsed from the text, so that an error has its line.
-            serde_json::from_slice(&text).map_err(malformed)?
+            clearstream_schema::json::from_slice(&text).map_err(malformed)?
         };
         Ok(Self { folder: folder.to_owned(), run, version })
     }

@@ -41,7 +41,7 @@ pub(crate) fn trial(
     document: &mut Value,
     workloads: &BTreeMap<String, String>,
 ) -> Result<(), serde_json::Error> {
-    let old: OldOutcome = serde_json::from_value(document["outcome"].take())?;
+    let old: OldOutcome = clearstream_schema::json::from_value(document["outcome"].take())?;
     let measured = |outcome| TrialOutcome::Measured(Box::new(outcome));
     let outcome = match old {
         OldOutcome::Flow(summary) => measured(summary.outcome()?),
@@ -52,7 +52,7 @@ pub(crate) fn trial(
     };
     let experiment = document["experiment"].as_str().unwrap_or_default();
     document["workload"] = workloads.get(experiment).cloned().unwrap_or_default().into();
-    document["outcome"] = serde_json::to_value(outcome)?;
+    document["outcome"] = clearstream_schema::json::to_value(outcome)?;
     document["version"] = RECORD_VERSION.into();
     Ok(())
 }

@@ -144,10 +144,10 @@ impl Writer {
 
     fn save(&self) -> Result<(), RecordError> {
         let path = self.folder.join("run.json");
-        let mut text =
-            serde_json::to_vec_pretty(&self.run).map_err(|error| RecordError::write(&path, error.into()))?;
-        text.push(b'\n');
-        replace(&path, &text)
+        let mut text = clearstream_schema::json::to_string_pretty(&self.run)
+            .map_err(|error| RecordError::write(&path, error.into()))?;
+        text.push('\n');
+        replace(&path, text.as_bytes())
     }
 }
 
@@ -188,7 +188,8 @@ impl SampleWriter {
 }
 
 fn line(document: &impl Serialize, path: &Path) -> Result<Vec<u8>, RecordError> {
-    let mut text = serde_json::to_vec(document).map_err(|error| RecordError::write(path, error.into()))?;
+    let mut text =
+        clearstream_schema::json::to_vec(document).map_err(|error| RecordError::write(path, error.into()))?;
     text.push(b'\n');
     Ok(text)
 }

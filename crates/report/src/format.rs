@@ -118,12 +118,14 @@ fn host_range(list: &str) -> String {
 
 /// A byte count out of a level.
 pub(crate) fn window_bytes(value: &Value) -> Option<u64> {
-    serde_json::from_value::<clearstream_schema::ByteCount>(value.clone()).ok().map(|bytes| bytes.0)
+    clearstream_schema::json::from_value::<clearstream_schema::ByteCount>(value.clone())
+        .ok()
+        .map(|bytes| bytes.0)
 }
 
 /// The first core of a core level.
 pub(crate) fn core(value: &Value) -> Option<u32> {
-    let list: clearstream_schema::CoreList = serde_json::from_value(value.clone()).ok()?;
+    let list: clearstream_schema::CoreList = clearstream_schema::json::from_value(value.clone()).ok()?;
     list.0.first().copied()
 }
 

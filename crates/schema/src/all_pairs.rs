@@ -1,6 +1,6 @@
 //! Results of flows between all pairs of a set of hosts.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::{MetricKind, Outcome, Unit};

@@ -1,6 +1,6 @@
 //! Congestion controls of a host, and those that can be loaded into it.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Directory of pinned congestion controls, each under its name; below the

@@ -1,7 +1,7 @@
 //! Parts common to all calls between a controller and an agent. The messages
 //! are the `control` crate's, the calls those of the engines that serve them.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Random 16 bytes in hexadecimal that every data socket must present first.

@@ -1,7 +1,8 @@
 //! Differentiated services code points (RFC 2474) by number or by name.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
+#[cfg(debug_assertions)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -116,8 +117,9 @@ impl<'de> Deserialize<'de> for Dscp {
     }
 }
 
+#[cfg(debug_assertions)]
 impl JsonSchema for Dscp {
-    fn schema_name() -> Cow<'static, str> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
         "Dscp".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {

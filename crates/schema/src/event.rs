@@ -2,7 +2,7 @@
 //! workload, plan and daemon. `--json-stream` prints one per line; the last
 //! line is the result, or the error that there was instead.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

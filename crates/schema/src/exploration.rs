@@ -1,6 +1,6 @@
 //! Exploration of a model's states by ranks that exchange messages.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{

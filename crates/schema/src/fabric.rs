@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{BitRate, TimeSpan, prefix::Prefix};

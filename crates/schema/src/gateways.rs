@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Name of the format.

@@ -1,7 +1,7 @@
 //! Document of a closed loop of changes and measurements on a path: steps tried,
 //! changes kept, and the measurements that decided.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{

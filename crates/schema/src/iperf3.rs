@@ -2,7 +2,7 @@
 //! and what that end reported. It reports bytes, time, retransmits, datagrams
 //! and the CPU of its process, once, at the end; nothing else of it is known.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::flow::{Direction, FlowConfig, FlowSettings, Notice, Protocol, SideInterval};

@@ -30,6 +30,7 @@ pub mod human;
 pub mod improvement;
 pub mod indirection;
 pub mod iperf3;
+pub mod json;
 pub mod lab;
 pub mod line_rate;
 pub mod live;
@@ -57,6 +58,12 @@ pub mod tune;
 pub mod units;
 pub mod watch;
 
+/// Derives the JSON schema of a type. Only tests need it, and half of this crate's code would be schemas: without debug
+/// assertions nothing is derived.
+#[cfg(not(debug_assertions))]
+pub use clearstream_schema_derive::JsonSchema;
 pub use dscp::Dscp;
 pub use exit::ExitCode;
+#[cfg(debug_assertions)]
+pub use schemars::JsonSchema;
 pub use units::{BitRate, ByteCount, CoreList, CountRange, SizeRange, TimeSpan};

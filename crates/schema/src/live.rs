@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{counters::HostCounters, flow::Notice, watch::PathStatus};

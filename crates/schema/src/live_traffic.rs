@@ -1,6 +1,6 @@
 //! Bulk flows with an application beside them, as a study requests it.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -1,6 +1,6 @@
 //! Jobs of MPI ranks, as results name them.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Bytes that the network interfaces of each side sent, without loopback: headers, acknowledgements

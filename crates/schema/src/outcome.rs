@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -331,7 +331,7 @@ impl Outcome {
         version: u32,
         document: &T,
     ) -> Result<Self, serde_json::Error> {
-        let document = serde_json::to_value(document)?;
+        let document = crate::json::to_value(document)?;
         self.detail = Some(Detail { schema: schema.to_owned(), version, document });
         Ok(self)
     }

@@ -1,7 +1,7 @@
 //! Placement: rankings of cores, placements of queues and processes, and
 //! source ports that steer flows to queues.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt, net::IpAddr, str::FromStr};
 
+#[cfg(debug_assertions)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
@@ -81,6 +82,7 @@ impl<'de> Deserialize<'de> for Prefix {
     }
 }
 
+#[cfg(debug_assertions)]
 impl JsonSchema for Prefix {
     fn schema_name() -> Cow<'static, str> {
         "Prefix".into()

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -1,7 +1,7 @@
 //! Origin of a document: when, by which program and command, on which
 //! hosts. Every document that a verb prints has it.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Origin of a document.

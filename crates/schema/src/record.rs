@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::{JsonSchema, Schema};
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -81,7 +81,8 @@ fn gigabits() -> String {
 }
 
 /// Keys of [`Published`] in files of that time. Aliases of serde, which the derived schema lacks.
-fn with_older_keys(schema: &mut Schema) {
+#[cfg(debug_assertions)]
+fn with_older_keys(schema: &mut schemars::Schema) {
     let Some(keys) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
     for (older, name) in [("low-gbps", "low"), ("high-gbps", "high")] {
         let Some(mut key) = keys.get(name).cloned() else { continue };

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -3,7 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A right of a controller.

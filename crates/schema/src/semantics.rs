@@ -1,6 +1,6 @@
 //! File semantics that a mount gives: what can be requested, and what was found.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value};
 

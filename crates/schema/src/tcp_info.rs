@@ -1,6 +1,6 @@
 //! `struct tcp_info` (include/uapi/linux/tcp.h) with units in the names.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// State of one TCP socket as reported by the kernel. Kernels return different

@@ -1,6 +1,6 @@
 //! Findings of a check of a host's settings.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{BitRate, TimeSpan};

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr};
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Name of the format of [`WatchEvent`].

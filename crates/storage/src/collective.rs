@@ -4,11 +4,11 @@ use clearstream_ranks::{RankError, World};
 use serde::{Serialize, de::DeserializeOwned};
 
 fn bytes(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
+    clearstream_schema::json::to_vec(value).unwrap_or_default()
 }
 
 fn value<T: DeserializeOwned>(rank: usize, host: &str, bytes: &[u8]) -> Result<T, RankError> {
-    serde_json::from_slice(bytes).map_err(|error| {
+    clearstream_schema::json::from_slice(bytes).map_err(|error| {
         let message = format!("message of another program or version: {error}");
         RankError::Library { rank, host: host.to_owned(), message }
     })

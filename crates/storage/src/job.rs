@@ -68,7 +68,7 @@ pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send 
     let ended = job.run_on(placement, stop, &mut |kind| match kind {
         EventKind::Interval(point) => {
             // One of another version of this program would have no result either.
-            if let Ok(point) = serde_json::from_value(point) {
+            if let Ok(point) = clearstream_schema::json::from_value(point) {
                 on_point(point);
             }
         }
@@ -107,7 +107,7 @@ fn of_rank(document: ErrorDocument) -> Failure {
 
 /// Keys of options are their names.
 fn command_line(config: &impl Serialize) -> Vec<String> {
-    let Ok(Value::Object(values)) = serde_json::to_value(config) else { return Vec::new() };
+    let Ok(Value::Object(values)) = clearstream_schema::json::to_value(config) else { return Vec::new() };
     let of_ranks = values.into_iter().filter(|(key, _)| !OF_CONTROLLER.contains(&key.as_str()));
     of_ranks
         .flat_map(|(key, value)| {
@@ -128,7 +128,7 @@ fn command_line(config: &impl Serialize) -> Vec<String> {
 
 /// Reads an event of rank 0.
 fn line<R: DeserializeOwned>(text: &str) -> Option<Line<EventKind<R>>> {
-    let event: Event<R> = serde_json::from_str(text).ok()?;
+    let event: Event<R> = clearstream_schema::json::from_str(text).ok()?;
     Some(match event.kind {
         kind @ EventKind::Result(_) => Line::Result(Box::new(kind)),
         kind @ (EventKind::Interval(_) | EventKind::Error(_)) => Line::Point(Box::new(kind)),

@@ -241,9 +241,8 @@ fn in_order(factors: &BTreeMap<String, Levels>) -> Vec<&String> {
 
 fn check_cores(kind: Factor, level: &Value, hosts: &[&HostReport]) -> Result<(), String> {
     let wanted = match kind {
-        Factor::Cores { .. } => {
-            serde_json::from_value::<CoreList>(level.clone()).map_err(|error| error.to_string())?
-        }
+        Factor::Cores { .. } => clearstream_schema::json::from_value::<CoreList>(level.clone())
+            .map_err(|error| error.to_string())?,
         Factor::ReceiveSteering => match factor::steering(level)? {
             Steering::Cores(cores) => cores,
             Steering::Off => return Ok(()),

@@ -103,8 +103,7 @@ impl Known<'_> {
 
     /// Whether there is a factor of this name.
     pub(crate) fn has(self, name: &str) -> bool {
-        self.factor(name) != Factor::Option
-            || self.workload.schema().pointer(&format!("/properties/{name}")).is_some()
+        self.factor(name) != Factor::Option || self.workload.has(name)
     }
 
     /// Whether only a lab can set this.
@@ -155,7 +154,7 @@ pub(crate) fn steering(level: &Value) -> Result<Steering, String> {
     if level == "off" {
         return Ok(Steering::Off);
     }
-    serde_json::from_value(level.clone()).map(Steering::Cores).map_err(|_| {
+    clearstream_schema::json::from_value(level.clone()).map(Steering::Cores).map_err(|_| {
         format!("cannot steer to {level}: write a core number, a list as in \"0-3\", or \"off\"")
     })
 }

@@ -228,7 +228,7 @@ mod tests {
     fn document(trial: &ScheduledTrial, goodput_bps: f64) -> TrialDocument {
         let goodput = json!({"name": "goodput", "unit": "b/s", "better": "higher", "value": goodput_bps});
         let outcome = json!({"measured": {"complete": true, "metrics": [goodput]}});
-        serde_json::from_value(json!({
+        clearstream_schema::json::from_value(json!({
             "schema": "clearstream.trial", "version": 2, "trial": trial.trial, "experiment": "w", "workload": "flow", "cell": trial.cell,
             "repetition": trial.repetition, "factors": {}, "started": "", "outcome": outcome,
         }))

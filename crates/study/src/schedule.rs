@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use clearstream_configfile::did_you_mean;
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     TimeSpan,
     flow::Notice,
@@ -11,7 +12,6 @@ use clearstream_schema::{
 };
 use clearstream_stats::{LEAST_PAIRS, Random, least_probability};
 use clearstream_workload::{AnyWorkload, Registry};
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 

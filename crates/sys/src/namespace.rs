@@ -12,7 +12,10 @@ use std::{
     process::Command,
 };
 
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use rustix::{
+    fs::{Mode, OFlags},
+    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
+};
 
 /// A child process that only keeps three new namespaces alive.
 ///
@@ -97,19 +100,22 @@ fn hold(parent: libc::pid_t, status: i32) -> ! {
     }
 }
 
-/// Open handles on the namespaces of a host.
+/// Open handles on the namespaces of a host, and on its root directory in them.
 #[derive(Debug)]
 pub struct NamespaceSet {
     net: OwnedFd,
     mount: OwnedFd,
     uts: OwnedFd,
+    root: OwnedFd,
 }
 
 impl NamespaceSet {
     /// The namespaces of a process.
     pub fn of_process(pid: u32) -> io::Result<Self> {
         let open = |kind: &str| File::open(format!("/proc/{pid}/ns/{kind}")).map(OwnedFd::from);
-        Ok(Self { net: open("net")?, mount: open("mnt")?, uts: open("uts")? })
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty())?;
+        Ok(Self { net: open("net")?, mount: open("mnt")?, uts: open("uts")?, root })
     }
 
     /// The network namespace, for `IFLA_NET_NS_FD`.
@@ -147,7 +153,6 @@ impl NamespaceSet {
         let directory = CString::new(directory.into_os_string().into_encoded_bytes())?;
         let setup = move || {
             self.enter()?;
-            // Entering a mount namespace moves to its root directory.
             if rustix::process::chdir(&directory).is_err() {
                 rustix::process::chdir(c"/")?;
             }
@@ -165,6 +170,9 @@ impl NamespaceSet {
         move_into_link_name_space(self.net.as_fd(), Some(LinkNameSpaceType::Network))?;
         move_into_link_name_space(self.uts.as_fd(), Some(LinkNameSpaceType::HostNameAndNISDomainName))?;
         move_into_link_name_space(self.mount.as_fd(), Some(LinkNameSpaceType::Mount))?;
+        // setns(2) leaves a chroot: it moves to the root of the namespace, which need not be that of the process.
+        rustix::process::fchdir(&self.root)?;
+        rustix::process::chroot(c".")?;
         Ok(())
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn parse_bird(text: &str) -> Sessions {
 /// Reads the list of `show bfd peers json`; absent when it is none.
 pub(super) fn parse_frr(text: &str) -> Option<Sessions> {
     let mut found = Sessions::new();
-    for peer in serde_json::from_str::<Value>(text).ok()?.as_array()? {
+    for peer in clearstream_schema::json::from_str::<Value>(text).ok()?.as_array()? {
         let address = peer.get("peer").and_then(Value::as_str).and_then(|text| text.parse().ok());
         let status = peer.get("status").and_then(Value::as_str);
         if let (Some(address), Some(status)) = (address, status) {

@@ -71,7 +71,7 @@ fn serve(stream: &UnixStream, requests: &Sender<PendingRequest>) -> io::Result<(
     let reply = if peer.uid.is_root() || peer.uid == rustix::process::geteuid() {
         let mut line = String::new();
         BufReader::new(stream.take(MOST_BYTES)).read_line(&mut line)?;
-        match serde_json::from_str(&line) {
+        match clearstream_schema::json::from_str(&line) {
             Ok(request) => {
                 let (reply, replies) = channel();
                 let sent = requests.send(PendingRequest { request, reply });
@@ -84,7 +84,7 @@ fn serve(stream: &UnixStream, requests: &Sender<PendingRequest>) -> io::Result<(
     } else {
         WatchReply::Refused("only root may query the watch; run this as root".to_owned())
     };
-    let mut text = serde_json::to_string(&reply).map_err(io::Error::other)?;
+    let mut text = clearstream_schema::json::to_string(&reply).map_err(io::Error::other)?;
     text.push('\n');
     let mut stream = stream;
     stream.write_all(text.as_bytes())
@@ -100,12 +100,12 @@ pub fn query(request: &WatchRequest) -> Result<WatchStatus, WatchError> {
         _ => silent(source),
     })?;
     stream.set_read_timeout(Some(TIMEOUT * 2)).map_err(silent)?;
-    let mut text = serde_json::to_string(request).map_err(|error| silent(error.into()))?;
+    let mut text = clearstream_schema::json::to_string(request).map_err(|error| silent(error.into()))?;
     text.push('\n');
     stream.write_all(text.as_bytes()).map_err(silent)?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).map_err(silent)?;
-    match serde_json::from_str(&line).map_err(|error| silent(error.into()))? {
+    match clearstream_schema::json::from_str(&line).map_err(|error| silent(error.into()))? {
         WatchReply::Status(status) => Ok(status),
         WatchReply::Refused(reason) => Err(WatchError::Refused { reason }),
     }

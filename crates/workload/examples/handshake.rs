@@ -22,6 +22,7 @@ use std::{
 
 use clearstream_control::{Call, Done, Registration, Service, Services, agent::serve_stdio};
 use clearstream_host::calls::HostAgent;
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     TimeSpan,
     control::{Failure, FailureKind},
@@ -30,7 +31,6 @@ use clearstream_schema::{
 };
 use clearstream_study::{HostTestbed, RunRequest, Runner, ScheduleOptions};
 use clearstream_workload::{Context, Event, HostSet, Registry, Sample, TrialError, Workload};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Metrics: the median of the connections, which is the headline, and their 99th percentile.

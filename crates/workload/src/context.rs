@@ -50,7 +50,7 @@ impl Sample {
     /// # Errors
     /// It cannot be written as JSON.
     pub fn new(document: &impl Serialize, headline: Option<Metric>) -> Result<Self, serde_json::Error> {
-        Ok(Self { json: serde_json::to_string(document)?, headline, end_ns: None })
+        Ok(Self { json: clearstream_schema::json::to_string(document)?, headline, end_ns: None })
     }
 
     /// With the end of its interval.

@@ -1,12 +1,12 @@
 //! The workload `inspect`: no measurement, only the host descriptions that every run collects before its
 //! first trial.
 
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     TimeSpan,
     outcome::{MetricKind, Outcome},
     study::Figure,
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{Context, TrialError, Workload};

@@ -8,7 +8,6 @@ use clearstream_schema::{
     outcome::{MetricKind, Outcome},
     study::Figure,
 };
-use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -18,7 +17,7 @@ use crate::{CLIENT, Context, SERVER, TrialError, options};
 pub trait Workload: Send + Sync + 'static {
     /// Its options: study key, default and JSON schema in one place. Keys are
     /// kebab-case, values carry their unit (`"17ms"`, `"1MiB"`).
-    type Config: Serialize + DeserializeOwned + Default + Clone + JsonSchema;
+    type Config: Serialize + DeserializeOwned + Default + Clone;
 
     /// Name in study files: letters, digits and `-`.
     fn name(&self) -> &'static str;
@@ -116,8 +115,8 @@ pub trait AnyWorkload: Send + Sync {
     fn compares(&self) -> bool;
     /// [`Workload::overhead`].
     fn overhead(&self) -> TimeSpan;
-    /// JSON schema of the options.
-    fn schema(&self) -> Schema;
+    /// Whether it has an option of this name.
+    fn has(&self, option: &str) -> bool;
     /// The default options.
     fn defaults(&self) -> Value;
     /// A whole configuration with one option set.
@@ -178,21 +177,26 @@ impl<W: Workload> AnyWorkload for W {
         Workload::overhead(self)
     }
 
-    fn schema(&self) -> Schema {
-        schema_for!(W::Config)
+    fn has(&self, option: &str) -> bool {
+        // Options that are not set are not among the defaults: what reads them knows their names.
+        let mut changed = self.defaults();
+        changed[option] = Value::Null;
+        clearstream_schema::json::from_value::<W::Config>(changed)
+            .err()
+            .is_none_or(|error| !error.to_string().starts_with("unknown field"))
     }
 
     fn defaults(&self) -> Value {
         // A configuration of plain values is always JSON.
-        serde_json::to_value(W::Config::default()).unwrap_or_default()
+        clearstream_schema::json::to_value(W::Config::default()).unwrap_or_default()
     }
 
     fn with(&self, config: &Value, option: &str, value: &Value, more: &[&str]) -> Result<Value, String> {
         let mut changed = config.clone();
         changed[option] = value.clone();
-        let config: W::Config =
-            serde_json::from_value(changed).map_err(|error| options::explain(&error.to_string(), more))?;
-        serde_json::to_value(config).map_err(|error| error.to_string())
+        let config: W::Config = clearstream_schema::json::from_value(changed)
+            .map_err(|error| options::explain(&error.to_string(), more))?;
+        clearstream_schema::json::to_value(config).map_err(|error| error.to_string())
     }
 
     fn check(&self, config: &Value) -> Result<(), Failure> {

@@ -316,7 +316,7 @@ fn congestion_control(error: &CcError) -> ExitCode {
     match error {
         CcError::Unknown { .. } => ExitCode::Name,
         CcError::Read(_) => ExitCode::File,
-        CcError::NoLoader | CcError::Start(_) => ExitCode::Unsupported,
+        CcError::NoLoader { .. } | CcError::Start(_) => ExitCode::Unsupported,
         // The loader's codes are those of this program; a signal leaves none.
         CcError::Loader { code, .. } => {
             let known = ExitCode::ALL.into_iter().find(|known| Some(*known as i32) == *code);

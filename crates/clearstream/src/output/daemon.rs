@@ -13,8 +13,8 @@ use std::{
 };
 
 use clearstream_control::rate::{Admission, LogLimit};
+use clearstream_schema::JsonSchema;
 use clearstream_schema::flow::Notice;
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -1,49 +1,34 @@
 //! Every JSON document that the command prints, in one list. What is not in it
 //! cannot be printed: [`Document`] is implemented here and nowhere else, and
 //! [`Output`](super::Output) takes nothing else. The list makes the committed
-//! schemas too (`tests/it/schemas.rs`).
+//! schemas too (`schemas`).
 
 use clearstream_schema::{
-    all_pairs::{AllPairsSummary, PairGoodput},
-    config::ConfigFile,
+    JsonSchema,
     congestion::CongestionControls,
     connections::Connections,
     diagnosis::Diagnosis,
-    event::{ErrorDocument, Event},
+    event::ErrorDocument,
     exploration::Exploration,
     fabric::FabricFile,
-    flow::{FlowSummary, Interval},
-    gateways::GatewaySummary,
     host::HostReport,
-    hosts::HostsFile,
     improvement::Improvement,
-    iperf3::Iperf3Interval,
-    lab::LabFile,
-    live::{LiveSample, LiveSummary},
-    message::{MessagePoint, MessageSummary},
-    overlap::{OverlapPoint, OverlapSummary},
+    live::LiveSummary,
+    message::MessageSummary,
+    overlap::OverlapSummary,
     place::{Placement, Ranking, SteeredPorts},
     plan::{Plan, Verification},
     probe::ProbeSummary,
     proof::RouteVerification,
     provenance::Provenance,
-    rdma::{PingSummary, RdmaSample, RdmaSummary, VerbsSample, VerbsSummary},
-    record::{RunDocument, TrialDocument},
     route_plan::RoutePlan,
     semantics::StorageSemantics,
-    storage::{
-        StreamPoint, StreamSummary,
-        comparison::StorageComparison,
-        metadata::{MetadataPhase, StorageMetadata},
-    },
-    study::StudyFile,
+    storage::{StreamSummary, comparison::StorageComparison, metadata::StorageMetadata},
     tune::LintReport,
     watch::{WatchEvent, WatchStatus},
 };
 use clearstream_study::{Comparison, ReferenceCheck, ScheduleTable, Trend};
-use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::daemon::Served;
 use crate::verbs::{
@@ -79,17 +64,6 @@ pub enum Keys {
     Added,
 }
 
-/// A document that has a committed schema.
-#[derive(Debug, Clone, Copy)]
-pub struct Published {
-    /// Its name, `clearstream.flow`.
-    pub schema: &'static str,
-    /// Its version.
-    pub version: u32,
-    /// Makes its JSON schema out of its type (draft 2020-12).
-    pub json_schema: fn() -> Value,
-}
-
 mod listed {
     /// Only the list below implements it.
     pub trait Listed {}
@@ -106,20 +80,10 @@ macro_rules! documents {
             }
         )*
 
-        /// What verbs print.
-        pub fn printed() -> Vec<Published> {
-            vec![$(Published {
-                schema: $schema,
-                version: $version,
-                json_schema: || match Keys::$keys {
-                    Keys::Added => {
-                        let mut schema = json_schema::<Named<$document>>();
-                        schema["title"] = $schema.into();
-                        with_provenance(schema)
-                    }
-                    Keys::Own => with_provenance(json_schema::<$document>()),
-                },
-            }),*]
+        /// The schemas of what verbs print.
+        #[cfg(debug_assertions)]
+        pub fn schemas() -> Vec<super::schemas::Published> {
+            vec![$(super::schemas::Published::printed::<$document>()),*]
         }
     };
 }
@@ -185,60 +149,11 @@ documents! {
     "clearstream.written" 1 Added Written<'_>;
 }
 
-/// Documents that stand in files, in records or in events.
-pub fn kept() -> Vec<Published> {
-    macro_rules! kept {
-        ($($schema:literal $version:literal $document:ty;)*) => {
-            vec![$(Published { schema: $schema, version: $version, json_schema: json_schema::<$document> }),*]
-        };
-    }
-    kept! {
-        "clearstream.all-pairs" 1 AllPairsSummary;
-        "clearstream.config" 1 ConfigFile;
-        "clearstream.event" 1 Event;
-        "clearstream.flow-summary" 1 FlowSummary;
-        "clearstream.gateways" 1 GatewaySummary;
-        "clearstream.hosts" 1 HostsFile;
-        "clearstream.interval" 1 Interval;
-        "clearstream.iperf3-interval" 1 Iperf3Interval;
-        "clearstream.lab" 1 LabFile;
-        "clearstream.live-sample" 1 LiveSample;
-        "clearstream.message-point" 1 MessagePoint;
-        "clearstream.message-summary" 1 MessageSummary;
-        "clearstream.overlap-point" 1 OverlapPoint;
-        "clearstream.overlap-summary" 1 OverlapSummary;
-        "clearstream.storage-metadata-phase" 1 MetadataPhase;
-        "clearstream.storage-stream-point" 1 StreamPoint;
-        "clearstream.storage-stream-summary" 1 StreamSummary;
-        "clearstream.pair-goodput" 1 PairGoodput;
-        "clearstream.probe-summary" 1 ProbeSummary;
-        "clearstream.rdma-ping-summary" 1 PingSummary;
-        "clearstream.rdma-sample" 1 RdmaSample;
-        "clearstream.rdma-summary" 1 RdmaSummary;
-        "clearstream.run" 2 RunDocument;
-        "clearstream.study" 1 StudyFile;
-        "clearstream.trial" 2 TrialDocument;
-        "clearstream.verbs-calls" 1 VerbsSummary;
-        "clearstream.verbs-sample" 1 VerbsSample;
-    }
-}
-
 /// Files that a verb wrote.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Written<'a> {
     /// Their paths, as they were named.
     pub files: &'a [String],
-}
-
-/// The schema of a document with its name and version before its keys.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Named<T> {
-    /// Name of the format.
-    schema: &'static str,
-    /// Version of the format.
-    version: u32,
-    #[serde(flatten)]
-    document: T,
 }
 
 /// The document as it is printed.
@@ -264,26 +179,4 @@ pub(super) fn named<'a, D: Document, T: Serialize>(
         Keys::Own => (None, None),
     };
     Printed { schema, version, document, provenance }
-}
-
-/// The schema of a document with the key `provenance`, which documents of
-/// before do not have.
-fn with_provenance(mut schema: Value) -> Value {
-    let mut own = json_schema::<Provenance>();
-    let mut definitions = own["$defs"].take();
-    if let (Some(own), Some(definitions)) = (own.as_object_mut(), definitions.as_object_mut()) {
-        own.retain(|key, _| !matches!(key.as_str(), "$schema" | "$defs"));
-        definitions.insert("Provenance".to_owned(), Value::Object(own.clone()));
-        let all = schema["$defs"].as_object_mut();
-        match all {
-            Some(all) => all.append(definitions),
-            None => schema["$defs"] = Value::Object(definitions.clone()),
-        }
-    }
-    schema["properties"]["provenance"] = serde_json::json!({ "$ref": "#/$defs/Provenance" });
-    schema
-}
-
-fn json_schema<T: JsonSchema>() -> Value {
-    SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value()
 }

@@ -96,7 +96,10 @@ impl Output {
     /// Part of a measurement is done; people see `text`.
     pub fn interval(&self, sample: &impl Serialize, text: impl FnOnce() -> Option<String>) {
         // A sample that is no JSON is missing from the record too, which reports it.
-        self.event(|| EventKind::Interval(serde_json::to_value(sample).unwrap_or_default()), text);
+        self.event(
+            || EventKind::Interval(clearstream_schema::json::to_value(sample).unwrap_or_default()),
+            text,
+        );
     }
 
     /// A conclusion; people see `text`.

@@ -359,7 +359,7 @@ mod tests {
         let without_table = receive_table(&rss(Some("6d5a"), Vec::new()));
         assert!(without_table.ends_with("driver does not expose the indirection table"), "{without_table}");
 
-        let device: PciDevice = serde_json::from_value(serde_json::json!({
+        let device: PciDevice = clearstream_schema::json::from_value(serde_json::json!({
             "address": "0000:3b:00.0", "vendor": "0x15b3", "device": "0x1017", "class": "0x020000",
             "local_cores": [],
         }))

@@ -24,6 +24,8 @@ pub mod probe;
 pub mod progress;
 pub mod proof;
 pub mod rdma;
+#[cfg(debug_assertions)]
+pub mod schemas;
 pub mod semantics;
 pub mod sparkline;
 mod stderr;
@@ -123,11 +125,12 @@ fn wants_colours(stream: &impl IsTerminal) -> bool {
 /// Writes one JSON document and a line end. A closed pipe is not an error: the
 /// reader has seen enough.
 fn json<T: Serialize>(document: &T, pretty: bool) -> io::Result<()> {
+    let text = clearstream_schema::json::to_vec(document)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     let written = if pretty {
-        document.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Escaping::pretty()))
+        clearstream_schema::json::write_with(Escaping::pretty(), &text, &mut out)
     } else {
-        document.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Escaping::compact()))
+        clearstream_schema::json::write_with(Escaping::compact(), &text, &mut out)
     };
     closed_is_read(
         written.map_err(io::Error::from).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()),

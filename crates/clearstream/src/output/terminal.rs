@@ -182,7 +182,7 @@ mod tests {
             [text].serialize(&mut ser).expect("a document");
             let written = String::from_utf8(compact).expect("UTF-8");
             assert!(!written.chars().any(is_obeyed), "{written:?}");
-            assert_eq!(serde_json::from_str::<Vec<String>>(&written).expect("JSON"), [text]);
+            assert_eq!(clearstream_schema::json::from_str::<Vec<String>>(&written).expect("JSON"), [text]);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Loading needs a library for BPF and a program compiled by clang, which this
 //! command does not carry: that is `clearstream-bpf` (extras/bpf), found
-//! beside this program or in the PATH.
+//! beside this program, in the package's folder of libraries, or in the PATH.
 
 use std::{
     io,
@@ -11,8 +11,9 @@ use std::{
 
 use clap::Subcommand;
 use clearstream_host::{HostRoot, ReadError};
+use clearstream_mpirun::libraries;
+use clearstream_schema::JsonSchema;
 use clearstream_schema::congestion::{CongestionControls, LOADABLE, Loadable, PIN_DIRECTORY};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -79,10 +80,13 @@ pub enum CcError {
     Read(#[from] ReadError),
     /// The program that loads is not installed.
     #[error(
-        "{LOADER} is neither beside this program nor in the PATH: build it with `make extras` \
-         (needs clang, libelf-dev and pkg-config) and keep the two together"
+        "{LOADER} is neither in {places} nor in the PATH: install the package, or build it with `make extras` \
+         (needs clang, libelf-dev and pkg-config)"
     )]
-    NoLoader,
+    NoLoader {
+        /// Folders in which it was searched.
+        places: String,
+    },
     /// The program that loads does not start.
     #[error("cannot start {LOADER}: {0}")]
     Start(io::Error),
@@ -217,11 +221,11 @@ fn offered(root: &HostRoot, control: &'static Loadable) -> Result<Option<Offer>,
 
 /// Runs the program that loads; its one line is the message.
 fn call_loader(action: &str, algorithm: &str) -> Result<(), CommandError> {
-    let beside = own_program()?.with_file_name(LOADER);
-    let program = if beside.exists() { beside } else { LOADER.into() };
+    let own = own_program()?;
+    let program = libraries::find(&own, LOADER).unwrap_or_else(|| LOADER.into());
     let run = Command::new(program).args([action, algorithm]).stdin(Stdio::null()).output();
     let process::Output { status, stderr, .. } = run.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => CcError::NoLoader,
+        io::ErrorKind::NotFound => CcError::NoLoader { places: libraries::places(&own) },
         _ => CcError::Start(error),
     })?;
     if status.success() {

@@ -9,12 +9,12 @@ use std::{
 
 use clearstream_control::rate::{Admission, LogLimit};
 use clearstream_iperf3::{Iperf3Error, Iperf3Event, Server, ServerEvent, ServerOptions, wire};
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     flow::FlowConfig,
     iperf3::{Iperf3Interval, Iperf3Summary},
 };
 use clearstream_workload::TrialError;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -253,7 +253,7 @@ fn serve_event(event: &ServerEvent<'_>, out: &Output, log: &Log) {
 
 fn finished(summary: &Iperf3Summary, out: &Output) {
     let document = Iperf3Document { summary, intervals: None };
-    let detail = || serde_json::to_value(&document).unwrap_or_default();
+    let detail = || clearstream_schema::json::to_value(&document).unwrap_or_default();
     out.state("test-finished", out.is_stream().then(detail), || {
         Some(iperf3::summary(summary, Paint::for_stdout()))
     });

@@ -1,6 +1,6 @@
 //! `clearstream defaults`: what the file of defaults adds to calls.
 
-use schemars::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 

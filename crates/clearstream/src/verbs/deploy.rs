@@ -9,7 +9,7 @@ use std::{
 };
 
 use clearstream_control::{quote, run_by_ssh, ssh};
-use schemars::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 

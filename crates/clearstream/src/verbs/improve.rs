@@ -205,7 +205,10 @@ impl<'a> View<'a> {
             Event::Decided(step) => {
                 self.out.note(&improve::decided(step));
                 let action = if step.verdict == Verdict::Kept { "kept" } else { "reverted" };
-                let detail = self.out.is_stream().then(|| serde_json::to_value(step).unwrap_or_default());
+                let detail = self
+                    .out
+                    .is_stream()
+                    .then(|| clearstream_schema::json::to_value(step).unwrap_or_default());
                 self.out.change(&step.candidate.id, action, detail, || None);
             }
         }

@@ -8,8 +8,8 @@ use std::{
 
 use clap::Subcommand;
 use clearstream_control::pairing::{self, Pairing};
+use clearstream_schema::JsonSchema;
 use clearstream_schema::scope::Scope;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{

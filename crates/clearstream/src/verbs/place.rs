@@ -98,7 +98,8 @@ impl PlanArgs {
         let (root, host) = describe(self.from.as_ref())?;
         let placement = placement::plan(&root, &host, &self.interface, self.flows)?;
         if let Some(path) = &self.out {
-            let text = serde_json::to_string_pretty(&placement.plan).map_err(std::io::Error::other)?;
+            let text =
+                clearstream_schema::json::to_string_pretty(&placement.plan).map_err(std::io::Error::other)?;
             files::write(path, &(text + "\n"))?;
         }
         Ok(out.result(&placement, || {

@@ -93,6 +93,7 @@ fn make_install_puts_everything_in_its_place_and_uninstall_removes_it() {
         "lib/systemd/system/clearstream-serve.service",
         "lib/systemd/system/clearstream-route-watch@.service",
         "lib/sysusers.d/clearstream.conf",
+        "share/clearstream/mpi/build",
         "share/doc/clearstream/LICENSE-MIT",
         "share/doc/clearstream/README.md",
         "share/doc/clearstream/docs/guide/install.md",
@@ -225,6 +226,23 @@ fn root_packages_are_built_installed_run_and_removed_as_the_guide_describes() {
     assert_eq!(fs::read(&program).unwrap(), fs::read(packages.join("clearstream")).unwrap());
     let measured = done(&program.display().to_string(), &["flow", "localhost", "-t", "300ms", "--json"], &[]);
     assert!(output_of(&measured).contains("\"goodput_bps\""), "{}", output_of(&measured));
+    // The program that is not static, and what this host's MPI builds by the command that errors name.
+    let beside = place.path().join("usr/local/lib/clearstream");
+    let loader = done(&beside.join("clearstream-bpf").display().to_string(), &[], &[]);
+    assert!(
+        loader.status.code() == Some(2) && output_of(&loader).contains("usage"),
+        "{}",
+        output_of(&loader)
+    );
+    let script = place.path().join("usr/local/share/clearstream/mpi/build");
+    let without = ["message", "localhost", "--transport", "mpi", "--mpirun", "mpirun.openmpi"];
+    let without = output_of(&done(&program.display().to_string(), &without, &[]));
+    assert!(without.contains(&script.display().to_string()), "{without}");
+    let ranks = done(&script.display().to_string(), &["--all", &beside.display().to_string()], &[]);
+    assert!(ranks.status.success(), "{}", output_of(&ranks));
+    for file in ["clearstream-mpi.openmpi", "clearstream-mpi.mpich", "libclearstream_mpi.so"] {
+        fs::remove_file(beside.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
     let removed = done("make", &["-s", "uninstall", &destination], &[]);
     assert!(removed.status.success(), "{}", output_of(&removed));
     assert_eq!(files(place.path()), BTreeSet::new());

@@ -51,27 +51,32 @@ fn root_a_lab_runs_commands_and_leaves_nothing() {
     run(&["lab", "exec", "e2e-exec", "here", "--", "true"]).refused(9, &["e2e-exec"]);
 }
 
-/// A root made by debootstrap or for a container may lack the file: its labs work by addresses.
+/// A root made by debootstrap or for a container may lack the file: its labs work by addresses. Entered by chroot(2), it
+/// is not the root of its mount namespace, to which setns(2) would move.
 #[test]
-fn root_a_lab_works_on_a_host_without_etc_hosts() {
-    let folder = tempfile::tempdir().unwrap();
-    let lab = lab_file(folder.path(), "e2e-no-hosts", "");
-    let script = "cp -a /etc \"$1/etc\" && rm -f \"$1/etc/hosts\" && mount --bind \"$1/etc\" /etc && shift && exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-c", script, "sh"])
-        .arg(folder.path())
-        .arg(common::program())
-        .args(["probe", "--json", "--count", "20", "--lab"])
-        .arg(&lab)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let document = finish(command.spawn().unwrap(), Duration::from_secs(60)).json();
-    for direction in document["directions"].as_array().unwrap() {
-        assert_eq!(direction["udp"]["answered_count"], 20, "{document}");
+fn root_a_lab_works_on_a_host_without_etc_hosts_and_in_a_chroot() {
+    let without = "cp -a /etc \"$1/etc\" && rm -f \"$1/etc/hosts\" && mount --bind \"$1/etc\" /etc && shift";
+    let chroot = "mkdir \"$1/root\" && mount --rbind / \"$1/root\" && cd \"$1/root\" && shift && set -- chroot . \"$@\"";
+    let both = format!("root=$1 && {without} && set -- \"$root\" \"$@\" && {chroot}");
+    for make in [without, chroot, &both] {
+        let folder = tempfile::tempdir().unwrap();
+        let lab = lab_file(folder.path(), "e2e-root", "");
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-c", &format!("{make} && exec \"$@\""), "sh"])
+            .arg(folder.path())
+            .arg(common::program())
+            .args(["probe", "--json", "--count", "20", "--lab"])
+            .arg(&lab)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let document = finish(command.spawn().unwrap(), Duration::from_secs(60)).json();
+        for direction in document["directions"].as_array().unwrap() {
+            assert_eq!(direction["udp"]["answered_count"], 20, "{make}: {document}");
+        }
+        assert_eq!(document["directions"].as_array().unwrap().len(), 2);
     }
-    assert_eq!(document["directions"].as_array().unwrap().len(), 2);
 }
 
 /// The starter of a lab under a lock gets the lock back when the start has ended.

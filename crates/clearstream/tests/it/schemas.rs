@@ -12,7 +12,10 @@ use std::{
 };
 
 use crate::common::assert_published;
-use clearstream::output::documents::{Published, kept, printed};
+use clearstream::output::{
+    documents,
+    schemas::{Published, kept},
+};
 use serde_json::Value;
 
 /// Older versions that stay for readers of old documents.
@@ -30,7 +33,7 @@ fn name(document: &Published) -> String {
 
 #[test]
 fn committed_schemas_are_those_of_the_types() {
-    let all: Vec<Published> = printed().into_iter().chain(kept()).collect();
+    let all: Vec<Published> = documents::schemas().into_iter().chain(kept()).collect();
     for document in &all {
         // Sorted, whatever order the build of the JSON library keeps.
         let mut schema = (document.json_schema)();
@@ -68,7 +71,7 @@ fn committed_names() -> BTreeSet<String> {
 /// A version in a document and the one in the list are the same.
 #[test]
 fn documents_that_carry_their_name_declare_it_in_their_schema() {
-    for document in printed() {
+    for document in documents::schemas() {
         let schema = (document.json_schema)();
         if schema["type"] == "array" {
             continue;

@@ -18,13 +18,13 @@ const LIMIT: u64 = 64 << 10;
 /// Writes `document` to a new file of mode 0600.
 pub(super) fn create_private(path: &Path, document: &impl Serialize) -> Result<(), PairingError> {
     let fail = |source| PairingError::File { step: "write", path: path.to_owned(), source };
-    let text = serde_json::to_vec_pretty(document).map_err(|error| fail(error.into()))?;
+    let text = clearstream_schema::json::to_string_pretty(document).map_err(|error| fail(error.into()))?;
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}.draft", std::process::id()));
     let draft = PathBuf::from(draft);
     let write = || -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-        file.write_all(&text)?;
+        file.write_all(text.as_bytes())?;
         file.sync_all()?;
         // Unlike rename(2), link(2) fails when the name is taken.
         fs::hard_link(&draft, path)
@@ -48,7 +48,7 @@ pub(super) fn read_private<T: DeserializeOwned>(path: &Path, schema: &str) -> Re
     let mut text = String::new();
     file.take(LIMIT).read_to_string(&mut text).map_err(fail)?;
     let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| unusable(format!("damaged: {error}")))?;
+        clearstream_schema::json::from_str(&text).map_err(|error| unusable(format!("damaged: {error}")))?;
     let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if found != schema {
         return Err(unusable(format!("it holds \"{found}\" and not \"{schema}\": use another file")));
@@ -57,7 +57,7 @@ pub(super) fn read_private<T: DeserializeOwned>(path: &Path, schema: &str) -> Re
     if version != Some(1) {
         return Err(unusable("it was written by a newer clearstream: install that one here".to_owned()));
     }
-    serde_json::from_value(value).map_err(|error| unusable(format!("damaged: {error}")))
+    clearstream_schema::json::from_value(value).map_err(|error| unusable(format!("damaged: {error}")))
 }
 
 /// Creates a directory of mode 0700 with its parents, unless it exists.

@@ -117,7 +117,8 @@ fn scope_is_stored_and_defaults_to_measuring() {
     };
     assert_eq!(scopes().unwrap(), [Scope::Measure, Scope::MeasureAndChange]);
     let file = folder.path().join("clients/bob.json");
-    let mut document: serde_json::Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    let mut document: serde_json::Value =
+        clearstream_schema::json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(document["scope"], serde_json::json!(["measure", "change"]));
     document.as_object_mut().unwrap().remove("scope");
     fs::write(&file, document.to_string()).unwrap();

@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn the_largest_reply_fits_into_a_message() {
-        let mut sample = serde_json::to_value(&series(&sender(), |_, _| ()).samples[0]).unwrap();
+        let mut sample =
+            clearstream_schema::json::to_value(&series(&sender(), |_, _| ()).samples[0]).unwrap();
         enlarge(&mut sample);
         let sample = sample.to_string().len();
         assert!(sample > 1000 && sample * SAMPLES_MAX < 1 << 20, "{sample} bytes for each sample");

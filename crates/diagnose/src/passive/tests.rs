@@ -375,6 +375,6 @@ proptest! {
     fn any_samples_are_explained(series in prop::collection::vec(any_series(), 0..5)) {
         let found = explained(series.clone());
         prop_assert!(found.matched_count <= series.len() as u64);
-        prop_assert!(serde_json::to_string(&found).is_ok());
+        prop_assert!(clearstream_schema::json::to_string(&found).is_ok());
     }
 }

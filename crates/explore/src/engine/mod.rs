@@ -172,13 +172,13 @@ fn reports(
     problem: Option<ExploreError>,
 ) -> Result<Vec<ExplorationRank>, ExploreError> {
     let message = problem.as_ref().map(ToString::to_string);
-    let bytes = serde_json::to_vec(&(own, message)).unwrap_or_default();
+    let bytes = clearstream_schema::json::to_vec(&(own, message)).unwrap_or_default();
     let all = world.gather(bytes)?;
     // What is wrong on any rank is known to all, so that none goes on alone.
     let wrong = u64::from(problem.is_some());
     let is_wrong = world.reduce(&[wrong], u64::max)?[0] != 0;
     let all: Vec<(ExplorationRank, Option<String>)> =
-        all.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect();
+        all.iter().filter_map(|bytes| clearstream_schema::json::from_slice(bytes).ok()).collect();
     if let Some(problem) = problem {
         return Err(problem);
     }

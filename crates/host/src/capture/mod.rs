@@ -187,7 +187,7 @@ fn json<T: for<'de> Deserialize<'de>>(file: io::Result<Vec<u8>>) -> Result<T, St
         io::ErrorKind::NotFound => "not part of this capture".to_owned(),
         _ => error.to_string(),
     })?;
-    serde_json::from_slice(&text).map_err(|error| error.to_string())
+    clearstream_schema::json::from_slice(&text).map_err(|error| error.to_string())
 }
 
 impl HostRoot {

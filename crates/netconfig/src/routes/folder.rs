@@ -10,9 +10,9 @@ use std::{
     thread,
 };
 
+use clearstream_schema::JsonSchema;
 use clearstream_schema::routing::HostRouting;
 use clearstream_sys::file;
-use schemars::JsonSchema;
 use serde::Serialize;
 use tempfile::TempDir;
 

@@ -161,7 +161,7 @@ fn root_more_flows_than_fit_into_a_reply_are_reported_in_several() {
         let seen = agent.call(&Observed {}).unwrap();
         let more = seen.more;
         // A serialized reply fits into a frame.
-        assert!(serde_json::to_vec(&seen).unwrap().len() < 1 << 20);
+        assert!(clearstream_schema::json::to_vec(&seen).unwrap().len() < 1 << 20);
         pages.push(seen.flows);
         if !more {
             break;

@@ -115,7 +115,8 @@ fn measured(outcome: Result<Outcome, serde_json::Error>) -> Result<TrialOutcome,
 }
 
 fn json(document: &impl serde::Serialize) -> Result<String, RecordError> {
-    serde_json::to_string(document).map_err(|error| RecordError::write(Path::new("samples"), error.into()))
+    clearstream_schema::json::to_string(document)
+        .map_err(|error| RecordError::write(Path::new("samples"), error.into()))
 }
 
 fn late(noise: &mut Noise) -> DelayLineStats {

@@ -230,5 +230,5 @@ pub(super) fn probe(noise: &mut Noise) -> ProbeSummary {
 
 /// Parsed from JSON, so that a record of this version stays one when fields are added.
 fn parsed<T: DeserializeOwned>(document: Value) -> T {
-    serde_json::from_value(document).expect("the shape of this version")
+    clearstream_schema::json::from_value(document).expect("the shape of this version")
 }

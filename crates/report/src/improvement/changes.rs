@@ -60,7 +60,7 @@ pub(super) fn requested_options(config: &FlowConfig) -> String {
 
 /// Options of a flow by their keys.
 fn keys(config: &FlowConfig) -> Map<String, Value> {
-    match serde_json::to_value(config) {
+    match clearstream_schema::json::to_value(config) {
         Ok(Value::Object(keys)) => keys,
         _ => Map::new(),
     }

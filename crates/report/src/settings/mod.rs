@@ -236,7 +236,7 @@ fn rows_of(summary: &FlowSummary, sender: &SocketSettings, receiver: &SocketSett
 
 /// Spelling of an option's value in files.
 fn spelling(value: impl serde::Serialize) -> String {
-    match serde_json::to_value(value) {
+    match clearstream_schema::json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text,
         Ok(other) => other.to_string(),
         Err(_) => String::new(),

@@ -52,8 +52,8 @@ proptest! {
                     prop_assert!(ids.contains(&id));
                 }
             }
-            let text = serde_json::to_string(&routing).unwrap();
-            prop_assert_eq!(serde_json::from_str::<HostRouting>(&text).unwrap(), routing);
+            let text = clearstream_schema::json::to_string(&routing).unwrap();
+            prop_assert_eq!(clearstream_schema::json::from_str::<HostRouting>(&text).unwrap(), routing);
         }
     }
 }

@@ -435,8 +435,8 @@ fn hosts_are_written_one_at_a_time_into_the_published_document() {
     let planner = Planner::new(&fabric);
     let hosts: Vec<HostId> = fabric.hosts().collect();
     let overview = planner.overview(&Population::default());
-    let text = serde_json::to_string(&planner.with_hosts(&overview, &hosts)).unwrap();
-    let read: RoutePlan = serde_json::from_str(&text).unwrap();
+    let text = clearstream_schema::json::to_string(&planner.with_hosts(&overview, &hosts)).unwrap();
+    let read: RoutePlan = clearstream_schema::json::from_str(&text).unwrap();
     let planned: Vec<PlannedHost> = hosts.iter().map(|host| planner.explain(*host)).collect();
     assert_eq!(read, RoutePlan { hosts: planned, ..overview });
 }

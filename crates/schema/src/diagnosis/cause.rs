@@ -1,6 +1,6 @@
 //! Causes that limit a path, as typed facts.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{End, Role};

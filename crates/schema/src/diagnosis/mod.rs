@@ -4,7 +4,7 @@
 //! people stands beside them, and [`Remedy`] states in the same terms what would
 //! change, so that another program can act on it.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::flow::{Direction, FlowConfig, Notice};

@@ -1,7 +1,7 @@
 //! Results of a flow test by direction: with data in both
 //! directions the sums over both say little about either.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Direction;

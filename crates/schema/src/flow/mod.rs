@@ -6,7 +6,7 @@ mod outcome;
 
 use std::net::IpAddr;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use direction::*;
@@ -289,8 +289,8 @@ impl FlowConfig {
     /// The same test with one key set, as a factor of a study does.
     pub fn with(&self, key: &str, value: serde_json::Value) -> Result<Self, FlowOptionError> {
         let fail = |source| FlowOptionError { key: key.to_owned(), source };
-        let mut document = serde_json::to_value(self).map_err(fail)?;
+        let mut document = crate::json::to_value(self).map_err(fail)?;
         document[key] = value;
-        serde_json::from_value(document).map_err(fail)
+        crate::json::from_value(document).map_err(fail)
     }
 }

@@ -158,5 +158,5 @@ fn pinned(effective: &FlowSettings) -> Option<Value> {
 
 /// A plain value is always JSON.
 fn value(value: impl Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or_default()
+    crate::json::to_value(value).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Results of a measurement of messages.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{MessageConfig, MessageKind, MessageTransport};

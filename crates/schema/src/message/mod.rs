@@ -6,7 +6,7 @@ pub use facts::*;
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteCount, SizeRange, TimeSpan};

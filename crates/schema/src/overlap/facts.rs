@@ -1,6 +1,6 @@
 //! Results of a measurement of overlap.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

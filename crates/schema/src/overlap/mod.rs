@@ -6,7 +6,7 @@ mod facts;
 
 pub use facts::*;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteCount, CountRange, TimeSpan, rdma::RdmaProgress};

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::value::{Value, ValueError};

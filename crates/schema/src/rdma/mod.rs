@@ -2,9 +2,11 @@
 
 use std::{borrow::Cow, fmt, net::SocketAddr, str::FromStr};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+#[cfg(debug_assertions)]
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::JsonSchema;
 use crate::{ByteCount, TimeSpan, flow::Notice};
 
 mod options;
@@ -78,6 +80,7 @@ impl<'de> Deserialize<'de> for SizeList {
     }
 }
 
+#[cfg(debug_assertions)]
 impl JsonSchema for SizeList {
     fn schema_name() -> Cow<'static, str> {
         "SizeList".into()

@@ -1,7 +1,7 @@
 //! Options of the workload `rdma`: an operation, and what `clearstream rdma`
 //! takes for it.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::{Map, Value};
 
@@ -29,8 +29,8 @@ impl Default for RdmaOptions {
 impl<'de> Deserialize<'de> for RdmaOptions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut keys = Map::deserialize(deserializer)?;
-        let operation = keys.remove("operation").map(serde_json::from_value).transpose();
-        let config = serde_json::from_value(Value::Object(keys));
+        let operation = keys.remove("operation").map(crate::json::from_value).transpose();
+        let config = crate::json::from_value(Value::Object(keys));
         Ok(Self {
             operation: operation.map_err(de::Error::custom)?.unwrap_or_default(),
             config: config.map_err(de::Error::custom)?,

@@ -168,5 +168,5 @@ fn result_size(result: &RdmaResult) -> f64 {
 
 /// A plain value is always JSON.
 fn value(value: impl Serialize) -> Value {
-    serde_json::to_value(value).unwrap_or_default()
+    crate::json::to_value(value).unwrap_or_default()
 }

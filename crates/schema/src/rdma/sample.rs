@@ -1,6 +1,6 @@
 //! Parts of a measurement while it runs.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Metric, Unit};

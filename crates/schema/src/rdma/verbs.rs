@@ -1,6 +1,6 @@
 //! Costs of verbs calls: what can be timed, and what comes back.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RdmaProgress;

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{fabric::InfinibandMode, prefix::Prefix};

@@ -1,6 +1,6 @@
 //! Two directories, measured in turns.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! File system metadata by several ranks: what can be requested, and what was measured. The model and the letters
 //! of the options are those of mdtest.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ClientCache, StorageLatency, StorageStatistics};

@@ -6,7 +6,7 @@ mod stream;
 
 pub use stream::*;
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteCount, TimeSpan};

@@ -1,6 +1,6 @@
 //! Results of streaming I/O.
 
-use schemars::JsonSchema;
+use crate::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

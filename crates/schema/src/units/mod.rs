@@ -1,8 +1,9 @@
 //! Quantities as people write them. Each parses from and prints to a short
 //! exact text, and that text is also how it is stored.
 
-use std::{borrow::Cow, fmt, str::FromStr};
+use std::{fmt, str::FromStr};
 
+#[cfg(debug_assertions)]
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -364,8 +365,9 @@ macro_rules! stored_as_text {
                 deserializer.deserialize_any(Visitor)
             }
         }
+        #[cfg(debug_assertions)]
         impl JsonSchema for $type {
-            fn schema_name() -> Cow<'static, str> {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($type).into()
             }
             fn json_schema(_: &mut SchemaGenerator) -> Schema {

@@ -22,6 +22,7 @@ mod values;
 
 use std::collections::BTreeMap;
 
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     flow::Notice,
     outcome::{Better, Metric, Unit},
@@ -29,7 +30,6 @@ use clearstream_schema::{
 use clearstream_stats::{
     LEAST_PAIRS, PairedRatio, false_discovery_adjusted, least_probability, paired_ratio,
 };
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
-use schemars::JsonSchema;
+use clearstream_schema::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 

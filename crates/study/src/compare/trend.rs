@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clearstream_record::Reader;
+use clearstream_schema::JsonSchema;
 use clearstream_stats::{LEAST_SERIES, change_points, median};
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -65,7 +65,7 @@ pub(super) fn read(reader: &Reader, metric: Option<&str>) -> Result<Vec<Observat
 
 /// Text that is the same for the same levels.
 pub(super) fn key(factors: &BTreeMap<String, Value>) -> String {
-    serde_json::to_string(factors).unwrap_or_default()
+    clearstream_schema::json::to_string(factors).unwrap_or_default()
 }
 
 fn chosen<'a>(outcome: &'a Outcome, metric: Option<&str>) -> Option<&'a Metric> {

@@ -58,7 +58,7 @@ pub(super) fn report_findings(diagnosis: &Diagnosis, out: &Output) {
         }
     };
     for finding in primary.into_iter().chain(&diagnosis.secondary) {
-        let cause = serde_json::to_value(&finding.cause).unwrap_or_default();
+        let cause = clearstream_schema::json::to_value(&finding.cause).unwrap_or_default();
         out.finding(cause["kind"].as_str().unwrap_or_default(), &finding.sentence, || None);
     }
 }

@@ -199,7 +199,7 @@ fn report(found: &Connections, out: &Output) {
         let between = format!("{} to {}", connection.end.local, connection.end.remote);
         match &connection.verdict {
             ConnectionVerdict::Found(finding) => {
-                let cause = serde_json::to_value(&finding.cause).unwrap_or_default();
+                let cause = clearstream_schema::json::to_value(&finding.cause).unwrap_or_default();
                 let id = cause["kind"].as_str().unwrap_or_default();
                 out.finding(id, &format!("{between}: {}", finding.sentence), || None);
             }

@@ -1,12 +1,12 @@
 //! The documents of `clearstream flow`.
 
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     flow::{FlowSummary, Interval},
     lab::DelayLineStats,
     place::SteeringReport,
     probe::LatencyUnderLoad,
 };
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::chosen_settings::FlowChoice;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use clearstream_lab::{RunningLab, limit};
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     flow::Notice,
     lab::{DelayLineStats, LabFault, LabFile},
 };
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// A lab that was taken down.

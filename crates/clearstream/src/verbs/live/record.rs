@@ -85,7 +85,7 @@ impl Record {
 
     /// Keeps a sample.
     pub(super) fn add(&mut self, sample: &LiveSample) -> Result<(), CommandError> {
-        self.samples.write(&serde_json::to_string(sample).map_err(std::io::Error::other)?)?;
+        self.samples.write(&clearstream_schema::json::to_string(sample).map_err(std::io::Error::other)?)?;
         let elapsed = self.elapsed_ns.entry(sample.host.clone()).or_default();
         *elapsed += sample.interval_ns;
         let (end, seconds) = (*elapsed as f64, sample.interval_ns as f64 / 1e9);

@@ -38,7 +38,10 @@ impl Served {
     /// Shows a sample.
     pub(super) fn add(&self, sample: &LiveSample) -> Result<(), CommandError> {
         if let Some(page) = &self.page {
-            page.publish("sample", &serde_json::to_string(sample).map_err(std::io::Error::other)?);
+            page.publish(
+                "sample",
+                &clearstream_schema::json::to_string(sample).map_err(std::io::Error::other)?,
+            );
         }
         if let Some((metrics, _)) = &self.metrics {
             metrics.add(sample);

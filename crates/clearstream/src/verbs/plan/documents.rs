@@ -1,7 +1,7 @@
 //! What changing a host leaves, as documents: the same ones for every verb that does.
 
+use clearstream_schema::JsonSchema;
 use clearstream_schema::plan::{JournalEntry, Plan, Recovered};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What applying a plan did.

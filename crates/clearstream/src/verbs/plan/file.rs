@@ -10,12 +10,12 @@ use crate::{exit::CommandError, files};
 /// Reads a plan from a file.
 pub(in crate::verbs) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
     let text = files::read_text(path)?;
-    let read = serde_json::from_str::<serde_json::Value>(&text).and_then(|mut document| {
+    let read = clearstream_schema::json::from_str::<serde_json::Value>(&text).and_then(|mut document| {
         // A plan that was printed with --json carries where it comes from, which is none of its settings.
         if let Some(keys) = document.as_object_mut() {
             keys.remove("provenance");
         }
-        serde_json::from_value(document)
+        clearstream_schema::json::from_value(document)
     });
     read.map_err(|error| {
         CommandError::Usage(format!(

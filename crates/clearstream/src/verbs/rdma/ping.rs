@@ -9,8 +9,8 @@ use clearstream_rdma::{
     RdmaError, ServerOptions,
     rping::{self, PingOptions},
 };
+use clearstream_schema::JsonSchema;
 use clearstream_schema::rdma::{PING_MOST_BYTES, PingConfig, PingSummary};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{TargetArgs, serve};

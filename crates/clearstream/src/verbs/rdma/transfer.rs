@@ -11,11 +11,11 @@ use clearstream_rdma::{
     perftest::{self, Program},
     rping,
 };
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     ByteCount,
     rdma::{RdmaConfig, RdmaOperation, RdmaSummary},
 };
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Target, TargetArgs};
@@ -158,12 +158,12 @@ impl<'a> View<'a> {
                     let settings = rdma::settings(self.operation, self.config, effective);
                     format!("{settings}\n{}", rdma::heading(self.config))
                 };
-                self.out.state("ready", serde_json::to_value(effective).ok(), || Some(text()));
+                self.out.state("ready", clearstream_schema::json::to_value(effective).ok(), || Some(text()));
             }
             Event::Size(result) => {
                 self.done += 1;
                 let row = || Some(rdma::row(self.config, result));
-                self.out.state("size-measured", serde_json::to_value(result).ok(), row);
+                self.out.state("size-measured", clearstream_schema::json::to_value(result).ok(), row);
             }
             Event::Sample(sample) => {
                 self.out.interval(sample, || None);

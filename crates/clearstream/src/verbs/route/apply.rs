@@ -41,7 +41,7 @@ impl ApplyArgs {
         settle(&Options::live()?)?;
         let plan = self.plan(&HostRoot::live())?;
         if let Some(path) = &self.out {
-            let text = serde_json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
+            let text = clearstream_schema::json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
             files::write(path, &(text + "\n"))?;
         }
         self.applying.carry_out(&plan, Source::Made, out)

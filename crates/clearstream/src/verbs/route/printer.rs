@@ -45,7 +45,7 @@ impl Sink for Events {
 /// One event: a change of next hops, or another state of the watch.
 fn report(event: &WatchEvent, out: &Output) {
     let text = || Some(text_of::event(event));
-    let detail = || serde_json::to_value(&event.event).ok();
+    let detail = || clearstream_schema::json::to_value(&event.event).ok();
     match event.event.changed_gateway() {
         _ if !out.is_human() && !out.is_stream() => out.line_of_list(event),
         Some(gateway) => out.change(gateway, event.event.name(), detail(), text),

@@ -6,8 +6,8 @@ use std::{
 };
 
 use clearstream_record::{CatalogueEntry, catalogue};
+use clearstream_schema::JsonSchema;
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{

@@ -8,9 +8,9 @@ use std::{
 };
 
 use clearstream_record::{CatalogueEntry, KEEP, catalogue, remove};
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{TimeSpan, human::count};
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{exit::CommandError, output::Output, verbs::study::RUNS};

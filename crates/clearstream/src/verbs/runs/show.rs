@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clearstream_record::Reader;
 use clearstream_report::Report;
+use clearstream_schema::JsonSchema;
 use clearstream_schema::{flow::Notice, human::few, record::TrialOutcome};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::list::date;

@@ -59,7 +59,7 @@ pub(super) fn in_turns(
     }
     Ok(StorageComparison {
         workload: workload.to_owned(),
-        requested: serde_json::to_value(requested).map_err(std::io::Error::from)?,
+        requested: clearstream_schema::json::to_value(requested).map_err(std::io::Error::from)?,
         directories,
         file_systems,
         complete,

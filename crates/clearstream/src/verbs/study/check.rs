@@ -57,7 +57,7 @@ impl CheckArgs {
         let metric = self.metric.as_deref();
         let found = check_against(&run, reference.as_ref(), &good, metric, self.tolerance / 100.0)
             .map_err(compare::refused)?;
-        let text = serde_json::to_string(&found).map_err(std::io::Error::from)?;
+        let text = clearstream_schema::json::to_string(&found).map_err(std::io::Error::from)?;
         files::write(&folder.join(CHECK), &format!("{text}\n"))?;
         out.document(&found)?;
         if out.is_human() {

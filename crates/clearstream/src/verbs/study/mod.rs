@@ -25,8 +25,8 @@ use clearstream_study::{
     ScheduledTrial, StudyEvent, run_id,
 };
 
+use clearstream_schema::JsonSchema;
 use clearstream_workload::{Registry, Sample};
-use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -401,7 +401,7 @@ impl<'a> View<'a> {
             StudyEvent::TrialEnded { document, left, .. } => {
                 self.left = left;
                 self.out.note(&format!("{}: {}", self.label, result(document)));
-                self.out.state("trial-ended", serde_json::to_value(document).ok(), || None);
+                self.out.state("trial-ended", clearstream_schema::json::to_value(document).ok(), || None);
                 self.out.set_trial(None);
             }
             StudyEvent::TrialSkipped { .. } => {}
@@ -412,7 +412,7 @@ impl<'a> View<'a> {
     /// The sample that the record keeps, and its headline.
     fn live(&mut self, sample: &Sample) {
         if self.out.is_stream() {
-            let document: Value = serde_json::from_str(&sample.json).unwrap_or_default();
+            let document: Value = clearstream_schema::json::from_str(&sample.json).unwrap_or_default();
             return self.out.interval(&document, || None);
         }
         let value = sample.headline.as_ref().map(|metric| metric.unit.text(metric.value)).unwrap_or_default();

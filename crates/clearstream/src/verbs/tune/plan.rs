@@ -72,7 +72,7 @@ impl PlanArgs {
             return write_files(&plan, format, folder, out);
         }
         if let Some(path) = &self.out {
-            let text = serde_json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
+            let text = clearstream_schema::json::to_string_pretty(&plan).map_err(std::io::Error::other)?;
             files::write(path, &(text + "\n"))?;
         }
         Ok(out.result(&plan, || {

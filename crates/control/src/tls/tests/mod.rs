@@ -139,7 +139,7 @@ fn revoked_client_is_rejected_without_a_restart() {
 fn permit(folder: &Path, name: &str, identity: &pairing::identity::Identity) {
     let file = folder.join("clients").join(format!("{name}.json"));
     let text = std::fs::read_to_string(&file).unwrap();
-    let old: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let old: serde_json::Value = clearstream_schema::json::from_str(&text).unwrap();
     let text = text.replace(old["pin"].as_str().unwrap(), &identity.pin().to_string());
     std::fs::write(&file, text).unwrap();
 }
