@@ -34,7 +34,7 @@ PROGRAM ?=
 demo:
 	@.ci/install build
 	@echo "demo: building, some minutes the first time"
-	@cargo build --profile demo --locked --bin clearstream
+	@cargo build --release --locked --bin clearstream
 	@.ci/demo
 
 test:
@@ -50,7 +50,7 @@ sanitize:
 
 bench:
 	@.ci/install bench
-	@echo "bench: building with all optimisation, some minutes the first time"
+	@echo "bench: building, some minutes the first time"
 	@cargo build --release --locked --bin clearstream
 	@if command -v mpicc >/dev/null; then extras/mpi/library/build mpicc target/release/libclearstream_mpi.so; fi
 	@PATH="$(CURDIR)/target/tools/peers/bin:$$PATH" cargo run --release --locked -p clearstream-bench -- $(BENCH)

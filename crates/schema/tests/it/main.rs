@@ -10,6 +10,7 @@ mod flow;
 mod flow_outcome;
 mod human;
 mod indirection;
+mod json;
 mod line_rate;
 mod message;
 mod message_facts;
