@@ -52,10 +52,10 @@ impl<R: Read> Read for Bounded<R> {
 pub(super) fn write(manifest: &Manifest, redacted: &Redacted, out: impl Write) -> io::Result<()> {
     let tree = &redacted.tree;
     let mut bundle = tar::Builder::new(GzEncoder::new(out, Compression::default()));
-    file(&mut bundle, MANIFEST, &clearstream_schema::json::to_string_pretty(manifest)?.as_bytes())?;
-    file(&mut bundle, ETHTOOL, &clearstream_schema::json::to_string_pretty(&redacted.drivers)?.as_bytes())?;
+    file(&mut bundle, MANIFEST, clearstream_schema::json::to_string_pretty(manifest)?.as_bytes())?;
+    file(&mut bundle, ETHTOOL, clearstream_schema::json::to_string_pretty(&redacted.drivers)?.as_bytes())?;
     if let Some(routing) = &redacted.routing {
-        file(&mut bundle, ROUTING, &clearstream_schema::json::to_string_pretty(routing)?.as_bytes())?;
+        file(&mut bundle, ROUTING, clearstream_schema::json::to_string_pretty(routing)?.as_bytes())?;
     }
     for (path, entry) in &tree.entries {
         match entry {

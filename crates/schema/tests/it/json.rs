@@ -44,7 +44,9 @@ proptest! {
         prop_assert_eq!(&pretty, &serde_json::to_string_pretty(&document).unwrap());
         let value = json::to_value(&document).unwrap();
         prop_assert_eq!(&value, &serde_json::to_value(&document).unwrap());
-        for back in [json::from_str(&text), json::from_slice(pretty.as_bytes()), json::from_value(value)] {
+        let back: [Result<Document, _>; 3] =
+            [json::from_str(&text), json::from_slice(pretty.as_bytes()), json::from_value(value)];
+        for back in back {
             prop_assert_eq!(back.unwrap(), document.clone());
         }
     }
