@@ -198,7 +198,7 @@ fn a_dynamic_program_is_not_taken_for_a_static_one() {
 /// The commands of docs/guide/install.md, in its order. Takes minutes of a core, beside the other tests.
 #[test]
 fn root_packages_are_built_installed_run_and_removed_as_the_guide_describes() {
-    // Compressed little, which changes nothing else.
+    // Neither optimised nor compressed, which changes nothing else.
     let made = done("nice", &["make", "-s", "package"], &[("FAST", "1")]);
     let text = output_of(&made);
     assert!(made.status.success(), "{text}");
