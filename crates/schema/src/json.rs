@@ -2,7 +2,8 @@
 //!
 //! The derived code of a type is compiled once for each reader and each writer that is used with it, and `serde_json`
 //! alone has three readers and four writers: a quarter of the program was such copies. Here all documents are read
-//! through a [`Value`] and written as text without spaces, so that each type has one copy of either.
+//! through a [`Value`] and written as text without spaces, so that each type has one copy of either. Frames of the control
+//! protocol are read where they are decoded: the text of their bodies is kept as it is.
 
 use std::io::Write;
 

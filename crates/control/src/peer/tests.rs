@@ -200,7 +200,7 @@ fn events_before_the_loss_are_kept_then_the_loss_is_reported() {
 #[test]
 fn replies_and_events_of_another_format_name_both_versions() {
     let theirs = Hello { version: "9.0.0".into(), host: "dtn2".into(), ..own_hello() };
-    let body = |json: &str| clearstream_schema::json::from_str(json).unwrap();
+    let body = |json: &str| serde_json::from_str(json).unwrap();
     let reply = Message::Reply { id: 1, outcome: Outcome::Done(body(r#"{"product":8}"#)) };
     let event =
         Event { name: "sample".into(), droppable: true, body: body(r#"{"index":"first","filling":""}"#) };
@@ -258,7 +258,7 @@ fn wait_for_request(from: &mut UnixStream) {
     let (mut decoder, mut buffer) = (Decoder::new(FRAME_LIMIT), [0; 4096]);
     loop {
         while let Some(frame) = decoder.next_frame().unwrap() {
-            if let Ok(Message::Request { .. }) = clearstream_schema::json::from_slice(&frame) {
+            if let Ok(Message::Request { .. }) = serde_json::from_slice(&frame) {
                 return;
             }
         }
@@ -374,7 +374,7 @@ fn engine_is_never_blocked_by_a_controller_that_does_not_read() {
         decoder.push(&buffer[..count]);
         while let Some(frame) = decoder.next_frame().unwrap() {
             bytes += frame.len();
-            match clearstream_schema::json::from_slice(&frame).unwrap() {
+            match serde_json::from_slice(&frame).unwrap() {
                 Message::Event(event) if event.is::<Sample>() => kept += 1,
                 Message::Event(event) if event.is::<Finished>() => break 'reading,
                 Message::EventsDropped { count } => dropped += count,

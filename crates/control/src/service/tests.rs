@@ -18,7 +18,7 @@ fn serve(
     json: &str,
 ) -> Result<Body, Refusal> {
     let (events, _sent) = EventSender::channel();
-    let body = clearstream_schema::json::from_str(json).unwrap();
+    let body = serde_json::from_str(json).unwrap();
     services.serve(name, &body, &CallContext::new(&events, controller))
 }
 

@@ -22,7 +22,7 @@ pub(super) enum Decoded {
 /// Decodes one frame. `newer` is the `Hello` of a peer whose minor version is above ours; without it
 /// everything has to be known.
 pub(super) fn decode(frame: &[u8], newer: Option<&Hello>) -> Decoded {
-    let error = match clearstream_schema::json::from_slice(frame) {
+    let error = match serde_json::from_slice(frame) {
         Ok(message) => return Decoded::Known(Box::new(message)),
         Err(error) => error,
     };
@@ -36,7 +36,7 @@ pub(super) fn decode(frame: &[u8], newer: Option<&Hello>) -> Decoded {
             peer.version, peer.host
         ),
     };
-    match clearstream_schema::json::from_slice::<Value>(frame) {
+    match serde_json::from_slice::<Value>(frame) {
         // A kind without content.
         Ok(Value::String(_)) => Decoded::Ignored,
         Ok(Value::Object(object)) if object.len() == 1 => {

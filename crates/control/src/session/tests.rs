@@ -266,8 +266,8 @@ fn messages_on_the_wire() {
         ),
         (Message::EventsDropped { count: 3 }, r#"{"events-dropped":{"count":3}}"#),
     ] {
-        assert_eq!(clearstream_schema::json::to_string(&message).unwrap(), json);
-        assert_eq!(clearstream_schema::json::from_str::<Message>(json).unwrap(), message);
+        assert_eq!(serde_json::to_string(&message).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Message>(json).unwrap(), message);
     }
 }
 
@@ -291,8 +291,7 @@ fn newer_minor_version_works_and_unknown_messages_are_rejected_or_ignored() {
     let mut decoder = Decoder::new(FRAME_LIMIT);
     decoder.push(&replies);
     for id in 1..=2 {
-        let reply: Message =
-            clearstream_schema::json::from_slice(&decoder.next_frame().unwrap().unwrap()).unwrap();
+        let reply: Message = serde_json::from_slice(&decoder.next_frame().unwrap().unwrap()).unwrap();
         let Message::Reply { id: replied, outcome: Outcome::Failed(failure) } = reply else {
             panic!("{reply:?}")
         };
