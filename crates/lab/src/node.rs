@@ -50,8 +50,8 @@ impl Node {
         let holder = Holder::start().map_err(LabError::system("make namespaces"))?;
         let namespaces = NamespaceSet::of_process(holder.pid())
             .map_err(LabError::system(format!("open the namespaces of {name}")))?;
+        namespaces.keep_mounts_apart().map_err(LabError::system("keep mounts apart"))?;
         let setup = || -> Result<RouteSocket, LabError> {
-            mount::make_private().map_err(LabError::system("keep mounts apart"))?;
             mount::fresh_sysfs().map_err(LabError::system(format!("mount /sys for {name}")))?;
             // A minimal root has no such file; the lab creates none, and its names are then unknown.
             let hosts = Path::new("/etc/hosts");

@@ -17,6 +17,8 @@ use rustix::{
     thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space},
 };
 
+use crate::mount;
+
 /// A child process that only keeps three new namespaces alive.
 ///
 /// It is killed with the thread that started it (`PR_SET_PDEATHSIG`), so that the namespaces always end with
@@ -130,16 +132,18 @@ impl NamespaceSet {
 
     /// Runs `work` inside the namespaces, on a separate thread; the calling thread stays outside.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        std::thread::scope(|scope| {
-            let inside = scope.spawn(|| {
-                // SAFETY: FS only gives this thread its own working directory
-                // and root, which setns(2) requires before it changes the
-                // mount namespace; file descriptors stay shared.
-                unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS)? };
-                self.enter()?;
-                Ok(work())
-            });
-            inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        on_a_thread(|| {
+            self.enter()?;
+            Ok(work())
+        })
+    }
+
+    /// Keeps mounts that are made inside from the namespace outside, and the other way round. Propagation is of mounts,
+    /// and the root directory of a process in a chroot need not be one: it begins at the root of the namespace.
+    pub fn keep_mounts_apart(&self) -> io::Result<()> {
+        on_a_thread(|| {
+            move_into_link_name_space(self.mount.as_fd(), Some(LinkNameSpaceType::Mount))?;
+            mount::make_private()
         })
     }
 
@@ -175,6 +179,20 @@ impl NamespaceSet {
         rustix::process::chroot(c".")?;
         Ok(())
     }
+}
+
+/// Runs `work` on a thread that may enter a mount namespace.
+fn on_a_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            // SAFETY: FS only gives this thread its own working directory
+            // and root, which setns(2) requires before it changes the
+            // mount namespace; file descriptors stay shared.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS)? };
+            work()
+        });
+        inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 #[cfg(test)]
