@@ -34,7 +34,7 @@ PROGRAM ?=
 demo:
 	@.ci/install build
 	@echo "demo: building, some minutes the first time"
-	@cargo build --release --locked --bin clearstream
+	@cargo build --profile demo --locked --bin clearstream
 	@.ci/demo
 
 test:
