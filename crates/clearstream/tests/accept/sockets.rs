@@ -2,10 +2,8 @@
 
 use std::{thread, time::Duration};
 
-use serde_json::Value;
-
 use crate::{
-    common::{Lab, eventually, run, signal},
+    common::{Lab, assert_published, eventually, run, signal},
     scene::{Pair, agrees_with_ss, diagnose, document, kind, long_lab, shown, ss, starts},
 };
 
