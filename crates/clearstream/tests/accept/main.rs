@@ -12,6 +12,7 @@ mod gateways;
 mod gateways_scene;
 mod improve;
 #[path = "../it/limits.rs"]
+#[allow(dead_code, reason = "the other tests use all of it")]
 mod limits;
 #[path = "../it/sockets/scene.rs"]
 #[allow(dead_code, reason = "the other tests use all of it")]
