@@ -314,3 +314,18 @@ fn every_workload_has_the_metrics_that_it_declares() {
     let names: Seen = registry().names().map(str::to_owned).collect();
     assert_eq!(seen, names);
 }
+
+/// A study names factors by them: also those that are unset, and none that is misspelt.
+#[test]
+fn every_workload_knows_its_options() {
+    let registry = registry();
+    for name in registry.names() {
+        let workload = registry.workload(name).unwrap();
+        for option in workload.defaults().as_object().unwrap().keys() {
+            assert!(workload.has(option), "{name}: {option}");
+        }
+        assert!(!workload.has("no-such-option"), "{name}");
+    }
+    let flow = registry.workload("flow").unwrap();
+    assert!(flow.defaults().get("congestion-control").is_none() && flow.has("congestion-control"));
+}

@@ -25,12 +25,12 @@ const GROUPS: [&[&str]; 6] = [
 ];
 const TLS_AND_ASYNC: [&str; 4] = ["async-std", "smol", "openssl-sys", "native-tls"];
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().and_then(Path::parent).unwrap()
 }
 
 /// Cargo's metadata of this workspace and everything it links.
-static METADATA: LazyLock<Value> = LazyLock::new(|| {
+pub(crate) static METADATA: LazyLock<Value> = LazyLock::new(|| {
     // What a fresh clone lacks (dependencies of other members than were built) is fetched,
     // for this platform alone.
     let host = Command::new(env!("CARGO")).args(["-vV"]).output().unwrap();
@@ -45,7 +45,7 @@ static METADATA: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_slice(&output.stdout).unwrap()
 });
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().unwrap()
 }
 
@@ -451,60 +451,27 @@ fn raw_system_calls_are_in_sys_and_in_registered_memory_alone() {
     assert_eq!(elsewhere, Vec::<String>::new());
 }
 
-#[test]
-fn licences_are_among_those_allowed() {
-    let deny: toml::Table = fs::read_to_string(root().join("deny.toml")).unwrap().parse().unwrap();
-    let allowed: Vec<&str> =
-        deny["licenses"]["allow"].as_array().unwrap().iter().filter_map(toml::Value::as_str).collect();
-    let exceptions = deny["licenses"]["exceptions"].as_array().unwrap();
-    for package in list(&METADATA, "packages").iter().filter(|package| !package["source"].is_null()) {
-        let name = package["name"].as_str().unwrap();
-        let expression = package["license"].as_str().unwrap_or_else(|| panic!("{name} names no licence"));
-        let exception = exceptions.iter().find(|exception| exception["crate"].as_str() == Some(name));
-        let mut allowed = allowed.clone();
-        if let Some(exception) = exception {
-            allowed.extend(exception["allow"].as_array().unwrap().iter().filter_map(toml::Value::as_str));
-        }
-        assert!(is_allowed(expression, &allowed), "{name}: {expression}");
-        assert!(exception.is_none() || only_tests_use(name), "{name} is linked");
-    }
-}
-
 /// No member of the workspace depends on it but for its tests.
-fn only_tests_use(name: &str) -> bool {
+pub(crate) fn only_tests_use(name: &str) -> bool {
     list(&METADATA, "packages")
         .iter()
         .filter(|package| package["source"].is_null())
         .all(|package| !dependencies(package).contains(name))
 }
 
-/// Reads an SPDX expression: OR of ANDs, parentheses around ORs.
-fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
-    let expression = expression.replace('/', " OR ");
-    // With `(A OR B) AND C` the AND binds the groups.
-    let groups = expression.split(" AND ");
-    if expression.contains('(') {
-        return groups
-            .map(|group| group.trim_matches(['(', ')', ' ']))
-            .all(|group| group.split(" OR ").any(|licence| allowed.contains(&licence.trim())));
-    }
-    expression
-        .split(" OR ")
-        .any(|choice| choice.split(" AND ").all(|licence| allowed.contains(&licence.trim())))
-}
-
+/// One copy of the derived code of each type: `schema::json` says why. These read or write by themselves.
 #[test]
-fn licence_expressions_are_read_rightly() {
-    let allowed = ["MIT", "Unicode-3.0"];
-    for (expression, expected) in [
-        ("MIT OR Apache-2.0", true),
-        ("Apache-2.0/MIT", true),
-        ("Apache-2.0 AND ISC", false),
-        ("MIT AND ISC", false),
-        ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
-        ("(GPL-3.0 OR Apache-2.0) AND Unicode-3.0", false),
-        ("GPL-3.0-only", false),
-    ] {
-        assert_eq!(is_allowed(expression, &allowed), expected, "{expression}");
-    }
+fn documents_are_read_and_written_in_one_place() {
+    let others: Vec<_> = places(&all_but(&[]), &["serde_json::from_", "serde_json::to_"]);
+    let expected = [
+        // Bodies of frames stay text.
+        "crates/control/src/frame.rs: serde_json::to_",
+        "crates/control/src/session/decode.rs: serde_json::from_",
+        // The head of many records, and samples, which come by the million.
+        "crates/record/src/catalogue.rs: serde_json::from_",
+        "crates/record/src/lines.rs: serde_json::from_",
+        "crates/schema/src/json.rs: serde_json::from_",
+        "crates/schema/src/json.rs: serde_json::to_",
+    ];
+    assert_eq!(others, expected);
 }

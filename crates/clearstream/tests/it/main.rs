@@ -26,6 +26,7 @@ mod iperf3;
 mod iperf3_programs;
 mod iperf3_strangers;
 mod labs;
+mod licences;
 mod limits;
 mod link_factors;
 mod live;
