@@ -1,7 +1,7 @@
 //! `clearstream plan history` and `recover`: the journals of this host.
 
 use clearstream_plan::{Options, history, recover};
-use clearstream_schema::human::count;
+use clearstream_schema::{human::count, plan::JournalState};
 
 use super::documents;
 use crate::{
@@ -30,7 +30,7 @@ impl RecoverArgs {
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let document = documents::RecoveredJournals { journals: recover(&Options::live()?)? };
         out.result(&document, || tune::recovered(&document.journals))?;
-        match document.journals.iter().filter(|journal| journal.problem.is_some()).count() {
+        match document.journals.iter().filter(|journal| journal.now != JournalState::Reverted).count() {
             0 => Ok(()),
             failed => {
                 Err(CommandError::Partial(format!("{} could not be recovered", count(failed, "journal"))))
