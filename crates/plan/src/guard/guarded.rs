@@ -154,11 +154,17 @@ impl Guarded {
             self.refuse_with(self.dangers(&back)?, remedy)?;
         }
         let before = self.guard.snapshot();
-        let guardian = self.guardian()?;
+        // Without one the next start finishes what this process may leave: no reason to
+        // leave all of it.
         let head = folder::open(&options.journals, journal)?.head;
-        guardian.reporter().begin(&Begun { journal, head: &head }, Kind::Reverted)?;
+        let guardian = self.guardian().and_then(|guardian| {
+            guardian.reporter().begin(&Begun { journal, head: &head }, Kind::Reverted)?;
+            Ok(guardian)
+        });
         let done = revert(journal, over_others, options);
-        guardian.done();
+        if let Ok(guardian) = guardian {
+            guardian.done();
+        }
         let done = done?;
         match before.lost(true) {
             Some(lost) => Err(PlanError::LostByRevert { lost }),

@@ -77,9 +77,16 @@ impl GuardArgs {
     }
 }
 
-/// A guardian lives in circumstances that its command did not choose for it: limits of
-/// a shell or of a service, a folder that is to be unmounted.
+/// A guardian lives in circumstances that its command did not choose for it.
 fn shed_what_was_inherited() {
+    shed_limits();
+    let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
+    // Not one that is to be unmounted.
+    let _ = std::env::set_current_dir("/");
+}
+
+/// What restores is not kept from it by the limits of a shell or of a service.
+pub(super) fn shed_limits() {
     let limits =
         [Resource::As, Resource::Cpu, Resource::Data, Resource::Fsize, Resource::Memlock, Resource::Nofile];
     for limit in limits {
@@ -95,8 +102,6 @@ fn shed_what_was_inherited() {
             let _ = setrlimit(limit, up_to);
         }
     }
-    let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE);
-    let _ = std::env::set_current_dir("/");
 }
 
 /// To the system's log: the guardian has no terminal.

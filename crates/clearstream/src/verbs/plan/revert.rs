@@ -3,7 +3,12 @@
 use clearstream_plan::{Confirmed, Options, Reverted, confirm_newest};
 use clearstream_schema::{TimeSpan, human::count};
 
-use super::{apply::duration, documents, file::newest, guard::guarded};
+use super::{
+    apply::duration,
+    documents,
+    file::newest,
+    guard::{guarded, shed_limits},
+};
 use crate::{
     exit::CommandError,
     output::{self, Output},
@@ -80,6 +85,7 @@ impl RevertAllowed {
         out: &Output,
     ) -> Result<(), CommandError> {
         out.state("reverting", None, || None);
+        shed_limits();
         let guarded = guarded().forcing(self.force).confirmed_within(self.confirm_within.map(duration));
         let Reverted { journal, restored_count, unmarked } = guarded.revert(journal, options)?;
         let waits = self.confirm_within.filter(|_| restored_count > 0);
