@@ -8,7 +8,7 @@ use clearstream_schema::plan::{JournalState, PLAN_SCHEMA, Plan, Setting, Values}
 use jiff::Timestamp;
 
 use crate::{
-    Event, Fault, Identity, Options, PlanError, SettingError,
+    Begun, Event, Fault, Identity, Options, PlanError, SettingError,
     folder::{self, Locked},
     journal::{Change, Head, Journal, Mark, SCHEMA, VERSION},
     meaning::same_or_absent,
@@ -85,7 +85,7 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
         return Ok(Applied { journal: None, changed });
     }
     let now = Timestamp::now();
-    let (name, path) = locked.free_name(now);
+    let (name, path) = locked.next_name(now)?;
     let head = Head {
         schema: SCHEMA.to_owned(),
         version: VERSION,
@@ -97,6 +97,11 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
     };
     let mut journal = Journal::create(path, name.clone(), head, || options.emit(Event::JournalBegun))?;
     options.emit(Event::Journaled { journal: &name });
+    if let Err(error) = (options.before_changes)(&Begun { journal: &name, head: &journal.head }) {
+        // Nothing was changed: what stays of it is a journal that says so.
+        drop(restore::restore(&mut journal, Some(error.to_string()), true, options));
+        return Err(error);
+    }
     for &index in &changed {
         journal.mark(Mark::Writing(index)).or_else(|error| undo_unwritten(&mut journal, error, options))?;
         if let Err(source) = write_back(&journal.head.changes[index], options) {
@@ -140,7 +145,7 @@ fn check_fits(plan: &Plan, here: &Identity) -> Result<(), PlanError> {
 
 /// After a half-made change the old values could not be determined.
 fn refuse_interrupted(options: &Options, here: &Identity) -> Result<(), PlanError> {
-    for name in folder::names(&options.journals)? {
+    for name in folder::unsettled(&options.journals)? {
         // A damaged journal of another time does not stop this host from being changed.
         let Ok(journal) = folder::open(&options.journals, &name) else { continue };
         if !is_here(&journal.head.identity, here) {
@@ -233,7 +238,8 @@ fn undo(
 
 /// The same without marks, when the journal itself cannot be written.
 fn undo_unwritten(journal: &mut Journal, error: PlanError, options: &Options) -> Result<(), PlanError> {
-    match restore::restore_settings(journal, options, |_, _| Ok(())) {
+    let left_alone = journal.left_alone();
+    match restore::restore_settings(journal, &left_alone, options, |_, _| ()) {
         Ok(_) => Err(PlanError::JournalFailed { source: Box::new(error) }),
         Err(inner) => Err(not_restored(journal, error.to_string(), inner)),
     }

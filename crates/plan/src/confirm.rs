@@ -1,13 +1,14 @@
 //! Confirm-within: a plan is applied, and reverted at a deadline unless it is
 //! confirmed. The deadline is in a file beside the journal, on the clock that
-//! counts since boot, so that any process may act on it; the first process that
-//! renames the file decides.
+//! counts since boot, so that any process may act on it. Whoever holds the lock of
+//! the folder decides: before the deadline the file may go, afterwards the change.
 
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    thread,
     time::Duration,
 };
 
@@ -19,15 +20,16 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Options, PlanError, Reverted,
     folder::{self, Locked},
-    journal::{Mark, storage, sync_folder_of},
+    journal::{Journal, Mark, storage, sync_folder_of},
     restore::restore,
     revert::is_here,
 };
 
-const WAITING: &str = "trial";
-const EXPIRED: &str = "expired";
+pub(crate) const WAITING: &str = "trial";
 /// Maximum size of such a file, which holds two numbers.
 const LARGEST_DEADLINE_BYTES: u64 = 4096;
+/// Between two attempts to get the lock.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A plan that waits for confirmation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,19 +42,36 @@ pub struct Unconfirmed {
     pub within: Duration,
 }
 
+/// Until when a plan has to be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Deadline {
+pub(crate) struct Deadline {
     /// On `CLOCK_BOOTTIME`, nanoseconds.
     at_ns: u64,
     within_ns: u64,
 }
 
+impl Deadline {
+    /// The whole time from now on.
+    pub(crate) fn within(within: Duration) -> Self {
+        let within_ns = nanoseconds(within);
+        Self { at_ns: now_ns().saturating_add(within_ns), within_ns }
+    }
+
+    /// Time that is left; zero when it is overdue.
+    pub(crate) fn left(self) -> Duration {
+        Duration::from_nanos(self.at_ns.saturating_sub(now_ns()))
+    }
+
+    /// Reason of the revert at its end.
+    pub(crate) fn reason(self) -> String {
+        format!("not confirmed within {} s", Duration::from_nanos(self.within_ns).as_secs_f64())
+    }
+}
+
 /// Sets the deadline of a journal of this host, or extends it to the whole time.
 pub fn await_confirmation(journal: &str, within: Duration, options: &Options) -> Result<(), PlanError> {
-    let within_ns = nanoseconds(within);
-    let deadline = Deadline { at_ns: now_ns().saturating_add(within_ns), within_ns };
-    let path = path_of(options, journal, WAITING);
-    let text = clearstream_schema::json::to_string(&deadline).unwrap_or_default();
+    let path = path_of(options, journal);
+    let text = clearstream_schema::json::to_string(&Deadline::within(within)).unwrap_or_default();
     let unfinished = path.with_extension("trial.new");
     let write = || {
         let mut file =
@@ -69,17 +88,14 @@ pub fn await_confirmation(journal: &str, within: Duration, options: &Options) ->
 pub fn unconfirmed(options: &Options) -> Result<Vec<Unconfirmed>, PlanError> {
     let here = options.target.identity()?;
     let mut found = Vec::new();
-    for name in folder::names(&options.journals)? {
-        let waiting = deadline(&path_of(options, &name, WAITING));
-        // The process that began to revert it did not finish.
-        let begun = deadline(&path_of(options, &name, EXPIRED)).map(|begun| Deadline { at_ns: 0, ..begun });
-        let Some(deadline) = waiting.or(begun) else { continue };
+    for name in folder::unsettled(&options.journals)? {
+        let Some(deadline) = deadline(&name, options)? else { continue };
         let Ok(journal) = folder::open(&options.journals, &name) else { continue };
         if !is_here(&journal.head.identity, &here) || journal.state() != JournalState::Applied {
             continue;
         }
-        let left = Duration::from_nanos(deadline.at_ns.saturating_sub(now_ns()));
-        found.push(Unconfirmed { journal: name, left, within: Duration::from_nanos(deadline.within_ns) });
+        let within = Duration::from_nanos(deadline.within_ns);
+        found.push(Unconfirmed { journal: name, left: deadline.left(), within });
     }
     Ok(found)
 }
@@ -93,6 +109,8 @@ pub struct Confirmed {
     pub left: Duration,
     /// The journal that it reverts, if the plan was one [back](crate::apply_back).
     pub reverted: Option<String>,
+    /// Why the journals could not be marked so; the change stays all the same.
+    pub unmarked: Option<String>,
 }
 
 /// Confirms the newest plan that waits for confirmation here. Fails when there is
@@ -111,40 +129,42 @@ pub fn confirm_newest(options: &Options) -> Result<Confirmed, PlanError> {
 /// Keeps a plan: its deadline is removed. `None` when it had no deadline, or was
 /// too late.
 pub fn confirm(journal: &str, options: &Options) -> Result<Option<Confirmed>, PlanError> {
-    let waiting = path_of(options, journal, WAITING);
-    let Some(deadline) = deadline(&waiting) else { return Ok(None) };
-    let left = deadline.at_ns.saturating_sub(now_ns());
-    if left == 0 {
+    let left = |deadline: Option<Deadline>| deadline.map_or(Duration::ZERO, Deadline::left);
+    let locked = loop {
+        match (left(deadline(journal, options)?), Locked::existing(&options.journals)) {
+            (Duration::ZERO, _) => return Ok(None),
+            (_, Err(PlanError::Busy { .. })) => thread::sleep(RETRY_INTERVAL),
+            (_, locked) => break locked?,
+        }
+    };
+    let left = left(deadline(journal, options)?);
+    if left.is_zero() {
         return Ok(None);
     }
-    let kept = path_of(options, journal, "kept");
-    match fs::rename(&waiting, &kept) {
-        Ok(()) => {
-            let reverted = folder::open(&options.journals, journal)?.head.reverts;
-            if let Some(first) = &reverted {
-                end_both(first, journal, options)?;
-            }
-            remove(&kept)?;
-            sync_folder_of(&kept)?;
-            let journal = journal.to_owned();
-            Ok(Some(Confirmed { journal, left: Duration::from_nanos(left), reverted }))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(storage("confirm", &waiting)(error)),
-    }
+    let opened = folder::open(&options.journals, journal)?;
+    let path = path_of(options, journal);
+    let removed = fs::remove_file(&path).map_err(storage("remove", &path));
+    removed.and_then(|()| sync_folder_of(&path)).map_err(|error| PlanError::NotKept {
+        journal: journal.to_owned(),
+        left,
+        source: Box::new(error),
+    })?;
+    let reverted = opened.head.reverts.clone();
+    let marked = reverted.as_ref().map_or(Ok(()), |first| end_both(first, opened, options));
+    drop(locked);
+    let unmarked = marked.err().map(|error| error.to_string());
+    Ok(Some(Confirmed { journal: journal.to_owned(), left, reverted, unmarked }))
 }
 
 /// The first journal becomes reverted, and the one that reverted it is closed. A
 /// crash between the two leaves the first one with the old values already restored.
-fn end_both(first: &str, second: &str, options: &Options) -> Result<(), PlanError> {
-    let _locked = Locked::lock(&options.journals)?;
-    let reason = Some(format!("by journal {second}, which was confirmed"));
+fn end_both(first: &str, mut second: Journal, options: &Options) -> Result<(), PlanError> {
+    let reason = Some(format!("by journal {}, which was confirmed", second.name));
     let mut first = folder::open(&options.journals, first)?;
     if first.state() != JournalState::Reverted {
         first.mark(Mark::Reverting { reason, force: false, left_alone: Vec::new() })?;
         first.mark(Mark::Reverted)?;
     }
-    let mut second = folder::open(&options.journals, second)?;
     let reason = Some(format!("confirmed: journal {} is reverted", first.name));
     second.mark(Mark::Reverting { reason, force: false, left_alone: Vec::new() })?;
     second.mark(Mark::Reverted)
@@ -152,47 +172,29 @@ fn end_both(first: &str, second: &str, options: &Options) -> Result<(), PlanErro
 
 /// Whether a journal waits for confirmation.
 pub(crate) fn is_unconfirmed(journal: &str, options: &Options) -> bool {
-    [WAITING, EXPIRED].iter().any(|extension| path_of(options, journal, extension).exists())
+    path_of(options, journal).exists()
 }
 
 /// Reverts a plan that was not confirmed in time, whatever was changed since;
 /// `None` when it was confirmed or has time left.
 pub fn expire(journal: &str, options: &Options) -> Result<Option<Reverted>, PlanError> {
-    let waiting = path_of(options, journal, WAITING);
-    let expired = path_of(options, journal, EXPIRED);
-    let deadline = match (deadline(&waiting), deadline(&expired)) {
-        (Some(deadline), _) if deadline.at_ns > now_ns() => return Ok(None),
-        (Some(deadline), _) => {
-            match fs::rename(&waiting, &expired) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(storage("rename", &waiting)(error)),
-            }
-            deadline
-        }
-        (None, Some(begun)) => begun,
-        (None, None) => return Ok(None),
-    };
     let here = options.target.identity()?;
-    let locked = Locked::lock(&options.journals)?;
+    let _locked = Locked::existing(&options.journals)?;
+    let Some(deadline) = deadline(journal, options)?.filter(|deadline| deadline.left().is_zero()) else {
+        return Ok(None);
+    };
     let mut opened = folder::open(&options.journals, journal)?;
-    let is_open = is_here(&opened.head.identity, &here) && opened.state() != JournalState::Reverted;
-    let mut done = None;
-    if is_open {
-        let seconds = Duration::from_nanos(deadline.within_ns).as_secs_f64();
-        let reason = Some(format!("not confirmed within {seconds} s"));
-        let restored_count = restore(&mut opened, reason, true, options)?;
-        done = Some(Reverted { journal: journal.to_owned(), restored_count });
+    if !is_here(&opened.head.identity, &here) || opened.state() == JournalState::Reverted {
+        forget(journal, options)?;
+        return Ok(None);
     }
-    remove(&expired)?;
-    drop(locked);
-    Ok(done)
+    let restored = restore(&mut opened, Some(deadline.reason()), true, options)?;
+    Ok(Some(Reverted::of(journal, restored)))
 }
 
-/// Removes the deadline of a journal that was reverted by hand.
+/// Removes the deadline of a journal that was reverted.
 pub(crate) fn forget(journal: &str, options: &Options) -> Result<(), PlanError> {
-    remove(&path_of(options, journal, WAITING))?;
-    remove(&path_of(options, journal, EXPIRED))
+    remove(&path_of(options, journal))
 }
 
 pub(crate) fn remove(path: &Path) -> Result<(), PlanError> {
@@ -202,12 +204,22 @@ pub(crate) fn remove(path: &Path) -> Result<(), PlanError> {
     }
 }
 
-fn path_of(options: &Options, journal: &str, extension: &str) -> PathBuf {
-    options.journals.join(format!("{journal}.{extension}"))
+fn path_of(options: &Options, journal: &str) -> PathBuf {
+    options.journals.join(format!("{journal}.{WAITING}"))
 }
 
-fn deadline(path: &Path) -> Option<Deadline> {
-    clearstream_schema::json::from_str(&file::read_text(path, LARGEST_DEADLINE_BYTES).ok()?).ok()
+/// The deadline of a journal, `None` where it has none. One that is damaged has
+/// passed: what is not known to be kept is restored.
+pub(crate) fn deadline(journal: &str, options: &Options) -> Result<Option<Deadline>, PlanError> {
+    let path = path_of(options, journal);
+    match file::read_text(&path, LARGEST_DEADLINE_BYTES) {
+        Ok(text) => {
+            let passed = Deadline { at_ns: 0, within_ns: 0 };
+            Ok(Some(clearstream_schema::json::from_str(&text).unwrap_or(passed)))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(storage("read", &path)(error)),
+    }
 }
 
 /// Time since boot, suspend included: setting a clock does not move deadlines.

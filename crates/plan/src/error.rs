@@ -248,8 +248,21 @@ pub enum PlanError {
         /// The lock.
         path: PathBuf,
     },
-    /// The journal folder.
-    #[error("cannot {step} {}: {source}; CLEARSTREAM_PLANS names another folder for journals", .path.display())]
+    /// No journal can be begun, so nothing was changed.
+    #[error(
+        "nothing was changed: cannot {step} {}: {source}; CLEARSTREAM_PLANS names another folder for journals",
+        .path.display()
+    )]
+    Folder {
+        /// The operation.
+        step: &'static str,
+        /// File or folder.
+        path: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// A journal, or what is beside it.
+    #[error("cannot {step} {}: {source}", .path.display())]
     Storage {
         /// The operation.
         step: &'static str,
@@ -261,6 +274,26 @@ pub enum PlanError {
     /// The journal could not be continued, so everything was restored.
     #[error("the journal could not be written and everything is as before: {source}")]
     JournalFailed {
+        /// Cause.
+        source: Box<PlanError>,
+    },
+    /// Another process marked the journal while this one was applying it.
+    #[error("journal {journal} was restored by its guardian meanwhile")]
+    Superseded {
+        /// The journal.
+        journal: String,
+    },
+    /// A plan that waits for confirmation cannot be kept.
+    #[error(
+        "journal {journal} cannot be kept and is restored in {:.0} s: {source}; when its folder can be written run \
+         clearstream plan confirm again",
+        .left.as_secs_f64()
+    )]
+    NotKept {
+        /// The journal.
+        journal: String,
+        /// Time that is left.
+        left: Duration,
         /// Cause.
         source: Box<PlanError>,
     },
@@ -305,7 +338,7 @@ pub enum PlanError {
     #[error(transparent)]
     Netlink(NetlinkError),
     /// The guardian process.
-    #[error("cannot start the guardian: {source}")]
+    #[error("nothing was changed: the guardian that would restore it does not start: {source}")]
     Guardian {
         /// Error of the system.
         source: io::Error,

@@ -2,9 +2,9 @@
 
 use std::{
     env,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File},
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, FileExt as _},
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -14,11 +14,11 @@ use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
-    PlanError,
-    journal::{Journal, storage, sync_folder_of},
+    PlanError, confirm,
+    journal::{EXTENSION, Journal, storage, sync_folder, unusable},
+    pending,
 };
 
-const EXTENSION: &str = "jsonl";
 /// A child that is being started holds every lock of its parent until it runs
 /// its own program, so the lock is tried a few times.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
@@ -27,7 +27,8 @@ const LOCK_WAIT: Duration = Duration::from_millis(500);
 pub(crate) fn usual() -> Result<PathBuf, PlanError> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(folder) = set("CLEARSTREAM_PLANS") {
-        return Ok(folder);
+        // A guardian has another current folder.
+        return std::path::absolute(&folder).map_err(storage("find", &folder));
     }
     if rustix::process::geteuid().is_root() {
         return Ok("/var/lib/clearstream/plans".into());
@@ -51,15 +52,14 @@ impl Locked {
             .recursive(true)
             .mode(0o700)
             .create(folder)
-            .map_err(storage("make the folder", folder))?;
-        let path = folder.join("lock");
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(storage("open", &path))?;
+            .map_err(unusable("make the folder", folder))?;
+        Self::existing(folder)
+    }
+
+    /// Locks the folder itself: flock(2) needs neither space nor a file that can be
+    /// written, so a restore gets the lock on a full and on a read-only disk.
+    pub(crate) fn existing(folder: &Path) -> Result<Self, PlanError> {
+        let lock = File::open(folder).map_err(storage("open", folder))?;
         let deadline = Instant::now() + LOCK_WAIT;
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -67,24 +67,21 @@ impl Locked {
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
                     thread::sleep(LOCK_WAIT / 20);
                 }
-                Err(rustix::io::Errno::WOULDBLOCK) => return Err(PlanError::Busy { path }),
-                Err(error) => return Err(storage("lock", &path)(error.into())),
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(PlanError::Busy { path: folder.to_owned() });
+                }
+                Err(error) => return Err(storage("lock", folder)(error.into())),
             }
         }
     }
 
-    /// An unused name, in the order of time: `20261121T124500Z`,
-    /// `20261121T124500Z-02`.
-    pub(crate) fn free_name(&self, now: Timestamp) -> (String, PathBuf) {
-        let base = now.strftime("%Y%m%dT%H%M%SZ").to_string();
-        let mut name = base.clone();
-        let mut count = 1u32;
-        while path_of(&self.folder, &name).exists() {
-            count += 1;
-            name = format!("{base}-{count:02}");
-        }
+    /// The next name, `000042-20261121T124500Z`. Its number orders the journals: a
+    /// clock may be set back.
+    pub(crate) fn next_name(&self, now: Timestamp) -> Result<(String, PathBuf), PlanError> {
+        let last = names(&self.folder)?.last().map_or(0, |name| number(name));
+        let name = format!("{:06}-{}", last + 1, now.strftime("%Y%m%dT%H%M%SZ"));
         let path = path_of(&self.folder, &name);
-        (name, path)
+        Ok((name, path))
     }
 
     /// Removes journals that had no name yet at a crash: nothing was changed under
@@ -98,8 +95,13 @@ impl Locked {
                 found = true;
             }
         }
-        if found { sync_folder_of(&self.folder.join("lock")) } else { Ok(()) }
+        if found { sync_folder(&self.folder) } else { Ok(()) }
     }
+}
+
+/// Number of a journal by its name; zero where it has none.
+fn number(name: &str) -> u64 {
+    name.split_once('-').and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
 }
 
 fn path_of(folder: &Path, name: &str) -> PathBuf {
@@ -119,16 +121,46 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>, PlanError> {
         .filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION))
         .filter_map(|path| path.file_stem()?.to_str().map(str::to_owned))
         .collect();
-    names.sort_unstable();
+    names.sort_unstable_by(|one, other| number(one).cmp(&number(other)).then_with(|| one.cmp(other)));
     Ok(names)
+}
+
+/// Names of the journals that may need an end, oldest first: those whose last mark
+/// is neither of the two at which nothing is left to do, and those with a file beside
+/// them that waits. Every start of the program asks this, so no journal is read whole.
+pub(crate) fn unsettled(folder: &Path) -> Result<Vec<String>, PlanError> {
+    let waits = |name: &str| {
+        [confirm::WAITING, pending::EXTENSION]
+            .iter()
+            .any(|extension| folder.join(format!("{name}.{extension}")).exists())
+    };
+    let mut names = names(folder)?;
+    names.retain(|name| !is_settled(&path_of(folder, name)) || waits(name));
+    Ok(names)
+}
+
+/// Whether the last line of a journal is the mark of an end.
+fn is_settled(path: &Path) -> bool {
+    let ends: [&[u8]; 2] = [b"\n\"applied\"\n", b"\n\"reverted\"\n"];
+    let tail = || -> io::Result<[u8; 12]> {
+        let file = File::open(path)?;
+        let mut tail = [0; 12];
+        file.read_exact_at(&mut tail, file.metadata()?.len().saturating_sub(12))?;
+        Ok(tail)
+    };
+    tail().is_ok_and(|tail| ends.iter().any(|end| tail.ends_with(end)))
 }
 
 /// Opens a journal by name. A name is one path component: it never leaves the
 /// folder.
 pub(crate) fn open(folder: &Path, name: &str) -> Result<Journal, PlanError> {
     let path = path_of(folder, name);
-    if name.is_empty() || name.contains('/') || !path.exists() {
-        return Err(PlanError::NoJournal { journal: name.to_owned(), folder: folder.to_owned() });
+    let none = || PlanError::NoJournal { journal: name.to_owned(), folder: folder.to_owned() };
+    if name.is_empty() || name.contains('/') {
+        return Err(none());
     }
-    Journal::open(&path, name)
+    match Journal::open(&path, name) {
+        Err(PlanError::Storage { source, .. }) if source.kind() == io::ErrorKind::NotFound => Err(none()),
+        other => other,
+    }
 }

@@ -17,6 +17,8 @@ use crate::{Identity, PlanError, meaning::same_or_absent};
 
 pub(crate) const SCHEMA: &str = "clearstream.plan-journal";
 pub(crate) const VERSION: u32 = 1;
+/// Of the names of journals.
+pub(crate) const EXTENSION: &str = "jsonl";
 /// Maximum size: journals of the largest plans take some megabytes.
 const LARGEST_JOURNAL_BYTES: u64 = 256 << 20;
 
@@ -93,9 +95,18 @@ pub(crate) struct Journal {
     pub(crate) path: PathBuf,
     pub(crate) head: Head,
     pub(crate) marks: Vec<Mark>,
+    /// Size when it was last read or written by this process; absent where it is
+    /// known from memory alone.
+    size_bytes: Option<u64>,
 }
 
 impl Journal {
+    /// A journal whose file cannot be read: what it began with is known.
+    pub(crate) fn remembered(name: &str, folder: &Path, head: Head) -> Self {
+        let path = folder.join(format!("{name}.{EXTENSION}"));
+        Self { name: name.to_owned(), path, head, marks: Vec::new(), size_bytes: None }
+    }
+
     pub(crate) fn state(&self) -> JournalState {
         match self.marks.iter().rev().find(|mark| !matches!(mark, Mark::Writing(_))) {
             None => JournalState::Applying,
@@ -158,24 +169,35 @@ impl Journal {
             file.write_all(line.as_bytes())?;
             file.sync_all()
         };
-        write().map_err(storage("write the journal", &unfinished))?;
+        write().map_err(unusable("write the journal", &unfinished))?;
         begun();
-        fs::rename(&unfinished, &path).map_err(storage("name the journal", &path))?;
+        fs::rename(&unfinished, &path).map_err(unusable("name the journal", &path))?;
         sync_folder_of(&path)?;
-        Ok(Self { name, path, head, marks: Vec::new() })
+        let size_bytes = Some(line.len() as u64);
+        Ok(Self { name, path, head, marks: Vec::new(), size_bytes })
     }
 
-    /// Adds a mark, synced. A torn line that a crash left is ended first.
+    /// Adds a mark, synced. A torn line that a crash left is ended first. Fails when
+    /// another process has added one since: that is a guardian, which no longer waits
+    /// for this process.
     pub(crate) fn mark(&mut self, mark: Mark) -> Result<(), PlanError> {
         let text = clearstream_schema::json::to_string(&mark).unwrap_or_default();
-        let write = || {
-            let mut file = OpenOptions::new().read(true).append(true).open(&self.path)?;
-            let torn = !ends_with_newline(&mut file)?;
+        let storage = storage("write the journal", &self.path);
+        let mut file = OpenOptions::new().read(true).append(true).open(&self.path).map_err(&storage)?;
+        let found = file.metadata().map_err(&storage)?.len();
+        if self.size_bytes.is_some_and(|known| known != found) {
+            return Err(PlanError::Superseded { journal: self.name.clone() });
+        }
+        let write = |file: &mut File| {
+            let torn = !ends_with_newline(file)?;
             let line = if torn { format!("\n{text}\n") } else { format!("{text}\n") };
             file.write_all(line.as_bytes())?;
             file.sync_data()
         };
-        write().map_err(storage("write the journal", &self.path))?;
+        let written = write(&mut file);
+        // Also what a full disk took of it.
+        self.size_bytes = file.metadata().ok().map(|metadata| metadata.len());
+        written.map_err(&storage)?;
         self.marks.push(mark);
         Ok(())
     }
@@ -206,7 +228,8 @@ impl Journal {
                 Err(error) => return Err(damaged(format!("line {}: {error}", index + 2))),
             }
         }
-        Ok(Self { name: name.to_owned(), path: path.to_owned(), head, marks })
+        let size_bytes = Some(bytes.len() as u64);
+        Ok(Self { name: name.to_owned(), path: path.to_owned(), head, marks, size_bytes })
     }
 }
 
@@ -228,13 +251,22 @@ fn ends_with_newline(file: &mut File) -> io::Result<bool> {
 }
 
 pub(crate) fn sync_folder_of(path: &Path) -> Result<(), PlanError> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    sync_folder(path.parent().unwrap_or(Path::new("/")))
+}
+
+pub(crate) fn sync_folder(folder: &Path) -> Result<(), PlanError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(storage("sync", folder))
 }
 
 pub(crate) fn storage(step: &'static str, path: &Path) -> impl Fn(io::Error) -> PlanError {
     let path = path.to_owned();
     move |source| PlanError::Storage { step, path: path.clone(), source }
+}
+
+/// An error of a folder in which no journal can be begun: another one would do.
+pub(crate) fn unusable(step: &'static str, path: &Path) -> impl Fn(io::Error) -> PlanError {
+    let path = path.to_owned();
+    move |source| PlanError::Folder { step, path: path.clone(), source }
 }
 
 #[cfg(test)]
@@ -264,7 +296,13 @@ mod tests {
             "identity": {"name": "", "kernel": "", "boot": ""},
         });
         let head = clearstream_schema::json::from_value(head).unwrap();
-        let mut journal = Journal { name: "huge".to_owned(), path: path.clone(), head, marks: Vec::new() };
+        let mut journal = Journal {
+            name: "huge".to_owned(),
+            path: path.clone(),
+            head,
+            marks: Vec::new(),
+            size_bytes: Some(size),
+        };
         journal.mark(Mark::Writing(0)).unwrap();
         let mut added = String::new();
         let mut file = File::open(&path).unwrap();

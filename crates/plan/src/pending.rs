@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clearstream_schema::plan::JournalState;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     restore::restore,
 };
 
-const EXTENSION: &str = "test";
+pub(crate) const EXTENSION: &str = "test";
 /// Reason of a revert without a request.
 pub(crate) const REASON: &str = "its test ended before it was kept";
 
@@ -33,7 +34,7 @@ pub struct Test {
 }
 
 /// Puts a journal under test by this process. To be called when the journal is on
-/// disk and before the first change ([`crate::Event::Journaled`]).
+/// disk and before the first change ([`crate::Options::before_changes`]).
 pub fn begin_test(journal: &str, options: &Options) -> Result<Test, PlanError> {
     let path = path_of(options, journal);
     let lock = OpenOptions::new()
@@ -55,19 +56,31 @@ impl Test {
         &self.journal
     }
 
-    /// Ends the test; the change stays.
-    pub fn keep(self) -> Result<(), PlanError> {
+    /// Ends the test; the change stays. Fails when it was restored meanwhile, by a
+    /// guardian that had to end.
+    pub fn keep(self, options: &Options) -> Result<(), PlanError> {
+        let _locked = Locked::existing(&options.journals)?;
+        if self.is_restored(options) {
+            return Err(PlanError::Superseded { journal: self.journal });
+        }
         remove(&self.path)?;
         sync_folder_of(&self.path)
     }
 
+    fn is_restored(&self, options: &Options) -> bool {
+        folder::open(&options.journals, &self.journal)
+            .is_ok_and(|journal| journal.state() == JournalState::Reverted)
+    }
+
     /// Ends the test and reverts the change.
     pub fn restore(self, options: &Options) -> Result<Reverted, PlanError> {
-        let locked = Locked::lock(&options.journals)?;
+        let _locked = Locked::existing(&options.journals)?;
         let mut journal = folder::open(&options.journals, &self.journal)?;
-        let restored_count = restore(&mut journal, Some(REASON.to_owned()), false, options)?;
-        drop(locked);
-        Ok(Reverted { journal: self.journal, restored_count })
+        if journal.state() == JournalState::Reverted {
+            return Ok(Reverted { journal: self.journal, restored_count: 0, unmarked: None });
+        }
+        let restored = restore(&mut journal, Some(REASON.to_owned()), false, options)?;
+        Ok(Reverted::of(&self.journal, restored))
     }
 }
 
@@ -80,7 +93,7 @@ pub fn is_under_test(journal: &str, options: &Options) -> bool {
 /// its tester is running.
 pub(crate) fn orphan(journal: &str, options: &Options) -> Result<Option<File>, PlanError> {
     let path = path_of(options, journal);
-    let file = match OpenOptions::new().write(true).open(&path) {
+    let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(storage("open", &path)(error)),

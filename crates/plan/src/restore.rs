@@ -16,24 +16,60 @@ use crate::{
 /// channels change its rings).
 const PASS_COUNT: usize = 3;
 
-/// Checks everything first, then restores every old value that is not effective,
-/// with marks in the journal. Unless forced, refuses if a live value is neither old
-/// nor new. Returns the number of written settings.
+/// Result of a restore.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    /// Settings that were written.
+    pub(crate) count: u64,
+    /// Why the journal could not be marked, or its files beside it not be removed.
+    pub(crate) unmarked: Option<PlanError>,
+}
+
+/// Checks everything first, then restores every old value that is not effective.
+/// Unless forced, refuses if a live value is neither old nor new.
+///
+/// The journal gets marks before and after, which is of use after a crash, but a
+/// restore needs none: a full or read-only disk is when it is needed most.
 pub(crate) fn restore(
     journal: &mut Journal,
     reason: Option<String>,
     force: bool,
     options: &Options,
-) -> Result<u64, PlanError> {
+) -> Result<Restored, PlanError> {
     let left_alone = check_restorable(journal, force, options)?;
-    journal.mark(Mark::Reverting { reason, force, left_alone })?;
+    let mark = Mark::Reverting { reason, force, left_alone: left_alone.clone() };
+    let mut unmarked = journal.mark(mark.clone()).err();
     options.emit(Event::Reverting);
-    let count = restore_settings(journal, options, |journal, index| journal.mark(Mark::Writing(index)))?;
-    journal.mark(Mark::Reverted)?;
-    confirm::forget(&journal.name, options)?;
-    pending::forget(&journal.name, options)?;
+    let count = restore_settings(journal, &left_alone, options, |journal, index| {
+        if unmarked.is_none() {
+            unmarked = journal.mark(Mark::Writing(index)).err();
+        }
+    })?;
+    let begun = unmarked.map_or(Ok(()), |_| journal.mark(mark));
+    let unmarked = begun.and_then(|()| end(journal, options)).err();
     options.emit(Event::Ended);
-    Ok(count)
+    Ok(Restored { count, unmarked })
+}
+
+/// Marks the end, and removes what waits beside the journal.
+fn end(journal: &mut Journal, options: &Options) -> Result<(), PlanError> {
+    if journal.state() != JournalState::Reverted {
+        journal.mark(Mark::Reverted)?;
+    }
+    confirm::forget(&journal.name, options)?;
+    pending::forget(&journal.name, options)
+}
+
+/// The marks of a restore that could not be written before.
+pub(crate) fn mark_restored(
+    journal: &mut Journal,
+    reason: Option<String>,
+    options: &Options,
+) -> Result<(), PlanError> {
+    if matches!(journal.state(), JournalState::Applying | JournalState::Applied) {
+        journal.mark(Mark::Reverting { reason, force: true, left_alone: Vec::new() })?;
+    }
+    end(journal, options)
 }
 
 /// Checks everything before anything is written: settings that may not be restored,
@@ -121,12 +157,12 @@ fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(
 /// Writes old values until all are effective; `before` is called at each write.
 pub(crate) fn restore_settings(
     journal: &mut Journal,
+    left_alone: &[usize],
     options: &Options,
-    mut before: impl FnMut(&mut Journal, usize) -> Result<(), PlanError>,
+    mut before: impl FnMut(&mut Journal, usize),
 ) -> Result<u64, PlanError> {
     // The last change first. A default qdisc comes after all others, because the
     // kernel recreates it from the sysctls and queues of that time.
-    let left_alone = journal.left_alone();
     let mut order: Vec<usize> =
         (0..journal.head.changes.len()).rev().filter(|index| !left_alone.contains(index)).collect();
     order.sort_by_key(|&index| {
@@ -147,7 +183,7 @@ pub(crate) fn restore_settings(
                 continue;
             }
             is_quiet = false;
-            before(journal, index)?;
+            before(journal, index);
             write_and_read(&setting, old.as_deref(), options).map_err(PlanError::Unfit)?;
             written += 1;
         }

@@ -12,7 +12,7 @@ use crate::{
     journal::{Change, Head, Journal},
     pending,
     qdisc::is_default,
-    restore::{check_restorable, restore},
+    restore::{Restored, check_restorable, restore},
 };
 
 /// Result of a revert.
@@ -23,6 +23,16 @@ pub struct Reverted {
     /// Settings that were restored; those that held the old value already are not
     /// counted.
     pub restored_count: u64,
+    /// Why the journal could not be marked so; everything is restored all the same.
+    pub unmarked: Option<String>,
+}
+
+impl Reverted {
+    pub(crate) fn of(journal: &str, restored: Restored) -> Self {
+        let Restored { count, unmarked } = restored;
+        let unmarked = unmarked.map(|error| error.to_string());
+        Self { journal: journal.to_owned(), restored_count: count, unmarked }
+    }
 }
 
 /// Restores the settings saved in a journal, all or nothing. Refuses if a live
@@ -30,16 +40,14 @@ pub struct Reverted {
 /// that no longer exist. An interrupted journal is completed as [`recover`] does.
 pub fn revert(journal: &str, force: bool, options: &Options) -> Result<Reverted, PlanError> {
     let here = options.target.identity()?;
-    // An invalid name is an error of its own, before a folder is created for the
-    // lock.
+    // Also where there is no folder this is the error.
     folder::open(&options.journals, journal)?;
-    let locked = Locked::lock(&options.journals)?;
-    locked.sweep()?;
+    let _locked = Locked::existing(&options.journals)?;
     // Read under the lock: its previous holder may have added marks.
     let mut journal = revertible(journal, &here, options)?;
     let (reason, forced) = how_to_end(&journal);
-    let restored_count = restore(&mut journal, reason, force || forced, options)?;
-    Ok(Reverted { journal: journal.name, restored_count })
+    let restored = restore(&mut journal, reason, force || forced, options)?;
+    Ok(Reverted::of(&journal.name, restored))
 }
 
 /// The journal, if it belongs to this host and is not reverted.
@@ -148,65 +156,68 @@ fn state(journal: &Journal, here: &Identity, options: &Options) -> JournalState 
     }
 }
 
-/// Recovers every interrupted journal of this host and namespace: reverts an
+/// Recovers every unfinished journal of this host and namespace: reverts an
 /// unfinished apply, finishes an unfinished revert, and reverts what was not
 /// confirmed in time and a change whose tester is gone. Journals of other
 /// namespaces and of earlier boots are left alone. `problem` has the reason for one
-/// that cannot be recovered; the others are recovered all the same. The newest is
-/// first.
+/// that cannot be recovered or marked; the others are recovered all the same. The
+/// newest is first.
 pub fn recover(options: &Options) -> Result<Vec<Recovered>, PlanError> {
     let here = options.target.identity()?;
-    let mut done = overdue(options)?;
-    let locked = Locked::lock(&options.journals)?;
-    locked.sweep()?;
-    let names = folder::names(&options.journals)?;
-    for name in names.into_iter().rev() {
-        match folder::open(&options.journals, &name) {
-            Ok(mut journal) if is_here(&journal.head.identity, &here) && journal.is_interrupted() => {
-                done.push(end(&mut journal, options));
-            }
-            Ok(mut journal)
-                if is_here(&journal.head.identity, &here) && journal.state() == JournalState::Applied =>
-            {
-                // Held until everything is restored.
-                if let Some(_lock) = pending::orphan(&journal.name, options)? {
-                    done.push(end(&mut journal, options));
-                }
-            }
-            Ok(_) => {}
-            Err(error) => done.push(Recovered {
-                journal: name,
-                found: JournalState::Unreadable,
-                now: JournalState::Unreadable,
-                restored_count: 0,
-                problem: Some(error.to_string()),
-            }),
-        }
+    if folder::unsettled(&options.journals)?.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(done)
+    let locked = Locked::existing(&options.journals)?;
+    // What cannot be removed now is removed by the next apply.
+    let _ = locked.sweep();
+    let names = folder::unsettled(&options.journals)?;
+    Ok(names.into_iter().rev().filter_map(|name| recover_one(&name, &here, options)).collect())
 }
 
-/// Restores what was not confirmed in time.
-fn overdue(options: &Options) -> Result<Vec<Recovered>, PlanError> {
-    let mut done = Vec::new();
-    for change in confirm::unconfirmed(options)?.into_iter().filter(|change| change.left.is_zero()) {
-        let result = confirm::expire(&change.journal, options);
-        let now = if result.is_ok() { JournalState::Reverted } else { JournalState::Pending };
-        let (restored_count, problem) = match result {
-            // Confirmed or restored by another process meanwhile.
-            Ok(None) => continue,
-            Ok(Some(reverted)) => (reverted.restored_count, None),
-            Err(error) => (0, Some(error.to_string())),
-        };
-        done.push(Recovered {
-            journal: change.journal,
-            found: JournalState::Pending,
-            now,
-            restored_count,
-            problem,
-        });
+/// `None` where there is nothing to do.
+fn recover_one(name: &str, here: &Identity, options: &Options) -> Option<Recovered> {
+    let problem = |found, error: PlanError| Recovered {
+        journal: name.to_owned(),
+        found,
+        now: found,
+        restored_count: 0,
+        problem: Some(error.to_string()),
+    };
+    let mut journal = match folder::open(&options.journals, name) {
+        Ok(journal) => journal,
+        Err(error) => return Some(problem(JournalState::Unreadable, error)),
+    };
+    if !is_here(&journal.head.identity, here) {
+        return None;
     }
-    Ok(done)
+    match journal.state() {
+        JournalState::Applied => {}
+        // A crash came between its last mark and the removal of what is beside it.
+        JournalState::Reverted => {
+            let _ = confirm::forget(name, options).and_then(|()| pending::forget(name, options));
+            return None;
+        }
+        found => {
+            let (reason, force) = how_to_end(&journal);
+            return Some(end(&mut journal, found, reason, force, options));
+        }
+    }
+    match confirm::deadline(name, options) {
+        Err(error) => return Some(problem(JournalState::Pending, error)),
+        Ok(Some(deadline)) if deadline.left().is_zero() => {
+            return Some(end(&mut journal, JournalState::Pending, Some(deadline.reason()), true, options));
+        }
+        Ok(_) => {}
+    }
+    match pending::orphan(name, options) {
+        Err(error) => Some(problem(JournalState::Pending, error)),
+        Ok(None) => None,
+        // The lock is held until everything is restored.
+        Ok(Some(_lock)) => {
+            let reason = Some(pending::REASON.to_owned());
+            Some(end(&mut journal, JournalState::Pending, reason, false, options))
+        }
+    }
 }
 
 /// The reason to write, and whether the revert is a forced one: a revert resumes as
@@ -219,20 +230,25 @@ fn how_to_end(journal: &Journal) -> (Option<String>, bool) {
     }
 }
 
-fn end(journal: &mut Journal, options: &Options) -> Recovered {
-    let (found, (reason, force)) = match journal.state() {
-        // Under test, by a process that is gone.
-        JournalState::Applied => (JournalState::Pending, (Some(pending::REASON.to_owned()), false)),
-        state => (state, how_to_end(journal)),
+fn end(
+    journal: &mut Journal,
+    found: JournalState,
+    reason: Option<String>,
+    force: bool,
+    options: &Options,
+) -> Recovered {
+    let (now, restored_count, problem) = match restore(journal, reason, force, options) {
+        Ok(Restored { count, unmarked }) => {
+            let problem =
+                unmarked.map(|error| format!("restored, but its journal is not marked so: {error}"));
+            (JournalState::Reverted, count, problem)
+        }
+        Err(error) => {
+            let now = if journal.state() == JournalState::Applied { found } else { journal.state() };
+            (now, 0, Some(error.to_string()))
+        }
     };
-    let result = restore(journal, reason, force, options);
-    Recovered {
-        journal: journal.name.clone(),
-        found,
-        now: if journal.state() == JournalState::Applied { found } else { journal.state() },
-        restored_count: *result.as_ref().unwrap_or(&0),
-        problem: result.err().map(|error| error.to_string()),
-    }
+    Recovered { journal: journal.name.clone(), found, now, restored_count, problem }
 }
 
 /// Whether the journal belongs to this boot of this host and to this network

@@ -81,8 +81,13 @@ impl Plans {
     /// Keeps the changes whose reply the controller has received. The guardian
     /// reverts what cannot be kept.
     fn release(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        // Without them what is held stays so, and is restored at the end.
+        let Ok(options) = options() else { return };
         for held in self.held.drain(..) {
-            if let Err(error) = held.keep() {
+            if let Err(error) = held.keep(&options) {
                 tracing::error!(reason = %error, "a change could not be kept and is restored");
             }
         }
@@ -94,11 +99,11 @@ impl Plans {
         Ok(applied(&done))
     }
 
-    fn keep(&mut self, Keep { journal }: Keep, _: Options) -> Result<Done, PlanError> {
+    fn keep(&mut self, Keep { journal }: Keep, options: Options) -> Result<Done, PlanError> {
         let Some(tested) = self.take(&journal) else {
             return Err(PlanError::NotUnderTest { journal });
         };
-        tested.keep()?;
+        tested.keep(&options)?;
         Ok(Done {})
     }
 

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, sync::Arc};
 use clearstream_schema::plan::Setting;
 use serde::{Deserialize, Serialize};
 
-use crate::{Fault, Host, Permitted, PlanError, SettingError, families, folder};
+use crate::{Fault, Host, Permitted, PlanError, SettingError, families, folder, journal::Head};
 
 /// Holds settings. [`Host`] is the one of this machine.
 pub trait Target: Send + Sync {
@@ -94,6 +94,17 @@ pub enum Event<'a> {
     Ended,
 }
 
+/// A journal that is on disk, before the first change.
+#[derive(Debug)]
+pub struct Begun<'a> {
+    /// Its name.
+    pub journal: &'a str,
+    pub(crate) head: &'a Head,
+}
+
+/// Called before the first change; after an error nothing is changed.
+pub type BeforeChanges = Arc<dyn Fn(&Begun<'_>) -> Result<(), PlanError> + Send + Sync>;
+
 /// Receives events.
 pub type OnEvent = Arc<dyn Fn(Event<'_>) + Send + Sync>;
 
@@ -108,6 +119,8 @@ pub struct Options {
     pub permitted: Permitted,
     /// Receives every event.
     pub on_event: OnEvent,
+    /// What has to be done when the journal is on disk and nothing is changed yet.
+    pub before_changes: BeforeChanges,
 }
 
 impl fmt::Debug for Options {
@@ -132,6 +145,7 @@ impl Options {
             journals: journals.into(),
             permitted: Permitted::default(),
             on_event: Arc::new(|_| ()),
+            before_changes: Arc::new(|_| Ok(())),
         }
     }
 
@@ -171,6 +185,15 @@ impl Options {
     #[must_use]
     pub fn on_event(self, on_event: impl Fn(Event<'_>) + Send + Sync + 'static) -> Self {
         Self { on_event: Arc::new(on_event), ..self }
+    }
+
+    /// The same, with a step before the first change.
+    #[must_use]
+    pub fn before_changes(
+        self,
+        before_changes: impl Fn(&Begun<'_>) -> Result<(), PlanError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { before_changes: Arc::new(before_changes), ..self }
     }
 
     pub(crate) fn emit(&self, event: Event<'_>) {

@@ -27,13 +27,16 @@ pub(super) fn plan(error: &PlanError) -> ExitCode {
         | PlanError::Lost { .. }
         | PlanError::Unconfirmed { .. }
         | PlanError::TooLate { .. }
+        | PlanError::Superseded { .. }
         | PlanError::NotUnderTest { .. }
         | PlanError::Busy { .. } => ExitCode::Refused,
         PlanError::Netlink(error) => netlink(error),
         PlanError::NotRestored { .. } | PlanError::LostByRevert { .. } => ExitCode::Partial,
         PlanError::NoJournal { .. } => ExitCode::Name,
         PlanError::Damaged { .. }
+        | PlanError::Folder { .. }
         | PlanError::Storage { .. }
+        | PlanError::NotKept { .. }
         | PlanError::JournalFailed { .. }
         | PlanError::Guardian { .. } => ExitCode::File,
     }

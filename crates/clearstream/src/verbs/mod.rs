@@ -123,9 +123,53 @@ pub enum Verb {
     Agent,
 }
 
+/// When a verb ends what an earlier process has left unfinished on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Finishing {
+    /// It neither changes nor serves, or that is its own work.
+    No,
+    Before,
+    /// It may be about one of these changes itself.
+    After,
+}
+
 impl Verb {
     /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        let finishing = self.finishing();
+        if finishing == Finishing::Before {
+            plan::finish_unfinished();
+        }
+        let done = self.run_alone(out);
+        if finishing == Finishing::After {
+            plan::finish_unfinished();
+        }
+        done
+    }
+
+    fn finishing(&self) -> Finishing {
+        use plan::PlanVerb;
+        use route::RouteVerb;
+        use tune::TuneVerb;
+        match self {
+            Self::Plan(PlanVerb::Guard(_) | PlanVerb::Recover(_)) | Self::Tune(TuneVerb::Recover(_)) => {
+                Finishing::No
+            }
+            Self::Plan(PlanVerb::Confirm(_) | PlanVerb::Revert(_))
+            | Self::Tune(TuneVerb::Revert(_))
+            | Self::Route(RouteVerb::Confirm(_) | RouteVerb::Revert(_)) => Finishing::After,
+            Self::Plan(_)
+            | Self::Tune(_)
+            | Self::Route(_)
+            | Self::Place(_)
+            | Self::Improve(_)
+            | Self::Serve(_)
+            | Self::Agent => Finishing::Before,
+            _ => Finishing::No,
+        }
+    }
+
+    fn run_alone(self, out: &Output) -> Result<(), CommandError> {
         match self {
             Self::Inspect(args) => args.run(out),
             Self::Flow(args) => args.run(out),

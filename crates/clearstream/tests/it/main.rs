@@ -35,6 +35,7 @@ mod message_mpi;
 mod native_client;
 mod overlap;
 mod place;
+mod plan_promises;
 mod plan_verb;
 mod plans;
 mod promises;

@@ -242,8 +242,8 @@ fn root_routes_that_are_planned_are_applied_under_the_guard() {
     assert_eq!(here.shown(), before);
 }
 
-/// The program and its guardian are killed between two steps: nothing is applied on
-/// top, and `plan recover` restores. nft is made slow for that.
+/// The program and its guardian are killed between two steps: `plan recover` restores,
+/// and so does the next start of a verb that changes. nft is made slow for that.
 #[test]
 fn root_killed_with_its_guardian_a_plan_is_recovered() {
     let here = Here::new("e2e-verb-killed");
@@ -270,9 +270,7 @@ fn root_killed_with_its_guardian_a_plan_is_recovered() {
     child.kill().unwrap();
     let _ = child.wait();
     eventually(Duration::from_secs(20), "all are gone", || below.iter().all(|pid| !alive(*pid)));
-    assert_eq!(here.states(), ["applying"]);
     assert!(here.shown().contains("tcp_sack = 0"));
-    here.clearstream("plan revert --confirm-within 60s").refused(4, &["clearstream plan recover"]);
     let recovered = here.json("plan recover");
     let ended = &recovered["journals"][0];
     assert_eq!((&ended["found"], &ended["now"]), (&"applying".into(), &"reverted".into()));

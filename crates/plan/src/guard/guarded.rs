@@ -10,10 +10,10 @@ use std::{
 
 use clearstream_schema::plan::Plan;
 
-use super::{Danger, Guard, guardian::Guardian};
+use super::{Danger, Guard, guardian::Guardian, report::Kind};
 use crate::{
-    Applied, Event, Options, Permitted, PlanError, Reverted, apply, apply_back, await_confirmation, expire,
-    plan_back, plan_of, revert, unconfirmed,
+    Applied, Begun, Options, Permitted, PlanError, Reverted, apply, apply_back, await_confirmation,
+    confirm::Deadline, expire, folder, plan_back, plan_of, revert, unconfirmed,
 };
 
 /// Maximum wait for a guardian to recover the journal of a process that died; a busy
@@ -24,7 +24,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Carries out plans and reverts journals under a guard.
 pub struct Guarded {
     pub(super) guard: Box<dyn Guard>,
-    guardian: fn() -> io::Result<Command>,
+    guardian: Box<dyn Fn() -> io::Result<Command>>,
     force: bool,
     within: Option<Duration>,
 }
@@ -37,10 +37,10 @@ impl fmt::Debug for Guarded {
 }
 
 impl Guarded {
-    /// `guardian` is the command of the guardian process, which runs
-    /// [`guard_over`](super::guard_over) on its standard input.
-    pub fn new(guard: impl Guard + 'static, guardian: fn() -> io::Result<Command>) -> Self {
-        Self { guard: Box::new(guard), guardian, force: false, within: None }
+    /// `guardian` is the command of the guardian process, which does its
+    /// [duty](super::Duty) with what it reads from its standard input.
+    pub fn new(guard: impl Guard + 'static, guardian: impl Fn() -> io::Result<Command> + 'static) -> Self {
+        Self { guard: Box::new(guard), guardian: Box::new(guardian), force: false, within: None }
     }
 
     /// Proceeds also where a guarded path is cut or changed, or, for a revert, where the
@@ -102,16 +102,16 @@ impl Guarded {
         let within = self.within;
         let guardian = self.guardian()?;
         let (reporter, outer) = (guardian.reporter(), options.clone());
-        let options = options.clone().on_event(move |event| {
-            if let Event::Journaled { journal } = event {
-                // Before the first change: if this process dies the change is reverted
-                // in any case. An error of the deadline is returned below.
-                if let Some(within) = within {
-                    drop(await_confirmation(journal, within, &outer));
+        // If this process dies from here on, the change is reverted in any case.
+        let options = options.clone().before_changes(move |begun| {
+            let kind = match within {
+                Some(within) => {
+                    await_confirmation(begun.journal, within, &outer)?;
+                    Kind::Confirmed(Deadline::within(within))
                 }
-                reporter.journal(journal);
-            }
-            outer.emit(event);
+                None => Kind::Applied,
+            };
+            reporter.begin(begun, kind)
         });
         let before = self.guard.snapshot();
         let applied = apply(&options)?;
@@ -121,7 +121,10 @@ impl Guarded {
         };
         let lost = if self.force { None } else { before.lost(within.is_some()) };
         // The time counts from here.
-        let begun = within.map_or(Ok(()), |within| await_confirmation(journal, within, &options));
+        let begun = within.map_or(Ok(()), |within| {
+            guardian.reporter().waits(Deadline::within(within));
+            await_confirmation(journal, within, &options)
+        });
         if lost.is_none() && begun.is_ok() {
             guardian.done();
             return Ok(applied);
@@ -151,10 +154,17 @@ impl Guarded {
             self.refuse_with(self.dangers(&back)?, remedy)?;
         }
         let before = self.guard.snapshot();
-        let guardian = self.guardian()?;
-        guardian.reporter().journal(journal);
+        // Without one the next start finishes what this process may leave: no reason to
+        // leave all of it.
+        let head = folder::open(&options.journals, journal)?.head;
+        let guardian = self.guardian().and_then(|guardian| {
+            guardian.reporter().begin(&Begun { journal, head: &head }, Kind::Reverted)?;
+            Ok(guardian)
+        });
         let done = revert(journal, over_others, options);
-        guardian.done();
+        if let Ok(guardian) = guardian {
+            guardian.done();
+        }
         let done = done?;
         match before.lost(true) {
             Some(lost) => Err(PlanError::LostByRevert { lost }),
@@ -173,7 +183,8 @@ impl Guarded {
         // The journal is this host's own, whatever the operator allowed it to name.
         let options = options.clone().permitting(Permitted::Any);
         let applied = self.carry_out(&back, Some(journal), &options)?;
-        Ok(Reverted { journal: journal.to_owned(), restored_count: applied.changed.len() as u64 })
+        let restored_count = applied.changed.len() as u64;
+        Ok(Reverted { journal: journal.to_owned(), restored_count, unmarked: None })
     }
 
     pub(super) fn guardian(&self) -> Result<Guardian, PlanError> {

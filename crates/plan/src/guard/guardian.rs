@@ -1,116 +1,113 @@
-//! Guardian: a process that outlives the command. It recovers the journal when the
-//! command dies half-way, and reverts what is not confirmed in time.
+//! The command's end of a guardian: it starts the process, tells it what is about to
+//! be changed, and changes nothing before the guardian has understood that.
 
 use std::{
-    io::{self, Write as _},
-    process::{ChildStdin, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    io::{self, BufRead as _, BufReader, Write as _},
+    process::{ChildStdin, ChildStdout, Command, Stdio},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::Duration,
 };
 
 use clearstream_sys::process::keep_descriptors_from;
 
-use crate::{Options, PlanError, expire, is_under_test, recover, unconfirmed};
+use super::report::{Change, Kind, READY, Report};
+use crate::{Begun, PlanError, confirm::Deadline};
 
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Between two attempts while another plan is being applied.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Polls of a change whose tester died: the kernel may release its lock after its
-/// pipe.
-const RELEASE_COUNT: u32 = 50;
-const DONE: &str = "done";
+/// Maximum time until the process has started and read its first report: a busy host
+/// may need seconds.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The command's end of the pipe: the guardian acts when it closes before
+/// The command's end of the pipes: the guardian acts when they close before
 /// [`Guardian::done`].
 #[derive(Debug)]
 pub(super) struct Guardian {
-    pipe: Arc<Mutex<ChildStdin>>,
+    pipes: Arc<Mutex<Pipes>>,
 }
 
 /// Reports progress to the guardian.
 #[derive(Debug, Clone)]
 pub(super) struct Reporter {
-    pipe: Arc<Mutex<ChildStdin>>,
+    pipes: Arc<Mutex<Pipes>>,
+}
+
+#[derive(Debug)]
+struct Pipes {
+    reports: ChildStdin,
+    /// Taken by the thread that waits for its answer.
+    answers: Option<ChildStdout>,
 }
 
 impl Guardian {
     /// Starts the program.
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         // It may run until the plan is confirmed.
         keep_descriptors_from(&mut command);
         let mut child = command.spawn()?;
-        let pipe = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let reports = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let answers = child.stdout.take();
         // The guardian may outlive the command; then init reaps it.
         drop(child);
-        Ok(Self { pipe: Arc::new(Mutex::new(pipe)) })
+        Ok(Self { pipes: Arc::new(Mutex::new(Pipes { reports, answers })) })
     }
 
-    /// For use from events of an apply.
+    /// For use from steps of an apply.
     pub(super) fn reporter(&self) -> Reporter {
-        Reporter { pipe: Arc::clone(&self.pipe) }
+        Reporter { pipes: Arc::clone(&self.pipes) }
     }
 
     /// Apply or revert is complete.
     pub(super) fn done(self) {
-        send(&self.pipe, DONE);
+        // If the guardian died the next start of the program finishes what it left.
+        let _ = lock(&self.pipes).send(&Report::Done);
     }
 }
 
 impl Reporter {
-    /// The journal is on disk; the first change comes next.
-    pub(super) fn journal(&self, name: &str) {
-        send(&self.pipe, name);
+    /// The journal is on disk; the first change comes next. Returns when the guardian
+    /// has understood what it guards.
+    pub(super) fn begin(&self, begun: &Begun<'_>, kind: Kind) -> Result<(), PlanError> {
+        let change = Change { journal: begun.journal.to_owned(), head: begun.head.clone(), kind };
+        let mut pipes = lock(&self.pipes);
+        let sent = pipes.send(&Report::Begun(Box::new(change)));
+        sent.and_then(|()| pipes.await_answer()).map_err(|source| PlanError::Guardian { source })
+    }
+
+    /// Everything is applied and waits for confirmation from now on.
+    pub(super) fn waits(&self, deadline: Deadline) {
+        // Without it the guardian acts at the earlier deadline that it knows.
+        let _ = lock(&self.pipes).send(&Report::Waits(deadline));
     }
 }
 
-fn send(pipe: &Mutex<ChildStdin>, line: &str) {
-    let mut pipe = pipe.lock().unwrap_or_else(PoisonError::into_inner);
-    // If the guardian died the journal can still be recovered by hand.
-    let _ = writeln!(pipe, "{line}").and_then(|()| pipe.flush());
-}
-
-/// Main function of the guardian process: reads the reports of the command that
-/// started it to their end, recovers its journal if it died half-way, and reverts
-/// what is not confirmed in time.
-pub fn guard_over(lines: impl Iterator<Item = String>, options: &Options) -> Result<(), PlanError> {
-    let (mut journal, mut is_done) = (None, false);
-    for line in lines {
-        match line.as_str() {
-            DONE => is_done = true,
-            _ => journal = Some(line),
-        }
+impl Pipes {
+    fn send(&mut self, report: &Report) -> io::Result<()> {
+        let line = clearstream_schema::json::to_string(report)?;
+        writeln!(self.reports, "{line}")?;
+        self.reports.flush()
     }
-    // Without a journal nothing was changed: a journal of an earlier command belongs to
-    // its own guardian, or to the operator.
-    let Some(journal) = journal else { return Ok(()) };
-    if !is_done {
-        until_free(|| recover(options))?;
-        for _ in 0..RELEASE_COUNT {
-            if !is_under_test(&journal, options) {
-                break;
+
+    /// Waits for the word of the guardian, not longer than [`START_TIMEOUT`].
+    fn await_answer(&mut self) -> io::Result<()> {
+        let answers = self.answers.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let (sender, receiver) = mpsc::channel();
+        // It ends with the pipe, that is, with the guardian at the latest.
+        thread::spawn(move || {
+            let mut lines = BufReader::new(answers).lines().map_while(Result::ok);
+            let _ = sender.send(lines.any(|line| line == READY));
+        });
+        match receiver.recv_timeout(START_TIMEOUT) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(io::Error::other("it ended at once")),
+            Err(_) => {
+                let seconds = START_TIMEOUT.as_secs();
+                Err(io::Error::other(format!("it did not answer within {seconds} s")))
             }
-            thread::sleep(POLL_INTERVAL);
-            until_free(|| recover(options))?;
         }
     }
-    while let Some(change) = unconfirmed(options)?.into_iter().find(|change| change.journal == journal) {
-        if change.left.is_zero() {
-            until_free(|| expire(&journal, options))?;
-            return Ok(());
-        }
-        thread::sleep(change.left.min(POLL_INTERVAL));
-    }
-    Ok(())
 }
 
-/// Retries while another process holds the journals.
-fn until_free<T>(mut work: impl FnMut() -> Result<T, PlanError>) -> Result<T, PlanError> {
-    loop {
-        match work() {
-            Err(PlanError::Busy { .. }) => thread::sleep(RETRY_INTERVAL),
-            other => return other,
-        }
-    }
+fn lock(pipes: &Mutex<Pipes>) -> std::sync::MutexGuard<'_, Pipes> {
+    pipes.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,8 +3,10 @@
 //! plans and journals are carried out under it: predicted before, watched by a
 //! guardian process meanwhile, checked against the kernel afterwards.
 
+mod duty;
 mod guarded;
 mod guardian;
+mod report;
 mod tested;
 
 use std::fmt;
@@ -13,8 +15,8 @@ use clearstream_schema::plan::Plan;
 
 pub(crate) use self::tested::Tested;
 pub use self::{
+    duty::Duty,
     guarded::{Guarded, settle},
-    guardian::guard_over,
 };
 use crate::PlanError;
 

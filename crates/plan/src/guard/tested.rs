@@ -9,8 +9,9 @@ use super::{
     Guarded,
     guarded::{retry_until_recovered, settle},
     guardian::Guardian,
+    report::Kind,
 };
-use crate::{Applied, Event, Options, PlanError, Test, apply, begin_test, revert};
+use crate::{Applied, Options, PlanError, Test, apply, begin_test, revert};
 
 /// A change under test, with the process that reverts it when this one dies.
 #[derive(Debug)]
@@ -25,8 +26,8 @@ impl Tested {
     }
 
     /// Keeps the change.
-    pub(crate) fn keep(self) -> Result<(), PlanError> {
-        self.test.keep()?;
+    pub(crate) fn keep(self, options: &Options) -> Result<(), PlanError> {
+        self.test.keep(options)?;
         self.guardian.done();
         Ok(())
     }
@@ -55,31 +56,25 @@ impl Guarded {
     ) -> Result<(Applied, Option<Tested>), PlanError> {
         settle(options)?;
         let guardian = self.guardian()?;
-        let begun: Arc<Mutex<Option<Result<Test, PlanError>>>> = Arc::default();
-        let (slot, outer, reporter) = (Arc::clone(&begun), options.clone(), guardian.reporter());
-        let observed = options.clone().on_event(move |event| {
-            if let Event::Journaled { journal } = event {
-                *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(begin_test(journal, &outer));
-                reporter.journal(journal);
-            }
-            outer.emit(event);
+        let test: Arc<Mutex<Option<Test>>> = Arc::default();
+        let (slot, outer, reporter) = (Arc::clone(&test), options.clone(), guardian.reporter());
+        let tested = options.clone().before_changes(move |begun| {
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(begin_test(begun.journal, &outer)?);
+            reporter.begin(begun, Kind::Tested)
         });
         let before = self.guard.snapshot();
-        let applied = retry_until_recovered(|| apply(plan, &observed))?;
-        let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (Some(journal), Some(begun)) = (&applied.journal, begun) else {
+        let applied = retry_until_recovered(|| apply(plan, &tested))?;
+        let test = test.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (Some(journal), Some(test)) = (&applied.journal, test) else {
             guardian.done();
             return Ok((applied, None));
         };
-        match (begun, before.lost(false)) {
-            (Ok(test), None) => Ok((applied, Some(Tested { test, guardian }))),
-            (begun, lost) => {
-                let done = revert(journal, true, options);
-                guardian.done();
-                done?;
-                begun?;
-                Err(PlanError::Lost { lost: lost.unwrap_or_default() })
-            }
-        }
+        let Some(lost) = before.lost(false) else {
+            return Ok((applied, Some(Tested { test, guardian })));
+        };
+        let done = revert(journal, true, options);
+        guardian.done();
+        done?;
+        Err(PlanError::Lost { lost })
     }
 }

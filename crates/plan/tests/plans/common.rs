@@ -3,17 +3,21 @@
 use std::{
     collections::BTreeMap,
     env, fs,
+    io::{self, BufRead as _},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::Command,
     sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
-use clearstream_plan::{Event, Host, Options, apply, begin_test, recover, revert};
+use clearstream_plan::{Duty, Guarded, Host, Options, apply, begin_test, recover, revert};
 use clearstream_schema::plan::{Effect, LinkAttribute, Plan, PlanHost, Setting, Step};
+use signal_hook::consts::SIGTERM;
+
+use crate::guard::Scripted;
 
 pub(crate) fn sysctl(key: &str) -> Setting {
     Setting::Sysctl(key.to_owned())
@@ -147,6 +151,13 @@ pub(crate) fn child_command(
     command
 }
 
+/// The guardian of a child, for the same tree.
+fn guardian_command(journals: &Path, plan: &Plan) -> impl Fn() -> Command + 'static {
+    let root = env::var_os("PLAN_TEST_ROOT").map(PathBuf::from);
+    let (journals, plan) = (journals.to_owned(), plan.clone());
+    move || child_command("guard", root.as_deref(), &journals, &plan, usize::MAX)
+}
+
 /// What the test named `child` does: nothing, unless it is one.
 pub(crate) fn child() {
     let Ok(action) = env::var(ACTION) else { return };
@@ -164,13 +175,30 @@ pub(crate) fn child() {
         "apply" => drop(apply(&plan, &options).unwrap()),
         "test" => {
             let (inner, test) = (options.clone(), Mutex::new(None));
-            let tested = options.on_event(move |event| {
-                (inner.on_event)(event);
-                if let Event::Journaled { journal } = event {
-                    *test.lock().unwrap() = Some(begin_test(journal, &inner).unwrap());
-                }
+            let tested = options.before_changes(move |begun| {
+                *test.lock().unwrap() = Some(begin_test(begun.journal, &inner)?);
+                Ok(())
             });
             apply(&plan, &tested).unwrap();
+        }
+        // Under a guard, with this test program as the guardian.
+        "guarded" => {
+            let guardian = guardian_command(&options.journals, &plan);
+            let guarded = Guarded::new(Scripted::default(), move || Ok(guardian()));
+            guarded.apply(&plan, &options).unwrap();
+        }
+        "guard" => {
+            let told_to_end = Arc::new(AtomicBool::new(false));
+            signal_hook::flag::register(SIGTERM, Arc::clone(&told_to_end)).unwrap();
+            let lines = io::BufReader::new(io::stdin()).lines().map_while(Result::ok);
+            let answer = |word: &str| println!("\n{word}");
+            let duty = Duty {
+                lines,
+                answer: &answer,
+                told_to_end: &told_to_end,
+                problem: &|text| eprintln!("{text}"),
+            };
+            duty.run(&options);
         }
         "recover" => {
             for recovered in recover(&options).unwrap() {

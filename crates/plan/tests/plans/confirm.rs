@@ -4,8 +4,8 @@
 use std::{fs, io::Write as _, time::Duration};
 
 use clearstream_plan::{
-    Event, PlanError, Test, apply, apply_back, await_confirmation, begin_test, confirm, expire, history,
-    plan_back, recover, revert, unconfirmed,
+    PlanError, Test, apply, apply_back, await_confirmation, begin_test, confirm, expire, history, plan_back,
+    recover, revert, unconfirmed,
 };
 use clearstream_schema::plan::JournalState;
 
@@ -32,14 +32,13 @@ fn a_plan_that_is_confirmed_stays() {
 
 #[test]
 fn an_overdue_plan_is_reverted_by_any_process() {
-    for died_after_the_rename in [false, true] {
+    for is_damaged in [false, true] {
         let tree = Tree::new();
         let before = tree.texts();
         let journal = apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
         await_confirmation(&journal, Duration::ZERO, &tree.options()).unwrap();
-        if died_after_the_rename {
-            let name = |extension: &str| tree.journals().join(format!("{journal}.{extension}"));
-            fs::rename(name("trial"), name("expired")).unwrap();
+        if is_damaged {
+            fs::write(tree.journals().join(format!("{journal}.trial")), "{").unwrap();
         }
         assert!(unconfirmed(&tree.options()).unwrap()[0].left.is_zero());
         assert_eq!(confirm(&journal, &tree.options()).unwrap(), None, "too late");
@@ -133,10 +132,9 @@ fn a_plan_back_is_refused_where_somebody_else_changed_a_value() {
 fn under_test(tree: &Tree) -> (String, Test) {
     let begun = std::sync::Arc::new(std::sync::Mutex::new(None));
     let (slot, folder) = (std::sync::Arc::clone(&begun), tree.options());
-    let options = tree.options().on_event(move |event| {
-        if let Event::Journaled { journal } = event {
-            *slot.lock().unwrap() = Some(begin_test(journal, &folder).unwrap());
-        }
+    let options = tree.options().before_changes(move |begun| {
+        *slot.lock().unwrap() = Some(begin_test(begun.journal, &folder)?);
+        Ok(())
     });
     let journal = apply(&tree.plan(), &options).unwrap().journal.unwrap();
     let test = begun.lock().unwrap().take().unwrap();
@@ -168,7 +166,7 @@ fn a_change_that_was_kept_stays_and_one_that_was_not_goes() {
     let before = tree.texts();
     let (journal, test) = under_test(&tree);
     assert_eq!(test.journal(), journal);
-    test.keep().unwrap();
+    test.keep(&tree.options()).unwrap();
     let after = tree.texts();
     assert!(recover(&tree.options()).unwrap().is_empty());
     assert_eq!((tree.texts(), history(&tree.options()).unwrap()[0].state), (after, JournalState::Applied));

@@ -1,20 +1,20 @@
-//! Plans under a scripted guard: rejected, restored, unconfirmed; and the guardian.
+//! Plans under a scripted guard: rejected, restored, unconfirmed.
 
 use std::{cell::Cell, io, process::Command, rc::Rc, time::Duration};
 
 use clearstream_plan::{
-    Danger, Guard, Guarded, PlanError, Snapshot, apply, await_confirmation, confirm_newest, guard_over,
-    history, recover, unconfirmed,
+    Danger, Guard, Guarded, PlanError, Snapshot, apply, await_confirmation, confirm_newest, recover,
+    unconfirmed,
 };
-use clearstream_schema::plan::{JournalState, Plan};
+use clearstream_schema::plan::Plan;
 
-use crate::common::{Tree, run_child};
+use crate::common::Tree;
 
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Returns scripted results.
 #[derive(Clone, Default)]
-struct Scripted {
+pub(crate) struct Scripted {
     is_untouched: bool,
     dangers: Vec<Danger>,
     is_lost: bool,
@@ -46,9 +46,16 @@ impl Snapshot for Before {
     }
 }
 
-/// A guardian that waits and does nothing.
-fn cat() -> io::Result<Command> {
-    Ok(Command::new("cat"))
+/// A guardian that answers and does nothing.
+fn idle() -> io::Result<Command> {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo ready; cat >/dev/null"]);
+    Ok(command)
+}
+
+/// A guardian that ends before it has understood anything.
+fn mute() -> io::Result<Command> {
+    Ok(Command::new("true"))
 }
 
 fn none() -> io::Result<Command> {
@@ -62,7 +69,8 @@ fn danger(is_cut: bool) -> Danger {
 #[test]
 fn what_is_cut_needs_force_and_what_moves_needs_confirmation_too() {
     let tree = Tree::new();
-    let under = |is_cut| Guarded::new(Scripted { dangers: vec![danger(is_cut)], ..Scripted::default() }, cat);
+    let under =
+        |is_cut| Guarded::new(Scripted { dangers: vec![danger(is_cut)], ..Scripted::default() }, idle);
     let refused = |guarded: &Guarded| {
         let found = guarded.dangers(&tree.plan()).unwrap();
         guarded.refuse(found).err().map(|error| error.to_string())
@@ -84,7 +92,7 @@ fn what_is_cut_needs_force_and_what_moves_needs_confirmation_too() {
 fn what_the_guard_finds_lost_is_restored() {
     let tree = Tree::new();
     let before = tree.texts();
-    let under = || Guarded::new(Scripted { is_lost: true, ..Scripted::default() }, cat);
+    let under = || Guarded::new(Scripted { is_lost: true, ..Scripted::default() }, idle);
     let error = under().apply(&tree.plan(), &tree.options()).unwrap_err();
     assert_eq!(error.to_string(), "everything was restored: the session is gone");
     assert_eq!(tree.texts(), before);
@@ -99,7 +107,7 @@ fn what_the_guard_finds_lost_is_restored() {
 #[test]
 fn what_waits_for_confirmation_is_not_built_upon() {
     let tree = Tree::new();
-    let guarded = Guarded::new(Scripted::default(), cat).confirmed_within(Some(LONG));
+    let guarded = Guarded::new(Scripted::default(), idle).confirmed_within(Some(LONG));
     let applied = guarded.apply(&tree.plan(), &tree.options()).unwrap();
     let waiting = unconfirmed(&tree.options()).unwrap();
     assert_eq!(Some(&waiting[0].journal), applied.journal.as_ref());
@@ -134,39 +142,11 @@ fn nothing_is_started_for_a_plan_beside_the_guard_and_nothing_changed_without_a_
     guarded.revert(&journal, &tree.options()).unwrap();
     assert_eq!((guard.snapshot_count.get(), tree.texts()), (0, before.clone()));
     // Also if only the confirmation needs one.
-    for guarded in [guarded.confirmed_within(Some(LONG)), Guarded::new(Scripted::default(), none)] {
+    let guards = [none, mute].map(|guardian| Guarded::new(Scripted::default(), guardian));
+    for guarded in guards.into_iter().chain([guarded.confirmed_within(Some(LONG))]) {
         let error = guarded.apply(&tree.plan(), &tree.options()).unwrap_err();
         assert!(matches!(error, PlanError::Guardian { .. }), "{error}");
         assert_eq!(tree.texts(), before);
+        assert!(recover(&tree.options()).unwrap().is_empty());
     }
-}
-
-#[test]
-fn the_guardian_ends_what_a_command_that_died_left() {
-    for is_done in [false, true] {
-        let tree = Tree::new();
-        let before = tree.texts();
-        assert!(!run_child("apply", Some(&tree.root()), &tree.journals(), &tree.plan(), 7, |_| ()));
-        let journal = history(&tree.options()).unwrap()[0].journal.clone();
-        // Without the name of a journal the guardian leaves the journals of others
-        // alone.
-        guard_over(std::iter::empty(), &tree.options()).unwrap();
-        assert_ne!(tree.texts(), before);
-        let lines = [Some(journal), is_done.then(|| "done".to_owned())];
-        guard_over(lines.into_iter().flatten(), &tree.options()).unwrap();
-        assert_eq!(tree.texts() == before, !is_done);
-        assert_eq!(recover(&tree.options()).unwrap().len(), usize::from(is_done));
-        assert_eq!(tree.texts(), before);
-    }
-}
-
-#[test]
-fn the_guardian_restores_what_nobody_confirms() {
-    let tree = Tree::new();
-    let before = tree.texts();
-    let journal = apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
-    await_confirmation(&journal, Duration::from_millis(50), &tree.options()).unwrap();
-    guard_over([journal, "done".to_owned()].into_iter(), &tree.options()).unwrap();
-    assert_eq!(tree.texts(), before);
-    assert_eq!(history(&tree.options()).unwrap()[0].state, JournalState::Reverted);
 }

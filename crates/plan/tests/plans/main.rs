@@ -4,6 +4,7 @@
 mod common;
 mod confirm;
 mod crash;
+mod duty;
 mod guard;
 mod input;
 mod kernel;

@@ -32,6 +32,9 @@ pub struct Reverted {
     /// Nanoseconds within which it has to be confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_within_ns: Option<u64>,
+    /// Why the journal is not marked as reverted; everything is restored all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmarked: Option<String>,
 }
 
 /// What was confirmed.
@@ -44,6 +47,9 @@ pub struct Confirmed {
     /// The journal that is reverted by it, where it was a revert.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverted: Option<String>,
+    /// Why the journals are not marked so; the change is kept all the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmarked: Option<String>,
 }
 
 /// The journals of this host's plans.

@@ -1,9 +1,9 @@
 //! `clearstream plan history` and `recover`: the journals of this host.
 
 use clearstream_plan::{Options, history, recover};
-use clearstream_schema::human::count;
+use clearstream_schema::{human::count, plan::JournalState};
 
-use super::documents;
+use super::{documents, guard::shed_limits};
 use crate::{
     exit::CommandError,
     output::{Output, tune},
@@ -28,9 +28,10 @@ pub struct RecoverArgs {}
 impl RecoverArgs {
     /// Runs it. Exits with code 8 when a journal could not be recovered.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
+        shed_limits();
         let document = documents::RecoveredJournals { journals: recover(&Options::live()?)? };
         out.result(&document, || tune::recovered(&document.journals))?;
-        match document.journals.iter().filter(|journal| journal.problem.is_some()).count() {
+        match document.journals.iter().filter(|journal| journal.now != JournalState::Reverted).count() {
             0 => Ok(()),
             failed => {
                 Err(CommandError::Partial(format!("{} could not be recovered", count(failed, "journal"))))

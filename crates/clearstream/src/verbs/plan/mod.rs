@@ -10,6 +10,7 @@ mod history;
 mod render;
 mod revert;
 mod show;
+mod unfinished;
 mod verify;
 
 use clap::Subcommand;
@@ -26,6 +27,7 @@ pub use self::{
 pub(super) use self::{
     file::{newest, read_plan},
     render::write_files,
+    unfinished::finish as finish_unfinished,
     verify::report,
 };
 use crate::{exit::CommandError, output::Output};

@@ -3,8 +3,16 @@
 use clearstream_plan::{Confirmed, Options, Reverted, confirm_newest};
 use clearstream_schema::{TimeSpan, human::count};
 
-use super::{apply::duration, documents, file::newest, guard::guarded};
-use crate::{exit::CommandError, output::Output};
+use super::{
+    apply::duration,
+    documents,
+    file::newest,
+    guard::{guarded, shed_limits},
+};
+use crate::{
+    exit::CommandError,
+    output::{self, Output},
+};
 
 /// Keep what was applied or reverted with --confirm-within.
 #[derive(Debug, clap::Args)]
@@ -13,9 +21,10 @@ pub struct ConfirmArgs {}
 impl ConfirmArgs {
     /// Runs it.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
-        let Confirmed { journal, left, reverted } = confirm_newest(&Options::live()?)?;
+        let Confirmed { journal, left, reverted, unmarked } = confirm_newest(&Options::live()?)?;
         let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
-        let document = documents::Confirmed { journal, left_ns, reverted };
+        let document = documents::Confirmed { journal, left_ns, reverted, unmarked };
+        say_unmarked(document.unmarked.as_deref());
         let (journal, left) = (&document.journal, left.as_secs_f64());
         Ok(out.result(&document, || match &document.reverted {
             None => format!(
@@ -47,6 +56,14 @@ impl RevertArgs {
     }
 }
 
+/// The change is done; the journal, which says otherwise, is named.
+fn say_unmarked(reason: Option<&str>) {
+    if let Some(reason) = reason {
+        let remedy = "when the folder can be written, clearstream plan recover marks it";
+        output::log(&format!("clearstream: the journal is not marked: {reason}; {remedy}"));
+    }
+}
+
 /// What a revert may do.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub struct RevertAllowed {
@@ -68,11 +85,13 @@ impl RevertAllowed {
         out: &Output,
     ) -> Result<(), CommandError> {
         out.state("reverting", None, || None);
+        shed_limits();
         let guarded = guarded().forcing(self.force).confirmed_within(self.confirm_within.map(duration));
-        let Reverted { journal, restored_count } = guarded.revert(journal, options)?;
+        let Reverted { journal, restored_count, unmarked } = guarded.revert(journal, options)?;
         let waits = self.confirm_within.filter(|_| restored_count > 0);
         let confirm_within_ns = waits.map(|within| within.0);
-        let document = documents::Reverted { journal, restored_count, confirm_within_ns };
+        let document = documents::Reverted { journal, restored_count, confirm_within_ns, unmarked };
+        say_unmarked(document.unmarked.as_deref());
         let (journal, settings) = (&document.journal, count(restored_count, "setting"));
         Ok(out.result(&document, || match waits {
             None => format!("{settings} restored from journal {journal}"),

@@ -195,6 +195,8 @@ ExecStart={command}
 # Controllers are permitted with: clearstream pair create NAME --identity {identity}
 StateDirectory=clearstream/serve clearstream/plans
 StateDirectoryMode=0700
+# A change that is not kept yet has a guardian process, which outlives the daemon.
+KillMode=process
 # Only a fault ends it otherwise.
 Restart=on-failure
 RestartSec=1

@@ -1,0 +1,218 @@
+//! The guardian process: what is not kept is restored, whatever became of the
+//! command, of the journals, and of whoever holds their lock.
+
+use std::{
+    fs::{self, File},
+    io,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use clearstream_plan::{Guarded, PlanError, confirm_newest, history, recover, revert};
+use clearstream_schema::plan::JournalState;
+use rustix::{
+    fs::{FlockOperation, flock},
+    process::{Pid, Signal, kill_process},
+};
+
+use crate::{
+    common::{Tree, child_command, run_child},
+    guard::Scripted,
+};
+
+const LONG: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_millis(300);
+/// A guardian ends within this time, also on a machine that does something else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn guarded(tree: &Tree, within: Duration) -> Guarded {
+    Guarded::new(Scripted::default(), guardian(tree)).confirmed_within(Some(within))
+}
+
+/// This test program as the guardian of a tree.
+fn guardian(tree: &Tree) -> impl Fn() -> io::Result<Command> + 'static {
+    let (root, journals, plan) = (tree.root(), tree.journals(), tree.plan());
+    move || Ok(child_command("guard", Some(&root), &journals, &plan, usize::MAX))
+}
+
+/// Guardians of a tree that run.
+fn guardians(tree: &Tree) -> Vec<Pid> {
+    let wanted = [format!("PLAN_TEST_ROOT={}", tree.root().display()), "PLAN_TEST_ACTION=guard".to_owned()];
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let has =
+                |entry: &String| environment.split(|&byte| byte == 0).any(|found| found == entry.as_bytes());
+            wanted.iter().all(has)
+        })
+        .filter_map(Pid::from_raw)
+        .collect()
+}
+
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What becomes of the journals while a change waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Journals {
+    Stay,
+    Gone,
+    Moved,
+    /// The journal is cut to nothing.
+    Cut,
+    /// Another process holds their lock for ever.
+    Held,
+}
+
+/// Why a change ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Nobody confirms it.
+    Deadline,
+    /// Its guardian is told to end long before the deadline.
+    Told,
+    /// The command was killed half-way.
+    Killed,
+}
+
+#[test]
+fn what_is_not_kept_is_restored_whatever_became_of_the_journals() {
+    let all = [Journals::Stay, Journals::Gone, Journals::Moved, Journals::Cut, Journals::Held];
+    thread::scope(|scope| {
+        for journals in all {
+            for end in [End::Deadline, End::Told, End::Killed] {
+                scope.spawn(move || is_restored(journals, end));
+            }
+        }
+    });
+}
+
+fn is_restored(journals: Journals, end: End) {
+    let what = format!("journals {journals:?}, {end:?}");
+    let tree = Tree::new();
+    let before = tree.texts();
+    // With the guardian stopped the journals change before it acts.
+    let stopped =
+        |signal| guardians(&tree).into_iter().for_each(|pid| kill_process(pid, signal).unwrap_or(()));
+    if end == End::Killed {
+        assert!(
+            !run_child("guarded", Some(&tree.root()), &tree.journals(), &tree.plan(), 7, |_| ()),
+            "{what}"
+        );
+    } else {
+        let within = if end == End::Told { LONG } else { SOON };
+        guarded(&tree, within).apply(&tree.plan(), &tree.options()).unwrap();
+    }
+    stopped(Signal::STOP);
+    let journal = history(&tree.options()).unwrap().pop().unwrap().journal;
+    let mut held = None;
+    match journals {
+        Journals::Stay => {}
+        Journals::Gone => fs::remove_dir_all(tree.journals()).unwrap(),
+        Journals::Moved => fs::rename(tree.journals(), tree.root().join("elsewhere")).unwrap(),
+        Journals::Cut => fs::write(tree.journals().join(format!("{journal}.jsonl")), "").unwrap(),
+        Journals::Held => {
+            let folder = File::open(tree.journals()).unwrap();
+            flock(&folder, FlockOperation::LockExclusive).unwrap();
+            held = Some(folder);
+        }
+    }
+    if end == End::Told {
+        stopped(Signal::TERM);
+    }
+    stopped(Signal::CONT);
+    eventually(&format!("{what}: not restored"), || tree.texts() == before);
+    drop(held);
+    // It would go on to mark what can be marked.
+    match journals {
+        Journals::Stay | Journals::Held => {
+            eventually(&format!("{what}: not marked"), || {
+                history(&tree.options()).unwrap()[0].state == JournalState::Reverted
+            });
+            assert!(recover(&tree.options()).unwrap().is_empty(), "{what}");
+        }
+        Journals::Cut => stopped(Signal::KILL),
+        Journals::Gone | Journals::Moved => {}
+    }
+    eventually(&format!("{what}: the guardian stays"), || guardians(&tree).is_empty());
+}
+
+#[test]
+fn what_is_kept_stays_and_its_guardian_ends() {
+    let tree = Tree::new();
+    let before = tree.texts();
+    let journal = guarded(&tree, LONG).apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
+    let after = tree.texts();
+    assert_eq!(guardians(&tree).len(), 1);
+    assert_eq!(confirm_newest(&tree.options()).unwrap().unmarked, None);
+    eventually("the guardian stays", || guardians(&tree).is_empty());
+    assert_eq!(tree.texts(), after);
+    revert(&journal, false, &tree.options()).unwrap();
+    assert_eq!(tree.texts(), before);
+}
+
+/// The guardian restored what a command that was stopped had begun: the command does
+/// not go on with it.
+#[test]
+fn a_command_does_not_go_on_with_what_its_guardian_has_restored() {
+    let tree = Tree::new();
+    let before = tree.texts();
+    let (root, journals) = (tree.root(), tree.journals());
+    let options = tree.options().on_event(move |event| {
+        // As if it had been stopped before its third step.
+        if event
+            == (clearstream_plan::Event::ReadBack { setting: &crate::common::sysctl("net.ipv4.tcp_wmem") })
+        {
+            let other = clearstream_plan::Options::new(clearstream_plan::Host::directory(&root), &journals);
+            let journal = history(&other).unwrap()[0].journal.clone();
+            let mark = "{\"reverting\":{\"force\":true}}\n\"reverted\"\n";
+            let path = journals.join(format!("{journal}.jsonl"));
+            io::Write::write_all(
+                &mut fs::OpenOptions::new().append(true).open(path).unwrap(),
+                mark.as_bytes(),
+            )
+            .unwrap();
+        }
+    });
+    let error = clearstream_plan::apply(&tree.plan(), &options).unwrap_err();
+    assert!(matches!(error, PlanError::JournalFailed { .. }), "{error}");
+    assert_eq!(tree.texts(), before);
+}
+
+/// The order of journals is that of their numbers: a clock may be set back.
+#[test]
+fn journals_are_numbered() {
+    let tree = Tree::new();
+    let names: Vec<String> = (0..3)
+        .map(|_| {
+            let journal = clearstream_plan::apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
+            // As a clock that runs back names them.
+            revert(&journal, false, &tree.options()).unwrap();
+            journal
+        })
+        .collect();
+    let numbers: Vec<&str> = names.iter().map(|name| name.split_once('-').unwrap().0).collect();
+    assert_eq!(numbers, ["000001", "000002", "000003"]);
+    let rename = |from: &str, to: &str| {
+        fs::rename(
+            tree.journals().join(format!("{from}.jsonl")),
+            tree.journals().join(format!("{to}.jsonl")),
+        )
+        .unwrap();
+    };
+    rename(&names[0], "000001-20990101T000000Z");
+    rename(&names[2], "1000000-19700101T000000Z");
+    let found: Vec<String> =
+        history(&tree.options()).unwrap().into_iter().map(|entry| entry.journal).collect();
+    assert_eq!(found, ["000001-20990101T000000Z", &names[1], "1000000-19700101T000000Z"]);
+    let next = clearstream_plan::apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
+    assert!(next.starts_with("1000001-"), "{next}");
+}
