@@ -56,7 +56,8 @@ mod tests {
             assert_eq!(of(errno), AcceptFault::Gone, "{errno:?}");
         }
         assert_eq!(of(Errno::AGAIN), AcceptFault::Empty);
-        let gone = (1..=133).filter(|code| AcceptFault::of(&io::Error::from_raw_os_error(*code)) == AcceptFault::Gone);
+        let gone = (1..=133)
+            .filter(|code| AcceptFault::of(&io::Error::from_raw_os_error(*code)) == AcceptFault::Gone);
         assert_eq!(gone.count(), 11, "what is not listed may keep the listener readable");
         assert_eq!(AcceptFault::of(&io::ErrorKind::Other.into()), AcceptFault::Exhausted);
     }

@@ -149,7 +149,9 @@ pub fn fill(mut socket: &Socket, received: &mut Vec<u8>, wanted: usize) -> Step<
         match socket.read(&mut bytes[..most]) {
             Ok(0) => return Step::Close,
             Ok(length) => received.extend_from_slice(&bytes[..length]),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Step::Wait,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Step::Wait;
+            }
             Err(_) => return Step::Close,
         }
     }

@@ -46,11 +46,15 @@ impl Limits {
 
     /// Limits of the port of one test, whose connections come from one source.
     pub fn of_test(strangers: usize, known: usize, time: Duration) -> Self {
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let share = usize::try_from(descriptors / DESCRIPTOR_SHARE).unwrap_or(usize::MAX);
+        let share = usize::try_from(descriptors() / DESCRIPTOR_SHARE).unwrap_or(usize::MAX);
         let strangers = strangers.min(share).max(2);
         Self { strangers, per_source: strangers, known, time }
     }
+}
+
+/// Descriptors that this process may have.
+pub(crate) fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Result of a proof.
@@ -164,7 +168,8 @@ impl Strangers {
 
     /// A connection whose time is over: it is to be closed. Call it until there is none.
     pub fn overdue(&mut self, now: Instant) -> Option<u64> {
-        let number = self.strangers.iter().find(|(_, stranger)| stranger.until <= now).map(|(number, _)| *number)?;
+        let number =
+            self.strangers.iter().find(|(_, stranger)| stranger.until <= now).map(|(number, _)| *number)?;
         self.remove(number);
         Some(number)
     }

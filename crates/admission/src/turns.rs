@@ -53,7 +53,11 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let (mut turns, start) = (Turns::default(), Instant::now());
         for number in 0..3 * REMEMBERED as u32 {
-            turns.wasted(IpAddr::from(number.to_be_bytes()), Duration::from_secs(u64::from(number) + 1), start);
+            turns.wasted(
+                IpAddr::from(number.to_be_bytes()),
+                Duration::from_secs(u64::from(number) + 1),
+                start,
+            );
         }
         assert_eq!(turns.0.len(), REMEMBERED);
         assert!(!turns.may_have(IpAddr::from((3 * REMEMBERED as u32 - 1).to_be_bytes()), start));

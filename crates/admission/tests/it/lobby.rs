@@ -91,10 +91,11 @@ fn the_end_of_a_stream_and_a_refusing_step_close_it() {
     let mut refused = connect(address, b"bad!");
     until(|| {
         lobby.wait(Some(&listener), Duration::from_millis(20));
-        let done = lobby.round(Some(&listener), |waiting| match fill(&waiting.socket, &mut waiting.state, 4) {
-            Step::Done(()) if waiting.state == b"bad!" => Step::Close,
-            step => step,
-        });
+        let done =
+            lobby.round(Some(&listener), |waiting| match fill(&waiting.socket, &mut waiting.state, 4) {
+                Step::Done(()) if waiting.state == b"bad!" => Step::Close,
+                step => step,
+            });
         assert!(done.is_empty());
         refused.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         matches!(refused.read(&mut [0]), Ok(0)).then_some(())

@@ -18,7 +18,7 @@ use clearstream_schema::{
     iperf3::{Iperf3Interval, Iperf3Summary},
 };
 
-use self::listener::Listener;
+use self::listener::{Arrival, Listener};
 use crate::{
     error::{Iperf3Error, failure},
     parameters::Parameters,
@@ -27,11 +27,16 @@ use crate::{
 /// Interval at which an idle server checks the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Time without data after which a test is ended, as when the client is stopped or gone.
+pub const IDLE_LIMIT: Duration = Duration::from_secs(30);
+
 /// Options of a server.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct ServerOptions {
     /// End after the first test.
     pub once: bool,
+    /// Time without data after which a test is ended ([`IDLE_LIMIT`]).
+    pub idle: Duration,
 }
 
 /// Events of a server.
@@ -102,12 +107,19 @@ impl Server {
     /// The listening socket failed.
     pub fn run(&self, stop: &AtomicBool, events: &mut dyn FnMut(ServerEvent<'_>)) -> Result<(), Failure> {
         while !stop.load(Relaxed) {
-            let Some(client) = self.listener.client(POLL_INTERVAL) else { continue };
+            let client = match self.listener.client(POLL_INTERVAL) {
+                Some(Arrival::Client(client)) => client,
+                Some(Arrival::Refused(peer, failure)) => {
+                    events(ServerEvent::Failed { peer, error: &failure.into() });
+                    continue;
+                }
+                None => continue,
+            };
             let Ok(peer) = client.stream.peer_addr() else {
                 self.listener.admit_client();
                 continue;
             };
-            let ended = test::serve(client, &self.listener, stop, events);
+            let ended = test::serve(client, &self.listener, self.options.idle, stop, events);
             self.listener.admit_client();
             match &ended {
                 Ok(summary) => events(ServerEvent::Finished(summary)),
