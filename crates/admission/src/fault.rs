@@ -1,8 +1,11 @@
 //! What an error of accept(2) means for a service that goes on.
 
-use std::io;
+use std::{io, thread, time::Duration};
 
 use rustix::io::Errno;
+
+/// Wait after accept(2) failed for want of something, where nothing could be closed.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 /// Meaning of an error of accept(2). None of them ends a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +41,14 @@ impl AcceptFault {
             // EMFILE, ENFILE, ENOBUFS, ENOMEM; EPERM of a security module, which is asked before a connection
             // is taken; and whatever else there may be.
             _ => Self::Exhausted,
+        }
+    }
+
+    /// For a loop that has nothing to close and nothing else to do: waits a moment where the next call would fail at
+    /// once in the same way.
+    pub fn pause_after(error: &io::Error) {
+        if Self::of(error) == Self::Exhausted {
+            thread::sleep(PAUSE);
         }
     }
 }

@@ -16,10 +16,8 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::{AcceptFault, Source};
+use crate::{AcceptFault, Source, fault::PAUSE};
 
-/// Wait after accept(2) failed for want of something, where nothing could be closed.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Share of the process's descriptors that strangers at one listener may have: one in so many.
 const DESCRIPTOR_SHARE: u64 = 4;
 

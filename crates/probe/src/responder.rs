@@ -164,8 +164,8 @@ impl State {
             }
             let now = Instant::now();
             let mut turn = ready[3..].iter();
-            let Self { secret, strangers, .. } = &mut self;
-            self.connections.retain_mut(|(number, connection)| {
+            let Self { secret, strangers, connections, .. } = &mut self;
+            connections.retain_mut(|(number, connection)| {
                 let ready = turn.next().copied().unwrap_or(false);
                 let stays = (!ready || connection.advance(secret, &mut buffer).is_ok())
                     && !connection.overdue(now)
