@@ -334,7 +334,11 @@ mod tests {
     fn idle_connections_are_closed_and_the_number_is_bounded() {
         let responder = Responder::open(None, None, &cookie()).unwrap();
         let mut silent: Vec<_> =
-            (0..MOST_CONNECTIONS + 1).map(|_| TcpStream::connect(responder.tcp()).unwrap()).collect();
+            (0..2 * STRANGERS_MAX).map(|_| TcpStream::connect(responder.tcp()).unwrap()).collect();
+        let mut own = TcpStream::connect(responder.tcp()).unwrap();
+        own.write_all(&message(Kind::Delay, 64)).unwrap();
+        own.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        own.read_exact(&mut [0; 64]).unwrap();
         for stream in &mut silent {
             stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)), "closed by the responder");

@@ -132,3 +132,64 @@ impl Server {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        net::TcpStream,
+        thread,
+    };
+
+    use super::*;
+    use crate::wire::{COOKIE_BYTES, State, frame};
+
+    fn connected(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    }
+
+    fn state(stream: &mut TcpStream) -> Option<State> {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        State::of(byte[0])
+    }
+
+    /// A client that is stopped in its test: everything that is right comes, and then no data.
+    #[test]
+    fn a_silent_test_is_ended_and_the_next_client_is_served() {
+        let options = ServerOptions { once: false, idle: Duration::from_millis(300) };
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+        let (address, stop) = (server.local_address(), AtomicBool::new(false));
+        let mut failures = Vec::new();
+        thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                server.run(&stop, &mut |event| {
+                    if let ServerEvent::Failed { error, .. } = event {
+                        failures.push(error.to_string());
+                    }
+                })
+            });
+            let cookie = [b's'; COOKIE_BYTES];
+            let parameters = frame(&Parameters { streams: 1, ..Parameters::default() }.to_json());
+            let mut silent = connected(address, &cookie);
+            assert_eq!(state(&mut silent), Some(State::ParamExchange));
+            silent.write_all(&parameters).unwrap();
+            assert_eq!(state(&mut silent), Some(State::CreateStreams));
+            let _stream = connected(address, &cookie);
+            assert_eq!(state(&mut silent), Some(State::TestStart));
+            assert_eq!(state(&mut silent), Some(State::TestRunning));
+            assert_eq!(state(&mut silent), Some(State::ServerError));
+            // From the same address: when others have had their turn.
+            let until = std::time::Instant::now() + Duration::from_secs(20);
+            while state(&mut connected(address, &cookie)) != Some(State::ParamExchange) {
+                assert!(std::time::Instant::now() < until, "the place is free again");
+            }
+            stop.store(true, Relaxed);
+            running.join().unwrap().unwrap();
+        });
+        assert!(failures[0].contains("no data moved"), "{failures:?}");
+    }
+}

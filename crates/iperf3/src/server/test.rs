@@ -66,7 +66,7 @@ pub(super) fn serve(
         .and_then(|test| test.run(&mut client, listener, &cookie, events));
     listener.close_to_streams();
     if client.is_silent {
-        listener.wasted(client.control.peer.ip(), began.elapsed());
+        listener.wasted(client.control.peer.ip(), began.elapsed().min(idle));
     }
     if reopened {
         // Restores the default window.

@@ -37,9 +37,9 @@ const MAX_VERBS_CLIENTS: usize = 64;
 /// Maximum number of data connections of a measurement that wait to be
 /// accepted.
 const MAX_ARRIVALS: usize = 1024;
-/// Descriptors reserved for a ping client or a connection of timed calls: what
-/// one has, and twice as many for everything else.
-const DESCRIPTORS_OF_CLIENT: u64 = 16;
+/// Descriptors of the process for each ping client and each connection of timed
+/// calls: some more than both have, so that tests and strangers have the rest.
+const DESCRIPTORS_OF_CLIENT: u64 = 32;
 
 /// Options of a server.
 #[derive(Debug, Clone, Copy)]
@@ -304,9 +304,10 @@ impl Shared<'_> {
         }
         let is_started = self.start(scope, peer, "measurement", move || {
             (self.report)(ServerEvent::Started { peer, kind: SessionKind::Measurement });
-            let served = session::serve(request, &arrivals, self.server.options.silence, self.stop);
+            let silence = self.server.options.silence;
+            let served = session::serve(request, &arrivals, silence, self.stop);
             if matches!(served, Err(RdmaError::Silent { .. })) {
-                self.turns().wasted(peer.ip(), began.elapsed(), Instant::now());
+                self.turns().wasted(peer.ip(), began.elapsed().min(silence), Instant::now());
             }
             *self.active() = None;
             self.session_ended(peer, served, |served| (ServerEvent::Served { peer, served }, false));
