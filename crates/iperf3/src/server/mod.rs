@@ -165,8 +165,9 @@ mod tests {
         let (address, stop) = (server.local_address(), AtomicBool::new(false));
         let mut failures = Vec::new();
         thread::scope(|scope| {
-            let running = scope.spawn(|| {
-                server.run(&stop, &mut |event| {
+            let (stop, failures) = (&stop, &mut failures);
+            let running = scope.spawn(move || {
+                server.run(stop, &mut |event| {
                     if let ServerEvent::Failed { error, .. } = event {
                         failures.push(error.to_string());
                     }

@@ -230,7 +230,7 @@ impl Shared<'_> {
         }
         match private {
             PrivateData::OtherVersion => self.reject(request, "another version of clearstream listens here"),
-            PrivateData::Foreign if request.private_data.is_empty() => return self.ping(scope, request),
+            PrivateData::Foreign if request.private_data.is_empty() => self.ping(scope, request),
             PrivateData::Foreign => {
                 self.reject(request, "clearstream listens here: it serves rping and itself");
             }
