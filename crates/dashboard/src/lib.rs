@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod door;
 mod history;
 mod metrics;
 mod report;
@@ -45,6 +46,8 @@ pub enum Content {
     Study {
         /// Title of the study.
         title: String,
+        /// SHA-256 of the only script of its reports, in base64.
+        script_hash: &'static str,
     },
     /// The page of a daemon, with its state as tables and its events, for who has the link.
     Status {
@@ -53,7 +56,8 @@ pub enum Content {
         /// Its state.
         state: StateSource,
     },
-    /// `/metrics` in the text format of OpenMetrics 1.0, for anybody who reaches the port.
+    /// `/metrics` in the text format of OpenMetrics 1.0, for anybody who reaches the port; on loopback not for pages
+    /// of a browser.
     Metrics(Exposition),
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use hyper::{HeaderMap, Method, StatusCode, Uri, header};
+use hyper::{HeaderMap, Method, StatusCode, Uri, header, http::uri::Authority};
 
 use crate::Content;
 
@@ -30,8 +30,12 @@ pub(crate) fn permitted(
     if method != Method::GET {
         return Err((StatusCode::METHOD_NOT_ALLOWED, "use GET"));
     }
+    // RFC 9112, section 3.2: which of them counts, others than this server may decide otherwise.
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Err((StatusCode::BAD_REQUEST, "more than one Host header"));
+    }
     let resource = match (content, uri.path()) {
-        (Content::Metrics(_), "/metrics") => return Ok(Resource::Metrics),
+        (Content::Metrics(_), "/metrics") => Resource::Metrics,
         (Content::Study { .. }, "/report") => Resource::Report,
         (Content::Live { .. }, "/live.js")
         | (Content::Study { .. }, "/study.js")
@@ -45,14 +49,21 @@ pub(crate) fn permitted(
         },
         _ => return Err((StatusCode::NOT_FOUND, "nothing is here")),
     };
+    // On a network a scraper knows this host by a name; on loopback a name is that of a page elsewhere.
+    let is_any_host = resource == Resource::Metrics && !address.ip().to_canonical().is_loopback();
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = host.filter(|host| is_own(host, address));
-    let Some(host) = host else {
+    // A target in absolute form replaces Host (RFC 9112, section 3.2.2): both have to be right.
+    let hosts = [Some(host.unwrap_or_default()), uri.authority().map(Authority::as_str)];
+    if !is_any_host && !hosts.into_iter().flatten().all(|host| is_own(host, address)) {
         return Err((StatusCode::MISDIRECTED_REQUEST, "the Host header names another server"));
-    };
+    }
+    let host = host.unwrap_or_default();
     let own_origin = |origin: &header::HeaderValue| origin.as_bytes() == format!("http://{host}").as_bytes();
-    if !headers.get(header::ORIGIN).is_none_or(own_origin) {
+    if !headers.get_all(header::ORIGIN).iter().all(own_origin) {
         return Err((StatusCode::FORBIDDEN, "requests of other pages are refused"));
+    }
+    if resource == Resource::Metrics {
+        return Ok(resource);
     }
     let given = uri.query().into_iter().flat_map(|query| query.split('&'));
     let given = given.filter_map(|pair| pair.strip_prefix("token=")).next().unwrap_or_default();
@@ -69,7 +80,12 @@ pub(crate) fn permitted(
 /// `localhost`.
 fn is_own(host: &str, address: SocketAddr) -> bool {
     let port = format!(":{}", address.port());
-    let Some(name) = host.strip_suffix(&port) else { return false };
+    let name = match host.strip_suffix(&port) {
+        Some(name) => name,
+        // The port of HTTP is left out (RFC 9110, section 4.2.3).
+        None if address.port() == 80 => host,
+        None => return false,
+    };
     let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     name == "localhost" || literal.parse::<IpAddr>().is_ok()
 }
@@ -95,5 +111,11 @@ mod tests {
         {
             assert!(!is_own(host, address), "{host}");
         }
+        let address = "127.0.0.1:80".parse().unwrap();
+        assert!(
+            is_own("localhost", address)
+                && is_own("127.0.0.1:80", address)
+                && !is_own("example.com", address)
+        );
     }
 }

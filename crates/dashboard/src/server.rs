@@ -19,12 +19,13 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::TcpStream,
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::{sleep, timeout},
+    sync::watch,
+    time::{sleep_until, timeout},
 };
 
 use crate::{
     Content,
+    door::{Door, Guest},
     history::History,
     metrics::in_accepted_format,
     report::Report,
@@ -32,8 +33,6 @@ use crate::{
     status::{STATE_INTERVAL, States},
 };
 
-/// Connections at a time; further ones are closed.
-const CONNECTIONS_MAX: usize = 16;
 /// Bytes of a request's head (the least that hyper takes).
 const HEAD_BYTES: usize = 8192;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
@@ -54,9 +53,13 @@ const STYLE: &str = include_str!("page/page.css");
 /// Nothing but the page's own files, its events and the report.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// A report has its style and its script within; the policy that it carries permits that one script by its hash.
-const REPORT_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
-                             base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
+/// A report has its style and its script within: that one script may run, by its hash.
+fn report_policy(script_hash: &str) -> String {
+    format!(
+        "default-src 'none'; script-src 'sha256-{script_hash}'; style-src 'unsafe-inline'; img-src data:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    )
+}
 
 type Body = BoxBody<Bytes, Infallible>;
 
@@ -74,29 +77,35 @@ pub(crate) struct Site {
 pub(crate) async fn serve(listener: TcpListener, site: Site, mut stopped: watch::Receiver<bool>) {
     // The address was bound without an error, so the socket can be polled.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let door = Door::new();
     let site = Arc::new(site);
     loop {
+        let deadline = door.close_overdue();
+        let wait = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = listener.accept(), if door.is_accepting() => accepted,
+            () = wait => continue,
             _ = stopped.changed() => return,
         };
         match accepted {
-            Ok((stream, _)) => {
-                if let Ok(permit) = Arc::clone(&connections).try_acquire_owned() {
-                    tokio::spawn(connection(stream, Arc::clone(&site), permit));
-                }
-            }
-            // Out of descriptors: the ones that are open will end.
-            Err(_) => sleep(Duration::from_millis(100)).await,
+            Ok((stream, peer)) => door.enter(peer, |guest| {
+                tokio::spawn(connection(stream, Arc::clone(&site), guest)).abort_handle()
+            }),
+            Err(error) => door.refused(&error),
         }
     }
 }
 
-async fn connection(stream: TcpStream, site: Arc<Site>, permit: OwnedSemaphorePermit) {
+async fn connection(stream: TcpStream, site: Arc<Site>, guest: Guest) {
+    let guest = &guest;
     let respond = |request| {
         let site = Arc::clone(&site);
-        async move { Ok::<_, Infallible>(respond(&request, &site)) }
+        async move { Ok::<_, Infallible>(respond(&request, &site, guest)) }
     };
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
@@ -105,15 +114,24 @@ async fn connection(stream: TcpStream, site: Arc<Site>, permit: OwnedSemaphorePe
         .keep_alive(false);
     // What a client does wrong ends its connection, and concerns nobody else.
     let _ = http.serve_connection(TokioIo::new(stream), service_fn(respond)).await;
-    drop(permit);
 }
 
-fn respond(request: &Request<Incoming>, site: &Site) -> Response<Body> {
+fn respond(request: &Request<Incoming>, site: &Site, guest: &Guest) -> Response<Body> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-    let mut policy = POLICY;
-    let mut response = match permitted(method, uri, headers, site.address, &site.token, &site.content) {
+    let mut policy = HeaderValue::from_static(POLICY);
+    let permitted = permitted(method, uri, headers, site.address, &site.token, &site.content);
+    let permitted = permitted.and_then(|resource| {
+        // Metrics need no token: whoever asks for them stays a stranger.
+        let may_stay = resource == Resource::Metrics || guest.is_admitted();
+        let reason = "too many connections: close a page";
+        if may_stay { Ok(resource) } else { Err((StatusCode::SERVICE_UNAVAILABLE, reason)) }
+    });
+    let mut response = match permitted {
         Ok(resource) => {
-            policy = if resource == Resource::Report { REPORT_POLICY } else { POLICY };
+            if let (Resource::Report, Content::Study { script_hash, .. }) = (resource, &site.content) {
+                // A hash that is no text of a header leaves the stricter one.
+                policy = HeaderValue::try_from(report_policy(script_hash)).unwrap_or(policy);
+            }
             resource_of(resource, headers, site)
         }
         Err((status, reason)) => {
@@ -123,8 +141,8 @@ fn respond(request: &Request<Incoming>, site: &Site) -> Response<Body> {
         }
     };
     let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
     for (name, value) in [
-        (header::CONTENT_SECURITY_POLICY, policy),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::CACHE_CONTROL, "no-store"),
@@ -137,7 +155,7 @@ fn respond(request: &Request<Incoming>, site: &Site) -> Response<Body> {
 fn resource_of(resource: Resource, headers: &hyper::HeaderMap, site: &Site) -> Response<Body> {
     match (resource, &site.content) {
         (Resource::Index, Content::Live { title }) => page(LIVE, title, site),
-        (Resource::Index, Content::Study { title }) => page(STUDY, title, site),
+        (Resource::Index, Content::Study { title, .. }) => page(STUDY, title, site),
         (Resource::Index, Content::Status { title, .. }) => page(STATUS, title, site),
         (Resource::Common, _) => script(COMMON),
         (Resource::Script, Content::Study { .. }) => script(STUDY_SCRIPT),

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_admission::AcceptFault;
 use clearstream_sys::namespace::NamespaceSet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -81,7 +82,14 @@ fn respond(listeners: &[TcpListener], stop: &AtomicBool) {
             streams.swap_remove(place);
         }
         for (listener, _) in listeners.iter().zip(new).filter(|(_, ready)| **ready) {
-            while let Ok((stream, _)) = listener.accept() {
+            loop {
+                let stream = match listener.accept() {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        AcceptFault::pause_after(&error);
+                        break;
+                    }
+                };
                 // Responses are sent without delay; if setting the option
                 // fails, the flow is only slower.
                 let _ = stream.set_nodelay(true);

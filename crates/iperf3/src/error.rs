@@ -164,3 +164,21 @@ mod tests {
         assert!(ProtocolError::Busy.failure("dtn2:5201").message.starts_with("dtn2:5201: "));
     }
 }
+
+/// iperf3's error numbers that are reported to a client.
+pub(crate) mod code {
+    pub(crate) const PARAMETERS: u32 = 114;
+    pub(crate) const BUFFERS: u32 = 124;
+    pub(crate) const AFFINITY: u32 = 132;
+    pub(crate) const NO_DATA: u32 = 144;
+    pub(crate) const EXPIRED: u32 = 160;
+    pub(crate) const STREAM: u32 = 200;
+    pub(crate) const LISTEN: u32 = 202;
+    pub(crate) const ACCEPT: u32 = 204;
+}
+
+/// The message that reports one of them, without an error of the system.
+pub(crate) fn error_message(code: u32) -> [u8; 9] {
+    let [a, b, c, d] = code.to_be_bytes();
+    [State::ServerError.byte(), a, b, c, d, 0, 0, 0, 0]
+}

@@ -33,7 +33,7 @@ pub use self::{
     parameters::Parameters,
     results::{Omitted, Results, Retransmits, StreamResult},
     server::{
-        Server, ServerEvent, ServerOptions,
+        IDLE_LIMIT, Server, ServerEvent, ServerOptions,
         machine::{ServerEvent as ServerMachineEvent, ServerMachine},
     },
 };

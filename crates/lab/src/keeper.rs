@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_admission::AcceptFault;
 use clearstream_schema::{
     CoreList,
     lab::{LabFile, LabHost, LabLink, LabSwitch},
@@ -258,7 +259,13 @@ impl Keeper {
                 tracing::info!("the owner has ended");
                 return Ok(None);
             }
-            let Ok((client, _)) = self.listener.accept() else { continue };
+            let client = match self.listener.accept() {
+                Ok((client, _)) => client,
+                Err(error) => {
+                    AcceptFault::pause_after(&error);
+                    continue;
+                }
+            };
             if client.set_read_timeout(Some(REQUEST_TIMEOUT)).is_err() {
                 continue;
             }

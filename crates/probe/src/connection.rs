@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Maximum time to present the cookie.
-const COOKIE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const COOKIE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Idle timeout of an authenticated connection; longer than any interval between probes.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -51,6 +51,11 @@ impl Connection {
     /// Poll events of interest.
     pub(crate) fn interest(&self) -> PollFlags {
         if self.outgoing.is_empty() { PollFlags::IN } else { PollFlags::OUT }
+    }
+
+    /// Whether it has presented the cookie.
+    pub(crate) fn identified(&self) -> bool {
+        self.identified
     }
 
     /// Whether it has been idle for too long.

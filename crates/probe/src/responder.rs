@@ -12,19 +12,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_admission::{Accepting, Limits, Proof, Strangers};
 use clearstream_schema::control::{Cookie, Failure, FailureKind};
 use clearstream_sys::timestamp::{self, Family};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{
-    connection::Connection,
+    connection::{COOKIE_TIMEOUT, Connection},
     wire::{Header, Kind, LARGEST_BYTES, Secret},
 };
 
-/// Maximum connections. One test needs one; a second controller that has the cookie may be starting while the
-/// first is closing.
-const MOST_CONNECTIONS: usize = 8;
-/// Interval at which unauthenticated connections are checked.
+/// Maximum connections with the cookie. One test needs one; a second controller that has it may be starting while
+/// the first is closing.
+const KNOWN_MAX: usize = 8;
+/// Maximum connections without.
+const STRANGERS_MAX: usize = 16;
+/// Interval at which connections are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Datagrams handled before other sockets are polled.
 const BURST: usize = 64;
@@ -72,7 +75,9 @@ impl Responder {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| fail("create a stop event", error.into()))?;
         let watched = stop.try_clone().map_err(|error| fail("create a stop event", error))?;
-        let state = State { secret, udp, tcp, prober: None, seen: 0, connections: Vec::new() };
+        let strangers = Strangers::new(Limits::of_service(STRANGERS_MAX, KNOWN_MAX, COOKIE_TIMEOUT));
+        let state =
+            State { secret, udp, tcp, prober: None, seen: 0, strangers, connections: Vec::new(), next: 0 };
         let thread = std::thread::Builder::new()
             .name("probe-responder".to_owned())
             .spawn(move || state.serve(&watched))
@@ -121,25 +126,30 @@ struct State {
     /// Source of the delay probes counted in `seen`.
     prober: Option<SocketAddr>,
     seen: u32,
-    connections: Vec<Connection>,
+    strangers: Strangers,
+    connections: Vec<(u64, Connection)>,
+    next: u64,
 }
 
 impl State {
     fn serve(mut self, stop: &OwnedFd) {
         let mut buffer = vec![0u8; LARGEST_BYTES + 1];
         loop {
+            let accepting = self.strangers.is_accepting(Instant::now());
             let ready = {
+                // While nothing can be accepted the listener stays readable.
+                let listening = if accepting { PollFlags::IN } else { PollFlags::empty() };
                 let mut watched = vec![
                     PollFd::new(stop, PollFlags::IN),
                     PollFd::new(&self.udp, PollFlags::IN),
-                    PollFd::new(&self.tcp, PollFlags::IN),
+                    PollFd::new(&self.tcp, listening),
                 ];
-                watched.extend(self.connections.iter().map(|connection| {
+                watched.extend(self.connections.iter().map(|(_, connection)| {
                     PollFd::from_borrowed_fd(connection.stream().as_fd(), connection.interest())
                 }));
                 // Without connections there is nothing to check.
                 let housekeeping = Timespec { tv_sec: 0, tv_nsec: i64::from(CHECK_INTERVAL.subsec_nanos()) };
-                let limit = (!self.connections.is_empty()).then_some(&housekeeping);
+                let limit = (!self.connections.is_empty() || !accepting).then_some(&housekeeping);
                 match poll(&mut watched, limit) {
                     Ok(_) | Err(rustix::io::Errno::INTR) => {}
                     Err(_) => return,
@@ -154,24 +164,52 @@ impl State {
             }
             let now = Instant::now();
             let mut turn = ready[3..].iter();
-            let secret = self.secret;
-            self.connections.retain_mut(|connection| {
+            let Self { secret, strangers, connections, .. } = &mut self;
+            connections.retain_mut(|(number, connection)| {
                 let ready = turn.next().copied().unwrap_or(false);
-                (!ready || connection.advance(&secret, &mut buffer).is_ok()) && !connection.overdue(now)
+                let stays = (!ready || connection.advance(secret, &mut buffer).is_ok())
+                    && !connection.overdue(now)
+                    && (!connection.identified() || strangers.prove(*number) == Proof::Known);
+                if !stays {
+                    strangers.leave(*number);
+                }
+                stays
             });
             if ready[2] {
-                self.accept(now);
+                self.accept(now, &mut buffer);
             }
         }
     }
 
-    fn accept(&mut self, now: Instant) {
-        while let Ok((stream, _)) = self.tcp.accept() {
-            // Beyond the bound a connection is closed at once, without a reply.
-            if self.connections.len() < MOST_CONNECTIONS && prepare(&stream).is_ok() {
-                self.connections.push(Connection::new(stream, now));
+    fn accept(&mut self, now: Instant, buffer: &mut [u8]) {
+        for _ in 0..STRANGERS_MAX {
+            match self.tcp.accept() {
+                Ok((stream, peer)) => {
+                    if prepare(&stream).is_err() {
+                        continue;
+                    }
+                    // Who has the cookie shows it before anybody is displaced.
+                    let mut connection = Connection::new(stream, now);
+                    if connection.advance(&self.secret, buffer).is_err() {
+                        continue;
+                    }
+                    self.next += 1;
+                    if let Some(displaced) = self.strangers.enter(self.next, peer.ip(), now) {
+                        self.close(displaced);
+                    }
+                    self.connections.push((self.next, connection));
+                }
+                Err(error) => match self.strangers.refused(&error, now) {
+                    Accepting::Again => {}
+                    Accepting::Close(number) => self.close(number),
+                    Accepting::Later | Accepting::Pause => return,
+                },
             }
         }
+    }
+
+    fn close(&mut self, number: u64) {
+        self.connections.retain(|(other, _)| *other != number);
     }
 
     fn reply_to_datagrams(&mut self, buffer: &mut [u8]) {
@@ -296,7 +334,11 @@ mod tests {
     fn idle_connections_are_closed_and_the_number_is_bounded() {
         let responder = Responder::open(None, None, &cookie()).unwrap();
         let mut silent: Vec<_> =
-            (0..MOST_CONNECTIONS + 1).map(|_| TcpStream::connect(responder.tcp()).unwrap()).collect();
+            (0..2 * STRANGERS_MAX).map(|_| TcpStream::connect(responder.tcp()).unwrap()).collect();
+        let mut own = TcpStream::connect(responder.tcp()).unwrap();
+        own.write_all(&message(Kind::Delay, 64)).unwrap();
+        own.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        own.read_exact(&mut [0; 64]).unwrap();
         for stream in &mut silent {
             stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)), "closed by the responder");

@@ -82,7 +82,7 @@ impl ControlChannel {
     /// A closed connection or an invalid message.
     pub(crate) fn try_receive(&mut self) -> Result<Option<Message>, RdmaError> {
         while let Some(wait) = self.queue_pair.try_next()? {
-            if let Some(message) = self.message(wait)? {
+            if let Some(message) = self.message(wait, Duration::ZERO)? {
                 return Ok(Some(message));
             }
         }
@@ -97,23 +97,28 @@ impl ControlChannel {
     pub(crate) fn receive(&mut self, timeout: Duration, stop: &AtomicBool) -> Result<Message, RdmaError> {
         loop {
             let wait = self.queue_pair.wait(Some(timeout), stop)?;
-            if let Some(message) = self.message(wait)? {
+            if let Some(message) = self.message(wait, timeout)? {
                 return Ok(message);
             }
         }
     }
 
-    /// Waits for the next message without timeout; `None` when the peer has
-    /// closed the connection gracefully.
+    /// Waits for the next message; `None` when the peer has closed the
+    /// connection gracefully.
     ///
     /// # Errors
-    /// A lost connection, an invalid message, or the stop flag.
-    pub(crate) fn receive_or_close(&mut self, stop: &AtomicBool) -> Result<Option<Message>, RdmaError> {
+    /// A lost connection, no message within `timeout`, an invalid message, or
+    /// the stop flag.
+    pub(crate) fn receive_or_close(
+        &mut self,
+        timeout: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Option<Message>, RdmaError> {
         loop {
-            match self.queue_pair.wait(None, stop)? {
+            match self.queue_pair.wait(Some(timeout), stop)? {
                 Wait::Closed(closure) if closure.graceful => return Ok(None),
                 wait => {
-                    if let Some(message) = self.message(wait)? {
+                    if let Some(message) = self.message(wait, timeout)? {
                         return Ok(Some(message));
                     }
                 }
@@ -126,12 +131,12 @@ impl ControlChannel {
         self.queue_pair.close(timeout);
     }
 
-    fn message(&self, wait: Wait) -> Result<Option<Message>, RdmaError> {
+    fn message(&self, wait: Wait, waited: Duration) -> Result<Option<Message>, RdmaError> {
         let completion = match wait {
             Wait::Completed(completion) if completion.completed == Completed::Receive => completion,
             Wait::Completed(_) => return Ok(None),
             Wait::Closed(closure) => return Err(self.queue_pair.lost(closure.reason)),
-            Wait::TimedOut => return Err(self.queue_pair.lost("timeout on the control channel")),
+            Wait::TimedOut => return Err(RdmaError::Silent { peer: self.queue_pair.peer(), after: waited }),
         };
         let message = self.decode(&completion)?;
         self.post_receive(completion.id)?;

@@ -235,6 +235,12 @@ impl DataQueuePairs {
         self.established.first().and_then(Option::as_ref)
     }
 
+    /// Returns the bytes that all connections have moved, both ways.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        let moved = self.queue_pairs.iter().map(QueuePair::statistics);
+        moved.map(|moved| moved.sent_bytes() + moved.received_bytes()).sum()
+    }
+
     /// Returns the address of the peer.
     pub(crate) fn peer(&self) -> SocketAddr {
         peer_of(self.established())

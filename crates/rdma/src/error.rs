@@ -1,7 +1,7 @@
 //! Errors of RDMA measurements and pings, and their conversion to an agent's
 //! failures.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
 use clearstream_control::PeerError;
 use clearstream_iwarp::{
@@ -54,6 +54,14 @@ pub enum RdmaError {
         peer: SocketAddr,
         /// Cause.
         reason: String,
+    },
+    /// The peer has sent nothing for too long.
+    #[error("{peer} sent nothing for {} s", after.as_secs_f32())]
+    Silent {
+        /// Address of the peer.
+        peer: SocketAddr,
+        /// Time for which it was silent.
+        after: Duration,
     },
     /// The listening socket could not be opened.
     #[error("cannot listen on {address}: {source}")]
@@ -145,6 +153,7 @@ impl From<&RdmaError> for Failure {
             | RdmaError::Refused { .. }
             | RdmaError::OtherPeer { .. }
             | RdmaError::Lost { .. }
+            | RdmaError::Silent { .. }
             | RdmaError::Stopped
             | RdmaError::StoppedConnecting { .. } => FailureKind::Connection,
             RdmaError::Listen { source, .. } | RdmaError::Verbs(source) => kind_of_verbs(source),

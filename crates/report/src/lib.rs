@@ -38,6 +38,7 @@ use clearstream_schema::{diagnosis::Diagnosis, improvement::Improvement};
 
 pub use improvement::Made;
 pub use machine::machine_svg;
+pub use page::script_hash;
 
 /// Diagnosis of a trial of a record by its number, as by `clearstream diagnose --from RUN --trial N`.
 /// Called by a report where goodput stays below what window and link allow.

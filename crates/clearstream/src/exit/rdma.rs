@@ -26,7 +26,7 @@ pub(super) fn rdma(error: &RdmaError) -> ExitCode {
         RdmaError::Option(_) => ExitCode::Usage,
         RdmaError::Connect { source } => rdma_connect(source),
         RdmaError::Refused { .. } | RdmaError::OtherPeer { .. } => ExitCode::Refused,
-        RdmaError::Lost { .. } => ExitCode::PeerLost,
+        RdmaError::Lost { .. } | RdmaError::Silent { .. } => ExitCode::PeerLost,
         RdmaError::Listen { source, .. } | RdmaError::Verbs(source) => rdma_verbs(source),
         RdmaError::Memory(_) | RdmaError::Thread(_) => ExitCode::Unsupported,
         RdmaError::Fault(_) => ExitCode::Internal,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clearstream_control::rate::{Admission, LogLimit};
-use clearstream_iperf3::{Iperf3Error, Iperf3Event, Server, ServerEvent, ServerOptions, wire};
+use clearstream_iperf3::{IDLE_LIMIT, Iperf3Error, Iperf3Event, Server, ServerEvent, ServerOptions, wire};
 use clearstream_schema::JsonSchema;
 use clearstream_schema::{
     flow::FlowConfig,
@@ -186,7 +186,7 @@ impl<'a> View<'a> {
 pub fn serve(listen: Option<SocketAddr>, once: bool, out: &Output) -> Result<(), CommandError> {
     let stop = interrupt::stop_flag()?;
     let address = listen.unwrap_or_else(|| SocketAddr::new(IpAddr::from([127, 0, 0, 1]), wire::PORT));
-    let bound = Server::bind(address, ServerOptions { once });
+    let bound = Server::bind(address, ServerOptions { once, idle: IDLE_LIMIT });
     let server = bound.map_err(|failure| CommandError::from(TrialError::from(failure)))?;
     let local = server.local_address();
     let detail = serde_json::json!({ "address": local.to_string(), "program": "iperf3" });

@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Groups from the bottom up; a crate uses its own group and those below.
 const GROUPS: [&[&str]; 6] = [
     &["schema", "schema-derive", "stats"],
-    &["sys", "netlink", "host", "routing", "control", "configfile", "lint", "testkit"],
+    &["admission", "sys", "netlink", "host", "routing", "control", "configfile", "lint", "testkit"],
     &[
         "lab", "workload", "flow", "probe", "message", "overlap", "mpirun", "plan", "iperf3", "iwarp",
         "rdma", "ranks", "explore", "storage",

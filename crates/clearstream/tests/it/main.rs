@@ -63,6 +63,7 @@ mod storage_faults;
 mod storage_metadata;
 mod storage_ranks;
 mod storage_stream;
+mod strangers;
 mod streams;
 mod studies;
 mod study_page;

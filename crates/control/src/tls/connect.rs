@@ -114,7 +114,7 @@ fn attempt_once(
     let (transport, fault) =
         stream::split(connection, socket).map_err(|error| start(StartCause::Other, error.to_string()))?;
     // With TLS 1.3 the client is done before the server has verified its certificate: a rejection arrives as
-    // the response to our `Hello`, and so does the end of a connection that was evicted at that moment.
+    // the response to our `Hello`, and so does the end of a connection that was displaced at that moment.
     Peer::open(name.clone(), transport, HELLO_TIMEOUT, Opening::default(), on_wait).map_err(|error| {
         let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
         fault.map_or(error, |fault| explain(&name, HandshakeError::Tls(fault)))

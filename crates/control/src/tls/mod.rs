@@ -18,7 +18,6 @@ use crate::pairing::{Pairing, PairingError, identity::Identity};
 mod admission;
 mod connect;
 mod log;
-mod pending;
 mod serve;
 mod stream;
 mod verify;

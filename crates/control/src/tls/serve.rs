@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     fmt, io,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::fd::AsFd,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_admission::{Accepting, Limits, Proof, Strangers};
 use clearstream_schema::control::{Failure, FailureKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{AlertDescription, CertificateError, Connection, Error, ServerConnection};
@@ -25,7 +26,6 @@ use super::{
     admission::{AdmissionQueue, Decision},
     io_reason,
     log::{Log, ServeEvent},
-    pending::PendingConnections,
     server_config,
     stream::{self, HandshakeError},
 };
@@ -40,14 +40,21 @@ use crate::{
     usage::Usage,
 };
 
+/// Maximum connections without a certificate that was checked.
+const STRANGERS: usize = 256;
+/// Maximum connections with one, those of controllers that are refused or wait included.
+const KNOWN: usize = 256;
+/// Maximum connections whose thread has not ended yet, displaced ones included: beyond this the machine cannot
+/// keep up, and new connections are closed unread.
+const THREADS: usize = 2 * STRANGERS;
 /// Timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Poll interval of the stop flag and the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Goodbye reason when the daemon stops.
 const STOPPED: &str = "the daemon was stopped";
-/// Pause after the system ran out of sockets.
-const EXHAUSTED: Duration = Duration::from_millis(100);
+/// For the thread of a connection that was closed for want of descriptors to give its own back.
+const CLOSING: Duration = Duration::from_millis(20);
 
 /// What a daemon does with a controller that connects while others are served.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -138,7 +145,9 @@ pub struct Server {
     local: SocketAddr,
     tls: Arc<rustls::ServerConfig>,
     identity: PathBuf,
-    pending: PendingConnections,
+    strangers: Mutex<Strangers>,
+    /// Sockets of all connections that are not served yet.
+    sockets: Mutex<HashMap<u64, Arc<TcpStream>>>,
     admission: AdmissionQueue,
     /// Sessions to be notified when the daemon stops.
     sessions: Mutex<HashMap<u64, Arc<Shared>>>,
@@ -158,7 +167,7 @@ impl Drop for Registration<'_> {
     fn drop(&mut self) {
         self.server.sessions().remove(&self.number);
         self.server.admission.leave(self.number);
-        self.server.pending.leave(self.number);
+        self.server.forget(self.number);
     }
 }
 
@@ -188,7 +197,8 @@ impl Server {
             local,
             tls,
             identity: config.identity,
-            pending: PendingConnections::default(),
+            strangers: Mutex::new(Strangers::new(Limits::of_service(STRANGERS, KNOWN, HANDSHAKE_TIMEOUT))),
+            sockets: Mutex::default(),
             admission,
             sessions: Mutex::default(),
             log: Arc::new(Log::new(config.on_event)),
@@ -220,13 +230,13 @@ impl Server {
                     break Ok(());
                 }
                 self.log.report_suppressed(LogLimit::report);
-                let (socket, address) = match self.accept(number) {
+                let (socket, address) = match self.accept() {
                     Ok(Some((socket, address))) => (Arc::new(socket), address),
                     Ok(None) => continue,
                     Err(source) => break Err(ServeError::Listen { address: self.local, source }),
                 };
                 number += 1;
-                if !self.pending.enter(number, Arc::clone(&socket), address) {
+                if !self.enter(number, &socket, address) {
                     continue;
                 }
                 let registration = Registration { server: self, number };
@@ -239,7 +249,10 @@ impl Server {
                     }
                 });
             };
-            self.pending.close();
+            for socket in locked(&self.sockets).values() {
+                // Already closed is fine.
+                let _ = socket.shutdown(Shutdown::Both);
+            }
             for shared in self.sessions().values() {
                 shared.with(|state, now| state.session.goodbye(STOPPED, None, now));
             }
@@ -250,34 +263,60 @@ impl Server {
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<Shared>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.sessions)
     }
 
-    fn accept(&self, number: u64) -> io::Result<Option<(TcpStream, SocketAddr)>> {
-        let mut waited = [PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
+    fn accept(&self) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(POLL_INTERVAL.subsec_nanos()) };
-        match poll(&mut waited, Some(&timeout)) {
+        // While nothing can be accepted the listener stays readable.
+        let accepting = locked(&self.strangers).is_accepting(Instant::now());
+        let mut waited = [PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
+        match poll(if accepting { &mut waited } else { &mut [] }, Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
         match self.listener.accept() {
-            Ok((socket, address)) => {
-                // On Linux accepted sockets do not inherit the listener's mode, on other systems they do.
-                socket.set_nonblocking(false)?;
-                Ok(Some((socket, address)))
-            }
+            // On Linux accepted sockets do not inherit the listener's mode, on other systems they do.
+            Ok((socket, address)) => Ok(socket.set_nonblocking(false).is_ok().then_some((socket, address))),
             Err(error) => {
-                // accept(2): an error of the connection itself, or no descriptors left. Neither ends the
-                // daemon.
-                if error.kind() != io::ErrorKind::WouldBlock {
-                    // Unauthenticated connections are evicted first.
-                    self.pending.evict_one(number);
-                    thread::sleep(EXHAUSTED);
+                let next = locked(&self.strangers).refused(&error, Instant::now());
+                if let Accepting::Close(number) = next {
+                    self.close(number);
+                    thread::sleep(CLOSING);
                 }
                 Ok(None)
             }
         }
+    }
+
+    /// Registers a connection, for which another one may be closed. False when it has to be closed at once.
+    fn enter(&self, number: u64, socket: &Arc<TcpStream>, address: SocketAddr) -> bool {
+        {
+            let mut sockets = locked(&self.sockets);
+            if sockets.len() >= THREADS {
+                return false;
+            }
+            sockets.insert(number, Arc::clone(socket));
+        }
+        let displaced = locked(&self.strangers).enter(number, address.ip(), Instant::now());
+        if let Some(displaced) = displaced {
+            self.close(displaced);
+        }
+        true
+    }
+
+    /// Closes a connection; its thread notices.
+    fn close(&self, number: u64) {
+        if let Some(socket) = locked(&self.sockets).get(&number) {
+            // Already closed is fine.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn forget(&self, number: u64) {
+        locked(&self.strangers).leave(number);
+        locked(&self.sockets).remove(&number);
     }
 
     fn reject(&self, address: SocketAddr, reason: String) {
@@ -343,7 +382,8 @@ impl Server {
             .map_err(|error| error.to_string())?;
         stream::handshake(&mut connection, socket, Instant::now() + HANDSHAKE_TIMEOUT).map_err(explain)?;
         let Client { name: client, scope, .. } = self.client(&connection)?;
-        if !self.pending.authenticate(number) {
+        // Not before the proof: with `known` full a paired controller gets the same as one that was displaced.
+        if locked(&self.strangers).prove(number) != Proof::Known {
             return Err(format!("\"{client}\": {}", explain(HandshakeError::Ended)));
         }
         let opened = socket.try_clone().and_then(|socket| stream::split(connection, socket));
@@ -353,7 +393,7 @@ impl Server {
         let named = |end: SessionEnd| format!("\"{client}\": {end}");
         await_hello(&link).map_err(named)?;
         self.await_admission(&link, number, &client, address, stop)?;
-        self.pending.leave(number);
+        self.forget(number);
         Ok((link, Controller { name: client, address, scope }))
     }
 
@@ -404,12 +444,16 @@ impl Server {
     }
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Handshake failure as reported to the daemon's operator.
 fn explain(error: HandshakeError) -> String {
     let text = match error {
         HandshakeError::Timeout => return format!("no handshake within {} s", HANDSHAKE_TIMEOUT.as_secs()),
         HandshakeError::Ended => {
-            "the connection ended before the handshake did (too many at a time evict each other)"
+            "the connection ended before the handshake did (too many at a time displace each other)"
         }
         HandshakeError::Io(error) => return io_reason(&error),
         HandshakeError::Tls(error) => match error {

@@ -157,8 +157,8 @@ fn promtool_finds_nothing_wrong() {
     let (metrics, live) = of_live();
     metrics.add(&sample(0));
     for server in [live, of_watch(), of_serve()] {
-        let reply =
-            exchange(server.address(), &request("GET /metrics", &["Host: any.example", "Accept: */*"]));
+        let host = format!("Host: {}", server.address());
+        let reply = exchange(server.address(), &request("GET /metrics", &[&host, "Accept: */*"]));
         let (head, text) = reply.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("text/plain; version=0.0.4"), "{head}");
         let mut promtool = Command::new("promtool")
@@ -186,9 +186,10 @@ fn rules_and_dashboard_use_metrics_that_exist() {
     }
     let (metrics, server) = of_live();
     metrics.add(&sample(0));
+    let host = format!("Host: {}", server.address());
     let text = exchange(
         server.address(),
-        &request("GET /metrics", &["Host: any.example", "Accept: application/openmetrics-text"]),
+        &request("GET /metrics", &[&host, "Accept: application/openmetrics-text"]),
     );
     assert!(text.contains("openmetrics-text; version=1.0.0") && text.ends_with("# EOF\n"), "{text}");
     let names: Vec<&str> = text

@@ -2,9 +2,13 @@
 
 use std::{
     io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
+
+use clearstream_dashboard::{Content, Dashboard};
 
 use crate::common::{connected, exchange, page, read_until, reader, request, token};
 
@@ -53,6 +57,126 @@ fn two_hundred_hostile_requests_get_nothing_and_disturb_nobody() {
         assert_eq!(all.matches(&format!("{{\"number\":{number}}}")).count(), 1, "{number}");
     }
     assert_eq!(page.missed_count(), 0);
+}
+
+fn metrics(address: &str) -> Dashboard {
+    let content = Content::Metrics(Arc::new(|| Ok("# EOF\n".to_owned())));
+    Dashboard::start(address.parse().unwrap(), content).unwrap()
+}
+
+/// Hosts, origins and targets of a request: which the page and the metrics take, and with which status they refuse
+/// others. What no line names is decided by the first of a pair nowhere.
+#[test]
+fn hosts_and_targets_of_others_are_refused() {
+    let (page, metrics, any) = (page(), metrics("127.0.0.1:0"), metrics("0.0.0.0:0"));
+    let link = format!("/?token={}", token(&page));
+    let check = |server: &Dashboard, path: &str, cases: &[(&str, &[&str], u16)]| {
+        let (own, port) = (format!("127.0.0.1:{}", server.address().port()), server.address().port());
+        for (target, lines, status) in cases {
+            let fill = |text: &str| text.replace("OWN", &own).replace("PORT", &port.to_string());
+            let lines: Vec<String> = lines.iter().map(|line| fill(line)).collect();
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let first = format!("GET {}{path}", fill(target));
+            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            let reply = exchange(address, &request(&first, &lines));
+            assert!(reply.starts_with(&format!("HTTP/1.1 {status} ")), "{first} {lines:?}: {reply}");
+        }
+    };
+    let loopback: &[(&str, &[&str], u16)] = &[
+        ("", &["Host: OWN"], 200),
+        ("", &["Host: localhost:PORT"], 200),
+        ("", &["Host: OWN", "Origin: http://OWN"], 200),
+        ("http://OWN", &["Host: OWN"], 200),
+        ("", &["Host: evil.example:PORT"], 421),
+        ("", &["Host: evil.example"], 421),
+        ("", &["Host: OWN.evil.example:PORT"], 421),
+        ("", &["Host: localhost.evil.example:PORT"], 421),
+        ("", &["Host: user@OWN"], 421),
+        ("", &["Host:"], 421),
+        ("", &[], 421),
+        ("", &["Host: OWN", "Host: OWN"], 400),
+        ("", &["Host: OWN", "Host: evil.example:PORT"], 400),
+        ("", &["Host: evil.example:PORT", "Host: OWN"], 400),
+        ("http://evil.example:PORT", &["Host: OWN"], 421),
+        ("http://OWN", &["Host: evil.example:PORT"], 421),
+        ("http://user@OWN", &["Host: OWN"], 421),
+        ("", &["Host: OWN", "Origin: http://evil.example:PORT"], 403),
+        ("", &["Host: OWN", "Origin: null"], 403),
+        ("", &["Host: OWN", "Origin: http://OWN", "Origin: http://evil.example"], 403),
+    ];
+    check(&page, &link, loopback);
+    check(&metrics, "/metrics", loopback);
+    // On a network a scraper may know this host by any name, but is no page.
+    check(
+        &any,
+        "/metrics",
+        &[
+            ("", &["Host: dtn1.example:9100"], 200),
+            ("", &["Host: dtn1", "Host: dtn2"], 400),
+            ("", &["Host: dtn1", "Origin: http://evil.example"], 403),
+        ],
+    );
+}
+
+/// The script of a report runs by its hash, and no other.
+#[test]
+fn a_report_permits_its_own_script_only() {
+    let content = Content::Study { title: "window".to_owned(), script_hash: "abc+/=" };
+    let page = Dashboard::start("127.0.0.1:0".parse().unwrap(), content).unwrap();
+    page.set_report("<!doctype html><title>report</title>".to_owned());
+    let host = format!("Host: {}", page.address());
+    let reply = exchange(page.address(), &request(&format!("GET /report?token={}", token(&page)), &[&host]));
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.contains("<title>report</title>"), "{reply}");
+    let policy = reply.lines().find_map(|line| line.strip_prefix("content-security-policy: ")).unwrap();
+    assert!(policy.contains("script-src 'sha256-abc+/=';"), "{policy}");
+    assert_eq!(policy.matches("unsafe-inline").count(), 1, "of the style alone: {policy}");
+}
+
+/// Silent connections and such that send a byte now and then, many more than may be open and renewed all the time: who
+/// has the token, and a scraper, are served all the same.
+#[test]
+fn strangers_shut_nobody_out() {
+    for is_page in [true, false] {
+        let server = if is_page { page() } else { metrics("127.0.0.1:0") };
+        let path = if is_page { format!("/?token={}", token(&server)) } else { "/metrics".to_owned() };
+        let host = format!("Host: {}", server.address());
+        let mut strangers: Vec<TcpStream> = Vec::new();
+        for _ in 0..20 {
+            for _ in 0..10 {
+                let mut stranger = connected(server.address());
+                let _ = stranger.write_all(b"G");
+                strangers.push(stranger);
+            }
+            for stranger in &mut strangers {
+                // It may have been closed.
+                let _ = stranger.write_all(b"E");
+            }
+            let reply = exchange(server.address(), &request(&format!("GET {path}"), &[&host]));
+            assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+        }
+    }
+}
+
+/// As many pages as there are places; a further one is told so, and strangers take none of them.
+#[test]
+fn pages_beyond_the_limit_are_told_so() {
+    let page = page();
+    page.publish("sample", "{\"first\":1}");
+    let mut readers: Vec<TcpStream> = (0..16).map(|_| reader(&page, &[])).collect();
+    for reader in &mut readers {
+        read_until(reader, "first");
+    }
+    let host = format!("Host: {}", page.address());
+    let link = format!("GET /?token={}", token(&page));
+    let reply = exchange(page.address(), &request(&link, &[&host]));
+    assert!(reply.starts_with("HTTP/1.1 503 ") && reply.contains("too many connections"), "{reply}");
+    readers.pop();
+    // The server notices with the next event.
+    let served = (0..100).any(|number| {
+        page.publish("sample", &format!("{{\"number\":{number}}}"));
+        exchange(page.address(), &request(&link, &[&host])).starts_with("HTTP/1.1 200 ")
+    });
+    assert!(served);
 }
 
 /// Heads that never end are closed after 2 s, and 100 connections at a time leave room for those that end.

@@ -2,18 +2,18 @@
 //! them.
 
 use std::{
-    io::{self, ErrorKind, Read, Write},
+    io::{self, ErrorKind, Write},
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use clearstream_admission::{Limits, Lobby, fill};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    failure::{firewall_advice, limit},
+    failure::firewall_advice,
     flow::FlowConfig,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
 use super::open::{self, Part};
@@ -25,27 +25,19 @@ use crate::{
 
 /// Maximum wait for the preamble of a connection.
 const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum connections without a complete preamble; then the oldest is dropped.
+/// Maximum connections without a complete preamble.
 const PENDING_MAX: usize = 64;
 /// Maximum wait for the client to connect all flows.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Poll interval of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// An accepted connection whose preamble is incomplete.
-#[derive(Debug)]
-struct Pending {
-    socket: Socket,
-    preamble: Vec<u8>,
-    until: Instant,
-}
-
 /// A listening data socket.
 #[derive(Debug)]
 pub(super) struct Listener {
     socket: Socket,
     secret: Secret,
-    pending: Vec<Pending>,
+    lobby: Lobby<Vec<u8>>,
     flows: Vec<Option<Socket>>,
 }
 
@@ -74,7 +66,8 @@ impl Listener {
         })?;
         socket.set_nonblocking(true).map_err(internal)?;
         let flows = (0..config.flows).map(|_| None).collect();
-        Ok(Self { socket, secret, pending: Vec::new(), flows })
+        let lobby = Lobby::new(Limits::of_test(PENDING_MAX, 0, PREAMBLE_TIMEOUT));
+        Ok(Self { socket, secret, lobby, flows })
     }
 
     /// Local address.
@@ -101,100 +94,35 @@ impl Listener {
                     ),
                 ));
             }
-            self.wait();
-            self.accept()?;
-            self.read_pending();
+            self.lobby.wait(Some(&self.socket), POLL_INTERVAL);
+            let round = self.lobby.round(Some(&self.socket), |waiting| {
+                fill(&waiting.socket, &mut waiting.state, PREAMBLE_BYTES)
+            });
+            for (waiting, ()) in round {
+                self.admit(waiting.socket, &waiting.state);
+            }
+            // No stranger is left that could be closed for the next flow.
+            if let Some(error) = self.lobby.exhausted() {
+                return Err(Failure::of_system("accept the connection of a flow", &error));
+            }
         }
         Ok(self.flows.into_iter().flatten().map(Arc::new).collect())
     }
 
-    fn wait(&self) {
-        let sockets = std::iter::once(&self.socket).chain(self.pending.iter().map(|pending| &pending.socket));
-        let mut polled: Vec<PollFd<'_>> = sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
-        // An interruption is treated as a timeout.
-        let _ = poll(&mut polled, Some(&timeout));
-    }
-
-    fn accept(&mut self) -> Result<(), Failure> {
-        // One round accepts at most as many as may be pending, so that a flood of connections does not starve
-        // the pending ones.
-        for _ in 0..PENDING_MAX {
-            let socket = match self.socket.accept() {
-                Ok((socket, _)) => socket,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // Descriptors have run out: no further flow can be accepted.
-                Err(error) if limit(&error).is_some() => {
-                    return Err(Failure::of_system("accept the connection of a flow", &error));
-                }
-                // It concerns only the connection to be accepted.
-                Err(_) => return Ok(()),
-            };
-            if socket.set_nonblocking(true).is_err() {
-                continue;
-            }
-            if self.pending.len() >= PENDING_MAX {
-                self.pending.remove(0);
-            }
-            let until = Instant::now() + PREAMBLE_TIMEOUT;
-            self.pending.push(Pending { socket, preamble: Vec::with_capacity(PREAMBLE_BYTES), until });
-        }
-        Ok(())
-    }
-
-    fn read_pending(&mut self) {
-        let now = Instant::now();
-        for mut pending in std::mem::take(&mut self.pending) {
-            match read_preamble(&mut pending) {
-                PreambleRead::Incomplete if now < pending.until => self.pending.push(pending),
-                PreambleRead::Complete => self.admit(pending),
-                // Dropping the socket closes it.
-                PreambleRead::Incomplete | PreambleRead::Closed => {}
-            }
-        }
-    }
-
-    fn admit(&mut self, pending: Pending) {
-        let flow = self.secret.flow_of(&pending.preamble).and_then(|flow| usize::try_from(flow).ok());
+    fn admit(&mut self, mut socket: Socket, preamble: &[u8]) {
+        let flow = self.secret.flow_of(preamble).and_then(|flow| usize::try_from(flow).ok());
         let place = flow.and_then(|flow| self.flows.get_mut(flow));
         // A stranger, or a flow that is connected already.
         let Some(place @ None) = place else { return };
-        let mut socket = pending.socket;
         if socket.set_nonblocking(false).is_ok() && socket.write_all(&[ACCEPTED]).is_ok() {
             *place = Some(socket);
         }
     }
 }
 
-enum PreambleRead {
-    Incomplete,
-    Complete,
-    Closed,
-}
-
-fn read_preamble(pending: &mut Pending) -> PreambleRead {
-    let mut bytes = [0; PREAMBLE_BYTES];
-    let missing = PREAMBLE_BYTES - pending.preamble.len();
-    match pending.socket.read(&mut bytes[..missing]) {
-        Ok(0) => PreambleRead::Closed,
-        Ok(length) => {
-            pending.preamble.extend_from_slice(&bytes[..length]);
-            if pending.preamble.len() == PREAMBLE_BYTES {
-                PreambleRead::Complete
-            } else {
-                PreambleRead::Incomplete
-            }
-        }
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-            PreambleRead::Incomplete
-        }
-        Err(_) => PreambleRead::Closed,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{net::TcpStream, thread};
+    use std::{io::Read as _, net::TcpStream, thread};
 
     use clearstream_schema::control::Cookie;
 

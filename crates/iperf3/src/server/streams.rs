@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Maximum wait for all streams.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval at which a wait polls the control connection.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Abort time for unacknowledged data of a vanished client.

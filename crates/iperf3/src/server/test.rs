@@ -16,14 +16,14 @@ use clearstream_schema::{
 
 use super::{
     ServerEvent,
-    listener::{Connection, ListenOptions, Listener},
+    listener::{self, ListenOptions, Listener},
     machine::{self, ServerMachine},
     output::Transcript,
     streams::{self, Hellos},
 };
 use crate::{
     control::{Control, Received},
-    error::{Iperf3Error, ProtocolError, failure},
+    error::{Iperf3Error, ProtocolError, code, error_message, failure},
     parameters::Parameters,
     results::{Results, Retransmits},
     summary::{Inputs, notice, own_results},
@@ -37,8 +37,6 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 const RESULTS_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time beyond the announced duration, as with iperf3's server.
 const GRACE: Duration = Duration::from_secs(40);
-/// Time without data after which a test is ended.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Interval at which a running test polls its threads.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for a last transfer before it is aborted.
@@ -46,42 +44,30 @@ const LAST_TRANSFER: Duration = Duration::from_millis(20);
 /// Maximum time for threads to end then, before their sockets are closed, and once more after that.
 const END_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// iperf3's error numbers that are reported to a client.
-mod code {
-    pub(super) const PARAMETERS: u32 = 114;
-    pub(super) const BUFFERS: u32 = 124;
-    pub(super) const AFFINITY: u32 = 132;
-    pub(super) const NO_DATA: u32 = 144;
-    pub(super) const EXPIRED: u32 = 160;
-    pub(super) const STREAM: u32 = 200;
-    pub(super) const LISTEN: u32 = 202;
-    pub(super) const ACCEPT: u32 = 204;
-}
-
 /// A failure, with iperf3's error number for the client.
 struct Refusal(Failure, u32);
 
-/// Serves a client until its end.
+/// Serves a client until its end. One in whose test nothing moves for `idle` is ended.
 pub(super) fn serve(
-    connection: Connection,
+    client: listener::Client,
     listener: &Listener,
+    idle: Duration,
     stop: &AtomicBool,
     events: &mut dyn FnMut(ServerEvent<'_>),
 ) -> Result<Box<Iperf3Summary>, Iperf3Error> {
-    let control = Control::new(connection.stream)
-        .map_err(|error| Failure::of_system("set up the control connection", &error))?;
-    let mut client = Client { control, machine: ServerMachine::new(), pending: VecDeque::new(), stop };
-    client.send_state(State::ParamExchange)?;
-    let parameters = match client.expect(STEP_TIMEOUT) {
-        Ok(machine::ServerEvent::Parameters(parameters)) => *parameters,
-        Ok(_) => return Err(client.out_of_step().into()),
-        Err(failed) => return Err(client.refuse(Refusal(failed, code::PARAMETERS)).into()),
-    };
+    let began = Instant::now();
+    let listener::Client { stream, cookie, parameters, machine } = client;
+    let control =
+        Control::new(stream).map_err(|error| Failure::of_system("set up the control connection", &error))?;
+    let mut client = Client { control, machine, pending: VecDeque::new(), stop, idle, is_silent: false };
     let reopened = parameters.window_bytes.is_some() || parameters.mss_bytes.is_some();
     let ended = Test::prepare(&parameters, &client)
         .map_err(|refusal| client.refuse(refusal).into())
-        .and_then(|test| test.run(&mut client, listener, &connection.cookie, events));
+        .and_then(|test| test.run(&mut client, listener, &cookie, events));
     listener.close_to_streams();
+    if client.is_silent {
+        listener.wasted(client.control.peer.ip(), began.elapsed().min(idle));
+    }
     if reopened {
         // Restores the default window.
         listener.reopen(ListenOptions::default()).map_err(|error| Failure::of_system("listen", &error))?;
@@ -96,6 +82,10 @@ struct Client<'a> {
     machine: ServerMachine,
     pending: VecDeque<machine::ServerEvent>,
     stop: &'a AtomicBool,
+    /// Time without data after which a test is ended.
+    idle: Duration,
+    /// It was ended for its silence.
+    is_silent: bool,
 }
 
 impl Client<'_> {
@@ -114,11 +104,8 @@ impl Client<'_> {
 
     /// Reports to the client why the test was refused or ended.
     fn refuse(&mut self, Refusal(failed, code): Refusal) -> Failure {
-        let mut message = vec![State::ServerError.byte()];
-        message.extend_from_slice(&code.to_be_bytes());
-        message.extend_from_slice(&0_u32.to_be_bytes());
         // A client that has gone does not need it.
-        drop(self.control.send(&message));
+        drop(self.control.send(&error_message(code)));
         failed
     }
 
@@ -159,6 +146,7 @@ impl Client<'_> {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
+                self.is_silent = true;
                 let message = format!("{} sent nothing for {} s", self.control.peer, timeout.as_secs());
                 return Err(failure(FailureKind::Connection, message));
             }
@@ -252,7 +240,7 @@ impl<'a> Test<'a> {
             }
             None
         };
-        let connections = listener.admit_streams(*cookie);
+        let (connections, since) = (listener.admit_streams(*cookie), Instant::now());
         client.send_state(State::CreateStreams).map_err(|failed| Refusal(failed, code::STREAM))?;
         let mut watch = || client.read(Duration::from_millis(1));
         let connected = match hellos {
@@ -260,6 +248,7 @@ impl<'a> Test<'a> {
             None => streams::accept(parameters, config, &connections, engine, notices, &mut watch),
         };
         listener.close_to_streams();
+        client.is_silent |= connected.is_err() && since.elapsed() >= streams::CONNECT_TIMEOUT;
         self.tally.streams = connected.map_err(|failed| Refusal(failed, code::ACCEPT))?;
         let (settings, found) = self.engine.ready().map_err(|failed| Refusal(failed, code::STREAM))?;
         self.settings = settings;
@@ -336,11 +325,12 @@ impl<'a> Test<'a> {
         let announced = Duration::from_secs((self.parameters.duration_s + self.parameters.omit_s).into());
         let (over, what) = if self.parameters.duration_s > 0 && started.elapsed() > announced + GRACE {
             (code::EXPIRED, "the test lasts longer than the client announced")
-        } else if moved.1.elapsed() > IDLE_TIMEOUT {
-            (code::NO_DATA, "no data moved for 120 s")
+        } else if moved.1.elapsed() > client.idle {
+            (code::NO_DATA, "no data moved for too long")
         } else {
             return Ok(());
         };
+        client.is_silent = true;
         let message = format!("{}: {what}", client.control.peer);
         Err(client.refuse(Refusal(failure(FailureKind::Connection, message), over)))
     }

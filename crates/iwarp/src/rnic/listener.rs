@@ -10,7 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::event::epoll;
+use clearstream_admission::{Accepting, Limits, Strangers};
+use rustix::{
+    event::epoll,
+    time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+        timerfd_settime,
+    },
+};
 use socket2::Socket;
 
 use crate::{
@@ -26,16 +33,20 @@ use crate::{
 
 /// Backlog of the listening socket.
 const BACKLOG: i32 = 1024;
-/// Maximum number of incomplete requests; the oldest is dropped.
+/// Maximum number of incomplete requests.
 const PENDING_MAX: usize = 1024;
+/// Connections accepted in one turn.
+const ROUND: usize = 64;
 /// Maximum number of recorded failures.
 const FAILURES_MAX: usize = 64;
 /// Epoll identifier of the listening socket; peers count up from 1.
 const LISTENING: u64 = 0;
+/// Epoll identifier of the timer.
+const TIMER: u64 = u64::MAX;
 
 /// A listening endpoint. A peer that sends nothing, sends an invalid request or
 /// disconnects is dropped and does not block others ([`Listener::failures`]
-/// reports it). Its descriptor is readable when [`Listener::accept`] can make
+/// reports it); nor do too many of them, or descriptors that have run out. Its descriptor is readable when [`Listener::accept`] can make
 /// progress.
 #[derive(Debug)]
 pub struct Listener {
@@ -43,15 +54,22 @@ pub struct Listener {
     socket: Socket,
     address: SocketAddr,
     epoll: OwnedFd,
+    /// Expires when a peer's time or a pause of accepting is over, so that the
+    /// descriptor is readable then.
+    timer: OwnedFd,
     /// Connections from other addresses are dropped when accepted.
     only: Option<IpAddr>,
     state: Mutex<Peers>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Peers {
     last: u64,
-    /// By identifier, which is also the order of their deadlines.
+    strangers: Strangers,
+    /// Whether connections are waited for.
+    listens: bool,
+    /// When the timer expires.
+    armed: Option<Instant>,
     pending: BTreeMap<u64, Pending>,
     /// At most one: requests not accepted keep the descriptor readable.
     complete: Option<Incoming>,
@@ -65,7 +83,7 @@ struct Pending {
     socket: Socket,
     peer: SocketAddr,
     request: FrameReader,
-    end: Instant,
+    since: Instant,
 }
 
 impl Listener {
@@ -100,16 +118,25 @@ impl Listener {
             let address = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             epoll::add(&epoll, &socket, epoll::EventData::new_u64(LISTENING), epoll::EventFlags::IN)?;
-            Ok((address, epoll))
+            let timer =
+                timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+            epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
+            Ok((address, epoll, timer))
         };
-        let (address, epoll) = listen().map_err(|source| VerbsError::System { step: "listen", source })?;
-        Ok(Self { device: rnic.device.clone(), socket, address, epoll, only: None, state: Mutex::default() })
+        let (address, epoll, timer) =
+            listen().map_err(|source| VerbsError::System { step: "listen", source })?;
+        let device = rnic.device.clone();
+        let limits = Limits::of_service(PENDING_MAX, 0, device.options.request_timeout);
+        let state = Mutex::new(Peers::new(limits));
+        Ok(Self { device, socket, address, epoll, timer, only: None, state })
     }
 
     /// Admits only peers of one address from now on: other connections are
     /// closed before a byte is read.
     pub fn admit_only(&mut self, peer: IpAddr) {
         self.only = Some(peer.to_canonical());
+        let limits = Limits::of_test(PENDING_MAX, 0, self.device.options.request_timeout);
+        locked(&self.state).strangers = Strangers::new(limits);
     }
 
     /// Returns its local address.
@@ -119,26 +146,27 @@ impl Listener {
     }
 
     /// Returns the next complete request; waits up to `timeout` (`None`:
-    /// without limit). Timeouts of pending peers are also checked here.
+    /// without limit). Timeouts of pending peers are also checked here. A lack
+    /// of descriptors is no error: a pending peer is closed for the next one, or
+    /// a moment waited.
     ///
     /// # Errors
-    /// Error of a system call, such as when no descriptors are left.
+    /// Error of a system call on the listener itself.
     pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<Incoming>, VerbsError> {
         let end = timeout.map(after);
         loop {
-            let next = {
+            {
                 let mut peers = locked(&self.state);
                 let polled = self.poll(&mut peers);
                 if let Some(incoming) = peers.complete.take() {
                     return Ok(Some(incoming));
                 }
                 polled.map_err(|source| VerbsError::System { step: "accept", source })?;
-                peers.pending.values().next().map(|pending| pending.end)
-            };
+            }
             if end.is_some_and(|end| Instant::now() >= end) {
                 return Ok(None);
             }
-            readable(self.epoll.as_fd(), end.into_iter().chain(next).min());
+            readable(self.epoll.as_fd(), end);
         }
     }
 
@@ -152,13 +180,17 @@ impl Listener {
         let mut ready = std::mem::take(&mut peers.ready);
         ready.clear();
         channel::ready(self.epoll.as_fd(), &mut ready)?;
-        let mut outcome = Ok(());
         for number in &ready {
             if peers.complete.is_some() {
                 break;
             }
             match *number {
-                LISTENING => outcome = self.take(peers),
+                LISTENING => self.take(peers),
+                TIMER => {
+                    // Another thread may have read it.
+                    let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+                    peers.armed = None;
+                }
                 number => {
                     if let Some(pending) = peers.pending.remove(&number) {
                         self.read(peers, number, pending, true);
@@ -168,24 +200,49 @@ impl Listener {
         }
         peers.ready = ready;
         let now = Instant::now();
-        while let Some(silent) = peers.pending.first_entry().filter(|first| first.get().end <= now) {
-            let Pending { peer, .. } = silent.remove();
-            let after = self.device.options.request_timeout;
-            peers.fail(ConnectError::TimedOut { peer, awaited: "request", after });
+        while let Some(silent) = peers.strangers.overdue(now) {
+            peers.drop_silent(silent, now);
         }
-        outcome
+        self.watch(peers, now)
+    }
+
+    /// Waits for connections unless there is a pause, and for the next deadline.
+    fn watch(&self, peers: &mut Peers, now: Instant) -> io::Result<()> {
+        let listens = peers.strangers.is_accepting(now);
+        if listens != peers.listens {
+            let events = if listens { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+            epoll::modify(&self.epoll, &self.socket, epoll::EventData::new_u64(LISTENING), events)?;
+            peers.listens = listens;
+        }
+        let deadline = peers.strangers.deadline();
+        if deadline != peers.armed {
+            // A time of zero would disarm it (timerfd_settime(2)).
+            let left = deadline.map(|end| end.saturating_duration_since(now).max(Duration::from_nanos(1)));
+            let left = left.map_or(Ok(Timespec::default()), Timespec::try_from);
+            let once =
+                Itimerspec { it_interval: Timespec::default(), it_value: left.map_err(io::Error::other)? };
+            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+            peers.armed = deadline;
+        }
+        Ok(())
     }
 
     /// Accepts pending connections, up to the first with a complete request.
-    fn take(&self, peers: &mut Peers) -> io::Result<()> {
-        while peers.complete.is_none() {
+    fn take(&self, peers: &mut Peers) {
+        for _ in 0..ROUND {
+            let now = Instant::now();
+            if peers.complete.is_some() || !peers.strangers.is_accepting(now) {
+                return;
+            }
             let (socket, peer) = match self.socket.accept() {
                 Ok((socket, peer)) => (socket, peer),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return Ok(()),
-                    // Closed before it was accepted (accept(2)).
-                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => continue,
-                    _ => return Err(error),
+                Err(error) => match peers.strangers.refused(&error, now) {
+                    Accepting::Again => continue,
+                    Accepting::Close(number) => {
+                        peers.drop_silent(number, now);
+                        continue;
+                    }
+                    Accepting::Later | Accepting::Pause => return,
                 },
             };
             let Some(peer) = peer.as_socket() else { continue };
@@ -197,11 +254,9 @@ impl Listener {
                 continue;
             }
             peers.last += 1;
-            let end = after(self.device.options.request_timeout);
-            let pending = Pending { socket, peer, request: FrameReader::new(Kind::Request), end };
+            let pending = Pending { socket, peer, request: FrameReader::new(Kind::Request), since: now };
             self.read(peers, peers.last, pending, false);
         }
-        Ok(())
     }
 
     /// Reads what a peer has sent so far.
@@ -213,32 +268,53 @@ impl Listener {
                     // Known to be registered.
                     let _ = epoll::delete(&self.epoll, &pending.socket);
                 }
+                peers.strangers.leave(number);
                 let local = pending.socket.local_addr().ok().and_then(|local| local.as_socket());
                 let incoming = Incoming::new(pending.socket, request, local.unwrap_or(self.address), peer);
                 peers.complete = Some(incoming);
             }
+            Ok(None) if watched => drop(peers.pending.insert(number, pending)),
             Ok(None) => {
                 let data = epoll::EventData::new_u64(number);
-                if !watched
-                    && let Err(error) = epoll::add(&self.epoll, &pending.socket, data, epoll::EventFlags::IN)
-                {
+                if let Err(error) = epoll::add(&self.epoll, &pending.socket, data, epoll::EventFlags::IN) {
                     return peers.fail(SetupError::System(error.into()).of(peer, "request"));
                 }
-                peers.pending.insert(number, pending);
-                if peers.pending.len() > PENDING_MAX
-                    && let Some((_, Pending { peer, end, .. })) = peers.pending.pop_first()
-                {
-                    let left = end.saturating_duration_since(Instant::now());
-                    let after = self.device.options.request_timeout.saturating_sub(left);
-                    peers.fail(ConnectError::TimedOut { peer, awaited: "request", after });
+                let since = pending.since;
+                if let Some(displaced) = peers.strangers.enter(number, peer.ip(), since) {
+                    peers.drop_silent(displaced, since);
                 }
+                peers.pending.insert(number, pending);
             }
-            Err(error) => peers.fail(error.of(peer, "request")),
+            Err(error) => {
+                peers.strangers.leave(number);
+                peers.fail(error.of(peer, "request"));
+            }
         }
     }
 }
 
 impl Peers {
+    fn new(limits: Limits) -> Self {
+        Self {
+            last: 0,
+            strangers: Strangers::new(limits),
+            listens: true,
+            armed: None,
+            pending: BTreeMap::new(),
+            complete: None,
+            failures: VecDeque::new(),
+            ready: Vec::new(),
+        }
+    }
+
+    /// Closes a peer that was displaced, or whose time is over.
+    fn drop_silent(&mut self, number: u64, now: Instant) {
+        if let Some(Pending { peer, since, .. }) = self.pending.remove(&number) {
+            let after = now.saturating_duration_since(since);
+            self.fail(ConnectError::TimedOut { peer, awaited: "request", after });
+        }
+    }
+
     fn fail(&mut self, error: ConnectError) {
         if self.failures.len() == FAILURES_MAX {
             self.failures.pop_front();

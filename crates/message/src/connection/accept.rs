@@ -2,16 +2,17 @@
 //! closes all others, without being disturbed by them.
 
 use std::{
+    collections::VecDeque,
     io::{self, ErrorKind, Read, Write},
     net::{IpAddr, SocketAddr},
     time::{Duration, Instant},
 };
 
+use clearstream_admission::{Limits, Lobby, fill};
 use clearstream_schema::{
     control::{Failure, FailureKind},
-    failure::{firewall_advice, limit},
+    failure::firewall_advice,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::Socket;
 
 use super::{
@@ -23,8 +24,7 @@ use crate::failure;
 
 /// Timeout of a connection without a complete preamble.
 const PREAMBLE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum number of connections waiting for their preamble; then the oldest is
-/// closed.
+/// Maximum number of connections waiting for their preamble.
 const PENDING_MAX: usize = 32;
 /// Maximum wait for the client.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -37,21 +37,9 @@ pub struct Listener {
     socket: Socket,
     address: SocketAddr,
     secret: Secret,
-    pending: Vec<Pending>,
-}
-
-/// A connection without a complete preamble.
-#[derive(Debug)]
-struct Pending {
-    socket: Socket,
-    preamble: Vec<u8>,
-    until: Instant,
-}
-
-enum Progress {
-    Incomplete,
-    Complete,
-    Closed,
+    lobby: Lobby<Vec<u8>>,
+    /// Admitted, and not yet taken.
+    admitted: VecDeque<Socket>,
 }
 
 impl Listener {
@@ -61,7 +49,8 @@ impl Listener {
     /// A port that is in use or reserved; an option that the kernel rejects.
     pub fn open(options: &SocketOptions, address: Option<IpAddr>, secret: Secret) -> Result<Self, Failure> {
         let (socket, address) = socket::listen(options, address)?;
-        Ok(Self { socket, address, secret, pending: Vec::new() })
+        let lobby = Lobby::new(Limits::of_test(PENDING_MAX, 0, PREAMBLE_TIMEOUT));
+        Ok(Self { socket, address, secret, lobby, admitted: VecDeque::new() })
     }
 
     /// Returns the address that it listens on.
@@ -79,85 +68,29 @@ impl Listener {
             if is_stopped() {
                 return Ok(None);
             }
-            self.wait();
-            self.take_connections()?;
-            if let Some(socket) = self.admit() {
+            if let Some(socket) = self.admitted.pop_front() {
                 return Ok(Some(socket));
+            }
+            self.lobby.wait(Some(&self.socket), POLL_INTERVAL);
+            let round = self.lobby.round(Some(&self.socket), |waiting| {
+                fill(&waiting.socket, &mut waiting.state, PREAMBLE_BYTES)
+            });
+            for (mut waiting, ()) in round {
+                if self.secret.admits(&waiting.state)
+                    && waiting.socket.set_nonblocking(false).is_ok()
+                    && waiting.socket.write_all(&[ADMITTED]).is_ok()
+                {
+                    self.admitted.push_back(waiting.socket);
+                }
+            }
+            // No stranger is left that could be closed for the client.
+            if let Some(error) = self.lobby.exhausted() {
+                return Err(Failure::of_system("accept the data connection", &error));
             }
         }
         let message =
             format!("no client connected within {} s; {}", CLIENT_TIMEOUT.as_secs(), firewall_advice("TCP"));
         Err(failure(FailureKind::Connection, message))
-    }
-
-    fn wait(&self) {
-        let sockets = std::iter::once(&self.socket).chain(self.pending.iter().map(|pending| &pending.socket));
-        let mut polled: Vec<PollFd<'_>> = sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
-        // An interruption is handled like a timeout.
-        let _ = poll(&mut polled, Some(&timeout));
-    }
-
-    fn take_connections(&mut self) -> Result<(), Failure> {
-        // Bounded, so that a flood of connections does not starve the pending
-        // ones.
-        for _ in 0..PENDING_MAX {
-            let socket = match self.socket.accept() {
-                Ok((socket, _)) => socket,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if limit(&error).is_some() => {
-                    return Err(Failure::of_system("accept the data connection", &error));
-                }
-                // The error is of the connection that was to be accepted.
-                Err(_) => return Ok(()),
-            };
-            if socket.set_nonblocking(true).is_err() {
-                continue;
-            }
-            if self.pending.len() >= PENDING_MAX {
-                self.pending.remove(0);
-            }
-            let until = Instant::now() + PREAMBLE_TIMEOUT;
-            self.pending.push(Pending { socket, preamble: Vec::with_capacity(PREAMBLE_BYTES), until });
-        }
-        Ok(())
-    }
-
-    /// Returns the first connection with the test's preamble; others are
-    /// closed.
-    fn admit(&mut self) -> Option<Socket> {
-        let now = Instant::now();
-        for mut pending in std::mem::take(&mut self.pending) {
-            match pending.read() {
-                Progress::Incomplete if now < pending.until => self.pending.push(pending),
-                Progress::Complete if self.secret.admits(&pending.preamble) => {
-                    let mut socket = pending.socket;
-                    if socket.set_nonblocking(false).is_ok() && socket.write_all(&[ADMITTED]).is_ok() {
-                        return Some(socket);
-                    }
-                }
-                Progress::Incomplete | Progress::Complete | Progress::Closed => {}
-            }
-        }
-        None
-    }
-}
-
-impl Pending {
-    fn read(&mut self) -> Progress {
-        let mut bytes = [0; PREAMBLE_BYTES];
-        let missing = PREAMBLE_BYTES - self.preamble.len();
-        match self.socket.read(&mut bytes[..missing]) {
-            Ok(0) => Progress::Closed,
-            Ok(length) => {
-                self.preamble.extend_from_slice(&bytes[..length]);
-                if length == missing { Progress::Complete } else { Progress::Incomplete }
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                Progress::Incomplete
-            }
-            Err(_) => Progress::Closed,
-        }
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_admission::{Accepting, Limits, Proof, Strangers};
 use clearstream_schema::control::{Failure, FailureKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -19,8 +20,10 @@ use super::{super::calls::Listen, MESSAGE_BYTES, REQUEST, RESPONSE, failure, mes
 
 /// Timeout of a connection: one without a request, or not closed, by then is dropped.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of concurrent connections; others wait in the listen queue.
-const MOST_CONNECTIONS: usize = 1024;
+/// Maximum number of connections without a request.
+const STRANGERS_MAX: usize = 1024;
+/// Maximum number of connections that have their response; others wait in the listen queue.
+const KNOWN_MAX: usize = 1024;
 /// Interval at which the thread polls its stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of addresses per request: aliases for each of many gateways.
@@ -53,7 +56,15 @@ impl Responder {
             listeners.push(listener);
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let state = State { listeners, connections: Vec::new(), request, response, stop: Arc::clone(&stop) };
+        let state = State {
+            listeners,
+            strangers: Strangers::new(Limits::of_test(STRANGERS_MAX, KNOWN_MAX, TIMEOUT)),
+            connections: Vec::new(),
+            next: 0,
+            request,
+            response,
+            stop: Arc::clone(&stop),
+        };
         let thread = std::thread::Builder::new()
             .name("route-respond".into())
             .spawn(move || state.run())
@@ -88,14 +99,25 @@ fn listen_failure(here: SocketAddr, error: &io::Error) -> Failure {
 }
 
 struct Connection {
+    number: u64,
     stream: TcpStream,
     received: Vec<u8>,
     until: Instant,
 }
 
+/// What became of a connection.
+#[derive(PartialEq, Eq)]
+enum Served {
+    Incomplete,
+    Responded,
+    Closed,
+}
+
 struct State {
     listeners: Vec<TcpListener>,
+    strangers: Strangers,
     connections: Vec<Connection>,
+    next: u64,
     request: [u8; MESSAGE_BYTES],
     response: [u8; MESSAGE_BYTES],
     stop: Arc<AtomicBool>,
@@ -106,16 +128,28 @@ impl State {
         while !self.stop.load(Ordering::Relaxed) {
             self.wait();
             self.accept();
-            let (request, response) = (&self.request, &self.response);
+            let (request, response, strangers) = (&self.request, &self.response, &mut self.strangers);
             let now = Instant::now();
             self.connections.retain_mut(|connection| {
-                now < connection.until && connection.serve(request, response).unwrap_or(false)
+                let stays = now < connection.until
+                    && match connection.serve(request, response).unwrap_or(Served::Closed) {
+                        Served::Incomplete => true,
+                        // Too many at a time: this one was answered, and its client need not wait.
+                        Served::Responded => strangers.prove(connection.number) == Proof::Known,
+                        Served::Closed => false,
+                    };
+                if !stays {
+                    strangers.leave(connection.number);
+                }
+                stays
             });
         }
     }
 
-    fn wait(&self) {
-        let listening = if self.connections.len() < MOST_CONNECTIONS { &self.listeners[..] } else { &[] };
+    fn wait(&mut self) {
+        // While nothing can be accepted the listeners stay readable.
+        let accepting = self.strangers.is_accepting(Instant::now());
+        let listening = if accepting { &self.listeners[..] } else { &[] };
         let listeners = listening.iter().map(|listener| PollFd::new(listener, PollFlags::IN));
         let connections =
             self.connections.iter().map(|connection| PollFd::new(&connection.stream, PollFlags::IN));
@@ -126,15 +160,36 @@ impl State {
     }
 
     fn accept(&mut self) {
+        let now = Instant::now();
         for listener in &self.listeners {
-            while self.connections.len() < MOST_CONNECTIONS {
-                // A failed connection affects only its client.
-                let Ok((stream, _)) = listener.accept() else {
-                    break;
-                };
-                if stream.set_nonblocking(true).is_ok() {
-                    let until = Instant::now() + TIMEOUT;
-                    self.connections.push(Connection { stream, received: Vec::new(), until });
+            for _ in 0..STRANGERS_MAX {
+                if !self.strangers.is_accepting(now) {
+                    return;
+                }
+                match listener.accept() {
+                    Ok((stream, peer)) => {
+                        if stream.set_nonblocking(true).is_err() {
+                            continue;
+                        }
+                        self.next += 1;
+                        let (number, until) = (self.next, now + TIMEOUT);
+                        let mut connection = Connection { number, stream, received: Vec::new(), until };
+                        // A request that is here already displaces nobody's.
+                        let served = connection.serve(&self.request, &self.response);
+                        if served.unwrap_or(Served::Closed) == Served::Closed {
+                            continue;
+                        }
+                        let displaced = self.strangers.enter(number, peer.ip(), now);
+                        self.connections.retain(|connection| Some(connection.number) != displaced);
+                        self.connections.push(connection);
+                    }
+                    Err(error) => match self.strangers.refused(&error, now) {
+                        Accepting::Again => {}
+                        Accepting::Close(number) => {
+                            self.connections.retain(|connection| connection.number != number);
+                        }
+                        Accepting::Later | Accepting::Pause => break,
+                    },
                 }
             }
         }
@@ -142,27 +197,29 @@ impl State {
 }
 
 impl Connection {
-    /// Serves a connection; returns whether to keep it. After the response it is kept
-    /// open, so that the client closes it.
-    fn serve(&mut self, request: &[u8], response: &[u8]) -> io::Result<bool> {
+    /// Serves a connection. After the response it is kept open, so that the client closes it.
+    fn serve(&mut self, request: &[u8], response: &[u8]) -> io::Result<Served> {
         let mut buffer = [0; MESSAGE_BYTES];
         loop {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Ok(false),
+                Ok(0) => return Ok(Served::Closed),
                 Ok(length) => {
                     self.received.extend_from_slice(&buffer[..length]);
                     if self.received.len() > request.len() {
-                        return Ok(false);
+                        return Ok(Served::Closed);
                     }
                     if self.received.len() == request.len() {
                         if !same(&self.received, request) {
-                            return Ok(false);
+                            return Ok(Served::Closed);
                         }
                         // Fits into the empty send buffer of any socket.
                         self.stream.write_all(response)?;
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    let is_complete = self.received.len() == request.len();
+                    return Ok(if is_complete { Served::Responded } else { Served::Incomplete });
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

@@ -26,6 +26,7 @@ use crate::{
     generator::{Conventions, Credits, Generator, Load},
     negotiation::RemoteMemory,
     samples::nanoseconds,
+    silence::{SILENCE_LIMIT, Silence},
 };
 
 /// Maximum time from the close of the data connections to that of the control
@@ -279,6 +280,7 @@ impl Session {
     /// Serves until the client has disconnected.
     fn run(&mut self, stop: &AtomicBool) -> Result<(), RdmaError> {
         let mut began = Instant::now();
+        let mut silence = Silence::new(SILENCE_LIMIT);
         loop {
             let is_busy = match self.generator.step(&mut self.pairs) {
                 Ok(is_busy) => is_busy,
@@ -293,13 +295,14 @@ impl Session {
                 return Err(RdmaError::Stopped);
             }
             match self.control.try_receive()? {
-                Received::Nothing => {}
+                Received::Nothing => silence.check(&self.pairs)?,
                 Received::Closed => {
                     self.drain();
                     self.count(began);
                     return Ok(());
                 }
                 Received::Message(message) => {
+                    silence.broken();
                     if message.len() == DESTINATION_BYTES {
                         self.run_ended(began);
                     }

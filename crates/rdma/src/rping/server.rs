@@ -12,6 +12,7 @@ use super::{ADVERT_BYTES, Advert, echo_length, text};
 use crate::{
     blocking::{BlockingQueuePair, Wait},
     error::RdmaError,
+    silence::{FIRST_MESSAGE_LIMIT, IDLE_LIMIT},
 };
 
 /// Maximum wait for a client's next step within a round.
@@ -61,7 +62,8 @@ pub(crate) fn serve(
     let mut server = Server::accept(request, options)?;
     let mut served = Served::default();
     while options.rounds.is_none_or(|rounds| served.rounds < rounds) {
-        let Some(advert) = server.advert(None, stop)? else { break };
+        let limit = if served.rounds == 0 { FIRST_MESSAGE_LIMIT } else { IDLE_LIMIT };
+        let Some(advert) = server.advert(limit, true, stop)? else { break };
         let read = server.round(advert, stop)?;
         each(&read);
         served.mismatches += u64::from(options.verify && read != text(served.rounds, read.len()));
@@ -113,7 +115,7 @@ impl Server {
         let text = self.texts.to_vec(0, advert.length as usize);
         self.go_ahead()?;
 
-        let Some(advert) = self.advert(Some(STEP_TIMEOUT), stop)? else {
+        let Some(advert) = self.advert(STEP_TIMEOUT, false, stop)? else {
             return Err(self.queue_pair.lost("it left in the middle of a round"));
         };
         let length = echo_length(&text);
@@ -130,11 +132,16 @@ impl Server {
         Ok(text)
     }
 
-    /// Returns the client's next advert; `None` when it disconnected between
-    /// rounds.
-    fn advert(&mut self, timeout: Option<Duration>, stop: &AtomicBool) -> Result<Option<Advert>, RdmaError> {
+    /// Returns the client's next advert; `None` when it disconnected where it
+    /// may, between rounds.
+    fn advert(
+        &mut self,
+        timeout: Duration,
+        may_end: bool,
+        stop: &AtomicBool,
+    ) -> Result<Option<Advert>, RdmaError> {
         loop {
-            match self.queue_pair.wait(timeout, stop)? {
+            match self.queue_pair.wait(Some(timeout), stop)? {
                 Wait::Completed(done) if done.completed == Completed::Receive => {
                     if done.bytes as usize != ADVERT_BYTES {
                         return Err(self.other_peer(format!("it sent {} bytes for an advert", done.bytes)));
@@ -145,9 +152,9 @@ impl Server {
                     return Ok(Some(Advert::decode(bytes)));
                 }
                 Wait::Completed(_) => {}
-                Wait::Closed(closure) if timeout.is_none() && closure.graceful => return Ok(None),
+                Wait::Closed(closure) if may_end && closure.graceful => return Ok(None),
                 Wait::Closed(closure) => return Err(self.queue_pair.lost(closure.reason)),
-                Wait::TimedOut => return Err(self.timed_out()),
+                Wait::TimedOut => return Err(RdmaError::Silent { peer: self.peer, after: timeout }),
             }
         }
     }

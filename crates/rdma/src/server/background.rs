@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{ExpectedPeer, Server, ServerOptions};
-use crate::{error::RdmaError, rping::server::PingOptions};
+use crate::{error::RdmaError, rping::server::PingOptions, silence::SILENCE_LIMIT};
 
 /// A server in a thread; dropping it stops and joins the thread.
 #[derive(Debug)]
@@ -27,7 +27,12 @@ impl BackgroundServer {
     /// # Errors
     /// An address that is not local, or a port in use.
     pub fn open(address: SocketAddr, expected: ExpectedPeer) -> Result<Self, RdmaError> {
-        let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: false };
+        let options = ServerOptions {
+            ping: PingOptions::default(),
+            measurements: true,
+            once: false,
+            silence: SILENCE_LIMIT,
+        };
         let server = Server::bind(address, options)?.expecting(expected);
         let stop = Arc::new(AtomicBool::new(false));
         let (address, is_stopped) = (server.local_address(), Arc::clone(&stop));

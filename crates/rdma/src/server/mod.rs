@@ -10,12 +10,14 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc::{SyncSender, sync_channel},
     },
     thread::Scope,
+    time::{Duration, Instant},
 };
 
+use clearstream_admission::{Places, Turns};
 use clearstream_iwarp::verbs::{Incoming, Listener, Rnic, RnicOptions};
 
 use crate::{
@@ -35,6 +37,9 @@ const MAX_VERBS_CLIENTS: usize = 64;
 /// Maximum number of data connections of a measurement that wait to be
 /// accepted.
 const MAX_ARRIVALS: usize = 1024;
+/// Descriptors of the process for each ping client and each connection of timed
+/// calls: some more than both have, so that tests and strangers have the rest.
+const DESCRIPTORS_OF_CLIENT: u64 = 32;
 
 /// Options of a server.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +50,9 @@ pub struct ServerOptions {
     pub measurements: bool,
     /// Stop after the first peer was served.
     pub once: bool,
+    /// Longest silence of the client of a measurement
+    /// ([`SILENCE_LIMIT`](crate::SILENCE_LIMIT)): then the next one is served.
+    pub silence: Duration,
 }
 
 /// Purpose of a peer's session.
@@ -144,8 +152,9 @@ struct Shared<'a> {
     /// A serving thread panicked.
     panicked: AtomicBool,
     active: Mutex<Option<Active>>,
-    ping_client_count: AtomicUsize,
-    verbs_client_count: AtomicUsize,
+    turns: Mutex<Turns>,
+    ping_clients: Places,
+    verbs_clients: Places,
     report: &'a (dyn Fn(ServerEvent<'_>) + Sync),
 }
 
@@ -186,14 +195,15 @@ impl Server {
             done: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             active: Mutex::new(None),
-            ping_client_count: AtomicUsize::new(0),
-            verbs_client_count: AtomicUsize::new(0),
+            turns: Mutex::default(),
+            ping_clients: Places::new(MAX_PING_CLIENTS, DESCRIPTORS_OF_CLIENT),
+            verbs_clients: Places::new(MAX_VERBS_CLIENTS, DESCRIPTORS_OF_CLIENT),
             report,
         };
         let result: Result<(), RdmaError> = std::thread::scope(|scope| {
             while !stop.load(Ordering::Relaxed) && !shared.done.load(Ordering::Relaxed) {
                 if let Some(request) = self.listener.accept(Some(STOP_POLL_INTERVAL))? {
-                    shared.dispatch(scope, request)?;
+                    shared.dispatch(scope, request);
                 }
             }
             Ok(())
@@ -207,11 +217,7 @@ impl Server {
 
 impl Shared<'_> {
     /// Starts a session for the purpose of a connection request.
-    fn dispatch<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        request: Incoming,
-    ) -> Result<(), RdmaError> {
+    fn dispatch<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, request: Incoming) {
         let private = PrivateData::decode(&request.private_data);
         if let Some(expected) = &self.server.expected
             && !matches!(private, PrivateData::Request(ConnectionRequest { cookie, .. }) if cookie == expected.cookie)
@@ -220,74 +226,61 @@ impl Shared<'_> {
             (self.report)(ServerEvent::Rejected { peer, reason });
             // Dropped without a reply: an unauthorized peer learns nothing
             // about the server.
-            return Ok(());
+            return;
         }
         match private {
             PrivateData::OtherVersion => self.reject(request, "another version of clearstream listens here"),
-            PrivateData::Foreign if request.private_data.is_empty() => return self.ping(scope, request),
+            PrivateData::Foreign if request.private_data.is_empty() => self.ping(scope, request),
             PrivateData::Foreign => {
                 self.reject(request, "clearstream listens here: it serves rping and itself");
             }
             PrivateData::Request(ConnectionRequest { purpose: ConnectionPurpose::Ping, .. }) => {
-                return self.ping(scope, request);
+                self.ping(scope, request);
             }
             PrivateData::Request(_) if !self.server.options.measurements => {
                 self.reject(request, "only pings are served here: start `clearstream rdma serve`");
             }
             PrivateData::Request(ConnectionRequest { purpose: ConnectionPurpose::Verbs, .. }) => {
-                return self.verbs_peer(scope, request);
+                self.verbs_peer(scope, request);
             }
             PrivateData::Request(ConnectionRequest { cookie, purpose: ConnectionPurpose::Control }) => {
-                return self.measurement(scope, request, cookie);
+                self.measurement(scope, request, cookie);
             }
             PrivateData::Request(ConnectionRequest { cookie, purpose: ConnectionPurpose::Data(index) }) => {
                 self.join(request, cookie, index);
             }
         }
-        Ok(())
     }
 
-    fn ping<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        request: Incoming,
-    ) -> Result<(), RdmaError> {
-        if self.ping_client_count.fetch_add(1, Ordering::Relaxed) >= MAX_PING_CLIENTS {
-            self.ping_client_count.fetch_sub(1, Ordering::Relaxed);
-            self.reject(request, "too many pings at once: try again later");
-            return Ok(());
-        }
-        self.start(scope, "ping", move || {
+    fn ping<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, request: Incoming) {
+        let Some(place) = self.ping_clients.take(request.peer.ip()) else {
+            return self.reject(request, "too many pings at once: try again later");
+        };
+        self.start(scope, request.peer, "ping", move || {
             let peer = request.peer;
             let options = self.server.options.ping;
             (self.report)(ServerEvent::Started { peer, kind: SessionKind::Ping });
             let each = |text: &[u8]| (self.report)(ServerEvent::PingText { peer, text });
             let served = ping_server::serve(request, options, self.stop, each);
-            self.ping_client_count.fetch_sub(1, Ordering::Relaxed);
+            drop(place);
             self.session_ended(peer, served, |served| {
                 let is_last = options.rounds.is_some_and(|rounds| served.rounds >= rounds);
                 (ServerEvent::PingServed { peer, served }, is_last)
             });
-        })
+        });
     }
 
-    fn verbs_peer<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        request: Incoming,
-    ) -> Result<(), RdmaError> {
-        if self.verbs_client_count.fetch_add(1, Ordering::Relaxed) >= MAX_VERBS_CLIENTS {
-            self.verbs_client_count.fetch_sub(1, Ordering::Relaxed);
-            self.reject(request, "too many timed calls at once: try again later");
-            return Ok(());
-        }
-        self.start(scope, "verbs-peer", move || {
+    fn verbs_peer<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, request: Incoming) {
+        let Some(place) = self.verbs_clients.take(request.peer.ip()) else {
+            return self.reject(request, "too many timed calls at once: try again later");
+        };
+        self.start(scope, request.peer, "verbs-peer", move || {
             let peer = request.peer;
             (self.report)(ServerEvent::Started { peer, kind: SessionKind::Verbs });
             let served = verbs::peer::serve(request, self.stop);
-            self.verbs_client_count.fetch_sub(1, Ordering::Relaxed);
+            drop(place);
             self.session_ended(peer, served, |()| (ServerEvent::VerbsServed { peer }, false));
-        })
+        });
     }
 
     fn measurement<'scope>(
@@ -295,24 +288,37 @@ impl Shared<'_> {
         scope: &'scope Scope<'scope, '_>,
         request: Incoming,
         cookie: Cookie,
-    ) -> Result<(), RdmaError> {
+    ) {
+        let (peer, began) = (request.peer, Instant::now());
+        if !self.turns().may_have(peer.ip(), began) {
+            return self.reject(request, "others come first after a test that fell silent: try again later");
+        }
         let (sender, arrivals) = sync_channel(MAX_ARRIVALS);
         {
             let mut active = self.active();
             if active.is_some() {
                 drop(active);
-                self.reject(request, "busy with another test: try again later");
-                return Ok(());
+                return self.reject(request, "busy with another test: try again later");
             }
             *active = Some(Active { cookie, arrivals: sender });
         }
-        self.start(scope, "measurement", move || {
-            let peer = request.peer;
+        let is_started = self.start(scope, peer, "measurement", move || {
             (self.report)(ServerEvent::Started { peer, kind: SessionKind::Measurement });
-            let served = session::serve(request, &arrivals, self.stop);
+            let silence = self.server.options.silence;
+            let served = session::serve(request, &arrivals, silence, self.stop);
+            if matches!(served, Err(RdmaError::Silent { .. })) {
+                self.turns().wasted(peer.ip(), began.elapsed().min(silence), Instant::now());
+            }
             *self.active() = None;
             self.session_ended(peer, served, |served| (ServerEvent::Served { peer, served }, false));
-        })
+        });
+        if !is_started {
+            *self.active() = None;
+        }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn active(&self) -> MutexGuard<'_, Option<Active>> {
@@ -335,12 +341,15 @@ impl Shared<'_> {
         }
     }
 
+    /// Starts the thread of a session; false when there can be none, which ends
+    /// this session only.
     fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
+        peer: SocketAddr,
         name: &str,
         body: impl FnOnce() + Send + 'scope,
-    ) -> Result<(), RdmaError> {
+    ) -> bool {
         // A server that has lost a thread stops, so that the error is noticed.
         let body = move || {
             if catch_unwind(AssertUnwindSafe(body)).is_err() {
@@ -348,8 +357,11 @@ impl Shared<'_> {
                 self.done.store(true, Ordering::Relaxed);
             }
         };
-        let builder = std::thread::Builder::new().name(name.to_owned());
-        builder.spawn_scoped(scope, body).map(drop).map_err(RdmaError::Thread)
+        let started = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, body);
+        let failed = started.map(drop).map_err(|error| {
+            (self.report)(ServerEvent::Failed { peer, error: RdmaError::Thread(error) });
+        });
+        failed.is_ok()
     }
 
     /// Reports the end of a session; `event` also returns whether the server

@@ -2,6 +2,7 @@
 //! client closes its control channel.
 
 use std::{
+    net::SocketAddr,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError},
@@ -20,6 +21,7 @@ use crate::{
     generator::{Conventions, Credits, Generator, Load},
     negotiation::{Layout, Message, Report, accept_options},
     samples::{cpu_ns, nanoseconds},
+    silence::{FIRST_MESSAGE_LIMIT, Silence},
 };
 
 /// Maximum wait for the client's next message outside of runs.
@@ -40,7 +42,8 @@ pub struct Served {
 }
 
 /// Serves one measurement: `request` is its control channel, and `arrivals`
-/// provides the data connections.
+/// provides the data connections. A client that is silent for longer than
+/// `silence` is given up.
 ///
 /// # Errors
 /// A measurement that is impossible on this host (the client was notified), a
@@ -48,6 +51,7 @@ pub struct Served {
 pub(super) fn serve(
     request: Incoming,
     arrivals: &Receiver<(u16, Incoming)>,
+    silence: Duration,
     stop: &AtomicBool,
 ) -> Result<Served, RdmaError> {
     let mut control = ControlChannel::open()?;
@@ -56,7 +60,7 @@ pub(super) fn serve(
     // measurement are not known yet.
     let requested = RdmaConfig { no_crc: !request.crc, markers: request.markers, ..RdmaConfig::default() };
     control.queue_pair().accept(request, &accept_options(&requested))?;
-    let (operation, config) = match control.receive(CONTROL_REPLY_TIMEOUT, stop)? {
+    let (operation, config) = match control.receive(FIRST_MESSAGE_LIMIT.min(silence), stop)? {
         Message::Open { operation, config } => (operation, *config),
         other => return Err(other.unexpected(peer, "open")),
     };
@@ -73,7 +77,7 @@ pub(super) fn serve(
         }
     };
     control.send(&Message::Welcome)?;
-    accept_all(&mut pairs, arrivals, stop)?;
+    accept_all(&mut pairs, arrivals, peer, stop)?;
     control.send(&Message::Memory(pairs.advert()))?;
     let remote = match control.receive(CONTROL_REPLY_TIMEOUT, stop)? {
         Message::Memory(advert) => advert.of_queue_pairs(pairs.count()),
@@ -82,7 +86,7 @@ pub(super) fn serve(
     let credits = Credits::by_immediate_data(&pairs);
     let (load, conventions) = (Load::new(&config, operation), Conventions::clearstream(&config));
     let generator = Generator::new(&pairs, Role::Server, load, remote, conventions, credits);
-    let mut session = Session { control, pairs, generator, sends: load.bidirectional };
+    let mut session = Session { control, pairs, generator, sends: load.bidirectional, silence };
     while session.run(stop)? {}
     session.pairs.close();
     session.control.close(CLOSE_TIMEOUT);
@@ -92,6 +96,7 @@ pub(super) fn serve(
 fn accept_all(
     pairs: &mut DataQueuePairs,
     arrivals: &Receiver<(u16, Incoming)>,
+    peer: SocketAddr,
     stop: &AtomicBool,
 ) -> Result<(), RdmaError> {
     let since = Instant::now();
@@ -101,7 +106,8 @@ fn accept_all(
             Ok((index, request)) => pairs.accept(index, request, &options)?,
             Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return Err(RdmaError::Stopped),
             Err(RecvTimeoutError::Timeout) if since.elapsed() < CONTROL_REPLY_TIMEOUT => {}
-            Err(_) => return Err(pairs.lost(0, "not all queue pairs were connected")),
+            // Its data connections were not opened, or by few.
+            Err(_) => return Err(RdmaError::Silent { peer, after: CONTROL_REPLY_TIMEOUT }),
         }
     }
     Ok(())
@@ -113,13 +119,15 @@ struct Session {
     generator: Generator,
     /// Whether the server sends, writes or reads as well.
     sends: bool,
+    /// Longest silence of the client.
+    silence: Duration,
 }
 
 impl Session {
     /// Performs one run; false when the client has closed the control channel
     /// instead.
     fn run(&mut self, stop: &AtomicBool) -> Result<bool, RdmaError> {
-        let size = match self.control.receive_or_close(stop)? {
+        let size = match self.control.receive_or_close(self.silence, stop)? {
             None => return Ok(false),
             Some(Message::Prepare(run)) => run.size,
             Some(other) => return Err(other.unexpected(self.pairs.peer(), "prepare")),
@@ -150,6 +158,7 @@ impl Session {
     /// until the client has finished.
     fn generate(&mut self, stop: &AtomicBool) -> Result<(), RdmaError> {
         let mut finished = false;
+        let mut silence = Silence::new(self.silence);
         let mut steps = 0u32;
         loop {
             let is_busy = self.generator.step(&mut self.pairs)?;
@@ -158,6 +167,9 @@ impl Session {
             }
             steps = steps.wrapping_add(1);
             let is_idle = !is_busy && self.pairs.idle()?;
+            if is_idle {
+                silence.check(&self.pairs)?;
+            }
             if finished {
                 if is_idle {
                     self.generator.check_stall(&self.pairs)?;

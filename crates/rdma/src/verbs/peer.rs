@@ -16,6 +16,7 @@ use crate::{
     blocking::{BlockingQueuePair, DEPTH, Wait},
     error::RdmaError,
     negotiation::accept_options,
+    silence::{FIRST_MESSAGE_LIMIT, IDLE_LIMIT},
 };
 
 /// Maximum message size.
@@ -43,7 +44,7 @@ pub(crate) fn serve(request: Incoming, stop: &AtomicBool) -> Result<(), RdmaErro
     queue_pair.accept(request, &accept_options(&requested))?;
     let mut received = 0u32;
     loop {
-        match queue_pair.wait(None, stop)? {
+        match queue_pair.wait(Some(if received == 0 { FIRST_MESSAGE_LIMIT } else { IDLE_LIMIT }), stop)? {
             Wait::Completed(done) if done.completed == Completed::Receive => {
                 post(&queue_pair, done.id)?;
                 received = received.wrapping_add(1);
@@ -55,7 +56,7 @@ pub(crate) fn serve(request: Incoming, stop: &AtomicBool) -> Result<(), RdmaErro
             Wait::Completed(_) => {}
             Wait::Closed(closure) if closure.graceful => break,
             Wait::Closed(closure) => return Err(queue_pair.lost(closure.reason)),
-            Wait::TimedOut => return Err(queue_pair.lost("timeout of a wait without one")),
+            Wait::TimedOut => return Err(queue_pair.lost("no call for too long")),
         }
     }
     queue_pair.close(CLOSE_TIMEOUT);

@@ -3,16 +3,21 @@
 
 use crate::peer;
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
+        mpsc::channel,
     },
     thread,
+    time::Duration,
 };
 
 use crate::peer::Peer;
-use clearstream_rdma::{RdmaError, Server, ServerEvent, ServerOptions, measure, rping::PingOptions};
-use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaSummary};
+use clearstream_rdma::{
+    RdmaError, SILENCE_LIMIT, Server, ServerEvent, ServerOptions, measure, rping::PingOptions,
+};
+use clearstream_schema::rdma::{RdmaConfig, RdmaOperation, RdmaSummary, RdmaWait};
 use serde_json::{Value, json};
 
 /// Maximum length of an error line.
@@ -82,8 +87,8 @@ fn a_long_refusal_is_cut() {
 }
 
 /// Returns the events of a server with clients simulated by `script`.
-fn served(script: impl FnOnce(std::net::SocketAddr)) -> Vec<String> {
-    let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: false };
+fn served(silence: Duration, script: impl FnOnce(std::net::SocketAddr)) -> Vec<String> {
+    let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: false, silence };
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
     let (stop, events) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let report = |event: ServerEvent<'_>| {
@@ -94,9 +99,11 @@ fn served(script: impl FnOnce(std::net::SocketAddr)) -> Vec<String> {
     };
     thread::scope(|scope| {
         let running = scope.spawn(|| server.run(&stop, &report));
-        script(server.local_address());
+        let ended = catch_unwind(AssertUnwindSafe(|| script(server.local_address())));
+        // Also after a panic, which would wait for the server.
         stop.store(true, Ordering::Relaxed);
         running.join().unwrap().unwrap();
+        ended.unwrap();
     });
     events.into_inner().unwrap()
 }
@@ -113,7 +120,7 @@ fn a_client_out_of_sequence_causes_one_error_and_the_server_continues() {
     let many = open(&|config| config["queue-pairs"] = json!(65_535));
     let large = open(&|config| config["size"] = json!("1TiB"));
     let unknown = open(&|config| config["colour"] = json!("red"));
-    let events = served(|address| {
+    let events = served(SILENCE_LIMIT, |address| {
         for (message, expected) in
             [(&no_message, None), (&unknown, None), (&many, Some("1 to 1024")), (&large, Some("1 GiB"))]
         {
@@ -138,4 +145,45 @@ fn a_client_out_of_sequence_causes_one_error_and_the_server_continues() {
     });
     let failed = events.iter().filter(|event| event.starts_with("Failed")).count();
     assert_eq!(failed, 4, "{events:#?}");
+}
+
+/// A client that falls silent before it says what it wants, and one that is stopped at each event of its test: it
+/// loses the place within the limit, and the next one is served.
+#[test]
+fn a_silent_client_loses_the_place_and_the_next_one_is_served() {
+    // Asleep while they wait: others need the cores.
+    let quiet = || RdmaConfig { wait: Some(RdmaWait::Sleep), ..config() };
+    let again = |address| {
+        let stop = AtomicBool::new(false);
+        measure(address, [7; 16], RdmaOperation::Send, &quiet(), &stop, &mut |_| {})
+    };
+    let events = served(Duration::from_millis(300), |address| {
+        Peer::connect(address).wait_for_close();
+        let refused = again(address);
+        let is_refused = matches!(&refused, Err(RdmaError::Refused { reason, .. }) if reason.contains("others come first"));
+        assert!(is_refused, "{refused:?}");
+        // From another address it would be served at once; from this one when it has let others come first.
+        peer::retry(|| again(address).ok());
+        for at in 1..=2 {
+            let ((resume, stopped), (reached, is_reached)) = (channel::<()>(), channel());
+            let config = RdmaConfig { iterations: Some(100_000), ..quiet() };
+            let client = thread::spawn(move || {
+                let (mut seen, stop) = (0, AtomicBool::new(false));
+                measure(address, [8; 16], RdmaOperation::Write, &config, &stop, &mut |_| {
+                    seen += 1;
+                    if seen == at {
+                        reached.send(()).unwrap();
+                        // Until the other one was served.
+                        let _ = stopped.recv_timeout(Duration::from_secs(20));
+                    }
+                })
+            });
+            is_reached.recv_timeout(Duration::from_secs(20)).unwrap();
+            peer::retry(|| again(address).ok());
+            drop(resume);
+            assert!(client.join().unwrap().is_err(), "its test was given up");
+        }
+    });
+    let silent = events.iter().filter(|event| event.contains("Silent")).count();
+    assert_eq!(silent, 3, "{events:?}");
 }

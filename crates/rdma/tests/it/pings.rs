@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use clearstream_rdma::{Server, ServerEvent, ServerOptions, rping};
+use clearstream_rdma::{SILENCE_LIMIT, Server, ServerEvent, ServerOptions, rping};
 use clearstream_schema::rdma::PingConfig;
 
 const CLIENTS: usize = 8;
@@ -16,7 +16,7 @@ const CLIENTS: usize = 8;
 #[test]
 fn clients_that_leave_at_the_same_moment_are_all_served() {
     let ping = rping::PingOptions { verify: true, ..Default::default() };
-    let options = ServerOptions { ping, measurements: false, once: false };
+    let options = ServerOptions { ping, measurements: false, once: false, silence: SILENCE_LIMIT };
     let server = Server::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
     let (stop, served) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let report = |event: ServerEvent<'_>| match event {

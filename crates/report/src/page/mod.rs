@@ -19,6 +19,12 @@ const SCRIPT: &str = include_str!("../page/script.js");
 /// a hostile record smuggled in would not run.
 const SCRIPT_HASH: &str = include_str!("../page/script.sha256");
 
+/// The same, for who serves a report and sends a policy with it.
+#[must_use]
+pub fn script_hash() -> &'static str {
+    SCRIPT_HASH.trim()
+}
+
 /// Keeps numbers and their units on one line.
 fn unbroken(text: String) -> String {
     [" %", " Gb/s", " Mb/s", " ms", " us", " GiB", " MiB", " KiB", " MB"]
@@ -53,6 +59,6 @@ fn filled(template: &str, document: &impl Serialize, style: &str) -> Result<Stri
         document => Serde(document),
         style => style,
         script => SCRIPT,
-        script_hash => SCRIPT_HASH.trim(),
+        script_hash => script_hash(),
     })
 }

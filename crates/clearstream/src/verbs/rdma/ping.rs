@@ -6,7 +6,7 @@ use std::{
 };
 
 use clearstream_rdma::{
-    RdmaError, ServerOptions,
+    RdmaError, SILENCE_LIMIT, ServerOptions,
     rping::{self, PingOptions},
 };
 use clearstream_schema::JsonSchema;
@@ -65,7 +65,7 @@ impl PingArgs {
             verify: self.config.verify,
             rounds: self.config.count.filter(|count| *count > 0),
         };
-        let options = ServerOptions { ping, measurements: false, once: self.once };
+        let options = ServerOptions { ping, measurements: false, once: self.once, silence: SILENCE_LIMIT };
         let listen = self.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         serve::serve(
             SocketAddr::new(listen, self.target.port.unwrap_or(rping::PORT)),

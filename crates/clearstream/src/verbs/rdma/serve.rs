@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use clap::ValueEnum;
 use clearstream_rdma::{
-    Server, ServerEvent, ServerOptions,
+    SILENCE_LIMIT, Server, ServerEvent, ServerOptions,
     perftest::{self, Program},
     rping::{self, PingOptions},
 };
@@ -104,7 +104,12 @@ impl ServeArgs {
         if let Some(program) = self.perftest {
             return self.perftest(program.program(), out);
         }
-        let options = ServerOptions { ping: PingOptions::default(), measurements: true, once: self.once };
+        let options = ServerOptions {
+            ping: PingOptions::default(),
+            measurements: true,
+            once: self.once,
+            silence: SILENCE_LIMIT,
+        };
         serve(SocketAddr::new(self.listen, self.port.unwrap_or(rping::PORT)), options, false, out)
     }
 

@@ -224,7 +224,10 @@ impl RunArgs {
     /// Starts the page, if one is requested, and reports its link.
     fn serve(&self, title: &str, out: &Output) -> Result<Option<Dashboard>, CommandError> {
         let Some(address) = self.web else { return Ok(None) };
-        let page = Dashboard::start(address, Content::Study { title: title.to_owned() })?;
+        let page = Dashboard::start(
+            address,
+            Content::Study { title: title.to_owned(), script_hash: clearstream_report::script_hash() },
+        )?;
         let link = page.link();
         out.state("page", Some(Value::String(link.clone())), || Some(format!("page: {link}")));
         Ok(Some(page))

@@ -190,14 +190,14 @@ fn strangers_of_every_kind_do_not_disturb_a_running_session() {
     assert_eq!(peer.call(&Nothing {}), Ok(Done {}));
     // More idle connections than the pending table holds.
     let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(daemon.address).unwrap()).collect();
-    // Some of them are evicted, at random.
+    // Some of them are displaced, at random.
     let closed = |mut socket: &TcpStream| {
         socket.set_nonblocking(true).unwrap();
         matches!(socket.read(&mut [0; 16]), Ok(0))
     };
     let until = Instant::now() + LONG;
     while silent.iter().filter(|socket| closed(socket)).count() < 300 - 256 {
-        assert!(Instant::now() < until, "no connection was evicted");
+        assert!(Instant::now() < until, "no connection was displaced");
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(peer.call(&Nothing {}), Ok(Done {}));

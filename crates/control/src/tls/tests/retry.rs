@@ -167,7 +167,7 @@ fn connect_from(source: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
 }
 
 /// Opens 600 idle connections a second until `go_on` is cleared, each from its own address, and holds more
-/// than the daemon's pending table: evicts any connection with equal probability, the controller's too.
+/// than the daemon's pending table: displaces any connection with equal probability, the controller's too.
 fn flood(to: SocketAddr, go_on: &AtomicBool) -> u32 {
     let (mut held, start, mut count) = (VecDeque::new(), Instant::now(), 0_u32);
     while go_on.load(Ordering::SeqCst) {
