@@ -18,6 +18,7 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     failure::limit,
 };
+use clearstream_sys::interruption;
 
 use crate::{
     agent::serve_link,
@@ -38,7 +39,12 @@ const SHUTDOWN: Duration = Duration::from_secs(2);
 /// Characters of an error that quotes what an agent sent.
 const SHOWN_ERROR_CHARS: usize = 300;
 /// Interval at which a wait for a busy daemon or a reply checks for cancellation.
-const WAIT_STEP: Duration = Duration::from_millis(250);
+const WAIT_STEP: Duration = interruption::CHECK_INTERVAL;
+/// A step that takes longer than this was not waited for: this process did not run meanwhile (stopped, starved).
+const STEP_MAX: Duration = Duration::from_secs(1);
+/// Time for further calls (to stop what was started) to an agent that did not reply to one, and when the command's
+/// own time is over.
+const LAST_CALLS_WITHIN: Duration = Duration::from_secs(2);
 
 /// A controller's handle on an agent. Dropping it ends the agent.
 pub struct Peer {
@@ -48,6 +54,10 @@ pub struct Peer {
     event_bytes: usize,
     /// Events dropped here, in addition to those that the session dropped.
     dropped_count: u64,
+    /// It did not reply to a call in time.
+    is_unanswered: bool,
+    /// When the command's own time is over, where it has one.
+    until: Option<Instant>,
     // Field order matters: the link sends `Goodbye` before the child is waited for.
     link: Link,
     child: Option<AgentChild>,
@@ -208,6 +218,10 @@ impl Peer {
                             .to_owned(),
                 });
             }
+            if interruption::is_requested() {
+                let reason = waiting.unwrap_or_else(|| "for its agent to start".to_owned());
+                return Err(PeerError::Stopped { name, reason });
+            }
             if let Some(reason) = &waiting
                 && on_wait(reason).is_break()
             {
@@ -220,6 +234,8 @@ impl Peer {
             events: VecDeque::new(),
             event_bytes: 0,
             dropped_count: 0,
+            is_unanswered: false,
+            until: None,
             link,
             child,
         })
@@ -253,12 +269,19 @@ impl Peer {
         &self.identity.hello
     }
 
-    /// Calls the agent and waits for its reply, without a limit while the agent sends keep-alives. Events
-    /// received meanwhile are kept for [`Peer::next_event`].
+    /// Bounds all calls from now on by the time that the whole command has: the reply to one that is pending then, or
+    /// made later, is waited for a few seconds.
+    pub fn bound(&mut self, until: Option<Instant>) {
+        self.until = until;
+    }
+
+    /// Calls the agent and waits for its reply for [`Call::reply_within`]. Events received meanwhile are kept for
+    /// [`Peer::next_event`].
     ///
     /// # Errors
     /// [`PeerError::Refused`] with the agent's reason, [`PeerError::Skew`] for a
-    /// reply of another version, else how it was lost.
+    /// reply of another version, [`PeerError::Unanswered`] without a reply, [`PeerError::Stopped`] when a person asked
+    /// this process to stop and the time for wrapping up is over, else how it was lost.
     pub fn call<C: Call>(&mut self, call: &C) -> Result<C::Reply, PeerError> {
         self.call_unless(call, &AtomicBool::new(false))
     }
@@ -269,27 +292,57 @@ impl Peer {
     /// # Errors
     /// As [`Peer::call`], and [`PeerError::Stopped`].
     pub fn call_unless<C: Call>(&mut self, call: &C, stop: &AtomicBool) -> Result<C::Reply, PeerError> {
-        let body = Body::of(call).map_err(|error| self.invalid(error.to_string()))?;
-        let reply = self.call_by_name(C::NAME, body, stop)?;
-        reply.read().map_err(|error| self.identity.skew(&format!("reply to `{}`", C::NAME), &error))
+        self.call_within(call, call.reply_within(), stop)
     }
 
-    /// As [`Peer::call_unless`] for a call given by name.
+    /// As [`Peer::call_unless`] with another limit, which depends on more than the call knows.
     ///
     /// # Errors
     /// As [`Peer::call_unless`].
-    pub fn call_by_name(&mut self, name: &str, body: Body, stop: &AtomicBool) -> Result<Body, PeerError> {
+    pub fn call_within<C: Call>(
+        &mut self,
+        call: &C,
+        within: Duration,
+        stop: &AtomicBool,
+    ) -> Result<C::Reply, PeerError> {
+        let body = Body::of(call).map_err(|error| self.invalid(error.to_string()))?;
+        let reply = self.call_by_name(C::NAME, body, within, stop)?;
+        reply.read().map_err(|error| self.identity.skew(&format!("reply to `{}`", C::NAME), &error))
+    }
+
+    /// As [`Peer::call_within`] for a call given by name.
+    ///
+    /// # Errors
+    /// As [`Peer::call_unless`].
+    pub fn call_by_name(
+        &mut self,
+        name: &str,
+        body: Body,
+        within: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Body, PeerError> {
         let span = self.link.span().clone();
         let _entered = span.enter();
         tracing::debug!(peer = self.name(), call = name, "calling");
         let sent = self.link.shared().with(|state, now| state.session.request(name, body, now));
         let id = sent.map_err(|error| self.invalid(error.to_string()))?;
+        let limit = self.limit(within);
+        let mut waited = Duration::ZERO;
         loop {
-            if stop.load(Ordering::Relaxed) {
-                let reason = "the wait for a reply was cancelled".to_owned();
+            if stop.load(Ordering::Relaxed) || interruption::is_over() {
+                let reason = format!("the wait for the reply to `{name}` was cancelled");
                 return Err(PeerError::Stopped { name: self.name().to_owned(), reason });
             }
-            match self.link.next(Some(Instant::now() + WAIT_STEP)) {
+            if waited >= limit {
+                self.is_unanswered = true;
+                let (peer, call) = (self.name().to_owned(), name.to_owned());
+                tracing::debug!(peer, call, ?waited, "no reply");
+                return Err(PeerError::Unanswered { name: peer, call, after: waited });
+            }
+            let step = Instant::now();
+            let next = self.link.next(Some(step + WAIT_STEP));
+            waited += step.elapsed().min(STEP_MAX);
+            match next {
                 Some(Next::Message(Incoming::Reply { id: replied, outcome })) if replied == id => {
                     return match outcome {
                         Outcome::Done(reply) => Ok(reply),
@@ -303,6 +356,13 @@ impl Peer {
                 None => {}
             }
         }
+    }
+
+    /// The time for a reply, of what the call has.
+    fn limit(&self, within: Duration) -> Duration {
+        let left = self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        let left = if self.is_unanswered { Duration::ZERO } else { left };
+        within.min(left.max(LAST_CALLS_WITHIN))
     }
 
     /// The next event, or `None` when none came within `timeout`. Events received before the agent was lost
@@ -342,9 +402,14 @@ impl Peer {
                 }
                 place += 1;
             }
-            match self.link.next(Some(until)) {
+            if interruption::is_over() {
+                let reason = "the wait for an event was cancelled".to_owned();
+                return Err(PeerError::Stopped { name: self.name().to_owned(), reason });
+            }
+            match self.link.next(Some(until.min(Instant::now() + WAIT_STEP))) {
                 Some(Next::Message(message)) => self.keep(message),
                 Some(Next::End(end)) => return Err(self.lost(end)),
+                None if Instant::now() < until => {}
                 None => return Ok(None),
             }
         }
