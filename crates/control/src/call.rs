@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Time for the reply to a call that reads the host or starts something: many times what a loaded host needs.
 pub const READ_WITHIN: Duration = Duration::from_secs(10);
+/// Time for the reply to a call that connects to another host first.
+pub const CONNECT_WITHIN: Duration = Duration::from_secs(20);
 /// Time for the reply to a call that changes the host, where the kernel may wait for a driver at each setting.
 pub const CHANGE_WITHIN: Duration = Duration::from_secs(60);
 /// What a call that takes a known time may take in addition: connecting, and ending threads.
@@ -69,4 +71,9 @@ impl Call for Shutdown {
     const NAME: &'static str = "shutdown";
     const NEEDS: Right = Right::Measure;
     type Reply = Done;
+
+    fn reply_within(&self) -> Duration {
+        const SHUTDOWN_WITHIN: Duration = Duration::from_secs(2);
+        SHUTDOWN_WITHIN
+    }
 }

@@ -67,18 +67,18 @@ pub enum PeerError {
         /// What was received.
         reason: String,
     },
-    /// The agent is connected and did not reply to a call.
+    /// The agent is connected and did not reply to a call, or did not send an event.
     #[error(
-        "{name}: its agent did not reply to `{call}` within {} s, although it is connected: what serves the call \
-         hangs there, as in a file system or driver that does not respond",
+        "{name}: no {awaited} within {} s, although its agent is connected: what serves it there hangs, as in a file \
+         system or driver that does not respond",
         .after.as_secs()
     )]
     Unanswered {
         /// The peer.
         name: String,
-        /// Name of the call.
-        call: String,
-        /// How long the reply was waited for.
+        /// Which reply or event, with the name of the call or event.
+        awaited: String,
+        /// How long it was waited for.
         after: Duration,
     },
     /// Waiting (for a busy daemon, for a reply) was abandoned.

@@ -5,16 +5,18 @@
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    process::{Command, Stdio},
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
 
+use clearstream_sys::program::Program;
 use serde_json::Value;
 
 /// Interval between queries.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Time for the answer to one: a daemon that hangs is what BFD is asked about.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A supported routing daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub(super) fn parse_frr(text: &str) -> Option<Sessions> {
 }
 
 /// The latest sessions of a daemon, polled by a thread that ends with the process.
-/// A daemon that does not respond has no sessions.
+/// A daemon that does not respond has no sessions, and is asked again.
 #[derive(Debug, Clone)]
 pub(super) struct SessionPoller(Arc<Mutex<Sessions>>);
 
@@ -83,15 +85,12 @@ impl SessionPoller {
 }
 
 fn query(source: BfdSource) -> Option<Sessions> {
-    let mut command = match source {
-        BfdSource::Bird => Command::new("birdc"),
-        BfdSource::Frr => Command::new("vtysh"),
+    let program = match source {
+        BfdSource::Bird => Program::new("birdc").args(["-r", "show", "bfd", "sessions"]),
+        BfdSource::Frr => Program::new("vtysh").args(["-c", "show bfd peers json"]),
     };
-    match source {
-        BfdSource::Bird => command.args(["-r", "show", "bfd", "sessions"]),
-        BfdSource::Frr => command.args(["-c", "show bfd peers json"]),
-    };
-    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let output = program.within(ANSWER_TIMEOUT).run();
+    let output = output.inspect_err(|error| tracing::debug!(%error, "no sessions of BFD")).ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     match source {
         BfdSource::Bird => output.status.success().then(|| parse_bird(&text)),

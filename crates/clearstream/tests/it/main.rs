@@ -6,6 +6,7 @@ mod chosen_settings;
 mod common;
 mod contact;
 mod daemons;
+mod deadlines;
 mod declared;
 mod dependency_rules;
 mod diagnose;

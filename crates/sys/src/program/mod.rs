@@ -124,6 +124,7 @@ pub struct Program<'a> {
     output_bytes: usize,
     on_terminal: bool,
     finishes: bool,
+    reads_stdout: bool,
 }
 
 /// What a running program did so far, for [`Program::run_watched`].
@@ -164,6 +165,7 @@ impl<'a> Program<'a> {
             output_bytes: OUTPUT_BYTES,
             on_terminal: false,
             finishes: false,
+            reads_stdout: true,
         }
     }
 
@@ -219,6 +221,13 @@ impl<'a> Program<'a> {
         self
     }
 
+    /// What it writes to its standard output is discarded by the kernel.
+    #[must_use]
+    pub fn without_stdout(mut self) -> Self {
+        self.reads_stdout = false;
+        self
+    }
+
     /// Runs it to its end.
     ///
     /// # Errors
@@ -253,7 +262,8 @@ impl<'a> Program<'a> {
             .file_name()
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let stdin = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
-        self.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let stdout = if self.reads_stdout { Stdio::piped() } else { Stdio::null() };
+        self.command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
         if self.on_terminal {
             bind_child_to_parent(&mut self.command);
         } else {
@@ -262,8 +272,7 @@ impl<'a> Program<'a> {
         }
         let started = Instant::now();
         let spawned = self.command.spawn();
-        let mut child =
-            spawned.map_err(|source| ProgramError::Start { program: name.clone(), source })?;
+        let mut child = spawned.map_err(|source| ProgramError::Start { program: name.clone(), source })?;
         let stdout = child.stdout.take().map(|pipe| File::from(OwnedFd::from(pipe)));
         let stderr = child.stderr.take().map(|pipe| File::from(OwnedFd::from(pipe)));
         let running = Running {
@@ -326,6 +335,11 @@ impl Running<'_> {
         self.written
     }
 
+    /// Bytes that it wrote to both outputs.
+    pub fn output_bytes(&self) -> u64 {
+        self.outputs.iter().map(|output| output.bytes.len() as u64).sum()
+    }
+
     /// What it wrote to its standard error so far.
     pub fn stderr(&self) -> &[u8] {
         &self.outputs[1].bytes
@@ -337,7 +351,9 @@ impl Running<'_> {
 
     fn make_pipes_non_blocking(&self) -> io::Result<()> {
         let stdin = self.child.stdin.iter().map(AsFd::as_fd);
-        for pipe in self.outputs.iter().filter_map(|output| output.pipe.as_ref()).map(AsFd::as_fd).chain(stdin) {
+        for pipe in
+            self.outputs.iter().filter_map(|output| output.pipe.as_ref()).map(AsFd::as_fd).chain(stdin)
+        {
             fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?;
         }
         Ok(())

@@ -16,8 +16,10 @@ fn is_alive(pid: &str) -> bool {
 #[test]
 fn both_outputs_the_input_and_the_status_arrive() {
     let input = vec![b'x'; 1 << 20];
-    let output =
-        shell("head -c 300000 /dev/zero | tr '\\0' e >&2; cat; exit 3").input(&input[..]).run().expect("it ends");
+    let output = shell("head -c 300000 /dev/zero | tr '\\0' e >&2; cat; exit 3")
+        .input(&input[..])
+        .run()
+        .expect("it ends");
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(output.stdout, input, "a full pipe on one side holds up nothing");
     assert_eq!(output.stderr.len(), 300_000);
@@ -64,7 +66,8 @@ fn a_background_process_that_holds_the_pipes_is_not_waited_for() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.starts_with("done\n"), "{text}");
     assert!(began.elapsed() < Duration::from_secs(10));
-    let pid = text.lines().nth(1).and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw).expect("a process");
+    let pid =
+        text.lines().nth(1).and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw).expect("a process");
     rustix::process::kill_process(pid, Signal::KILL).expect("it is left alone");
 }
 
