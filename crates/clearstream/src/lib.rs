@@ -43,7 +43,10 @@ pub fn main() -> std::process::ExitCode {
     };
     let out = Output::new(cli.output.format(), verb_path(&matches).join(" "));
     let ended = diagnostics::start(cli.output.log.as_deref())
-        .and_then(|()| if is_own(&verb_path(&matches)) { Ok(()) } else { Ok(interrupt::end_at_once()?) })
+        .and_then(|()| match is_own(&verb_path(&matches)) {
+            true => Ok(()),
+            false => interrupt::end_at_once().map_err(CommandError::from),
+        })
         .and_then(|()| with_defaults(cli, &matches, &arguments))
         .and_then(|cli| cli.verb.run(&out));
     let code = match ended {

@@ -18,9 +18,10 @@ use crate::{
 
 /// A step that takes longer than this was not waited for: this process did not run meanwhile (stopped, starved).
 const STEP_MAX: Duration = Duration::from_secs(1);
-/// Time for further calls (to stop what was started) to an agent that did not reply to one, and when the command's
-/// own time is over.
+/// Time for further calls (to stop what was started) to an agent that did not reply to one.
 pub(super) const LAST_CALLS_WITHIN: Duration = Duration::from_secs(2);
+/// The same to an agent that replies, when the command's own time is over.
+pub(super) const OVERTIME: Duration = Duration::from_secs(5);
 
 impl Peer {
     /// Bounds all calls from now on by the time that the whole command has: the reply to one that is pending then, or
@@ -128,8 +129,9 @@ impl Peer {
 
     /// The time for a reply, of what the call has.
     pub(super) fn limit(&self, within: Duration) -> Duration {
-        let left = self.until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
-        let left = if self.is_unanswered { Duration::ZERO } else { left };
-        within.min(left.max(LAST_CALLS_WITHIN))
+        let left = |until: Instant| until.saturating_duration_since(Instant::now()).max(OVERTIME);
+        let most =
+            if self.is_unanswered { LAST_CALLS_WITHIN } else { self.until.map_or(Duration::MAX, left) };
+        within.min(most)
     }
 }

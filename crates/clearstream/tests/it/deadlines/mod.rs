@@ -11,7 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{Run, clearstream, eventually, finish, program, signal};
+use crate::{
+    common::{Run, clearstream, eventually, finish, program, signal},
+    rights::requests::samples,
+};
 
 /// More than a command may take from a signal to its end, on a machine that is busy with other tests.
 const INTERRUPTED_WITHIN: Duration = Duration::from_secs(4);
@@ -55,7 +58,7 @@ impl Ssh {
     fn command(&self, arguments: &[&str]) -> Command {
         let arguments: Vec<&str> = arguments
             .iter()
-            .map(|argument| if *argument == "HOST" { "127.0.0.1" } else { argument })
+            .map(|argument| if *argument == "HOST" { "127.0.0.1" } else { *argument })
             .collect();
         let mut command = clearstream(&arguments);
         let path = std::env::var("PATH").unwrap();
@@ -99,28 +102,14 @@ fn a_budget_bounds_the_whole() {
     assert!(took < Duration::from_secs(9), "{took:?}");
 }
 
-/// What was measured until then is kept, as at Ctrl-C.
+/// What was measured until then is kept, as at Ctrl-C: here the server's side is not told to stop.
 #[test]
 fn results_so_far_are_kept() {
-    let measured: [(&str, &[&str], u32); 2] = [
-        ("flow", &["flow", "HOST", "-t", "400ms", "-i", "100ms", "--warm-up", "0s", "--json"], 3),
-        ("message", &["message", "HOST", "--size", "1KiB", "--duration", "100ms", "--json"], 2),
-    ];
-    thread::scope(|scope| {
-        for (verb, arguments, drop) in measured {
-            scope.spawn(move || {
-                let (run, _) = unanswered(verb, arguments, drop);
-                match (verb, run.code()) {
-                    // A flow that has ended needs no call any more.
-                    ("flow", 0) => {}
-                    (_, code) => assert_eq!(code, 6, "{verb}: {}", run.stderr),
-                }
-                let document: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
-                let found = if verb == "flow" { &document["received_bytes"] } else { &document["points"][0] };
-                assert!(!found.is_null(), "{verb}: {document}");
-            });
-        }
-    });
+    let arguments = ["message", "HOST", "--size", "1KiB", "--duration", "100ms", "--json"];
+    let (run, _) = unanswered("message", &arguments, 2);
+    run.refused(6, &["no reply to `message-stop`"]);
+    let document: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&document["points"][0]["size_bytes"], &document["complete"]), (&1024.into(), &false.into()));
 }
 
 fn interrupted(mut child: Child, what: &str) -> Run {
@@ -187,4 +176,13 @@ fn a_copy_to_a_host_that_prints_or_sleeps_has_an_end() {
 fn first_line(stream: &mut impl Read) -> String {
     let bytes = stream.bytes().map(Result::unwrap).take_while(|byte| *byte != b'\n');
     String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+}
+
+/// Short calls: as the samples are, none of them takes longer than a minute or two where everything goes slowly.
+#[test]
+fn every_call_has_a_time() {
+    for sample in samples() {
+        let range = Duration::from_secs(2)..=Duration::from_secs(120);
+        assert!(range.contains(&sample.within), "{}: {:?}", sample.name, sample.within);
+    }
 }
