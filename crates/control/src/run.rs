@@ -43,7 +43,9 @@ pub fn run_by_ssh(
     let mut progress = Progress::new(through_ssh, on_start);
     let ran =
         Program::of(command).on_terminal().within(Duration::MAX).input(input).run_watched(&mut |running| {
-            on_written(running.written());
+            if progress.has_written(running) {
+                on_written(running.written());
+            }
             progress.follow(running)
         });
     let mut output = ran.map_err(|error| match error {
@@ -87,6 +89,7 @@ struct Progress<'a> {
     login: Option<Login>,
     /// Bytes of standard error that were searched for the login.
     searched_count: usize,
+    written_bytes: u64,
     moved_bytes: u64,
     moved_at: Instant,
 }
@@ -99,9 +102,16 @@ impl<'a> Progress<'a> {
             on_start: Some(on_start),
             login: None,
             searched_count: 0,
+            written_bytes: 0,
             moved_bytes: 0,
             moved_at: Instant::now(),
         }
+    }
+
+    /// Whether more of the input was taken: a copy that stands still shows no figures, which would hide what it waits
+    /// for.
+    fn has_written(&mut self, running: &Running<'_>) -> bool {
+        std::mem::replace(&mut self.written_bytes, running.written()) != running.written()
     }
 
     /// Ends what does nothing any more.

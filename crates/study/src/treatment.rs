@@ -21,7 +21,8 @@ pub(crate) fn run(command: &str) -> Result<(), TrialError> {
         Failure { kind: FailureKind::Unsupported, message: format!("`{command}` {what}") }.into()
     };
     // What it writes while it succeeds is nobody's; a process that it leaves behind must not be ended by a closed pipe.
-    let shell = Program::new("sh").args(["-c", command]).without_stdout().within(COMMAND_TIMEOUT);
+    // The state before is set back also after an interruption.
+    let shell = Program::new("sh").args(["-c", command]).without_stdout().within(COMMAND_TIMEOUT).wraps_up();
     let output = shell.run().map_err(|error| match error {
         ProgramError::Interrupted { .. } => {
             TrialError::stopped(format!("`{command}` was ended: interrupted"))

@@ -213,6 +213,10 @@ impl Peer {
                 });
             }
             if interruption::is_requested() {
+                // It has begun nothing that it would have to end.
+                if let Some(child) = &mut child {
+                    child.end(Duration::ZERO);
+                }
                 let reason = waiting.unwrap_or_else(|| "for its agent to start".to_owned());
                 return Err(PeerError::Stopped { name, reason });
             }

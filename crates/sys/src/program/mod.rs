@@ -123,8 +123,16 @@ pub struct Program<'a> {
     within: Duration,
     output_bytes: usize,
     on_terminal: bool,
-    finishes: bool,
+    stops: Stops,
     reads_stdout: bool,
+}
+
+/// When a request to stop ends a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stops {
+    AtOnce,
+    AfterWrapUp,
+    Never,
 }
 
 /// What a running program did so far, for [`Program::run_watched`].
@@ -164,7 +172,7 @@ impl<'a> Program<'a> {
             within: WITHIN,
             output_bytes: OUTPUT_BYTES,
             on_terminal: false,
-            finishes: false,
+            stops: Stops::AtOnce,
             reads_stdout: true,
         }
     }
@@ -217,7 +225,14 @@ impl<'a> Program<'a> {
     /// It changes or restores something: a request to stop lets it end by itself, within its time.
     #[must_use]
     pub fn finishes(mut self) -> Self {
-        self.finishes = true;
+        self.stops = Stops::Never;
+        self
+    }
+
+    /// It may be a part of wrapping up: a request to stop leaves it the time for that.
+    #[must_use]
+    pub fn wraps_up(mut self) -> Self {
+        self.stops = Stops::AfterWrapUp;
         self
     }
 
@@ -241,10 +256,10 @@ impl<'a> Program<'a> {
     /// # Errors
     /// As [`Self::run`], and those of `watch`.
     pub fn run_watched(self, watch: OnRunning<'_, 'a>) -> Result<Output, ProgramError> {
-        let (within, output_bytes, finishes) = (self.within, self.output_bytes, self.finishes);
+        let (within, output_bytes, stops) = (self.within, self.output_bytes, self.stops);
         let mut running = self.start()?;
         loop {
-            running.check(within, output_bytes, finishes)?;
+            running.check(within, output_bytes, stops)?;
             watch(&running)?;
             if let Some(status) = running.step(within)? {
                 let [stdout, stderr] = &mut running.outputs;
@@ -359,7 +374,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn check(&self, within: Duration, limit_bytes: usize, finishes: bool) -> Result<(), ProgramError> {
+    fn check(&self, within: Duration, limit_bytes: usize, stops: Stops) -> Result<(), ProgramError> {
         let program = || self.name.clone();
         if self.outputs.iter().any(|output| output.bytes.len() > limit_bytes) {
             return Err(ProgramError::Talkative { program: program(), limit_bytes });
@@ -367,7 +382,12 @@ impl Running<'_> {
         if self.started.elapsed() >= within {
             return Err(ProgramError::Silent { program: program(), after: within });
         }
-        if !finishes && interruption::is_requested() {
+        let is_stopped = match stops {
+            Stops::AtOnce => interruption::is_requested(),
+            Stops::AfterWrapUp => interruption::is_over(),
+            Stops::Never => false,
+        };
+        if is_stopped {
             return Err(ProgramError::Interrupted { program: program() });
         }
         Ok(())
