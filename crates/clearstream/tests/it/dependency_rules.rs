@@ -125,7 +125,7 @@ fn without_test_modules(text: &str) -> String {
 }
 
 /// Every place in the folders where one of the texts stands.
-fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
+pub(crate) fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for folder in folders {
         for (path, code) in sources(folder) {
@@ -137,7 +137,7 @@ fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
     found
 }
 
-fn all_but(excluded: &[&str]) -> Vec<&'static str> {
+pub(crate) fn all_but(excluded: &[&str]) -> Vec<&'static str> {
     crates().into_keys().filter(|folder| !excluded.contains(folder)).collect()
 }
 
@@ -151,38 +151,6 @@ fn crates_use_only_their_group_and_those_below() {
                 assert!(group(used) <= group(name), "{name} must not use {used}, which is above it");
             }
         }
-    }
-}
-
-/// Who may start a program beside `sys::program`, which bounds its time and output: programs that live as long as a
-/// session, a lab or a measurement, and those that take this one's place (exec).
-const STARTERS: [(&str, &str); 11] = [
-    ("crates/sys/src/program/mod.rs", "the place"),
-    ("crates/control/src/ssh.rs", "ssh as the transport of an agent"),
-    ("crates/clearstream/src/endpoints/mod.rs", "agents on this host"),
-    ("crates/clearstream/src/verbs/lab/mod.rs", "keepers of labs; exec"),
-    ("crates/clearstream/src/verbs/plan/guard.rs", "guardians of changes"),
-    ("crates/clearstream/src/verbs/rdma/run.rs", "exec"),
-    ("crates/clearstream/src/verbs/storage/ranks.rs", "guards of files"),
-    ("crates/failover/src/routes.rs", "`route watch` for the time of an experiment"),
-    ("crates/lab/src/services.rs", "services of labs"),
-    ("crates/mpirun/src/launcher.rs", "ranks of a job, which has deadlines of its own"),
-    ("crates/storage/src/semantics/workload.rs", "agents in a lab"),
-];
-
-#[test]
-fn programs_are_run_to_their_end_in_one_place() {
-    // `plan` still runs nft by itself.
-    let found = places(
-        &all_but(&["testkit", "plan"]),
-        &["Command::new(", ".output()", ".wait_with_output(", ".status()"],
-    );
-    let of = |file: &str| format!("{file}: Command::new(");
-    let elsewhere: Vec<_> =
-        found.iter().filter(|place| !STARTERS.iter().any(|(file, _)| **place == of(file))).collect();
-    assert!(elsewhere.is_empty(), "use clearstream_sys::program: {elsewhere:?}");
-    for (file, _) in STARTERS {
-        assert!(found.contains(&of(file)), "{file} needs no entry any more");
     }
 }
 

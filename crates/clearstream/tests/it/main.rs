@@ -59,6 +59,7 @@ mod schemas;
 mod semantics;
 mod sockets;
 mod source_tree;
+mod started_programs;
 mod storage_faults;
 mod storage_metadata;
 mod storage_ranks;
