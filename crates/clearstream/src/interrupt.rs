@@ -21,15 +21,17 @@ static ENDS_AT_ONCE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(Atomi
 /// The same of SIGHUP.
 static HANGUP_ENDS: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(false)));
 
-/// Signals end the command from now on, with the documented exit code. Ignored ones stay ignored.
+/// Signals end the command from now on, with the documented exit code, as they stop those with [`stop_flag`]: also where
+/// a shell has started it in the background, with SIGINT ignored. nohup(1) leaves SIGHUP ignored.
 pub fn end_at_once() -> std::io::Result<()> {
     ENDS_AT_ONCE.store(true, Ordering::Relaxed);
     HANGUP_ENDS.store(true, Ordering::Relaxed);
-    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !process::is_ignored(*signal)) {
-        let condition = if signal == SIGHUP { &HANGUP_ENDS } else { &ENDS_AT_ONCE };
-        flag::register_conditional_shutdown(signal, ExitCode::Interrupted as i32, Arc::clone(condition))?;
-    }
-    Ok(())
+    let end = |signal, condition: &Arc<AtomicBool>| {
+        flag::register_conditional_shutdown(signal, ExitCode::Interrupted as i32, Arc::clone(condition)).map(drop)
+    };
+    end(SIGINT, &ENDS_AT_ONCE)?;
+    end(SIGTERM, &ENDS_AT_ONCE)?;
+    if process::is_ignored(SIGHUP) { Ok(()) } else { end(SIGHUP, &HANGUP_ENDS) }
 }
 
 /// The flag that SIGINT, SIGTERM and SIGHUP raise.
@@ -46,8 +48,7 @@ fn raise_by_signals(stop: &Arc<AtomicBool>) -> std::io::Result<()> {
     ends_at_once.store(false, Ordering::Relaxed);
     HANGUP_ENDS.store(false, Ordering::Relaxed);
     for signal in [SIGINT, SIGTERM] {
-        // Handlers run in the order of their registration: the shutdown is armed only by an earlier signal. It is
-        // registered here too for those that were ignored when the command began.
+        // Handlers run in the order of their registration: the shutdown is armed only by an earlier signal.
         flag::register_conditional_shutdown(signal, ExitCode::Interrupted as i32, Arc::clone(ends_at_once))?;
         flag::register(signal, Arc::clone(stop))?;
         flag::register(signal, Arc::clone(ends_at_once))?;
