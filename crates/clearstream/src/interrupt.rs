@@ -27,7 +27,8 @@ pub fn end_at_once() -> std::io::Result<()> {
     ENDS_AT_ONCE.store(true, Ordering::Relaxed);
     HANGUP_ENDS.store(true, Ordering::Relaxed);
     let end = |signal, condition: &Arc<AtomicBool>| {
-        flag::register_conditional_shutdown(signal, ExitCode::Interrupted as i32, Arc::clone(condition)).map(drop)
+        flag::register_conditional_shutdown(signal, ExitCode::Interrupted as i32, Arc::clone(condition))
+            .map(drop)
     };
     end(SIGINT, &ENDS_AT_ONCE)?;
     end(SIGTERM, &ENDS_AT_ONCE)?;
