@@ -43,6 +43,10 @@ pub fn main() -> std::process::ExitCode {
     };
     let out = Output::new(cli.output.format(), verb_path(&matches).join(" "));
     let ended = diagnostics::start(cli.output.log.as_deref())
+        .and_then(|()| match is_own(&verb_path(&matches)) {
+            true => Ok(()),
+            false => interrupt::end_at_once().map_err(CommandError::from),
+        })
         .and_then(|()| with_defaults(cli, &matches, &arguments))
         .and_then(|cli| cli.verb.run(&out));
     let code = match ended {
@@ -78,6 +82,18 @@ fn report_usage(error: clap::Error) -> std::process::ExitCode {
     let out = Output::new(hints::requested_format(&arguments), "clearstream".to_owned());
     let _ = out.failed_with(&hints::document(&error));
     std::process::ExitCode::from(ExitCode::Usage as u8)
+}
+
+/// Whether a verb is for this program itself: an agent, a keeper or a guard decides by itself what signals do.
+fn is_own(path: &[&str]) -> bool {
+    let mut command = Cli::command();
+    path.iter().any(|name| {
+        let below = command.find_subcommand(name).cloned();
+        below.is_some_and(|below| {
+            command = below;
+            command.is_hide_set()
+        })
+    })
 }
 
 /// Names of the verb and its parents: `plan apply`.

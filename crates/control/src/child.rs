@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_sys::interruption;
 use tracing::Level;
 
 use crate::{
@@ -116,7 +117,8 @@ impl AgentChild {
             self.grace = SILENT_GRACE;
         }
         let (reply, status) = channel();
-        let status = match self.orders.send(Order::Await(self.grace, reply)) {
+        let grace = interruption::bounded(self.grace);
+        let status = match self.orders.send(Order::Await(grace, reply)) {
             Ok(()) => status.recv().unwrap_or(None),
             Err(_) => None,
         };
@@ -133,7 +135,7 @@ impl AgentChild {
     /// Lets the child end by itself for `grace`, then kills it; reaps it.
     pub(crate) fn end(&mut self, grace: Duration) {
         // The thread runs until it receives `Order::End`.
-        drop(self.orders.send(Order::End(grace)));
+        drop(self.orders.send(Order::End(interruption::bounded(grace))));
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
@@ -244,7 +246,7 @@ fn keep_child(mut child: Child, orders: &Receiver<Order>) {
     // For a child already reaped these return an error without effect. One that stands in a system call of a
     // file system that does not respond ends when the kernel gives up the call, and is not waited for.
     drop(child.kill());
-    await_exit(&mut child, KILLED_TIMEOUT);
+    await_exit(&mut child, interruption::bounded(KILLED_TIMEOUT));
 }
 
 fn await_exit(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {

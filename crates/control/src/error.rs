@@ -1,5 +1,7 @@
 //! Errors between a controller and an agent.
 
+use std::time::Duration;
+
 use clearstream_schema::control::Failure;
 
 use crate::{child::ChildExit, session::SessionEnd};
@@ -64,6 +66,20 @@ pub enum PeerError {
         name: String,
         /// What was received.
         reason: String,
+    },
+    /// The agent is connected and did not reply to a call, or did not send an event.
+    #[error(
+        "{name}: no {awaited} within {} s, although its agent is connected: what serves it there hangs, as in a file \
+         system or driver that does not respond",
+        .after.as_secs()
+    )]
+    Unanswered {
+        /// The peer.
+        name: String,
+        /// Which reply or event, with the name of the call or event.
+        awaited: String,
+        /// How long it was waited for.
+        after: Duration,
     },
     /// Waiting (for a busy daemon, for a reply) was abandoned.
     #[error("{name}: stopped waiting: {reason}")]

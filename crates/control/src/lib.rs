@@ -33,7 +33,9 @@ mod test_calls;
 pub mod tls;
 mod usage;
 
-pub use call::{Call, CallEvent, Delivery, Done, Shutdown};
+pub use call::{
+    CHANGE_WITHIN, CONNECT_WITHIN, Call, CallEvent, Delivery, Done, MARGIN, READ_WITHIN, Shutdown,
+};
 pub use child::AGENT_LOG;
 pub use error::{PeerError, StartCause};
 pub use event::EventSender;

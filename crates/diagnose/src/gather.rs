@@ -80,6 +80,8 @@ pub enum GatherEvent {
         /// Time left at most.
         left: Duration,
     },
+    /// An agent was lost after something had been measured: the evidence is what there was until then.
+    Lost(PeerError),
 }
 
 /// Reason for a failed gathering.
@@ -97,6 +99,21 @@ pub enum GatherError {
     /// The lab that the hosts are in: whether its delay line was the limit is not known then.
     #[error(transparent)]
     Lab(#[from] LabError),
+}
+
+impl GatherError {
+    /// The agent that is lost, if that is the reason.
+    fn lost(self) -> Option<PeerError> {
+        match self {
+            Self::Peer(error)
+            | Self::Flow(FlowError::Peer(error) | FlowError::PeerLost { source: error, .. })
+                if error.failure().is_none() =>
+            {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
 }
 
 struct Session<'a, 'hosts> {
@@ -120,6 +137,27 @@ pub fn gather(
     on_event: &mut dyn FnMut(GatherEvent),
 ) -> Result<Evidence, GatherError> {
     let until = Instant::now() + options.budget;
+    bound(hosts, Some(until + AROUND))?;
+    let evidence = gather_until(hosts, options, until, stop, on_event);
+    bound(hosts, None)?;
+    evidence
+}
+
+/// Bounds the calls to both hosts.
+fn bound(hosts: &mut HostSet<'_>, until: Option<Instant>) -> Result<(), TrialError> {
+    let (client, server) = hosts.client_and_server()?;
+    client.peer.bound(until);
+    server.peer.bound(until);
+    Ok(())
+}
+
+fn gather_until(
+    hosts: &mut HostSet<'_>,
+    options: &GatherOptions,
+    until: Instant,
+    stop: &AtomicBool,
+    on_event: &mut dyn FnMut(GatherEvent),
+) -> Result<Evidence, GatherError> {
     let line_rate = hosts.line_rate();
     let mut session = Session { hosts, until, stop, on_event };
     session.step("describing both hosts");
@@ -153,6 +191,9 @@ pub fn gather(
             Err(error) => {
                 let message = format!("experiment \"{}\": {error}", name(kind));
                 evidence.notices.push(Notice { id: "experiment-failed".to_owned(), message });
+                if let Some(lost) = error.lost() {
+                    (session.on_event)(GatherEvent::Lost(lost));
+                }
                 break;
             }
         }

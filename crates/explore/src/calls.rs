@@ -1,8 +1,11 @@
 //! Calls of a controller at the agents of two ranks, and the event of the first one.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use clearstream_control::{Call, CallEvent, Delivery, Done};
+use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done};
 use clearstream_schema::{
     TimeSpan,
     control::{Cookie, Failure},
@@ -57,6 +60,10 @@ impl Call for Run {
     const NAME: &'static str = "explore-run";
     const NEEDS: Right = Right::Measure;
     type Reply = Done;
+
+    fn reply_within(&self) -> Duration {
+        CONNECT_WITHIN
+    }
 }
 
 /// Stops this rank, early or after its end; the reply is sent when its thread has exited.

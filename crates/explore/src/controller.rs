@@ -3,10 +3,10 @@
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use clearstream_control::{Peer, PeerError};
+use clearstream_control::{CallEvent as _, Peer, PeerError};
 use clearstream_schema::{
     TimeSpan,
     control::{Cookie, Failure},
@@ -18,6 +18,8 @@ use crate::calls::{Finished, Listen, Run, Side, Stop};
 
 /// Interval of checks of the stop flag.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum time of an exploration: it reports nothing until its end.
+const EXPLORED_WITHIN: Duration = Duration::from_secs(86_400);
 
 /// Ranks that the agents run. The controller may use the agents for something else meanwhile.
 #[must_use = "ranks run until they are ended"]
@@ -57,8 +59,12 @@ impl Exploring {
     /// The agent is lost.
     pub(crate) fn follow(&self, hosts: &mut HostSet<'_>, stop: &AtomicBool) -> Result<(), TrialError> {
         let (client, _) = hosts.client_and_server()?;
+        let begun = Instant::now();
         while !stop.load(Relaxed) {
-            let Some(event) = client.peer.next_event(POLL_INTERVAL)? else { continue };
+            let Some(event) = client.peer.next_event(POLL_INTERVAL)? else {
+                client.peer.check_silence(Finished::NAME, begun, EXPLORED_WITHIN)?;
+                continue;
+            };
             if event.read()?.is_some_and(|Finished { test }| test == self.test) {
                 break;
             }

@@ -87,7 +87,7 @@ fn by_job(
         (context.on_event)(Event::Notice(notice));
     }
     if found.is_none() && ending != Ending::Stopped {
-        return Err(failure(FailureKind::Internal, "the ranks ended without a result").into());
+        return Err(failure(FailureKind::Connection, "the ranks ended without a result").into());
     }
     Ok(found)
 }

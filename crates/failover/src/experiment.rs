@@ -23,7 +23,7 @@ use clearstream_workload::TrialError;
 use crate::{
     flows::{self, RequestFlow, Responder, nanoseconds},
     participants::Participants,
-    routes::{LabRoutes, internal, lab_error},
+    routes::{LabRoutes, lab_error},
     summary::Measured,
 };
 
@@ -104,7 +104,7 @@ fn watches_run(routes: &mut LabRoutes<'_>, participants: &Participants) -> Resul
     }
     let ended: Vec<&str> = ended.iter().filter_map(|place| hosts.get(*place)).map(String::as_str).collect();
     let message = format!("route watch ended before the end of the experiment on {}", ended.join(", "));
-    Err(Failure { kind: FailureKind::Internal, message }.into())
+    Err(Failure { kind: FailureKind::Connection, message }.into())
 }
 
 /// Sends requests over every flow, and injects the fault halfway. Returns the
@@ -257,5 +257,5 @@ fn sleep_unless(time: Duration, stop: &AtomicBool) {
 }
 
 fn system(step: &'static str) -> impl Fn(std::io::Error) -> TrialError {
-    move |error| internal(format!("cannot {step}: {error}"))
+    move |error| Failure::of_system(step, &error).into()
 }

@@ -151,7 +151,7 @@ impl Participants {
         let text =
             toml::to_string(&self.file).map_err(|error| internal(format!("write a fabric: {error}")))?;
         std::fs::write(&path, text)
-            .map_err(|error| internal(format!("cannot write {}: {error}", Path::display(&path))))?;
+            .map_err(|error| Failure::of_system(&format!("write {}", Path::display(&path)), &error))?;
         Ok(path)
     }
 }

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::Write,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -17,6 +16,7 @@ use clearstream_schema::{
     routing::{HostRouting, NexthopTarget},
     watch::{WatchRequest, WatchStatus},
 };
+use clearstream_sys::program::Program;
 use clearstream_watch as watch;
 use clearstream_workload::TrialError;
 
@@ -76,7 +76,8 @@ impl<'a> LabRoutes<'a> {
             command.args(["route", "watch"]).arg(fabric).args(["--host", host]);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             let started = self.lab.command(host, command).map_err(lab_error)?.spawn();
-            let child = started.map_err(|error| internal(format!("start route watch on {host}: {error}")))?;
+            let child = started
+                .map_err(|error| Failure::of_system(&format!("start route watch on {host}"), &error))?;
             self.watches.push(child);
         }
         Ok(())
@@ -88,7 +89,7 @@ impl<'a> LabRoutes<'a> {
         for host in hosts {
             let namespaces = self.lab.namespaces(host).map_err(lab_error)?;
             let status = namespaces.run(|| watch::query(&WatchRequest::Status));
-            let status = status.map_err(|error| internal(format!("enter {host}: {error}")))?;
+            let status = status.map_err(|error| Failure::of_system(&format!("enter {host}"), &error))?;
             if !status.is_ok_and(|status| has_response_through_every_gateway(&status)) {
                 return Ok(false);
             }
@@ -204,25 +205,22 @@ fn mark_ruleset(routing: &HostRouting) -> Result<String, TrialError> {
 
 /// Runs nft on a host with a ruleset as input.
 fn nft(lab: &RunningLab, host: &str, text: &str) -> Result<(), TrialError> {
-    let mut command = Command::new("nft");
-    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let missing = |error| Failure {
-        kind: FailureKind::Unsupported,
-        message: format!("connection marks need nft, which does not run: {error}"),
-    };
-    let mut child = lab.command(host, command).map_err(lab_error)?.spawn().map_err(missing)?;
-    // If nft exits early, its own message is more specific.
-    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
-    let output = child.wait_with_output().map_err(missing)?;
+    let nft = Program::new("nft").args(["-f", "-"]).input(text.as_bytes()).finishes();
+    let output = nft.prepared(|command| lab.command(host, command)).map_err(lab_error)?.run();
+    let output = output.map_err(|error| {
+        let Failure { kind, message } = error.failure();
+        Failure { kind, message: format!("connection marks need nft: {message}") }
+    })?;
     if output.status.success() {
         return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(internal(format!("{host}: nft: {message}")))
+    let message = format!("{host}: nft: {message}");
+    Err(Failure { kind: FailureKind::Unsupported, message }.into())
 }
 
 pub(crate) fn lab_error(error: LabError) -> TrialError {
-    internal(error.to_string())
+    Failure { kind: error.kind().failure_kind(), message: error.to_string() }.into()
 }
 
 pub(crate) fn internal(message: String) -> TrialError {
@@ -230,5 +228,5 @@ pub(crate) fn internal(message: String) -> TrialError {
 }
 
 fn refused(host: &str, error: &NetlinkError) -> TrialError {
-    internal(format!("{host}: {error}"))
+    Failure { kind: FailureKind::Unsupported, message: format!("{host}: {error}") }.into()
 }

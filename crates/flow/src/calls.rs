@@ -1,8 +1,11 @@
 //! Calls of a controller to both agents of a flow test, and events of the agents while it runs.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use clearstream_control::{Call, CallEvent, Delivery, Done};
+use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done};
 use clearstream_schema::{
     control::{Cookie, Failure},
     flow::{FlowConfig, FlowSettings, Notice, SideInterval},
@@ -53,6 +56,10 @@ impl Call for Connect {
     const NAME: &'static str = "flow-connect";
     const NEEDS: Right = Right::Measure;
     type Reply = Done;
+
+    fn reply_within(&self) -> Duration {
+        CONNECT_WITHIN
+    }
 }
 
 /// Starts the transfer.

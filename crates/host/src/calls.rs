@@ -35,6 +35,12 @@ impl Call for Capture {
     const NAME: &'static str = "capture";
     const NEEDS: Right = Right::Measure;
     type Reply = Done;
+
+    fn reply_within(&self) -> Duration {
+        // Some hundred files, and a report of each interface's driver.
+        const CAPTURE_WITHIN: Duration = Duration::from_secs(60);
+        CAPTURE_WITHIN
+    }
 }
 
 /// Part of a capture, at most [`CAPTURE_CHUNK_BYTES`].
@@ -72,7 +78,7 @@ impl HostAgent {
     fn capture(&mut self, _: Capture, context: &CallContext<'_>) -> Result<Done, Failure> {
         let mut bundle = Vec::new();
         capture::write(&HostRoot::live(), &mut bundle).map_err(|error| Failure {
-            kind: FailureKind::Internal,
+            kind: FailureKind::File,
             message: format!("capture of the host: {error}"),
         })?;
         for part in bundle.chunks(CAPTURE_CHUNK_BYTES) {

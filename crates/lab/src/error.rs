@@ -20,6 +20,12 @@ pub enum LabError {
         /// Name.
         name: String,
     },
+    /// A person asked to stop while it came up.
+    #[error("the lab \"{name}\" was coming up: interrupted")]
+    Interrupted {
+        /// Name.
+        name: String,
+    },
     /// No lab of this name is running.
     #[error("the lab \"{name}\" is not running: {}", start_hint(.name))]
     NotRunning {
@@ -186,8 +192,23 @@ pub enum LabErrorKind {
     Unsupported,
     /// A file could not be read or written.
     File,
+    /// A person asked to stop.
+    Interrupted,
     /// An internal error.
     Internal,
+}
+
+impl LabErrorKind {
+    /// Returns the kind of the failure of a test that needed the lab.
+    pub fn failure_kind(self) -> FailureKind {
+        match self {
+            Self::Invalid | Self::Name => FailureKind::Invalid,
+            Self::HostDead | Self::Interrupted => FailureKind::Connection,
+            Self::Unsupported => FailureKind::Unsupported,
+            Self::File => FailureKind::File,
+            Self::Internal => FailureKind::Internal,
+        }
+    }
 }
 
 impl LabError {
@@ -205,6 +226,7 @@ impl LabError {
             | Self::NotRunning { .. }
             | Self::NothingToStop { .. } => LabErrorKind::Name,
             Self::HostDead { .. } => LabErrorKind::HostDead,
+            Self::Interrupted { .. } => LabErrorKind::Interrupted,
             Self::Privilege { .. } | Self::Unsupported { .. } | Self::Service { .. } => {
                 LabErrorKind::Unsupported
             }
@@ -212,6 +234,9 @@ impl LabError {
             Self::Network { source, .. } => network_kind(source),
             Self::System { source, .. } => match FailureKind::of_system(source) {
                 FailureKind::Unsupported => LabErrorKind::Unsupported,
+                FailureKind::File => LabErrorKind::File,
+                // Only processes of the lab are at the other ends.
+                FailureKind::Connection => LabErrorKind::HostDead,
                 _ => LabErrorKind::Internal,
             },
             Self::Keeper { kind, .. } => *kind,
@@ -248,11 +273,9 @@ fn network_kind(error: &NetlinkError) -> LabErrorKind {
             FailureKind::Unsupported => LabErrorKind::Unsupported,
             _ => LabErrorKind::Invalid,
         },
-        NetlinkError::Socket { source, .. } if FailureKind::of_system(source) == FailureKind::Unsupported => {
-            LabErrorKind::Unsupported
-        }
         NetlinkError::Unfit { .. } | NetlinkError::NoInterface { .. } => LabErrorKind::Invalid,
-        _ => LabErrorKind::Internal,
+        NetlinkError::Socket { .. } | NetlinkError::Diagnostics { .. } => LabErrorKind::Unsupported,
+        NetlinkError::Garbled(_) => LabErrorKind::Internal,
     }
 }
 

@@ -4,7 +4,7 @@ use std::{
     io,
     net::IpAddr,
     path::Path,
-    process::{ChildStdin, Command, Stdio},
+    process::{ChildStdin, ChildStdout, Command, Stdio},
 };
 
 use clearstream_netlink::Prefix;
@@ -12,7 +12,11 @@ use clearstream_schema::{
     BitRate, CoreList, TimeSpan,
     lab::{DelayLineStats, LabFault, LabFile, LabHost},
 };
-use clearstream_sys::{namespace::NamespaceSet, process::keep_descriptors_from};
+use clearstream_sys::{interruption, namespace::NamespaceSet, process::keep_descriptors_from};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
 
 use crate::{
     LabError,
@@ -85,10 +89,15 @@ fn start(
     let sent = owner.as_mut().map_or(Ok(()), |stdin| write_line(stdin, &message));
     // A keeper that exited early has reported the error, which is more
     // specific.
-    let started =
-        child.stdout.take().ok_or_else(|| io::ErrorKind::BrokenPipe.into()).and_then(read_line::<Started>);
+    let stdout = child.stdout.take();
     // Reap the child, so that it does not stay a zombie.
     std::thread::spawn(move || child.wait());
+    let is_ready = stdout.as_ref().is_none_or(is_readable);
+    if !is_ready {
+        // Without its owner the lab goes down as soon as it is up.
+        return Err(LabError::Interrupted { name: file.name.clone() });
+    }
+    let started = stdout.ok_or_else(|| io::ErrorKind::BrokenPipe.into()).and_then(read_line::<Started>);
     sent.map_err(LabError::system("describe the lab to the process that holds it")).or_else(|error| {
         match started {
             Ok(_) => Ok(()),
@@ -98,6 +107,20 @@ fn start(
     match started.map_err(LabError::system("receive the reply of the process that holds the lab"))? {
         Started::Ready => Ok((open(&file.name)?, owner)),
         Started::Failed(error) => Err(error.into()),
+    }
+}
+
+/// Waits until the keeper has replied or ended; false when a person asked to stop meanwhile.
+fn is_readable(stdout: &ChildStdout) -> bool {
+    let step = Timespec::try_from(interruption::CHECK_INTERVAL).unwrap_or_default();
+    loop {
+        let mut awaited = [PollFd::new(stdout, PollFlags::IN)];
+        match poll(&mut awaited, Some(&step)) {
+            Ok(0) | Err(Errno::INTR) if interruption::is_requested() => return false,
+            Ok(0) | Err(Errno::INTR) => {}
+            // An error shows when it is read.
+            Ok(_) | Err(_) => return true,
+        }
     }
 }
 

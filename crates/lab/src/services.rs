@@ -13,13 +13,19 @@ use std::{
 };
 
 use clearstream_schema::lab::{LabFile, LabService};
-use clearstream_sys::{namespace::NamespaceSet, process::bind_child_to_parent};
+use clearstream_sys::{
+    namespace::NamespaceSet,
+    process::bind_child_to_parent,
+    program::{Program, ProgramError},
+};
 
 use crate::{LabError, node::Node, state::INSTANCE_VARIABLE};
 
 /// Maximum time until a service is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Maximum time of one run of the command that asks whether a service is ready.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time of one attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// End of a log that an error quotes.
@@ -178,11 +184,13 @@ fn is_ready(service: &LabService, node: &Node, places: &Places, instance: &str) 
         }
     }
     let Some(line) = &service.ready else { return Ok(true) };
-    let mut command = command(line, node, places, instance)?;
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    bind_child_to_parent(&mut command);
-    let status = command.status().map_err(|error| not_started(service, node, &error))?;
-    Ok(status.success())
+    let command = command(line, node, places, instance)?;
+    // One that hangs is as one that says no: the service's own time passes.
+    match Program::of(command).within(QUESTION_TIMEOUT).run() {
+        Ok(output) => Ok(output.status.success()),
+        Err(ProgramError::Silent { .. }) => Ok(false),
+        Err(error) => Err(not_started(service, node, &error.into())),
+    }
 }
 
 fn not_started(service: &LabService, node: &Node, error: &io::Error) -> LabError {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clearstream_control::{Call, CallContext, Registration, Service};
+use clearstream_control::{Call, CallContext, READ_WITHIN, Registration, Service};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     live::LiveSample,
@@ -29,6 +29,10 @@ impl Call for ReadLive {
     const NAME: &'static str = "read-live";
     const NEEDS: Right = Right::Measure;
     type Reply = LiveSample;
+
+    fn reply_within(&self) -> Duration {
+        Duration::from_nanos(self.options.interval_ns) + READ_WITHIN
+    }
 }
 
 /// Samples its host.

@@ -268,8 +268,9 @@ fn no_link(method: MessageMethod, error: &std::io::Error) -> Failure {
 
 fn kind(error: &EngineError) -> FailureKind {
     match error {
-        EngineError::Connection(_) | EngineError::Damaged { .. } => FailureKind::Connection,
-        EngineError::Miscounted { .. } => FailureKind::Internal,
+        EngineError::Connection(_) | EngineError::Damaged { .. } | EngineError::Miscounted { .. } => {
+            FailureKind::Connection
+        }
         EngineError::TooLarge(_) => FailureKind::Invalid,
     }
 }

@@ -1,9 +1,12 @@
 //! Calls of a controller at both agents of a measurement, and events of the
 //! client's agent.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use clearstream_control::{Call, CallEvent, Delivery, Done};
+use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done};
 use clearstream_schema::{
     control::{Cookie, Failure},
     flow::Notice,
@@ -56,6 +59,10 @@ impl Call for Run {
     const NAME: &'static str = "message-run";
     const NEEDS: Right = Right::Measure;
     type Reply = Done;
+
+    fn reply_within(&self) -> Duration {
+        CONNECT_WITHIN
+    }
 }
 
 /// Stops this side, early or after its end; the reply is sent when its thread

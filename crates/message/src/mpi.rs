@@ -89,7 +89,7 @@ fn program_arguments(config: &MessageConfig) -> Vec<String> {
 
 /// Maximum time of one size, warm-up included: the program bounds it by ten
 /// times the duration, and its warm-up doubles its iterations.
-fn size_timeout(config: &MessageConfig) -> Duration {
+pub(crate) fn size_timeout(config: &MessageConfig) -> Duration {
     let warm_up = config.warm_up.to_std().saturating_mul(4);
     let measured = match config.iterations {
         None => config.duration.to_std().saturating_mul(12),

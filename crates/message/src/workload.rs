@@ -102,7 +102,7 @@ impl From<MessageError> for TrialError {
     fn from(error: MessageError) -> Self {
         match error {
             MessageError::Invalid(failure) => failure.into(),
-            MessageError::Peer(error) => error.into(),
+            MessageError::Peer(error) | MessageError::Broken { source: error, .. } => error.into(),
             MessageError::Failed { name, failure } => {
                 Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
             }

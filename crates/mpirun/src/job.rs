@@ -12,7 +12,7 @@ use std::{
 };
 
 use clearstream_schema::control::{Failure, FailureKind};
-use clearstream_sys::process::bind_child_to_parent;
+use clearstream_sys::{interruption, process::bind_child_to_parent};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -84,7 +84,7 @@ impl Running {
             // It may have ended meanwhile; it is waited for below.
             let _ = kill_process(pid, Signal::TERM);
         }
-        let deadline = Instant::now() + TERMINATE_TIMEOUT;
+        let deadline = Instant::now() + interruption::bounded(TERMINATE_TIMEOUT);
         while Instant::now() < deadline {
             if let Some(status) = self.0.try_wait()? {
                 return Ok(status);
@@ -227,8 +227,7 @@ fn finish(running: &mut Running, progress: Progress) -> Result<Ended, Failure> {
             Err(failed) => break Err(failed),
         }
     };
-    let status = status
-        .map_err(|failed| failure(FailureKind::Internal, format!("mpirun cannot be waited for: {failed}")))?;
+    let status = status.map_err(|failed| Failure::of_system("wait for mpirun", &failed))?;
     if status.success() && progress.is_finished {
         return Ok(progress.ended(Ending::Finished));
     }

@@ -4,16 +4,10 @@
 //! command override: `OMPI_MCA_*` (Open MPI up to 4), `PRTE_MCA_*` (5),
 //! `HYDRA_*` and those of UCX and libfabric (MPICH and relatives).
 
-use std::{
-    env,
-    io::{self, Read as _},
-    path::Path,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{env, io, path::Path, process::Command, time::Duration};
 
 use clearstream_schema::control::{Failure, FailureKind};
+use clearstream_sys::program::{Program, ProgramError};
 use tempfile::TempDir;
 
 use crate::failure;
@@ -21,7 +15,6 @@ use crate::ranks::{LabRanks, Ranks};
 
 /// Maximum time of `mpirun --version`.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Options that name hosts, or their number: what the user wrote is kept.
 const HOST_OPTIONS: [&str; 10] = [
     "-H",
@@ -134,7 +127,7 @@ impl Launcher {
         self.set_variables(&mut command, &variables);
         let first = ranks.hosts.first().map_or("", String::as_str);
         let command = lab.lab.command(first, command);
-        let command = command.map_err(|error| failure(FailureKind::Internal, error.to_string()))?;
+        let command = command.map_err(|error| failure(error.kind().failure_kind(), error.to_string()))?;
         Ok((Prepared { command, _folder: folder }, line))
     }
 
@@ -257,7 +250,7 @@ fn launch_agent(folder: &Path, lab: &LabRanks<'_>) -> io::Result<String> {
 }
 
 fn not_written(error: &io::Error) -> Failure {
-    failure(FailureKind::Internal, format!("the files of the launcher cannot be written: {error}"))
+    Failure::of_system("write the files of the launcher", error)
 }
 
 /// As ssh: options, a host, and fields that a shell there reads as a line.
@@ -275,44 +268,21 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-fn not_started(program: &str, error: &io::Error) -> Failure {
-    let message = match error.kind() {
-        io::ErrorKind::NotFound => format!(
+fn not_started(program: &str, error: &ProgramError) -> Failure {
+    let message = match error.is_missing() {
+        true => format!(
             "{program} is not on this host: install an MPI library (apt-get install openmpi-bin or mpich), or name \
              its mpirun with --mpirun COMMAND"
         ),
-        _ => format!("{program} cannot be started: {error}"),
+        false => error.to_string(),
     };
     failure(FailureKind::Unsupported, message)
 }
 
 /// What `--version` prints.
-fn version(program: &str) -> io::Result<String> {
-    let mut command = Command::new(program);
-    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn()?;
-    let Some(stdout) = child.stdout.take() else { return Ok(String::new()) };
-    let reader = thread::spawn(move || {
-        let mut text = Vec::new();
-        // What was read until an error is enough to recognise it.
-        let _ = stdout.take(1 << 16).read_to_end(&mut text);
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    wait_bounded(&mut child)?;
-    Ok(reader.join().unwrap_or_default())
-}
-
-fn wait_bounded(child: &mut Child) -> io::Result<()> {
-    let deadline = Instant::now() + VERSION_TIMEOUT;
-    while child.try_wait()?.is_none() {
-        if Instant::now() > deadline {
-            child.kill()?;
-            child.wait()?;
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "--version took longer than 10 s"));
-        }
-        thread::sleep(POLL_INTERVAL);
-    }
-    Ok(())
+fn version(program: &str) -> Result<String, ProgramError> {
+    let output = Program::new(program).args(["--version"]).within(VERSION_TIMEOUT).run()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

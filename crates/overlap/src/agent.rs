@@ -254,9 +254,7 @@ fn transfer(
 
 fn kind(error: &EngineError) -> FailureKind {
     match error {
-        EngineError::Miscounted { .. } | EngineError::Unexpected(_) | EngineError::Stopped => {
-            FailureKind::Internal
-        }
+        EngineError::Stopped => FailureKind::Internal,
         _ => FailureKind::Connection,
     }
 }

@@ -84,7 +84,7 @@ fn program_arguments(config: &OverlapConfig) -> Vec<String> {
 }
 
 /// Maximum time of one interval of work, the work alone included.
-fn point_timeout(config: &OverlapConfig) -> Duration {
+pub(crate) fn point_timeout(config: &OverlapConfig) -> Duration {
     let overtime = config.duration.to_std().saturating_mul(OVERTIME);
     POINT_GRACE
         .saturating_add(overtime)

@@ -98,7 +98,7 @@ impl From<OverlapError> for TrialError {
     fn from(error: OverlapError) -> Self {
         match error {
             OverlapError::Invalid(failure) => failure.into(),
-            OverlapError::Peer(error) => error.into(),
+            OverlapError::Peer(error) | OverlapError::Broken { source: error, .. } => error.into(),
             OverlapError::Failed { name, failure } => {
                 Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
             }

@@ -1,8 +1,11 @@
 //! Calls of a controller to both agents of a probe.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use clearstream_control::{Call, Done};
+use clearstream_control::{Call, Done, MARGIN};
 use clearstream_schema::{
     control::Cookie,
     probe::{ProbeConfig, ProbeDirection},
@@ -57,6 +60,12 @@ impl Call for Run {
     const NAME: &'static str = "probe-run";
     const NEEDS: Right = Right::Measure;
     type Reply = ProbeDirection;
+
+    fn reply_within(&self) -> Duration {
+        // Series over UDP and TCP, and a search for the path MTU that waits for what never comes at half of its steps.
+        let series = self.config.interval.to_std().saturating_mul(self.config.count);
+        series.saturating_mul(2).saturating_add(self.config.timeout.to_std().saturating_mul(24)) + MARGIN
+    }
 }
 
 /// Closes the responder's sockets.

@@ -1,9 +1,12 @@
 //! Calls to the agents of a verification: route lookups, real flows from bound ports,
 //! flows observed at a gateway, path MTU from a bound port.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use clearstream_control::{Call, Done};
+use clearstream_control::{Call, Done, MARGIN};
 use clearstream_schema::{control::Cookie, counters::HostCounters, proof::WireOutcome, scope::Right};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +129,14 @@ impl Call for Connect {
     const NAME: &'static str = "route connect";
     const NEEDS: Right = Right::Measure;
     type Reply = Connected;
+
+    fn reply_within(&self) -> Duration {
+        // The agent opens flows for a minute at most.
+        const FLOWS_MOST: Duration = Duration::from_secs(60);
+        let turns = self.ports.len().div_ceil(usize::from(self.at_once.max(1)));
+        let timeout = Duration::from_millis(self.timeout_ms.into());
+        timeout.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX)).min(FLOWS_MOST) + MARGIN
+    }
 }
 
 /// Outcomes of the flows of a [`Connect`].
@@ -232,6 +243,11 @@ impl Call for PathMtu {
     const NAME: &'static str = "route path-mtu";
     const NEEDS: Right = Right::Measure;
     type Reply = PathMtuFound;
+
+    fn reply_within(&self) -> Duration {
+        // Half of the steps of the search wait for what never comes.
+        Duration::from_millis(self.timeout_ms.into()) * 24 + MARGIN
+    }
 }
 
 /// Result of the search.

@@ -1,9 +1,12 @@
 //! Calls of a controller at both agents of an RDMA measurement, and events of
 //! the client's agent.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
-use clearstream_control::{Call, CallEvent, Delivery, Done};
+use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done, MARGIN};
 use clearstream_schema::{
     control::{Cookie, Failure},
     rdma::{
@@ -65,6 +68,10 @@ impl Call for Measure {
     const NAME: &'static str = "rdma-measure";
     const NEEDS: Right = Right::Measure;
     type Reply = Done;
+
+    fn reply_within(&self) -> Duration {
+        CONNECT_WITHIN
+    }
 }
 
 /// Times a call of the verbs interface on the agent's host.
@@ -83,6 +90,13 @@ impl Call for TimeVerbs {
     const NAME: &'static str = "rdma-verbs";
     const NEEDS: Right = Right::Measure;
     type Reply = VerbsSummary;
+
+    fn reply_within(&self) -> Duration {
+        // Registration touches every page: a gigabyte a second is slow.
+        let one = Duration::from_millis(1) + Duration::from_nanos(self.config.size.0);
+        let count = self.config.count.saturating_add(self.config.warm_up_count);
+        one.saturating_mul(count).saturating_add(CONNECT_WITHIN + MARGIN)
+    }
 }
 
 /// Stops the measurement and closes the server, if any; the reply is sent when

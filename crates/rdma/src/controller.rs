@@ -3,10 +3,10 @@
 use std::{
     net::{IpAddr, SocketAddr},
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use clearstream_control::{Peer, PeerError, encoding};
+use clearstream_control::{CallEvent as _, Peer, PeerError, encoding};
 use clearstream_schema::{
     control::{Cookie, Failure, FailureKind},
     rdma::{RdmaConfig, RdmaOperation, RdmaSummary, VerbsConfig, VerbsSummary},
@@ -21,6 +21,8 @@ use crate::{
 
 /// Interval at which the stop flag is polled.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Time without a sample, which come several times a second: registering large memory takes long.
+const SILENCE_MOST: Duration = Duration::from_secs(60);
 
 /// The agents of a test and the addresses between them.
 #[derive(Debug)]
@@ -70,7 +72,7 @@ impl<'a> Agents<'a> {
         self.with_server(|client, server, cookie| {
             let config = config.clone();
             client.call(&Measure { server, cookie, operation, config })?;
-            let mut stopped = false;
+            let (mut stopped, mut heard) = (false, Instant::now());
             loop {
                 match client.next_event_of::<Progress>(STOP_POLL_INTERVAL)? {
                     Some(Progress::Finished(summary)) => return Ok(summary),
@@ -78,8 +80,11 @@ impl<'a> Agents<'a> {
                     Some(Progress::Failed(failure)) => {
                         return Err(AgentError::Failed { name: client.name().to_owned(), failure });
                     }
-                    Some(event) => on_event(&event),
-                    None => {}
+                    Some(event) => {
+                        on_event(&event);
+                        heard = Instant::now();
+                    }
+                    None => client.check_silence(Progress::NAME, heard, SILENCE_MOST)?,
                 }
                 if !stopped && stop.load(Ordering::Relaxed) {
                     stopped = true;

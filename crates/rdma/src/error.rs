@@ -154,12 +154,13 @@ impl From<&RdmaError> for Failure {
             | RdmaError::OtherPeer { .. }
             | RdmaError::Lost { .. }
             | RdmaError::Silent { .. }
+            | RdmaError::Mismatch(_)
             | RdmaError::Stopped
             | RdmaError::StoppedConnecting { .. } => FailureKind::Connection,
             RdmaError::Listen { source, .. } | RdmaError::Verbs(source) => kind_of_verbs(source),
             RdmaError::Memory(_) => FailureKind::Unsupported,
             RdmaError::Thread(source) => FailureKind::of_system(source),
-            RdmaError::Fault(_) | RdmaError::Mismatch(_) => FailureKind::Internal,
+            RdmaError::Fault(_) => FailureKind::Internal,
         };
         Self { kind, message: error.to_string() }
     }

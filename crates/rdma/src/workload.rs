@@ -109,7 +109,7 @@ impl Workload for Rdma {
         }
         if summary.results.iter().any(|result| result.verified == Some(false)) {
             let message = "received data differs from sent data".to_owned();
-            return Err(Failure { kind: FailureKind::Internal, message }.into());
+            return Err(Failure { kind: FailureKind::Connection, message }.into());
         }
         for notice in &summary.notices {
             (context.on_event)(Event::Notice(notice.clone()));

@@ -26,6 +26,8 @@ pub enum FailureKind {
     Connection,
     /// No route to the other host, or no host at its address.
     Unreachable,
+    /// A file could not be read or written: a full disk, a read-only file system, a device that fails.
+    File,
     /// A fault of the agent.
     Internal,
 }

@@ -17,7 +17,7 @@ pub enum ExitCode {
     Refused = 4,
     /// A privilege, kernel feature or program that is needed is missing.
     Unsupported = 5,
-    /// The peer died or went silent; samples taken so far are kept.
+    /// The peer died, went silent or broke the protocol; samples taken so far are kept.
     PeerLost = 6,
     /// A file could not be read or written (disk full included).
     File = 7,

@@ -6,24 +6,59 @@ use std::io;
 use crate::control::{Failure, FailureKind};
 
 // Linux; no `io::ErrorKind` names them (errno(3)).
+const EPERM: i32 = 1;
+const EIO: i32 = 5;
+const ENXIO: i32 = 6;
+const ENODEV: i32 = 19;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
+const ENOLCK: i32 = 37;
+const ENOSYS: i32 = 38;
+const ELOOP: i32 = 40;
+const EPROTONOSUPPORT: i32 = 93;
+const EAFNOSUPPORT: i32 = 97;
 const ENOBUFS: i32 = 105;
+const EUCLEAN: i32 = 117;
+const EREMOTEIO: i32 = 121;
 
 impl FailureKind {
     /// Kind of an error that a system call returned for something that is
-    /// right in itself: a limit or privilege of the host, a network that does
-    /// not lead there, and else a fault of ours.
+    /// right in itself: a limit or privilege of the host, a file system without room, a network that does not lead
+    /// there, the other side, and else (wrong arguments) a fault of ours.
     pub fn of_system(error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
         match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported | io::ErrorKind::OutOfMemory => {
-                Self::Unsupported
-            }
-            io::ErrorKind::NetworkUnreachable
-            | io::ErrorKind::HostUnreachable
-            | io::ErrorKind::NetworkDown => Self::Unreachable,
-            _ if limit(error).is_some() => Self::Unsupported,
-            _ => Self::Internal,
+            Kind::PermissionDenied | Kind::Unsupported | Kind::OutOfMemory => Self::Unsupported,
+            Kind::NetworkUnreachable | Kind::HostUnreachable | Kind::NetworkDown => Self::Unreachable,
+            Kind::AddrInUse | Kind::ResourceBusy => Self::InUse,
+            Kind::ConnectionRefused
+            | Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::NotConnected
+            | Kind::BrokenPipe
+            | Kind::TimedOut
+            | Kind::UnexpectedEof => Self::Connection,
+            Kind::StorageFull
+            | Kind::QuotaExceeded
+            | Kind::ReadOnlyFilesystem
+            | Kind::FileTooLarge
+            | Kind::StaleNetworkFileHandle
+            | Kind::WriteZero
+            | Kind::NotFound
+            | Kind::AlreadyExists
+            | Kind::NotADirectory
+            | Kind::IsADirectory
+            | Kind::DirectoryNotEmpty
+            | Kind::ExecutableFileBusy
+            | Kind::CrossesDevices
+            | Kind::TooManyLinks
+            | Kind::InvalidFilename => Self::File,
+            _ => match error.raw_os_error() {
+                Some(EIO | ENXIO | ENOLCK | ELOOP | EUCLEAN | EREMOTEIO) => Self::File,
+                Some(EPERM | ENODEV | ENOSYS | EPROTONOSUPPORT | EAFNOSUPPORT) => Self::Unsupported,
+                _ if limit(error).is_some() => Self::Unsupported,
+                _ => Self::Internal,
+            },
         }
     }
 }
@@ -88,5 +123,91 @@ pub fn limit(error: &io::Error) -> Option<&'static str> {
             Some("raise the limit of processes and threads (`ulimit -u`, pids.max of the cgroup)")
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What only wrong arguments of ours cause (errno(3)), or what no call here returns.
+    const OURS: [(&str, i32); 12] = [
+        ("ESRCH", 3),
+        ("E2BIG", 7),
+        ("ENOEXEC", 8),
+        ("EBADF", 9),
+        ("ECHILD", 10),
+        ("EFAULT", 14),
+        ("EINVAL", 22),
+        ("ENOTTY", 25),
+        ("ENOTSOCK", 88),
+        ("EDESTADDRREQ", 89),
+        ("EMSGSIZE", 90),
+        ("EPROTOTYPE", 91),
+    ];
+    /// What the host, its file systems, its network or the other side cause.
+    const OTHERS: [(i32, FailureKind); 40] = {
+        use FailureKind::{Connection, File, InUse, Unreachable, Unsupported};
+        [
+            (1, Unsupported),
+            (2, File),
+            (5, File),
+            (6, File),
+            (11, Unsupported),
+            (12, Unsupported),
+            (13, Unsupported),
+            (16, InUse),
+            (17, File),
+            (18, File),
+            (19, Unsupported),
+            (20, File),
+            (21, File),
+            (23, Unsupported),
+            (24, Unsupported),
+            (26, File),
+            (27, File),
+            (28, File),
+            (30, File),
+            (31, File),
+            (32, Connection),
+            (36, File),
+            (37, File),
+            (38, Unsupported),
+            (39, File),
+            (40, File),
+            (93, Unsupported),
+            (95, Unsupported),
+            (97, Unsupported),
+            (98, InUse),
+            (100, Unreachable),
+            (101, Unreachable),
+            (103, Connection),
+            (104, Connection),
+            (105, Unsupported),
+            (107, Connection),
+            (110, Connection),
+            (111, Connection),
+            (113, Unreachable),
+            (116, File),
+        ]
+    };
+
+    #[test]
+    fn what_the_environment_or_the_peer_causes_is_no_fault_of_ours() {
+        for (number, kind) in OTHERS {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(FailureKind::of_system(&error), kind, "{error}");
+        }
+        for number in [117, 121, 122] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(FailureKind::of_system(&error), FailureKind::File, "{error}");
+        }
+        for (name, number) in OURS {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(FailureKind::of_system(&error), FailureKind::Internal, "{name}: {error}");
+        }
+        for kind in [io::ErrorKind::WriteZero, io::ErrorKind::UnexpectedEof] {
+            assert_ne!(FailureKind::of_system(&kind.into()), FailureKind::Internal, "{kind}");
+        }
     }
 }

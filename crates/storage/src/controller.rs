@@ -2,7 +2,6 @@
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -44,14 +43,15 @@ pub enum StorageError {
         /// Path of the folder.
         folder: String,
     },
-    /// The agent did not end within its time: the file system does not respond.
+    /// The agent did not reply within its time: the file system does not respond.
     #[error(
-        "{directory} does not respond: the test could not be begun or stopped within its time, and its folder there \
-         may remain"
+        "{directory} does not respond: the test could not be begun or stopped, and its folder there may remain; {source}"
     )]
     Silent {
         /// The directory.
         directory: String,
+        /// Which reply did not come.
+        source: PeerError,
     },
 }
 
@@ -76,7 +76,7 @@ impl From<StorageError> for TrialError {
                 let inner = Self::from(*error);
                 Self { failure: Failure { message, ..inner.failure }, ..inner }
             }
-            StorageError::Silent { .. } => Failure { kind: FailureKind::Unreachable, message }.into(),
+            StorageError::Silent { .. } => Failure { kind: FailureKind::Connection, message }.into(),
         }
     }
 }
@@ -104,11 +104,15 @@ pub(crate) fn drive(
     };
     let test = rand::random();
     let silent = |error| match error {
-        PeerError::Stopped { .. } => StorageError::Silent { directory: directory.clone() },
+        source @ PeerError::Unanswered { .. } => {
+            StorageError::Silent { directory: directory.clone(), source }
+        }
         error => error.into(),
     };
     let deadline = Instant::now() + timeout;
-    let started = call_within(agent, &StorageRun { test, benchmark }, timeout, stop).map_err(silent)?;
+    let run = StorageRun { test, benchmark };
+    let within = timeout.min(run.reply_within());
+    let started = agent.call_within(&run, within, stop).map_err(silent)?;
     let is_finished = loop {
         if let Some(event) = agent.next_event(POLL_INTERVAL)? {
             if let Some(StorageMeasured { test: of, measured }) = event.read()?
@@ -125,31 +129,9 @@ pub(crate) fn drive(
         }
     };
     let never = AtomicBool::new(false);
-    let ended = call_within(agent, &StorageStop { test }, STOP_TIMEOUT, &never).map_err(silent)?;
+    let ended = agent.call_within(&StorageStop { test }, STOP_TIMEOUT, &never).map_err(silent)?;
     match ended.failure.clone().filter(|_| is_finished) {
         Some(failure) => Err(StorageError::Failed(failure)),
         None => Ok(Driven { started, is_finished, ended }),
     }
-}
-
-/// Calls the agent; gives up at the end of `limit`, or when `stop` is set.
-fn call_within<C: Call + Sync>(
-    agent: &mut Peer,
-    call: &C,
-    limit: Duration,
-    stop: &AtomicBool,
-) -> Result<C::Reply, PeerError> {
-    let (gives_up, is_done) = (AtomicBool::new(false), AtomicBool::new(false));
-    let deadline = Instant::now() + limit;
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_done.load(Relaxed) && !stop.load(Relaxed) && Instant::now() < deadline {
-                thread::sleep(POLL_INTERVAL / 10);
-            }
-            gives_up.store(true, Relaxed);
-        });
-        let reply = agent.call_unless(call, &gives_up);
-        is_done.store(true, Relaxed);
-        reply
-    })
 }

@@ -1,23 +1,15 @@
 //! Runs the command of a treatment.
 
-use std::{
-    io::Read,
-    process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use clearstream_schema::control::{Failure, FailureKind};
-
+use clearstream_sys::program::{Program, ProgramError};
 use clearstream_workload::TrialError;
 
 /// A command that switches a setting ends at once; one that waits for input never does.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum wait for what it wrote after it ended.
-const QUOTE_TIMEOUT: Duration = Duration::from_secs(1);
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Of what a failing command wrote, so much is quoted.
-const QUOTED_BYTES: u64 = 2000;
+const QUOTED_BYTES: usize = 2000;
 
 /// Runs a command with the shell and waits for it.
 ///
@@ -28,49 +20,24 @@ pub(crate) fn run(command: &str) -> Result<(), TrialError> {
     let failed = |what: String| -> TrialError {
         Failure { kind: FailureKind::Unsupported, message: format!("`{command}` {what}") }.into()
     };
-    let mut child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| failed(format!("does not start: {error}")))?;
-    // Read in parallel: a command that fills the pipe would block for ever. The rest is discarded.
-    let reader = child.stderr.take().map(|mut stream| {
-        thread::spawn(move || {
-            let mut text = Vec::new();
-            drop(stream.by_ref().take(QUOTED_BYTES).read_to_end(&mut text));
-            drop(std::io::copy(&mut stream, &mut std::io::sink()));
-            String::from_utf8_lossy(&text).into_owned()
-        })
-    });
-    let start = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if start.elapsed() < COMMAND_TIMEOUT => thread::sleep(POLL_INTERVAL),
-            Ok(None) => {
-                drop(child.kill());
-                drop(child.wait());
-                return Err(failed(format!("did not end within {} s", COMMAND_TIMEOUT.as_secs())));
-            }
-            Err(error) => return Err(failed(format!("cannot be waited for: {error}"))),
+    // What it writes while it succeeds is nobody's; a process that it leaves behind must not be ended by a closed pipe.
+    // The state before is set back also after an interruption.
+    let shell = Program::new("sh").args(["-c", command]).without_stdout().within(COMMAND_TIMEOUT).wraps_up();
+    let output = shell.run().map_err(|error| match error {
+        ProgramError::Interrupted { .. } => {
+            TrialError::stopped(format!("`{command}` was ended: interrupted"))
         }
-    };
-    let ended = Instant::now();
-    if status.success() {
+        error => failed(format!("has no result: {error}")),
+    })?;
+    if output.status.success() {
         return Ok(());
     }
-    // A background process that it left behind may hold the pipe open: then nothing is quoted.
-    while reader.as_ref().is_some_and(|reader| !reader.is_finished()) && ended.elapsed() < QUOTE_TIMEOUT {
-        thread::sleep(POLL_INTERVAL);
-    }
-    let text = reader.filter(thread::JoinHandle::is_finished).and_then(|reader| reader.join().ok());
-    let last = text.as_deref().and_then(|text| text.trim().lines().last()).unwrap_or_default().to_owned();
-    Err(failed(if last.is_empty() {
-        format!("failed: {status}")
-    } else {
-        format!("failed: {status}: {last}")
+    let text = &output.stderr[..output.stderr.len().min(QUOTED_BYTES)];
+    let text = String::from_utf8_lossy(text);
+    let status = output.status;
+    Err(failed(match text.trim().lines().last() {
+        None => format!("failed: {status}"),
+        Some(last) => format!("failed: {status}: {last}"),
     }))
 }
 

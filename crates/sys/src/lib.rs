@@ -3,10 +3,12 @@
 #![allow(unsafe_code)]
 
 pub mod affinity;
+pub mod connect;
 pub mod ethtool;
 pub mod file;
 pub mod file_lock;
 pub mod file_map;
+pub mod interruption;
 pub mod link_packet;
 pub mod memory;
 pub mod mount;
@@ -16,6 +18,7 @@ pub mod packet_socket;
 pub mod perf;
 pub mod priority;
 pub mod process;
+pub mod program;
 pub mod segment_mark;
 pub mod socket;
 pub mod splice;

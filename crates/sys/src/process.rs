@@ -19,19 +19,32 @@ use std::{
 /// agents gracefully. ssh(1) leaves ignored ones ignored, so password prompts still work, unlike in a separate
 /// process group.
 pub fn bind_child_to_parent(command: &mut Command) {
+    end_with_parent(command);
+    let ignore = || {
+        for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM] {
+            // SAFETY: signal(2) is async-signal-safe and takes plain integers.
+            if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: the closure calls async-signal-safe functions only and holds nothing.
+    unsafe {
+        command.pre_exec(ignore);
+    }
+}
+
+/// As [`bind_child_to_parent`], but signals keep their effect on the child.
+pub fn end_with_parent(command: &mut Command) {
     let parent = id();
     let setup = move || {
         let raw_parent = parent as libc::pid_t;
-        // SAFETY: prctl, signal and getppid are async-signal-safe system calls
+        // SAFETY: prctl and getppid are async-signal-safe system calls
         // that take plain integers; nothing is allocated between fork and exec.
         unsafe {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
-            }
-            for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM] {
-                if libc::signal(signal, libc::SIG_IGN) == libc::SIG_ERR {
-                    return Err(io::Error::last_os_error());
-                }
             }
             // The parent may have died before prctl took effect. Zero is a
             // parent outside of the PID namespace that we are in.

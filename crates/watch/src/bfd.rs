@@ -5,16 +5,19 @@
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
 
+use clearstream_sys::program::Program;
 use serde_json::Value;
 
 /// Interval between queries.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Time for the answer to one: a daemon that hangs is what BFD is asked about.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A supported routing daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,18 +60,26 @@ pub(super) fn parse_frr(text: &str) -> Option<Sessions> {
 }
 
 /// The latest sessions of a daemon, polled by a thread that ends with the process.
-/// A daemon that does not respond has no sessions.
+/// A daemon that does not respond has no sessions, and is asked again.
 #[derive(Debug, Clone)]
 pub(super) struct SessionPoller(Arc<Mutex<Sessions>>);
 
 impl SessionPoller {
     /// Starts the polling thread.
     pub(super) fn start(source: BfdSource) -> std::io::Result<Self> {
+        let program = match source {
+            BfdSource::Bird => "birdc",
+            BfdSource::Frr => "vtysh",
+        };
+        Self::asking(source, program.into())
+    }
+
+    fn asking(source: BfdSource, program: PathBuf) -> std::io::Result<Self> {
         let shared = Arc::new(Mutex::new(Sessions::new()));
         let latest = Arc::clone(&shared);
         thread::Builder::new().name("watch-bfd".to_owned()).spawn(move || {
             loop {
-                let sessions = query(source).unwrap_or_default();
+                let sessions = query(source, &program).unwrap_or_default();
                 *latest.lock().unwrap_or_else(PoisonError::into_inner) = sessions;
                 thread::sleep(POLL_INTERVAL);
             }
@@ -82,16 +93,13 @@ impl SessionPoller {
     }
 }
 
-fn query(source: BfdSource) -> Option<Sessions> {
-    let mut command = match source {
-        BfdSource::Bird => Command::new("birdc"),
-        BfdSource::Frr => Command::new("vtysh"),
+fn query(source: BfdSource, program: &Path) -> Option<Sessions> {
+    let question = match source {
+        BfdSource::Bird => ["-r", "show", "bfd", "sessions"].as_slice(),
+        BfdSource::Frr => &["-c", "show bfd peers json"],
     };
-    match source {
-        BfdSource::Bird => command.args(["-r", "show", "bfd", "sessions"]),
-        BfdSource::Frr => command.args(["-c", "show bfd peers json"]),
-    };
-    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let output = Program::new(program).args(question).within(ANSWER_TIMEOUT).run();
+    let output = output.inspect_err(|error| tracing::debug!(%error, "no sessions of BFD")).ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     match source {
         BfdSource::Bird => output.status.success().then(|| parse_bird(&text)),
@@ -101,6 +109,8 @@ fn query(source: BfdSource) -> Option<Sessions> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _, time::Instant};
+
     use super::*;
 
     /// As BIRD 2.0.12 printed it.
@@ -119,6 +129,32 @@ mod tests {
         assert_eq!(sessions.get(&address("10.77.0.2")), Some(&true), "{sessions:?}");
         assert_eq!(sessions.get(&address("10.77.0.3")), Some(&false), "{sessions:?}");
         assert_eq!(sessions.len(), 2);
+    }
+
+    fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < until, "{what}");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A routing daemon that hangs is what BFD is asked about.
+    #[test]
+    fn a_daemon_that_hangs_has_no_sessions_and_is_asked_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (program, hangs) = (folder.path().join("birdc"), folder.path().join("hangs"));
+        let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/routing/bfd/bird-2.0.12.txt");
+        let script = format!("#!/bin/sh\n[ -e {} ] && exec sleep 600\nexec cat {table}\n", hangs.display());
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let poller = SessionPoller::asking(BfdSource::Bird, program).unwrap();
+        let peer = address("10.77.0.2");
+        eventually("it is asked", || poller.is_up(peer) == Some(true));
+        fs::write(&hangs, "").unwrap();
+        eventually("it has no sessions while it hangs", || poller.is_up(peer).is_none());
+        fs::remove_file(&hangs).unwrap();
+        eventually("it is asked again", || poller.is_up(peer) == Some(true));
     }
 
     #[test]

@@ -105,7 +105,9 @@ impl From<PeerError> for TrialError {
                 Failure { kind: failure.kind, message: format!("{name}: {}", failure.message) }.into()
             }
             // Both agents are reachable: the next trial may not be affected.
-            error @ PeerError::Skew { .. } => Self::internal(error.to_string()),
+            error @ PeerError::Skew { .. } => {
+                Failure { kind: FailureKind::Connection, message: error.to_string() }.into()
+            }
             // Both agents live.
             error @ PeerError::Stopped { .. } => Self::stopped(error.to_string()),
             error => Self::lost(error.to_string()),

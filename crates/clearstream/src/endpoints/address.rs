@@ -1,11 +1,15 @@
 //! Names and addresses: family, resolution, and the data address of a host reached by ssh.
 
 use std::{
+    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket},
-    process::Command,
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::Instant,
 };
 
 use clearstream_control::{Peer, ssh};
+use clearstream_sys::{interruption, program::Program};
 
 use super::system_resolver;
 use crate::exit::CommandError;
@@ -73,12 +77,15 @@ fn resolve_all(host: &str, port: u16, family: FamilyArgs) -> Result<Vec<SocketAd
         vec![SocketAddr::new(address, port)]
     } else {
         let (name, port) = split.unwrap_or((bare, port));
-        match (name, port).to_socket_addrs() {
-            Ok(found) => found.collect(),
+        match look_up(name, port) {
+            Ok(found) => found,
             // A static program reads no nsswitch.conf: the system's own tool does.
             Err(error) => {
                 let known =
                     if system_resolver::STATIC { system_resolver::by_getent(name) } else { Vec::new() };
+                if interruption::is_requested() {
+                    return Err(CommandError::Interrupted(format!("{host} was being resolved")));
+                }
                 if known.is_empty() {
                     return Err(unreachable(host, error.to_string()));
                 }
@@ -91,6 +98,32 @@ fn resolve_all(host: &str, port: u16, family: FamilyArgs) -> Result<Vec<SocketAd
         return Err(unreachable(host, format!("it has no {}", family.wanted())));
     }
     Ok(found)
+}
+
+/// Asks the C library's resolver, which nothing interrupts: it is left behind when it takes too long, or a person asks
+/// to stop.
+fn look_up(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let (found, finds) = channel();
+    let wanted = name.to_owned();
+    thread::Builder::new().name("resolve".into()).spawn(move || {
+        let addresses = (wanted.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        // The asker may have gone.
+        let _ = found.send(addresses);
+    })?;
+    let deadline = Instant::now() + system_resolver::RESOLVER_TIMEOUT;
+    loop {
+        match finds.recv_timeout(interruption::CHECK_INTERVAL) {
+            Ok(addresses) => return addresses,
+            Err(RecvTimeoutError::Timeout) if Instant::now() < deadline && !interruption::is_requested() => {}
+            Err(_) => {
+                let message = format!(
+                    "no name server responded within {} s",
+                    system_resolver::RESOLVER_TIMEOUT.as_secs()
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+            }
+        }
+    }
 }
 
 /// Where the data goes to a host whose agent ssh started: the address that ssh is connected
@@ -137,7 +170,7 @@ impl Configured {
     /// Runs `ssh -G`, with the options of the connection itself: they may name a file.
     fn of(destination: &str, options: &[String]) -> Self {
         let command = ssh(destination, options);
-        let output = Command::new("ssh").arg("-G").args(command.get_args()).output();
+        let output = Program::new("ssh").args(["-G"]).args(command.get_args()).run();
         let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let text = text.unwrap_or_default();
         let value = |key: &str| {

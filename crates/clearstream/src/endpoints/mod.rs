@@ -324,12 +324,7 @@ pub fn ssh_agent(
 ) -> Result<Peer, CommandError> {
     let options = with_family(options, family);
     let peer = spawn_watched(ssh_command(destination, program, &options), name, &mut |delay| {
-        // The prompt is the explanation, and a line would stand in what is being typed.
-        let is_reported = is_prompting(&HostRoot::live(), delay.pid) != Some(true);
-        if is_reported {
-            output::log(&start_delay(name, delay));
-        }
-        is_reported
+        report_start(name, delay)
     })?;
     if let Some(text) = peer.skipped_text() {
         output::log(&format!(
@@ -337,6 +332,16 @@ pub fn ssh_agent(
         ));
     }
     Ok(peer)
+}
+
+/// Reports a start that takes long, unless someone types a password: the prompt is the explanation then, and a line
+/// would stand in what is being typed. Returns whether it was reported.
+pub fn report_start(name: &str, delay: StartDelay) -> bool {
+    let is_reported = is_prompting(&HostRoot::live(), delay.pid) != Some(true);
+    if is_reported {
+        output::log(&start_delay(name, delay));
+    }
+    is_reported
 }
 
 fn start_delay(name: &str, delay: StartDelay) -> String {

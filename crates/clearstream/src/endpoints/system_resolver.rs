@@ -2,15 +2,20 @@
 //! hosts(5) and DNS; the other services of nsswitch.conf(5), such as LDAP, mDNS
 //! or the name of the host itself, are libraries that it cannot load.
 
-use std::{net::IpAddr, process::Command};
+use std::{net::IpAddr, time::Duration};
+
+use clearstream_sys::program::Program;
 
 /// Whether this program is linked statically.
 pub(super) const STATIC: bool = cfg!(target_feature = "crt-static");
 
+/// Time for a name: that of three servers that do not respond, each asked twice (resolv.conf(5)).
+pub(super) const RESOLVER_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The addresses that getent(1) of this host has for a name, in its order (that
 /// of getaddrinfo(3)); none where it knows none, or is not there.
 pub(super) fn by_getent(name: &str) -> Vec<IpAddr> {
-    let output = Command::new("getent").args(["ahosts", "--", name]).output();
+    let output = Program::new("getent").args(["ahosts", "--", name]).within(RESOLVER_TIMEOUT).run();
     output.map_or_else(|_| Vec::new(), |output| addresses(&String::from_utf8_lossy(&output.stdout)))
 }
 

@@ -223,11 +223,11 @@ impl CommandError {
             Self::Flow(error) => flow(error),
             Self::Message(error) => match error {
                 MessageError::Invalid(it) | MessageError::Failed { failure: it, .. } => failure(it),
-                MessageError::Peer(error) => peer(error),
+                MessageError::Peer(error) | MessageError::Broken { source: error, .. } => peer(error),
             },
             Self::Overlap(error) => match error {
                 OverlapError::Invalid(it) | OverlapError::Failed { failure: it, .. } => failure(it),
-                OverlapError::Peer(error) => peer(error),
+                OverlapError::Peer(error) | OverlapError::Broken { source: error, .. } => peer(error),
             },
             Self::Semantics(error) => semantics(error),
             Self::Storage(error) => storage(error),
@@ -298,6 +298,7 @@ fn lab(kind: LabErrorKind) -> ExitCode {
         LabErrorKind::HostDead => ExitCode::PeerLost,
         LabErrorKind::Unsupported => ExitCode::Unsupported,
         LabErrorKind::File => ExitCode::File,
+        LabErrorKind::Interrupted => ExitCode::Interrupted,
         LabErrorKind::Internal => ExitCode::Internal,
     }
 }
@@ -320,7 +321,8 @@ fn congestion_control(error: &CcError) -> ExitCode {
         // The loader's codes are those of this program; a signal leaves none.
         CcError::Loader { code, .. } => {
             let known = ExitCode::ALL.into_iter().find(|known| Some(*known as i32) == *code);
-            known.filter(|known| *known != ExitCode::Success).unwrap_or(ExitCode::Internal)
+            // Killed, or a code that is none of ours: a program of this host that fails.
+            known.filter(|known| *known != ExitCode::Success).unwrap_or(ExitCode::Unsupported)
         }
     }
 }
@@ -346,9 +348,12 @@ fn peer(error: &PeerError) -> ExitCode {
             StartCause::Authentication | StartCause::HostKey => ExitCode::Refused,
         },
         PeerError::Pairing { .. } | PeerError::Version { .. } => ExitCode::Refused,
-        PeerError::Lost { .. } => ExitCode::PeerLost,
+        // One that breaks the protocol is no fault of this program.
+        PeerError::Lost { .. }
+        | PeerError::Unanswered { .. }
+        | PeerError::Skew { .. }
+        | PeerError::Protocol { .. } => ExitCode::PeerLost,
         PeerError::Refused { failure: reason, .. } => failure(reason),
-        PeerError::Skew { .. } | PeerError::Protocol { .. } => ExitCode::Internal,
         PeerError::Stopped { .. } => ExitCode::Interrupted,
     }
 }
@@ -368,6 +373,7 @@ fn failure_kind(kind: FailureKind) -> ExitCode {
         FailureKind::Busy | FailureKind::InUse | FailureKind::Forbidden => ExitCode::Refused,
         FailureKind::Connection => ExitCode::PeerLost,
         FailureKind::Unreachable => ExitCode::Unreachable,
+        FailureKind::File => ExitCode::File,
         FailureKind::Internal => ExitCode::Internal,
     }
 }
@@ -465,21 +471,9 @@ fn flow(error: &FlowError) -> ExitCode {
     match error {
         FlowError::Invalid(reason) | FlowError::Failed { failure: reason, .. } => failure(reason),
         FlowError::Peer(error) => peer(error),
-        FlowError::PeerLost { .. } => ExitCode::PeerLost,
+        FlowError::PeerLost { source, .. } => peer(source),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_loaders_exit_code_is_kept() {
-        let code = |code| congestion_control(&CcError::Loader { message: String::new(), code });
-        assert_eq!(code(Some(5)), ExitCode::Unsupported);
-        assert_eq!(code(Some(9)), ExitCode::Name);
-        // Killed, or a code that is none of ours: the loader's fault.
-        assert_eq!(code(None), ExitCode::Internal);
-        assert_eq!(code(Some(101)), ExitCode::Internal);
-    }
-}
+mod tests;

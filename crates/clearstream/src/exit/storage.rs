@@ -19,6 +19,7 @@ pub(super) fn storage(error: &StorageError) -> ExitCode {
         StorageError::Invalid(it) | StorageError::Failed(it) => failure(it),
         StorageError::Peer(error) => peer(error),
         StorageError::Ranks(_) => ExitCode::PeerLost,
-        StorageError::Silent { .. } | StorageError::Kept { .. } => ExitCode::File,
+        StorageError::Silent { source, .. } => peer(source),
+        StorageError::Kept { .. } => ExitCode::File,
     }
 }

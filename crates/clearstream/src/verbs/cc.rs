@@ -4,16 +4,14 @@
 //! command does not carry: that is `clearstream-bpf` (extras/bpf), found
 //! beside this program, in the package's folder of libraries, or in the PATH.
 
-use std::{
-    io,
-    process::{self, Command, Stdio},
-};
+use std::{process, time::Duration};
 
 use clap::Subcommand;
 use clearstream_host::{HostRoot, ReadError};
 use clearstream_mpirun::libraries;
 use clearstream_schema::JsonSchema;
 use clearstream_schema::congestion::{CongestionControls, LOADABLE, Loadable, PIN_DIRECTORY};
+use clearstream_sys::program::{Program, ProgramError};
 use serde::Serialize;
 
 use crate::{
@@ -23,6 +21,8 @@ use crate::{
 };
 
 const LOADER: &str = "clearstream-bpf";
+/// Time for loading: the kernel's verifier takes well under a second.
+const LOADER_TIMEOUT: Duration = Duration::from_secs(60);
 const AVAILABLE: &str = "proc/sys/net/ipv4/tcp_available_congestion_control";
 const DEFAULT: &str = "proc/sys/net/ipv4/tcp_congestion_control";
 const RELEASE: &str = "proc/sys/kernel/osrelease";
@@ -87,9 +87,9 @@ pub enum CcError {
         /// Folders in which it was searched.
         places: String,
     },
-    /// The program that loads does not start.
-    #[error("cannot start {LOADER}: {0}")]
-    Start(io::Error),
+    /// The program that loads does not start or end.
+    #[error(transparent)]
+    Start(ProgramError),
     /// The loader failed.
     #[error("{message}")]
     Loader {
@@ -223,10 +223,10 @@ fn offered(root: &HostRoot, control: &'static Loadable) -> Result<Option<Offer>,
 fn call_loader(action: &str, algorithm: &str) -> Result<(), CommandError> {
     let own = own_program()?;
     let program = libraries::find(&own, LOADER).unwrap_or_else(|| LOADER.into());
-    let run = Command::new(program).args([action, algorithm]).stdin(Stdio::null()).output();
-    let process::Output { status, stderr, .. } = run.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => CcError::NoLoader { places: libraries::places(&own) },
-        _ => CcError::Start(error),
+    let run = Program::new(program).args([action, algorithm]).within(LOADER_TIMEOUT).finishes().run();
+    let process::Output { status, stderr, .. } = run.map_err(|error| match error.is_missing() {
+        true => CcError::NoLoader { places: libraries::places(&own) },
+        false => CcError::Start(error),
     })?;
     if status.success() {
         return Ok(());

@@ -14,7 +14,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    endpoints::{FamilyArgs, own_program, ssh_agent, with_family},
+    endpoints::{FamilyArgs, own_program, report_start, ssh_agent, with_family},
     exit::CommandError,
     output::{Output, quantity},
 };
@@ -218,7 +218,9 @@ impl DeployArgs {
                 out.progress(left, &step);
             }
         };
-        let ended = run_by_ssh(command, &self.host, &mut binary.file, &mut on_written)?;
+        let ended = run_by_ssh(command, &self.host, &mut binary.file, &mut on_written, &mut |delay| {
+            report_start(&self.host, delay)
+        })?;
         out.end()?;
         Ok(ended)
     }
@@ -290,7 +292,8 @@ mod tests {
     fn runs(home: &Path, target: &str, binary: &Binary, input: &[u8]) -> (i32, Findings, String) {
         let mut command = Command::new("sh");
         command.args(["-c", &remote_command(target, binary)]).env("HOME", home);
-        let ended = run_by_ssh(command, "dtn2", &mut io::Cursor::new(input), &mut |_| {}).unwrap();
+        let ended =
+            run_by_ssh(command, "dtn2", &mut io::Cursor::new(input), &mut |_| {}, &mut |_| true).unwrap();
         let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
         (ended.status.code().unwrap(), Findings::of(&ended), stderr)
     }

@@ -70,7 +70,6 @@ impl ImproveArgs {
         if !(0.0..=100.0).contains(&self.threshold) {
             return Err(CommandError::usage("--threshold is a percentage from 0 to 100"));
         }
-        let stop = interrupt::stop_flag()?;
         let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
         let mut hosts = ends.hosts()?;
@@ -82,6 +81,8 @@ impl ImproveArgs {
             Some(_) => Some(made(&mut hosts)?),
             None => None,
         };
+        // Not before: a question on the terminal ends by a signal.
+        let stop = interrupt::stop_flag()?;
         let options = Options {
             pairs: self.pairs,
             threshold_ratio: self.threshold / 100.0,

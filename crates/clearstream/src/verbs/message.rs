@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_message::{Message, MessageEvent};
+use clearstream_message::{Message, MessageError, MessageEvent};
 use clearstream_schema::message::{MessageConfig, MessageKind, MessageTransport};
 use clearstream_workload::Workload;
 
@@ -60,11 +60,18 @@ impl MessageArgs {
             out.progress(left, &format!("{} measured", quantity::count(point.size_bytes, "byte")));
             out.interval(&point, || None);
         };
-        let summary = clearstream_message::run_on(&mut ends.hosts()?, &self.config, &stop, &mut on_event)?;
+        let run = clearstream_message::run_on(&mut ends.hosts()?, &self.config, &stop, &mut on_event);
+        let (summary, broken) = match run {
+            Err(MessageError::Broken { source, partial }) => (*partial, Some(source)),
+            run => (run?, None),
+        };
         out.result(&summary, || match self.table {
             Some(format) => message_table::text(&summary, format),
             None => message::summary(&summary, Paint::for_stdout()),
         })?;
+        if let Some(error) = broken {
+            return Err(error.into());
+        }
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted(
                 "results cover the sizes measured up to the interruption".to_owned(),

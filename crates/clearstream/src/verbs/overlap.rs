@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_overlap::{Overlap, OverlapEvent};
+use clearstream_overlap::{Overlap, OverlapError, OverlapEvent};
 use clearstream_schema::{
     overlap::{OverlapConfig, OverlapTransport},
     rdma::RdmaProgress,
@@ -46,8 +46,15 @@ impl OverlapArgs {
             out.progress(left, &format!("{} measured", quantity::count(point.work_count, "iteration")));
             out.interval(&point, || None);
         };
-        let summary = clearstream_overlap::run_on(&mut ends.hosts()?, &self.config, &stop, &mut on_event)?;
+        let run = clearstream_overlap::run_on(&mut ends.hosts()?, &self.config, &stop, &mut on_event);
+        let (summary, broken) = match run {
+            Err(OverlapError::Broken { source, partial }) => (*partial, Some(source)),
+            run => (run?, None),
+        };
         out.result(&summary, || overlap::summary(&summary, Paint::for_stdout()))?;
+        if let Some(error) = broken {
+            return Err(error.into());
+        }
         if stop.load(Ordering::Relaxed) {
             return Err(CommandError::Interrupted(
                 "results cover the intervals of work measured up to the interruption".to_owned(),

@@ -113,7 +113,8 @@ fn without_test_modules(text: &str) -> String {
     let mut lines = text.lines().peekable();
     let mut code = String::new();
     while let Some(line) = lines.next() {
-        if line.trim() == "#[cfg(test)]" && lines.peek().is_some_and(|next| next.trim_end().ends_with('{')) {
+        let has_body = |next: &&str| next.trim_end().ends_with('{') || next.starts_with("#[allow(");
+        if line.trim() == "#[cfg(test)]" && lines.peek().is_some_and(has_body) {
             break;
         }
         if !line.trim_start().starts_with("//") {
@@ -125,7 +126,7 @@ fn without_test_modules(text: &str) -> String {
 }
 
 /// Every place in the folders where one of the texts stands.
-fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
+pub(crate) fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for folder in folders {
         for (path, code) in sources(folder) {
@@ -137,7 +138,7 @@ fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
     found
 }
 
-fn all_but(excluded: &[&str]) -> Vec<&'static str> {
+pub(crate) fn all_but(excluded: &[&str]) -> Vec<&'static str> {
     crates().into_keys().filter(|folder| !excluded.contains(folder)).collect()
 }
 

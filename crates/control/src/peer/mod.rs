@@ -1,15 +1,14 @@
 //! The controller's handle on one agent, wherever it runs.
 
+mod calling;
+
 use std::{
     collections::VecDeque,
     net::IpAddr,
     ops::ControlFlow,
     os::unix::net::UnixStream,
     process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -18,15 +17,16 @@ use clearstream_schema::{
     control::{Failure, FailureKind},
     failure::limit,
 };
+use clearstream_sys::interruption;
 
 use crate::{
     agent::serve_link,
-    call::{Call, CallEvent, Shutdown},
+    call::{CallEvent, Shutdown},
     child::AgentChild,
     encoding::printable,
     error::{PeerError, StartCause},
     link::{Link, Next, Transport},
-    message::{Body, Event, Hello, Outcome},
+    message::{Event, Hello},
     service::Services,
     session::{EVENT_BYTES, HELLO_TIMEOUT, Incoming, Role, SessionEnd, own_hello},
     ssh::is_ssh,
@@ -38,7 +38,7 @@ const SHUTDOWN: Duration = Duration::from_secs(2);
 /// Characters of an error that quotes what an agent sent.
 const SHOWN_ERROR_CHARS: usize = 300;
 /// Interval at which a wait for a busy daemon or a reply checks for cancellation.
-const WAIT_STEP: Duration = Duration::from_millis(250);
+const WAIT_STEP: Duration = interruption::CHECK_INTERVAL;
 
 /// A controller's handle on an agent. Dropping it ends the agent.
 pub struct Peer {
@@ -48,6 +48,10 @@ pub struct Peer {
     event_bytes: usize,
     /// Events dropped here, in addition to those that the session dropped.
     dropped_count: u64,
+    /// It did not reply to a call in time.
+    is_unanswered: bool,
+    /// When the command's own time is over, where it has one.
+    until: Option<Instant>,
     // Field order matters: the link sends `Goodbye` before the child is waited for.
     link: Link,
     child: Option<AgentChild>,
@@ -208,6 +212,14 @@ impl Peer {
                             .to_owned(),
                 });
             }
+            if interruption::is_requested() {
+                // It has begun nothing that it would have to end.
+                if let Some(child) = &mut child {
+                    child.end(Duration::ZERO);
+                }
+                let reason = waiting.unwrap_or_else(|| "for its agent to start".to_owned());
+                return Err(PeerError::Stopped { name, reason });
+            }
             if let Some(reason) = &waiting
                 && on_wait(reason).is_break()
             {
@@ -220,6 +232,8 @@ impl Peer {
             events: VecDeque::new(),
             event_bytes: 0,
             dropped_count: 0,
+            is_unanswered: false,
+            until: None,
             link,
             child,
         })
@@ -251,58 +265,6 @@ impl Peer {
     /// The agent's `Hello`: versions and host name.
     pub fn hello(&self) -> &Hello {
         &self.identity.hello
-    }
-
-    /// Calls the agent and waits for its reply, without a limit while the agent sends keep-alives. Events
-    /// received meanwhile are kept for [`Peer::next_event`].
-    ///
-    /// # Errors
-    /// [`PeerError::Refused`] with the agent's reason, [`PeerError::Skew`] for a
-    /// reply of another version, else how it was lost.
-    pub fn call<C: Call>(&mut self, call: &C) -> Result<C::Reply, PeerError> {
-        self.call_unless(call, &AtomicBool::new(false))
-    }
-
-    /// As [`Peer::call`], but returns when `stop` is set. The agent continues
-    /// the call, and its reply is discarded.
-    ///
-    /// # Errors
-    /// As [`Peer::call`], and [`PeerError::Stopped`].
-    pub fn call_unless<C: Call>(&mut self, call: &C, stop: &AtomicBool) -> Result<C::Reply, PeerError> {
-        let body = Body::of(call).map_err(|error| self.invalid(error.to_string()))?;
-        let reply = self.call_by_name(C::NAME, body, stop)?;
-        reply.read().map_err(|error| self.identity.skew(&format!("reply to `{}`", C::NAME), &error))
-    }
-
-    /// As [`Peer::call_unless`] for a call given by name.
-    ///
-    /// # Errors
-    /// As [`Peer::call_unless`].
-    pub fn call_by_name(&mut self, name: &str, body: Body, stop: &AtomicBool) -> Result<Body, PeerError> {
-        let span = self.link.span().clone();
-        let _entered = span.enter();
-        tracing::debug!(peer = self.name(), call = name, "calling");
-        let sent = self.link.shared().with(|state, now| state.session.request(name, body, now));
-        let id = sent.map_err(|error| self.invalid(error.to_string()))?;
-        loop {
-            if stop.load(Ordering::Relaxed) {
-                let reason = "the wait for a reply was cancelled".to_owned();
-                return Err(PeerError::Stopped { name: self.name().to_owned(), reason });
-            }
-            match self.link.next(Some(Instant::now() + WAIT_STEP)) {
-                Some(Next::Message(Incoming::Reply { id: replied, outcome })) if replied == id => {
-                    return match outcome {
-                        Outcome::Done(reply) => Ok(reply),
-                        Outcome::Failed(failure) => {
-                            Err(PeerError::Refused { name: self.name().to_owned(), failure })
-                        }
-                    };
-                }
-                Some(Next::Message(message)) => self.keep(message),
-                Some(Next::End(end)) => return Err(self.lost(end)),
-                None => {}
-            }
-        }
     }
 
     /// The next event, or `None` when none came within `timeout`. Events received before the agent was lost
@@ -342,9 +304,14 @@ impl Peer {
                 }
                 place += 1;
             }
-            match self.link.next(Some(until)) {
+            if interruption::is_over() {
+                let reason = "the wait for an event was cancelled".to_owned();
+                return Err(PeerError::Stopped { name: self.name().to_owned(), reason });
+            }
+            match self.link.next(Some(until.min(Instant::now() + WAIT_STEP))) {
                 Some(Next::Message(message)) => self.keep(message),
                 Some(Next::End(end)) => return Err(self.lost(end)),
+                None if Instant::now() < until => {}
                 None => return Ok(None),
             }
         }
@@ -424,5 +391,7 @@ impl PeerEvent {
     }
 }
 
+#[cfg(test)]
+mod silence_tests;
 #[cfg(test)]
 mod tests;

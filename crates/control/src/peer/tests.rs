@@ -33,7 +33,7 @@ use crate::{
 
 /// A scripted action of the test agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Act {
+pub(super) enum Act {
     SendSamples,
     TakeLong,
     Panic,
@@ -87,7 +87,7 @@ impl Scripted {
     }
 }
 
-fn pair() -> (Peer, std::sync::mpsc::Receiver<()>) {
+pub(super) fn pair() -> (Peer, std::sync::mpsc::Receiver<()>) {
     let (dropped, service_dropped) = channel();
     (memory_pair(Services::new().with(Scripted { dropped })).unwrap(), service_dropped)
 }
@@ -232,7 +232,12 @@ fn peer_of(bytes: &[u8], stay: bool) -> Result<Peer, PeerError> {
 }
 
 /// As [`peer_of`], and the peer writes `reply` after the first request.
-fn peer_that_replies(bytes: &[u8], stay: bool, reply: &[u8], skips_text: bool) -> Result<Peer, PeerError> {
+pub(super) fn peer_that_replies(
+    bytes: &[u8],
+    stay: bool,
+    reply: &[u8],
+    skips_text: bool,
+) -> Result<Peer, PeerError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(bytes).unwrap();
     let reply = reply.to_owned();
@@ -268,7 +273,7 @@ fn wait_for_request(from: &mut UnixStream) {
     }
 }
 
-fn encoded(messages: &[Message]) -> Vec<u8> {
+pub(super) fn encoded(messages: &[Message]) -> Vec<u8> {
     messages.iter().flat_map(|message| encode(message).unwrap()).collect()
 }
 

@@ -4,13 +4,14 @@ use std::{
     collections::hash_map::RandomState,
     hash::BuildHasher as _,
     io,
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     ops::ControlFlow,
     sync::{Arc, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
+use clearstream_sys::{connect::tcp_stream, interruption};
 use rustls::{
     AlertDescription, CertificateError, ClientConnection, Connection, Error, pki_types::ServerName,
 };
@@ -66,6 +67,9 @@ pub fn connect_waiting(
             return result;
         };
         let pause = backoff(attempt);
+        if interruption::is_requested() {
+            return Err(stopped(&name));
+        }
         if attempt == ATTEMPTS || Instant::now() + pause >= deadline {
             let message =
                 format!("{message}, at each of {attempt} attempts: it may be overrun by connections");
@@ -99,7 +103,10 @@ fn attempt_once(
         let left = deadline.saturating_duration_since(Instant::now());
         left.clamp(Duration::from_millis(1), CONNECT_TIMEOUT)
     };
-    let socket = TcpStream::connect_timeout(&address, left()).map_err(|error| {
+    let socket = tcp_stream(address, left()).map_err(|error| {
+        if interruption::is_requested() {
+            return stopped(&name);
+        }
         let message = format!("{error}: is `clearstream serve` running there and listening on this address?");
         start(StartCause::Connection, message)
     })?;
@@ -110,7 +117,7 @@ fn attempt_once(
         .map(Connection::from)
         .map_err(|error| start(StartCause::Other, format!("this pairing cannot be used: {error}")))?;
     stream::handshake(&mut connection, &socket, Instant::now() + left())
-        .map_err(|error| explain(&name, error))?;
+        .map_err(|error| if interruption::is_requested() { stopped(&name) } else { explain(&name, error) })?;
     let (transport, fault) =
         stream::split(connection, socket).map_err(|error| start(StartCause::Other, error.to_string()))?;
     // With TLS 1.3 the client is done before the server has verified its certificate: a rejection arrives as
@@ -119,6 +126,10 @@ fn attempt_once(
         let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
         fault.map_or(error, |fault| explain(&name, HandshakeError::Tls(fault)))
     })
+}
+
+fn stopped(name: &str) -> PeerError {
+    PeerError::Stopped { name: name.to_owned(), reason: "connecting was interrupted".to_owned() }
 }
 
 fn explain(name: &str, error: HandshakeError) -> PeerError {

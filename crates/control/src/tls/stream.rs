@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_sys::interruption;
 use rustls::Connection;
 
 use crate::link::Transport;
@@ -60,9 +61,19 @@ pub(super) fn handshake(
         if !connection.is_handshaking() {
             break;
         }
-        socket.set_read_timeout(limit()?).map_err(HandshakeError::Io)?;
-        if connection.read_tls(&mut wire).map_err(HandshakeError::from_io)? == 0 {
-            return Err(HandshakeError::Ended);
+        // In steps, so that a request to stop is seen meanwhile.
+        let step = limit()?.map(|left| left.min(interruption::CHECK_INTERVAL));
+        socket.set_read_timeout(step).map_err(HandshakeError::Io)?;
+        match connection.read_tls(&mut wire) {
+            Ok(0) => return Err(HandshakeError::Ended),
+            Ok(_) => {}
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+                    && !interruption::is_requested() =>
+            {
+                continue;
+            }
+            Err(error) => return Err(HandshakeError::from_io(error)),
         }
         if let Err(error) = connection.process_new_packets() {
             send_alert(connection, socket, deadline);

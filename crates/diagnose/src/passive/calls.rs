@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use clearstream_control::{Call, CallContext, Registration, Service};
+use clearstream_control::{Call, CallContext, MARGIN, Registration, Service};
 use clearstream_schema::{
     connections::Connections,
     control::{Failure, FailureKind},
@@ -35,6 +35,10 @@ impl Call for ExplainSockets {
     const NAME: &'static str = "explain-sockets";
     const NEEDS: Right = Right::Measure;
     type Reply = Connections;
+
+    fn reply_within(&self) -> Duration {
+        Duration::from_nanos(self.duration_ns) + MARGIN
+    }
 }
 
 /// Samples open connections, for who joins them with what the host at the other end samples.
@@ -53,6 +57,10 @@ impl Call for ObserveSockets {
     const NAME: &'static str = "observe-sockets";
     const NEEDS: Right = Right::Measure;
     type Reply = Observed;
+
+    fn reply_within(&self) -> Duration {
+        Duration::from_nanos(self.duration_ns) + MARGIN
+    }
 }
 
 /// Explains open connections of its host.

@@ -17,7 +17,7 @@ use std::{
 
 use clearstream_host::HostRoot;
 use clearstream_schema::{
-    control::{Failure, FailureKind},
+    control::Failure,
     flow::{FlowConfig, FlowSettings, Notice, Protocol, SendMethod, SideInterval},
 };
 use clearstream_sys::socket as options;
@@ -34,7 +34,6 @@ use super::{
 use crate::{
     check,
     data::{AfterRead, Datagrams, Gate, Operation, Task, Worker, WorkerReady},
-    failure,
 };
 
 pub use crate::{data::Progress, schedule::Schedule};
@@ -158,9 +157,8 @@ impl Engine {
         if role == Role::Receive
             && let Some(bytes) = settings::low_water(&self.config, &socket)
         {
-            options::set_receive_low_water(&socket, u32::try_from(bytes).unwrap_or(u32::MAX)).map_err(
-                |error| failure(FailureKind::Internal, format!("cannot set SO_RCVLOWAT: {error}")),
-            )?;
+            options::set_receive_low_water(&socket, u32::try_from(bytes).unwrap_or(u32::MAX))
+                .map_err(|error| Failure::of_system("set SO_RCVLOWAT", &error))?;
         }
         let task = Task {
             flow: number,

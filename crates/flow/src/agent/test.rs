@@ -134,9 +134,8 @@ impl Test {
             return Ok(operations);
         }
         if receives && let Some(bytes) = settings::low_water(&self.config, socket) {
-            options::set_receive_low_water(socket, u32::try_from(bytes).unwrap_or(u32::MAX)).map_err(
-                |error| failure(FailureKind::Internal, format!("cannot set SO_RCVLOWAT: {error}")),
-            )?;
+            options::set_receive_low_water(socket, u32::try_from(bytes).unwrap_or(u32::MAX))
+                .map_err(|error| Failure::of_system("set SO_RCVLOWAT", &error))?;
         }
         operations.extend(receives.then_some(Operation::Receive(self.config.receive)));
         operations.extend(sends.then_some(Operation::Send(self.config.method)));

@@ -219,7 +219,7 @@ impl<'a> Session<'a> {
             if until.is_some_and(|until| Instant::now() >= until) {
                 let late = if self.client.finished { Side::Server } else { Side::Client };
                 let message = "the test did not end in time";
-                return Err(Interruption::Failed(late, failure(FailureKind::Internal, message)));
+                return Err(Interruption::Failed(late, failure(FailureKind::Connection, message)));
             }
             for side in [Side::Server, Side::Client] {
                 if !self.end(side).finished {

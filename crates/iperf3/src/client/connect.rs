@@ -13,6 +13,7 @@ use clearstream_schema::{
     flow::{FlowConfig, Notice, Protocol},
     iperf3::Iperf3Role,
 };
+use clearstream_sys::connect::connect_within;
 use socket2::Socket;
 
 use super::request;
@@ -66,7 +67,7 @@ fn connect(address: SocketAddr, config: &FlowConfig) -> Result<TcpStream, Refusa
     };
     let socket = engine::open_socket(&control, address.ip(), Role::Send).map_err(Refusal::Local)?;
     engine::bind_client(&socket, address, &control, 0).map_err(Refusal::Local)?;
-    socket.connect_timeout(&address.into(), CONNECT_TIMEOUT).map_err(Refusal::Remote)?;
+    connect_within(&socket, address, CONNECT_TIMEOUT).map_err(Refusal::Remote)?;
     Ok(socket.into())
 }
 

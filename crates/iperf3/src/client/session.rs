@@ -141,7 +141,7 @@ impl<'a> Session<'a> {
             Some(event) if event == *wanted => Ok(()),
             // The state machine permits no other event.
             Some(_) => {
-                Err(failure(FailureKind::Internal, format!("{}: unexpected protocol state", self.name)))
+                Err(failure(FailureKind::Connection, format!("{}: unexpected protocol state", self.name)))
             }
             None => Err(self.silent(timeout)),
         }
@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
         match self.next(timeout)? {
             Some(ClientEvent::Results(results)) => Ok(*results),
             Some(_) => {
-                Err(failure(FailureKind::Internal, format!("{}: unexpected protocol state", self.name)))
+                Err(failure(FailureKind::Connection, format!("{}: unexpected protocol state", self.name)))
             }
             None => Err(self.silent(timeout)),
         }

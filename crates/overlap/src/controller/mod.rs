@@ -4,10 +4,10 @@
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use clearstream_control::{Peer, PeerError, PeerEvent};
+use clearstream_control::{CallEvent as _, Peer, PeerError, PeerEvent};
 use clearstream_schema::{
     control::{Cookie, Failure},
     flow::Notice,
@@ -43,6 +43,14 @@ pub enum OverlapError {
     /// An agent rejected a call, or was lost.
     #[error(transparent)]
     Peer(#[from] PeerError),
+    /// An agent was lost, did not reply or could not be stopped after results had come.
+    #[error("{source}")]
+    Broken {
+        /// What happened.
+        source: PeerError,
+        /// The results until then.
+        partial: Box<OverlapSummary>,
+    },
     /// A measurement failed at an agent.
     #[error("{name}: {failure}")]
     Failed {
@@ -58,7 +66,7 @@ impl OverlapError {
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Invalid(failure) | Self::Failed { failure, .. } => Some(failure),
-            Self::Peer(error) => error.failure(),
+            Self::Peer(error) | Self::Broken { source: error, .. } => error.failure(),
         }
     }
 }
@@ -98,50 +106,78 @@ pub fn run_on(
         return Err(reason.map_or_else(|| error.into(), |failure| failed(server, failure)));
     }
     let mut points = Vec::new();
-    let followed = follow(client, test, stop, &mut |point| {
+    let followed = follow(client, (test, mpi::point_timeout(&config)), stop, &mut |point| {
         points.push(point.clone());
         on_event(OverlapEvent::Point(point));
     });
     // Both are stopped in any case, the client first: it closes the connection.
     let client_side = client.call(&Stop { test });
     let server_side = server.call(&Stop { test });
-    let is_finished = followed?;
-    let (client_side, server_side) = (client_side?, server_side?);
+    let is_finished = *followed.as_ref().unwrap_or(&false);
+    let (broken, client_side, server_side) = parts(followed, client_side, server_side);
     if let Some((error, peer_closed)) = reason(client, &client_side, server, &server_side)
+        && broken.is_none()
         // When both sides are stopped, one sees the other close the connection.
         && (is_finished || !peer_closed)
     {
         return Err(error);
     }
     let notices = notices(&config, &points);
-    Ok(OverlapSummary {
-        complete: is_finished && points.len() == config.work_counts().len(),
+    let summary = OverlapSummary {
+        complete: broken.is_none() && is_finished && points.len() == config.work_counts().len(),
         client: client_side.settings,
         server: server_side.settings,
         mpi: None,
         points,
         notices,
         requested: config,
-    })
+    };
+    match broken {
+        None => Ok(summary),
+        Some(source) if summary.points.is_empty() => Err(source.into()),
+        Some(source) => Err(OverlapError::Broken { source, partial: Box::new(summary) }),
+    }
 }
 
 /// Processes events until the client has finished: true; or until `stop` is
 /// set.
 fn follow(
     client: &mut Peer,
-    test: u64,
+    (test, within): (u64, Duration),
     stop: &AtomicBool,
     on_point: &mut dyn FnMut(OverlapPoint),
 ) -> Result<bool, PeerError> {
+    let mut heard = Instant::now();
     loop {
         if stop.load(Relaxed) {
             return Ok(false);
         }
-        let Some(event) = client.next_event(POLL_INTERVAL)? else { continue };
+        let Some(event) = client.next_event(POLL_INTERVAL)? else {
+            client.check_silence(PointMeasured::NAME, heard, within)?;
+            continue;
+        };
+        heard = Instant::now();
         if take(&event, test, on_point)? {
             return Ok(true);
         }
     }
+}
+
+/// What was lost first, and what is known of both sides.
+fn parts(
+    followed: Result<bool, PeerError>,
+    client: Result<Side, PeerError>,
+    server: Result<Side, PeerError>,
+) -> (Option<PeerError>, Side, Side) {
+    let mut broken = followed.err();
+    let mut side = |side: Result<Side, PeerError>| {
+        side.unwrap_or_else(|error| {
+            broken.get_or_insert(error);
+            Side::default()
+        })
+    };
+    let (client, server) = (side(client), side(server));
+    (broken, client, server)
 }
 
 /// Processes an event; true for the last one. Events of other tests are

@@ -23,9 +23,9 @@ const SYSCTLS: [&str; 6] = [
 
 /// Reads the state; missing sysctls are omitted.
 pub(super) fn read(root: &HostRoot) -> Result<HostRouteFacts, Failure> {
-    let internal = |error| failure(FailureKind::Internal, format!("read interfaces: {error}"));
-    let mut socket = RouteSocket::open().map_err(internal)?;
-    let addresses = socket.all_addresses().map_err(internal)?;
+    let refused = |error| failure(FailureKind::Unsupported, format!("read interfaces: {error}"));
+    let mut socket = RouteSocket::open().map_err(refused)?;
+    let addresses = socket.all_addresses().map_err(refused)?;
     let mut sysctls = BTreeMap::new();
     let mut take = |name: String, path: String| {
         if let Ok(text) = root.read(&path) {
@@ -36,7 +36,7 @@ pub(super) fn read(root: &HostRoot) -> Result<HostRouteFacts, Failure> {
         take(name.to_owned(), format!("proc/sys/{}", name.replace('.', "/")));
     }
     let mut interfaces = Vec::new();
-    for interface in socket.interfaces().map_err(internal)? {
+    for interface in socket.interfaces().map_err(refused)? {
         let name = interface.name;
         for key in ["rp_filter", "forwarding"] {
             // A dot inside a name is written as `/` (sysctl(8)).

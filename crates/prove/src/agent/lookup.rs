@@ -15,8 +15,8 @@ pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
     if lookup.ports.len() > MOST_WIRE_LOOKUPS {
         return Err(failure(FailureKind::Invalid, format!("at most {MOST_WIRE_LOOKUPS} lookups at a time")));
     }
-    let internal = |error| failure(FailureKind::Internal, format!("route lookup: {error}"));
-    let mut socket = RouteSocket::open().map_err(internal)?;
+    let refused = |error| failure(FailureKind::Unsupported, format!("route lookup: {error}"));
+    let mut socket = RouteSocket::open().map_err(refused)?;
     let mut places = HashMap::new();
     let mut found = LookupResult::default();
     for (source, destination) in &lookup.ports {
@@ -32,7 +32,7 @@ pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
                 found.refusal.get_or_insert_with(|| error.to_string());
                 None
             }
-            Err(error) => return Err(internal(error)),
+            Err(error) => return Err(refused(error)),
         };
         let gateways = &mut found.gateways;
         found.choices.push(via.map(|via| {

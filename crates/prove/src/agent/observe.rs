@@ -95,8 +95,8 @@ fn numbers(names: &[String]) -> Result<HashSet<u32>, Failure> {
     if names.is_empty() {
         return Ok(HashSet::new());
     }
-    let internal = |error| failure(FailureKind::Internal, format!("read interfaces: {error}"));
-    let known = RouteSocket::open().and_then(|mut socket| socket.interfaces()).map_err(internal)?;
+    let refused = |error| failure(FailureKind::Unsupported, format!("read interfaces: {error}"));
+    let known = RouteSocket::open().and_then(|mut socket| socket.interfaces()).map_err(refused)?;
     names
         .iter()
         .map(|name| {

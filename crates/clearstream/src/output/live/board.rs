@@ -80,6 +80,19 @@ impl Board {
         host.lost = Some((since, reason));
     }
 
+    /// The first host whose samples of this time do not come, and why, where that is known. One that was lost and is
+    /// back has gaps.
+    pub fn silent(&self, duration: Duration) -> Option<(String, Option<String>)> {
+        let is_silent = |host: &&HostBoard| {
+            let totals = host.totals.document();
+            let covered = Duration::from_nanos(totals.duration_ns);
+            let is_back = totals.gap_count > 0 && host.lost.is_none();
+            !is_back && (totals.sample_count == 0 || covered + self.interval <= duration)
+        };
+        let host = self.hosts.iter().find(is_silent)?;
+        Some((host.name.clone(), host.lost.as_ref().map(|(_, reason)| reason.clone())))
+    }
+
     /// Whether it did not answer last.
     pub fn is_lost(&self, host: usize) -> bool {
         self.hosts.get(host).is_some_and(|host| host.lost.is_some())

@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use clearstream_control::PeerError;
 use clearstream_diagnose::{Evidence, GatherEvent, GatherOptions, explain, gather};
 use clearstream_record::Reader;
 use clearstream_schema::{
@@ -85,12 +86,13 @@ impl DiagnoseArgs {
         }
         let stop = interrupt::stop_flag()?;
         let begun = Instant::now();
+        let mut lost = None;
         let evidence = match &self.from {
             Some(run) => {
                 let reader = Reader::open(run)?;
                 Evidence { goal: self.rate, ..Evidence::from_record(&reader, self.trial)? }
             }
-            None => self.gather(&stop, out)?,
+            None => self.gather(&stop, &mut lost, out)?,
         };
         let diagnosis = explain(&evidence);
         report_findings(&diagnosis, out);
@@ -107,10 +109,16 @@ impl DiagnoseArgs {
                 "the diagnosis covers the evidence gathered up to the interruption".to_owned(),
             ));
         }
-        Ok(())
+        lost.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    fn gather(&self, stop: &AtomicBool, out: &Output) -> Result<Evidence, CommandError> {
+    /// The evidence, and which agent was lost before all of it was gathered.
+    fn gather(
+        &self,
+        stop: &AtomicBool,
+        lost: &mut Option<PeerError>,
+        out: &Output,
+    ) -> Result<Evidence, CommandError> {
         let mut ends = Endpoints::open(self.host.name(), &self.path)?;
         out.set_hosts(ends.identities());
         let options =
@@ -126,6 +134,7 @@ impl DiagnoseArgs {
             GatherEvent::Interval { goodput_bps, left } => {
                 out.progress(left, &format!("{doing}: {}", quantity::rate(goodput_bps)));
             }
+            GatherEvent::Lost(error) => *lost = Some(error),
         })?)
     }
 }

@@ -16,7 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_live::CollectorOptions;
+use clearstream_control::{Call as _, PeerError};
+use clearstream_live::{CollectorOptions, ReadLive};
 use clearstream_schema::{
     TimeSpan,
     live::{LIVE_SUMMARY_SCHEMA, LiveSummary},
@@ -91,7 +92,9 @@ impl LiveArgs {
         }
         let stop = interrupt::stop_flag()?;
         let options = CollectorOptions { interval_ns: self.interval.0, connection_count: self.connections };
-        let (sources, updates) = Sources::start(&self, options, &stop)?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (sources, updates) = Sources::start(&self, options, &is_over)?;
+        let begun = Instant::now();
         let record = self.record.as_deref().map(|folder| Record::create(folder, &sources, self.interval));
         let mut session = Session {
             board: Board::new(sources.names(), interval),
@@ -112,7 +115,8 @@ impl LiveArgs {
             session.in_lines(&updates)?
         }
         let interrupted = session.stop.load(Ordering::Relaxed);
-        session.stop.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
+        let silent = self.duration.and_then(|duration| session.board.silent(duration.to_std()));
         let summary = LiveSummary {
             schema: LIVE_SUMMARY_SCHEMA.to_owned(),
             version: 1,
@@ -123,7 +127,14 @@ impl LiveArgs {
         if interrupted && self.duration.is_some() {
             return Err(CommandError::Interrupted("the samples are those up to the interruption".to_owned()));
         }
-        Ok(())
+        match silent.filter(|_| !interrupted) {
+            Some((name, Some(reason))) => Err(PeerError::Lost { name, reason }.into()),
+            Some((name, None)) => {
+                let awaited = format!("reply to `{}`", ReadLive::NAME);
+                Err(PeerError::Unanswered { name, awaited, after: begun.elapsed() }.into())
+            }
+            None => Ok(()),
+        }
     }
 }
 

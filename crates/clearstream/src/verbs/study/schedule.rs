@@ -1,12 +1,10 @@
 //! `clearstream study schedule`: systemd units that run a study regularly.
 
-use std::{
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use clearstream_schema::TimeSpan;
+use clearstream_sys::program::Program;
 use clearstream_watch::command_line;
 
 use super::StudyVerb;
@@ -147,7 +145,7 @@ fn check_calendar(calendar: &str) -> Result<(), CommandError> {
     if calendar.contains(char::is_control) || calendar.trim().is_empty() {
         return Err(CommandError::Usage("a calendar event is one line, as in daily".to_owned()));
     }
-    let Ok(judged) = Command::new("systemd-analyze").args(["calendar", "--", calendar]).output() else {
+    let Ok(judged) = Program::new("systemd-analyze").args(["calendar", "--", calendar]).run() else {
         return Ok(());
     };
     if judged.status.success() {

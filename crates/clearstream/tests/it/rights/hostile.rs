@@ -266,7 +266,12 @@ fn root_a_hostile_controller_changes_nothing_that_it_may_not() {
 fn garbled(peer: &mut Peer) {
     let never = AtomicBool::new(false);
     let mut send = |name: &str, json: &str| {
-        refused(peer.call_by_name(name, serde_json::from_str(json).unwrap(), &never))
+        refused(peer.call_by_name(
+            name,
+            serde_json::from_str(json).unwrap(),
+            clearstream_control::READ_WITHIN,
+            &never,
+        ))
     };
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for (name, right) in agent::services().calls().filter(|(name, _)| *name != Shutdown::NAME) {

@@ -5,7 +5,7 @@
 use crate::common;
 mod hostile;
 mod listeners;
-mod requests;
+pub(crate) mod requests;
 mod world;
 
 use std::{

@@ -1,6 +1,9 @@
 //! One call of every type, as a hostile controller would send it.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use clearstream_control::{Call, Peer, PeerError, Shutdown};
 use clearstream_diagnose::passive::{ExplainSockets, ObserveSockets};
@@ -64,13 +67,16 @@ type SendCall = dyn Fn(&mut Peer) -> Result<(), PeerError>;
 pub(crate) struct Sample {
     pub(crate) name: &'static str,
     pub(crate) needs: Right,
+    /// The time for its reply.
+    pub(crate) within: Duration,
     send: Box<SendCall>,
 }
 
 impl Sample {
     fn of<C: Call + 'static>(call: C) -> Self {
+        let within = call.reply_within();
         let send = Box::new(move |peer: &mut Peer| peer.call(&call).map(drop));
-        Self { name: C::NAME, needs: C::NEEDS, send }
+        Self { name: C::NAME, needs: C::NEEDS, within, send }
     }
 
     pub(crate) fn send(&self, peer: &mut Peer) -> Result<(), PeerError> {

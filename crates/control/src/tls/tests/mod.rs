@@ -395,7 +395,7 @@ fn services_see_only_what_the_scope_permits_and_refusals_are_logged() {
         [("paint", "does not support the call `paint`"), (Double::NAME, "cannot read this `double`")]
     {
         let body = Body::of(&"red").unwrap();
-        let refused = peer.call_by_name(name, body, &AtomicBool::new(false)).unwrap_err();
+        let refused = peer.call_by_name(name, body, crate::READ_WITHIN, &AtomicBool::new(false)).unwrap_err();
         assert!(refused.failure().is_some_and(|failure| failure.message.contains(logs)), "{refused}");
         let logged = daemon.refused_call();
         assert!(logged.contains(logs), "{logged}");
