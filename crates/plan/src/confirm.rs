@@ -12,7 +12,7 @@ use std::{
 };
 
 use clearstream_schema::plan::JournalState;
-use clearstream_sys::file;
+use clearstream_sys::document;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -207,7 +207,7 @@ fn path_of(options: &Options, journal: &str, extension: &str) -> PathBuf {
 }
 
 fn deadline(path: &Path) -> Option<Deadline> {
-    clearstream_schema::json::from_str(&file::read_text(path, LARGEST_DEADLINE_BYTES).ok()?).ok()
+    clearstream_schema::json::from_str(&document::read_text(path, LARGEST_DEADLINE_BYTES).ok()?).ok()
 }
 
 /// Time since boot, suspend included: setting a clock does not move deadlines.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 pub mod affinity;
+pub mod document;
 pub mod ethtool;
 pub mod file;
 pub mod file_lock;

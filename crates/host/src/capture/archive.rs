@@ -7,6 +7,7 @@ use std::{
     path::{Component, Path},
 };
 
+use clearstream_sys::document;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 
 use super::{
@@ -114,7 +115,7 @@ pub fn open(path: &Path) -> Result<Captured, CaptureError> {
         let base = base(&fs_names(path), &|name| fs_names(&path.join(name)));
         HostRoot::directory(path.join(base.ok_or_else(|| no_trees(path))?))
     } else {
-        let bundle = fs::File::open(path).map_err(read_error)?;
+        let bundle = document::open(path).map_err(read_error)?;
         let tree = load(path, bundle, LIMITS)?;
         let base = base(&tree.names(""), &|name| tree.names(name)).ok_or_else(|| no_trees(path))?;
         HostRoot::memory(tree.inside(&base))

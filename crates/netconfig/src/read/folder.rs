@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_sys::file;
+use clearstream_sys::document;
 
 use super::{ReadError, Reading, Source, detect, texts};
 use crate::formats::ansible;
@@ -92,7 +92,7 @@ fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadEr
         return Ok(());
     }
     let (mut routing, unread) = texts(&sources);
-    routing.host = match file::read_text(&path.join("etc/hostname"), file::DOCUMENT_BYTES) {
+    routing.host = match document::read_text(&path.join("etc/hostname"), document::DOCUMENT_BYTES) {
         Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
         _ => name.to_owned(),
     };
@@ -123,7 +123,7 @@ fn known(path: &Path) -> Option<Source> {
 
 fn source(path: &Path) -> Result<Source, ReadError> {
     let fail = |source| ReadError::File { path: path.to_owned(), source };
-    let bytes = file::read(path, file::DOCUMENT_BYTES).map_err(fail)?;
+    let bytes = document::read(path, document::DOCUMENT_BYTES).map_err(fail)?;
     Ok(Source { path: path.display().to_string(), text: String::from_utf8_lossy(&bytes).into_owned() })
 }
 
