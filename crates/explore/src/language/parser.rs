@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 100;
 
 /// Operators of an expression. A chain of them is as deep a tree as it is long, and trees are compiled, evaluated and
 /// dropped by recursion.
-const MAX_OPERATORS: usize = 500;
+const MAX_OPERATORS: usize = 256;
 
 /// Binary operators from the weakest to the strongest, as in C but for comparisons, which are one level.
 const LEVELS: [&[(&str, Operator)]; 5] = [
@@ -237,24 +237,30 @@ impl Parser {
         if self.depth == 0 {
             self.operators = 0;
         }
-        self.level(0)
+        self.binary(0)
     }
 
-    fn level(&mut self, level: usize) -> Result<Expr, ModelError> {
-        let Some(operators) = LEVELS.get(level) else { return self.unary() };
-        let mut left = self.level(level + 1)?;
+    /// Operands with operators between them, none weaker than this level. Precedence climbing: a level has a frame on
+    /// the stack only where it has an operator.
+    fn binary(&mut self, weakest: usize) -> Result<Expr, ModelError> {
+        let mut left = self.unary()?;
         loop {
             let place = self.place();
-            let Some((_, operator)) = operators.iter().find(|(sign, _)| self.takes(sign)) else {
-                return Ok(left);
-            };
+            let Some((level, operator)) = self.operator(weakest) else { return Ok(left) };
             self.operators += 1;
             if self.operators > MAX_OPERATORS {
                 return mistake(place, format!("an expression of more than {MAX_OPERATORS} operators"));
             }
-            let right = self.level(level + 1)?;
-            left = Expr::Binary(*operator, Box::new(left), Box::new(right), place);
+            let right = self.binary(level + 1)?;
+            left = Expr::Binary(operator, Box::new(left), Box::new(right), place);
         }
+    }
+
+    fn operator(&mut self, weakest: usize) -> Option<(usize, Operator)> {
+        LEVELS.iter().enumerate().skip(weakest).find_map(|(level, operators)| {
+            let (_, operator) = operators.iter().find(|(sign, _)| self.takes(sign))?;
+            Some((level, *operator))
+        })
     }
 
     fn unary(&mut self) -> Result<Expr, ModelError> {

@@ -266,7 +266,7 @@ fn models_of_any_size_are_read_or_refused() {
             let values = if text.contains("-n") { &values[..] } else { &[] };
             assert!(Program::read(text, values).is_err(), "{}", &text[..text.len().min(200)]);
         }
-        Program::read(&guard(&["x[0]"; 500].join("+")), &[]).map(drop)
+        Program::read(&guard(&["x[0]"; 257].join("+")), &[]).map(drop)
     });
     all.unwrap().join().unwrap().unwrap();
 }
