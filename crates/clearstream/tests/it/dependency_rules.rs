@@ -80,7 +80,7 @@ fn group(folder: &str) -> usize {
 }
 
 /// Source files of a crate, and the part of each that is no test and no comment.
-fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+pub(crate) fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
@@ -125,7 +125,7 @@ fn without_test_modules(text: &str) -> String {
 }
 
 /// Every place in the folders where one of the texts stands.
-fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
+pub(crate) fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for folder in folders {
         for (path, code) in sources(folder) {
@@ -137,7 +137,7 @@ fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
     found
 }
 
-fn all_but(excluded: &[&str]) -> Vec<&'static str> {
+pub(crate) fn all_but(excluded: &[&str]) -> Vec<&'static str> {
     crates().into_keys().filter(|folder| !excluded.contains(folder)).collect()
 }
 
