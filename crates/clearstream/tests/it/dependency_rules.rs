@@ -125,7 +125,7 @@ fn without_test_modules(text: &str) -> String {
 }
 
 /// Every place in the folders where one of the texts stands.
-pub(crate) fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
+fn places(folders: &[&str], texts: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for folder in folders {
         for (path, code) in sources(folder) {

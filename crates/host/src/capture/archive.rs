@@ -21,7 +21,7 @@ use crate::{
 
 /// Limits for reading untrusted bundles: a megabyte can unpack to a gigabyte. A host with 1024 processing
 /// units gives about 20 000 entries and 40 MB.
-const LIMITS: Limits = Limits { entry_count: 200_000, bytes: 128 << 20 };
+const LIMITS: Limits = Limits { entry_count: 200_000, bytes: 80 << 20 };
 
 #[derive(Debug, Clone, Copy)]
 struct Limits {

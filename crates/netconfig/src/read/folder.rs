@@ -2,7 +2,7 @@
 //! hosts.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -10,6 +10,9 @@ use clearstream_sys::document;
 
 use super::{ReadError, Reading, Source, detect, texts};
 use crate::formats::ansible;
+
+/// Bytes of all configurations of a host.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// Folders deeper than this are not entered.
 const MOST_DEPTH: usize = 12;
@@ -70,10 +73,10 @@ pub fn folder(path: &Path) -> Result<Reading, ReadError> {
 /// Reads files of one host; folders among them are read with all they hold.
 /// A file of no known kind is reported.
 pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
-    let mut sources = Vec::new();
+    let (mut sources, mut left) = (Vec::new(), MOST_BYTES);
     for path in paths {
         if path.is_dir() {
-            collect(path, 0, &mut sources)?;
+            collect(path, 0, &mut sources, &mut left)?;
         } else {
             sources.push(source(path)?);
         }
@@ -86,8 +89,8 @@ pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
 }
 
 fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadError> {
-    let mut sources = Vec::new();
-    collect(path, 0, &mut sources)?;
+    let (mut sources, mut left) = (Vec::new(), MOST_BYTES);
+    collect(path, 0, &mut sources, &mut left)?;
     if sources.is_empty() {
         return Ok(());
     }
@@ -102,14 +105,20 @@ fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadEr
 }
 
 /// Configurations below a folder; links are not followed.
-fn collect(path: &Path, depth: usize, sources: &mut Vec<Source>) -> Result<(), ReadError> {
+fn collect(path: &Path, depth: usize, sources: &mut Vec<Source>, left: &mut u64) -> Result<(), ReadError> {
     for child in sorted_children(path)? {
         if is_plain_folder(&child) {
             if depth < MOST_DEPTH {
-                collect(&child, depth + 1, sources)?;
+                collect(&child, depth + 1, sources, left)?;
             }
         } else if child.is_file() && !child.is_symlink() {
-            sources.extend(known(&child));
+            let Some(source) = known(&child) else { continue };
+            *left = left.checked_sub(source.text.len() as u64).ok_or_else(|| {
+                let problem = format!("the configurations so far have more than {} MiB", MOST_BYTES >> 20);
+                let source = io::Error::new(io::ErrorKind::FileTooLarge, problem);
+                ReadError::File { path: child.clone(), source }
+            })?;
+            sources.push(source);
         }
     }
     Ok(())
