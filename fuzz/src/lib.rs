@@ -1,9 +1,11 @@
 //! What is done with hostile input: each reader of what others write is a target, a function of bytes that asserts what
 //! holds for all of them. `tests/it` runs them on the corpus and on mutations of it, cargo-fuzz for as long as wanted.
 #![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a target that fails ends by panic")]
 
 mod files;
 mod host;
+#[allow(unreachable_pub, reason = "a module of a test of that crate")]
 #[path = "../../crates/iwarp/tests/it/queue_pair/hostile_peer.rs"]
 mod hostile_peer;
 mod wire;

@@ -1,6 +1,6 @@
 //! Every target takes its corpus, mutations of it and the inputs that are hostile to any reader: the same in every run, in
 //! seconds. What cargo-fuzz finds becomes a file of the corpus.
-#![allow(clippy::unwrap_used, reason = "a test may end by panic")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may end by panic")]
 
 use std::{
     collections::BTreeSet,
