@@ -93,7 +93,7 @@ fn mutated(seed: &[u8], others: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 
 /// Nested, chained and long; behind each byte that may select what is read.
 fn hostile() -> Vec<Vec<u8>> {
-    const LENGTH: usize = 1 << 16;
+    const LENGTH: usize = 1 << 14;
     let mut inputs: Vec<Vec<u8>> =
         ["", "null", "true", "1", "\"x\"", "[]", "{}", "[1]"].map(|text| text.as_bytes().to_vec()).into();
     let repeated = [
