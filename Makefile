@@ -59,6 +59,8 @@ attack:
 	@.ci/install attack
 	@cargo build -q --release --locked --bin clearstream
 	@.ci/attack $(ATTACK)
+	@if cargo +nightly fuzz --version >/dev/null 2>&1; then FUZZ_SECONDS=3 .ci/sanitize fuzz; \
+	    else echo "attack: no cargo-fuzz with a nightly toolchain: fuzz targets were not run (.ci/sanitize fuzz gets both)"; fi
 
 libraries:
 	@packaging/libraries target/release

@@ -3,7 +3,7 @@
 
 use std::{fs::File, io, io::Write as _, path::Path};
 
-use clearstream_sys::file;
+use clearstream_sys::{document, file};
 
 use crate::exit::CommandError;
 
@@ -12,14 +12,14 @@ fn failed(what: &str, path: &Path) -> impl Fn(io::Error) -> CommandError {
     move |source| CommandError::File { what: what.clone(), path: path.clone(), source }
 }
 
-/// Reads a file of at most [`file::DOCUMENT_BYTES`].
+/// Reads a file of at most [`document::DOCUMENT_BYTES`].
 pub fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
-    file::read(path, file::DOCUMENT_BYTES).map_err(failed("read", path))
+    document::read(path, document::DOCUMENT_BYTES).map_err(failed("read", path))
 }
 
-/// Reads a text of at most [`file::DOCUMENT_BYTES`].
+/// Reads a text of at most [`document::DOCUMENT_BYTES`].
 pub fn read_text(path: &Path) -> Result<String, CommandError> {
-    file::read_text(path, file::DOCUMENT_BYTES).map_err(failed("read", path))
+    document::read_text(path, document::DOCUMENT_BYTES).map_err(failed("read", path))
 }
 
 /// Replaces or makes a file; a full disk leaves the old one.

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clearstream_sys::file::{DOCUMENT_BYTES, read_text};
+use clearstream_sys::document::{DOCUMENT_BYTES, read_text};
 use serde::de::DeserializeOwned;
 use toml::Value;
 

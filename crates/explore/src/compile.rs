@@ -15,6 +15,10 @@ use crate::{
 /// Bounds of what a text of a few lines can make.
 const MAX_SLOTS: usize = 4096;
 const MAX_CAPACITY: i64 = 256;
+/// Names that are known at one place: each instance has its own.
+const MAX_NAMES: usize = 1024;
+/// Tokens of all processes, those of an array counted for each of its instances, which are compiled one by one.
+const MAX_COMPILED: usize = 500_000;
 /// Slots are numbers of 32 bits.
 const VALUES: std::ops::RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64;
 
@@ -54,6 +58,16 @@ pub(crate) fn compile(model: Model, values: &[(String, i64)]) -> Result<Program,
         let message = format!("the model has no parameter `{unknown}`{hint} (it has: {there})");
         return mistake(Place { line: 1, column: 1 }, message);
     }
+    let mut compiled = 0_usize;
+    for process in &model.processes {
+        let instances = count(process.count.as_ref(), &names, process.place)?.unwrap_or(1);
+        compiled = compiled.saturating_add(instances.saturating_mul(process.token_count));
+        if compiled > MAX_COMPILED {
+            let message =
+                format!("the processes so far have more than {MAX_COMPILED} names, numbers and signs");
+            return mistake(process.place, message + ", each instance counted");
+        }
+    }
     // Processes first: guards and `accepting when` may name any of them.
     let mut starts = Vec::new();
     for process in &model.processes {
@@ -82,6 +96,9 @@ pub(crate) fn compile(model: Model, values: &[(String, i64)]) -> Result<Program,
 fn declare(names: &mut Names, name: &str, meaning: Meaning, place: Place) -> Result<(), ModelError> {
     if ["length", "first", "send", "receive", "when"].contains(&name) {
         return mistake(place, format!("`{name}` has a meaning in the language: take another name"));
+    }
+    if names.len() == MAX_NAMES {
+        return mistake(place, format!("more than {MAX_NAMES} names"));
     }
     match names.insert(name.to_owned(), meaning) {
         None => Ok(()),
@@ -359,7 +376,10 @@ impl Scope<'_> {
                 code => Code::Not(Box::new(code)),
             },
             Expr::Negative(inner) => match self.code(inner)? {
-                Code::Number(number) => Code::Number(-number),
+                Code::Number(number) => match number.checked_neg() {
+                    Some(number) => Code::Number(number),
+                    None => return mistake(place_of(expr), format!("{number} has no negative here")),
+                },
                 code => Code::Negative(Box::new(code)),
             },
             Expr::Binary(operator, left, right, place) => {

@@ -8,6 +8,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use clearstream_sys::document;
+
 use crate::{
     capture::{Bundle, Recording},
     drivers::DriverState,
@@ -105,6 +107,7 @@ impl ReadError {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                 Self::NotFound { path: path.to_owned() }
             }
+            io::ErrorKind::FileTooLarge => Self::TooLarge { path: path.to_owned() },
             _ => Self::Refused { path: path.to_owned(), source },
         }
     }
@@ -187,7 +190,7 @@ impl HostRoot {
     pub(crate) fn open(&self, rel: &str) -> Option<Result<fs::File, ReadError>> {
         match &self.store {
             Store::Directory(base) if self.is_plain() => {
-                Some(fs::File::open(base.join(rel)).map_err(|error| ReadError::from_io(rel, error)))
+                Some(document::open(&base.join(rel)).map_err(|error| ReadError::from_io(rel, error)))
             }
             _ => None,
         }
@@ -367,7 +370,7 @@ impl Store {
     fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
         match self {
             Self::Directory(base) => {
-                let file = fs::File::open(base.join(path))?;
+                let file = document::open(&base.join(path))?;
                 let mut bytes = Vec::with_capacity(PAGE_BYTES);
                 let limit = if limit == LARGEST_FILE_BYTES { limit + 1 } else { limit };
                 Read::take(&file, limit).read_to_end(&mut bytes)?;
@@ -408,13 +411,8 @@ impl Store {
 }
 
 /// Appends the rest of a file to `bytes`, up to the size limit.
-pub(crate) fn read_whole(mut file: &fs::File, bytes: &mut Vec<u8>, rel: &str) -> Result<(), ReadError> {
-    let read = Read::take(&mut file, LARGEST_FILE_BYTES + 1).read_to_end(bytes);
-    let count = read.map_err(|error| ReadError::from_io(rel, error))?;
-    if count as u64 > LARGEST_FILE_BYTES {
-        return Err(ReadError::TooLarge { path: rel.to_owned() });
-    }
-    Ok(())
+pub(crate) fn read_whole(file: &fs::File, bytes: &mut Vec<u8>, rel: &str) -> Result<(), ReadError> {
+    document::append(file, bytes, LARGEST_FILE_BYTES).map_err(|error| ReadError::from_io(rel, error))
 }
 
 #[cfg(test)]

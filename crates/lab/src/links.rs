@@ -7,7 +7,7 @@ use std::{
 
 use clearstream_netlink::{Netem, NetlinkError, Prefix, ethtool::Ethtool};
 use clearstream_schema::lab::{DelayLineStats, LabHost, LabLink, LinkBackend, LinkEnd};
-use clearstream_sys::tun::Tun;
+use clearstream_sys::{document, tun::Tun};
 
 use crate::{
     LabError,
@@ -118,7 +118,7 @@ impl Line {
 fn interface_dropped(link: &LabLink, nodes: &mut [Node]) -> Result<[u64; 2], LabError> {
     let mut of = |end: &LinkEnd| {
         let path = Path::new("/sys/class/net").join(&end.interface).join("statistics/tx_dropped");
-        let text = node_of(nodes, end)?.run(|| std::fs::read_to_string(&path))?;
+        let text = node_of(nodes, end)?.run(|| document::read_text(&path, document::DOCUMENT_BYTES))?;
         // A removed interface drops nothing more.
         Ok::<u64, LabError>(text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0))
     };

@@ -12,7 +12,7 @@ use std::{
 use clearstream_netlink::{NetlinkError, RouteSocket};
 use clearstream_schema::{CoreList, lab::LabHost};
 use clearstream_sys::{
-    mount,
+    document, mount,
     namespace::{Holder, NamespaceSet},
 };
 
@@ -149,7 +149,11 @@ impl Node {
         let path = Path::new("/sys/class/net").join(interface).join(file);
         let deadline = Instant::now() + TIMEOUT;
         self.run(|| {
-            while fs::read_to_string(&path).map_err(LabError::file("read", &path))?.trim() != value {
+            while document::read_text(&path, document::DOCUMENT_BYTES)
+                .map_err(LabError::file("read", &path))?
+                .trim()
+                != value
+            {
                 if Instant::now() > deadline {
                     let step = format!("see {interface} on {} work", self.name);
                     return Err(LabError::System { step, source: io::ErrorKind::TimedOut.into() });

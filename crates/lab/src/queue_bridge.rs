@@ -8,6 +8,7 @@ use std::{io, path::Path};
 use clearstream_netlink::packet_queue::{PacketQueue, queue_forwarded};
 use clearstream_schema::lab::LabLink;
 use clearstream_sys::{
+    document,
     segment_mark::{SECOND_MARK, SegmentMark},
     timestamp::ArrivalStamps,
 };
@@ -73,7 +74,7 @@ impl QueueBridge {
     /// backlog (`net.core.netdev_max_backlog`).
     pub(crate) fn front_dropped(&self) -> Result<[u64; 2], LabError> {
         let path = Path::new("/proc/thread-self/net/netfilter/nfnetlink_queue");
-        let read = || (std::fs::read_to_string(path), [0, 1].map(backlog_dropped));
+        let read = || (document::read_text(path, document::DOCUMENT_BYTES), [0, 1].map(backlog_dropped));
         let (queues, [one, two]) = self.node.run(read)?;
         let [forth, back] = dropped(&queues.map_err(LabError::file("read", path))?);
         Ok([forth + one, back + two])
@@ -82,7 +83,10 @@ impl QueueBridge {
 
 fn backlog_dropped(number: usize) -> u64 {
     let path = format!("/sys/class/net/{}/statistics/rx_dropped", port_name(number));
-    std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    document::read_text(Path::new(&path), document::DOCUMENT_BYTES)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 fn port_name(number: usize) -> String {

@@ -12,7 +12,7 @@ use clearstream_schema::{
     BitRate, CoreList, TimeSpan,
     lab::{DelayLineStats, LabFault, LabFile, LabHost},
 };
-use clearstream_sys::{interruption, namespace::NamespaceSet, process::keep_descriptors_from};
+use clearstream_sys::{document, interruption, namespace::NamespaceSet, process::keep_descriptors_from};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
@@ -252,7 +252,7 @@ impl RunningLab {
     /// Returns the link address (MAC) of an interface of a host.
     pub fn link_address(&self, host: &str, interface: &str) -> Result<String, LabError> {
         let path = Path::new("/sys/class/net").join(interface).join("address");
-        let read = self.namespaces(host)?.run(|| std::fs::read_to_string(&path));
+        let read = self.namespaces(host)?.run(|| document::read_text(&path, document::DOCUMENT_BYTES));
         let text = read.map_err(LabError::system(format!("enter the host {host}")))?;
         text.map(|text| text.trim().to_owned()).map_err(LabError::file("read", path))
     }

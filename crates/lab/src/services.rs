@@ -14,6 +14,7 @@ use std::{
 
 use clearstream_schema::lab::{LabFile, LabService};
 use clearstream_sys::{
+    document,
     namespace::NamespaceSet,
     process::bind_child_to_parent,
     program::{Program, ProgramError},
@@ -207,7 +208,7 @@ fn not_started(service: &LabService, node: &Node, error: &io::Error) -> LabError
 /// The end of a log, in one line.
 fn quoted(log: &Path) -> String {
     let read = || -> io::Result<String> {
-        let mut file = File::open(log)?;
+        let mut file = document::open(log)?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(QUOTED_BYTES)))?;
         let mut bytes = Vec::new();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use clearstream_schema::lab::{LabFault, LabFile};
-use clearstream_sys::file;
+use clearstream_sys::{document, file};
 use rustix::{
     fs::{FlockOperation, flock},
     process::{Pid, Signal, kill_process},
@@ -159,7 +159,8 @@ impl Folder {
 
     pub(crate) fn read(&self) -> Result<State, LabError> {
         let path = self.state();
-        let text = file::read_text(&path, file::DOCUMENT_BYTES).map_err(LabError::file("read", &path))?;
+        let text =
+            document::read_text(&path, document::DOCUMENT_BYTES).map_err(LabError::file("read", &path))?;
         clearstream_schema::json::from_str(&text).map_err(|error| {
             LabError::file("understand", path)(io::Error::new(io::ErrorKind::InvalidData, error))
         })
@@ -272,9 +273,10 @@ fn processes(state: &State) -> Vec<Pid> {
             let inside = fs::metadata(format!("/proc/{number}/ns/net"))
                 .is_ok_and(|meta| state.hosts.iter().any(|host| host.net_inode == meta.ino()));
             inside
-                && fs::read(format!("/proc/{number}/environ")).is_ok_and(|environment| {
-                    environment.split(|byte| *byte == 0).any(|item| item == mark.as_bytes())
-                })
+                && document::read(Path::new(&format!("/proc/{number}/environ")), document::DOCUMENT_BYTES)
+                    .is_ok_and(|environment| {
+                        environment.split(|byte| *byte == 0).any(|item| item == mark.as_bytes())
+                    })
         })
         .filter_map(Pid::from_raw)
         .collect()

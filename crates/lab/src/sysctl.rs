@@ -2,6 +2,8 @@
 
 use std::{fs, io, path::PathBuf};
 
+use clearstream_sys::document;
+
 use crate::{LabError, RunningLab};
 
 /// Returns the path of a key: `net.ipv4.conf.eth0.rp_filter`, or with slashes
@@ -31,7 +33,7 @@ impl RunningLab {
         let inside = self.namespaces(host)?.run(|| {
             let mut before = Vec::new();
             for (key, value) in settings {
-                let outcome = fs::read_to_string(path(key)).and_then(|old| {
+                let outcome = document::read_text(&path(key), document::DOCUMENT_BYTES).and_then(|old| {
                     // Several numbers are separated by tabs when read.
                     let old = old.split_whitespace().collect::<Vec<&str>>().join(" ");
                     if old != *value {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use clearstream_schema::plan::JournalState;
-use clearstream_sys::file;
+use clearstream_sys::document;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -212,7 +212,7 @@ fn path_of(options: &Options, journal: &str) -> PathBuf {
 /// passed: what is not known to be kept is restored.
 pub(crate) fn deadline(journal: &str, options: &Options) -> Result<Option<Deadline>, PlanError> {
     let path = path_of(options, journal);
-    match file::read_text(&path, LARGEST_DEADLINE_BYTES) {
+    match document::read_text(&path, LARGEST_DEADLINE_BYTES) {
         Ok(text) => {
             let passed = Deadline { at_ns: 0, within_ns: 0 };
             Ok(Some(clearstream_schema::json::from_str(&text).unwrap_or(passed)))

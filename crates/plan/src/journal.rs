@@ -10,7 +10,7 @@ use std::{
 };
 
 use clearstream_schema::plan::{Effect, JournalState, Setting};
-use clearstream_sys::file;
+use clearstream_sys::document;
 use serde::{Deserialize, Serialize};
 
 use crate::{Identity, PlanError, meaning::same_or_absent};
@@ -205,7 +205,7 @@ impl Journal {
     /// Reads a journal. The first line must be complete; a mark that a crash cut
     /// off is ignored, since the announced change was not begun.
     pub(crate) fn open(path: &Path, name: &str) -> Result<Self, PlanError> {
-        let bytes = file::read(path, LARGEST_JOURNAL_BYTES).map_err(storage("read", path))?;
+        let bytes = document::read(path, LARGEST_JOURNAL_BYTES).map_err(storage("read", path))?;
         let damaged = |reason: String| PlanError::Damaged { path: path.to_owned(), reason };
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
             return Err(damaged("its first line is incomplete".to_owned()));

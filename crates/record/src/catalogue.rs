@@ -1,25 +1,19 @@
-//! The runs of a folder, by an index: `run.json` has the hosts' whole descriptions, and thousands of them take long.
-//!
-//! The index is a cache, `.runs-index.json` in the folder: an entry holds for as long as size and time of its run's
-//! files are the same. It may be deleted, and a folder that cannot be written works without.
+//! The runs of a folder. Whatever is in it may come from elsewhere: each run is read anew, and what cannot be read is no
+//! run.
 
 use std::{
-    collections::BTreeMap,
     fs,
-    io::{BufReader, Read as _},
-    os::unix::fs::MetadataExt as _,
+    io::Read as _,
     path::{Path, PathBuf},
 };
 
 use clearstream_schema::JsonSchema;
 use clearstream_schema::record::RUN_SCHEMA;
+use clearstream_sys::document;
 use serde::{Deserialize, Serialize};
 
-use crate::{RecordError, file::replace};
+use crate::{MAX_LINE_BYTES, RecordError, reader::RUN_BYTES};
 
-const INDEX: &str = ".runs-index.json";
-/// Raised where an entry changes: the index of another version is made anew.
-const VERSION: u32 = 1;
 /// A file of this name in a run folder keeps it from being pruned.
 pub const KEEP: &str = "keep";
 /// The file of a run folder with the result of its check against a reference.
@@ -54,19 +48,6 @@ pub struct CatalogueEntry {
     pub kept: bool,
 }
 
-#[derive(Default, Serialize, Deserialize)]
-struct Index {
-    version: u32,
-    runs: BTreeMap<String, Indexed>,
-}
-
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-struct Indexed {
-    /// Size and modification time of `run.json`, `trials.jsonl` and `check.json`.
-    files: [Option<(u64, i64, i64)>; 3],
-    entry: CatalogueEntry,
-}
-
 /// What the catalogue needs of `run.json`.
 #[derive(Deserialize)]
 struct Head {
@@ -97,49 +78,23 @@ struct HeadHost {
 /// The folder cannot be read.
 pub fn catalogue(folder: &Path) -> Result<Vec<CatalogueEntry>, RecordError> {
     let fail = |source| RecordError::read(folder, source);
-    let place = folder.join(INDEX);
-    let known =
-        fs::read(&place).ok().and_then(|text| clearstream_schema::json::from_slice::<Index>(&text).ok());
-    let known = known.filter(|index| index.version == VERSION).unwrap_or_default().runs;
-    let mut runs = BTreeMap::new();
+    let mut entries = Vec::new();
     for item in fs::read_dir(folder).map_err(fail)? {
         let item = item.map_err(fail)?;
         // A link could lead anywhere.
-        if !item.file_type().is_ok_and(|kind| kind.is_dir()) {
-            continue;
+        if item.file_type().is_ok_and(|kind| kind.is_dir()) {
+            entries.extend(read(&item.path(), &item.file_name().to_string_lossy()));
         }
-        let name = item.file_name().to_string_lossy().into_owned();
-        let path = item.path();
-        let files = ["run.json", "trials.jsonl", CHECK].map(|file| stamp(&path.join(file)));
-        if files[0].is_none() {
-            continue;
-        }
-        let kept = path.join(KEEP).exists();
-        let entry = match known.get(&name).filter(|one| one.files == files) {
-            Some(one) => Some(CatalogueEntry { kept, ..one.entry.clone() }),
-            None => read(&path, &name, kept),
-        };
-        runs.extend(entry.map(|entry| (name, Indexed { files, entry })));
     }
-    if runs != known {
-        let index = Index { version: VERSION, runs: runs.clone() };
-        // Without the index the next listing takes longer.
-        let _ = clearstream_schema::json::to_vec(&index).map(|text| replace(&place, &text));
-    }
-    let mut entries: Vec<CatalogueEntry> = runs.into_values().map(|one| one.entry).collect();
     entries.sort_by(|one, two| two.started.cmp(&one.started).then_with(|| two.name.cmp(&one.name)));
     Ok(entries)
 }
 
-fn stamp(path: &Path) -> Option<(u64, i64, i64)> {
-    let found = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    Some((found.size(), found.mtime(), found.mtime_nsec()))
-}
-
-fn read(path: &Path, name: &str, kept: bool) -> Option<CatalogueEntry> {
-    let file = fs::File::open(path.join("run.json")).ok()?;
-    let head: Head = serde_json::from_reader(BufReader::new(file)).ok()?;
-    (head.schema == RUN_SCHEMA).then(|| CatalogueEntry {
+fn read(path: &Path, name: &str) -> Option<CatalogueEntry> {
+    let text = document::read(&path.join("run.json"), RUN_BYTES).ok()?;
+    let head: Head = serde_json::from_slice(&text).ok()?;
+    (head.schema == RUN_SCHEMA).then_some(())?;
+    Some(CatalogueEntry {
         name: name.to_owned(),
         study: head.study.name,
         mode: head.mode,
@@ -147,10 +102,10 @@ fn read(path: &Path, name: &str, kept: bool) -> Option<CatalogueEntry> {
         ended: head.ended,
         hosts: head.hosts.into_iter().map(|host| host.name).collect(),
         planned_trial_count: head.planned_trial_count,
-        trial_count: lines(&path.join("trials.jsonl")),
+        trial_count: lines(&path.join("trials.jsonl"))?,
         program_version: head.program_version,
         passed: check_result(path),
-        kept,
+        kept: path.join(KEEP).exists(),
     })
 }
 
@@ -160,18 +115,32 @@ pub fn check_result(run: &Path) -> Option<bool> {
     struct Result {
         passed: bool,
     }
-    let text = fs::read(run.join(CHECK)).ok()?;
+    let text = document::read(&run.join(CHECK), document::DOCUMENT_BYTES).ok()?;
     clearstream_schema::json::from_slice::<Result>(&text).ok().map(|result| result.passed)
 }
 
-/// Whole lines of a file; the last one of a killed run may be torn.
-fn lines(path: &Path) -> u64 {
-    let Ok(mut file) = fs::File::open(path) else { return 0 };
-    let (mut buffer, mut count) = (vec![0; 1 << 16], 0);
-    while let Ok(length @ 1..) = file.read(&mut buffer) {
-        count += buffer[..length].iter().filter(|byte| **byte == b'\n').count() as u64;
+/// Whole lines of a file; the last one of a killed run may be torn. `None` where a line is longer than any of a record,
+/// or the file is none.
+fn lines(path: &Path) -> Option<u64> {
+    let mut file = match document::open(path) {
+        Ok(file) => file,
+        Err(error) => return (error.kind() == std::io::ErrorKind::NotFound).then_some(0),
+    };
+    let (mut buffer, mut count, mut length) = (vec![0; 1 << 16], 0, 0);
+    loop {
+        let read = file.read(&mut buffer).ok()?;
+        let bytes = &buffer[..read];
+        let mut pieces = bytes.split(|byte| *byte == b'\n').map(|piece| piece.len() as u64);
+        length += pieces.next()?;
+        for piece in pieces {
+            count += 1;
+            length = piece;
+        }
+        if bytes.is_empty() {
+            return Some(count);
+        }
+        (length <= MAX_LINE_BYTES).then_some(())?;
     }
-    count
 }
 
 /// Removes the folder of a run. Under another name first: a removal that is interrupted leaves no half of a record.
@@ -182,7 +151,7 @@ pub fn remove(folder: &Path, name: &str) -> Result<(), RecordError> {
     let path = folder.join(name);
     let fail = |source| RecordError::write(&path, source);
     let found = fs::symlink_metadata(&path).map_err(fail)?;
-    if !found.is_dir() || stamp(&path.join("run.json")).is_none() {
+    if !found.is_dir() || !path.join("run.json").is_file() {
         return Err(fail(std::io::Error::other("it is no run folder")));
     }
     let removed: PathBuf = folder.join(format!(".removed-{name}"));
@@ -226,27 +195,39 @@ mod tests {
         assert!(catalogue(&folder.path().join("nowhere")).is_err());
     }
 
-    /// Entries of unchanged files come out of the index; changed files, another version and rubbish do not.
+    /// What lies in the folder of runs says nothing about them.
     #[test]
-    fn the_index_is_a_cache() {
+    fn every_run_is_read_anew() {
         let folder = tempfile::tempdir().unwrap();
         run(folder.path(), "a", "2026-11-24T09:00:00Z", false);
         let first = catalogue(folder.path()).unwrap();
-        let place = folder.path().join(INDEX);
-        let text = fs::read_to_string(&place).unwrap();
-        fs::write(&place, text.replace("\"nightly\"", "\"indexed\"")).unwrap();
-        assert_eq!(catalogue(folder.path()).unwrap()[0].study, "indexed", "read from the index");
         fs::write(folder.path().join("a/trials.jsonl"), "{}\n{}\n{}\n").unwrap();
-        let changed = catalogue(folder.path()).unwrap();
-        assert_eq!((changed[0].study.as_str(), changed[0].trial_count), ("nightly", 3));
-        for rubbish in ["", "{", "{\"version\":99,\"runs\":{}}"] {
-            fs::write(&place, rubbish).unwrap();
-            assert_eq!(catalogue(folder.path()).unwrap(), changed, "{rubbish}");
-        }
         fs::write(folder.path().join("a").join(KEEP), "").unwrap();
-        assert!(catalogue(folder.path()).unwrap()[0].kept && !first[0].kept);
+        fs::write(folder.path().join("a").join(CHECK), "{\"passed\":true}").unwrap();
+        let second = catalogue(folder.path()).unwrap();
+        let told = |entry: &CatalogueEntry| (entry.trial_count, entry.passed, entry.kept);
+        assert_eq!((told(&first[0]), told(&second[0])), ((2, None, false), (3, Some(true), true)));
         fs::remove_dir_all(folder.path().join("a")).unwrap();
         assert_eq!(catalogue(folder.path()).unwrap(), []);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is written");
+    }
+
+    #[test]
+    fn files_that_never_end_are_no_record() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, file) in [("a", "run.json"), ("b", "trials.jsonl"), ("c", CHECK)] {
+            run(folder.path(), name, "2026-11-24T09:00:00Z", true);
+            let path = folder.path().join(name).join(file);
+            let _ = fs::remove_file(&path);
+            std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        }
+        run(folder.path(), "d", "2026-11-24T09:00:00Z", true);
+        fs::File::create(folder.path().join("d/trials.jsonl")).unwrap().set_len(8 << 30).unwrap();
+        let found = catalogue(folder.path()).unwrap();
+        assert_eq!(
+            found.iter().map(|one| (one.name.as_str(), one.passed)).collect::<Vec<_>>(),
+            [("c", None)]
+        );
     }
 
     #[test]

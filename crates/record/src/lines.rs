@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use clearstream_sys::document;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -43,7 +44,7 @@ impl<T> std::fmt::Debug for Records<T> {
 impl<T: DeserializeOwned> Records<T> {
     /// Opens a file; a missing one has no documents.
     pub(crate) fn open(path: &Path) -> Result<Self, RecordError> {
-        let file = match File::open(path) {
+        let file = match document::open(path) {
             Ok(file) => Some(BufReader::with_capacity(64 << 10, file)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(source) => return Err(RecordError::read(path, source)),

@@ -6,14 +6,14 @@ use std::{
 };
 
 use clearstream_schema::record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TrialDocument};
-use clearstream_sys::file;
+use clearstream_sys::document;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::{RecordError, Records, lines::Upgrade, version_1};
 
 /// Maximum size of `run.json`: it holds two hosts and the schedule.
-const RUN_BYTES: u64 = 64 << 20;
+pub(crate) const RUN_BYTES: u64 = 64 << 20;
 
 /// A run folder opened for reading. Only `run.json` is held in memory; trials and samples are streamed, any
 /// number of times.
@@ -28,7 +28,7 @@ impl Reader {
     /// Opens a run folder.
     pub fn open(folder: &Path) -> Result<Self, RecordError> {
         let path = folder.join("run.json");
-        let text = file::read(&path, RUN_BYTES).map_err(|source| match source.kind() {
+        let text = document::read(&path, RUN_BYTES).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => RecordError::NoRun { path: folder.to_owned() },
             _ => RecordError::read(&path, source),
         })?;
@@ -38,16 +38,16 @@ impl Reader {
             message: error.to_string(),
         };
         // Version first: a later one may have another structure.
-        let mut document: Value = clearstream_schema::json::from_slice(&text).map_err(malformed)?;
-        let schema = document["schema"].as_str().unwrap_or("unknown format").to_owned();
-        let version = document["version"].as_u64().unwrap_or(0);
+        let mut untyped: Value = clearstream_schema::json::from_slice(&text).map_err(malformed)?;
+        let schema = untyped.get("schema").and_then(Value::as_str).unwrap_or("unknown format").to_owned();
+        let version = untyped.get("version").and_then(Value::as_u64).unwrap_or(0);
         if schema != RUN_SCHEMA || version == 0 || version > u64::from(RECORD_VERSION) {
             let (expected, newest) = (RUN_SCHEMA, RECORD_VERSION);
             return Err(RecordError::Version { path, schema, version, expected, newest });
         }
         let run = if version == 1 {
-            version_1::run(&mut document);
-            clearstream_schema::json::from_value(document).map_err(malformed)?
+            version_1::run(&mut untyped);
+            clearstream_schema::json::from_value(untyped).map_err(malformed)?
         } else {
             // Parsed from the text, so that an error has its line.
             clearstream_schema::json::from_slice(&text).map_err(malformed)?

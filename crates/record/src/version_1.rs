@@ -13,22 +13,23 @@ use clearstream_schema::{
     probe::ProbeSummary,
     record::{RECORD_VERSION, TrialOutcome},
 };
-use serde::Deserialize;
+use serde::{Deserialize, de::Error as _};
 use serde_json::{Value, json};
 
-/// Converts a `run.json` of version 1 to version 2.
+/// Converts a `run.json` of version 1 to version 2. What is no object stays as it is, and is no run document.
 pub(crate) fn run(document: &mut Value) {
+    let Some(keys) = document.as_object_mut() else { return };
     let hosts: Vec<Value> = ["client", "server"]
         .into_iter()
         .filter_map(|role| {
-            let report = document.as_object_mut()?.remove(role)?;
-            let name = report["name"].clone();
+            let report = keys.remove(role)?;
+            let name = report.get("name").cloned().unwrap_or_default();
             let capture = format!("hosts/{role}.tar.gz");
             Some(json!({"name": name, "role": role, "report": report, "capture": capture}))
         })
         .collect();
-    document["hosts"] = Value::Array(hosts);
-    document["version"] = RECORD_VERSION.into();
+    keys.insert("hosts".to_owned(), Value::Array(hosts));
+    keys.insert("version".to_owned(), RECORD_VERSION.into());
 }
 
 /// Converts a line of `trials.jsonl` of version 1 to version 2.
@@ -36,12 +37,15 @@ pub(crate) fn run(document: &mut Value) {
 /// `workloads` are those of the experiments.
 ///
 /// # Errors
-/// The outcome is not one of version 1.
+/// It is no object, or its outcome is not one of version 1.
 pub(crate) fn trial(
     document: &mut Value,
     workloads: &BTreeMap<String, String>,
 ) -> Result<(), serde_json::Error> {
-    let old: OldOutcome = clearstream_schema::json::from_value(document["outcome"].take())?;
+    let Some(keys) = document.as_object_mut() else {
+        return Err(serde_json::Error::custom("a trial is an object"));
+    };
+    let old = clearstream_schema::json::from_value(keys.remove("outcome").unwrap_or_default())?;
     let measured = |outcome| TrialOutcome::Measured(Box::new(outcome));
     let outcome = match old {
         OldOutcome::Flow(summary) => measured(summary.outcome()?),
@@ -50,10 +54,11 @@ pub(crate) fn trial(
         OldOutcome::Inspect => measured(Outcome::default()),
         OldOutcome::Failed(failure) => TrialOutcome::Failed(failure),
     };
-    let experiment = document["experiment"].as_str().unwrap_or_default();
-    document["workload"] = workloads.get(experiment).cloned().unwrap_or_default().into();
-    document["outcome"] = clearstream_schema::json::to_value(outcome)?;
-    document["version"] = RECORD_VERSION.into();
+    let experiment = keys.get("experiment").and_then(Value::as_str).unwrap_or_default();
+    let workload = workloads.get(experiment).cloned().unwrap_or_default();
+    keys.insert("workload".to_owned(), workload.into());
+    keys.insert("outcome".to_owned(), clearstream_schema::json::to_value(outcome)?);
+    keys.insert("version".to_owned(), RECORD_VERSION.into());
     Ok(())
 }
 

@@ -34,8 +34,8 @@ pub struct Cell {
     pub time: TimeSpan,
 }
 
-/// Most cells of an experiment: every pair of cores of a 128-core host fits.
-const MAX_CELLS: usize = 20_000;
+/// Most cells of a study: every pair of cores of a 128-core host fits, twice.
+pub(crate) const MAX_CELLS: usize = 32_768;
 
 const TREATED: [Option<Treatment>; 2] = [Some(Treatment::Before), Some(Treatment::After)];
 
@@ -46,6 +46,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) in_lab: bool,
     /// Each cell is measured with both treatments.
     pub(crate) treated: bool,
+    /// Cells that the experiments before have left.
+    pub(crate) cells_left: usize,
 }
 
 /// An experiment whose cells are made.
@@ -65,9 +67,9 @@ pub(crate) fn cells(
 ) -> Result<Vec<Cell>, StudyError> {
     let maker = Maker { experiment, effective, known, around };
     maker.check_hosts()?;
-    let product = maker.product()?;
     let treatments: &[Option<Treatment>] =
         if around.treated && known.workload.varies() { &TREATED } else { &[None] };
+    let product = maker.product(treatments.len())?;
     let treated =
         product.into_iter().flat_map(|levels| treatments.iter().map(move |one| (levels.clone(), *one)));
     treated
@@ -98,7 +100,14 @@ impl Maker<'_> {
         }
     }
 
-    fn product(&self) -> Result<Vec<Factors>, StudyError> {
+    /// All combinations of levels, each measured `treatments` times. None is made before their number is known: that of
+    /// listed levels from the file, that of cores as they are found.
+    fn product(&self, treatments: usize) -> Result<Vec<Factors>, StudyError> {
+        let listed = self.effective.factors.values().map(|levels| match levels {
+            Levels::Listed(levels) => levels.len(),
+            Levels::Named(_) => 1,
+        });
+        self.check_count(listed.fold(treatments, usize::saturating_mul))?;
         let mut product = vec![BTreeMap::new()];
         for name in in_order(&self.effective.factors) {
             if self.known.is_lab_only(name) && !self.around.in_lab {
@@ -107,20 +116,25 @@ impl Maker<'_> {
             }
             let mut longer = Vec::new();
             for partial in &product {
-                for level in self.resolve(name, partial)? {
+                let levels = self.resolve(name, partial)?;
+                self.check_count((longer.len() + levels.len()).saturating_mul(treatments))?;
+                for level in levels {
                     let mut cell: Factors = partial.clone();
                     cell.insert(name.clone(), level);
                     longer.push(cell);
                 }
             }
-            if longer.len() > MAX_CELLS {
-                let (cell_count, limit) = (longer.len(), MAX_CELLS);
-                let experiment = self.experiment.name.clone();
-                return Err(StudyError::TooLarge { experiment, cell_count, limit });
-            }
             product = longer;
         }
         Ok(product)
+    }
+
+    fn check_count(&self, cell_count: usize) -> Result<(), StudyError> {
+        let limit = self.around.cells_left;
+        if cell_count <= limit {
+            return Ok(());
+        }
+        Err(StudyError::TooLarge { experiment: self.experiment.name.clone(), cell_count, limit })
     }
 
     fn fail(&self, factor: &str, message: String) -> StudyError {

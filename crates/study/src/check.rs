@@ -89,6 +89,11 @@ fn check_table(
     }
 }
 
+/// Most experiments of a study.
+const MAX_EXPERIMENTS: usize = 256;
+/// Most levels of a factor: each is compared with all others.
+const MAX_LEVELS: usize = 1024;
+
 /// The first invalid value.
 pub(crate) fn check(study: &StudyFile, registry: &Registry) -> Result<(), Fault> {
     let top = Place::default();
@@ -96,6 +101,9 @@ pub(crate) fn check(study: &StudyFile, registry: &Registry) -> Result<(), Fault>
     check_options(&top, registry, &study.options)?;
     if study.experiments.is_empty() {
         return top.at("experiment").problem("a study needs at least one [[experiment]]");
+    }
+    if study.experiments.len() > MAX_EXPERIMENTS {
+        return top.at("experiment").problem(format!("a study has at most {MAX_EXPERIMENTS} experiments"));
     }
     let mut names = BTreeSet::new();
     for (index, experiment) in study.experiments.iter().enumerate() {
@@ -227,6 +235,9 @@ fn check_factors(place: &Place, known: Known<'_>, factors: &BTreeMap<String, Lev
             Levels::Named(_) => {}
             Levels::Listed(levels) if levels.is_empty() => {
                 return place.problem("write at least one level");
+            }
+            Levels::Listed(levels) if levels.len() > MAX_LEVELS => {
+                return place.problem(format!("a factor has at most {MAX_LEVELS} levels"));
             }
             Levels::Listed(levels) => {
                 for (index, level) in levels.iter().enumerate() {

@@ -81,14 +81,24 @@ pub enum StudyError {
         message: String,
     },
     /// More cells than can be intended.
-    #[error("experiment {experiment} has {cell_count} cells, more than {limit}: leave out levels")]
+    #[error(
+        "experiment {experiment} has {cell_count} cells, more than the {limit} that are left for it: leave out levels"
+    )]
     TooLarge {
         /// The experiment.
         experiment: String,
-        /// Cells.
+        /// Cells, or those up to the first that is too many.
         cell_count: usize,
-        /// The most that is run.
+        /// The most that is run, less those of the experiments before.
         limit: usize,
+    },
+    /// More trials than can be intended.
+    #[error("the study has {trial_count} trials, more than {limit}: leave out repetitions or levels")]
+    TooLong {
+        /// Trials.
+        trial_count: u64,
+        /// The most that is run.
+        limit: u64,
     },
     /// A host could not be described.
     #[error("cannot describe {host}: {failure}")]

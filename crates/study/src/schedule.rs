@@ -17,10 +17,13 @@ use serde_json::Value;
 
 use crate::{
     Mode, StudyError,
-    cells::{self, Cell, Surroundings},
+    cells::{self, Cell, MAX_CELLS, Surroundings},
     factor::{Known, Treatment},
     variant::Effective,
 };
+
+/// Most trials of a study: at one a second more than two days.
+const MAX_TRIALS: u64 = 200_000;
 
 /// Options of a run.
 #[derive(Debug, Clone, Default)]
@@ -91,6 +94,11 @@ impl ScheduledExperiment {
         total(self.cells.iter().map(|cell| cell.time.0.saturating_add(overhead)))
     }
 
+    /// Trials of all passes.
+    fn trial_count(&self) -> u64 {
+        self.cells.len() as u64 * u64::from(self.repetitions)
+    }
+
     /// Time of all passes.
     pub fn time(&self) -> TimeSpan {
         TimeSpan(self.pass_time().0.saturating_mul(u64::from(self.repetitions)))
@@ -118,7 +126,8 @@ pub fn schedule(
     hosts: &[RunHost],
     registry: &Registry,
 ) -> Result<Schedule, StudyError> {
-    let around = Surroundings { hosts, in_lab: options.in_lab, treated: options.treated };
+    let (in_lab, treated) = (options.in_lab, options.treated);
+    let mut around = Surroundings { hosts, in_lab, treated, cells_left: MAX_CELLS };
     let mut experiments = Vec::new();
     for experiment in chosen(study, &options.only)? {
         let workload = registry.workload(&experiment.workload).ok_or_else(|| StudyError::Workload {
@@ -129,6 +138,7 @@ pub fn schedule(
         let effective = Effective::of(&study.options, experiment, options.mode, options.in_lab);
         let known = Known { registry, workload: workload.as_ref() };
         let cells = cells::cells(experiment, &effective, known, around)?;
+        around.cells_left = around.cells_left.saturating_sub(cells.len());
         // Measuring twice what does not vary adds nothing.
         let repetitions = if workload.varies() { effective.repetitions } else { 1 };
         experiments.push(ScheduledExperiment {
@@ -147,6 +157,10 @@ pub fn schedule(
         cut_to_budget(&mut experiments, budget, &mut notices);
     }
     notices.extend(proves_nothing(&experiments));
+    let trial_count = experiments.iter().map(ScheduledExperiment::trial_count).sum();
+    if trial_count > MAX_TRIALS {
+        return Err(StudyError::TooLong { trial_count, limit: MAX_TRIALS });
+    }
     let trials = order(&experiments, options.seed);
     Ok(Schedule { experiments, trials, notices, budget: options.budget })
 }
@@ -180,12 +194,18 @@ fn cut_to_own_budgets(experiments: &mut [ScheduledExperiment], notices: &mut Vec
 
 fn cut_to_budget(experiments: &mut [ScheduledExperiment], budget: TimeSpan, notices: &mut Vec<Notice>) {
     let requested: Vec<u32> = experiments.iter().map(|experiment| experiment.repetitions).collect();
-    while total(experiments.iter().map(|experiment| experiment.time().0)) > budget {
+    let passes: Vec<u64> = experiments.iter().map(|experiment| experiment.pass_time().0).collect();
+    let time = |(experiment, pass): (&ScheduledExperiment, &u64)| {
+        pass.saturating_mul(u64::from(experiment.repetitions))
+    };
+    while total(experiments.iter().zip(&passes).map(time)) > budget {
         // The one that is repeated most loses least.
-        let most =
-            experiments.iter_mut().max_by_key(|experiment| (experiment.repetitions, experiment.time().0));
+        let most = experiments
+            .iter_mut()
+            .zip(&passes)
+            .max_by_key(|(experiment, pass)| (experiment.repetitions, time((&*experiment, *pass))));
         match most {
-            Some(experiment) if experiment.repetitions > 1 => experiment.repetitions -= 1,
+            Some((experiment, _)) if experiment.repetitions > 1 => experiment.repetitions -= 1,
             _ => break,
         }
     }

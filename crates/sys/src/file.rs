@@ -1,45 +1,17 @@
-//! Operators' files: reads with an upper bound, and replacement that leaves
-//! either the old contents or the new ones, never a part (rename(2)).
+//! Operators' files: replacement that leaves either the old contents or the new
+//! ones, never a part (rename(2)).
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::fd::IntoRawFd as _,
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Maximum size of files written by people: configurations, plans, studies.
-pub const DOCUMENT_BYTES: u64 = 16 << 20;
-
 /// Maximum links followed to a file (path_resolution(7)).
 const LINKS: usize = 40;
-
-/// Reads a file of at most `limit` bytes.
-///
-/// # Errors
-/// [`io::ErrorKind::FileTooLarge`] as soon as there are more, without reading
-/// them: `/dev/zero` has no end.
-pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let known = file.metadata()?;
-    if known.is_file() && known.len() > limit {
-        return Err(too_large(limit));
-    }
-    let mut bytes = Vec::new();
-    file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > limit { Err(too_large(limit)) } else { Ok(bytes) }
-}
-
-/// Reads a text file of at most `limit` bytes.
-///
-/// # Errors
-/// As [`read`], and [`io::ErrorKind::InvalidData`] when it is not UTF-8.
-pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
-    String::from_utf8(read(path, limit)?)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not a text file (not UTF-8)"))
-}
 
 /// Closes a file and returns the error of that, which [`Drop`] leaves out: quotas and servers without space
 /// report there (close(2), NFS).
@@ -50,11 +22,6 @@ pub fn close(file: File) -> io::Result<()> {
     let descriptor = file.into_raw_fd();
     // SAFETY: the descriptor was owned by `file`, and nobody uses it after.
     if unsafe { libc::close(descriptor) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-fn too_large(limit: u64) -> io::Error {
-    let size = if limit >= 1 << 20 { format!("{} MiB", limit >> 20) } else { format!("{limit} bytes") };
-    io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {size}, the limit of such a file"))
 }
 
 /// Replaces the contents of `path`, or creates it. Devices and pipes are written to directly.
@@ -198,6 +165,8 @@ fn take_over_attributes(file: &File, target: &Path, mode: Option<u32>) -> io::Re
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use super::*;
 
     /// A temporary folder, removed with the test.
@@ -281,21 +250,5 @@ mod tests {
             io::ErrorKind::StorageFull
         );
         assert_eq!(replace(Path::new("/tmp"), b"x").expect_err("folder").kind(), io::ErrorKind::IsADirectory);
-    }
-
-    #[test]
-    fn reads_end_at_the_limit() {
-        let folder = Folder::new("read-limit");
-        let path = folder.0.join("file");
-        fs::write(&path, [b'x'; 100]).expect("file");
-        assert_eq!(read(&path, 100).expect("as large as allowed").len(), 100);
-        assert_eq!(read(&path, 99).expect_err("too large").kind(), io::ErrorKind::FileTooLarge);
-        let endless = read(Path::new("/dev/zero"), DOCUMENT_BYTES).expect_err("endless");
-        assert!(endless.to_string().contains("larger than 16 MiB"), "{endless}");
-        // A sparse file of 10 GB occupies no space and is rejected by its size alone.
-        File::create(&path).and_then(|file| file.set_len(10 << 30)).expect("sparse file");
-        assert_eq!(read(&path, DOCUMENT_BYTES).expect_err("huge").kind(), io::ErrorKind::FileTooLarge);
-        fs::write(&path, [0xff, 0xfe]).expect("file");
-        assert_eq!(read_text(&path, 10).expect_err("no text").kind(), io::ErrorKind::InvalidData);
     }
 }

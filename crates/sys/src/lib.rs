@@ -4,6 +4,7 @@
 
 pub mod affinity;
 pub mod connect;
+pub mod document;
 pub mod ethtool;
 pub mod file;
 pub mod file_lock;

@@ -1,7 +1,9 @@
 //! File system view of a lab's host: its own /sys and its own version of single files. To be called inside a
 //! separate mount namespace.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
+
+use crate::document;
 
 use rustix::{
     fd::OwnedFd,
@@ -49,7 +51,7 @@ pub fn bind_file(source: &Path, path: &Path) -> io::Result<()> {
 /// Outermost mount points below a directory (`/proc/self/mountinfo`, field 5;
 /// proc_pid_mountinfo(5)).
 fn mounts_below(directory: &str) -> io::Result<Vec<String>> {
-    let text = fs::read_to_string("/proc/thread-self/mountinfo")?;
+    let text = document::read_text(Path::new("/proc/thread-self/mountinfo"), document::DOCUMENT_BYTES)?;
     let mut found: Vec<String> = text
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
@@ -69,6 +71,8 @@ fn mounts_below(directory: &str) -> io::Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::namespace::{Holder, NamespaceSet};
 

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use clearstream_sys::file;
+use clearstream_sys::{document, file};
 
 /// The drained gateways of one network namespace, one name per line.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl DrainedList {
                 .and_then(clearstream_sys::socket::network_namespace_cookie)
                 .unwrap_or_default();
         let path = folder.join(format!("route-watch-drained-{number}"));
-        let text = fs::read_to_string(&path).unwrap_or_default();
+        let text = document::read_text(&path, document::DOCUMENT_BYTES).unwrap_or_default();
         let names = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         Self { path, names }
     }

@@ -457,6 +457,7 @@ fn study(error: &StudyError) -> ExitCode {
         | StudyError::Workload { .. }
         | StudyError::Level { .. }
         | StudyError::TooLarge { .. }
+        | StudyError::TooLong { .. }
         | StudyError::Changed { .. }
         | StudyError::OtherOptions { .. } => ExitCode::Usage,
         StudyError::Describe { failure: reason, .. } | StudyError::Options { failure: reason, .. } => {

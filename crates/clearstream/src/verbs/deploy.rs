@@ -10,6 +10,7 @@ use std::{
 
 use clearstream_control::{quote, run_by_ssh, ssh};
 use clearstream_schema::JsonSchema;
+use clearstream_sys::document;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -75,7 +76,7 @@ struct Binary {
 impl Binary {
     fn open(path: &Path) -> Result<Self, CommandError> {
         let failed = |source| CommandError::File { what: "read".to_owned(), path: path.to_owned(), source };
-        let mut file = File::open(path).map_err(failed)?;
+        let mut file = document::open(path).map_err(failed)?;
         let mut head = [0; 20];
         file.read_exact(&mut head).map_err(failed)?;
         let Some(machine) = machine(&head) else {

@@ -80,7 +80,7 @@ fn group(folder: &str) -> usize {
 }
 
 /// Source files of a crate, and the part of each that is no test and no comment.
-fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+pub(crate) fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();

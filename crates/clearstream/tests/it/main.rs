@@ -20,6 +20,7 @@ mod gateways;
 mod guides;
 mod habits;
 mod host_sets;
+mod hostile_documents;
 mod hosts;
 mod improve;
 mod install;

@@ -3,11 +3,12 @@
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
-    io::{self, Read, Write},
+    io::{self, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
+use clearstream_sys::document;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::PairingError;
@@ -40,15 +41,15 @@ pub(super) fn create_private(path: &Path, document: &impl Serialize) -> Result<(
 pub(super) fn read_private<T: DeserializeOwned>(path: &Path, schema: &str) -> Result<T, PairingError> {
     let fail = |source| PairingError::File { step: "read", path: path.to_owned(), source };
     let unusable = |reason: String| PairingError::Unusable { path: path.to_owned(), reason };
-    let file = fs::File::open(path).map_err(fail)?;
+    let file = document::open(path).map_err(fail)?;
     let mode = file.metadata().map_err(fail)?.mode();
     if mode & 0o077 != 0 {
         return Err(unusable(format!("others may read it (mode {:o}): run chmod 600 on it", mode & 0o777)));
     }
-    let mut text = String::new();
-    file.take(LIMIT).read_to_string(&mut text).map_err(fail)?;
+    let mut text = Vec::new();
+    document::append(&file, &mut text, LIMIT).map_err(fail)?;
     let value: serde_json::Value =
-        clearstream_schema::json::from_str(&text).map_err(|error| unusable(format!("damaged: {error}")))?;
+        clearstream_schema::json::from_slice(&text).map_err(|error| unusable(format!("damaged: {error}")))?;
     let found = value.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
     if found != schema {
         return Err(unusable(format!("it holds \"{found}\" and not \"{schema}\": use another file")));

@@ -85,6 +85,8 @@ pub(crate) struct Process {
     pub(crate) variables: Vec<Variable>,
     pub(crate) states: Vec<String>,
     pub(crate) transitions: Vec<Transition>,
+    /// Length of its text in tokens.
+    pub(crate) token_count: usize,
     pub(crate) place: Place,
 }
 

@@ -9,6 +9,10 @@ use super::{
 /// Expressions may be nested this deep.
 const MAX_DEPTH: usize = 100;
 
+/// Operators of an expression. A chain of them is as deep a tree as it is long, and trees are compiled, evaluated and
+/// dropped by recursion.
+const MAX_OPERATORS: usize = 256;
+
 /// Binary operators from the weakest to the strongest, as in C but for comparisons, which are one level.
 const LEVELS: [&[(&str, Operator)]; 5] = [
     &[("||", Operator::Or)],
@@ -29,11 +33,13 @@ struct Parser {
     tokens: Vec<(Token, Place)>,
     next: usize,
     depth: usize,
+    /// In the outermost expression around this place.
+    operators: usize,
 }
 
 /// Reads a model.
 pub(crate) fn parse(text: &str) -> Result<Model, ModelError> {
-    let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };
+    let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0, operators: 0 };
     let mut model = Model::default();
     parser.keyword("model")?;
     model.name = parser.name("the model's name")?;
@@ -157,6 +163,7 @@ impl Parser {
         let name = self.name("a process's name")?;
         let count = self.count()?;
         let index = if self.takes_keyword("as") { Some(self.name("a name for its number")?) } else { None };
+        let begin = self.next;
         let mut process = Process {
             name,
             count,
@@ -164,6 +171,7 @@ impl Parser {
             variables: Vec::new(),
             states: Vec::new(),
             transitions: Vec::new(),
+            token_count: 0,
             place,
         };
         self.sign("{")?;
@@ -183,6 +191,7 @@ impl Parser {
                 }
             }
         }
+        process.token_count = self.next - begin;
         Ok(process)
     }
 
@@ -225,20 +234,33 @@ impl Parser {
     }
 
     fn expr(&mut self) -> Result<Expr, ModelError> {
-        self.level(0)
+        if self.depth == 0 {
+            self.operators = 0;
+        }
+        self.binary(0)
     }
 
-    fn level(&mut self, level: usize) -> Result<Expr, ModelError> {
-        let Some(operators) = LEVELS.get(level) else { return self.unary() };
-        let mut left = self.level(level + 1)?;
+    /// Operands with operators between them, none weaker than this level. Precedence climbing: a level has a frame on
+    /// the stack only where it has an operator.
+    fn binary(&mut self, weakest: usize) -> Result<Expr, ModelError> {
+        let mut left = self.unary()?;
         loop {
             let place = self.place();
-            let Some((_, operator)) = operators.iter().find(|(sign, _)| self.takes(sign)) else {
-                return Ok(left);
-            };
-            let right = self.level(level + 1)?;
-            left = Expr::Binary(*operator, Box::new(left), Box::new(right), place);
+            let Some((level, operator)) = self.operator(weakest) else { return Ok(left) };
+            self.operators += 1;
+            if self.operators > MAX_OPERATORS {
+                return mistake(place, format!("an expression of more than {MAX_OPERATORS} operators"));
+            }
+            let right = self.binary(level + 1)?;
+            left = Expr::Binary(operator, Box::new(left), Box::new(right), place);
         }
+    }
+
+    fn operator(&mut self, weakest: usize) -> Option<(usize, Operator)> {
+        LEVELS.iter().enumerate().skip(weakest).find_map(|(level, operators)| {
+            let (_, operator) = operators.iter().find(|(sign, _)| self.takes(sign))?;
+            Some((level, *operator))
+        })
     }
 
     fn unary(&mut self) -> Result<Expr, ModelError> {

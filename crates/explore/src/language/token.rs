@@ -1,6 +1,12 @@
 //! From text to tokens with their places.
 
-use super::{ModelError, Place};
+use super::{ModelError, Place, mistake};
+
+/// Tokens of a model: each takes some hundred times its text in memory.
+const MAX_TOKENS: usize = 200_000;
+
+/// Letters of a name, which is repeated for each instance.
+const MAX_NAME: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
@@ -40,8 +46,10 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token, Place)>, ModelError> {
             let (token, end) = if first.is_ascii_digit() {
                 let end = length(|c| c.is_ascii_digit());
                 let number = rest[..end].parse();
-                let number = number
-                    .map_err(|_| ModelError { place, message: format!("{} is too large", &rest[..end]) })?;
+                let number = number.map_err(|_| ModelError {
+                    place,
+                    message: format!("{}... is too large", &rest[..end.min(20)]),
+                })?;
                 (Token::Number(number), end)
             } else if first.is_ascii_alphabetic() || first == '_' {
                 let end = length(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -52,7 +60,18 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token, Place)>, ModelError> {
                     sign.ok_or_else(|| ModelError { place, message: format!("unexpected `{first}`") })?;
                 (Token::Sign(sign), sign.len())
             };
-            tokens.push((token, place));
+            match &token {
+                Token::Name(name) if name.len() > MAX_NAME => {
+                    return mistake(place, format!("a name of more than {MAX_NAME} letters"));
+                }
+                _ if tokens.len() == MAX_TOKENS => {
+                    return mistake(
+                        place,
+                        format!("a model of more than {MAX_TOKENS} names, numbers and signs"),
+                    );
+                }
+                _ => tokens.push((token, place)),
+            }
             rest = rest[end..].trim_start();
         }
     }
@@ -78,5 +97,8 @@ mod tests {
         let error = tokens("a\n $").unwrap_err();
         assert_eq!(error.to_string(), "line 2, column 2: unexpected `$`");
         assert!(tokens("99999999999999999999").is_err());
+        for long in ["x".repeat(1 << 20), "x ".repeat(1 << 19), "+".repeat(1 << 20)] {
+            assert!(tokens(&long).unwrap_err().to_string().contains("more than"));
+        }
     }
 }

@@ -229,3 +229,44 @@ fn a_ring_elects_one_leader_as_in_an_enumeration_by_hand() {
     assert!(graph.0.keys().all(|(.., leaders)| *leaders <= 1));
     assert_same("leader", &[("N", size as i64)], graph, |(.., leaders)| *leaders > 1);
 }
+
+/// Whatever is written after the other, within each other or many times: none takes the stack of a thread, nor memory
+/// for what it is multiplied by.
+#[test]
+fn models_of_any_size_are_read_or_refused() {
+    let guard = |expr: &str| {
+        format!(
+            "model m\nvariable x[8] : 0..1\nchannel c holds 4 : 0..1\nprocess p {{ state a\n a -> a when {expr}\n}}"
+        )
+    };
+    let mut hostile: Vec<String> = ["+", "-", "*", "/", "%", "&&", "||", "=="]
+        .map(|sign| guard(&["x[0]"; 50_000].join(sign)))
+        .into_iter()
+        .chain(
+            ["!", "-", "(", "x[", "(1+", "1+(", "x[0]+x[", "!(x[0] && "]
+                .map(|open| guard(&open.repeat(50_000))),
+        )
+        .collect();
+    // Chains within each other.
+    let chain = vec!["1"; 90].join("+");
+    hostile.push(guard(&(0..90).fold("1".to_owned(), |inner, _| format!("{chain}+({inner})"))));
+    let transitions = "a -> a when x == 1 { x = 0; x = 1 }\n".repeat(10_000);
+    hostile.push(format!("model m\nvariable x : 0..1\nprocess p[4096] {{ state a\n{transitions}}}"));
+    let states: Vec<String> = (0..50_000).map(|number| format!("s{number}")).collect();
+    hostile.push(format!("model m\nprocess p[4096] {{ state {} }}", states.join(", ")));
+    hostile.push(format!("model m\nprocess p[4096] {{ state {} }}", "s".repeat(1 << 20)));
+    let parameters: String = (0..20_000).map(|number| format!("parameter n{number} = 1\n")).collect();
+    hostile.push(format!("model m\n{parameters}process p[4096] {{ state a }}"));
+    hostile.push("model m\nvariable x[4096] : 0..1\nprocess p[4096] { state a }".to_owned());
+    hostile.push("model m\nchannel c[4096] holds 256 : 0..1\nprocess p { state a }".to_owned());
+    hostile.push("model m\nparameter n = 1\nvariable x : 0..0 = -n\nprocess p { state a }".to_owned());
+    let values = [("n".to_owned(), i64::MIN)];
+    let all = std::thread::Builder::new().stack_size(2 << 20).spawn(move || {
+        for text in &hostile {
+            let values = if text.contains("-n") { &values[..] } else { &[] };
+            assert!(Program::read(text, values).is_err(), "{}", &text[..text.len().min(200)]);
+        }
+        Program::read(&guard(&["x[0]"; 257].join("+")), &[]).map(drop)
+    });
+    all.unwrap().join().unwrap().unwrap();
+}

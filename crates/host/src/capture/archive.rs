@@ -7,6 +7,7 @@ use std::{
     path::{Component, Path},
 };
 
+use clearstream_sys::document;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 
 use super::{
@@ -20,7 +21,7 @@ use crate::{
 
 /// Limits for reading untrusted bundles: a megabyte can unpack to a gigabyte. A host with 1024 processing
 /// units gives about 20 000 entries and 40 MB.
-const LIMITS: Limits = Limits { entry_count: 200_000, bytes: 128 << 20 };
+const LIMITS: Limits = Limits { entry_count: 200_000, bytes: 80 << 20 };
 
 #[derive(Debug, Clone, Copy)]
 struct Limits {
@@ -114,7 +115,7 @@ pub fn open(path: &Path) -> Result<Captured, CaptureError> {
         let base = base(&fs_names(path), &|name| fs_names(&path.join(name)));
         HostRoot::directory(path.join(base.ok_or_else(|| no_trees(path))?))
     } else {
-        let bundle = fs::File::open(path).map_err(read_error)?;
+        let bundle = document::open(path).map_err(read_error)?;
         let tree = load(path, bundle, LIMITS)?;
         let base = base(&tree.names(""), &|name| tree.names(name)).ok_or_else(|| no_trees(path))?;
         HostRoot::memory(tree.inside(&base))

@@ -4,9 +4,12 @@
 use std::{
     fs::File,
     os::{fd::BorrowedFd, unix::fs::FileExt},
+    path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
+
+use clearstream_sys::document;
 
 use super::model::LinkModel;
 
@@ -110,7 +113,7 @@ impl RunDelay {
     /// Opens that of the calling thread. A kernel without scheduler statistics
     /// gives 0.
     pub(super) fn of_this_thread() -> Self {
-        Self(File::open("/proc/thread-self/schedstat").ok())
+        Self(document::open(Path::new("/proc/thread-self/schedstat")).ok())
     }
 
     /// Returns the total so far, in nanoseconds.

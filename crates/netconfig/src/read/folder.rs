@@ -2,14 +2,17 @@
 //! hosts.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
-use clearstream_sys::file;
+use clearstream_sys::document;
 
 use super::{ReadError, Reading, Source, detect, texts};
 use crate::formats::ansible;
+
+/// Bytes of all configurations of a host.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// Folders deeper than this are not entered.
 const MOST_DEPTH: usize = 12;
@@ -70,10 +73,10 @@ pub fn folder(path: &Path) -> Result<Reading, ReadError> {
 /// Reads files of one host; folders among them are read with all they hold.
 /// A file of no known kind is reported.
 pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
-    let mut sources = Vec::new();
+    let (mut sources, mut left) = (Vec::new(), MOST_BYTES);
     for path in paths {
         if path.is_dir() {
-            collect(path, 0, &mut sources)?;
+            collect(path, 0, &mut sources, &mut left)?;
         } else {
             sources.push(source(path)?);
         }
@@ -86,13 +89,13 @@ pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
 }
 
 fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadError> {
-    let mut sources = Vec::new();
-    collect(path, 0, &mut sources)?;
+    let (mut sources, mut left) = (Vec::new(), MOST_BYTES);
+    collect(path, 0, &mut sources, &mut left)?;
     if sources.is_empty() {
         return Ok(());
     }
     let (mut routing, unread) = texts(&sources);
-    routing.host = match file::read_text(&path.join("etc/hostname"), file::DOCUMENT_BYTES) {
+    routing.host = match document::read_text(&path.join("etc/hostname"), document::DOCUMENT_BYTES) {
         Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
         _ => name.to_owned(),
     };
@@ -102,14 +105,20 @@ fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadEr
 }
 
 /// Configurations below a folder; links are not followed.
-fn collect(path: &Path, depth: usize, sources: &mut Vec<Source>) -> Result<(), ReadError> {
+fn collect(path: &Path, depth: usize, sources: &mut Vec<Source>, left: &mut u64) -> Result<(), ReadError> {
     for child in sorted_children(path)? {
         if is_plain_folder(&child) {
             if depth < MOST_DEPTH {
-                collect(&child, depth + 1, sources)?;
+                collect(&child, depth + 1, sources, left)?;
             }
         } else if child.is_file() && !child.is_symlink() {
-            sources.extend(known(&child));
+            let Some(source) = known(&child) else { continue };
+            *left = left.checked_sub(source.text.len() as u64).ok_or_else(|| {
+                let problem = format!("the configurations so far have more than {} MiB", MOST_BYTES >> 20);
+                let source = io::Error::new(io::ErrorKind::FileTooLarge, problem);
+                ReadError::File { path: child.clone(), source }
+            })?;
+            sources.push(source);
         }
     }
     Ok(())
@@ -123,7 +132,7 @@ fn known(path: &Path) -> Option<Source> {
 
 fn source(path: &Path) -> Result<Source, ReadError> {
     let fail = |source| ReadError::File { path: path.to_owned(), source };
-    let bytes = file::read(path, file::DOCUMENT_BYTES).map_err(fail)?;
+    let bytes = document::read(path, document::DOCUMENT_BYTES).map_err(fail)?;
     Ok(Source { path: path.display().to_string(), text: String::from_utf8_lossy(&bytes).into_owned() })
 }
 

@@ -91,6 +91,9 @@ struct Builder {
 pub(crate) fn documents(text: &str) -> Result<Vec<Yaml>, NoYaml> {
     let mut builder = Builder::default();
     let mut parser = Parser::new_from_str(text);
+    // In YAML a carriage return alone ends a line as well (YAML 1.2, 5.4); in editors and in messages it does not.
+    let last = text.lines().count();
+    let line_of = |line: usize| u32::try_from(line.min(last).max(1)).unwrap_or(u32::MAX);
     while let Some(event) = parser.next_event() {
         let (event, span) =
             event.map_err(|error| NoYaml(line_of(error.marker().line()), error.info().to_owned()))?;
@@ -98,10 +101,6 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Yaml>, NoYaml> {
         builder.event(event, line).map_err(|reason| NoYaml(line, reason.to_owned()))?;
     }
     Ok(builder.documents)
-}
-
-fn line_of(line: usize) -> u32 {
-    u32::try_from(line.max(1)).unwrap_or(u32::MAX)
 }
 
 impl Builder {

@@ -1,7 +1,7 @@
 //! The hosts of a fabric, each identified by class and number; names and addresses
 //! are generated on request.
 
-use std::net::IpAddr;
+use std::{collections::HashSet, net::IpAddr};
 
 use clearstream_configfile::{Fault, did_you_mean, fault};
 use clearstream_schema::{
@@ -241,7 +241,7 @@ fn read_class(file: &FabricFile, index: usize) -> Result<Class, Fault> {
     let names = class.hosts.iter().enumerate().map(|(number, text)| {
         Pattern::read(text, 10).or_else(|problem| fault(format!("class[{index}].hosts[{number}]"), problem))
     });
-    let names = NameList(names.collect::<Result<_, _>>()?);
+    let names = names.collect::<Result<NameList, _>>()?;
     let links = (0..class.links.len()).map(|link| read_link(file, index, link));
     Ok(Class { names, links: links.collect::<Result<_, _>>()? })
 }
@@ -263,7 +263,7 @@ fn read_link(file: &FabricFile, class: usize, index: usize) -> Result<Link, Faul
         network,
         addresses: read_addresses(&link.addresses, &format!("{key}.addresses"))?,
         aliases: read_addresses(&link.alias_addresses, &format!("{key}.alias-addresses"))?,
-        link_addresses: NameList(link_addresses.collect::<Result<_, _>>()?),
+        link_addresses: link_addresses.collect::<Result<_, _>>()?,
     })
 }
 
@@ -276,7 +276,7 @@ fn read_addresses(patterns: &[String], key: &str) -> Result<[AddressList; 2], Fa
         if list.count().is_none() {
             return fault(key, "the pattern before it ends in + and never ends: write it last");
         }
-        list.0.push(pattern);
+        list.push(pattern);
     }
     Ok(lists)
 }
@@ -309,15 +309,7 @@ fn of_classes(gateways: &[Gateway], classes: &[usize]) -> Vec<usize> {
 
 fn of_network(file: &FabricFile, of_route: &[Vec<usize>], network: usize) -> Vec<usize> {
     let name = &file.networks[network].name;
-    let mut numbers: Vec<usize> = Vec::new();
-    for (route, gateways) in file.routes.iter().zip(of_route) {
-        if route.between.contains(name) {
-            for number in gateways {
-                if !numbers.contains(number) {
-                    numbers.push(*number);
-                }
-            }
-        }
-    }
-    numbers
+    let mut seen = HashSet::new();
+    let routes = file.routes.iter().zip(of_route).filter(|(route, _)| route.between.contains(name));
+    routes.flat_map(|(_, gateways)| gateways).copied().filter(|number| seen.insert(*number)).collect()
 }

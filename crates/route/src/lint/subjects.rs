@@ -9,7 +9,7 @@ use clearstream_host::{HostRoot, capture::CAPTURED_NAME};
 use clearstream_netconfig::read::Reading;
 use clearstream_routing::live;
 use clearstream_schema::{routing::HostRouting, tune};
-use clearstream_sys::file as files;
+use clearstream_sys::document;
 use clearstream_tune::{Assumed, HostState, Value, syntax};
 
 use super::{CONNECTION_COUNT, Subject};
@@ -88,7 +88,7 @@ fn settings(name: &str, routing: &HostRouting, assumed: &Assumed) -> Option<Host
     for file in files {
         let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
         let is_list = !matches!(extension, Some("yml" | "yaml" | "service"));
-        match files::read_text(Path::new(file), files::DOCUMENT_BYTES) {
+        match document::read_text(Path::new(file), document::DOCUMENT_BYTES) {
             Ok(text) if is_list && !syntax::parse(&text).statements.is_empty() => {
                 state = state.with_file(file, &text);
             }

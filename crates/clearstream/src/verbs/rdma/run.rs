@@ -9,7 +9,7 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
-    fs::{self, File},
+    fs,
     io::{self, Read},
     net::IpAddr,
     os::unix::{
@@ -22,6 +22,7 @@ use std::{
 
 use clap::ValueEnum;
 use clearstream_mpirun::libraries;
+use clearstream_sys::document;
 
 use crate::{endpoints::own_program, exit::CommandError, output::Output};
 
@@ -223,7 +224,7 @@ fn check(program: &Path) -> Result<(), RunError> {
     if mode & SET_ID != 0 {
         return Err(RunError::SetId { program: program.to_owned() });
     }
-    let mut file = match File::open(program) {
+    let mut file = match document::open(program) {
         Ok(file) => file,
         // Executable but not readable: the kernel decides.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(()),

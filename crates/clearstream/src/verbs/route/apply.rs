@@ -7,7 +7,7 @@ use clearstream_host::HostRoot;
 use clearstream_plan::{Options, settle};
 use clearstream_route::probe_kernel;
 use clearstream_schema::plan::Plan;
-use clearstream_sys::file;
+use clearstream_sys::document;
 
 use super::here::Planned;
 use crate::{
@@ -50,7 +50,7 @@ impl ApplyArgs {
     fn plan(&self, root: &HostRoot) -> Result<Plan, CommandError> {
         let path = Path::new(&self.fabric);
         let is_plan = path.is_file()
-            && file::read_text(path, file::DOCUMENT_BYTES)
+            && document::read_text(path, document::DOCUMENT_BYTES)
                 .is_ok_and(|text| text.trim_start().starts_with('{'));
         if is_plan {
             return read_plan(path);

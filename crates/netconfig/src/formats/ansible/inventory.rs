@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use clearstream_sys::file;
+use clearstream_sys::document;
 
 use super::{read, variables};
 use crate::read::{
@@ -91,7 +91,7 @@ fn members(name: &str, group: &Yaml, hosts: &mut BTreeMap<String, Vec<String>>) 
 
 fn variables_of(path: &Path, gathering: &mut Gathering) -> Result<Option<Variables>, ReadError> {
     let file = path.display().to_string();
-    let bytes = match file::read(path, file::DOCUMENT_BYTES) {
+    let bytes = match document::read(path, document::DOCUMENT_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(ReadError::File { path: path.to_owned(), source }),

@@ -7,16 +7,17 @@ use clearstream_schema::prefix::Prefix;
 
 use crate::fabric::{
     expand::{Fabric, HostId, Link},
-    pattern::AddressList,
+    pattern::{AddressList, LARGEST_COUNT},
 };
 
-/// Most further addresses of a class.
-const MOST_ALIASES: usize = 1 << 22;
+/// Most addresses of a fabric, further ones included.
+const MOST_ADDRESSES: usize = LARGEST_COUNT as usize;
 
 const FAMILY: [&str; 2] = ["IPv4", "IPv6"];
 
 pub(in crate::fabric) fn check(fabric: &Fabric) -> Result<(), Fault> {
     let mut taken = HashMap::with_capacity(fabric.host_count());
+    let mut address_count = 0_usize;
     for (class, read) in fabric.classes.iter().enumerate() {
         for (number, link) in read.links.iter().enumerate() {
             let key = format!("class[{class}].link[{number}]");
@@ -25,9 +26,17 @@ pub(in crate::fabric) fn check(fabric: &Fabric) -> Result<(), Fault> {
             for family in 0..2 {
                 let hosts = fabric.class_count(class);
                 let key = |name: &str| format!("{key}.{name}");
+                let count = if link.aliases[family].is_empty() { 0 } else { hosts.saturating_mul(each) };
                 let mut place = Place { fabric, class, network: link.network, taken: &mut taken };
+                let own = if link.addresses[family].is_empty() { 0 } else { hosts };
+                address_count = address_count.saturating_add(own).saturating_add(count);
+                if address_count > MOST_ADDRESSES {
+                    let problem = format!(
+                        "a fabric has at most {MOST_ADDRESSES} addresses, one for each gateway included"
+                    );
+                    return fault(key("addresses"), problem);
+                }
                 place.all(&link.addresses[family], hosts, 1, &key("addresses"))?;
-                let count = if link.aliases[family].is_empty() { 0 } else { hosts * each };
                 place.all(&link.aliases[family], count, each, &key("alias-addresses"))?;
             }
         }
@@ -66,10 +75,6 @@ fn counts(fabric: &Fabric, class: usize, link: &Link, key: &str) -> Result<(), F
         }
         if each == 0 {
             let problem = format!("no route goes from \"{}\": an alias is for a gateway", network.name);
-            return fault(format!("{key}.alias-addresses"), problem);
-        }
-        if hosts.saturating_mul(each) > MOST_ALIASES {
-            let problem = format!("{hosts} hosts x {each} gateways are more than {MOST_ALIASES} addresses");
             return fault(format!("{key}.alias-addresses"), problem);
         }
         if let Some(count) = aliases.count()

@@ -24,12 +24,27 @@ const CONNECTED_MTU: u32 = 65_520;
 const DATAGRAM_MTU: u32 = 4092;
 /// Least MTU of IPv4 (RFC 791) and IPv6 (RFC 8200, section 5).
 const LEAST_MTU: [u32; 2] = [68, 1280];
-/// Most hosts of a fabric.
-const MOST_HOSTS: usize = 1 << 20;
+/// Most hosts of a fabric: those of the largest machines ten times.
+const MOST_HOSTS: usize = 1 << 17;
+/// Most gateways of a fabric: each has a table and a rule on every host.
+const MOST_GATEWAYS: usize = 1024;
+/// Most networks, classes and routes; most prefixes of all networks. Each is compared with all others.
+const MOST_PARTS: usize = 1024;
 
 /// Name, networks.
 pub(super) fn head(file: &FabricFile) -> Result<(), Fault> {
     name("name", &file.name)?;
+    let prefix_count = file.networks.iter().map(|network| network.prefixes.len()).sum();
+    for (key, what, count) in [
+        ("network", "networks", file.networks.len()),
+        ("network", "prefixes", prefix_count),
+        ("class", "classes", file.classes.len()),
+        ("route", "routes", file.routes.len()),
+    ] {
+        if count > MOST_PARTS {
+            return fault(key, format!("a fabric has at most {MOST_PARTS} {what}, this one {count}"));
+        }
+    }
     if file.networks.len() < 2 {
         return fault("network", "a fabric has at least two [[network]]s");
     }
@@ -128,6 +143,21 @@ fn prefixes(file: &FabricFile, index: usize) -> Result<(), Fault> {
 pub(super) fn classes(file: &FabricFile, classes: &[Class]) -> Result<(), Fault> {
     let mut names = BTreeSet::new();
     let mut hosts = std::collections::HashSet::new();
+    // Before any of them is made.
+    let (mut host_count, mut gateway_count) = (0_usize, 0_usize);
+    for (index, (class, read)) in file.classes.iter().zip(classes).enumerate() {
+        host_count += read.names.count();
+        if class.role == HostRole::Gateway {
+            gateway_count += read.names.count();
+        }
+        for (what, count, most) in
+            [("hosts", host_count, MOST_HOSTS), ("gateways", gateway_count, MOST_GATEWAYS)]
+        {
+            if count > most {
+                return fault(format!("class[{index}].hosts"), format!("a fabric has at most {most} {what}"));
+            }
+        }
+    }
     for (index, class) in file.classes.iter().enumerate() {
         let key = format!("class[{index}]");
         name(&format!("{key}.name"), &class.name)?;
@@ -137,9 +167,6 @@ pub(super) fn classes(file: &FabricFile, classes: &[Class]) -> Result<(), Fault>
         let list = &classes[index].names;
         if list.count() == 0 {
             return fault(format!("{key}.hosts"), "a class has at least one host");
-        }
-        if hosts.len() + list.count() > MOST_HOSTS {
-            return fault(format!("{key}.hosts"), format!("a fabric has at most {MOST_HOSTS} hosts"));
         }
         for host in (0..list.count()).filter_map(|number| list.nth(number)) {
             host_name(&format!("{key}.hosts"), &host)?;

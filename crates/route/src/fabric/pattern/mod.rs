@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-/// More values than any fabric has.
-const LARGEST_COUNT: u64 = 1 << 24;
+/// Values of a pattern: the addresses of the largest fabric.
+pub(super) const LARGEST_COUNT: u64 = 1 << 20;
 
 /// Text with brackets, `r[1-4]n[01-16]`; the last bracket counts fastest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +23,8 @@ enum Piece {
 /// `first-last`, both written with at least `width` digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
+    /// Values of the spans before it.
+    before: u64,
     first: u64,
     last: u64,
     width: usize,
@@ -52,7 +54,7 @@ impl Pattern {
                 pieces.push(Piece::Text(rest[..open].to_owned()));
             }
             let spans = read_bracket(&rest[open + 1..open + close], radix)?;
-            let values: u64 = spans.iter().map(|span| span.count()).fold(0, u64::saturating_add);
+            let values = total(&spans);
             count = count.saturating_mul(values);
             if count > LARGEST_COUNT {
                 return Err(format!("\"{text}\" stands for more than {LARGEST_COUNT} values"));
@@ -81,7 +83,7 @@ impl Pattern {
         let mut numbers = Vec::with_capacity(2);
         for piece in self.pieces.iter().rev() {
             if let Piece::Bracket(spans) = piece {
-                let values: u64 = spans.iter().map(|span| span.count()).sum();
+                let values = total(spans);
                 numbers.push(number(spans, index % values));
                 index /= values;
             }
@@ -104,15 +106,15 @@ impl Pattern {
     }
 }
 
+/// Values of a bracket.
+fn total(spans: &[Span]) -> u64 {
+    spans.last().map_or(0, |span| span.before.saturating_add(span.count()))
+}
+
+/// A bracket may list as many spans as it has values: the one of an index is searched.
 fn number(spans: &[Span], index: u64) -> (u64, usize) {
-    let mut index = index;
-    for span in spans {
-        if index < span.count() {
-            return (span.first + index, span.width);
-        }
-        index -= span.count();
-    }
-    (0, 0)
+    let after = spans.partition_point(|span| span.before <= index);
+    after.checked_sub(1).map_or((0, 0), |at| (spans[at].first + index - spans[at].before, spans[at].width))
 }
 
 /// `1-6`, `0001-4096`, `1-3,7`.
@@ -128,6 +130,7 @@ fn read_bracket(inside: &str, radix: u32) -> Result<Vec<Span>, String> {
             value.filter(|_| only_digits).ok_or_else(wrong)
         };
         let span = Span {
+            before: total(&spans),
             first: value(first)?,
             last: value(last)?,
             // Leading zeros define the width of the numbers, as in pdsh and
@@ -213,54 +216,83 @@ impl AddressPattern {
     }
 }
 
-/// Patterns one after the other, of one family.
+/// Patterns one after the other, each with the number of values before it: the one of an index is searched, as a file may
+/// list every name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Row<P>(Vec<(usize, P)>);
+
+impl<P> Default for Row<P> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<P> Row<P> {
+    /// The pattern of a value, and which of its values that is.
+    fn at(&self, index: usize) -> Option<(&P, usize)> {
+        let after = self.0.partition_point(|(before, _)| *before <= index);
+        let (before, pattern) = self.0.get(after.checked_sub(1)?)?;
+        Some((pattern, index - before))
+    }
+}
+
+/// Addresses of one family.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AddressList(pub(super) Vec<AddressPattern>);
+pub struct AddressList(Row<AddressPattern>);
 
 impl AddressList {
+    /// Adds a pattern. None follows one that never ends.
+    pub(super) fn push(&mut self, pattern: AddressPattern) {
+        if let Some(count) = self.count() {
+            self.0.0.push((count, pattern));
+        }
+    }
+
     /// Values; none when the last one never ends.
     pub fn count(&self) -> Option<usize> {
-        self.0.iter().map(AddressPattern::count).sum()
+        let Some((before, pattern)) = self.0.0.last() else { return Some(0) };
+        Some(before.saturating_add(pattern.count()?))
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.0.is_empty()
     }
 
     /// The address at `index`.
     pub fn nth(&self, index: usize) -> Option<IpAddr> {
-        let mut index = index;
-        for pattern in &self.0 {
-            match pattern.count() {
-                Some(count) if index >= count => index -= count,
-                _ => return pattern.nth(index),
-            }
-        }
-        None
+        let (pattern, index) = self.0.at(index)?;
+        pattern.nth(index)
     }
 }
 
-/// Names or link addresses, patterns one after the other.
+/// Names or link addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NameList(pub(super) Vec<Pattern>);
+pub struct NameList(Row<Pattern>);
 
 impl NameList {
+    /// Adds a pattern.
+    pub(super) fn push(&mut self, pattern: Pattern) {
+        self.0.0.push((self.count(), pattern));
+    }
+
     /// Values.
     pub fn count(&self) -> usize {
-        self.0.iter().map(Pattern::count).sum()
+        self.0.0.last().map_or(0, |(before, pattern)| before.saturating_add(pattern.count()))
     }
 
     /// The value at `index`.
     pub fn nth(&self, index: usize) -> Option<String> {
-        let mut index = index;
-        for pattern in &self.0 {
-            if index < pattern.count() {
-                return Some(pattern.nth(index));
-            }
-            index -= pattern.count();
-        }
-        None
+        let (pattern, index) = self.0.at(index)?;
+        (index < pattern.count()).then(|| pattern.nth(index))
+    }
+}
+
+impl FromIterator<Pattern> for NameList {
+    fn from_iter<I: IntoIterator<Item = Pattern>>(patterns: I) -> Self {
+        let mut list = Self::default();
+        patterns.into_iter().for_each(|pattern| list.push(pattern));
+        list
     }
 }
 
