@@ -1,6 +1,7 @@
 //! Ranks as threads of this process, joined by channels.
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -46,22 +47,28 @@ pub fn threads<T: Send>(
 ) -> Result<Vec<T>, RankError> {
     let lost = Arc::new(AtomicUsize::new(NONE));
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| channel()).unzip();
-    let results: Vec<thread::Result<T>> = thread::scope(|scope| {
+    let results: Vec<io::Result<thread::Result<T>>> = thread::scope(|scope| {
         let threads: Vec<_> = receivers
             .into_iter()
             .enumerate()
             .map(|(rank, from)| {
                 let (lost, to, work) = (Arc::clone(&lost), senders.clone(), &work);
-                scope.spawn(move || {
-                    let _alive = Alive { rank, lost: Arc::clone(&lost) };
+                // Dropped unused where the thread does not start: the others see the rank as lost.
+                let alive = Alive { rank, lost: Arc::clone(&lost) };
+                thread::Builder::new().spawn_scoped(scope, move || {
+                    let _alive = alive;
                     work(&mut ThreadRank { rank, to, inbox: Inbox::new(from), lost })
                 })
             })
             .collect();
-        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        threads.into_iter().map(|started| started.map(thread::ScopedJoinHandle::join)).collect()
     });
-    let all = results.into_iter().enumerate();
-    all.map(|(rank, result)| result.map_err(|_| RankError::Lost { rank })).collect()
+    // What did not start is the reason for what others saw.
+    let mut joined = Vec::with_capacity(count);
+    for (rank, result) in results.into_iter().enumerate() {
+        joined.push((rank, result.map_err(|error| RankError::Thread { rank, error })?));
+    }
+    joined.into_iter().map(|(rank, result)| result.map_err(|_| RankError::Lost { rank })).collect()
 }
 
 impl ThreadRank {

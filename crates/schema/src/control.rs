@@ -26,6 +26,8 @@ pub enum FailureKind {
     Connection,
     /// No route to the other host, or no host at its address.
     Unreachable,
+    /// A file could not be read or written (disk full and read-only file systems included).
+    File,
     /// A fault of the agent.
     Internal,
 }

@@ -22,8 +22,22 @@ impl FailureKind {
             io::ErrorKind::NetworkUnreachable
             | io::ErrorKind::HostUnreachable
             | io::ErrorKind::NetworkDown => Self::Unreachable,
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::FileTooLarge => Self::File,
             _ if limit(error).is_some() => Self::Unsupported,
             _ => Self::Internal,
+        }
+    }
+}
+
+impl FailureKind {
+    /// Kind of an error of an operation on a user's file: a limit or privilege of the host, and else the file's.
+    pub fn of_file(error: &io::Error) -> Self {
+        match Self::of_system(error) {
+            Self::Internal | Self::Unreachable => Self::File,
+            kind => kind,
         }
     }
 }
@@ -67,6 +81,11 @@ impl Failure {
         );
         let advice = if blocked { format!("; {}", firewall_advice(protocol)) } else { String::new() };
         Self { kind: FailureKind::of_connect(error), message: format!("{what}: {error}{advice}") }
+    }
+
+    /// As [`Self::of_system`], for an operation on a user's file.
+    pub fn of_file(what: &str, error: &io::Error) -> Self {
+        Self { kind: FailureKind::of_file(error), ..Self::of_system(what, error) }
     }
 
     /// `what` could not be done: the kind by [`FailureKind::of_system`], and

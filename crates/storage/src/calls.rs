@@ -50,6 +50,9 @@ pub struct StorageStarted {
     pub memory_bytes: u64,
     /// Host of each rank.
     pub hosts: Vec<String>,
+    /// Folders of killed runs that are still in the directory.
+    #[serde(default)]
+    pub left_over: Option<Notice>,
 }
 
 /// Ends a benchmark, early or after its end; the reply is sent when its files are removed.

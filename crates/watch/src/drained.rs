@@ -8,6 +8,8 @@ use std::{
 
 use clearstream_sys::file;
 
+use super::control::namespace_number;
+
 /// The drained gateways of one network namespace, one name per line.
 #[derive(Debug)]
 pub(super) struct DrainedList {
@@ -18,14 +20,8 @@ pub(super) struct DrainedList {
 impl DrainedList {
     /// Reads the list; empty without a file.
     pub(super) fn open(folder: &Path) -> Self {
-        // The cookie is unique until the next boot.
-        let number =
-            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
-                .map_err(io::Error::from)
-                .and_then(clearstream_sys::socket::network_namespace_cookie)
-                .unwrap_or_default();
-        let path = folder.join(format!("route-watch-drained-{number}"));
-        let text = fs::read_to_string(&path).unwrap_or_default();
+        let path = folder.join(format!("route-watch-drained-{}", namespace_number()));
+        let text = file::read_own_text(&path, file::DOCUMENT_BYTES).unwrap_or_default();
         let names = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         Self { path, names }
     }
@@ -48,7 +44,7 @@ impl DrainedList {
             };
         }
         if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder)?;
+            file::make_folders(folder, 0o700)?;
         }
         // A reader finds the old list or the new one.
         file::replace(&self.path, (self.names.join("\n") + "\n").as_bytes())

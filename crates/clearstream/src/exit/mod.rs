@@ -306,7 +306,9 @@ fn watch(error: &WatchError) -> ExitCode {
     match error {
         WatchError::NothingToWatch { .. } => ExitCode::Usage,
         WatchError::NotRunning => ExitCode::Unreachable,
-        WatchError::NotApplied | WatchError::AlreadyRunning | WatchError::Refused { .. } => ExitCode::Refused,
+        WatchError::NotApplied | WatchError::AlreadyRunning { .. } | WatchError::Refused { .. } => {
+            ExitCode::Refused
+        }
         WatchError::Silent { .. } => ExitCode::PeerLost,
         WatchError::Socket { .. } | WatchError::Netlink(_) => ExitCode::Unsupported,
     }
@@ -368,6 +370,7 @@ fn failure_kind(kind: FailureKind) -> ExitCode {
         FailureKind::Busy | FailureKind::InUse | FailureKind::Forbidden => ExitCode::Refused,
         FailureKind::Connection => ExitCode::PeerLost,
         FailureKind::Unreachable => ExitCode::Unreachable,
+        FailureKind::File => ExitCode::File,
         FailureKind::Internal => ExitCode::Internal,
     }
 }
@@ -384,6 +387,7 @@ fn pairing(error: &PairingError) -> ExitCode {
 fn record(error: &RecordError) -> ExitCode {
     match error {
         RecordError::NoRun { .. } | RecordError::Exists { .. } => ExitCode::Name,
+        RecordError::Busy { .. } => ExitCode::Refused,
         RecordError::Full { .. }
         | RecordError::FullAtStart { .. }
         | RecordError::Write { .. }

@@ -59,6 +59,7 @@ mod semantics;
 mod sockets;
 mod source_tree;
 mod storage_faults;
+mod storage_killed;
 mod storage_metadata;
 mod storage_ranks;
 mod storage_stream;

@@ -174,3 +174,68 @@ fn a_record_cannot_name_files_outside_its_folder() {
         assert!(matches!(reader.samples::<Interval>(&trial), Err(RecordError::Outside { .. })), "{name}");
     }
 }
+
+fn busy(result: Result<Writer, RecordError>, what: &str) {
+    match result {
+        Err(error @ RecordError::Busy { process: Some(id), .. }) => {
+            assert_eq!(id, std::process::id(), "{what}");
+            assert!(error.to_string().contains(&format!("process {id}")), "{what}: {error}");
+        }
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_run_has_one_writer_and_keeps_what_that_has_written() {
+    let (_folder, reader) = written(&small());
+    let (path, all) = (reader.folder().to_owned(), trials(&reader));
+    let mut first = Writer::resume(&path, &mut |_| {}).unwrap();
+    let before = fs::read_to_string(path.join("trials.jsonl")).unwrap();
+    busy(Writer::resume(&path, &mut |_| panic!("read by the second")), "a second resume");
+    busy(Writer::create(&path, reader.run().clone()), "a start");
+    assert!(
+        matches!(clearstream_record::remove(path.parent().unwrap(), path.file_name().unwrap().to_str().unwrap()), Err(RecordError::Busy { .. })),
+        "a removal"
+    );
+    first.trial(&all[0]).unwrap();
+    let after = fs::read_to_string(path.join("trials.jsonl")).unwrap();
+    assert!(after.starts_with(&before) && after.lines().count() == before.lines().count() + 1);
+    first.finish("2026-01-01T00:00:00Z".to_owned()).unwrap();
+    assert!(!path.join(".writer").exists());
+    Writer::resume(&path, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn of_starts_at_the_same_time_in_one_folder_one_is_first() {
+    let (_folder, reader) = written(&small());
+    for _ in 0..20 {
+        let folder = TempDir::new().unwrap();
+        let place = folder.path().join("run");
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let start = || scope.spawn(|| Writer::create(&place, reader.run().clone()));
+            let threads: Vec<_> = (0..4).map(|_| start()).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
+        let refused = results.iter().filter_map(|result| result.as_ref().err());
+        for error in refused {
+            assert!(matches!(error, RecordError::Busy { .. } | RecordError::Exists { .. }), "{error}");
+        }
+    }
+}
+
+/// A run of somebody else, or a folder of it, may hold links to anywhere.
+#[test]
+fn files_of_a_run_are_new_ones_and_no_links_are_followed_for_drafts() {
+    let (_folder, reader) = written(&small());
+    let victim = TempDir::new().unwrap();
+    fs::write(victim.path().join("file"), "old").unwrap();
+    for name in ["run.json.partial", "trials.jsonl.partial"] {
+        std::os::unix::fs::symlink(victim.path().join("file"), reader.folder().join(name)).unwrap();
+    }
+    Writer::resume(reader.folder(), &mut |_| {}).unwrap();
+    let index = reader.folder().parent().unwrap().join(".runs-index.json.partial");
+    std::os::unix::fs::symlink(victim.path().join("file"), &index).unwrap();
+    clearstream_record::catalogue(reader.folder().parent().unwrap()).unwrap();
+    assert_eq!(fs::read_to_string(victim.path().join("file")).unwrap(), "old");
+}
