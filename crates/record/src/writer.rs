@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::{
     Reader, RecordError, Records,
-    file::{replace, sync_folder},
+    file::{replace, replace_with, sync_folder},
     reader::sample_name,
 };
 
@@ -67,7 +67,7 @@ impl Writer {
         let lock = lock(folder)?;
         let reader = Reader::open(folder)?;
         let path = folder.join("trials.jsonl");
-        file::replace_with(&path, None, |output| keep_complete(&reader, &path, output, kept))?;
+        replace_with(&path, |output| keep_complete(&reader, &path, output, kept))?;
         let mut run = reader.run().clone();
         run.ended = None;
         let writer = Self::append(folder, run, lock)?;

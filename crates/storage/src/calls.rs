@@ -3,6 +3,7 @@
 use clearstream_control::{Call, CallEvent, Delivery};
 use clearstream_schema::{
     control::Failure,
+    flow::Notice,
     scope::Right,
     storage::{
         StreamConfig, StreamPoint,

@@ -54,7 +54,9 @@ fn kill(processes: &[u32]) {
 #[test]
 fn nothing_is_left_whichever_processes_are_killed_first() {
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-    for (verb, order) in ["stream", "metadata", "semantics"].iter().flat_map(|verb| orders.map(|order| (verb, order))) {
+    for (verb, order) in
+        ["stream", "metadata", "semantics"].iter().flat_map(|verb| orders.map(|order| (verb, order)))
+    {
         let directory = tempfile::tempdir().unwrap();
         let mut command = long(verb, directory.path());
         let found = processes(&command, directory.path());
@@ -62,7 +64,8 @@ fn nothing_is_left_whichever_processes_are_killed_first() {
         command.wait().unwrap();
         eventually(LIMIT, "they have ended", || !found.iter().flatten().any(|process| alive(*process)));
         // What is left when the guard is killed, too, is removed by the next start.
-        let next = ["storage", "stream", directory.path().to_str().unwrap(), "-b", "64KiB", "-t", "64KiB", "--json"];
+        let next =
+            ["storage", "stream", directory.path().to_str().unwrap(), "-b", "64KiB", "-t", "64KiB", "--json"];
         let document = run(&next).json();
         assert_eq!(entries(directory.path()), Vec::<PathBuf>::new(), "{verb} {order:?}: {document}");
     }
@@ -142,7 +145,9 @@ fn too_little_memory_is_exit_5_and_never_a_fault() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let too_much = ["-b", "1GiB", "-t", "1GiB"];
-    for (kib, own) in [(400_000, &too_much[..]), (400_000, &["-b", "1MiB", "-n", "300"]), (60_000, &["-b", "1MiB"])] {
+    for (kib, own) in
+        [(400_000, &too_much[..]), (400_000, &["-b", "1MiB", "-n", "300"]), (60_000, &["-b", "1MiB"])]
+    {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -v {kib} && exec \"$@\""), "sh"]).arg(program());
         command.args(["storage", "stream", path]).args(own);
@@ -167,14 +172,15 @@ fn a_study_is_resumed_by_one_command_at_a_time() {
     let resume = [&study[..], &["--resume", made.to_str().unwrap()]].concat();
     let process = format!("process {}", first.id());
     run(&resume).refused(4, &[made.to_str().unwrap(), &process]);
-    run(&["runs", "prune", runs.to_str().unwrap(), "--keep", "0"]);
     let before = trials().unwrap();
     assert!(before.lines().count() > 1);
     signal(first.id(), "INT");
     finish(first, LIMIT).refused_with(130);
     assert!(trials().unwrap().starts_with(&before), "what was recorded is kept");
     let second = clearstream(&resume).spawn().unwrap();
-    eventually(LIMIT, "it goes on", || trials().is_some_and(|text| text.lines().count() > before.lines().count()));
+    eventually(LIMIT, "it goes on", || {
+        trials().is_some_and(|text| text.lines().count() > before.lines().count())
+    });
     signal(second.id(), "INT");
     finish(second, LIMIT).refused_with(130);
 }

@@ -194,7 +194,10 @@ fn a_run_has_one_writer_and_keeps_what_that_has_written() {
     busy(Writer::resume(&path, &mut |_| panic!("read by the second")), "a second resume");
     busy(Writer::create(&path, reader.run().clone()), "a start");
     assert!(
-        matches!(clearstream_record::remove(path.parent().unwrap(), path.file_name().unwrap().to_str().unwrap()), Err(RecordError::Busy { .. })),
+        matches!(
+            clearstream_record::remove(path.parent().unwrap(), path.file_name().unwrap().to_str().unwrap()),
+            Err(RecordError::Busy { .. })
+        ),
         "a removal"
     );
     first.trial(&all[0]).unwrap();

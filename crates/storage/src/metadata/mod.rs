@@ -403,7 +403,7 @@ impl Run<'_, '_> {
     }
 
     /// Removes the items of this rank that are there.
-    fn clean_items(&self, kind: MetadataKind) -> Result<(), String> {
+    fn clean_items(&self, kind: MetadataKind) -> Result<(), Failure> {
         let (tree, rank, iteration) = (self.prepared.tree, self.world.rank(), self.iteration);
         (0..self.made[kind as usize])
             .try_for_each(|number| self.folder.clean(kind, &tree.item(iteration, rank, kind, number)))
@@ -421,7 +421,7 @@ impl Run<'_, '_> {
             self.folder.clean(MetadataKind::Directory, &tree.directory(iteration, rank, number))
         });
         let removed = items.and(directories);
-        let (folder, failure) = (self.folder.path().display().to_string(), removed.err());
+        let (folder, failure) = (self.folder.path().display().to_string(), removed.err().map(|failure| failure.message));
         all?;
         let all = gather(self.world, &failure)?;
         let first = all.into_iter().chain([failure]).flatten().next();

@@ -13,9 +13,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::folder::{self, FILE_MODE};
-
-pub use crate::folder::SEMANTICS_PREFIX as FOLDER_PREFIX;
+use crate::folder::{self, FILE_MODE, SEMANTICS_PREFIX};
 
 /// An open folder. Dropping the one that created it removes it.
 #[derive(Debug)]
@@ -27,7 +25,7 @@ pub(super) struct Folder {
 impl Folder {
     /// Opens or creates it; before that, what killed runs have left is removed.
     pub(super) fn enter(directory: &Path, name: &str, create: bool) -> Result<Self, Errno> {
-        let digits = name.strip_prefix(FOLDER_PREFIX).unwrap_or_default();
+        let digits = name.strip_prefix(SEMANTICS_PREFIX).unwrap_or_default();
         let is_valid = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         if !directory.is_absolute() || !is_valid {
             return Err(Errno::INVAL);
