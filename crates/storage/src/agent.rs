@@ -20,7 +20,7 @@ use crate::{
         Benchmark, Measured, StorageEnded, StorageFinished, StorageMeasured, StorageRun, StorageStarted,
         StorageStop,
     },
-    folder::{left_over_notice, remove_left_over},
+    folder::clear_left_over,
     guard::Guard,
     metadata, mount, stream,
 };
@@ -70,7 +70,7 @@ impl StorageAgent {
             let message = format!("\"{}\" is no directory: write its whole path", directory.display());
             return Err(failure(FailureKind::Invalid, message));
         }
-        let left_over = left_over_notice(&remove_left_over(directory));
+        let left_over = clear_left_over(directory);
         let prepared = prepare(benchmark)?;
         let started = StorageStarted {
             file_system: mount::of(directory),

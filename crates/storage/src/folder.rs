@@ -200,9 +200,13 @@ fn is_name_of_test(name: &str) -> bool {
         && numbers.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// Removes folders of this user's runs that were killed together with their guard. On file systems of this host only: on
-/// others a run on another host may use them. The paths of those that remain without a known user.
-pub(crate) fn remove_left_over(directory: &Path) -> Vec<PathBuf> {
+/// Removes folders of this user's runs that were killed together with their guard, on file systems of this host only: on
+/// others a run on another host may use them. The notice names those that remain without a known user.
+pub(crate) fn clear_left_over(directory: &Path) -> Option<Notice> {
+    left_over_notice(&remove_left_over(directory))
+}
+
+fn remove_left_over(directory: &Path) -> Vec<PathBuf> {
     let Ok(parent) = open(directory, FOLDER_FLAGS, Mode::empty()) else { return Vec::new() };
     let Ok(entries) = Dir::read_from(&parent) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
@@ -223,8 +227,7 @@ pub(crate) fn remove_left_over(directory: &Path) -> Vec<PathBuf> {
     remaining
 }
 
-/// What to say of those.
-pub(crate) fn left_over_notice(remaining: &[PathBuf]) -> Option<Notice> {
+fn left_over_notice(remaining: &[PathBuf]) -> Option<Notice> {
     let first = remaining.first()?.display();
     let others = match remaining.len() - 1 {
         0 => String::new(),

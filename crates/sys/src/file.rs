@@ -251,9 +251,7 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("clearstream-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).expect("temporary folder");
-            Self(path)
+            Self(tempfile::Builder::new().prefix(name).tempdir().expect("temporary folder").keep())
         }
 
         fn names(&self) -> Vec<String> {

@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn two_mappings_of_a_file_hold_the_same_bytes() {
-        let path = std::env::temp_dir().join(format!("clearstream-file-map-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("file-map");
         let mut file =
             std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         file.write_all(&[b'.'; 100]).unwrap();

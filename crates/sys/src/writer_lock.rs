@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_second_writer_is_refused_with_the_first_ones_number_until_that_ends() {
-        let path = std::env::temp_dir().join(format!("clearstream-writer-lock-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("writer-lock");
         // What a killed writer leaves, with a number of more digits.
         std::fs::write(&path, "4294967295\n").expect("file");
         let first = WriterLock::take(&path).expect("free");

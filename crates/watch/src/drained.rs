@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn list_persists_across_instances() {
-        let folder = std::env::temp_dir().join(format!("clearstream-drained-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("state");
         let mut list = DrainedList::open(&folder);
         assert_eq!(list.names(), Vec::<String>::new());
         list.set("gw1", true).unwrap();
@@ -69,5 +70,13 @@ mod tests {
         list.set("gw1", false).unwrap();
         assert_eq!(DrainedList::open(&folder).names(), Vec::<String>::new());
         fs::remove_dir(&folder).unwrap();
+        // A list of somebody else is none.
+        if rustix::process::geteuid().is_root() {
+            let mut list = DrainedList::open(&folder);
+            list.set("gw1", true).unwrap();
+            let path = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert_eq!(DrainedList::open(&folder).names(), Vec::<String>::new());
+        }
     }
 }

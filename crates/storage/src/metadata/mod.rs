@@ -51,7 +51,7 @@ use crate::{
     calls::{Benchmark, Measured, StorageEnded},
     collective::{gather, share},
     controller::{Driven, drive},
-    folder::{Folder, left_over_notice, remove_left_over},
+    folder::{Folder, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
     stream::of_ranks,
@@ -217,8 +217,7 @@ pub fn run_rank(
     let control = Control { origin: Instant::now(), stop };
     let (guard, on_phase) = (RefCell::new(guard), RefCell::new(on_phase));
     let watch = |folder: &Items| folder.watch(&mut guard.borrow_mut());
-    let left_over = (world.rank() == 0).then(|| remove_left_over(Path::new(&config.directory)));
-    let left_over = left_over_notice(&left_over.unwrap_or_default());
+    let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
     let mut found = measure(world, &config, control, &watch, &|phase| (on_phase.borrow_mut())(phase))?;
     if let Some(found) = &mut found {
         found.notices.extend(left_over);
@@ -243,13 +242,7 @@ fn measure(
     let hosts = gather(world, &host)?;
     // Held until this rank has it open as the others: what nobody holds is left over.
     let mut made = None;
-    let prepared = (world.rank() == 0).then(|| {
-        let prepared = prepare(directory, config, hosts);
-        Next::of(prepared.map(|(prepared, folder)| {
-            made = Some(folder);
-            prepared
-        }))
-    });
+    let prepared = (world.rank() == 0).then(|| Next::of(prepare(directory, config, hosts, &mut made)));
     let Some(prepared) = share(world, prepared.as_ref())?.value()? else { return Ok(None) };
     let entered = Items::enter(directory, &prepared.folder);
     drop(made);
@@ -284,11 +277,12 @@ fn prepare(
     directory: &Path,
     config: &MetadataConfig,
     hosts: Vec<String>,
-) -> Result<(Prepared, Folder), MetadataError> {
+    made: &mut Option<Folder>,
+) -> Result<Prepared, MetadataError> {
     let tree = Tree::new(config)?;
     let is_memory = crate::mount::of(directory).starts_with("tmpfs ");
-    let made = folder::create(directory)?;
-    Ok((Prepared { folder: made.name.clone(), tree, hosts, is_memory }, made))
+    let folder = made.insert(folder::create(directory)?).name.clone();
+    Ok(Prepared { folder, tree, hosts, is_memory })
 }
 
 struct Run<'a, 'w> {
@@ -421,7 +415,8 @@ impl Run<'_, '_> {
             self.folder.clean(MetadataKind::Directory, &tree.directory(iteration, rank, number))
         });
         let removed = items.and(directories);
-        let (folder, failure) = (self.folder.path().display().to_string(), removed.err().map(|failure| failure.message));
+        let (folder, failure) =
+            (self.folder.path().display().to_string(), removed.err().map(|failure| failure.message));
         all?;
         let all = gather(self.world, &failure)?;
         let first = all.into_iter().chain([failure]).flatten().next();

@@ -32,7 +32,8 @@ impl Folder {
         }
         let place = match create {
             true => {
-                folder::remove_left_over(directory);
+                // What remains is named by the other commands.
+                let _ = folder::clear_left_over(directory);
                 folder::Folder::create(directory, name)
             }
             false => folder::Folder::enter(directory, name),

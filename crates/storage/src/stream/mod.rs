@@ -32,7 +32,7 @@ use crate::{
     agent::memory,
     calls::{Benchmark, Measured, StorageStarted},
     controller::{Driven, drive},
-    folder::{STREAM_PREFIX, left_over_notice, remove_left_over},
+    folder::{STREAM_PREFIX, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
     mount,
@@ -145,8 +145,7 @@ pub fn run_rank(
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
     let config = StreamConfig { tasks, ..config.clone() };
     check(&config).map_err(StorageError::Invalid)?;
-    let left_over = (world.rank() == 0).then(|| remove_left_over(Path::new(&config.directory)));
-    let left_over = left_over_notice(&left_over.unwrap_or_default());
+    let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
     let folder = prepared::enter_together(world, &config)?;
     folder.watch(Some(guard));
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -94,19 +94,11 @@ impl Case {
     }
 }
 
-/// A folder that is removed with the test.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn root_a_strangers_names_are_refused_where_the_kernel_may_refuse_them_and_own_ones_work() {
     // In memory: each replacement waits for the disk.
-    let scratch = Scratch(format!("/dev/shm/clearstream-strangers-{}", std::process::id()).into());
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let scratch = memory.path().join("case");
     let kernel_refuses =
         fs::read_to_string("/proc/sys/fs/protected_symlinks").is_ok_and(|on| on.trim() == "1");
     let items = [
@@ -132,13 +124,13 @@ fn root_a_strangers_names_are_refused_where_the_kernel_may_refuse_them_and_own_o
                     }
                     let what =
                         format!("{name}: {item:?} of {user} in a folder of {folder_owner}, mode {mode:o}");
-                    let case = Case::new(&scratch.0, mode, folder_owner, item, user);
+                    let case = Case::new(&scratch, mode, folder_owner, item, user);
                     let before = case.victim();
                     let is_link = !matches!(item, Item::File | Item::HardLink | Item::Pipe);
                     let is_shared = mode == 0o1777 || mode == 0o1775 && !is_link;
                     let is_strangers = is_shared && user != SELF && user != folder_owner;
                     if item == Item::Pipe && !is_strangers {
-                        fs::remove_dir_all(&scratch.0).unwrap();
+                        fs::remove_dir_all(&scratch).unwrap();
                         continue;
                     }
                     // Opening a pipe waits for a reader.
@@ -161,7 +153,7 @@ fn root_a_strangers_names_are_refused_where_the_kernel_may_refuse_them_and_own_o
                     if kernel_refuses && is_strangers && matches!(item, Item::LinkToFile | Item::Chain) {
                         assert_eq!(by_kernel, Some(io::ErrorKind::PermissionDenied), "{what}");
                     }
-                    fs::remove_dir_all(&scratch.0).unwrap();
+                    fs::remove_dir_all(&scratch).unwrap();
                 }
             }
         }
@@ -195,9 +187,8 @@ fn check_written(case: &Case, writer: &str, item: Item, written: io::Result<()>,
 
 #[test]
 fn bits_that_change_the_user_are_not_taken_over() {
-    let scratch = Scratch(std::env::temp_dir().join(format!("clearstream-set-user-{}", std::process::id())));
-    fs::create_dir_all(&scratch.0).unwrap();
-    let path = scratch.0.join("program");
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("program");
     fs::write(&path, "old").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4751)).unwrap();
     file::replace(&path, b"new").unwrap();
@@ -206,8 +197,8 @@ fn bits_that_change_the_user_are_not_taken_over() {
 
 #[test]
 fn only_a_folder_of_ones_own_is_private() {
-    let scratch = Scratch(std::env::temp_dir().join(format!("clearstream-private-{}", std::process::id())));
-    let path = scratch.0.join("a/b");
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("a/b");
     crate::private_folder::make(&path).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
     crate::private_folder::make(&path).unwrap();
