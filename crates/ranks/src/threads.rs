@@ -40,7 +40,7 @@ impl Drop for Alive {
 /// Runs `work` as `count` ranks, each a thread; their results in the order of ranks.
 ///
 /// # Errors
-/// [`RankError::Lost`] names the rank that panicked.
+/// [`RankError::Lost`] names the rank that panicked, [`RankError::Thread`] one that could not be started.
 pub fn threads<T: Send>(
     count: usize,
     work: impl Fn(&mut dyn World) -> T + Sync,
@@ -53,12 +53,13 @@ pub fn threads<T: Send>(
             .enumerate()
             .map(|(rank, from)| {
                 let (lost, to, work) = (Arc::clone(&lost), senders.clone(), &work);
-                // Dropped unused where the thread does not start: the others see the rank as lost.
-                let alive = Alive { rank, lost: Arc::clone(&lost) };
-                thread::Builder::new().spawn_scoped(scope, move || {
-                    let _alive = alive;
+                let all = Arc::clone(&lost);
+                let started = thread::Builder::new().spawn_scoped(scope, move || {
+                    let _alive = Alive { rank, lost: Arc::clone(&lost) };
                     work(&mut ThreadRank { rank, to, inbox: Inbox::new(from), lost })
-                })
+                });
+                // Those that did start end with it.
+                started.inspect_err(|_| all.store(rank, Ordering::Release))
             })
             .collect();
         threads.into_iter().map(|started| started.map(thread::ScopedJoinHandle::join)).collect()

@@ -306,9 +306,10 @@ fn watch(error: &WatchError) -> ExitCode {
     match error {
         WatchError::NothingToWatch { .. } => ExitCode::Usage,
         WatchError::NotRunning => ExitCode::Unreachable,
-        WatchError::NotApplied | WatchError::AlreadyRunning { .. } | WatchError::Refused { .. } => {
-            ExitCode::Refused
-        }
+        WatchError::NotApplied
+        | WatchError::AlreadyRunning { .. }
+        | WatchError::Stranger
+        | WatchError::Refused { .. } => ExitCode::Refused,
         WatchError::Silent { .. } => ExitCode::PeerLost,
         WatchError::Socket { .. } | WatchError::Netlink(_) => ExitCode::Unsupported,
     }
