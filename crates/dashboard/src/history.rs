@@ -141,10 +141,10 @@ mod tests {
     /// By what the allocator gave: small and large events, and sizes behind a power of two.
     #[test]
     fn memory_that_is_held_is_what_is_counted() {
-        for size in [1, 100, 4_097, 65_600] {
+        for size in [1, 4_097, 65_600] {
             let history = History::new();
             let one = "y".repeat(size);
-            for _ in 0..(2 * BYTES_MAX / (size + 100)).min(200_000) {
+            for _ in 0..(2 * BYTES_MAX / (size + 100)).min(20_000) {
                 history.add("sample", &one);
             }
             let events = history.events();

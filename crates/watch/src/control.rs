@@ -316,7 +316,7 @@ mod tests {
         rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::empty()).unwrap();
         // listen(2) by a process of another user makes the socket that user's.
         let listen = format!(
-            "import socket; socket.socket(fileno={}).listen(1); print('ready', flush=True); input()",
+            "import socket; socket.socket(fileno={}).listen(1); print('ready', flush=True); __import__('sys').stdin.read()",
             listener.as_raw_fd()
         );
         let mut stranger = std::process::Command::new("python3");

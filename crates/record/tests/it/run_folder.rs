@@ -5,6 +5,7 @@ use std::{
     io::Write as _,
     os::unix::fs::symlink,
     path::Path,
+    process::Command,
 };
 
 use clearstream_record::{MAX_LINE_BYTES, Reader, RecordError, Writer, synthetic};
@@ -138,16 +139,38 @@ fn a_full_disk_is_reported_and_keeps_the_rest() {
     assert_eq!(trials(&reader).len() as u32, reader.run().planned_trial_count);
 }
 
+/// A full disk of its own, unmounted at the end.
+struct FullDisk(TempDir);
+
+impl FullDisk {
+    fn new() -> Self {
+        let disk = Self(TempDir::new().unwrap());
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(disk.0.path());
+        assert!(mount.status().unwrap().success());
+        let written = fs::write(disk.0.path().join("fill"), vec![0; 1 << 20]);
+        assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+        disk
+    }
+}
+
+impl Drop for FullDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
 #[test]
-fn a_full_disk_at_the_start_advises_no_resume() {
+fn root_a_full_disk_at_the_start_advises_no_resume() {
     let (_folder, reader) = written(&small());
-    let folder = TempDir::new().unwrap();
-    symlink("/dev/full", folder.path().join("run.json.partial")).unwrap();
-    let error = Writer::create(folder.path(), reader.run().clone()).unwrap_err();
+    let disk = FullDisk::new();
+    let folder = disk.0.path().join("run");
+    let error = Writer::create(&folder, reader.run().clone()).unwrap_err();
     assert!(matches!(error, RecordError::FullAtStart { .. }), "{error:?}");
     assert!(error.to_string().contains("restart") && !error.to_string().contains("resume"), "{error}");
+    fs::remove_file(disk.0.path().join("fill")).unwrap();
     // With space available the same folder accepts the run.
-    Writer::create(folder.path(), reader.run().clone()).unwrap();
+    Writer::create(&folder, reader.run().clone()).unwrap();
 }
 
 #[test]
