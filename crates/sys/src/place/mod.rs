@@ -56,12 +56,12 @@ pub(crate) struct Direct {
 impl Target {
     /// Follows a path to a file.
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
-        Walk::new(path)?.to_end(None, false)
+        Walk::new(path)?.followed(None, false)
     }
 
     /// Follows a path to a folder that is to be made, or is empty; a link there is left alone.
     pub(crate) fn of_folder(path: &Path) -> io::Result<Self> {
-        Walk::new(path)?.to_end(None, true)
+        Walk::new(path)?.followed(None, true)
     }
 }
 
@@ -90,7 +90,7 @@ impl Direct {
 /// Makes a folder with those above it; its descriptor (`O_PATH`).
 pub(crate) fn make_folders(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     // A step more, so that the last one is a folder.
-    match Walk::new(&path.join("_"))?.to_end(Some(mode.into()), false)? {
+    match Walk::new(&path.join("_"))?.followed(Some(mode.into()), false)? {
         Target::Place(place) => Ok(place.folder),
         Target::Direct(_) => Err(io::ErrorKind::InvalidInput.into()),
     }
@@ -131,7 +131,7 @@ impl Walk {
     }
 
     /// Folders that are not there are made with the mode. With `keeps_last` a folder or link is found, too.
-    fn to_end(mut self, make: Option<Mode>, keeps_last: bool) -> io::Result<Target> {
+    fn followed(mut self, make: Option<Mode>, keeps_last: bool) -> io::Result<Target> {
         while let Some(step) = self.left.pop() {
             let name = match step {
                 Step::Root => {
