@@ -12,8 +12,8 @@ use std::{
 use clearstream_schema::flow::Notice;
 use rustix::{
     fs::{
-        AtFlags, Dir, FlockOperation, Mode, OFlags, chmodat, fchmod, flock, fstat, mkdirat, open, openat,
-        statat, unlinkat,
+        AtFlags, Dir, FlockOperation, FsWord, Mode, OFlags, chmodat, fchmod, flock, fstat, mkdirat, open,
+        openat, statat, unlinkat,
     },
     io::Errno,
 };
@@ -248,7 +248,7 @@ fn is_name_of_run(name: &str) -> bool {
 
 /// File systems that one kernel alone mounts, so that its locks are all there are (magic numbers of statfs(2)).
 fn is_of_this_host(folder: &OwnedFd) -> bool {
-    const LOCAL: [i64; 8] = [
+    const LOCAL: [FsWord; 8] = [
         0xef53,      // ext2, ext3, ext4
         0x5846_5342, // xfs
         0x9123_683e, // btrfs
@@ -258,7 +258,7 @@ fn is_of_this_host(folder: &OwnedFd) -> bool {
         0x2fc1_2fc1, // zfs
         0x8584_58f6, // ramfs
     ];
-    rustix::fs::fstatfs(folder).is_ok_and(|found| LOCAL.contains(&(found.f_type as i64)))
+    rustix::fs::fstatfs(folder).is_ok_and(|found| LOCAL.contains(&found.f_type))
 }
 
 #[cfg(test)]

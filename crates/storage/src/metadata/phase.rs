@@ -58,11 +58,11 @@ pub(super) fn run(world: &mut dyn World, folder: &Items, task: Task<'_>) -> Resu
     let room = buffer.try_reserve_exact(bytes as usize);
     let room = room.map(|()| buffer.resize(bytes as usize, 0x5a));
     let mut latency = Latency::default();
-    let mut result = RankPhase::default();
-    result.failure = room.err().map(|_| {
+    let failure = room.err().map(|_| {
         let error = io::ErrorKind::OutOfMemory.into();
         Failure::of_file(&format!("hold {bytes} bytes of an item"), &error)
     });
+    let mut result = RankPhase { failure, ..RankPhase::default() };
     world.barrier()?;
     let start = Instant::now();
     let stonewall = config.stonewall.filter(|_| operation == MetadataOperation::Create);
