@@ -286,7 +286,7 @@ mod tests {
         fs::write(with_file.join("thesis.tex"), "x").unwrap();
         std::os::unix::fs::symlink(&with_file, directory.path().join(name(METADATA_PREFIX, 'd'))).unwrap();
         let remaining = remove_left_over(directory.path());
-        assert_eq!(remaining, [with_file.clone()]);
+        assert_eq!(remaining, std::slice::from_ref(&with_file));
         assert!(left_over_notice(&remaining).unwrap().message.contains(&name(METADATA_PREFIX, 'c')));
         let mut left: Vec<_> =
             fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
