@@ -19,7 +19,7 @@ use crate::verbs::{plan::guarded_for_agent, storage::guardian};
 /// The services of an agent with a process of its own. A daemon does not have the file operations among them:
 /// a lock belongs to a process, and a mapping of a file that another client truncates ends the process.
 pub fn services_of_process() -> Services {
-    services().with(SemanticsAgent::default()).with(StorageAgent::new(guardian))
+    services().with(SemanticsAgent::new(guardian)).with(StorageAgent::new(guardian))
 }
 
 /// The services of one session. What they own ends with it.

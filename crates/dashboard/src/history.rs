@@ -10,8 +10,10 @@ use std::{
 
 use tokio::sync::watch;
 
-/// Bytes of events that are kept: an hour of 1 s samples of several hosts.
+/// Memory of events that are kept: an hour of 1 s samples of several hosts.
 const BYTES_MAX: usize = 24 << 20;
+/// Memory of an event besides its text: its place in the queue, and what an allocator keeps of it.
+const OVERHEAD_BYTES: usize = size_of::<Box<str>>() + 16;
 /// Bytes that a page gets at a time.
 const BATCH_BYTES: usize = 64 << 10;
 
@@ -25,8 +27,13 @@ pub(crate) struct History {
 struct Events {
     /// Number of the first one.
     first: u64,
-    lines: VecDeque<String>,
+    /// Without room to grow: text that is assembled has up to as much again.
+    lines: VecDeque<Box<str>>,
     bytes: usize,
+}
+
+fn held_bytes(line: &str) -> usize {
+    line.len() + OVERHEAD_BYTES
 }
 
 /// Events for a page.
@@ -52,11 +59,11 @@ impl History {
         let number = events.first + events.lines.len() as u64;
         // A line break ends a field: a document of several lines becomes one.
         let line = format!("id: {number}\nevent: {topic}\ndata: {}\n\n", json.replace(['\r', '\n'], " "));
-        events.bytes += line.len();
-        events.lines.push_back(line);
+        events.bytes += held_bytes(&line);
+        events.lines.push_back(line.into_boxed_str());
         while events.bytes > BYTES_MAX && events.lines.len() > 1 {
             if let Some(oldest) = events.lines.pop_front() {
-                events.bytes -= oldest.len();
+                events.bytes -= held_bytes(&oldest);
                 events.first += 1;
             }
         }
@@ -129,6 +136,23 @@ mod tests {
         assert!(batch.text.starts_with(&format!("event: missed\ndata: {}\n\n", 40 - kept - 3)), "{kept}");
         assert_eq!(history.missed_count(), 40 - kept - 3);
         assert!(!history.batch(0, false).text.contains("missed"), "a new page missed nothing");
+    }
+
+    /// By what the allocator gave: small and large events, and sizes behind a power of two.
+    #[test]
+    fn memory_that_is_held_is_what_is_counted() {
+        for size in [1, 4_097, 65_600] {
+            let history = History::new();
+            let one = "y".repeat(size);
+            for _ in 0..(2 * BYTES_MAX / (size + 100)).min(20_000) {
+                history.add("sample", &one);
+            }
+            let events = history.events();
+            let text: usize = events.lines.iter().map(|line| line.len()).sum();
+            let queue = events.lines.capacity() * size_of::<Box<str>>();
+            assert!(events.bytes <= BYTES_MAX, "{size}");
+            assert!(text + queue <= BYTES_MAX + BYTES_MAX / 8, "{size}: {text} and {queue}");
+        }
     }
 
     #[test]

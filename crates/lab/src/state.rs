@@ -2,21 +2,17 @@
 //! socket and the hosts file, and a lock released when the keeper exits.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io,
-    os::unix::{
-        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
-        net::UnixStream,
-    },
+    fs, io,
+    os::unix::{fs::MetadataExt, net::UnixStream},
     path::{Path, PathBuf},
 };
 
 use clearstream_schema::lab::{LabFault, LabFile};
-use clearstream_sys::{document, file};
-use rustix::{
-    fs::{FlockOperation, flock},
-    process::{Pid, Signal, kill_process},
+use clearstream_sys::{
+    document, file, private_folder,
+    writer_lock::{LockError, WriterLock},
 };
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
@@ -82,15 +78,11 @@ impl State {
 /// Returns the folder of all labs: /run/clearstream/labs for root, below
 /// `$XDG_RUNTIME_DIR` for other users.
 pub(crate) fn labs_folder() -> Result<PathBuf, LabError> {
-    if rustix::process::geteuid().is_root() {
-        return Ok("/run/clearstream/labs".into());
-    }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-    let runtime = runtime.ok_or_else(|| LabError::Unsupported {
+    let folder = private_folder::path().ok_or_else(|| LabError::Unsupported {
         what: "there is no folder for the state of labs".to_owned(),
         remedy: "run this as root, or set XDG_RUNTIME_DIR".to_owned(),
     })?;
-    Ok(Path::new(&runtime).join("clearstream/labs"))
+    Ok(folder.join("labs"))
 }
 
 /// Returns the names that have a folder, running or not; none for a user who
@@ -153,8 +145,7 @@ impl Folder {
     }
 
     pub(crate) fn create(&self) -> Result<(), LabError> {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&self.0).map_err(LabError::file("make", &self.0))
+        private_folder::make(&self.0).map_err(LabError::file("make", &self.0))
     }
 
     pub(crate) fn read(&self) -> Result<State, LabError> {
@@ -187,39 +178,24 @@ impl Folder {
 /// Lock of a lab's name. The kernel releases it when the keeper exits, for any
 /// reason.
 #[derive(Debug)]
-pub(crate) struct Lock {
-    path: PathBuf,
-    _file: File,
-}
+pub(crate) struct Lock(WriterLock);
 
 impl Lock {
     /// Acquires the lock; `None` when another keeper holds it.
     pub(crate) fn take(name: &str) -> Result<Option<Self>, LabError> {
         let folder = labs_folder()?;
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o755).create(&folder).map_err(LabError::file("make", &folder))?;
+        private_folder::make(&folder).map_err(LabError::file("make", &folder))?;
         let path = folder.join(format!("{name}.lock"));
-        loop {
-            let mut options = OpenOptions::new();
-            let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
-            let file = file.map_err(LabError::file("open", &path))?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-                Err(error) => return Err(LabError::file("lock", path)(error.into())),
-            }
-            // Its last owner may have removed the file between the two steps.
-            let ours = file.metadata().map(|meta| meta.ino()).ok();
-            if ours.is_some() && ours == fs::metadata(&path).map(|meta| meta.ino()).ok() {
-                return Ok(Some(Self { path, _file: file }));
-            }
+        match WriterLock::take(&path) {
+            Ok(lock) => Ok(Some(Self(lock))),
+            Err(LockError::Held { .. }) => Ok(None),
+            Err(LockError::File(error)) => Err(LabError::file("lock", path)(error)),
         }
     }
 
     /// Releases the name and removes the file.
     pub(crate) fn release(self) {
-        // An empty file that remains is harmless.
-        let _ = fs::remove_file(&self.path);
+        drop(self.0);
     }
 }
 

@@ -15,11 +15,12 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Watched(Arc<Mutex<Vec<PathStatus>>>);
 
 impl Watched {
-    /// Queries on a thread of its own, which ends with this: a watch that does not answer delays no sample.
+    /// Queries on a thread of its own, which ends with this: a watch that does not answer delays no sample, not even the
+    /// first.
     pub(crate) fn start() -> Self {
-        let latest = Arc::new(Mutex::new(paths_now()));
+        let latest = Arc::new(Mutex::new(Vec::new()));
         let weak = Arc::downgrade(&latest);
-        // Without the thread the status stays that of the start.
+        // Without the thread there is no status.
         let _ = thread::Builder::new().name("live-watch".to_owned()).spawn(move || follow(&weak));
         Self(latest)
     }
@@ -30,11 +31,12 @@ impl Watched {
 }
 
 fn follow(latest: &Weak<Mutex<Vec<PathStatus>>>) {
-    loop {
-        thread::sleep(INTERVAL);
-        let Some(latest) = latest.upgrade() else { return };
+    while latest.strong_count() > 0 {
         let now = paths_now();
+        let Some(latest) = latest.upgrade() else { return };
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        drop(latest);
+        thread::sleep(INTERVAL);
     }
 }
 

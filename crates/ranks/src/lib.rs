@@ -11,7 +11,7 @@ mod mpi;
 mod tcp;
 mod threads;
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 pub use mpi::{MPI_LIBRARY, Mpi};
 pub use tcp::TcpPair;
@@ -51,6 +51,14 @@ pub enum RankError {
         host: String,
         /// In the library's words.
         message: String,
+    },
+    /// A thread of a rank cannot be started.
+    #[error("cannot start a thread for rank {rank}: {error}")]
+    Thread {
+        /// Its number.
+        rank: usize,
+        /// Of pthread_create(3).
+        error: io::Error,
     },
     /// No MPI can be loaded.
     #[error("{0}")]

@@ -1,6 +1,7 @@
 //! Ranks as threads of this process, joined by channels.
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -39,29 +40,36 @@ impl Drop for Alive {
 /// Runs `work` as `count` ranks, each a thread; their results in the order of ranks.
 ///
 /// # Errors
-/// [`RankError::Lost`] names the rank that panicked.
+/// [`RankError::Lost`] names the rank that panicked, [`RankError::Thread`] one that could not be started.
 pub fn threads<T: Send>(
     count: usize,
     work: impl Fn(&mut dyn World) -> T + Sync,
 ) -> Result<Vec<T>, RankError> {
     let lost = Arc::new(AtomicUsize::new(NONE));
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| channel()).unzip();
-    let results: Vec<thread::Result<T>> = thread::scope(|scope| {
+    let results: Vec<io::Result<thread::Result<T>>> = thread::scope(|scope| {
         let threads: Vec<_> = receivers
             .into_iter()
             .enumerate()
             .map(|(rank, from)| {
                 let (lost, to, work) = (Arc::clone(&lost), senders.clone(), &work);
-                scope.spawn(move || {
+                let all = Arc::clone(&lost);
+                let started = thread::Builder::new().spawn_scoped(scope, move || {
                     let _alive = Alive { rank, lost: Arc::clone(&lost) };
                     work(&mut ThreadRank { rank, to, inbox: Inbox::new(from), lost })
-                })
+                });
+                // Those that did start end with it.
+                started.inspect_err(|_| all.store(rank, Ordering::Release))
             })
             .collect();
-        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        threads.into_iter().map(|started| started.map(thread::ScopedJoinHandle::join)).collect()
     });
-    let all = results.into_iter().enumerate();
-    all.map(|(rank, result)| result.map_err(|_| RankError::Lost { rank })).collect()
+    // What did not start is the reason for what others saw.
+    let mut joined = Vec::with_capacity(count);
+    for (rank, result) in results.into_iter().enumerate() {
+        joined.push((rank, result.map_err(|error| RankError::Thread { rank, error })?));
+    }
+    joined.into_iter().map(|(rank, result)| result.map_err(|_| RankError::Lost { rank })).collect()
 }
 
 impl ThreadRank {

@@ -146,7 +146,7 @@ fn lines(path: &Path) -> Option<u64> {
 /// Removes the folder of a run. Under another name first: a removal that is interrupted leaves no half of a record.
 ///
 /// # Errors
-/// It is no folder with a `run.json`, or cannot be removed.
+/// It is no folder with a `run.json`, is being written, or cannot be removed.
 pub fn remove(folder: &Path, name: &str) -> Result<(), RecordError> {
     let path = folder.join(name);
     let fail = |source| RecordError::write(&path, source);
@@ -154,6 +154,8 @@ pub fn remove(folder: &Path, name: &str) -> Result<(), RecordError> {
     if !found.is_dir() || !path.join("run.json").is_file() {
         return Err(fail(std::io::Error::other("it is no run folder")));
     }
+    // A run that is being written is nobody's to remove.
+    let _lock = crate::writer::lock(&path)?;
     let removed: PathBuf = folder.join(format!(".removed-{name}"));
     fs::rename(&path, &removed).map_err(fail)?;
     fs::remove_dir_all(&removed).map_err(|source| RecordError::write(&removed, source))

@@ -53,6 +53,17 @@ pub enum RecordError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process writes the run.
+    #[error(
+        "{} is being written by {}: wait for it or stop it; nothing of the run was changed",
+        path.display(), clearstream_sys::writer_lock::name_of(*process)
+    )]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+        /// Process id of the writer.
+        process: Option<u32>,
+    },
     /// A document does not have the format of its file name.
     #[error("{} line {line}: {message}", path.display())]
     Malformed {

@@ -1,41 +1,35 @@
-//! Atomic file replacement: a file has either the old or the new content.
+//! Files of a run folder, with errors that name them.
 
-use std::{
-    fs::{self, File},
-    io::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{fs::File, io, path::Path};
+
+use clearstream_sys::file;
 
 use crate::RecordError;
 
-/// Temporary name of a file before it is renamed to `path`.
-pub(crate) fn temporary(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    path.with_file_name(name)
-}
-
-/// Syncs `written` and renames it to `path`; the folder is synced, too, since rename(2) alone does not make
-/// the new name durable.
-pub(crate) fn rename_into_place(written: &File, path: &Path) -> Result<(), RecordError> {
-    let partial = temporary(path);
-    written.sync_all().map_err(|source| RecordError::write(&partial, source))?;
-    fs::rename(&partial, path).map_err(|source| RecordError::write(path, source))?;
-    sync_folder(path.parent().unwrap_or(Path::new(".")))
-}
-
 /// Replaces `path` by `content` atomically.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Result<(), RecordError> {
-    let partial = temporary(path);
-    let fail = |source| RecordError::write(&partial, source);
-    let write = || -> Result<(), RecordError> {
-        let mut file = File::create(&partial).map_err(fail)?;
-        file.write_all(content).map_err(fail)?;
-        rename_into_place(&file, path)
-    };
-    write().inspect_err(|_| {
-        // On a full disk the space of the attempt is freed.
-        let _ = fs::remove_file(&partial);
+    file::replace(path, content).map_err(|source| RecordError::write(path, source))
+}
+
+/// As [`replace`], with what `fill` writes.
+pub(crate) fn replace_with(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> Result<(), RecordError>,
+) -> Result<(), RecordError> {
+    /// Separates errors of the file from those of the writing function.
+    enum Failure {
+        File(io::Error),
+        Fill(RecordError),
+    }
+    impl From<io::Error> for Failure {
+        fn from(error: io::Error) -> Self {
+            Self::File(error)
+        }
+    }
+    let filled = file::replace_with(path, None, |file| fill(file).map_err(Failure::Fill));
+    filled.map_err(|failure| match failure {
+        Failure::File(source) => RecordError::write(path, source),
+        Failure::Fill(error) => error,
     })
 }
 

@@ -1,7 +1,7 @@
 //! Writing a run folder.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::File,
     io::{BufWriter, Write as _},
     path::{Path, PathBuf},
 };
@@ -10,39 +10,51 @@ use clearstream_schema::{
     flow::Notice,
     record::{RunDocument, TrialDocument},
 };
+use clearstream_sys::{
+    file,
+    writer_lock::{LockError, WriterLock},
+};
 use serde::Serialize;
 
 use crate::{
     Reader, RecordError, Records,
-    file::{rename_into_place, replace, sync_folder, temporary},
+    file::{replace, replace_with, sync_folder},
     reader::sample_name,
 };
 
-/// A run folder being written. A trial is on disk when [`Writer::trial`] returns.
+/// The lock of a run folder's writer.
+const LOCK: &str = ".writer";
+
+/// A run folder being written, by nobody else meanwhile. A trial is on disk when [`Writer::trial`] returns.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
     run: RunDocument,
     trials: File,
     trials_path: PathBuf,
+    _lock: WriterLock,
 }
 
 impl Writer {
     /// Starts a run in a folder without one; the folder is created if needed.
     pub fn create(folder: &Path, run: RunDocument) -> Result<Self, RecordError> {
-        if folder.join("run.json").exists() {
-            return Err(RecordError::Exists { path: folder.to_owned() });
-        }
         // Without run.json there is nothing to resume.
         Self::start(folder, run).map_err(RecordError::before_the_run)
     }
 
     fn start(folder: &Path, run: RunDocument) -> Result<Self, RecordError> {
-        for part in ["samples", "hosts"] {
-            let path = folder.join(part);
-            fs::create_dir_all(&path).map_err(|source| RecordError::write(&path, source))?;
+        let make =
+            |path: &Path| file::make_folders(path, 0o777).map_err(|source| RecordError::write(path, source));
+        make(folder)?;
+        // Of two that start at once the second sees a writer, or what it has written.
+        let lock = lock(folder)?;
+        if folder.join("run.json").exists() {
+            return Err(RecordError::Exists { path: folder.to_owned() });
         }
-        let writer = Self::append(folder, run)?;
+        for part in ["samples", "hosts"] {
+            make(&folder.join(part))?;
+        }
+        let writer = Self::append(folder, run, lock)?;
         writer.save()?;
         Ok(writer)
     }
@@ -50,41 +62,23 @@ impl Writer {
     /// Resumes a run. Trials that failed or are incomplete are removed so that they can be repeated; `kept`
     /// receives every trial that stays.
     pub fn resume(folder: &Path, kept: &mut dyn FnMut(TrialDocument)) -> Result<Self, RecordError> {
+        // A folder without a run gets no lock.
+        Reader::open(folder)?;
+        let lock = lock(folder)?;
         let reader = Reader::open(folder)?;
         let path = folder.join("trials.jsonl");
-        let partial = temporary(&path);
-        let fail = |source| RecordError::write(&partial, source);
-        let mut output = BufWriter::new(File::create(&partial).map_err(fail)?);
-        let mut trials: Records<TrialDocument> = reader.trials()?;
-        while let Some(trial) = trials.next() {
-            let trial = trial?;
-            if trial.outcome.is_complete() {
-                if reader.version() == 1 {
-                    output.write_all(&line(&trial, &partial)?).map_err(fail)?;
-                } else {
-                    output.write_all(trials.text().trim_ascii_end()).map_err(fail)?;
-                    output.write_all(b"\n").map_err(fail)?;
-                }
-                kept(trial);
-            }
-        }
-        let output = output.into_inner().map_err(|error| fail(error.into_error()))?;
-        rename_into_place(&output, &path)?;
+        replace_with(&path, |output| keep_complete(&reader, &path, output, kept))?;
         let mut run = reader.run().clone();
         run.ended = None;
-        let writer = Self::append(folder, run)?;
+        let writer = Self::append(folder, run, lock)?;
         writer.save()?;
         Ok(writer)
     }
 
-    fn append(folder: &Path, run: RunDocument) -> Result<Self, RecordError> {
+    fn append(folder: &Path, run: RunDocument, lock: WriterLock) -> Result<Self, RecordError> {
         let trials_path = folder.join("trials.jsonl");
-        let trials = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&trials_path)
-            .map_err(|source| RecordError::write(&trials_path, source))?;
-        Ok(Self { folder: folder.to_owned(), run, trials, trials_path })
+        let trials = file::append(&trials_path).map_err(|source| RecordError::write(&trials_path, source))?;
+        Ok(Self { folder: folder.to_owned(), run, trials, trials_path, _lock: lock })
     }
 
     /// The folder.
@@ -124,7 +118,7 @@ impl Writer {
     pub fn samples(&self, trial: u32) -> Result<SampleWriter, RecordError> {
         let name = sample_name(trial);
         let path = self.folder.join(&name);
-        let file = File::create(&path).map_err(|source| RecordError::write(&path, source))?;
+        let file = file::create(&path).map_err(|source| RecordError::write(&path, source))?;
         Ok(SampleWriter { name, path, file: BufWriter::new(file), count: 0 })
     }
 
@@ -185,6 +179,40 @@ impl SampleWriter {
         sync_folder(path.parent().unwrap_or(Path::new(".")))?;
         Ok(name)
     }
+}
+
+/// Takes the lock of a folder's writer.
+pub(crate) fn lock(folder: &Path) -> Result<WriterLock, RecordError> {
+    let path = folder.join(LOCK);
+    WriterLock::take(&path).map_err(|error| match error {
+        LockError::Held { process } => RecordError::Busy { path: folder.to_owned(), process },
+        LockError::File(source) => RecordError::write(&path, source),
+    })
+}
+
+/// Copies the trials that need not be repeated.
+fn keep_complete(
+    reader: &Reader,
+    path: &Path,
+    output: &mut File,
+    kept: &mut dyn FnMut(TrialDocument),
+) -> Result<(), RecordError> {
+    let fail = |source| RecordError::write(path, source);
+    let mut output = BufWriter::new(output);
+    let mut trials: Records<TrialDocument> = reader.trials()?;
+    while let Some(trial) = trials.next() {
+        let trial = trial?;
+        if trial.outcome.is_complete() {
+            if reader.version() == 1 {
+                output.write_all(&line(&trial, path)?).map_err(fail)?;
+            } else {
+                output.write_all(trials.text().trim_ascii_end()).map_err(fail)?;
+                output.write_all(b"\n").map_err(fail)?;
+            }
+            kept(trial);
+        }
+    }
+    output.flush().map_err(fail)
 }
 
 fn line(document: &impl Serialize, path: &Path) -> Result<Vec<u8>, RecordError> {

@@ -13,7 +13,7 @@ pub enum ExitCode {
     Usage = 2,
     /// A host could not be found, reached or started on.
     Unreachable = 3,
-    /// The peer refused: pairing, version, busy, address in use.
+    /// The peer refused: pairing, version, busy, address in use; or another process writes the same run.
     Refused = 4,
     /// A privilege, kernel feature or program that is needed is missing.
     Unsupported = 5,

@@ -64,6 +64,16 @@ impl FailureKind {
 }
 
 impl FailureKind {
+    /// Kind of an error of an operation on a user's file: a limit or privilege of the host, and else the file's.
+    pub fn of_file(error: &io::Error) -> Self {
+        match Self::of_system(error) {
+            Self::Internal | Self::Unreachable => Self::File,
+            kind => kind,
+        }
+    }
+}
+
+impl FailureKind {
     /// Kind of a connection to an agent's data socket that did not come about. The agent
     /// listens, so that a refusal is the network's: a firewall's reset or ICMP error, or a
     /// route that does not lead there (EACCES and EINVAL are routes of type prohibit and
@@ -102,6 +112,11 @@ impl Failure {
         );
         let advice = if blocked { format!("; {}", firewall_advice(protocol)) } else { String::new() };
         Self { kind: FailureKind::of_connect(error), message: format!("{what}: {error}{advice}") }
+    }
+
+    /// As [`Self::of_system`], for an operation on a user's file.
+    pub fn of_file(what: &str, error: &io::Error) -> Self {
+        Self { kind: FailureKind::of_file(error), ..Self::of_system(what, error) }
     }
 
     /// `what` could not be done: the kind by [`FailureKind::of_system`], and

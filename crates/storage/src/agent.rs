@@ -20,6 +20,7 @@ use crate::{
         Benchmark, Measured, StorageEnded, StorageFinished, StorageMeasured, StorageRun, StorageStarted,
         StorageStop,
     },
+    folder::clear_left_over,
     guard::Guard,
     metadata, mount, stream,
 };
@@ -69,11 +70,13 @@ impl StorageAgent {
             let message = format!("\"{}\" is no directory: write its whole path", directory.display());
             return Err(failure(FailureKind::Invalid, message));
         }
+        let left_over = clear_left_over(directory);
         let prepared = prepare(benchmark)?;
         let started = StorageStarted {
             file_system: mount::of(directory),
             memory_bytes: memory(),
             hosts: vec![host_name(); tasks as usize],
+            left_over,
         };
         let guard = (self.guardian)().and_then(Guard::start);
         let mut guard = guard.map_err(|error| Failure::of_system("start the guard of the files", &error))?;

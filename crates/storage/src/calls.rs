@@ -3,6 +3,7 @@
 use clearstream_control::{Call, CallEvent, Delivery};
 use clearstream_schema::{
     control::Failure,
+    flow::Notice,
     scope::Right,
     storage::{
         StreamConfig, StreamPoint,
@@ -50,6 +51,9 @@ pub struct StorageStarted {
     pub memory_bytes: u64,
     /// Host of each rank.
     pub hosts: Vec<String>,
+    /// Folders of killed runs that are still in the directory.
+    #[serde(default)]
+    pub left_over: Option<Notice>,
 }
 
 /// Ends a benchmark, early or after its end; the reply is sent when its files are removed.

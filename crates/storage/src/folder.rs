@@ -2,14 +2,19 @@
 //! the mount of its file system was taken away (`umount --lazy`).
 
 use std::{
+    ffi::{CStr, CString},
     fs::File,
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
+use clearstream_schema::flow::Notice;
 use rustix::{
-    fs::{AtFlags, Mode, OFlags, chmodat, fchmod, fstat, mkdirat, open, openat, unlinkat},
+    fs::{
+        AtFlags, Dir, FlockOperation, FsWord, Mode, OFlags, chmodat, fchmod, flock, fstat, mkdirat, open,
+        openat, statat, unlinkat,
+    },
     io::Errno,
 };
 
@@ -17,21 +22,34 @@ pub(crate) const FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 pub(crate) const FOLDER_MODE: Mode = Mode::from_raw_mode(0o700);
 pub(crate) const FOLDER_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// An open folder in an open directory.
+/// Beginnings of the names of folders that a run makes and removes, before hexadecimal digits.
+const PREFIXES: [&str; 3] = [METADATA_PREFIX, SEMANTICS_PREFIX, STREAM_PREFIX];
+pub(crate) const METADATA_PREFIX: &str = ".clearstream-metadata-";
+pub(crate) const SEMANTICS_PREFIX: &str = ".clearstream-semantics-";
+pub(crate) const STREAM_PREFIX: &str = "clearstream-stream-";
+
+/// An open folder in an open directory. The processes that use it share a lock of it (flock(2)), as long as one of them
+/// lives: what nobody locks is left over.
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     pub(crate) own: OwnedFd,
-    parent: OwnedFd,
-    name: String,
+    pub(crate) parent: OwnedFd,
+    pub(crate) name: String,
 }
 
 impl Folder {
     /// Creates it.
     pub(crate) fn create(directory: &Path, name: &str) -> io::Result<Self> {
-        let parent = open(directory, FOLDER_FLAGS, Mode::empty())?;
-        mkdirat(&parent, name, FOLDER_MODE)?;
-        Self::of_parent(directory, parent, name)
+        loop {
+            let parent = open(directory, FOLDER_FLAGS, Mode::empty())?;
+            mkdirat(&parent, name, FOLDER_MODE)?;
+            let folder = Self::of_parent(directory, parent, name)?;
+            // A run that began at the same time may have taken it for one that is left over.
+            if fstat(&folder.own)?.st_nlink > 0 {
+                return Ok(folder);
+            }
+        }
     }
 
     /// Opens one that was created.
@@ -42,7 +60,14 @@ impl Folder {
 
     fn of_parent(directory: &Path, parent: OwnedFd, name: &str) -> io::Result<Self> {
         let own = openat(&parent, name, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty())?;
+        // Network file systems have no locks of folders; nothing is removed there as left over.
+        let _ = flock(&own, FlockOperation::LockShared);
         Ok(Self { path: directory.join(name), own, parent, name: name.to_owned() })
+    }
+
+    /// Of another process.
+    pub(crate) fn of_descriptors(parent: OwnedFd, own: OwnedFd, name: &str) -> Self {
+        Self { path: name.into(), own, parent, name: name.to_owned() }
     }
 
     /// Why the path does not lead to it any more, if so.
@@ -89,17 +114,151 @@ impl Folder {
         }
     }
 
-    /// Removes it; it has to be empty.
+    /// Removes it, wherever it was moved to; it has to be empty. What is in its place meanwhile stays.
     ///
     /// # Errors
     /// Why it remains.
     pub(crate) fn leave(&self) -> Result<(), String> {
-        match unlinkat(&self.parent, self.name.as_str(), AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(Errno::NOTEMPTY) => Err("files of others are in it".to_owned()),
+        match self.remove_own() {
+            Ok(()) => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Err("files of others are in it".to_owned()),
             Err(error) => Err(io::Error::from(error).to_string()),
         }
     }
+
+    fn remove_own(&self) -> Result<(), Errno> {
+        let own = fstat(&self.own)?;
+        if own.st_nlink == 0 {
+            return Ok(());
+        }
+        let is_own = |parent: &OwnedFd, name: &CStr| {
+            statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|found| (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino))
+        };
+        let name = CString::new(self.name.as_str()).map_err(|_| Errno::INVAL)?;
+        if is_own(&self.parent, &name) {
+            return unlinkat(&self.parent, &name, AtFlags::REMOVEDIR);
+        }
+        // It was renamed; file systems that keep no count of links have removed it, or lost it.
+        let parent = match openat(&self.own, "..", FOLDER_FLAGS, Mode::empty()) {
+            Err(Errno::NOENT | Errno::STALE) => return Ok(()),
+            opened => opened?,
+        };
+        for entry in Dir::read_from(&parent)? {
+            let entry = entry?;
+            if entry.ino() == own.st_ino && is_own(&parent, entry.file_name()) {
+                return unlinkat(&parent, entry.file_name(), AtFlags::REMOVEDIR);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes it with the files of tests in it; what others put into it stays, and so does the folder then.
+    pub(crate) fn remove_all(&self) -> Result<(), Errno> {
+        let is_of_checks = self.name.starts_with(SEMANTICS_PREFIX);
+        remove_entries(&self.own, &|name| is_of_checks || is_name_of_test(name))?;
+        self.remove_own()
+    }
+}
+
+/// Removes entries with such names. Never descends into what is another file system's or another user's, or a link.
+fn remove_entries(folder: &OwnedFd, is_ours: &dyn Fn(&str) -> bool) -> Result<(), Errno> {
+    let own = fstat(folder)?;
+    let mut first = Ok(());
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Ok(text) = name.to_str() else { continue };
+        if text == "." || text == ".." || !is_ours(text) {
+            continue;
+        }
+        let removed = match openat(folder, name, FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(inner) => {
+                let found = fstat(&inner)?;
+                if (found.st_dev, found.st_uid) != (own.st_dev, own.st_uid) {
+                    continue;
+                }
+                remove_entries(&inner, is_ours).and_then(|()| unlinkat(folder, name, AtFlags::REMOVEDIR))
+            }
+            // No folder, or one that cannot be read, which removing it reports.
+            Err(_) => unlinkat(folder, name, AtFlags::empty()),
+        };
+        match removed {
+            // What cannot be removed keeps the folder.
+            Err(error) if error != Errno::NOENT => first = first.and(Err(error)),
+            _ => {}
+        }
+    }
+    first
+}
+
+/// `data.0.00000001` of streaming; `tree.0`, `level.3`, `file.1.17.renamed` of metadata.
+fn is_name_of_test(name: &str) -> bool {
+    let name = name.strip_suffix(".renamed").unwrap_or(name);
+    let (kind, numbers) = name.split_once('.').unwrap_or((name, ""));
+    ["data", "tree", "level", "directory", "file"].contains(&kind)
+        && numbers.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+/// Removes folders of this user's runs that were killed together with their guard, on file systems of this host only: on
+/// others a run on another host may use them. The notice names those that remain without a known user.
+pub(crate) fn clear_left_over(directory: &Path) -> Option<Notice> {
+    left_over_notice(&remove_left_over(directory))
+}
+
+fn remove_left_over(directory: &Path) -> Vec<PathBuf> {
+    let Ok(parent) = open(directory, FOLDER_FLAGS, Mode::empty()) else { return Vec::new() };
+    let Ok(entries) = Dir::read_from(&parent) else { return Vec::new() };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
+    let mut remaining = Vec::new();
+    for name in names.filter(|name| is_name_of_run(name)) {
+        let own = openat(&parent, name.as_str(), FOLDER_FLAGS | OFlags::NOFOLLOW, Mode::empty());
+        let (Ok(own), Ok(above)) = (own, parent.try_clone()) else { continue };
+        if fstat(&own).map_or(true, |found| found.st_uid != rustix::process::geteuid().as_raw()) {
+            continue;
+        }
+        let folder = Folder { path: directory.join(&name), own, parent: above, name };
+        match (is_of_this_host(&folder.own), flock(&folder.own, FlockOperation::NonBlockingLockExclusive)) {
+            (_, Err(Errno::WOULDBLOCK)) => {}
+            (true, Ok(())) if folder.remove_all().is_ok() => {}
+            _ => remaining.push(folder.path),
+        }
+    }
+    remaining
+}
+
+fn left_over_notice(remaining: &[PathBuf]) -> Option<Notice> {
+    let first = remaining.first()?.display();
+    let others = match remaining.len() - 1 {
+        0 => String::new(),
+        count => format!(" (and {count} more)"),
+    };
+    let message = format!(
+        "{first}{others} is of a run that was killed, or goes on elsewhere: remove it when no such run is left"
+    );
+    Some(Notice { id: "folder-left-over".to_owned(), message })
+}
+
+fn is_name_of_run(name: &str) -> bool {
+    PREFIXES
+        .iter()
+        .filter_map(|prefix| name.strip_prefix(prefix))
+        .any(|digits| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// File systems that one kernel alone mounts, so that its locks are all there are (magic numbers of statfs(2)).
+fn is_of_this_host(folder: &OwnedFd) -> bool {
+    const LOCAL: [FsWord; 8] = [
+        0xef53,      // ext2, ext3, ext4
+        0x5846_5342, // xfs
+        0x9123_683e, // btrfs
+        0x0102_1994, // tmpfs
+        0x794c_7630, // overlay
+        0xf2f5_2010, // f2fs
+        0x2fc1_2fc1, // zfs
+        0x8584_58f6, // ramfs
+    ];
+    rustix::fs::fstatfs(folder).is_ok_and(|found| LOCAL.contains(&found.f_type))
 }
 
 #[cfg(test)]
@@ -107,6 +266,34 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use super::*;
+
+    #[test]
+    fn what_no_process_uses_is_removed_by_the_next_start_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let name = |prefix: &str, digit: char| format!("{prefix}{}", digit.to_string().repeat(16));
+        for prefix in PREFIXES {
+            let left = Folder::create(directory.path(), &name(prefix, 'a')).unwrap();
+            let file = if prefix == SEMANTICS_PREFIX { "anything-2" } else { "data.0.00000001" };
+            drop(left.open(file, OFlags::WRONLY | OFlags::CREATE).unwrap());
+        }
+        let used = Folder::create(directory.path(), &name(STREAM_PREFIX, 'b')).unwrap();
+        let others = ["clearstream-kept-0123456789abcdef", "clearstream-stream-mine", "data"];
+        for other in others {
+            fs::create_dir(directory.path().join(other)).unwrap();
+        }
+        let with_file = directory.path().join(name(METADATA_PREFIX, 'c'));
+        fs::create_dir(&with_file).unwrap();
+        fs::write(with_file.join("thesis.tex"), "x").unwrap();
+        std::os::unix::fs::symlink(&with_file, directory.path().join(name(METADATA_PREFIX, 'd'))).unwrap();
+        let remaining = remove_left_over(directory.path());
+        assert_eq!(remaining, std::slice::from_ref(&with_file));
+        assert!(left_over_notice(&remaining).unwrap().message.contains(&name(METADATA_PREFIX, 'c')));
+        let mut left: Vec<_> =
+            fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left.len(), others.len() + 3, "{left:?}");
+        used.leave().unwrap();
+    }
 
     #[test]
     fn a_folder_that_was_moved_is_missed_and_still_cleaned() {

@@ -6,6 +6,7 @@ use std::{path::Path, sync::atomic::AtomicBool, time::Duration};
 use clearstream_lab::RunningLab;
 use clearstream_mpirun::{Ending, JobConfig, JobError, Line, Placement, RanksProgram};
 use clearstream_schema::{
+    ExitCode,
     control::{Failure, FailureKind},
     event::{ErrorDocument, Event, EventKind},
     storage::host_names,
@@ -102,7 +103,17 @@ pub(crate) fn check_ranks(found: u32, expected: u64) -> Result<(), StorageError>
 }
 
 fn of_rank(document: ErrorDocument) -> Failure {
-    Failure { kind: FailureKind::Internal, message: document.message }
+    let codes = [
+        (ExitCode::Usage, FailureKind::Invalid),
+        (ExitCode::Unsupported, FailureKind::Unsupported),
+        (ExitCode::Refused, FailureKind::Busy),
+        (ExitCode::PeerLost, FailureKind::Connection),
+        (ExitCode::Unreachable, FailureKind::Unreachable),
+        (ExitCode::File, FailureKind::File),
+    ];
+    let known = codes.iter().find(|(code, _)| *code as u8 == document.exit_code);
+    let kind = known.map_or(FailureKind::Internal, |(_, kind)| *kind);
+    Failure { kind, message: document.message }
 }
 
 /// Keys of options are their names.

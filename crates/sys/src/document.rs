@@ -8,9 +8,11 @@
 use std::{
     fs::{File, OpenOptions},
     io::{self, Read as _},
-    os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _},
+    os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::Path,
 };
+
+use rustix::fs::{Mode, OFlags};
 
 /// Maximum size of files written by people: configurations, plans, studies.
 pub const DOCUMENT_BYTES: u64 = 16 << 20;
@@ -65,7 +67,28 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`], and [`io::ErrorKind::InvalidData`] when it is not UTF-8.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
-    String::from_utf8(read(path, limit)?)
+    text_of(read(path, limit)?)
+}
+
+/// Reads a text file that this program wrote: one that is a link, or belongs to another user than this one or root, is
+/// none.
+///
+/// # Errors
+/// As [`read_text`], and [`io::ErrorKind::PermissionDenied`] for the file of somebody else.
+pub fn read_own_text(path: &Path, limit: u64) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    if !found.is_file() || found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let mut bytes = Vec::new();
+    append(&file, &mut bytes, limit)?;
+    text_of(bytes)
+}
+
+fn text_of(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not a text file (not UTF-8)"))
 }
 

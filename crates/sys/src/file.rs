@@ -2,16 +2,20 @@
 //! ones, never a part (rename(2)).
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io::{self, Write as _},
     os::fd::IntoRawFd as _,
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
-    path::{Path, PathBuf},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown},
+    path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Maximum links followed to a file (path_resolution(7)).
-const LINKS: usize = 40;
+use rustix::{
+    fs::{AtFlags, OFlags, openat, renameat, unlinkat},
+    io::Errno,
+};
+
+use crate::place::{Found, Place, Target};
 
 /// Closes a file and returns the error of that, which [`Drop`] leaves out: quotas and servers without space
 /// report there (close(2), NFS).
@@ -27,7 +31,8 @@ pub fn close(file: File) -> io::Result<()> {
 /// Replaces the contents of `path`, or creates it. Devices and pipes are written to directly.
 ///
 /// # Errors
-/// Those of the file system; the old file is then unchanged.
+/// Those of the file system; the old file is then unchanged. [`io::ErrorKind::PermissionDenied`] where a link or file in
+/// a folder that everybody may write is a stranger's.
 pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     replace_with(path, None, |file| file.write_all(contents))
 }
@@ -60,28 +65,73 @@ fn exchange<E: From<io::Error>>(
     sync: bool,
     write: impl FnOnce(&mut File) -> Result<(), E>,
 ) -> Result<(), E> {
-    let Some(target) = regular_target(path)? else {
-        return write(&mut OpenOptions::new().write(true).open(path)?);
+    let place = match Target::of(path)? {
+        Target::Direct(direct) => return write(&mut direct.open()?),
+        Target::Place(place) => place,
     };
-    let folder = parent(&target);
-    let (draft, mut file) = create_draft(folder)?;
+    let (draft, mut file) = create_draft(&place)?;
     let fill = || -> Result<(), E> {
         write(&mut file)?;
-        take_over_attributes(&file, &target, mode)?;
+        take_over_attributes(&file, place.found.as_ref(), mode)?;
         if sync {
             file.sync_all()?;
         }
-        Ok(fs::rename(&draft, &target)?)
+        Ok(renameat(&place.folder, &draft, &place.folder, &place.name).map_err(io::Error::from)?)
     };
     if let Err(error) = fill() {
         // The error of the write is the one to report.
-        let _ = fs::remove_file(&draft);
+        let _ = unlinkat(&place.folder, &draft, AtFlags::empty());
         return Err(error);
     }
     if sync {
-        sync_entries(folder);
+        // On a file system that cannot sync a folder the file exists regardless.
+        let _ = place.sync();
     }
     Ok(())
+}
+
+/// Opens a file to be written from its beginning, or creates it; for what grows while it is written. Links and files of
+/// strangers are refused as by [`replace`].
+///
+/// # Errors
+/// Those of the file system.
+pub fn create(path: &Path) -> io::Result<File> {
+    let file = open(path, OFlags::WRONLY, 0o666)?;
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+/// Opens a file to be written at its end, or creates it. Links and files of strangers are refused as by [`replace`].
+///
+/// # Errors
+/// Those of the file system.
+pub fn append(path: &Path) -> io::Result<File> {
+    open(path, OFlags::WRONLY | OFlags::APPEND, 0o666)
+}
+
+/// Opens a file with these flags, or creates it with this mode.
+pub(crate) fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
+    loop {
+        let place = match Target::of(path)? {
+            Target::Direct(direct) => return direct.open(),
+            Target::Place(place) => place,
+        };
+        match place.open(flags, mode) {
+            // It was made, or removed, since it was looked for.
+            Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {}
+            opened => return opened,
+        }
+    }
+}
+
+/// Makes a folder and those above it, unless they are there. Links of strangers are refused as by [`replace`].
+///
+/// # Errors
+/// Those of the file system; [`io::ErrorKind::NotADirectory`] where something else is there.
+pub fn make_folders(path: &Path, mode: u32) -> io::Result<()> {
+    crate::place::make_folders(path, mode).map(|_| ())
 }
 
 /// Moves a complete folder to its destination, which is empty or does not exist: after a crash the
@@ -93,71 +143,43 @@ pub fn publish_folder(draft: &Path, place: &Path) -> io::Result<()> {
     // One call for any number of files, where fsync(2) is one for each file and
     // folder. It reports failed writes since Linux 5.8 (syncfs(2)).
     rustix::fs::syncfs(File::open(draft)?)?;
+    let place = match Target::of_folder(place)? {
+        Target::Place(place) => place,
+        Target::Direct(_) => return Err(io::ErrorKind::InvalidInput.into()),
+    };
     // rename(2) replaces an empty folder.
-    fs::rename(draft, place)?;
-    sync_entries(parent(place));
+    renameat(rustix::fs::CWD, draft, &place.folder, &place.name)?;
+    // On a file system that cannot sync a folder its entries exist regardless.
+    let _ = place.sync();
     Ok(())
 }
 
-/// Parent folder of a path; the current one for a bare name.
-fn parent(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Syncs a new directory entry with its folder (fsync(2)). On a file system that cannot sync a folder the
-/// file exists regardless.
-fn sync_entries(folder: &Path) {
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
-}
-
-/// The file to be replaced, links resolved; `None` where `path` is a device, a pipe, or a descriptor of this
-/// process (`/dev/stdout`), which a rename would detach from its owner.
-fn regular_target(path: &Path) -> io::Result<Option<PathBuf>> {
-    let mut target = path.to_owned();
-    for _ in 0..LINKS {
-        let shared_memory = target.starts_with("/dev/shm");
-        if (target.starts_with("/dev") && !shared_memory) || target.starts_with("/proc") {
-            return Ok(None);
-        }
-        match fs::symlink_metadata(&target) {
-            Ok(found) if found.is_symlink() => {
-                let next = fs::read_link(&target)?;
-                target = target.parent().unwrap_or(Path::new("")).join(next);
-            }
-            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-            Ok(found) => return Ok(found.is_file().then_some(target)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(target)),
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::from(rustix::io::Errno::LOOP))
-}
-
-/// A new file in the target's folder: rename(2) works within one file system only.
-fn create_draft(folder: &Path) -> io::Result<(PathBuf, File)> {
+/// A new file in the target's folder: rename(2) works within one file system only. No link is followed to it.
+fn create_draft(place: &Place) -> io::Result<(String, File)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     loop {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let draft = folder.join(format!(".clearstream-{}-{number}.draft", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).mode(0o666).open(&draft) {
+        let draft = format!(".clearstream-{}-{number}.draft", std::process::id());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match openat(&place.folder, &draft, flags, 0o666.into()) {
             // Left over from a killed process with the same id.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            opened => return opened.map(|file| (draft, file)),
+            Err(Errno::EXIST) => {}
+            opened => return Ok((draft, opened?.into())),
         }
     }
 }
 
-/// Copies mode and owner of the old file to the new one.
-fn take_over_attributes(file: &File, target: &Path, mode: Option<u32>) -> io::Result<()> {
-    let old = fs::metadata(target).ok();
-    if let Some(old) = &old {
+/// Copies mode and owner of the old file to the new one; as a write does, without the bits that change the user
+/// (inode(7)).
+fn take_over_attributes(file: &File, old: Option<&Found>, mode: Option<u32>) -> io::Result<()> {
+    if let Some(old) = old {
         let new = file.metadata()?;
-        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
+        if (old.user, old.group) != (new.uid(), new.gid()) {
             // Without privilege the new file belongs to this user, as any new file.
-            let _ = fchown(file, Some(old.uid()), Some(old.gid()));
+            let _ = fchown(file, Some(old.user), Some(old.group));
         }
     }
-    match mode.or(old.map(|old| old.mode() & 0o7777)) {
+    match mode.or(old.map(|old| old.mode & 0o777)) {
         Some(mode) => file.set_permissions(fs::Permissions::from_mode(mode)),
         None => Ok(()),
     }
@@ -165,7 +187,7 @@ fn take_over_attributes(file: &File, target: &Path, mode: Option<u32>) -> io::Re
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::{io::Read as _, path::PathBuf};
 
     use super::*;
 
@@ -174,9 +196,7 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("clearstream-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).expect("temporary folder");
-            Self(path)
+            Self(tempfile::Builder::new().prefix(name).tempdir().expect("temporary folder").keep())
         }
 
         fn names(&self) -> Vec<String> {

@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn locks_of_descriptions_exclude_each_other_within_a_process_and_locks_of_the_process_do_not() {
-        let path = std::env::temp_dir().join(format!("clearstream-file-lock-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("file-lock");
         let (one, two) = (std::fs::File::create(&path).unwrap(), std::fs::File::create(&path).unwrap());
         std::fs::remove_file(&path).unwrap();
         let range = LockRange { start: 10, length: 5 };

@@ -1,5 +1,7 @@
-//! Shared mappings of files, mmap(2) with `MAP_SHARED`, byte by byte: another process may change any byte at
-//! any time, so no slice of it is ever formed.
+//! Shared mappings of files, mmap(2) with `MAP_SHARED`. Another process may change any byte at any time, so no slice of
+//! it is ever formed: bytes are copied by atomic operations, or for speed by volatile words, which for memory that no
+//! Rust object is in are what the hardware does (`std::ptr::read_volatile`). A word that somebody changes meanwhile
+//! may be torn, as by write(2).
 
 use std::{
     io,
@@ -8,15 +10,20 @@ use std::{
     sync::atomic::{AtomicU8, Ordering},
 };
 
-/// A shared mapping of the first bytes of a file. Access to bytes behind the end of a file that was truncated
-/// ends the process by SIGBUS.
+/// Bytes of a word.
+const WORD: usize = size_of::<u64>();
+
+/// A shared mapping of the first bytes of a file. The kernel ends the process by SIGBUS at an access to a page behind the
+/// end of the file, as when somebody truncates it meanwhile, and at one that the file system has no space for or cannot
+/// read (mmap(2)): map only files of one's own whose space is there (fallocate(2)), in a process that may end.
 #[derive(Debug)]
 pub struct SharedFileMap {
     start: NonNull<AtomicU8>,
     length: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and is accessed by atomic operations only.
+// SAFETY: the mapping belongs to the process, not to a thread. Threads of this process do not access one at the same time:
+// it is not `Sync`.
 unsafe impl Send for SharedFileMap {}
 
 impl SharedFileMap {
@@ -48,28 +55,55 @@ impl SharedFileMap {
 
     /// Copies bytes to an offset, as fast as memory is; what lies behind the mapping is left out.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        let length = bytes.len().min(self.length.saturating_sub(offset));
-        // SAFETY: both ranges are valid for `length` bytes and do not overlap, since the mapping is ours alone
-        // in this process. What other processes do to the file meanwhile is as for write(2).
-        unsafe {
-            self.start
-                .as_ptr()
-                .cast::<u8>()
-                .add(offset.min(self.length))
-                .copy_from_nonoverlapping(bytes.as_ptr(), length);
+        let offset = offset.min(self.length);
+        let bytes = &bytes[..bytes.len().min(self.length - offset)];
+        // SAFETY: the mapping has that many bytes from the offset on.
+        let to = unsafe { self.start.as_ptr().cast::<u8>().add(offset) };
+        let head = to.align_offset(WORD).min(bytes.len());
+        let (first, rest) = bytes.split_at(head);
+        let words = rest.chunks_exact(WORD);
+        let last = words.remainder();
+        for (place, byte) in first.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { to.add(place).write_volatile(*byte) };
+        }
+        let mut place = head;
+        for word in words {
+            let word = u64::from_ne_bytes(word.try_into().unwrap_or_default());
+            // SAFETY: as above, and the place is a multiple of a word.
+            unsafe { to.add(place).cast::<u64>().write_volatile(word) };
+            place += WORD;
+        }
+        for (above, byte) in last.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { to.add(place + above).write_volatile(*byte) };
         }
     }
 
     /// Copies bytes from an offset, as fast as memory is, up to the end of the mapping.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
-        let length = bytes.len().min(self.length.saturating_sub(offset));
-        // SAFETY: as in `write`.
-        unsafe {
-            self.start
-                .as_ptr()
-                .cast::<u8>()
-                .add(offset.min(self.length))
-                .copy_to_nonoverlapping(bytes.as_mut_ptr(), length);
+        let offset = offset.min(self.length);
+        let length = bytes.len().min(self.length - offset);
+        let bytes = &mut bytes[..length];
+        // SAFETY: the mapping has that many bytes from the offset on.
+        let from = unsafe { self.start.as_ptr().cast::<u8>().add(offset) };
+        let head = from.align_offset(WORD).min(length);
+        let (first, rest) = bytes.split_at_mut(head);
+        for (place, byte) in first.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *byte = unsafe { from.add(place).read_volatile() };
+        }
+        let mut place = head;
+        let mut words = rest.chunks_exact_mut(WORD);
+        for word in &mut words {
+            // SAFETY: as above, and the place is a multiple of a word.
+            let found = unsafe { from.add(place).cast::<u64>().read_volatile() };
+            word.copy_from_slice(&found.to_ne_bytes());
+            place += WORD;
+        }
+        for (above, byte) in words.into_remainder().iter_mut().enumerate() {
+            // SAFETY: as above.
+            *byte = unsafe { from.add(place + above).read_volatile() };
         }
     }
 
@@ -108,7 +142,8 @@ mod tests {
 
     #[test]
     fn two_mappings_of_a_file_hold_the_same_bytes() {
-        let path = std::env::temp_dir().join(format!("clearstream-file-map-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("file-map");
         let mut file =
             std::fs::File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         file.write_all(&[b'.'; 100]).unwrap();
@@ -117,6 +152,24 @@ mod tests {
         one.store(98, b"abc");
         assert_eq!(two.load(97, 10), b".ab");
         assert_eq!(std::fs::read(&path).unwrap()[98..], *b"ab");
+        // Every place and length, also behind the end.
+        let pattern: Vec<u8> = (0..100).map(|number| number as u8).collect();
+        for (place, length) in (0..20).flat_map(|place| (0..40).map(move |length| (place, length))) {
+            one.write(0, &[0; 100]);
+            one.write(place, &pattern[..length]);
+            let mut found = vec![0; length + 1];
+            two.read(place, &mut found);
+            assert_eq!(
+                (&found[..length], found[length]),
+                (&pattern[..length], 0),
+                "{length} bytes at {place}"
+            );
+        }
+        one.write(97, &pattern[1..20]);
+        one.write(101, &pattern);
+        let mut found = [9; 5];
+        two.read(98, &mut found);
+        assert_eq!(found, [2, 3, 9, 9, 9]);
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -104,7 +104,8 @@ mod tests {
     fn root_bound_file_is_visible_inside_only() {
         let holder = Holder::start().expect("namespaces");
         let set = NamespaceSet::of_process(holder.pid()).expect("proc");
-        let path = std::env::temp_dir().join(format!("clearstream-bind-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("bind");
         fs::write(&path, "10.0.0.1 a\n").expect("temporary file");
         let inside = set
             .run(|| {

@@ -8,6 +8,8 @@ use std::{
 
 use clearstream_sys::{document, file};
 
+use super::control::namespace_number;
+
 /// The drained gateways of one network namespace, one name per line.
 #[derive(Debug)]
 pub(super) struct DrainedList {
@@ -18,14 +20,8 @@ pub(super) struct DrainedList {
 impl DrainedList {
     /// Reads the list; empty without a file.
     pub(super) fn open(folder: &Path) -> Self {
-        // The cookie is unique until the next boot.
-        let number =
-            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
-                .map_err(io::Error::from)
-                .and_then(clearstream_sys::socket::network_namespace_cookie)
-                .unwrap_or_default();
-        let path = folder.join(format!("route-watch-drained-{number}"));
-        let text = document::read_text(&path, document::DOCUMENT_BYTES).unwrap_or_default();
+        let path = folder.join(format!("route-watch-drained-{}", namespace_number()));
+        let text = document::read_own_text(&path, document::DOCUMENT_BYTES).unwrap_or_default();
         let names = text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         Self { path, names }
     }
@@ -48,7 +44,7 @@ impl DrainedList {
             };
         }
         if let Some(folder) = self.path.parent() {
-            fs::create_dir_all(folder)?;
+            file::make_folders(folder, 0o700)?;
         }
         // A reader finds the old list or the new one.
         file::replace(&self.path, (self.names.join("\n") + "\n").as_bytes())
@@ -61,7 +57,8 @@ mod tests {
 
     #[test]
     fn list_persists_across_instances() {
-        let folder = std::env::temp_dir().join(format!("clearstream-drained-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("state");
         let mut list = DrainedList::open(&folder);
         assert_eq!(list.names(), Vec::<String>::new());
         list.set("gw1", true).unwrap();
@@ -73,5 +70,13 @@ mod tests {
         list.set("gw1", false).unwrap();
         assert_eq!(DrainedList::open(&folder).names(), Vec::<String>::new());
         fs::remove_dir(&folder).unwrap();
+        // A list of somebody else is none.
+        if rustix::process::geteuid().is_root() {
+            let mut list = DrainedList::open(&folder);
+            list.set("gw1", true).unwrap();
+            let path = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+            std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+            assert_eq!(DrainedList::open(&folder).names(), Vec::<String>::new());
+        }
     }
 }

@@ -22,9 +22,13 @@ pub enum WatchError {
     NotApplied,
     /// Another watch runs in this network namespace.
     #[error(
-        "another watch runs on this host (in this network namespace): stop it first, or query it with `clearstream route health`"
+        "another watch runs on this host (in this network namespace), {}: stop it first, or query it with `clearstream route health`",
+        clearstream_sys::writer_lock::name_of(*process)
     )]
-    AlreadyRunning,
+    AlreadyRunning {
+        /// Its process id.
+        process: Option<u32>,
+    },
     /// No watch runs in this network namespace.
     #[error(
         "no watch runs on this host (in this network namespace): start it with `clearstream route watch`"
@@ -36,6 +40,11 @@ pub enum WatchError {
         /// Cause.
         reason: String,
     },
+    /// Somebody else answers in its place.
+    #[error(
+        "the control socket of the watch belongs to another user, who is not believed: remove it, and restart the watch"
+    )]
+    Stranger,
     /// The watch does not respond.
     #[error("the watch of this host does not respond: {source}")]
     Silent {

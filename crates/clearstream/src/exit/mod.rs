@@ -307,7 +307,10 @@ fn watch(error: &WatchError) -> ExitCode {
     match error {
         WatchError::NothingToWatch { .. } => ExitCode::Usage,
         WatchError::NotRunning => ExitCode::Unreachable,
-        WatchError::NotApplied | WatchError::AlreadyRunning | WatchError::Refused { .. } => ExitCode::Refused,
+        WatchError::NotApplied
+        | WatchError::AlreadyRunning { .. }
+        | WatchError::Stranger
+        | WatchError::Refused { .. } => ExitCode::Refused,
         WatchError::Silent { .. } => ExitCode::PeerLost,
         WatchError::Socket { .. } | WatchError::Netlink(_) => ExitCode::Unsupported,
     }
@@ -390,6 +393,7 @@ fn pairing(error: &PairingError) -> ExitCode {
 fn record(error: &RecordError) -> ExitCode {
     match error {
         RecordError::NoRun { .. } | RecordError::Exists { .. } => ExitCode::Name,
+        RecordError::Busy { .. } => ExitCode::Refused,
         RecordError::Full { .. }
         | RecordError::FullAtStart { .. }
         | RecordError::Write { .. }

@@ -54,7 +54,7 @@ fn write_manual(mut command: clap::Command, folder: &Path) -> Result<(), Command
     command.build();
     let mut pages = Vec::new();
     render(&command, &mut pages).map_err(fail)?;
-    std::fs::create_dir_all(folder).map_err(fail)?;
+    clearstream_sys::file::make_folders(folder, 0o777).map_err(fail)?;
     pages.iter().try_for_each(|(name, page)| files::write(&folder.join(name), page))
 }
 

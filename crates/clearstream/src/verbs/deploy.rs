@@ -120,7 +120,8 @@ fn machine(head: &[u8; 20]) -> Option<&'static str> {
 
 /// What runs there, in one line: some login shells take no other. It reads the program into a
 /// file beside its place, starts that, and renames it: at every moment the old one or the new
-/// one is whole (rename(2)). Its findings are lines that begin with MARK; what a start-up file
+/// one is whole (rename(2)). What another user may have put at either name is neither run nor written through: the
+/// file is made by `O_EXCL` (`set -C`), the old program asked if it is this user's. Its findings are lines that begin with MARK; what a start-up file
 /// prints stands between them.
 const SCRIPT: &str = concat!(
     r#"t=$1; size=$2; sum=$3; machine=$4; "#,
@@ -133,10 +134,10 @@ const SCRIPT: &str = concat!(
     r#"d=$(dirname -- "$t"); mkdir -p -- "$d" || exit 11; "#,
     r#"if [ -d "$t" ]; then echo "$t is a folder" >&2; exit 11; fi; "#,
     r#"report "path $t"; "#,
-    r#"if [ -x "$t" ]; then report "before $("$t" --version 2>/dev/null | head -n 1)"; "#,
+    r#"if [ -x "$t" ]; then if [ -O "$t" ]; then report "before $("$t" --version 2>/dev/null | head -n 1)"; fi; "#,
     r#"if [ "$(sum_of "$t")" = "$sum" ]; then report same; report "version $("$t" --version)"; found; exit 0; fi; fi; "#,
-    r#"n="$d/.clearstream.deploy.$$"; trap "rm -f -- \"$n\"" EXIT; trap "exit 12" HUP INT TERM; "#,
-    r#"umask 077; cat > "$n" || exit 11; "#,
+    r#"n="$d/.clearstream.deploy.$$"; rm -f -- "$n"; trap "rm -f -- \"$n\"" EXIT; trap "exit 12" HUP INT TERM; "#,
+    r#"umask 077; set -C; cat > "$n" || exit 11; set +C; "#,
     r#"if [ "$(wc -c < "$n" | tr -d " ")" != "$size" ]; then echo "it did not arrive whole" >&2; exit 11; fi; "#,
     r#"got=$(sum_of "$n"); "#,
     r#"if [ -n "$got" ] && [ "$got" != "$sum" ]; then echo "it arrived damaged" >&2; exit 11; fi; "#,
@@ -336,6 +337,20 @@ mod tests {
         let (_, findings, _) = runs(home.path(), "~/.local/bin/clearstream", &second, &bytes);
         assert_eq!(findings.value("before"), Some("clearstream 1.0"));
         assert_eq!(findings.value("version"), Some("clearstream 2.0"));
+    }
+
+    #[test]
+    fn root_a_program_of_another_user_is_replaced_and_not_run() {
+        let home = tempfile::tempdir().unwrap();
+        let (target, ran) = (home.path().join("clearstream"), home.path().join("ran"));
+        std::fs::write(&target, format!("#!/bin/sh\ntouch {}\n", ran.display())).unwrap();
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::os::unix::fs::chown(&target, Some(65_534), None).unwrap();
+        let (own, bytes) = script("#!/bin/sh\necho clearstream 1.0\n");
+        let (code, findings, stderr) = runs(home.path(), target.to_str().unwrap(), &own, &bytes);
+        assert_eq!((code, findings.value("version")), (0, Some("clearstream 1.0")), "{stderr}");
+        assert!(findings.value("before").is_none() && !ran.exists(), "{:?}", findings.0);
+        assert_eq!(files(home.path()), ["clearstream"]);
     }
 
     #[test]

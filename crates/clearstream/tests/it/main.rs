@@ -63,6 +63,7 @@ mod sockets;
 mod source_tree;
 mod started_programs;
 mod storage_faults;
+mod storage_killed;
 mod storage_metadata;
 mod storage_ranks;
 mod storage_stream;

@@ -192,7 +192,7 @@ fn root_no_inodes_are_left_and_signals_leave_nothing() {
     assert!(Command::new("mount").args(options).arg(&mount).status().unwrap().success());
     let path = mount.to_str().unwrap();
     run(&["storage", "metadata", path, "-n", "100", "--tasks", "2"])
-        .refused(1, &["rank", "create the directory", "No space left on device"]);
+        .refused(7, &["rank", "create the directory", "No space left on device"]);
     assert_eq!(fs::read_dir(&mount).unwrap().count(), 0);
     let in_memory = metadata(&mount, &["-n", "10"]);
     assert!(in_memory["notices"].to_string().contains("in-memory"), "{}", in_memory["notices"]);
@@ -213,6 +213,6 @@ fn root_no_inodes_are_left_and_signals_leave_nothing() {
         assert_eq!(document["complete"], false);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{name}");
     }
-    run(&["storage", "metadata", "/proc", "-n", "1"]).refused(1, &["/proc"]);
+    run(&["storage", "metadata", "/proc", "-n", "1"]).refused(7, &["/proc"]);
     run(&["storage", "metadata", "/tmp", "-z", "40", "-b", "10"]).refused(2, &["directories"]);
 }

@@ -2,9 +2,9 @@
 //! overwritten.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
+    fs::{self, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -63,7 +63,7 @@ pub(super) fn read_private<T: DeserializeOwned>(path: &Path, schema: &str) -> Re
 
 /// Creates a directory of mode 0700 with its parents, unless it exists.
 pub(super) fn make_private_folder(path: &Path) -> Result<(), PairingError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|source| PairingError::File {
+    clearstream_sys::file::make_folders(path, 0o700).map_err(|source| PairingError::File {
         step: "make folder",
         path: path.to_owned(),
         source,

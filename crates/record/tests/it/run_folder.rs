@@ -5,6 +5,7 @@ use std::{
     io::Write as _,
     os::unix::fs::symlink,
     path::Path,
+    process::Command,
 };
 
 use clearstream_record::{MAX_LINE_BYTES, Reader, RecordError, Writer, synthetic};
@@ -138,16 +139,38 @@ fn a_full_disk_is_reported_and_keeps_the_rest() {
     assert_eq!(trials(&reader).len() as u32, reader.run().planned_trial_count);
 }
 
+/// A full disk of its own, unmounted at the end.
+struct FullDisk(TempDir);
+
+impl FullDisk {
+    fn new() -> Self {
+        let disk = Self(TempDir::new().unwrap());
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(disk.0.path());
+        assert!(mount.status().unwrap().success());
+        let written = fs::write(disk.0.path().join("fill"), vec![0; 1 << 20]);
+        assert_eq!(written.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+        disk
+    }
+}
+
+impl Drop for FullDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
 #[test]
-fn a_full_disk_at_the_start_advises_no_resume() {
+fn root_a_full_disk_at_the_start_advises_no_resume() {
     let (_folder, reader) = written(&small());
-    let folder = TempDir::new().unwrap();
-    symlink("/dev/full", folder.path().join("run.json.partial")).unwrap();
-    let error = Writer::create(folder.path(), reader.run().clone()).unwrap_err();
+    let disk = FullDisk::new();
+    let folder = disk.0.path().join("run");
+    let error = Writer::create(&folder, reader.run().clone()).unwrap_err();
     assert!(matches!(error, RecordError::FullAtStart { .. }), "{error:?}");
     assert!(error.to_string().contains("restart") && !error.to_string().contains("resume"), "{error}");
+    fs::remove_file(disk.0.path().join("fill")).unwrap();
     // With space available the same folder accepts the run.
-    Writer::create(folder.path(), reader.run().clone()).unwrap();
+    Writer::create(&folder, reader.run().clone()).unwrap();
 }
 
 #[test]
@@ -173,4 +196,72 @@ fn a_record_cannot_name_files_outside_its_folder() {
         trial.samples = Some(name.to_owned());
         assert!(matches!(reader.samples::<Interval>(&trial), Err(RecordError::Outside { .. })), "{name}");
     }
+}
+
+fn busy(result: Result<Writer, RecordError>, what: &str) {
+    match result {
+        Err(error @ RecordError::Busy { process: Some(id), .. }) => {
+            assert_eq!(id, std::process::id(), "{what}");
+            assert!(error.to_string().contains(&format!("process {id}")), "{what}: {error}");
+        }
+        other => panic!("{what}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_run_has_one_writer_and_keeps_what_that_has_written() {
+    let (_folder, reader) = written(&small());
+    let (path, all) = (reader.folder().to_owned(), trials(&reader));
+    let mut first = Writer::resume(&path, &mut |_| {}).unwrap();
+    let before = fs::read_to_string(path.join("trials.jsonl")).unwrap();
+    busy(Writer::resume(&path, &mut |_| panic!("read by the second")), "a second resume");
+    busy(Writer::create(&path, reader.run().clone()), "a start");
+    assert!(
+        matches!(
+            clearstream_record::remove(path.parent().unwrap(), path.file_name().unwrap().to_str().unwrap()),
+            Err(RecordError::Busy { .. })
+        ),
+        "a removal"
+    );
+    first.trial(&all[0]).unwrap();
+    let after = fs::read_to_string(path.join("trials.jsonl")).unwrap();
+    assert!(after.starts_with(&before) && after.lines().count() == before.lines().count() + 1);
+    first.finish("2026-01-01T00:00:00Z".to_owned()).unwrap();
+    assert!(!path.join(".writer").exists());
+    Writer::resume(&path, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn of_starts_at_the_same_time_in_one_folder_one_is_first() {
+    let (_folder, reader) = written(&small());
+    for _ in 0..20 {
+        let folder = TempDir::new().unwrap();
+        let place = folder.path().join("run");
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let start = || scope.spawn(|| Writer::create(&place, reader.run().clone()));
+            let threads: Vec<_> = (0..4).map(|_| start()).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
+        let refused = results.iter().filter_map(|result| result.as_ref().err());
+        for error in refused {
+            assert!(matches!(error, RecordError::Busy { .. } | RecordError::Exists { .. }), "{error}");
+        }
+    }
+}
+
+/// A run of somebody else, or a folder of it, may hold links to anywhere.
+#[test]
+fn files_of_a_run_are_new_ones_and_no_links_are_followed_for_drafts() {
+    let (_folder, reader) = written(&small());
+    let victim = TempDir::new().unwrap();
+    fs::write(victim.path().join("file"), "old").unwrap();
+    for name in ["run.json.partial", "trials.jsonl.partial"] {
+        std::os::unix::fs::symlink(victim.path().join("file"), reader.folder().join(name)).unwrap();
+    }
+    Writer::resume(reader.folder(), &mut |_| {}).unwrap();
+    let index = reader.folder().parent().unwrap().join(".runs-index.json.partial");
+    std::os::unix::fs::symlink(victim.path().join("file"), &index).unwrap();
+    clearstream_record::catalogue(reader.folder().parent().unwrap()).unwrap();
+    assert_eq!(fs::read_to_string(victim.path().join("file")).unwrap(), "old");
 }

@@ -1,6 +1,7 @@
 //! What rank 0 decides for all, and failures of any rank.
 
 use clearstream_ranks::World;
+use clearstream_schema::control::{Failure, FailureKind};
 use serde::{Deserialize, Serialize};
 
 use super::MetadataError;
@@ -13,7 +14,7 @@ pub(super) enum Next<T> {
     /// The run has to end.
     Over,
     /// A rank failed.
-    Failed(String),
+    Failed(Failure),
     Invalid(String),
 }
 
@@ -23,7 +24,8 @@ impl<T> Next<T> {
         match result {
             Ok(value) => Self::Go(value),
             Err(MetadataError::Invalid(message)) => Self::Invalid(message),
-            Err(error) => Self::Failed(error.to_string()),
+            Err(MetadataError::File(failure)) => Self::Failed(failure),
+            Err(error) => Self::Failed(Failure { kind: FailureKind::File, message: error.to_string() }),
         }
     }
 
@@ -32,22 +34,24 @@ impl<T> Next<T> {
         match self {
             Self::Go(value) => Ok(Some(value)),
             Self::Over => Ok(None),
-            Self::Failed(message) => Err(MetadataError::File(message)),
+            Self::Failed(failure) => Err(MetadataError::File(failure)),
             Self::Invalid(message) => Err(MetadataError::Invalid(message)),
         }
     }
 }
 
 /// The first failure, with its rank where there are several.
-pub(super) fn agreed(failures: &[Option<String>]) -> Next<()> {
+pub(super) fn agreed(failures: &[Option<Failure>]) -> Next<()> {
     let first = failures.iter().enumerate().find_map(|(rank, failure)| Some((rank, failure.as_ref()?)));
     first.map_or(Next::Go(()), |(rank, failure)| {
-        Next::Failed(if failures.len() > 1 { format!("rank {rank}: {failure}") } else { failure.clone() })
+        let is_one = failures.len() == 1;
+        let message = if is_one { failure.message.clone() } else { format!("rank {rank}: {failure}") };
+        Next::Failed(Failure { message, ..failure.clone() })
     })
 }
 
 /// Ends with the first failure of any rank, at every rank.
-pub(super) fn agreement(world: &mut dyn World, failure: Option<String>) -> Result<(), MetadataError> {
+pub(super) fn agreement(world: &mut dyn World, failure: Option<Failure>) -> Result<(), MetadataError> {
     let all = gather(world, &failure)?;
     let next = (world.rank() == 0).then(|| agreed(&all));
     share(world, next.as_ref())?.value().map(|_| ())

@@ -3,6 +3,9 @@
 use std::{io, path::Path};
 
 use clearstream_ranks::RankError;
+use clearstream_schema::control::{Failure, FailureKind};
+
+use crate::StorageError;
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -11,8 +14,8 @@ pub enum MetadataError {
     #[error("{0}")]
     Invalid(String),
     /// An operation on a file failed.
-    #[error("{0}")]
-    File(String),
+    #[error(transparent)]
+    File(Failure),
     /// The folder could not be removed.
     #[error("the folder {folder} remains: {message}")]
     Remains {
@@ -27,8 +30,20 @@ pub enum MetadataError {
 }
 
 /// An operation, its file and the error.
-pub(super) fn file_error(operation: &str, path: &Path, error: &io::Error) -> String {
-    format!("cannot {operation} {}: {error}", path.display())
+pub(super) fn file_error(operation: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::of_file(&format!("{operation} {}", path.display()), error)
+}
+
+impl From<MetadataError> for StorageError {
+    fn from(error: MetadataError) -> Self {
+        let message = error.to_string();
+        match error {
+            MetadataError::Ranks(error) => Self::Ranks(error),
+            MetadataError::File(failure) => Self::Failed(failure),
+            MetadataError::Remains { .. } => Self::Failed(Failure { kind: FailureKind::File, message }),
+            MetadataError::Invalid(_) => Self::Failed(Failure { kind: FailureKind::Invalid, message }),
+        }
+    }
 }
 
 /// A result of the phases, with what remains of them.
@@ -39,8 +54,9 @@ pub(super) fn joined<T>(
     match (result, left) {
         (Ok(value), Ok(())) => Ok(value),
         (Err(error), Ok(())) | (Ok(_), Err(error)) => Err(error),
-        (Err(MetadataError::File(message)), Err(remains)) => {
-            Err(MetadataError::File(format!("{message}; {remains}")))
+        (Err(MetadataError::File(failure)), Err(remains)) => {
+            let message = format!("{failure}; {remains}");
+            Err(MetadataError::File(Failure { message, ..failure }))
         }
         (Err(error), Err(_)) => Err(error),
     }

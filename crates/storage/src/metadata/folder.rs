@@ -6,28 +6,27 @@ use std::{
     path::Path,
 };
 
-use clearstream_schema::storage::metadata::{MetadataKind, MetadataOperation};
+use clearstream_schema::{
+    control::Failure,
+    storage::metadata::{MetadataKind, MetadataOperation},
+};
 use rustix::{
     fs::{AtFlags, Dir, OFlags, mkdirat, renameat, statat, unlinkat},
     io::Errno,
 };
 
 use super::{MetadataError, file_error};
-use crate::folder::{FOLDER_FLAGS, FOLDER_MODE, Folder};
+use crate::folder::{FOLDER_FLAGS, FOLDER_MODE, Folder, METADATA_PREFIX};
+use crate::guard::Guard;
 
-/// Beginning of the folder's name.
-const PREFIX: &str = ".clearstream-metadata-";
 /// Suffix of renamed items.
 pub(super) const RENAMED: &str = ".renamed";
 
-/// Creates the folder; its name.
-pub(super) fn create(directory: &Path) -> Result<String, MetadataError> {
-    let name = format!("{PREFIX}{:016x}", rand::random::<u64>());
+/// Creates the folder.
+pub(super) fn create(directory: &Path) -> Result<Folder, MetadataError> {
+    let name = format!("{METADATA_PREFIX}{:016x}", rand::random::<u64>());
     let made = Folder::create(directory, &name);
-    made.map_err(|error| {
-        MetadataError::File(file_error("create the folder", &directory.join(&name), &error))
-    })?;
-    Ok(name)
+    made.map_err(|error| MetadataError::File(file_error("create the folder", &directory.join(&name), &error)))
 }
 
 /// The folder with the operations on its items.
@@ -35,9 +34,15 @@ pub(super) fn create(directory: &Path) -> Result<String, MetadataError> {
 pub(super) struct Items(Folder);
 
 impl Items {
-    pub(super) fn enter(directory: &Path, name: &str) -> Result<Self, String> {
+    pub(super) fn enter(directory: &Path, name: &str) -> Result<Self, Failure> {
         let entered = Folder::enter(directory, name);
         entered.map(Self).map_err(|error| file_error("open", &directory.join(name), &error))
+    }
+
+    /// Has it removed after a death of this process.
+    pub(super) fn watch(&self, guard: &mut Guard) {
+        // Without the guard the next start removes it.
+        let _ = guard.watch(&self.0);
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -102,7 +107,7 @@ impl Items {
     }
 
     /// Removes an item under either name, where it is there.
-    pub(super) fn clean(&self, kind: MetadataKind, item: &str) -> Result<(), String> {
+    pub(super) fn clean(&self, kind: MetadataKind, item: &str) -> Result<(), Failure> {
         let flags = if kind == MetadataKind::File { AtFlags::empty() } else { AtFlags::REMOVEDIR };
         for name in [item.to_owned(), format!("{item}{RENAMED}")] {
             match self.0.remove(&name, flags) {

@@ -51,8 +51,10 @@ use crate::{
     calls::{Benchmark, Measured, StorageEnded},
     collective::{gather, share},
     controller::{Driven, drive},
+    folder::{Folder, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
+    stream::of_ranks,
 };
 
 /// Largest content of a file: a buffer of it is in memory.
@@ -94,14 +96,17 @@ pub fn run(
 ) -> Result<StorageMetadata, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let benchmark = Benchmark::Metadata(config.clone());
-    let Driven { ended, .. } = drive(agent, benchmark, timeout, stop, &mut |measured| {
+    let Driven { started, ended, .. } = drive(agent, benchmark, timeout, stop, &mut |measured| {
         if let Measured::Metadata(phase) = measured {
             on_phase(&phase);
         }
     })?;
     let no_result = || Failure { kind: FailureKind::Internal, message: "rank 0 has no result".to_owned() };
     match (ended.metadata, ended.failure) {
-        (Some(found), _) => Ok(*found),
+        (Some(mut found), _) => {
+            found.notices.extend(started.left_over);
+            Ok(*found)
+        }
         (None, failure) => Err(StorageError::Failed(failure.unwrap_or_else(no_result))),
     }
 }
@@ -138,18 +143,20 @@ pub(crate) fn run_threads(
     // One folder for all threads: that of rank 0 is watched.
     let guard = Mutex::new(guard);
     let results = threads(config.tasks as usize, |world| {
-        let watch = |folder: &Path| {
-            let mut guard = guard.lock().unwrap_or_else(PoisonError::into_inner);
-            // Without the guard there is nobody to remove it.
-            let _ = guard.watch(folder);
+        let watch = |folder: &Items| {
+            folder.watch(&mut guard.lock().unwrap_or_else(PoisonError::into_inner));
         };
         measure(world, config, control, &watch, on_phase)
     });
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
-    let failed = |error: &MetadataError| Failure { kind: FailureKind::Internal, message: error.to_string() };
+    let failed = |error: MetadataError| match StorageError::from(error) {
+        StorageError::Ranks(error) => of_ranks(&error),
+        StorageError::Failed(failure) => failure,
+        error => Failure { kind: FailureKind::Internal, message: error.to_string() },
+    };
     match first {
         Ok(found) => StorageEnded { metadata: found.flatten().map(Box::new), ..StorageEnded::default() },
-        Err(error) => StorageEnded { failure: Some(failed(&error)), ..StorageEnded::default() },
+        Err(error) => StorageEnded { failure: Some(failed(error)), ..StorageEnded::default() },
     }
 }
 
@@ -209,12 +216,13 @@ pub fn run_rank(
     check(&config).map_err(StorageError::Invalid)?;
     let control = Control { origin: Instant::now(), stop };
     let (guard, on_phase) = (RefCell::new(guard), RefCell::new(on_phase));
-    let watch = |folder: &Path| _ = guard.borrow_mut().watch(folder);
-    let found = measure(world, &config, control, &watch, &|phase| (on_phase.borrow_mut())(phase));
-    found.map_err(|error| match error {
-        MetadataError::Ranks(error) => StorageError::Ranks(error),
-        error => StorageError::Failed(Failure { kind: FailureKind::Internal, message: error.to_string() }),
-    })
+    let watch = |folder: &Items| folder.watch(&mut guard.borrow_mut());
+    let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
+    let mut found = measure(world, &config, control, &watch, &|phase| (on_phase.borrow_mut())(phase))?;
+    if let Some(found) = &mut found {
+        found.notices.extend(left_over);
+    }
+    Ok(found)
 }
 
 /// Runs the measurement; every rank calls it with the same arguments. Rank 0 has the result. `on_phase` sees each
@@ -226,16 +234,21 @@ fn measure(
     world: &mut dyn World,
     config: &MetadataConfig,
     control: Control<'_>,
-    watch: &dyn Fn(&Path),
+    watch: &dyn Fn(&Items),
     on_phase: &dyn Fn(&MetadataPhase),
 ) -> Result<Option<StorageMetadata>, MetadataError> {
     let directory = Path::new(&config.directory);
     let host = world.host().to_owned();
     let hosts = gather(world, &host)?;
-    let prepared = (world.rank() == 0).then(|| Next::of(prepare(directory, config, hosts)));
+    // Held until this rank has it open as the others: what nobody holds is left over.
+    let mut made = None;
+    let prepared = (world.rank() == 0).then(|| Next::of(prepare(directory, config, hosts, &mut made)));
     let Some(prepared) = share(world, prepared.as_ref())?.value()? else { return Ok(None) };
-    watch(&directory.join(&prepared.folder));
     let entered = Items::enter(directory, &prepared.folder);
+    drop(made);
+    if let Ok(folder) = &entered {
+        watch(folder);
+    }
     agreement(world, entered.as_ref().err().cloned())?;
     let Ok(folder) = entered else { return Ok(None) };
     let mut run = Run {
@@ -260,10 +273,16 @@ fn measure(
     Ok(Some(document(directory, config, &prepared, phases, (complete, world.transport()))))
 }
 
-fn prepare(directory: &Path, config: &MetadataConfig, hosts: Vec<String>) -> Result<Prepared, MetadataError> {
+fn prepare(
+    directory: &Path,
+    config: &MetadataConfig,
+    hosts: Vec<String>,
+    made: &mut Option<Folder>,
+) -> Result<Prepared, MetadataError> {
     let tree = Tree::new(config)?;
     let is_memory = crate::mount::of(directory).starts_with("tmpfs ");
-    Ok(Prepared { folder: folder::create(directory)?, tree, hosts, is_memory })
+    let folder = made.insert(folder::create(directory)?).name.clone();
+    Ok(Prepared { folder, tree, hosts, is_memory })
 }
 
 struct Run<'a, 'w> {
@@ -378,7 +397,7 @@ impl Run<'_, '_> {
     }
 
     /// Removes the items of this rank that are there.
-    fn clean_items(&self, kind: MetadataKind) -> Result<(), String> {
+    fn clean_items(&self, kind: MetadataKind) -> Result<(), Failure> {
         let (tree, rank, iteration) = (self.prepared.tree, self.world.rank(), self.iteration);
         (0..self.made[kind as usize])
             .try_for_each(|number| self.folder.clean(kind, &tree.item(iteration, rank, kind, number)))
@@ -396,7 +415,8 @@ impl Run<'_, '_> {
             self.folder.clean(MetadataKind::Directory, &tree.directory(iteration, rank, number))
         });
         let removed = items.and(directories);
-        let (folder, failure) = (self.folder.path().display().to_string(), removed.err());
+        let (folder, failure) =
+            (self.folder.path().display().to_string(), removed.err().map(|failure| failure.message));
         all?;
         let all = gather(self.world, &failure)?;
         let first = all.into_iter().chain([failure]).flatten().next();

@@ -1,11 +1,14 @@
 //! One rank's part of one phase, and the figures of all ranks.
 
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use clearstream_ranks::World;
-use clearstream_schema::storage::{
-    StorageStatistics,
-    metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, MetadataSummary},
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    storage::{
+        StorageStatistics,
+        metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, MetadataSummary},
+    },
 };
 use quanta::Instant;
 use serde::{Deserialize, Serialize};
@@ -39,7 +42,7 @@ pub(super) struct RankPhase {
     end: u64,
     pub(super) operations: u64,
     latency: LatencyCounts,
-    pub(super) failure: Option<String>,
+    pub(super) failure: Option<Failure>,
     /// The run has to end.
     pub(super) is_over: bool,
 }
@@ -51,15 +54,21 @@ pub(super) fn run(world: &mut dyn World, folder: &Items, task: Task<'_>) -> Resu
         MetadataOperation::Create => config.write_bytes.0,
         _ => config.read_bytes.0,
     };
-    let mut buffer = vec![0x5a; bytes as usize];
+    let mut buffer = Vec::new();
+    let room = buffer.try_reserve_exact(bytes as usize);
+    let room = room.map(|()| buffer.resize(bytes as usize, 0x5a));
     let mut latency = Latency::default();
-    let mut result = RankPhase::default();
+    let failure = room.err().map(|_| {
+        let error = io::ErrorKind::OutOfMemory.into();
+        Failure::of_file(&format!("hold {bytes} bytes of an item"), &error)
+    });
+    let mut result = RankPhase { failure, ..RankPhase::default() };
     world.barrier()?;
     let start = Instant::now();
     let stonewall = config.stonewall.filter(|_| operation == MetadataOperation::Create);
     let stonewall = stonewall.filter(|_| kind != MetadataKind::Tree).map(|time| start + time.to_std());
     let mut now = start;
-    while result.operations < task.limit {
+    while result.operations < task.limit && result.failure.is_none() {
         if stonewall.is_some_and(|end| now >= end) || control.is_over() {
             break;
         }
@@ -80,7 +89,9 @@ pub(super) fn run(world: &mut dyn World, folder: &Items, task: Task<'_>) -> Resu
         result.operations += 1;
     }
     // A folder that is out of reach was measured by its descriptor alone.
-    result.failure = result.failure.or_else(|| folder.missing());
+    result.failure = result
+        .failure
+        .or_else(|| folder.missing().map(|message| Failure { kind: FailureKind::File, message }));
     (result.start, result.end) = (control.at(start), control.at(now));
     result.is_over = control.is_over();
     result.latency = latency.counts();

@@ -3,11 +3,13 @@
 use std::{
     collections::BTreeMap,
     fs::File,
+    io,
     os::{
         fd::AsFd as _,
         unix::fs::{FileExt as _, MetadataExt as _},
     },
     path::Path,
+    process::Command,
     sync::mpsc,
     thread,
     time::Duration,
@@ -30,7 +32,7 @@ use super::{
     folder::{Folder, raw},
     races,
 };
-use crate::mount;
+use crate::{guard::Guard, mount};
 
 /// Bytes of a mapping.
 const MAP_BYTES: usize = 4096;
@@ -39,14 +41,18 @@ const MAX_READ: usize = 1 << 20;
 /// Maximum duration of an operation that repeats.
 const MAX_DURATION: Duration = Duration::from_secs(10);
 
-/// Carries out operations of one controller in one folder. Dropping it removes the folder where it created it.
-#[derive(Debug, Default)]
+/// Carries out operations of one controller in one folder. Dropping it removes the folder where it created it; where
+/// this process is killed, another one removes it.
+#[derive(Debug)]
 pub struct SemanticsAgent {
+    /// Command of that process ([`crate::guard`]).
+    guardian: fn() -> io::Result<Command>,
     // Dropped first: an open file may keep the folder from being removed.
     files: BTreeMap<u32, File>,
     maps: BTreeMap<u32, SharedFileMap>,
     next: u32,
     folder: Option<Folder>,
+    guard: Option<Guard>,
 }
 
 impl Service for SemanticsAgent {
@@ -56,12 +62,26 @@ impl Service for SemanticsAgent {
 }
 
 impl SemanticsAgent {
+    /// `guardian` is the command of a process that calls [`crate::guard::guard`].
+    pub fn new(guardian: fn() -> io::Result<Command>) -> Self {
+        let (files, maps) = (BTreeMap::new(), BTreeMap::new());
+        Self { guardian, files, maps, next: 0, folder: None, guard: None }
+    }
+
     fn enter(&mut self, call: Enter, _: &CallContext<'_>) -> Result<Entered, Failure> {
         self.leave()?;
         let directory = Path::new(&call.directory);
         let folder = Folder::enter(directory, &call.folder, call.create).map_err(|errno| {
-            Failure::of_system(&format!("open {} in {}", call.folder, call.directory), &errno.into())
+            Failure::of_file(&format!("open {} in {}", call.folder, call.directory), &errno.into())
         })?;
+        if call.create {
+            let guard = (self.guardian)().and_then(Guard::start);
+            let mut guard =
+                guard.map_err(|error| Failure::of_system("start the guard of the files", &error))?;
+            // Without the guard the next start removes it.
+            let _ = guard.watch(folder.place());
+            self.guard = Some(guard);
+        }
         self.folder = Some(folder);
         Ok(Entered { file_system: mount::of(directory), process: std::process::id() })
     }
@@ -72,7 +92,10 @@ impl SemanticsAgent {
         if let Some(mut folder) = self.folder.take() {
             folder
                 .leave()
-                .map_err(|errno| Failure::of_system("remove the folder of the checks", &errno.into()))?;
+                .map_err(|errno| Failure::of_file("remove the folder of the checks", &errno.into()))?;
+        }
+        if let Some(guard) = self.guard.take() {
+            guard.release();
         }
         Ok(Done {})
     }

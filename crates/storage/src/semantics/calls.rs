@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Enter {
     /// Absolute path of an existing directory.
     pub directory: String,
-    /// Name of the folder, [`super::FOLDER_PREFIX`] and hexadecimal digits.
+    /// Name of the folder, `.clearstream-semantics-` and hexadecimal digits.
     pub folder: String,
     /// Creates it; the agent then removes it, at the latest when its session ends.
     pub create: bool,

@@ -31,8 +31,9 @@ use actor::{Actor, CheckError};
 pub use agent::SemanticsAgent;
 use calls::Leave;
 use checks::{Actors, Step, schedule};
-pub use folder::FOLDER_PREFIX;
 pub use workload::StorageSemanticsWorkload;
+
+use crate::folder::SEMANTICS_PREFIX;
 
 /// Maximum time of removing the folder.
 const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -130,7 +131,7 @@ fn checked(
     clean_up_stop: &AtomicBool,
     on_check: &mut dyn FnMut(usize, usize),
 ) -> Result<StorageSemantics, SemanticsError> {
-    let folder = format!("{FOLDER_PREFIX}{:016x}", rand::random::<u64>());
+    let folder = format!("{SEMANTICS_PREFIX}{:016x}", rand::random::<u64>());
     let (directory, wait) = (config.directory.as_str(), config.wait.to_std());
     // Its agent creates the folder and does nothing else, so that no check can take it along.
     let keeper = Actor::enter(start()?, directory, &folder, true, wait, stop)?;

@@ -10,8 +10,9 @@ use std::{
 };
 
 use clearstream_ranks::{RankError, World};
-use clearstream_schema::storage::{
-    StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder,
+use clearstream_schema::{
+    control::{Failure, FailureKind},
+    storage::{StreamBackend, StreamConfig, StreamPhase, StreamPoint, StreamRank, StreamReorder},
 };
 use quanta::Instant;
 use rustix::{
@@ -43,8 +44,8 @@ pub(super) enum StreamError {
     #[error(transparent)]
     Ranks(#[from] RankError),
     /// A rank's own problem.
-    #[error("{0}")]
-    OfRank(String),
+    #[error(transparent)]
+    OfRank(Failure),
 }
 
 /// What a rank reports of a phase, to rank 0.
@@ -58,14 +59,14 @@ struct Report {
     close_ns: u64,
     total_ns: u64,
     latency: LatencyCounts,
-    problem: Option<String>,
+    problem: Option<Failure>,
 }
 
 /// What rank 0 answers: transfers written by each rank, or the first problem.
 #[derive(Debug, Serialize, Deserialize)]
 struct Verdict {
     written: Vec<u64>,
-    problem: Option<String>,
+    problem: Option<Failure>,
 }
 
 /// One rank's view of a test.
@@ -79,7 +80,7 @@ pub(super) struct Test<'a> {
     /// Transfers that each rank has written in this iteration.
     written: Vec<u64>,
     /// Why this rank could not remove a file of the last iteration as it was: a problem of the next phase.
-    unremoved: Option<String>,
+    unremoved: Option<Failure>,
 }
 
 impl<'a> Test<'a> {
@@ -160,7 +161,9 @@ impl<'a> Test<'a> {
         let was_stopped = self.is_stopped()?;
         let reports = gather(self.world, &report)?;
         let problem = reports.iter().enumerate().find_map(|(rank, report)| {
-            report.problem.as_ref().map(|problem| format!("rank {rank} on {}: {problem}", report.host))
+            let problem = report.problem.as_ref()?;
+            let message = format!("rank {rank} on {}: {problem}", report.host);
+            Some(Failure { message, ..problem.clone() })
         });
         let written = match phase {
             StreamPhase::Write => reports.iter().map(|report| report.count).collect(),
@@ -187,8 +190,11 @@ impl<'a> Test<'a> {
         let begun = Instant::now();
         let file_name = self.file_name(iteration, owner);
         let path = self.folder.path.join(&file_name);
-        let opened =
-            self.open(&file_name, phase).map_err(|error| format!("cannot open {}: {error}", path.display()));
+        let fail = |what: &'static str, path: &Path| {
+            let what = format!("{what} {}", path.display());
+            move |error: io::Error| Failure::of_file(&what, &error)
+        };
+        let opened = self.open(&file_name, phase).map_err(fail("open", &path));
         let task = Task {
             config: self.config,
             phase,
@@ -208,7 +214,7 @@ impl<'a> Test<'a> {
         let mut transfers = opened.and_then(|file| {
             memory
                 .and_then(|memory| Transfers::new(file, memory, Task { deadline, ..task }))
-                .map_err(|error| format!("cannot prepare transfers to {}: {error}", path.display()))
+                .map_err(fail("prepare transfers to", &path))
         });
         let limit = match phase {
             StreamPhase::Write => self.config.transfer_count(),
@@ -216,8 +222,7 @@ impl<'a> Test<'a> {
         };
         let mut problem = self.transfer(&mut transfers, limit, &path)?;
         if let (Ok(transfers), true) = (&transfers, phase == StreamPhase::Write && self.config.fsync) {
-            let flushed = transfers.file().sync_all();
-            let flushed = flushed.map_err(|error| format!("cannot flush {}: {error}", path.display()));
+            let flushed = transfers.file().sync_all().map_err(fail("flush", &path));
             problem = problem.or(flushed.err());
         }
         let transfer = begun_transfers.elapsed();
@@ -231,13 +236,12 @@ impl<'a> Test<'a> {
             Ok((transfers, result)) => {
                 (report.count, report.bytes, report.latency) =
                     (transfers.count, transfers.bytes, transfers.latency());
-                let result = result.map_err(|error| format!("cannot close {}: {error}", path.display()));
-                problem = problem.or(result.err());
+                problem = problem.or(result.map_err(fail("close", &path)).err());
             }
             Err(error) => problem = Some(error),
         }
         // A folder that is out of reach was measured by its descriptor alone.
-        report.problem = self.unremoved.take().or(problem).or_else(|| self.folder.missing());
+        report.problem = self.unremoved.take().or(problem).or_else(|| self.folder.missing().map(of_files));
         report.open_ns = nanoseconds(open);
         report.transfer_ns = nanoseconds(transfer);
         report.close_ns = nanoseconds(close);
@@ -248,13 +252,13 @@ impl<'a> Test<'a> {
     /// The transfers, and with `--wear-out` those up to the number of the fastest rank.
     fn transfer(
         &mut self,
-        transfers: &mut Result<Transfers<'_>, String>,
+        transfers: &mut Result<Transfers<'_>, Failure>,
         limit: u64,
         path: &Path,
-    ) -> Result<Option<String>, StreamError> {
+    ) -> Result<Option<Failure>, StreamError> {
         let mut run = |limit, use_deadline| {
             let Ok(transfers) = transfers else { return (0, None) };
-            let problem = transfers.run(limit, use_deadline).err().map(|error| text(&error, path));
+            let problem = transfers.run(limit, use_deadline).err().map(|error| of_transfer(&error, path));
             (transfers.count(), problem)
         };
         let (count, problem) = run(limit, true);
@@ -324,8 +328,8 @@ impl<'a> Test<'a> {
             && error != Errno::NOENT
         {
             let _ = self.folder.remove(&name, AtFlags::empty());
-            let (path, error) = (self.folder.path.join(&name), io::Error::from(error));
-            self.unremoved = Some(format!("cannot remove {}: {error}", path.display()));
+            let what = format!("remove {}", self.folder.path.join(&name).display());
+            self.unremoved = Some(Failure::of_file(&what, &error.into()));
         }
     }
 }
@@ -351,18 +355,26 @@ pub(super) fn reads_own_host(reorder: StreamReorder, hosts: &[String], iteration
     (0..hosts.len()).any(|rank| hosts[owner(reorder, rank, hosts, iteration)] == hosts[rank])
 }
 
-fn text(error: &TransferError, path: &Path) -> String {
+fn of_files(message: String) -> Failure {
+    Failure { kind: FailureKind::File, message }
+}
+
+fn of_transfer(error: &TransferError, path: &Path) -> Failure {
     let path = path.display();
-    match error {
+    let message = match error {
         TransferError::System { offset, error } if error.kind() == io::ErrorKind::UnexpectedEof => {
             format!("{path} ends before offset {offset}: it is not what a run with the same options wrote")
         }
-        TransferError::System { offset, error } => format!("{path} at offset {offset}: {error}"),
+        TransferError::System { offset, error } => {
+            let message = format!("{path} at offset {offset}: {error}");
+            return Failure { kind: FailureKind::of_file(error), message };
+        }
         TransferError::Damaged(difference) => format!(
             "{path} differs at offset {}: {:#04x} instead of {:#04x}",
             difference.offset, difference.found, difference.expected
         ),
-    }
+    };
+    of_files(message)
 }
 
 fn point(iteration: u32, phase: StreamPhase, reports: Vec<Report>) -> StreamPoint {

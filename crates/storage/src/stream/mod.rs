@@ -32,14 +32,15 @@ use crate::{
     agent::memory,
     calls::{Benchmark, Measured, StorageStarted},
     controller::{Driven, drive},
+    folder::{STREAM_PREFIX, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
     mount,
 };
 use check::check;
 use engine::Test;
-pub(crate) use prepared::Prepared;
 use prepared::TestFolder;
+pub(crate) use prepared::{Prepared, of_ranks};
 pub use workload::StorageStream;
 
 /// Runs a test at an agent. When `stop` is set or `timeout` is over, the points are those until then.
@@ -113,8 +114,12 @@ pub fn run_job(
         _ => error,
     })?;
     let stopped = || {
-        let started =
-            StorageStarted { file_system: "unknown".to_owned(), memory_bytes: 0, hosts: Vec::new() };
+        let started = StorageStarted {
+            file_system: "unknown".to_owned(),
+            memory_bytes: 0,
+            hosts: Vec::new(),
+            left_over: None,
+        };
         summary(config, &started, points, false, None)
     };
     if let Some(found) = &found {
@@ -140,10 +145,14 @@ pub fn run_rank(
     let tasks = u32::try_from(world.size()).unwrap_or(u32::MAX);
     let config = StreamConfig { tasks, ..config.clone() };
     check(&config).map_err(StorageError::Invalid)?;
+    let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
     let folder = prepared::enter_together(world, &config)?;
     folder.watch(Some(guard));
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let found = ranks_part(world, &config, &folder, stop, on_point);
+    let mut found = ranks_part(world, &config, &folder, stop, on_point);
+    if let Ok(Some(found)) = &mut found {
+        found.notices.extend(left_over);
+    }
     found.map_err(|error| with_kept(error, &config, name.as_deref().unwrap_or_default()))
 }
 
@@ -176,6 +185,7 @@ fn ranks_part(
         file_system: mount::of(Path::new(&config.directory)),
         memory_bytes: memory(),
         hosts,
+        left_over: None,
     };
     let name = folder.folder.path.file_name().map(|name| name.to_string_lossy().into_owned());
     let kept_folder = name.filter(|_| config.keep);
@@ -202,6 +212,7 @@ fn summary(
 ) -> StreamSummary {
     let expected = config.phases().len() * config.iterations as usize;
     let mut notices = notices(config, started, &points);
+    notices.extend(started.left_over.clone());
     notices.extend(remains.map(|message| Notice { id: "folder-remains".to_owned(), message }));
     StreamSummary {
         complete: is_finished && points.len() == expected,
@@ -215,9 +226,10 @@ fn summary(
     }
 }
 
-/// Name of the folder: a new one, unless it was chosen.
+/// Name of the folder: a new one, unless it was chosen. One that is to stay is not taken for one that is left over.
 fn folder_name(config: &StreamConfig) -> String {
-    config.name.clone().unwrap_or_else(|| format!("clearstream-stream-{:016x}", rand::random::<u64>()))
+    let prefix = if config.keep { "clearstream-kept-" } else { STREAM_PREFIX };
+    config.name.clone().unwrap_or_else(|| format!("{prefix}{:016x}", rand::random::<u64>()))
 }
 
 fn notices(config: &StreamConfig, started: &StorageStarted, points: &[StreamPoint]) -> Vec<Notice> {

@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, sync::atomic::AtomicBool};
 
-use clearstream_ranks::{World, threads};
+use clearstream_ranks::{RankError, World, threads};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     storage::{StreamConfig, StreamPoint},
@@ -61,12 +61,13 @@ fn ranks(
     let results = threads(config.tasks as usize, |world| {
         Test::new(world, config, folder, stop)?.run(&mut |point| on_point(point))
     });
-    let results = results.map_err(|error| failure(FailureKind::Internal, error.to_string()))?;
+    let results = results.map_err(|error| of_ranks(&error))?;
     // That of a rank itself comes before what the others see of it.
     let problems = || results.iter().filter_map(|result| result.as_ref().err());
     let own = problems().find(|error| matches!(error, StreamError::OfRank(_)));
     match own.or_else(|| problems().next()) {
-        Some(error) => Err(failure(FailureKind::Internal, error.to_string())),
+        Some(StreamError::OfRank(failure)) => Err(failure.clone()),
+        Some(StreamError::Ranks(error)) => Err(of_ranks(error)),
         None => Ok(()),
     }
 }
@@ -77,12 +78,18 @@ pub(super) fn enter_together(
     config: &StreamConfig,
 ) -> Result<TestFolder, StorageError> {
     let (directory, rank) = (Path::new(&config.directory), world.rank());
+    // Held until this rank has it open as the others: what nobody holds is left over.
+    let mut held = None;
     let made = (rank == 0).then(|| {
         let name = folder_name(config);
-        TestFolder::enter(directory, &name, config).map(|_| name)
+        TestFolder::enter(directory, &name, config).map(|folder| {
+            held = Some(folder);
+            name
+        })
     });
     let name = share(world, made.as_ref())?.map_err(StorageError::Failed)?;
     let found = TestFolder::of_other_rank(directory, &name, config);
+    drop(held);
     let problem = found.as_ref().err().map(|error| format!("rank {rank} on {}: {error}", world.host()));
     let problems = gather(world, &problem)?;
     let first = (rank == 0).then(|| problems.into_iter().flatten().next());
@@ -96,7 +103,7 @@ pub(super) fn enter_together(
             }
             Err(StorageError::Failed(failure(FailureKind::Invalid, message)))
         }
-        None => found.map_err(|error| StorageError::Failed(failure(FailureKind::Internal, error))),
+        None => found.map_err(|error| StorageError::Failed(failure(FailureKind::File, error))),
     }
 }
 
@@ -134,7 +141,7 @@ impl TestFolder {
             }
             _ => {
                 let what = if is_new { "make the folder" } else { "open" };
-                Failure::of_system(&format!("{what} {}", path.display()), &error)
+                Failure::of_file(&format!("{what} {}", path.display()), &error)
             }
         })?;
         Ok(Self { folder, is_kept: config.keep, is_new })
@@ -158,8 +165,8 @@ impl TestFolder {
     /// Has it removed after a death of this process, unless it is to stay.
     pub(super) fn watch(&self, guard: Option<&mut Guard>) {
         if let Some(guard) = guard.filter(|_| self.is_new && !self.is_kept) {
-            // Without the guard there is nobody to remove it.
-            let _ = guard.watch(&self.folder.path);
+            // Without the guard the next start removes it.
+            let _ = guard.watch(&self.folder);
         }
     }
 
@@ -181,6 +188,15 @@ pub(super) fn with_remains(failure: Failure, remains: Option<&str>) -> Failure {
     }
 }
 
+/// Of ranks that are threads of this process.
+pub(crate) fn of_ranks(error: &RankError) -> Failure {
+    let kind = match error {
+        RankError::Thread { error, .. } => FailureKind::of_system(error),
+        _ => FailureKind::Internal,
+    };
+    failure(kind, error.to_string())
+}
+
 fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into() }
 }
@@ -189,7 +205,7 @@ impl From<StreamError> for StorageError {
     fn from(error: StreamError) -> Self {
         match error {
             StreamError::Ranks(error) => Self::Ranks(error),
-            StreamError::OfRank(message) => Self::Failed(failure(FailureKind::Internal, message)),
+            StreamError::OfRank(failure) => Self::Failed(failure),
         }
     }
 }

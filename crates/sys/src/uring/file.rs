@@ -116,7 +116,8 @@ mod tests {
 
     #[test]
     fn transfers_in_flight_reach_their_offsets() {
-        let path = std::env::temp_dir().join(format!("clearstream-uring-file-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("uring-file");
         let mut options = std::fs::File::options();
         let file = options.read(true).write(true).create(true).truncate(true).open(&path).unwrap();
         let buffers = || (0..4).map(|_| Buffer::new(8192, None).unwrap()).collect();

@@ -48,7 +48,7 @@ pub(in crate::verbs) fn write_files(
     for file in &rendered.files {
         let path = folder.join(file.path.trim_start_matches('/'));
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(|source| CommandError::File {
+            clearstream_sys::file::make_folders(parent, 0o777).map_err(|source| CommandError::File {
                 what: "make folder".to_owned(),
                 path: parent.to_owned(),
                 source,

@@ -7,9 +7,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use clearstream_record::{CatalogueEntry, KEEP, catalogue, remove};
+use clearstream_record::{CatalogueEntry, KEEP, RecordError, catalogue, remove};
 use clearstream_schema::JsonSchema;
 use clearstream_schema::{TimeSpan, human::count};
+use clearstream_sys::writer_lock::name_of;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -68,10 +69,17 @@ impl PruneArgs {
             match protection(&self.folder, &run) {
                 Some(reason) => drop(pruned.kept.insert(run.name, reason)),
                 None => {
-                    if self.yes {
-                        remove(&self.folder, &run.name)?;
+                    let removed = if self.yes { remove(&self.folder, &run.name) } else { Ok(()) };
+                    match removed {
+                        Err(RecordError::Busy { process, .. }) => {
+                            let reason = format!("is being written by {}", name_of(process));
+                            pruned.kept.insert(run.name, reason);
+                        }
+                        removed => {
+                            removed?;
+                            pruned.removed.push(run.name);
+                        }
                     }
-                    pruned.removed.push(run.name);
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! killed.
 
 use std::{
-    io::{self, BufRead as _},
+    io,
     path::Path,
     process::Command,
     sync::{
@@ -89,7 +89,7 @@ impl GuardArgs {
     pub fn run(self) -> Result<(), CommandError> {
         // Fails only for the leader of a group, which then is without terminal already.
         let _ = rustix::process::setsid();
-        guard(io::stdin().lock().lines().map_while(Result::ok));
+        guard(io::stdin());
         Ok(())
     }
 }
