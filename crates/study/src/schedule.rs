@@ -203,7 +203,7 @@ fn cut_to_budget(experiments: &mut [ScheduledExperiment], budget: TimeSpan, noti
         let most = experiments
             .iter_mut()
             .zip(&passes)
-            .max_by_key(|(experiment, pass)| (experiment.repetitions, time((&*experiment, *pass))));
+            .max_by_key(|(experiment, pass)| (experiment.repetitions, time((*experiment, *pass))));
         match most {
             Some((experiment, _)) if experiment.repetitions > 1 => experiment.repetitions -= 1,
             _ => break,

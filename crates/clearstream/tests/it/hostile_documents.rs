@@ -81,12 +81,15 @@ fn is_named(run: &common::Run) -> bool {
         .any(|name| run.stderr.contains(name))
 }
 
+/// Puts something in the place of a document.
+type Make<'a> = &'a dyn Fn(&Path);
+
 #[test]
 fn what_is_no_regular_file_is_refused_by_every_reader() {
     let fifo = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     let endless = |path: &Path| symlink("/dev/zero", path).unwrap();
     let sparse = |path: &Path| fs::File::create(path).unwrap().set_len(8 << 30).unwrap();
-    let makes: [(&str, &dyn Fn(&Path)); 3] = [("fifo", &fifo), ("endless", &endless), ("sparse", &sparse)];
+    let makes: [(&str, Make); 3] = [("fifo", &fifo), ("endless", &endless), ("sparse", &sparse)];
     for kind in &KINDS {
         for (what, make) in makes {
             let run = read(kind, make);

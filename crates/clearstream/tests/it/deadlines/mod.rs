@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::Read,
+    io::{BufRead as _, BufReader, Read},
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     process::{Child, Command},
@@ -174,8 +174,9 @@ fn a_copy_to_a_host_that_prints_or_sleeps_has_an_end() {
 }
 
 fn first_line(stream: &mut impl Read) -> String {
-    let bytes = stream.bytes().map(Result::unwrap).take_while(|byte| *byte != b'\n');
-    String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
 }
 
 /// Short calls: as the samples are, none of them takes longer than a minute or two where everything goes slowly.
