@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done};
+use clearstream_control::{CONNECT_WITHIN, Call, CallEvent, Delivery, Done, MARGIN};
 use clearstream_schema::{
     control::{Cookie, Failure},
     flow::{FlowConfig, FlowSettings, Notice, SideInterval},
@@ -73,6 +73,11 @@ impl Call for Start {
     const NAME: &'static str = "flow-start";
     const NEEDS: Right = Right::Measure;
     type Reply = Done;
+
+    /// The agent itself waits for connections, or for threads that end.
+    fn reply_within(&self) -> Duration {
+        CONNECT_WITHIN + MARGIN
+    }
 }
 
 /// Stops a test early (also after an error); the reply is sent when the threads have ended.
@@ -86,6 +91,11 @@ impl Call for Stop {
     const NAME: &'static str = "flow-stop";
     const NEEDS: Right = Right::Measure;
     type Reply = Done;
+
+    /// The agent itself waits for connections, or for threads that end.
+    fn reply_within(&self) -> Duration {
+        CONNECT_WITHIN + MARGIN
+    }
 }
 
 /// All flows are connected on this side.

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_sys::document;
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 
@@ -143,7 +144,7 @@ pub(crate) fn unsettled(folder: &Path) -> Result<Vec<String>, PlanError> {
 fn is_settled(path: &Path) -> bool {
     let ends: [&[u8]; 2] = [b"\n\"applied\"\n", b"\n\"reverted\"\n"];
     let tail = || -> io::Result<[u8; 12]> {
-        let file = File::open(path)?;
+        let file = document::open(path)?;
         let mut tail = [0; 12];
         file.read_exact_at(&mut tail, file.metadata()?.len().saturating_sub(12))?;
         Ok(tail)

@@ -11,6 +11,7 @@ use std::{
 };
 
 use clearstream_schema::plan::JournalState;
+use clearstream_sys::document;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::{
@@ -93,7 +94,7 @@ pub fn is_under_test(journal: &str, options: &Options) -> bool {
 /// its tester is running.
 pub(crate) fn orphan(journal: &str, options: &Options) -> Result<Option<File>, PlanError> {
     let path = path_of(options, journal);
-    let file = match File::open(&path) {
+    let file = match document::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(storage("open", &path)(error)),

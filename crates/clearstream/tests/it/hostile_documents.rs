@@ -205,6 +205,8 @@ fn files_are_opened_and_read_in_one_place() {
     let expected = [
         // The null device.
         "crates/lab/src/keeper.rs: File::options(",
+        // The folder itself, to be locked.
+        "crates/plan/src/folder.rs: File::open(",
         // Locked, or written to as well: of the folder of journals, which is root's.
         "crates/plan/src/journal.rs: File::open(",
         "crates/plan/src/journal.rs: OpenOptions::new().read(true)",

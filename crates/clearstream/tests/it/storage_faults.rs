@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{Run, eventually, finish, program, signal, until_line};
+use crate::common::{Mount, Run, eventually, finish, program, signal, until_line};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// An account without rights; no system has files of it.
@@ -48,10 +48,7 @@ impl Place {
     }
 
     fn mounted(&self, options: &str) -> Mount {
-        let mount = Mount(self.directory());
-        let own = ["-t", "tmpfs", "-o", options, "none"];
-        assert!(Command::new("mount").args(own).arg(&mount.0).status().unwrap().success());
-        mount
+        Mount::tmpfs(self.directory(), options)
     }
 
     /// Two ranks, as `account`.
@@ -95,16 +92,6 @@ impl Place {
         };
         eventually(Duration::from_secs(30), "the test works", || found().is_some());
         found().unwrap()
-    }
-}
-
-/// A mount that is gone with the test.
-struct Mount(PathBuf);
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).stderr(Stdio::null()).status();
     }
 }
 

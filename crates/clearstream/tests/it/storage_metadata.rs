@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{assert_valid, clearstream, eventually, finish, run, signal};
+use crate::common::{Mount, assert_valid, clearstream, eventually, finish, run, signal};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -188,15 +188,14 @@ fn root_no_inodes_are_left_and_signals_leave_nothing() {
     let folder = disk();
     let mount = folder.path().join("small");
     fs::create_dir(&mount).unwrap();
-    let options = ["-t", "tmpfs", "-o", "size=4m,nr_inodes=40", "none"];
-    assert!(Command::new("mount").args(options).arg(&mount).status().unwrap().success());
+    let mounted = Mount::tmpfs(mount.clone(), "size=4m,nr_inodes=40");
     let path = mount.to_str().unwrap();
     run(&["storage", "metadata", path, "-n", "100", "--tasks", "2"])
         .refused(7, &["rank", "create the directory", "No space left on device"]);
     assert_eq!(fs::read_dir(&mount).unwrap().count(), 0);
     let in_memory = metadata(&mount, &["-n", "10"]);
     assert!(in_memory["notices"].to_string().contains("in-memory"), "{}", in_memory["notices"]);
-    let _ = Command::new("umount").arg(&mount).status();
+    drop(mounted);
     for name in ["INT", "TERM", "HUP"] {
         let folder = disk();
         let path = folder.path().to_str().unwrap();

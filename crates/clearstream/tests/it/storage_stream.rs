@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{Lab, assert_valid, clearstream, eventually, finish, run, signal};
+use crate::common::{Lab, Mount, assert_valid, clearstream, eventually, finish, run, signal};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -183,9 +183,7 @@ fn root_a_full_disk_foreign_files_and_a_folder_that_is_not_writable() {
     let folder = disk();
     let mount = folder.path().join("small");
     fs::create_dir(&mount).unwrap();
-    let status =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&mount).status().unwrap();
-    assert!(status.success());
+    let mounted = Mount::tmpfs(mount.clone(), "size=4m");
     fs::write(mount.join("mine"), "of somebody else").unwrap();
     for backend in ["posix", "mmap", "io-uring"] {
         let path = mount.to_str().unwrap();
@@ -194,7 +192,7 @@ fn root_a_full_disk_foreign_files_and_a_folder_that_is_not_writable() {
         assert_eq!(entries(&mount), ["mine"], "{backend}");
     }
     assert_eq!(fs::read_to_string(mount.join("mine")).unwrap(), "of somebody else");
-    let _ = Command::new("umount").arg(&mount).status();
+    drop(mounted);
     // A folder of the name that is there already is not touched.
     fs::create_dir(folder.path().join("taken")).unwrap();
     fs::write(folder.path().join("taken/data"), "precious").unwrap();

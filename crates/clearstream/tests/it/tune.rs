@@ -73,7 +73,7 @@ fn muted_findings_do_not_count() {
 fn bad_input_gets_one_line() {
     let folder = tempfile::tempdir().unwrap();
     run(&["tune", "lint", "/nonexistent/a.conf"]).refused(7, &["/nonexistent/a.conf"]);
-    run(&["tune", "lint", folder.path().to_str().unwrap()]).refused(7, &["directory"]);
+    run(&["tune", "lint", folder.path().to_str().unwrap()]).refused(7, &["a folder"]);
     run(&["tune", "lint", "--rate", "40Gb/s"]).refused_by_usage("--rtt");
     run(&["tune", "plan", "--rate", "0Gb/s", "--rtt", "17ms"]).refused(2, &["above zero"]);
     run(&["tune", "plan", "--rate", "1Gb/s", "--rtt", "17ms", "--profile", "fast"])

@@ -135,7 +135,10 @@ fn chromium_names_a_lost_host_until_it_is_back() {
 /// Progress, trials and notices are text; the report is drawn with its own style, as high as it is, and stays at the end.
 #[test]
 fn chromium_follows_a_study_to_its_report() {
-    let content = Content::Study { title: "window <b>sweep</b>".to_owned(), script_hash: "abc+/=" };
+    let content = Content::Study {
+        title: "window <b>sweep</b>".to_owned(),
+        script_hash: "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+    };
     let page = Dashboard::start("127.0.0.1:0".parse().unwrap(), content).unwrap();
     let progress = json!({"planned_count": 12, "done_count": 3, "failed_count": 1, "skipped_count": 0,
         "left_ns": 7_200_000_000_000u64, "cell": "4/12 window"});
@@ -166,7 +169,10 @@ fn chromium_follows_a_study_to_its_report() {
 
 #[test]
 fn chromium_has_the_report_alone_when_a_study_has_ended() {
-    let content = Content::Study { title: "window".to_owned(), script_hash: "abc+/=" };
+    let content = Content::Study {
+        title: "window".to_owned(),
+        script_hash: "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=",
+    };
     let page = Dashboard::start("127.0.0.1:0".parse().unwrap(), content).unwrap();
     page.set_report("<!doctype html><title>final</title>".to_owned());
     page.publish("finished", &json!({"text": "12 of 12 trials done"}).to_string());

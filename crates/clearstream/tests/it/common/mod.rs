@@ -3,7 +3,7 @@
 
 use std::{
     io::{Read, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
 };
@@ -255,5 +255,23 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         let _ = clearstream(&["lab", "down", &self.0]).status();
+    }
+}
+
+/// A mount that is gone with the test, also with one that fails.
+pub(crate) struct Mount(pub(crate) PathBuf);
+
+impl Mount {
+    pub(crate) fn tmpfs(at: PathBuf, options: &str) -> Self {
+        let own = ["-t", "tmpfs", "-o", options, "none"];
+        assert!(Command::new("mount").args(own).arg(&at).status().unwrap().success());
+        Self(at)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).stderr(Stdio::null()).status();
     }
 }
