@@ -1,19 +1,19 @@
 //! A table of nft(8) of family `inet` as a setting: its text on one line. The
 //! program nft reads and writes it, a whole table in one transaction.
 
-use std::{
-    io::Write as _,
-    process::{Command, Output, Stdio},
-};
+use std::{io, process::Output, time::Duration};
 
 use clearstream_schema::{
     plan::Setting,
     routing::table::{TableError, TableText},
 };
+use clearstream_sys::program::Program;
 
 use crate::{Fault, SettingError};
 
 const PROGRAM: &str = "nft";
+/// A table of thousands of elements takes seconds on a busy host.
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// Current text; `None` when there is no such table.
 pub(crate) fn read(setting: &Setting, name: &str) -> Result<Option<String>, SettingError> {
@@ -70,36 +70,23 @@ fn read_text(setting: &Setting, text: &str) -> Result<TableText, SettingError> {
 }
 
 fn run(setting: &Setting, arguments: &[&str], input: &str) -> Result<Output, SettingError> {
-    let unreadable = |source| Fault::Unreadable { source }.of(setting);
-    let mut command = Command::new(PROGRAM);
-    // A change that happens after its journal was reverted would belong to no
-    // journal.
-    clearstream_sys::process::bind_child_to_parent(&mut command);
-    command
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => {
+    // It ends with this process: a change that happens after its journal was reverted
+    // would belong to no journal.
+    let program = Program::new(PROGRAM).args(arguments).env("LC_ALL", "C").input(input.as_bytes());
+    let output = program.within(WITHIN).finishes().run().map_err(|error| {
+        if error.is_missing() {
             let reason = "the program nft is not here: install nftables".to_owned();
-            Fault::Invalid { reason }.of(setting)
+            return Fault::Invalid { reason }.of(setting);
         }
-        _ => unreadable(source),
+        Fault::Unreadable { source: io::Error::other(error) }.of(setting)
     })?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // The program may have ended already; its status has the reason.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    let output = child.wait_with_output().map_err(unreadable)?;
     if output.status.success() {
         return Ok(output);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let message = stderr.lines().next().unwrap_or("nft failed without a message").trim().to_owned();
     let value = input.lines().rev().nth(1).unwrap_or_default().to_owned();
-    Err(Fault::Rejected { value, source: std::io::Error::other(message) }.of(setting))
+    Err(Fault::Rejected { value, source: io::Error::other(message) }.of(setting))
 }
 
 /// Whether two texts of a table have the same meaning.

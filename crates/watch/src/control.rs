@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_admission::AcceptFault;
 use clearstream_schema::watch::{WatchReply, WatchRequest, WatchStatus};
 use clearstream_sys::{
     private_folder,
@@ -68,9 +69,12 @@ impl Control {
         let listener = UnixListener::bind(&socket).map_err(fail)?;
         let (sender, requests) = channel();
         let listen = move || {
-            for stream in listener.incoming().flatten() {
-                // One at a time: a request takes less than a round.
-                let _ = serve(&stream, &sender);
+            for stream in listener.incoming() {
+                match stream {
+                    // One at a time: a request takes less than a round.
+                    Ok(stream) => drop(serve(&stream, &sender)),
+                    Err(error) => AcceptFault::pause_after(&error),
+                }
             }
         };
         thread::Builder::new().name("watch-control".to_owned()).spawn(listen).map_err(fail)?;

@@ -23,7 +23,7 @@ pub(crate) struct Output {
 /// Runs a script; when it ends, everything in its namespaces ends.
 pub(crate) fn run(script: &str) -> Output {
     let output = Command::new("timeout")
-        .args(["--kill-after=5", "60", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"])
+        .args(["--kill-after=5", "170", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child"])
         .args(["--propagation", "private", "sh", "-c"])
         .arg(format!("mount -t proc proc /proc\nip link set lo up\n{script}"))
         .env("LC_ALL", "C.UTF-8")
