@@ -243,10 +243,12 @@ pub enum PlanError {
         reason: String,
     },
     /// Another process applies or reverts.
-    #[error("another plan is being applied or reverted on this host ({} is locked): wait for it", .path.display())]
+    #[error("{holder} applies or reverts another plan on this host ({} is locked): wait for it", .path.display())]
     Busy {
-        /// The lock.
+        /// The folder of the journals.
         path: PathBuf,
+        /// `process 123`, or what is known.
+        holder: String,
     },
     /// No journal can be begun, so nothing was changed.
     #[error(

@@ -10,9 +10,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_sys::document;
+use clearstream_sys::{
+    document,
+    writer_lock::{WriterLock, name_of},
+};
 use jiff::Timestamp;
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 
 use crate::{
     PlanError, confirm,
@@ -20,6 +26,8 @@ use crate::{
     pending,
 };
 
+/// Has the process id of who holds the lock.
+const HOLDER: &str = "lock";
 /// A child that is being started holds every lock of its parent until it runs
 /// its own program, so the lock is tried a few times.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
@@ -43,6 +51,8 @@ pub(crate) fn usual() -> Result<PathBuf, PlanError> {
 #[derive(Debug)]
 pub(crate) struct Locked {
     folder: PathBuf,
+    /// The process id of the holder, where it can be written; nothing depends on it.
+    _name: Option<WriterLock>,
     _lock: File,
 }
 
@@ -64,12 +74,16 @@ impl Locked {
         let deadline = Instant::now() + LOCK_WAIT;
         loop {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self { folder: folder.to_owned(), _lock: lock }),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                    thread::sleep(LOCK_WAIT / 20);
+                // File systems without locks exclude nobody.
+                Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    let name = WriterLock::take(&folder.join(HOLDER)).ok();
+                    return Ok(Self { folder: folder.to_owned(), _name: name, _lock: lock });
                 }
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    return Err(PlanError::Busy { path: folder.to_owned() });
+                Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(LOCK_WAIT / 20),
+                Err(Errno::WOULDBLOCK) => {
+                    let text = document::read_text(&folder.join(HOLDER), document::SMALL_BYTES).ok();
+                    let process = text.and_then(|text| text.trim().parse().ok());
+                    return Err(PlanError::Busy { path: folder.to_owned(), holder: name_of(process) });
                 }
                 Err(error) => return Err(storage("lock", folder)(error.into())),
             }

@@ -121,8 +121,8 @@ fn is_restored(journals: Journals, end: End) {
         Journals::Cut => fs::write(tree.journals().join(format!("{journal}.jsonl")), "").unwrap(),
         Journals::Held => {
             let folder = File::open(tree.journals()).unwrap();
-            flock(&folder, FlockOperation::LockExclusive).unwrap();
-            held = Some(folder);
+            // The guardian of a command that was killed may have it already, and is stopped.
+            held = flock(&folder, FlockOperation::NonBlockingLockExclusive).ok().map(|()| folder);
         }
     }
     if end == End::Told {

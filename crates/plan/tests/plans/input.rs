@@ -207,7 +207,9 @@ fn one_at_a_time() {
     let outer = tree.options().on_event(move |event| {
         if matches!(event, Event::Journaled { .. }) {
             let refused = apply(&inner.1, &inner.0);
-            assert!(matches!(refused, Err(PlanError::Busy { .. })), "{refused:?}");
+            let refused = refused.unwrap_err();
+            assert!(matches!(refused, PlanError::Busy { .. }), "{refused:?}");
+            assert!(refused.to_string().starts_with(&format!("process {}", std::process::id())), "{refused}");
             assert!(matches!(recover(&inner.0), Err(PlanError::Busy { .. })));
         }
     });
