@@ -47,6 +47,9 @@ pub extern "C" fn ibv_create_comp_channel(_context: *mut ibv_context) -> *mut ib
 }
 
 /// Destroys a channel.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: of `ibv_create_comp_channel`.
@@ -59,6 +62,9 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
 }
 
 /// Takes an event that was counted; NULL when its queue is destroyed.
+///
+/// # Safety
+/// `channel` exists.
 unsafe fn counted(channel: *mut ibv_comp_channel) -> *mut ibv_cq {
     // SAFETY: of `ibv_create_comp_channel`.
     let channel = unsafe { &*channel.cast::<Channel>() };
@@ -70,6 +76,10 @@ unsafe fn counted(channel: *mut ibv_comp_channel) -> *mut ibv_cq {
 
 /// Waits for an event, unless the program made the descriptor non-blocking. A
 /// cancellation point.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); no frame above has a value to drop, because the thread may be
+/// cancelled here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,

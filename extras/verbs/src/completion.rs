@@ -40,6 +40,9 @@ pub struct Queue {
 }
 
 /// Creates a queue.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `channel` may be NULL, `queue_context` is not followed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_cq(
     _context: *mut ibv_context,
@@ -84,6 +87,9 @@ pub unsafe extern "C" fn ibv_create_cq(
 }
 
 /// Destroys a queue.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     let Some(runtime) = runtime() else { return libc::EPERM };
@@ -118,6 +124,9 @@ pub extern "C" fn ibv_resize_cq(_queue: *mut ibv_cq, _capacity: c_int) -> c_int 
 }
 
 /// Polls up to `count` completions: `ibv_poll_cq`.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `into` has room for `count` completions.
 pub unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, count: c_int, into: *mut ibv_wc) -> c_int {
     // SAFETY: of `ibv_create_cq`.
     let watched = unsafe { &(*queue.cast::<Queue>()).watched };
@@ -195,6 +204,9 @@ fn opcode(completed: Completed) -> c_int {
 }
 
 /// Arms the channel for the next completion: `ibv_req_notify_cq`.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 pub unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: of `ibv_create_cq`.
     let watched = unsafe { &(*queue.cast::<Queue>()).watched };

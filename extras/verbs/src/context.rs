@@ -141,6 +141,10 @@ pub extern "C" fn ibv_close_device(_context: *mut ibv_context) -> c_int {
 }
 
 /// Lists the contexts of the connection manager: one.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `count` may be NULL; the program frees the list by
+/// [`rdma_free_devices`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     let context = context();
@@ -155,6 +159,9 @@ pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_co
 }
 
 /// Frees the list.
+///
+/// # Safety
+/// `list` is NULL or of [`rdma_get_devices`], and not used after this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: of `rdma_get_devices`.
@@ -162,6 +169,10 @@ pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
 }
 
 /// Waits for an asynchronous event.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); no frame above has a value to drop, because the thread may be
+/// cancelled here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
     _context: *mut ibv_context,

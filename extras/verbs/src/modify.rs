@@ -24,6 +24,9 @@ const PEER: c_int = 1 << 7 | 1 << 20;
 
 /// Changes the state. The connection manager moves a queue pair to RTS; a
 /// program may end it, or repeat the states that the manager gave it.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(
     pair: *mut ibv_qp,
@@ -77,6 +80,9 @@ fn state(pair: &Pair) -> c_int {
 }
 
 /// Fills the attributes.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp(
     pair: *mut ibv_qp,

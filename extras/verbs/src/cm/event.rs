@@ -212,6 +212,9 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 
 /// Destroys a channel. It is freed a moment later: programs have a thread that
 /// waits for events, and destroy the channel while it begins the next wait.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); no identifier uses the channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: of this library, and not used after this.
@@ -246,6 +249,10 @@ unsafe fn counted(channel: *mut rdma_event_channel) -> *mut Event {
 }
 
 /// Waits for an event. A cancellation point.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `event` may be NULL; what is returned there exists until it is
+/// acknowledged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
@@ -273,6 +280,10 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
 }
 
 /// Frees an event.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `event` may be NULL, and is not used after this, nor its private
+/// data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     if event.is_null() {
@@ -285,6 +296,9 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
 
 /// Waits for the event of the call just made, on an identifier whose calls
 /// wait; it stays in `event` of the identifier. Returns at once on others.
+///
+/// # Safety
+/// `id` exists, and is used by no other thread.
 pub unsafe extern "C-unwind" fn complete(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's identifier.
     unsafe {
