@@ -106,6 +106,9 @@ unsafe fn register(
     if access & writes != 0 && access & IBV_ACCESS_LOCAL_WRITE == 0 {
         return null(libc::EINVAL);
     }
+    if addr.is_null() && length > 0 {
+        return null(libc::EFAULT);
+    }
     let base = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
     // SAFETY: `pd` is of `ibv_alloc_pd`; the program keeps the memory until it
     // deregisters it, which is the contract of ibv_reg_mr(3).

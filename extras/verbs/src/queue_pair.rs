@@ -2,7 +2,7 @@
 
 use std::{
     ffi::c_int,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, Ordering},
 };
 
 use clearstream_iwarp::{
@@ -106,7 +106,7 @@ fn create(pd: *mut ibv_pd, options: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp
         srq: options.srq,
         handle: number,
         qp_num: number,
-        state: IBV_QPS_RESET,
+        state: AtomicI32::new(IBV_QPS_RESET),
         qp_type: IBV_QPT_RC,
         mutex: libc::PTHREAD_MUTEX_INITIALIZER,
         cond: libc::PTHREAD_COND_INITIALIZER,
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
 /// `pair` exists: the caller holds the lock of the connections.
 pub unsafe fn set_state(pair: Handle<Pair>, state: c_int) {
     // SAFETY: as required of the caller.
-    unsafe { (&raw mut (*pair.0).abi.state).write(state) };
+    unsafe { (*pair.0).abi.state.store(state, Ordering::Relaxed) };
 }
 
 /// Sets the error state.

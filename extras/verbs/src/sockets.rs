@@ -94,6 +94,9 @@ fn is_stream(fd: c_int) -> bool {
 /// # Safety
 /// `address` is NULL or has `length` bytes.
 unsafe fn read_address(address: *const sockaddr, length: socklen_t) -> Option<SocketAddr> {
+    if address.is_null() {
+        return None;
+    }
     let copy = |storage: *mut u8, room: *mut socklen_t| {
         // SAFETY: as required of the caller; no more than there is room for.
         unsafe {

@@ -14,7 +14,7 @@ use crate::{
     abi::{IBV_QPT_RC, ibv_pd, ibv_qp_init_attr, rdma_cm_id, rdma_event_channel, rdma_route},
     address,
     context::context,
-    handle::{Handle, allocate, locked, take},
+    handle::{Handle, Pending, allocate, locked, take},
     memory::ibv_alloc_pd,
     report::failed,
     runtime::{Runtime, runtime},
@@ -22,7 +22,7 @@ use crate::{
 
 use super::{
     Connections,
-    event::{EventChannel, Pending, forget, free_event, open_channel},
+    event::{EventChannel, forget, free_event, open_channel},
 };
 
 /// An identifier of a program.
