@@ -90,6 +90,10 @@ pub unsafe extern "C" fn iwarp_next_channel_event(
     verb!("iwarp_next_channel_event", || {
         // SAFETY: as required by the header.
         let channel = unsafe { at(channel, "channel")? };
+        // Before an event is taken, which nothing would report again.
+        if token.is_null() {
+            return Err(CallError::argument("`token` is NULL"));
+        }
         let Some(value) = channel.channel.next(timeout(timeout_ms)) else { return Ok(0) };
         // SAFETY: as required by the header.
         unsafe { give(token, value, "token")? };

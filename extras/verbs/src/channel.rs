@@ -134,6 +134,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
 /// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, count: c_uint) {
-    // SAFETY: of `ibv_create_cq`.
-    unsafe { &(*queue.cast::<Queue>()).pending }.acknowledge(count as usize);
+    // SAFETY: of `ibv_create_cq`; the last acknowledgement lets its destruction go on, which leaves the counter to this.
+    let pending = unsafe { &(*queue.cast::<Queue>()).pending }.clone();
+    pending.acknowledge(count as usize);
 }

@@ -38,7 +38,7 @@ pub struct Queue {
     /// Queue of the RNIC, as the helper sees it.
     pub watched: Arc<Watched>,
     /// Events of its channel that the program has.
-    pub pending: Pending,
+    pub pending: Arc<Pending>,
 }
 
 /// Creates a queue.
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     };
     let watched = Arc::new(Watched::new(token, queue));
     runtime.helper.watch(&watched);
-    let queue: *mut ibv_cq = allocate(Queue { abi, watched, pending: Pending::default() }).cast();
+    let queue: *mut ibv_cq = allocate(Queue { abi, watched, pending: Arc::default() }).cast();
     locked(&runtime.connections).queues.insert(token, Handle(queue));
     if let Some(events) = events {
         events.add(token, Handle(queue));

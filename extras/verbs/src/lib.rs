@@ -16,7 +16,8 @@
 //! The contract of this library, for each function that a program calls, is that of the manual pages of rdma-core:
 //!
 //! - An object is of the function of this library that creates it. The call that destroys it with success is the last
-//!   one with it, of all threads; events about it are acknowledged before. Device and context are never freed.
+//!   one with it, of all threads but those that have an event about it: it waits until they acknowledge them, seconds at
+//!   most. Device and context are never freed.
 //! - An object outlives those that were created with it: the destruction of a domain, a queue or a channel that is in
 //!   use is refused with EBUSY.
 //! - A structure or variable of the program is valid and initialised for what is read of it, and has room for what is
