@@ -36,6 +36,7 @@ pub(super) static TAGGED: Table<9> = Table::new([
     tsenddata as *const (),
     tinjectdata as *const (),
 ]);
+
 /// Pieces of an array of the C library.
 ///
 /// # Safety
