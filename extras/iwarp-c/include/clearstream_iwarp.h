@@ -17,6 +17,12 @@
  * with it, and a struct iwarp_connecting is used by one thread at a time. Error
  * messages are per thread. No object may be used in the child of a fork().
  *
+ * Pointers that are no handles are used during the call only. Each is NULL,
+ * which is rejected unless the function allows it, or valid and aligned for what
+ * the function reads or writes there: a list has as many elements as its count
+ * says, a string ends with a zero. Memory that is registered is used until it is
+ * deregistered.
+ *
  * Structures with a member `size` must be initialised by their iwarp_init_
  * function before members are set.
  *
@@ -631,9 +637,6 @@ const char *iwarp_error_name(int32_t code);
 // Returns the private data with which the peer rejected this thread's last
 // failed iwarp_connect() or iwarp_advance(): copies up to `room` bytes into
 // `into` and returns their total number.
-//
-// # Safety
-// `into` has `room` bytes, or `room` is 0.
 int32_t iwarp_rejection(uint8_t *into, size_t room);
 
 // Returns a descriptor that is readable while an event is queued. It is owned

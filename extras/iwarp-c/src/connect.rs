@@ -7,13 +7,11 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use clearstream_iwarp::verbs::{
-    AcceptOptions, ConnectError, ConnectOptions, Connecting, Established, Incoming, Listener,
-};
+use clearstream_iwarp::verbs::{ConnectError, ConnectOptions, Connecting, Incoming, Listener};
 
 use crate::{
     error::{CallError, IWARP_OK, verb},
-    options::{connect_options, private_data_of},
+    options::{accept_options, connect_options, give_unless_null},
     pointers::{
         IWARP_ADDRESS_BYTES, IWARP_PRIVATE_DATA_BYTES, address, at, fixed_text, give, give_handle, list,
         private_data, take, timeout,
@@ -106,24 +104,6 @@ pub struct iwarp_established {
     pub initiator: bool,
 }
 
-impl iwarp_established {
-    pub(crate) const NONE: Self = Self {
-        local: [0; IWARP_ADDRESS_BYTES],
-        peer: [0; IWARP_ADDRESS_BYTES],
-        private_data: [0; IWARP_PRIVATE_DATA_BYTES],
-        private_data_length: 0,
-        mulpdu_bytes: 0,
-        ird: 0,
-        ord: 0,
-        revision: 0,
-        crc: false,
-        markers_out: false,
-        markers_in: false,
-        peer_to_peer: false,
-        initiator: false,
-    };
-}
-
 /// Attributes of a connection request.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -152,6 +132,9 @@ pub struct iwarp_incoming_attributes {
 
 /// Initialises the options with defaults, for connecting. `size` is sizeof
 /// *options.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_init_connect_options(options: *mut iwarp_connect_options, size: usize) -> i32 {
@@ -182,6 +165,9 @@ pub unsafe extern "C" fn iwarp_init_connect_options(options: *mut iwarp_connect_
 
 /// Connects and waits until the connection is established. `options` and `into`
 /// may be NULL. On failure the queue pair is idle again.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_connect(
@@ -201,6 +187,9 @@ pub unsafe extern "C" fn iwarp_connect(
 }
 
 /// Starts a connection setup without blocking. `options` may be NULL.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_start_connect(
@@ -221,6 +210,9 @@ pub unsafe extern "C" fn iwarp_start_connect(
 
 /// Returns a descriptor that is readable when iwarp_advance() can make
 /// progress, including timeouts. It is owned by `connecting`.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_connecting_descriptor(connecting: *const iwarp_connecting) -> i32 {
@@ -234,6 +226,9 @@ pub unsafe extern "C" fn iwarp_connecting_descriptor(connecting: *const iwarp_co
 /// is established (with its parameters in `into`, unless NULL), 0 when it is
 /// still in progress. Then, or after an error, release it by
 /// iwarp_end_connecting().
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_advance(
@@ -253,6 +248,9 @@ pub unsafe extern "C" fn iwarp_advance(
 
 /// Releases the handle of a connection setup; one that is not established is
 /// aborted, and its queue pair is idle again.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_end_connecting(connecting: *mut iwarp_connecting) -> i32 {
@@ -264,6 +262,9 @@ pub unsafe extern "C" fn iwarp_end_connecting(connecting: *mut iwarp_connecting)
 }
 
 /// Listens on an address; port 0 selects a free one (iwarp_listener_address()).
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_listen(
@@ -282,6 +283,9 @@ pub unsafe extern "C" fn iwarp_listen(
 }
 
 /// Destroys a listener.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_listener(listener: *mut iwarp_listener) -> i32 {
@@ -293,6 +297,9 @@ pub unsafe extern "C" fn iwarp_destroy_listener(listener: *mut iwarp_listener) -
 }
 
 /// Returns its local address: text into IWARP_ADDRESS_BYTES bytes.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_listener_address(listener: *const iwarp_listener, into: *mut c_char) -> i32 {
@@ -308,6 +315,9 @@ pub unsafe extern "C" fn iwarp_listener_address(listener: *const iwarp_listener,
 
 /// Returns a descriptor that is readable when iwarp_next_incoming() can make
 /// progress. It is owned by the listener.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_listener_descriptor(listener: *const iwarp_listener) -> i32 {
@@ -319,6 +329,9 @@ pub unsafe extern "C" fn iwarp_listener_descriptor(listener: *const iwarp_listen
 
 /// Waits up to `timeout_ms` for a connection request. Returns 1, or 0 on
 /// timeout.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_next_incoming(
@@ -342,6 +355,9 @@ pub unsafe extern "C" fn iwarp_next_incoming(
 /// Returns the error of a peer without a complete request, oldest first: one
 /// line of text, truncated to `room` bytes including its zero. Returns 1, or 0
 /// when there is none left.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_next_listener_failure(
@@ -370,6 +386,9 @@ pub unsafe extern "C" fn iwarp_next_listener_failure(
 }
 
 /// Returns the attributes of a connection request.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_query_incoming(
@@ -400,6 +419,9 @@ pub unsafe extern "C" fn iwarp_query_incoming(
 
 /// Accepts a connection request and releases its handle in any case. `options`
 /// and `into` may be NULL.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_accept(
@@ -414,23 +436,7 @@ pub unsafe extern "C" fn iwarp_accept(
         // SAFETY: as required by the header.
         let pair = unsafe { at(pair, "pair")? };
         // SAFETY: as required by the header.
-        let options = match unsafe { options.as_ref() } {
-            Some(options) => {
-                sized::<iwarp_connect_options>(options.size)?;
-                // SAFETY: as required by the header.
-                let data = unsafe { private_data_of(options)? };
-                AcceptOptions {
-                    private_data: data,
-                    ird: options.ird,
-                    ord: options.ord,
-                    crc: options.crc,
-                    markers: options.markers,
-                    large_fpdus: options.large_fpdus,
-                    ..AcceptOptions::default()
-                }
-            }
-            None => AcceptOptions::default(),
-        };
+        let options = unsafe { accept_options(options)? };
         let negotiated = pair.pair.accept(request.incoming, &options)?;
         // SAFETY: as required by the header.
         unsafe { give_unless_null(into, &negotiated) }
@@ -438,6 +444,9 @@ pub unsafe extern "C" fn iwarp_accept(
 }
 
 /// Rejects a connection request with private data, and releases its handle.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_reject(incoming: *mut iwarp_incoming, data: *const u8, length: usize) -> i32 {
@@ -448,31 +457,4 @@ pub unsafe extern "C" fn iwarp_reject(incoming: *mut iwarp_incoming, data: *cons
         request.incoming.reject(unsafe { list(data, length, "data")? })?;
         Ok(IWARP_OK)
     })
-}
-
-unsafe fn give_unless_null(into: *mut iwarp_established, negotiated: &Established) -> Result<i32, CallError> {
-    if !into.is_null() {
-        // SAFETY: upheld by the caller.
-        unsafe { give(into, established(negotiated), "into")? };
-    }
-    Ok(IWARP_OK)
-}
-
-pub(crate) fn established(negotiated: &Established) -> iwarp_established {
-    let (data, length) = private_data(&negotiated.private_data);
-    iwarp_established {
-        local: fixed_text(negotiated.local),
-        peer: fixed_text(negotiated.peer),
-        private_data: data,
-        private_data_length: length,
-        mulpdu_bytes: negotiated.mulpdu_bytes.try_into().unwrap_or(u32::MAX),
-        ird: negotiated.ird,
-        ord: negotiated.ord,
-        revision: negotiated.revision,
-        crc: negotiated.crc,
-        markers_out: negotiated.markers_out,
-        markers_in: negotiated.markers_in,
-        peer_to_peer: negotiated.peer_to_peer,
-        initiator: negotiated.initiator,
-    }
 }

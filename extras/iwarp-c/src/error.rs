@@ -237,7 +237,7 @@ pub extern "C" fn iwarp_error_name(code: i32) -> *const c_char {
 /// `into` and returns their total number.
 ///
 /// # Safety
-/// `into` has `room` bytes, or `room` is 0.
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_rejection(into: *mut u8, room: usize) -> i32 {

@@ -54,6 +54,9 @@ pub struct iwarp_event {
 
 /// Returns a descriptor that is readable while an event is queued. It is owned
 /// by the RNIC.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_event_descriptor(rnic: *const iwarp_rnic) -> i32 {
@@ -66,6 +69,9 @@ pub unsafe extern "C" fn iwarp_event_descriptor(rnic: *const iwarp_rnic) -> i32 
 /// Waits up to `timeout_ms` for an asynchronous event. Returns 1, or 0 on
 /// timeout. With inline progress a program that only waits here makes no
 /// progress.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_next_event(

@@ -52,6 +52,9 @@ pub struct iwarp_registration {
 /// The memory must stay allocated until iwarp_deregister_memory() has returned.
 /// The program may read and write it at any time; bytes that a request or a
 /// peer writes concurrently are then old, new, or a mix of both.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_register_memory(
@@ -83,6 +86,9 @@ pub unsafe extern "C" fn iwarp_register_memory(
 /// memory unless `base` is NULL, always with the rights of `access`. The tag
 /// gets its next key and is returned in `stag`. The old memory may be freed
 /// when this has returned.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_reregister_memory(
@@ -115,6 +121,9 @@ pub unsafe extern "C" fn iwarp_reregister_memory(
 /// Deregisters a region. Waits for accesses in progress, each at most one
 /// non-blocking system call; requests that still use the memory fail. When this
 /// has returned the memory may be freed.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_deregister_memory(rnic: *const iwarp_rnic, stag: u32) -> i32 {
@@ -127,6 +136,9 @@ pub unsafe extern "C" fn iwarp_deregister_memory(rnic: *const iwarp_rnic, stag: 
 
 /// Allocates an unbound memory window. IWARP_BIND_WINDOW_TO binds it; its tag
 /// is then iwarp_next_stag() of the previous one.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_allocate_window(domain: *const iwarp_domain, stag: *mut u32) -> i32 {
@@ -145,6 +157,9 @@ pub unsafe extern "C" fn iwarp_allocate_window(domain: *const iwarp_domain, stag
 }
 
 /// Deallocates a window, bound or not.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_deallocate_window(rnic: *const iwarp_rnic, stag: u32) -> i32 {
@@ -169,6 +184,9 @@ pub extern "C" fn iwarp_next_stag(stag: u32) -> u32 {
 }
 
 /// Returns the current state of a steering tag.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_query_stag(
@@ -197,6 +215,8 @@ pub unsafe extern "C" fn iwarp_query_stag(
     })
 }
 
+/// # Safety
+/// As for [`iwarp_register_memory`], from this call on.
 unsafe fn memory(base: *mut c_void, length: usize, access: u32) -> Result<Memory, CallError> {
     let base = NonNull::new(base.cast()).ok_or_else(|| CallError::argument("`base` is NULL"))?;
     let address = base.addr().get() as u64;

@@ -6,8 +6,9 @@ use clearstream_iwarp::verbs::{
 };
 
 use crate::{
-    connect::{established, iwarp_established},
+    connect::iwarp_established,
     error::{CallError, IWARP_OK, verb},
+    options::established,
     pointers::{at, give, give_handle, list, take},
     queues::{iwarp_completion_queue, iwarp_shared_receive_queue, post},
     requests::{iwarp_receive_request, iwarp_send_request, receive_request, send_request},
@@ -64,6 +65,9 @@ pub struct iwarp_queue_pair_attributes {
 
 /// Initialises the options with defaults: depths of 128. `size` is sizeof
 /// *options.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_init_queue_pair_options(
@@ -87,6 +91,9 @@ pub unsafe extern "C" fn iwarp_init_queue_pair_options(
 }
 
 /// Creates an idle queue pair. Post its first receives, then connect or accept.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_create_queue_pair(
@@ -119,6 +126,9 @@ pub unsafe extern "C" fn iwarp_create_queue_pair(
 /// Destroys a queue pair: its connection is closed immediately, and outstanding
 /// requests are discarded. For a graceful close call iwarp_modify_queue_pair()
 /// with IWARP_STATE_CLOSING first.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_queue_pair(pair: *mut iwarp_queue_pair) -> i32 {
@@ -132,6 +142,9 @@ pub unsafe extern "C" fn iwarp_destroy_queue_pair(pair: *mut iwarp_queue_pair) -
 /// Posts `count` requests to the send queue in order, and sends them together.
 /// `posted`, unless NULL, returns their number: when one is rejected, those
 /// before it are posted, and it is requests[*posted].
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_post_send(
@@ -152,6 +165,9 @@ pub unsafe extern "C" fn iwarp_post_send(
 
 /// Posts `count` receives in order, also before the queue pair is connected.
 /// `posted` as for iwarp_post_send().
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_post_receive(
@@ -172,6 +188,9 @@ pub unsafe extern "C" fn iwarp_post_receive(
 
 /// Changes the state of a queue pair: IWARP_STATE_CLOSING closes the connection
 /// gracefully once all sends are out, IWARP_STATE_ERROR closes it immediately.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_modify_queue_pair(pair: *const iwarp_queue_pair, state: u32) -> i32 {
@@ -188,6 +207,9 @@ pub unsafe extern "C" fn iwarp_modify_queue_pair(pair: *const iwarp_queue_pair, 
 }
 
 /// Returns the attributes of a queue pair.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_query_queue_pair(
@@ -213,6 +235,9 @@ pub unsafe extern "C" fn iwarp_query_queue_pair(
 }
 
 /// Returns its identifier in completions and events; 0 for NULL.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_queue_pair_id(pair: *const iwarp_queue_pair) -> u32 {

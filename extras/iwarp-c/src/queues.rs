@@ -34,6 +34,9 @@ pub struct iwarp_shared_receive_queue {
 }
 
 /// Creates a channel.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_create_channel(channel: *mut *mut iwarp_channel) -> i32 {
@@ -45,6 +48,9 @@ pub unsafe extern "C" fn iwarp_create_channel(channel: *mut *mut iwarp_channel) 
 }
 
 /// Destroys a channel.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_channel(channel: *mut iwarp_channel) -> i32 {
@@ -57,6 +63,9 @@ pub unsafe extern "C" fn iwarp_destroy_channel(channel: *mut iwarp_channel) -> i
 
 /// Returns a descriptor that is readable when iwarp_next_channel_event() can
 /// make progress. It is owned by the channel: do not read, write or close it.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_channel_descriptor(channel: *const iwarp_channel) -> i32 {
@@ -68,6 +77,9 @@ pub unsafe extern "C" fn iwarp_channel_descriptor(channel: *const iwarp_channel)
 
 /// Waits up to `timeout_ms` for an event, and returns the `token` of its queue,
 /// which is disarmed then. Returns 1, or 0 on timeout.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_next_channel_event(
@@ -78,6 +90,10 @@ pub unsafe extern "C" fn iwarp_next_channel_event(
     verb!("iwarp_next_channel_event", || {
         // SAFETY: as required by the header.
         let channel = unsafe { at(channel, "channel")? };
+        // Before an event is taken, which nothing would report again.
+        if token.is_null() {
+            return Err(CallError::argument("`token` is NULL"));
+        }
         let Some(value) = channel.channel.next(timeout(timeout_ms)) else { return Ok(0) };
         // SAFETY: as required by the header.
         unsafe { give(token, value, "token")? };
@@ -87,6 +103,9 @@ pub unsafe extern "C" fn iwarp_next_channel_event(
 
 /// Creates a completion queue for `capacity` completions. `token` identifies it
 /// in events; `channel` may be NULL.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_create_completion_queue(
@@ -107,6 +126,9 @@ pub unsafe extern "C" fn iwarp_create_completion_queue(
 }
 
 /// Destroys a completion queue. Its queue pairs keep working.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_completion_queue(queue: *mut iwarp_completion_queue) -> i32 {
@@ -119,6 +141,9 @@ pub unsafe extern "C" fn iwarp_destroy_completion_queue(queue: *mut iwarp_comple
 
 /// Polls up to `room` completions, oldest first, and returns their number. With
 /// inline progress an empty queue first polls its sockets.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_poll(
@@ -159,6 +184,9 @@ pub unsafe extern "C" fn iwarp_poll(
 
 /// Waits up to `timeout_ms` for a completion: polls for a short while, then
 /// sleeps. Returns 1, or 0 on timeout.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_wait(
@@ -190,6 +218,9 @@ pub unsafe extern "C" fn iwarp_wait(
 /// Requests one event on the channel: for the next completion, or, with
 /// `solicited_only`, for the next that is solicited or in error. Completions
 /// already in the queue generate none: poll again after this.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_arm(queue: *const iwarp_completion_queue, solicited_only: bool) -> i32 {
@@ -203,6 +234,9 @@ pub unsafe extern "C" fn iwarp_arm(queue: *const iwarp_completion_queue, solicit
 
 /// Makes inline progress without taking a completion. Returns 1 if there was
 /// progress. For a program that waits for a peer's Write.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_progress(queue: *const iwarp_completion_queue) -> i32 {
@@ -214,6 +248,9 @@ pub unsafe extern "C" fn iwarp_progress(queue: *const iwarp_completion_queue) ->
 
 /// Creates a shared receive queue for `depth` receives; `token` identifies it
 /// in events.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_create_shared_receive_queue(
@@ -232,6 +269,9 @@ pub unsafe extern "C" fn iwarp_create_shared_receive_queue(
 }
 
 /// Destroys a shared receive queue. Queue pairs that use it keep working.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_destroy_shared_receive_queue(queue: *mut iwarp_shared_receive_queue) -> i32 {
@@ -244,6 +284,9 @@ pub unsafe extern "C" fn iwarp_destroy_shared_receive_queue(queue: *mut iwarp_sh
 
 /// Posts `count` receives in order. `posted`, unless NULL, returns their
 /// number: when one is rejected, those before it are posted.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_post_shared_receive(
@@ -264,6 +307,9 @@ pub unsafe extern "C" fn iwarp_post_shared_receive(
 
 /// Requests one IWARP_EVENT_SHARED_RECEIVE_LIMIT as soon as fewer than `limit`
 /// receives are left; 0 requests none.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_set_shared_receive_limit(

@@ -210,6 +210,8 @@ pub(crate) unsafe fn receive_request(request: &iwarp_receive_request) -> Result<
     Ok(ReceiveRequest { id: request.id, segments: gathered(segments) })
 }
 
+/// # Safety
+/// With `inline` the segments name readable memory.
 unsafe fn data(segments: &[iwarp_segment], inline: bool) -> Result<Data, CallError> {
     if !inline {
         return Ok(Data::Gather(gathered(segments)));

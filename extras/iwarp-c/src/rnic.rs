@@ -75,6 +75,9 @@ pub struct iwarp_rnic_attributes {
 }
 
 /// Initialises the options with defaults. `size` is sizeof *options.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_init_rnic_options(options: *mut iwarp_rnic_options, size: usize) -> i32 {
@@ -100,6 +103,9 @@ pub unsafe extern "C" fn iwarp_init_rnic_options(options: *mut iwarp_rnic_option
 
 /// Opens an RNIC and starts its engines. `options` may be NULL: inline
 /// progress.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_open_rnic(
@@ -121,6 +127,9 @@ pub unsafe extern "C" fn iwarp_open_rnic(
 
 /// Closes an RNIC. It stays open until the last object created from it is
 /// destroyed.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_close_rnic(rnic: *mut iwarp_rnic) -> i32 {
@@ -132,6 +141,9 @@ pub unsafe extern "C" fn iwarp_close_rnic(rnic: *mut iwarp_rnic) -> i32 {
 }
 
 /// Returns the capabilities of an RNIC.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_query_rnic(
@@ -167,6 +179,9 @@ pub extern "C" fn iwarp_library_version() -> *const c_char {
 }
 
 /// Allocates a protection domain.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_allocate_domain(
@@ -184,6 +199,9 @@ pub unsafe extern "C" fn iwarp_allocate_domain(
 
 /// Deallocates a protection domain. Its queue pairs keep working. Its memory
 /// stays registered: deregister it first.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub unsafe extern "C" fn iwarp_deallocate_domain(domain: *mut iwarp_domain) -> i32 {
@@ -194,6 +212,8 @@ pub unsafe extern "C" fn iwarp_deallocate_domain(domain: *mut iwarp_domain) -> i
     })
 }
 
+/// # Safety
+/// The list of cores has as many as the options say.
 unsafe fn opened(options: &iwarp_rnic_options) -> Result<RnicOptions, CallError> {
     sized::<iwarp_rnic_options>(options.size)?;
     // SAFETY: upheld by the caller.

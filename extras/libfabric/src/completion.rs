@@ -81,6 +81,9 @@ static OPERATIONS: Table<7> = Table::new([
 ]);
 
 /// `fi_cq_open`.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `attributes` may be NULL.
 pub unsafe extern "C" fn open(
     _domain: *mut c_void,
     attributes: *mut fi_cq_attr,
@@ -113,17 +116,25 @@ pub unsafe extern "C" fn open(
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn close(queue: *mut CompletionQueue) -> c_int {
     // SAFETY: of `open`, and not used after this.
     drop(unsafe { Box::from_raw(queue) });
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety); `into` has room for `count` entries of the format of the queue, and
+/// is aligned for nothing.
 unsafe extern "C" fn read(queue: *mut CompletionQueue, into: *mut u8, count: usize) -> isize {
     // SAFETY: as required by `read_from`.
     unsafe { read_from(queue, into, count, ptr::null_mut()) }
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety); `into` has room for `count` entries of the format of the queue,
+/// `sources` is NULL or has room for as many numbers.
 unsafe extern "C" fn read_from(
     queue: *mut CompletionQueue,
     into: *mut u8,
@@ -155,6 +166,8 @@ unsafe extern "C" fn read_from(
     count as isize
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety); `into` is an entry whose buffer for details is set, perhaps to NULL.
 unsafe extern "C" fn read_error(
     queue: *mut CompletionQueue,
     into: *mut fi_cq_err_entry,
@@ -175,6 +188,8 @@ unsafe extern "C" fn read_error(
     }
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety); `into` as for [`read`].
 unsafe extern "C" fn wait(
     queue: *mut CompletionQueue,
     into: *mut u8,
@@ -186,6 +201,8 @@ unsafe extern "C" fn wait(
     unsafe { wait_from(queue, into, count, ptr::null_mut(), condition, timeout_ms) }
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety); `into` and `sources` as for [`read_from`].
 unsafe extern "C" fn wait_from(
     queue: *mut CompletionQueue,
     into: *mut u8,
@@ -210,6 +227,8 @@ extern "C" fn signal(_queue: *mut CompletionQueue) -> c_int {
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety); all arguments may be NULL.
 unsafe extern "C" fn describe(
     _queue: *mut CompletionQueue,
     _code: c_int,

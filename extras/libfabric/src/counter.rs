@@ -58,6 +58,9 @@ impl Counter {
 }
 
 /// `fi_cntr_open`.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `attributes` may be NULL.
 pub unsafe extern "C" fn open(
     _domain: *mut c_void,
     attributes: *mut fi_cntr_attr,
@@ -84,12 +87,16 @@ pub unsafe extern "C" fn open(
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn close(counter: *mut Counter) -> c_int {
     // SAFETY: of `open`, and not used after this.
     drop(unsafe { Box::from_raw(counter) });
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn read(counter: *mut Counter) -> u64 {
     // SAFETY: of `open`.
     let counter = unsafe { &*counter };
@@ -97,29 +104,39 @@ unsafe extern "C" fn read(counter: *mut Counter) -> u64 {
     counter.counts.done.load(Ordering::Acquire)
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn read_failed(counter: *mut Counter) -> u64 {
     // SAFETY: of `open`.
     unsafe { &*counter }.counts.failed.load(Ordering::Acquire)
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn add(counter: *mut Counter, value: u64) -> c_int {
     // SAFETY: of `open`.
     unsafe { &*counter }.counts.done.fetch_add(value, Ordering::AcqRel);
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn set(counter: *mut Counter, value: u64) -> c_int {
     // SAFETY: of `open`.
     unsafe { &*counter }.counts.done.store(value, Ordering::Release);
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn add_failed(counter: *mut Counter, value: u64) -> c_int {
     // SAFETY: of `open`.
     unsafe { &*counter }.counts.failed.fetch_add(value, Ordering::AcqRel);
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn set_failed(counter: *mut Counter, value: u64) -> c_int {
     // SAFETY: of `open`.
     unsafe { &*counter }.counts.failed.store(value, Ordering::Release);
@@ -127,6 +144,9 @@ unsafe extern "C" fn set_failed(counter: *mut Counter, value: u64) -> c_int {
 }
 
 /// Waits until the counter has a value, or until a request has failed.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn wait(counter: *mut Counter, value: u64, timeout_ms: c_int) -> c_int {
     // SAFETY: of `open`.
     let counter = unsafe { &*counter };

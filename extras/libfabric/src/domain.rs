@@ -40,6 +40,9 @@ static EVENTS: Table<5> =
     Table::new([no_event as *const (), no_event as *const (), NONE, no_event as *const (), NONE]);
 
 /// `fi_fabric`.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 pub unsafe extern "C" fn fabric(
     attributes: *mut fi_fabric_attr,
     into: *mut *mut c_void,
@@ -57,6 +60,8 @@ pub unsafe extern "C" fn fabric(
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn close_fabric(fabric: *mut fid_fabric) -> c_int {
     // SAFETY: of `fabric`, and not used after this.
     drop(unsafe { Box::from_raw(fabric) });
@@ -67,6 +72,8 @@ extern "C" fn trywait() -> c_int {
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn domain(
     _fabric: *mut fid_fabric,
     _info: *mut fi_info,
@@ -83,6 +90,8 @@ unsafe extern "C" fn domain(
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn close_domain(domain: *mut fid_domain) -> c_int {
     // SAFETY: of `domain`, and not used after this.
     drop(unsafe { Box::from_raw(domain) });
@@ -90,6 +99,9 @@ unsafe extern "C" fn close_domain(domain: *mut fid_domain) -> c_int {
 }
 
 /// Event queue: nothing of this provider is reported there.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn events(
     _fabric: *mut fid_fabric,
     _attributes: *mut c_void,
@@ -105,6 +117,8 @@ unsafe extern "C" fn events(
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn close_events(events: *mut fid_one) -> c_int {
     // SAFETY: of `events`, and not used after this.
     drop(unsafe { Box::from_raw(events) });
@@ -142,6 +156,8 @@ pub struct Vector {
     pub addresses: Arc<Mutex<Addresses>>,
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn vector(
     _domain: *mut fid_domain,
     _attributes: *mut fi_av_attr,
@@ -160,12 +176,17 @@ unsafe extern "C" fn vector(
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn close_vector(vector: *mut Vector) -> c_int {
     // SAFETY: of `vector`, and not used after this.
     drop(unsafe { Box::from_raw(vector) });
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety); `from` has `count` addresses of the format of this provider, `into`
+/// is NULL or has room for as many numbers.
 unsafe extern "C" fn insert(
     vector: *mut Vector,
     from: *const libc::sockaddr_in,
@@ -194,6 +215,8 @@ unsafe extern "C" fn insert(
     inserted
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety); `numbers` has `count` of them.
 unsafe extern "C" fn remove(vector: *mut Vector, numbers: *const u64, count: usize, _flags: u64) -> c_int {
     // SAFETY: of `vector`.
     let mut known = locked(unsafe { &(*vector).addresses });
@@ -210,6 +233,8 @@ unsafe extern "C" fn remove(vector: *mut Vector, numbers: *const u64, count: usi
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety); `into` has room for `length` bytes.
 unsafe extern "C" fn lookup(vector: *mut Vector, number: u64, into: *mut u8, length: *mut usize) -> c_int {
     // SAFETY: of `vector`.
     let Some(address) = locked(unsafe { &(*vector).addresses }).address(number) else { return -FI_EINVAL };

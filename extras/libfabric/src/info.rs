@@ -151,6 +151,10 @@ fn describe(
 }
 
 /// `getinfo` of the provider.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `node`, `service` and `hints` may be NULL; attributes and addresses
+/// of `hints` too.
 pub unsafe extern "C" fn getinfo(
     _version: u32,
     node: *const c_char,

@@ -7,12 +7,21 @@
 //!
 //! [`endpoint`] translates calls, [`engine`] moves messages: connections on first use, credits, small messages by Send
 //! into posted buffers, large ones by RDMA Read. [`matching`] pairs messages and receives.
+//!
+//! # Safety
+//!
+//! The contract of this library, for each function that libfabric or a program calls, is that of the manual pages:
+//!
+//! - An object is of the function of this library that opens it. Its close is the last call with it, of all threads.
+//! - A structure, variable or list of the caller is valid and initialised for what is read of it, and has room for what
+//!   is written, during the call; what is returned there replaces what was there. It is not NULL where nothing says so.
+//! - Contexts (`context`) are passed back and never followed, descriptors of memory (`desc`) and arguments whose names
+//!   begin with `_` are not looked at: they may be anything.
+//! - Memory of a message is the caller's until its completion; an endpoint that is closed leaves it alone.
+//! - All threads may call at once, also with the same object (`FI_THREAD_SAFE`).
+//! - Lists of `fi_getinfo` are freed by libfabric (`fi_freeinfo`), objects by their close.
 
 #![allow(unsafe_code, reason = "an interface for C takes pointers")]
-#![allow(
-    clippy::missing_safety_doc,
-    reason = "requirements on pointers are those of the manual pages of libfabric"
-)]
 
 pub mod abi;
 pub mod addresses;

@@ -13,6 +13,8 @@ pub static OPERATIONS: Table<3> =
     Table::new([register as *const (), register_pieces as *const (), register_as as *const ()]);
 static OBJECT: Table<6> = Table::new([close as *const (), NONE, NONE, NONE, NONE, NONE]);
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn register(
     _domain: *mut fid_domain,
     _buffer: *const c_void,
@@ -28,6 +30,8 @@ unsafe extern "C" fn register(
     unsafe { open(access, key, context, into) }
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn register_pieces(
     _domain: *mut fid_domain,
     _pieces: *const libc::iovec,
@@ -43,6 +47,8 @@ unsafe extern "C" fn register_pieces(
     unsafe { open(access, key, context, into) }
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn register_as(
     _domain: *mut fid_domain,
     attributes: *const fi_mr_attr,
@@ -66,6 +72,8 @@ unsafe fn open(access: u64, key: u64, context: *mut c_void, into: *mut *mut fid_
     0
 }
 
+/// # Safety
+/// [The contract of this library](crate#safety).
 unsafe extern "C" fn close(region: *mut fid_mr) -> c_int {
     // SAFETY: of `open`, and not used after this.
     drop(unsafe { Box::from_raw(region) });

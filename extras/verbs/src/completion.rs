@@ -22,7 +22,7 @@ use crate::{
     channel::Channel,
     context::context,
     device::COMPLETIONS_MAX,
-    handle::{Handle, allocate, locked, take},
+    handle::{Handle, Pending, allocate, locked, take},
     helper::{self, Watched, next_token},
     report::{not_offered, null},
     runtime::{is_usable, runtime},
@@ -37,9 +37,14 @@ pub struct Queue {
     abi: ibv_cq,
     /// Queue of the RNIC, as the helper sees it.
     pub watched: Arc<Watched>,
+    /// Events of its channel that the program has.
+    pub pending: Arc<Pending>,
 }
 
 /// Creates a queue.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `channel` may be NULL, `queue_context` is not followed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_cq(
     _context: *mut ibv_context,
@@ -73,41 +78,42 @@ pub unsafe extern "C" fn ibv_create_cq(
     };
     let watched = Arc::new(Watched::new(token, queue));
     runtime.helper.watch(&watched);
-    let queue: *mut ibv_cq = allocate(Queue { abi, watched }).cast();
+    let queue: *mut ibv_cq = allocate(Queue { abi, watched, pending: Arc::default() }).cast();
     locked(&runtime.connections).queues.insert(token, Handle(queue));
     if let Some(events) = events {
-        locked(&events.queues).insert(token, Handle(queue));
-        // SAFETY: as above.
-        unsafe { (*channel).refcnt += 1 };
+        events.add(token, Handle(queue));
     }
     queue
 }
 
 /// Destroys a queue.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     let Some(runtime) = runtime() else { return libc::EPERM };
     // SAFETY: of `ibv_create_cq`.
-    let watched = unsafe { &(*queue.cast::<Queue>()).watched };
-    if watched.users.any() {
+    let known = unsafe { &*queue.cast::<Queue>() };
+    if known.watched.users.any() {
         return libc::EBUSY;
     }
-    // SAFETY: as above, and not used after this.
-    let queue = unsafe { take(queue.cast::<Queue>()) };
-    let token = queue.watched.token;
+    let token = known.watched.token;
+    // SAFETY: NULL or of `ibv_create_comp_channel`, which its queues keep.
+    if let Some(channel) = unsafe { known.abi.channel.cast::<Channel>().as_ref() } {
+        channel.remove(token);
+    }
     let mut connections = locked(&runtime.connections);
     connections.queues.remove(&token);
     if !connections.is_lingering(token) {
         runtime.helper.unwatch(token);
     }
     drop(connections);
-    runtime.async_events.forget((&raw const *queue).cast_mut().cast());
-    // SAFETY: NULL or of `ibv_create_comp_channel`, which its queues keep.
-    if let Some(channel) = unsafe { queue.abi.channel.cast::<Channel>().as_ref() } {
-        locked(&channel.queues).remove(&token);
-        // SAFETY: as above.
-        unsafe { (*queue.abi.channel).refcnt -= 1 };
-    }
+    // No event follows; another thread may still work on one.
+    known.pending.wait();
+    runtime.async_events.forget(queue.cast());
+    // SAFETY: as above, and not used after this.
+    drop(unsafe { take(queue.cast::<Queue>()) });
     0
 }
 
@@ -118,6 +124,9 @@ pub extern "C" fn ibv_resize_cq(_queue: *mut ibv_cq, _capacity: c_int) -> c_int 
 }
 
 /// Polls up to `count` completions: `ibv_poll_cq`.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `into` has room for `count` completions.
 pub unsafe extern "C" fn poll_cq(queue: *mut ibv_cq, count: c_int, into: *mut ibv_wc) -> c_int {
     // SAFETY: of `ibv_create_cq`.
     let watched = unsafe { &(*queue.cast::<Queue>()).watched };
@@ -195,6 +204,9 @@ fn opcode(completed: Completed) -> c_int {
 }
 
 /// Arms the channel for the next completion: `ibv_req_notify_cq`.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 pub unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: of `ibv_create_cq`.
     let watched = unsafe { &(*queue.cast::<Queue>()).watched };

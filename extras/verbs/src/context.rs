@@ -7,7 +7,7 @@ use std::{
     io,
     os::fd::{AsRawFd, OwnedFd},
     ptr,
-    sync::Mutex,
+    sync::{Condvar, Mutex, PoisonError},
 };
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -16,7 +16,7 @@ use crate::{
     abi::{ibv_async_event, ibv_context, ibv_context_ops, verbs_context},
     completion::{poll_cq, req_notify_cq},
     device::{device, query_device_ex, query_port},
-    handle::{Handle, keep, locked},
+    handle::{ACKNOWLEDGE_MAX, Handle, keep, locked},
     kernel::{await_item, discard_item},
     post::{post_recv, post_send},
     report::{failed, null},
@@ -26,8 +26,16 @@ use crate::{
 
 /// Events with a descriptor that is readable while there are any.
 pub struct AsyncQueue {
-    events: Mutex<VecDeque<(Handle<libc::c_void>, c_int)>>,
+    events: Mutex<Events>,
+    acknowledged: Condvar,
     descriptor: OwnedFd,
+}
+
+/// Events that are queued, and the objects of those that the program has and did not acknowledge.
+#[derive(Default)]
+struct Events {
+    queued: VecDeque<(Handle<libc::c_void>, c_int)>,
+    delivered: Vec<Handle<libc::c_void>>,
 }
 
 impl AsyncQueue {
@@ -36,7 +44,7 @@ impl AsyncQueue {
     /// # Errors
     /// No descriptor is left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { events: Mutex::default(), descriptor: counter()? })
+        Ok(Self { events: Mutex::default(), acknowledged: Condvar::new(), descriptor: counter()? })
     }
 
     /// Returns the descriptor.
@@ -47,25 +55,42 @@ impl AsyncQueue {
     /// Adds an event about an object.
     pub fn push(&self, element: *mut libc::c_void, event_type: c_int) {
         let mut events = locked(&self.events);
-        events.push_back((Handle(element), event_type));
+        events.queued.push_back((Handle(element), event_type));
         raise(&self.descriptor);
     }
 
     /// Takes the event that a read of the descriptor counted.
     pub fn counted(&self) -> Option<ibv_async_event> {
-        let (element, event_type) = locked(&self.events).pop_front()?;
+        let mut events = locked(&self.events);
+        let (element, event_type) = events.queued.pop_front()?;
+        events.delivered.push(element);
         Some(ibv_async_event { element: element.0, event_type })
     }
 
-    /// Removes the events about an object that is destroyed.
+    /// The program has acknowledged an event about an object.
+    pub fn acknowledge(&self, element: *mut libc::c_void) {
+        let mut events = locked(&self.events);
+        if let Some(at) = events.delivered.iter().position(|about| about.0 == element) {
+            events.delivered.swap_remove(at);
+        }
+        self.acknowledged.notify_all();
+    }
+
+    /// Removes the events about an object that is destroyed, and waits until the program has acknowledged those that it
+    /// has: another thread may still follow them. Not for ever, as a program may never do so.
     pub fn forget(&self, element: *mut libc::c_void) {
-        locked(&self.events).retain(|(about, _)| {
+        let mut events = locked(&self.events);
+        events.queued.retain(|(about, _)| {
             let keep = about.0 != element;
             if !keep {
                 discard_item(self.descriptor());
             }
             keep
         });
+        let is_followed = |events: &mut Events| events.delivered.contains(&Handle(element));
+        let waited = self.acknowledged.wait_timeout_while(events, ACKNOWLEDGE_MAX, is_followed);
+        let (mut events, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        events.delivered.retain(|about| about.0 != element);
     }
 }
 
@@ -141,6 +166,10 @@ pub extern "C" fn ibv_close_device(_context: *mut ibv_context) -> c_int {
 }
 
 /// Lists the contexts of the connection manager: one.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `count` may be NULL; the program frees the list by
+/// [`rdma_free_devices`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     let context = context();
@@ -155,6 +184,9 @@ pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_co
 }
 
 /// Frees the list.
+///
+/// # Safety
+/// `list` is NULL or of [`rdma_get_devices`], and not used after this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: of `rdma_get_devices`.
@@ -162,6 +194,10 @@ pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
 }
 
 /// Waits for an asynchronous event.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); no frame above has a value to drop, because the thread may be
+/// cancelled here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
     _context: *mut ibv_context,
@@ -181,6 +217,13 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
     }
 }
 
-/// Nothing waits for acknowledgements.
+/// Acknowledges an event: the destruction of the object that it is about waits for it.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
-pub extern "C" fn ibv_ack_async_event(_event: *mut ibv_async_event) {}
+pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    let Some(runtime) = runtime() else { return };
+    // SAFETY: the caller's event.
+    runtime.async_events.acknowledge(unsafe { (*event).element });
+}

@@ -84,6 +84,10 @@ pub fn list<T>(items: [*mut T; 2]) -> *mut *mut T {
 }
 
 /// Lists the devices: one, or none when the settings are invalid.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `count` may be NULL; the program frees the list by
+/// [`ibv_free_device_list`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     let first = if settings().is_some() && is_usable() { device() } else { ptr::null_mut() };
@@ -95,6 +99,9 @@ pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv
 }
 
 /// Frees the list.
+///
+/// # Safety
+/// `list` is NULL or of [`ibv_get_device_list`], and not used after this; its devices stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     // SAFETY: of `ibv_get_device_list`.
@@ -102,6 +109,9 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
 }
 
 /// Returns the name.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); the name is never freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     // SAFETY: of `ibv_get_device_list`.
@@ -121,6 +131,9 @@ pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
 }
 
 /// Fills the attributes of the device.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_device(_context: *mut ibv_context, into: *mut ibv_device_attr) -> c_int {
     let reads = c_int::from(READS_MAX);
@@ -156,6 +169,9 @@ pub unsafe extern "C" fn ibv_query_device(_context: *mut ibv_context, into: *mut
 }
 
 /// Fills at most `length` bytes of the extended attributes; `input` begins with a mask of what none is defined for.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `input` may be NULL; `into` has room for `length` bytes.
 pub unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const u32,
@@ -177,6 +193,9 @@ pub unsafe extern "C" fn query_device_ex(
 }
 
 /// Fills a structure of `length` bytes: members that are not known are zero.
+///
+/// # Safety
+/// `into` has room for `length` bytes.
 unsafe fn copy_known<T>(known: &T, into: *mut T, length: usize) {
     // SAFETY: as required of the caller.
     unsafe {
@@ -214,6 +233,9 @@ fn port() -> ibv_port_attr {
 }
 
 /// Fills at most `length` bytes of the attributes of port 1.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `into` has room for `length` bytes.
 pub unsafe extern "C" fn query_port(
     _context: *mut ibv_context,
     number: u8,
@@ -229,6 +251,9 @@ pub unsafe extern "C" fn query_port(
 }
 
 /// The same in the layout of old programs.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `into` has room for all before `link_layer`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
@@ -240,6 +265,9 @@ pub unsafe extern "C" fn ibv_query_port(
 }
 
 /// Fills the GID.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid(
     _context: *mut ibv_context,
@@ -263,6 +291,9 @@ fn gid_entry() -> ibv_gid_entry {
 }
 
 /// Fills the entry of the GID table.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `into` has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_ex(
     _context: *mut ibv_context,
@@ -281,6 +312,9 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 }
 
 /// Fills the GID table; returns the number of entries.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `into` has room for `count` entries of `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_table(
     _context: *mut ibv_context,
@@ -299,6 +333,9 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
 }
 
 /// Returns the type of the GID: that of InfiniBand, which iWARP reports.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid_type(
     _context: *mut ibv_context,
@@ -312,6 +349,9 @@ pub unsafe extern "C" fn ibv_query_gid_type(
 }
 
 /// Fills the partition key.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_pkey(
     _context: *mut ibv_context,

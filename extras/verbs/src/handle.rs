@@ -1,9 +1,15 @@
 //! Pointers to objects that programs hold.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
+
+/// Time for which the destruction of an object waits for a program that does not acknowledge its events.
+pub const ACKNOWLEDGE_MAX: Duration = Duration::from_secs(3);
 
 /// Pointer to an object of a program, from its creation to its destruction.
 #[derive(Debug)]
@@ -46,6 +52,33 @@ impl Users {
     /// Whether there are any.
     pub fn any(&self) -> bool {
         self.0.load(Ordering::Acquire) > 0
+    }
+}
+
+/// Events about an object that programs have and did not acknowledge: its destruction waits for them.
+#[derive(Default)]
+pub struct Pending {
+    count: Mutex<usize>,
+    acknowledged: Condvar,
+}
+
+impl Pending {
+    /// Counts an event that is delivered. The caller holds the lock under which no event of a destroyed object is found.
+    pub fn deliver(&self) {
+        *locked(&self.count) += 1;
+    }
+
+    /// The program has acknowledged events.
+    pub fn acknowledge(&self, events: usize) {
+        let mut count = locked(&self.count);
+        *count = count.saturating_sub(events);
+        self.acknowledged.notify_all();
+    }
+
+    /// Waits until all are acknowledged, or for a program that never does, a while.
+    pub fn wait(&self) {
+        let count = locked(&self.count);
+        let _ = self.acknowledged.wait_timeout_while(count, ACKNOWLEDGE_MAX, |count| *count > 0);
     }
 }
 

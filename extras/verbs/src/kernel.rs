@@ -14,6 +14,9 @@ use libc::{iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 macro_rules! direct {
     ($($wrapped:ident $number:ident ($($name:ident: $kind:ty),*) -> $result:ty;)*) => {$(
         /// System call of the same name.
+        ///
+        /// # Safety
+        /// Pointers are as the system call demands: the kernel rejects those that the process may not access.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $wrapped($($name: $kind),*) -> $result {
             // SAFETY: the arguments are those of the system call, with the
@@ -47,6 +50,9 @@ direct! {
 }
 
 /// `accept4` without flags.
+///
+/// # Safety
+/// As for `accept4`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __wrap_accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     // SAFETY: as for the system call.
@@ -54,6 +60,9 @@ pub unsafe extern "C" fn __wrap_accept(fd: c_int, address: *mut sockaddr, length
 }
 
 /// `recvfrom` without an address.
+///
+/// # Safety
+/// As for `recvfrom`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __wrap_recv(fd: c_int, into: *mut c_void, count: size_t, flags: c_int) -> ssize_t {
     // SAFETY: as for the system call.
@@ -61,6 +70,9 @@ pub unsafe extern "C" fn __wrap_recv(fd: c_int, into: *mut c_void, count: size_t
 }
 
 /// `sendto` without an address.
+///
+/// # Safety
+/// As for `sendto`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __wrap_send(fd: c_int, from: *const c_void, count: size_t, flags: c_int) -> ssize_t {
     // SAFETY: as for the system call.
@@ -68,6 +80,9 @@ pub unsafe extern "C" fn __wrap_send(fd: c_int, from: *const c_void, count: size
 }
 
 /// `ppoll` with the timeout of `poll`, which newer architectures lack.
+///
+/// # Safety
+/// `list` has `count` entries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __wrap_poll(list: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
     let time = libc::timespec {
@@ -92,6 +107,9 @@ unsafe extern "C-unwind" {
 /// A cancellation point, as the calls of the real libraries: the program may
 /// cancel the thread (pthread_cancel(3)), so no frame with a value to drop may
 /// call this.
+///
+/// # Safety
+/// No frame from the program to this one has a value to drop.
 pub unsafe extern "C-unwind" fn await_item(fd: c_int) -> bool {
     let mut number = 0u64;
     begin_wait();

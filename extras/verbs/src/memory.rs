@@ -43,6 +43,9 @@ pub extern "C" fn ibv_alloc_pd(_context: *mut ibv_context) -> *mut ibv_pd {
 }
 
 /// Deallocates a domain that has no objects.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     // SAFETY: of `ibv_alloc_pd`.
@@ -87,6 +90,9 @@ fn code(error: &MemoryError) -> c_int {
     }
 }
 
+/// # Safety
+/// `pd` exists. The memory stays allocated until the region is deregistered; it is writable if a right is one of
+/// writing.
 unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -99,6 +105,9 @@ unsafe fn register(
     let writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     if access & writes != 0 && access & IBV_ACCESS_LOCAL_WRITE == 0 {
         return null(libc::EINVAL);
+    }
+    if addr.is_null() && length > 0 {
+        return null(libc::EFAULT);
     }
     let base = NonNull::new(addr.cast()).unwrap_or(NonNull::dangling());
     // SAFETY: `pd` is of `ibv_alloc_pd`; the program keeps the memory until it
@@ -120,6 +129,10 @@ unsafe fn register(
 }
 
 /// Registers memory.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); the memory stays allocated until it is deregistered, and is writable
+/// if a right is one of writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -132,6 +145,9 @@ pub unsafe extern "C" fn ibv_reg_mr(
 }
 
 /// Registers memory under another address.
+///
+/// # Safety
+/// As for [`ibv_reg_mr`]; `iova` is a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -145,6 +161,9 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
 }
 
 /// The same with optional access flags.
+///
+/// # Safety
+/// As for [`ibv_reg_mr`]; `iova` is a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
@@ -158,6 +177,9 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 }
 
 /// Deregisters memory: returns when nothing uses it any more.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     let Some(runtime) = runtime() else { return libc::EPERM };

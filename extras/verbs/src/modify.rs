@@ -24,6 +24,9 @@ const PEER: c_int = 1 << 7 | 1 << 20;
 
 /// Changes the state. The connection manager moves a queue pair to RTS; a
 /// program may end it, or repeat the states that the manager gave it.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(
     pair: *mut ibv_qp,
@@ -43,7 +46,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
         return 0;
     }
     // SAFETY: the caller's structures.
-    let (pair, state) = unsafe { (&mut *pair.cast::<Pair>(), (*attributes).qp_state) };
+    let (pair, state) = unsafe { (&*pair.cast::<Pair>(), (*attributes).qp_state) };
     match state {
         IBV_QPS_RESET | IBV_QPS_INIT | IBV_QPS_RTR | IBV_QPS_RTS => {}
         IBV_QPS_SQD => {
@@ -60,14 +63,15 @@ pub unsafe extern "C" fn ibv_modify_qp(
         }
         _ => return libc::EINVAL,
     }
-    pair.abi.state = state;
+    pair.abi.state.store(state, Ordering::Relaxed);
     0
 }
 
 fn state(pair: &Pair) -> c_int {
     if pair.pair.query().established.is_none() {
         // A queue pair of an RNIC has no state RESET: the kernel's providers of iWARP report INIT for a new one.
-        return if pair.abi.state == IBV_QPS_RESET { IBV_QPS_INIT } else { pair.abi.state };
+        let state = pair.abi.state.load(Ordering::Relaxed);
+        return if state == IBV_QPS_RESET { IBV_QPS_INIT } else { state };
     }
     match pair.pair.state() {
         State::Rts => IBV_QPS_RTS,
@@ -77,6 +81,9 @@ fn state(pair: &Pair) -> c_int {
 }
 
 /// Fills the attributes.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp(
     pair: *mut ibv_qp,
@@ -86,11 +93,11 @@ pub unsafe extern "C" fn ibv_query_qp(
 ) -> c_int {
     // SAFETY: the caller's structures; all zero is valid.
     unsafe {
-        let pair = &mut *pair.cast::<Pair>();
+        let pair = &*pair.cast::<Pair>();
         let mut known: ibv_qp_attr = std::mem::zeroed();
         known.qp_state = state(pair);
         known.cur_qp_state = known.qp_state;
-        pair.abi.state = known.qp_state;
+        pair.abi.state.store(known.qp_state, Ordering::Relaxed);
         known.cap = pair.cap;
         known.port_num = 1;
         let reads = |value: u16| u8::try_from(value).unwrap_or(READS_MAX);

@@ -44,6 +44,10 @@ fn code(error: PostError) -> c_int {
 }
 
 /// Posts sends up to the first that is rejected.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); the list ends with NULL, its lists of segments have as many entries
+/// as they say, and inline data is readable during the call; `bad` is written only on failure.
 pub unsafe extern "C" fn post_send(
     pair: *mut ibv_qp,
     first: *mut ibv_send_wr,
@@ -98,6 +102,10 @@ fn post_connected(pair: &Pair, requests: List<SendRequest>) -> (usize, c_int) {
 }
 
 /// Posts receives up to the first that is rejected.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); the list ends with NULL, and its lists of segments have as many
+/// entries as they say; `bad` is written only on failure.
 pub unsafe extern "C" fn post_recv(
     pair: *mut ibv_qp,
     first: *mut ibv_recv_wr,
@@ -147,6 +155,8 @@ pub unsafe fn receive_requests(mut next: *mut ibv_recv_wr) -> List<ReceiveReques
     requests
 }
 
+/// # Safety
+/// `list` is NULL or has `count` entries, for as long as what is returned is used.
 unsafe fn entries<'a>(list: *mut ibv_sge, count: c_int) -> &'a [ibv_sge] {
     match usize::try_from(count) {
         // SAFETY: a list of the caller.
@@ -155,6 +165,8 @@ unsafe fn entries<'a>(list: *mut ibv_sge, count: c_int) -> &'a [ibv_sge] {
     }
 }
 
+/// # Safety
+/// `list` is NULL or has `count` entries.
 unsafe fn segments(list: *mut ibv_sge, count: c_int) -> Segments {
     // SAFETY: a list of the caller.
     let entries = unsafe { entries(list, count) };
@@ -165,6 +177,9 @@ unsafe fn segments(list: *mut ibv_sge, count: c_int) -> Segments {
 }
 
 /// Copies inline data out of the program's memory.
+///
+/// # Safety
+/// `list` is NULL or has `count` entries, which name readable memory.
 unsafe fn inline_data(list: *mut ibv_sge, count: c_int) -> Result<InlineData, c_int> {
     let mut bytes = InlineData::new();
     // SAFETY: a list of the caller.
@@ -181,6 +196,8 @@ unsafe fn inline_data(list: *mut ibv_sge, count: c_int) -> Result<InlineData, c_
     Ok(bytes)
 }
 
+/// # Safety
+/// The list of the request is valid; inline data is readable.
 unsafe fn data(request: &ibv_send_wr) -> Result<Data, c_int> {
     // SAFETY: a list of the caller.
     unsafe {
@@ -191,6 +208,8 @@ unsafe fn data(request: &ibv_send_wr) -> Result<Data, c_int> {
     }
 }
 
+/// # Safety
+/// The list of the request is valid.
 unsafe fn sink(request: &ibv_send_wr) -> Result<Segment, c_int> {
     // SAFETY: a list of the caller.
     let segments = unsafe { segments(request.sg_list, request.num_sge) };
@@ -201,6 +220,8 @@ unsafe fn sink(request: &ibv_send_wr) -> Result<Segment, c_int> {
     }
 }
 
+/// # Safety
+/// The list of the request is valid; inline data is readable.
 unsafe fn send_request(request: &ibv_send_wr, signals_all: bool) -> Result<SendRequest, c_int> {
     let solicited = request.send_flags & IBV_SEND_SOLICITED != 0;
     // SAFETY: the caller filled the member of the union that the operation has;

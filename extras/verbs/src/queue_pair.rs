@@ -2,7 +2,7 @@
 
 use std::{
     ffi::c_int,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, Ordering},
 };
 
 use clearstream_iwarp::{
@@ -59,6 +59,9 @@ impl Pair {
 }
 
 /// Creates a queue pair of type RC.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); `srq` of the options may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, options: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: the caller's structure.
@@ -103,7 +106,7 @@ fn create(pd: *mut ibv_pd, options: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp
         srq: options.srq,
         handle: number,
         qp_num: number,
-        state: IBV_QPS_RESET,
+        state: AtomicI32::new(IBV_QPS_RESET),
         qp_type: IBV_QPT_RC,
         mutex: libc::PTHREAD_MUTEX_INITIALIZER,
         cond: libc::PTHREAD_COND_INITIALIZER,
@@ -123,6 +126,9 @@ fn create(pd: *mut ibv_pd, options: &mut ibv_qp_init_attr) -> Result<*mut ibv_qp
 }
 
 /// Counters of the objects that a queue pair refers to.
+///
+/// # Safety
+/// The objects exist for as long as what is returned is used; `shared` may be NULL.
 unsafe fn users<'a>(
     pd: *mut ibv_pd,
     sends: *mut ibv_cq,
@@ -139,6 +145,8 @@ unsafe fn users<'a>(
     }
 }
 
+/// # Safety
+/// `queue` exists for as long as what is returned is used.
 unsafe fn queue<'a>(queue: *mut ibv_cq) -> &'a Queue {
     // SAFETY: of `ibv_create_cq`.
     unsafe { &*queue.cast::<Queue>() }
@@ -163,6 +171,9 @@ fn capabilities(requested: &ibv_qp_cap) -> Option<ibv_qp_cap> {
 
 /// Destroys a queue pair. Its connection, if any, is closed gracefully, so that
 /// the peer receives what was sent; no completion follows.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
     let Some(runtime) = runtime() else { return libc::EPERM };
@@ -197,7 +208,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
 /// `pair` exists: the caller holds the lock of the connections.
 pub unsafe fn set_state(pair: Handle<Pair>, state: c_int) {
     // SAFETY: as required of the caller.
-    unsafe { (&raw mut (*pair.0).abi.state).write(state) };
+    unsafe { (*pair.0).abi.state.store(state, Ordering::Relaxed) };
 }
 
 /// Sets the error state.

@@ -33,6 +33,9 @@ pub struct SharedReceives {
 }
 
 /// Creates a queue.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, options: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     let Some(runtime) = runtime() else { return null(libc::EPERM) };
@@ -72,6 +75,9 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, options: *mut ibv_srq_i
 }
 
 /// Destroys a queue that has no queue pairs.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(queue: *mut ibv_srq) -> c_int {
     let Some(runtime) = runtime() else { return libc::EPERM };
@@ -89,6 +95,9 @@ pub unsafe extern "C" fn ibv_destroy_srq(queue: *mut ibv_srq) -> c_int {
 }
 
 /// Arms the limit; the size is fixed.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_srq(
     queue: *mut ibv_srq,
@@ -111,6 +120,9 @@ pub unsafe extern "C" fn ibv_modify_srq(
 }
 
 /// Fills the attributes.
+///
+/// # Safety
+/// [The contract of this library](crate#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(queue: *mut ibv_srq, into: *mut ibv_srq_attr) -> c_int {
     // SAFETY: the caller's structures.
@@ -123,6 +135,10 @@ pub unsafe extern "C" fn ibv_query_srq(queue: *mut ibv_srq, into: *mut ibv_srq_a
 }
 
 /// Posts receives: `ibv_post_srq_recv`.
+///
+/// # Safety
+/// [The contract of this library](crate#safety); the list ends with NULL, and its lists of segments have as many
+/// entries as they say; `bad` is written only on failure.
 pub unsafe extern "C" fn post_srq_recv(
     queue: *mut ibv_srq,
     first: *mut ibv_recv_wr,

@@ -90,7 +90,13 @@ fn is_stream(fd: c_int) -> bool {
 }
 
 /// Reads an IP address of the program.
+///
+/// # Safety
+/// `address` is NULL or has `length` bytes.
 unsafe fn read_address(address: *const sockaddr, length: socklen_t) -> Option<SocketAddr> {
+    if address.is_null() {
+        return None;
+    }
     let copy = |storage: *mut u8, room: *mut socklen_t| {
         // SAFETY: as required of the caller; no more than there is room for.
         unsafe {
@@ -119,6 +125,9 @@ fn peer_of(fd: c_int) -> Option<SocketAddr> {
 }
 
 /// `socket`, which librspreload calls for what rsocket rejects.
+///
+/// # Safety
+/// Nothing: the arguments are numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let next = next!(c"socket", Socket);
@@ -135,6 +144,9 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 }
 
 /// `connect` of a socket that is none of rsocket's.
+///
+/// # Safety
+/// `address` is NULL or has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     let next = next!(c"connect", Connect);
@@ -147,6 +159,9 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len
 }
 
 /// `accept` of a listener that is none of rsocket's.
+///
+/// # Safety
+/// `address` is NULL or has room for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     let next = next!(c"accept", Accept);
@@ -157,6 +172,9 @@ pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length
 }
 
 /// `accept4` of a listener that is none of rsocket's.
+///
+/// # Safety
+/// `address` is NULL or has room for `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn accept4(
     fd: c_int,

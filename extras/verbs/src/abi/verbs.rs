@@ -1,6 +1,9 @@
 //! Objects and attributes of libibverbs.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::{
+    ffi::{c_char, c_int, c_uint, c_void},
+    sync::atomic::AtomicI32,
+};
 
 use super::{ibv_recv_wr, ibv_send_wr, ibv_wc};
 
@@ -131,7 +134,7 @@ pub struct ibv_mr {
 pub struct ibv_comp_channel {
     pub context: *mut ibv_context,
     pub fd: c_int,
-    pub refcnt: c_int,
+    pub refcnt: AtomicI32,
 }
 
 #[repr(C)]
@@ -168,7 +171,7 @@ pub struct ibv_qp {
     pub srq: *mut ibv_srq,
     pub handle: u32,
     pub qp_num: u32,
-    pub state: c_int,
+    pub state: AtomicI32,
     pub qp_type: c_int,
     pub mutex: libc::pthread_mutex_t,
     pub cond: libc::pthread_cond_t,

@@ -70,6 +70,10 @@ fn join(
 }
 
 /// Starts a connection setup.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `param` may be NULL, and its private data has the length that it
+/// says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's identifier and parameters.
@@ -121,6 +125,9 @@ pub extern "C" fn rdma_establish(_id: *mut rdma_cm_id) -> c_int {
 }
 
 /// Listens on the bound address.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, _backlog: c_int) -> c_int {
     match listen(Handle(id.cast())) {
@@ -149,6 +156,10 @@ fn listen(id: Handle<Id>) -> Result<(), c_int> {
 }
 
 /// Accepts a connection request.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `param` may be NULL, and its private data has the length that it
+/// says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     // SAFETY: the caller's identifier and parameters.
@@ -201,6 +212,9 @@ fn accept(id: Handle<Id>, param: Option<&rdma_conn_param>) -> Result<(), c_int> 
 }
 
 /// Rejects a connection request.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `data` is NULL or has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, length: u8) -> c_int {
     let Some(runtime) = runtime() else { return failed(libc::EPERM) };
@@ -221,6 +235,9 @@ pub unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, l
 
 /// Closes the connection gracefully: what was posted before is still sent. The
 /// event follows when the peer has closed too.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     let Some(runtime) = runtime() else { return failed(libc::EPERM) };

@@ -29,6 +29,9 @@ const WITH_DOMAIN: u32 = 1;
 const RESOLVE_MS: c_int = 2000;
 
 /// Creates the queue pair of an identifier.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `pd` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_create_qp(
     id: *mut rdma_cm_id,
@@ -64,6 +67,9 @@ pub unsafe extern "C" fn rdma_create_qp(
 }
 
 /// The same with extended options, of which a domain is offered.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); a domain is read if the mask names one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, options: *mut ibv_qp_init_attr_ex) -> c_int {
     // SAFETY: the caller's objects.
@@ -93,6 +99,9 @@ pub unsafe extern "C" fn rdma_create_qp_ex(id: *mut rdma_cm_id, options: *mut ib
 }
 
 /// Creates the completion queues that the options lack.
+///
+/// # Safety
+/// `id` exists.
 unsafe fn create_queues(id: *mut rdma_cm_id, options: &mut ibv_qp_init_attr) -> c_int {
     let entries = |count: u32| c_int::try_from(count.max(1)).unwrap_or(c_int::MAX);
     // SAFETY: the caller's identifier.
@@ -120,6 +129,9 @@ unsafe fn create_queues(id: *mut rdma_cm_id, options: &mut ibv_qp_init_attr) -> 
 
 /// Destroys the completion queues that belong to an identifier. Sends and
 /// receives may have the same: rsocket sets them so.
+///
+/// # Safety
+/// `id` exists, and its queue pair is destroyed.
 unsafe fn destroy_queues(id: *mut rdma_cm_id) {
     // SAFETY: the caller's identifier; its queue pair is destroyed.
     unsafe {
@@ -142,6 +154,9 @@ unsafe fn destroy_queues(id: *mut rdma_cm_id) {
 }
 
 /// Destroys the queue pair of an identifier, with the queues made for it.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); the queue pair of `id`, if any, is used by no other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     // SAFETY: the caller's identifier.
@@ -155,6 +170,9 @@ pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 }
 
 /// Creates the shared receive queue of an identifier.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `pd` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
@@ -178,6 +196,9 @@ pub unsafe extern "C" fn rdma_create_srq(
 }
 
 /// Destroys the shared receive queue of an identifier.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); the queue of `id`, if any, is used by no other thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     // SAFETY: the caller's identifier.
@@ -191,6 +212,10 @@ pub unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
 
 /// Creates an endpoint: bound, with options for the queue pairs of requests; or
 /// resolved, with a queue pair.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `pd` and `options` may be NULL; a domain outlives a listener,
+/// which creates queue pairs in it, and so do the queues that `options` names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_create_ep(
     into: *mut *mut rdma_cm_id,
@@ -226,6 +251,8 @@ pub unsafe extern "C" fn rdma_create_ep(
     0
 }
 
+/// # Safety
+/// As for [`rdma_create_ep`]; `id` exists.
 unsafe fn initiator(
     id: *mut rdma_cm_id,
     wanted: &rdma_addrinfo,
@@ -246,6 +273,9 @@ unsafe fn initiator(
 }
 
 /// Destroys an endpoint.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `id` and its queues are not used after this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     // SAFETY: the caller's identifier, not used after this.
@@ -257,6 +287,9 @@ pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 }
 
 /// Waits for a connection request of an endpoint. A cancellation point.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn rdma_get_request(
     listener: *mut rdma_cm_id,
@@ -277,6 +310,8 @@ pub unsafe extern "C-unwind" fn rdma_get_request(
     }
 }
 
+/// # Safety
+/// `listener` exists, `event` is of its channel and not acknowledged, `into` is writable.
 unsafe fn requested(
     listener: *mut rdma_cm_id,
     event: *mut crate::abi::rdma_cm_event,

@@ -5,14 +5,13 @@ use std::{
     ffi::c_int,
     os::fd::{AsRawFd, OwnedFd},
     ptr,
-    sync::{Arc, Condvar, Mutex},
-    time::Duration,
+    sync::{Arc, Mutex},
 };
 
 use crate::{
     abi::{RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel},
     context::{counter, raise},
-    handle::{Handle, allocate, locked, take},
+    handle::{Handle, Pending, allocate, locked, take},
     kernel::{await_item, discard_item},
     report::{failed, null, set_errno},
     runtime::{Runtime, is_usable, runtime},
@@ -22,10 +21,6 @@ use super::{
     Connections,
     id::{self, Id, rdma_migrate_id},
 };
-
-/// Time for which the destruction of an identifier waits for a program that
-/// does not acknowledge its events.
-const ACKNOWLEDGE_MAX: Duration = Duration::from_secs(3);
 
 /// An event channel of a program.
 #[repr(C)]
@@ -45,27 +40,10 @@ pub struct Event {
     is_delivered: bool,
 }
 
-/// Events that programs have and did not acknowledge.
-#[derive(Default)]
-pub struct Pending {
-    count: Mutex<usize>,
-    acknowledged: Condvar,
-}
-
-impl Pending {
-    /// Waits until all are acknowledged, or for a program that never does, a
-    /// while.
-    pub fn wait(&self) {
-        let count = locked(&self.count);
-        let _ = self.acknowledged.wait_timeout_while(count, ACKNOWLEDGE_MAX, |count| *count > 0);
-    }
-}
-
 impl Drop for Event {
     fn drop(&mut self) {
         if self.is_delivered {
-            *locked(&self.pending.count) -= 1;
-            self.pending.acknowledged.notify_all();
+            self.pending.acknowledge(1);
         }
     }
 }
@@ -88,9 +66,16 @@ impl EventChannel {
         raise(&self.descriptor);
     }
 
-    /// Takes the event that a read of the descriptor counted.
+    /// Takes the event that a read of the descriptor counted. From then on the destruction of its identifier waits for
+    /// it: counted under the lock under which that removes the events that are queued.
     fn counted(&self) -> Option<Handle<Event>> {
-        locked(&self.events).pop_front()
+        let mut events = locked(&self.events);
+        let event = events.pop_front()?;
+        // SAFETY: queued events exist.
+        let known = unsafe { &mut *event.0 };
+        known.pending.deliver();
+        known.is_delivered = true;
+        Some(event)
     }
 
     /// Removes the events for which `select` holds.
@@ -212,6 +197,9 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 
 /// Destroys a channel. It is freed a moment later: programs have a thread that
 /// waits for events, and destroy the channel while it begins the next wait.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); no identifier uses the channel.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: of this library, and not used after this.
@@ -233,10 +221,7 @@ unsafe fn counted(channel: *mut rdma_event_channel) -> *mut Event {
     // SAFETY: an event exists until it is acknowledged, a listener longer than
     // the events of its channel.
     unsafe {
-        let known = &mut *event.0;
-        *locked(&known.pending.count) += 1;
-        known.is_delivered = true;
-        let about = &known.abi;
+        let about = &(*event.0).abi;
         let listener = about.listen_id.cast::<Id>();
         if about.event == RDMA_CM_EVENT_CONNECT_REQUEST && !listener.is_null() && (*listener).is_sync() {
             rdma_migrate_id(about.id, ptr::null_mut());
@@ -246,6 +231,10 @@ unsafe fn counted(channel: *mut rdma_event_channel) -> *mut Event {
 }
 
 /// Waits for an event. A cancellation point.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `event` may be NULL; what is returned there exists until it is
+/// acknowledged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
@@ -273,6 +262,10 @@ pub unsafe extern "C-unwind" fn rdma_get_cm_event(
 }
 
 /// Frees an event.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `event` may be NULL, and is not used after this, nor its private
+/// data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     if event.is_null() {
@@ -285,6 +278,9 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
 
 /// Waits for the event of the call just made, on an identifier whose calls
 /// wait; it stays in `event` of the identifier. Returns at once on others.
+///
+/// # Safety
+/// `id` exists, and is used by no other thread.
 pub unsafe extern "C-unwind" fn complete(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller's identifier.
     unsafe {

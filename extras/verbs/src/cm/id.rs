@@ -14,7 +14,7 @@ use crate::{
     abi::{IBV_QPT_RC, ibv_pd, ibv_qp_init_attr, rdma_cm_id, rdma_event_channel, rdma_route},
     address,
     context::context,
-    handle::{Handle, allocate, locked, take},
+    handle::{Handle, Pending, allocate, locked, take},
     memory::ibv_alloc_pd,
     report::failed,
     runtime::{Runtime, runtime},
@@ -22,7 +22,7 @@ use crate::{
 
 use super::{
     Connections,
-    event::{EventChannel, Pending, forget, free_event, open_channel},
+    event::{EventChannel, forget, free_event, open_channel},
 };
 
 /// An identifier of a program.
@@ -182,6 +182,9 @@ pub fn allocate_id(
 }
 
 /// Creates an identifier; without a channel its calls wait.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `channel` may be NULL, `id_context` is not followed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_create_id(
     channel: *mut rdma_event_channel,
@@ -203,6 +206,9 @@ pub unsafe extern "C" fn rdma_create_id(
 }
 
 /// Destroys an identifier: ends its setup or connection.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     let Some(runtime) = runtime() else { return failed(libc::EPERM) };
@@ -231,6 +237,9 @@ pub unsafe fn destroy(runtime: &Runtime, connections: &mut Connections, id: Hand
 }
 
 /// Ends the setup or connection of an identifier: no event follows.
+///
+/// # Safety
+/// As for [`destroy`], but `id` still exists afterwards.
 unsafe fn end(runtime: &Runtime, connections: &mut Connections, id: Handle<Id>) {
     // SAFETY: as required of the caller of `destroy`.
     let known = unsafe { &mut *id.0 };
@@ -262,6 +271,9 @@ unsafe fn end(runtime: &Runtime, connections: &mut Connections, id: Handle<Id>) 
 }
 
 /// Frees an identifier that was ended. The caller holds the lock.
+///
+/// # Safety
+/// As for [`destroy`], after [`end`].
 unsafe fn free(_connections: &mut Connections, id: Handle<Id>) {
     // SAFETY: as required of the caller of `destroy`; nothing refers to it, and
     // its own channel is not used by others.
@@ -275,6 +287,9 @@ unsafe fn free(_connections: &mut Connections, id: Handle<Id>) {
 
 /// Moves an identifier to another channel, with its queued events; to one of
 /// its own, for calls that wait, when `channel` is NULL.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `channel` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
     let Some(runtime) = runtime() else { return failed(libc::EPERM) };

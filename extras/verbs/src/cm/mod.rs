@@ -1,4 +1,11 @@
 //! librdmacm: identifiers, events, connection setup.
+//!
+//! # Safety
+//!
+//! The contract of identifiers is [that of this library](crate#safety), and: one thread at a time calls with an
+//! identifier, as its members (`event`, `qp`, `pd`) are written without a lock. The channel of an identifier outlives it.
+//! The library's own threads follow an identifier, or a queue pair that is joined to it, under the lock of the
+//! [`Connections`] alone.
 
 pub mod connect;
 pub mod endpoint;

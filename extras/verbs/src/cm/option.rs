@@ -16,6 +16,9 @@ use crate::{
 use super::id::Id;
 
 /// Sets an option.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `value` has `length` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
@@ -44,6 +47,9 @@ pub unsafe extern "C" fn rdma_set_option(
 
 /// Fills the attributes of the next state of a queue pair that the program
 /// moves by itself: on iWARP no more than its rights.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_init_qp_attr(
     _id: *mut rdma_cm_id,

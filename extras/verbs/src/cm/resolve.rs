@@ -27,6 +27,9 @@ use super::{
 const BACKLOG: c_int = 1024;
 
 /// Binds to a local address and reserves its port.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `local` is NULL or as long as its family demands.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, local: *mut libc::sockaddr) -> c_int {
     let Some(runtime) = runtime() else { return failed(libc::EPERM) };
@@ -72,6 +75,9 @@ fn is_of_device(ip: IpAddr) -> bool {
 }
 
 /// Finds the local address for a peer.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety); `from` and `peer` are NULL or as long as their family demands.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
@@ -88,6 +94,8 @@ pub unsafe extern "C-unwind" fn rdma_resolve_addr(
     }
 }
 
+/// # Safety
+/// `id` exists.
 unsafe fn resolve(
     id: *mut rdma_cm_id,
     from: Option<SocketAddr>,
@@ -128,6 +136,9 @@ unsafe fn resolve(
 }
 
 /// The route is the kernel's: resolved at once.
+///
+/// # Safety
+/// [The contract of identifiers](crate::cm#safety).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout_ms: c_int) -> c_int {
     // SAFETY: the caller's identifier.
@@ -139,6 +150,8 @@ pub unsafe extern "C-unwind" fn rdma_resolve_route(id: *mut rdma_cm_id, _timeout
     }
 }
 
+/// # Safety
+/// `id` exists.
 unsafe fn route(id: *mut rdma_cm_id) -> Result<(), c_int> {
     let runtime = runtime().ok_or(libc::EPERM)?;
     let _connections = locked(&runtime.connections);

@@ -25,6 +25,15 @@ fn queues_events_and_errors_are_those_of_the_manual_pages() {
     }
 }
 
+/// Another thread may follow an event until it acknowledges it.
+#[test]
+fn an_object_is_destroyed_when_its_events_are_acknowledged() {
+    let program = c::compile(include_str!("../c/held.c"), &["-libverbs", "-lpthread"]);
+    let output = run(program.path.to_str().unwrap(), &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, b"held\n");
+}
+
 /// A thousand connections one after the other leave no descriptor and no thread; eight threads on one queue pair, and
 /// eight with one each, lose and mix nothing.
 #[test]

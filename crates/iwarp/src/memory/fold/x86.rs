@@ -251,6 +251,9 @@ unsafe fn fused<const COPY: bool, const ROUNDS: usize>(
 }
 
 /// Moves 16 bytes on by a distance.
+///
+/// # Safety
+/// The processor has the instructions.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn fold(bytes: __m128i, distance: [u64; 2]) -> __m128i {
@@ -259,6 +262,9 @@ fn fold(bytes: __m128i, distance: [u64; 2]) -> __m128i {
 }
 
 /// The remainder multiplied by a power, not reduced: the CRC instruction itself multiplies by x^32 and does that.
+///
+/// # Safety
+/// The processor has the instructions.
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn behind(remainder: u64, power: u64) -> u64 {
