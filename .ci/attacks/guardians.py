@@ -64,7 +64,9 @@ def spoil(state, folder, plans):
         subprocess.run(["dd", "if=/dev/zero", f"of={folder}/filled"], capture_output=True)
         return ["rm", "-f", f"{folder}/filled"]
     if state == "read-only":
-        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        # Busy while a file of it is open for writing, as a journal is for moments.
+        while subprocess.run(["mount", "-o", "remount,ro", folder], capture_output=True).returncode:
+            time.sleep(0.01)
         return ["mount", "-o", "remount,rw", folder]
     if state == "gone":
         subprocess.run(["rm", "-rf", plans])
