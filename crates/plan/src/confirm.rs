@@ -62,6 +62,11 @@ impl Deadline {
         Duration::from_nanos(self.at_ns.saturating_sub(now_ns()))
     }
 
+    /// Whether it passed this time ago at least.
+    pub(crate) fn has_passed_by(self, time: Duration) -> bool {
+        self.at_ns.saturating_add(nanoseconds(time)) <= now_ns()
+    }
+
     /// Reason of the revert at its end.
     pub(crate) fn reason(self) -> String {
         format!("not confirmed within {} s", Duration::from_nanos(self.within_ns).as_secs_f64())

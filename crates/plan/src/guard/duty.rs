@@ -36,6 +36,9 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// Time in which marks are tried again after a restore. The next start of the program
 /// marks it otherwise.
 const MARK_PATIENCE: Duration = Duration::from_secs(60);
+/// Time beyond its first deadline that a command may need to apply everything: the time to
+/// confirm it counts from there, and only a command that hangs takes longer.
+const APPLY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the guardian's reports come from, and what reaches it from outside.
 pub struct Duty<'a, L> {
@@ -67,12 +70,13 @@ impl<L: Iterator<Item = String> + Send + 'static> Duty<'_, L> {
         loop {
             match reports.recv_timeout(POLL_INTERVAL) {
                 Ok(Report::Begun(change)) => {
-                    watch = Some(Watch { change: *change });
+                    watch = Some(Watch { change: *change, is_applied: false });
                     answer(super::report::READY);
                 }
                 Ok(Report::Waits(deadline)) => {
                     if let Some(watch) = &mut watch {
                         watch.change.kind = Kind::Confirmed(deadline);
+                        watch.is_applied = true;
                     }
                 }
                 Ok(Report::Done) => is_done = true,
@@ -118,6 +122,8 @@ enum Found {
 
 struct Watch {
     change: Change,
+    /// Its time to be confirmed has begun.
+    is_applied: bool,
 }
 
 impl Watch {
@@ -131,8 +137,9 @@ impl Watch {
             Kind::Confirmed(_) if found == Found::Kept && is_done => Next::Leave,
             Kind::Confirmed(known) => {
                 let deadline = if let Found::Waiting(Some(found)) = found { found } else { known };
+                let patience = if is_open && !self.is_applied { APPLY_PATIENCE } else { Duration::ZERO };
                 match () {
-                    () if deadline.left().is_zero() => Next::Restore(deadline.reason()),
+                    () if deadline.has_passed_by(patience) => Next::Restore(deadline.reason()),
                     () if is_told => told(),
                     () if is_open || is_done || matches!(found, Found::Waiting(_)) => Next::Wait,
                     () if found == Found::Kept => Next::Leave,
@@ -142,7 +149,7 @@ impl Watch {
             Kind::Tested if is_told && !is_done => told(),
             _ if is_open => Next::Wait,
             _ if is_done => Next::Leave,
-            Kind::Reverted => Next::Restore("reverting was interrupted".to_owned()),
+            Kind::Reverted { .. } => Next::Restore("reverting was interrupted".to_owned()),
             Kind::Tested if found != Found::Kept => Next::Restore(pending::REASON.to_owned()),
             Kind::Applied if found != Found::Kept => Next::Restore("applying was interrupted".to_owned()),
             Kind::Tested | Kind::Applied => Next::Leave,
@@ -170,6 +177,8 @@ impl Watch {
         let unmarked = loop {
             match self.attempt(reason, options) {
                 Ok(restored) => break restored.unmarked,
+                // What others have written since is theirs: the operator decides.
+                Err(error @ PlanError::Conflicts { .. }) => return problem(&error.to_string()),
                 Err(error) => problem(&format!("journal {name} is not restored yet: {error}")),
             }
             thread::sleep(pause);
@@ -185,13 +194,24 @@ impl Watch {
 
     fn attempt(&self, reason: &str, options: &Options) -> Result<Restored, PlanError> {
         let _locked = lock(options);
-        let Change { journal: name, head, .. } = &self.change;
-        let mut journal = folder::open(&options.journals, name)
-            .unwrap_or_else(|_| Journal::remembered(name, &options.journals, head.clone()));
-        if journal.state() == JournalState::Reverted {
-            return Ok(Restored { count: 0, unmarked: None });
+        let Change { journal: name, head, kind } = &self.change;
+        // Kept between the decision and the lock.
+        let nothing = Restored { count: 0, unmarked: None };
+        if self.found(options) == Found::Kept && !matches!(kind, Kind::Reverted { .. }) {
+            return Ok(nothing);
         }
-        restore(&mut journal, Some(reason.to_owned()), true, options)
+        let read = folder::open(&options.journals, name);
+        let force = match kind {
+            Kind::Confirmed(_) => true,
+            Kind::Reverted { force } => *force,
+            // Without its marks nobody knows which value was being written.
+            Kind::Applied | Kind::Tested => read.is_err(),
+        };
+        let mut journal = read.unwrap_or_else(|_| Journal::remembered(name, &options.journals, head.clone()));
+        if journal.state() == JournalState::Reverted {
+            return Ok(nothing);
+        }
+        restore(&mut journal, Some(reason.to_owned()), force, options)
     }
 
     /// Fails where it may be tried again.

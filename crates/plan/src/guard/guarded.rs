@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_schema::plan::Plan;
+use clearstream_schema::plan::{JournalState, Plan};
 
 use super::{Danger, Guard, guardian::Guardian, report::Kind};
 use crate::{
     Applied, Begun, Options, Permitted, PlanError, Reverted, apply, apply_back, await_confirmation,
-    confirm::Deadline, expire, folder, plan_back, plan_of, revert, unconfirmed,
+    confirm::{self, Deadline},
+    expire, folder, plan_back, plan_of, revert, unconfirmed,
 };
 
 /// Maximum wait for a guardian to recover the journal of a process that died; a busy
@@ -127,6 +128,12 @@ impl Guarded {
         });
         if lost.is_none() && begun.is_ok() {
             guardian.done();
+            // A guardian that was told to end may have been quicker than the deadline.
+            let now = folder::open(&options.journals, journal)?;
+            if within.is_some() && now.state() == JournalState::Reverted {
+                confirm::forget(journal, &options)?;
+                return Err(PlanError::Superseded { journal: journal.clone() });
+            }
             return Ok(applied);
         }
         let done = revert(journal, true, &options);
@@ -158,7 +165,9 @@ impl Guarded {
         // leave all of it.
         let head = folder::open(&options.journals, journal)?.head;
         let guardian = self.guardian().and_then(|guardian| {
-            guardian.reporter().begin(&Begun { journal, head: &head }, Kind::Reverted)?;
+            guardian
+                .reporter()
+                .begin(&Begun { journal, head: &head }, Kind::Reverted { force: over_others })?;
             Ok(guardian)
         });
         let done = revert(journal, over_others, options);

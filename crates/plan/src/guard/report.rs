@@ -39,6 +39,6 @@ pub(super) enum Kind {
     Confirmed(Deadline),
     /// Restored unless it was kept.
     Tested,
-    /// A revert: it is finished.
-    Reverted,
+    /// A revert: it is finished, forced as it was begun.
+    Reverted { force: bool },
 }

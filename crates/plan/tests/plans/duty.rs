@@ -159,6 +159,35 @@ fn what_is_kept_stays_and_its_guardian_ends() {
     assert_eq!(tree.texts(), before);
 }
 
+/// The time to confirm a change counts from its end, however long it takes.
+#[test]
+fn what_takes_longer_to_apply_than_to_confirm_is_not_restored_meanwhile() {
+    let within = Duration::from_millis(1500);
+    let tree = Tree::new();
+    let before = tree.texts();
+    let is_first = std::sync::atomic::AtomicBool::new(true);
+    let options = tree.options().on_event(move |event| {
+        let is_written = matches!(event, clearstream_plan::Event::Written { .. });
+        if is_written && is_first.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            thread::sleep(within * 2);
+        }
+    });
+    guarded(&tree, within).apply(&tree.plan(), &options).unwrap();
+    assert_ne!(tree.texts(), before, "restored before its time");
+    eventually("not restored", || tree.texts() == before);
+    eventually("the guardian stays", || guardians(&tree).is_empty());
+}
+
+/// What others wrote after a command was killed is left to the operator, as `recover` leaves it.
+#[test]
+fn what_others_wrote_is_not_overwritten_for_a_command_that_was_killed() {
+    let tree = Tree::new();
+    assert!(!run_child("guarded", Some(&tree.root()), &tree.journals(), &tree.plan(), 7, |_| ()));
+    tree.write("proc/sys/net/ipv4/tcp_rmem", "1 2 3\n");
+    eventually("the guardian stays", || guardians(&tree).is_empty());
+    assert_eq!(tree.texts()["proc/sys/net/ipv4/tcp_rmem"], "1 2 3");
+}
+
 /// The guardian restored what a command that was stopped had begun: the command does
 /// not go on with it.
 #[test]
