@@ -81,6 +81,9 @@ impl ThreadRank {
     }
 }
 
+/// Their [`World::transport`].
+pub const TRANSPORT: &str = "threads";
+
 impl World for ThreadRank {
     fn rank(&self) -> usize {
         self.rank
@@ -95,7 +98,7 @@ impl World for ThreadRank {
     }
 
     fn transport(&self) -> &str {
-        "threads"
+        TRANSPORT
     }
 
     fn send(&mut self, to: usize, tag: Tag, bytes: Vec<u8>) -> Result<(), RankError> {

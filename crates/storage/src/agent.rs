@@ -70,16 +70,23 @@ impl StorageAgent {
             let message = format!("\"{}\" is no directory: write its whole path", directory.display());
             return Err(failure(FailureKind::Invalid, message));
         }
+        // Before there is anything to guard: it takes a moment to start.
+        let guard = (self.guardian)().and_then(Guard::start);
+        let mut guard = guard.map_err(|error| Failure::of_system("start the guard of the files", &error))?;
         let left_over = clear_left_over(directory);
-        let prepared = prepare(benchmark)?;
+        let prepared = match prepare(benchmark) {
+            Ok(prepared) => prepared,
+            Err(failure) => {
+                guard.release();
+                return Err(failure);
+            }
+        };
         let started = StorageStarted {
             file_system: mount::of(directory),
             memory_bytes: memory(),
             hosts: vec![host_name(); tasks as usize],
             left_over,
         };
-        let guard = (self.guardian)().and_then(Guard::start);
-        let mut guard = guard.map_err(|error| Failure::of_system("start the guard of the files", &error))?;
         let stop = Arc::new(AtomicBool::new(false));
         let (own, events) = (Arc::clone(&stop), context.events().clone());
         let thread = thread::Builder::new().name("storage".to_owned()).spawn(move || {

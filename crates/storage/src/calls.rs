@@ -7,7 +7,7 @@ use clearstream_schema::{
     scope::Right,
     storage::{
         StreamConfig, StreamPoint,
-        metadata::{MetadataConfig, MetadataPhase, StorageMetadata},
+        metadata::{MetadataConfig, MetadataPhase},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -78,9 +78,6 @@ pub struct StorageEnded {
     /// The folder remains, and why, unless it was to be kept.
     #[serde(default)]
     pub remains: Option<String>,
-    /// Result of metadata.
-    #[serde(default)]
-    pub metadata: Option<Box<StorageMetadata>>,
 }
 
 /// A phase that is measured.

@@ -114,24 +114,56 @@ pub(crate) fn drive(
     let within = timeout.min(run.reply_within());
     let started = agent.call_within(&run, within, stop).map_err(silent)?;
     let is_finished = loop {
-        if let Some(event) = agent.next_event(POLL_INTERVAL)? {
-            if let Some(StorageMeasured { test: of, measured }) = event.read()?
-                && of == test
-            {
-                on_measured(measured);
-            }
-            if event.read()?.is_some_and(|StorageFinished { test: of }| of == test) {
-                break true;
-            }
+        if next(agent, test, POLL_INTERVAL, on_measured)? == Some(Heard::Finished) {
+            break true;
         }
         if stop.load(Relaxed) || Instant::now() >= deadline {
             break false;
         }
     };
     let never = AtomicBool::new(false);
-    let ended = agent.call_within(&StorageStop { test }, STOP_TIMEOUT, &never).map_err(silent)?;
+    let ended = match agent.call_within(&StorageStop { test }, STOP_TIMEOUT, &never) {
+        // A person who asked to stop does not wait for millions of files to be removed.
+        Err(PeerError::Stopped { .. }) => {
+            StorageEnded { remains: Some(still_removed(&directory)), failure: None }
+        }
+        ended => ended.map_err(silent)?,
+    };
+    // What was measured while it stopped.
+    while !is_finished && next(agent, test, Duration::ZERO, on_measured).is_ok_and(|heard| heard.is_some()) {}
     match ended.failure.clone().filter(|_| is_finished) {
         Some(failure) => Err(StorageError::Failed(failure)),
         None => Ok(Driven { started, is_finished, ended }),
     }
+}
+
+/// What an event says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Finished,
+    Other,
+}
+
+/// Handles the next event, if one comes in time.
+fn next(
+    agent: &mut Peer,
+    test: u64,
+    within: Duration,
+    on_measured: &mut dyn FnMut(Measured),
+) -> Result<Option<Heard>, PeerError> {
+    let Some(event) = agent.next_event(within)? else { return Ok(None) };
+    if let Some(StorageMeasured { test: of, measured }) = event.read()?
+        && of == test
+    {
+        on_measured(measured);
+    }
+    let is_finished = event.read()?.is_some_and(|StorageFinished { test: of }| of == test);
+    Ok(Some(if is_finished { Heard::Finished } else { Heard::Other }))
+}
+
+fn still_removed(directory: &str) -> String {
+    format!(
+        "the files of the test in {directory} were still being removed: the process that guards them goes on, and \
+         what it cannot remove the next test there does"
+    )
 }

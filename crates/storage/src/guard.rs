@@ -1,7 +1,7 @@
 //! A process that removes a test's files when the process of its ranks was killed.
 //!
-//! It is in a session of its own, so that what ends the ranks (a launcher's signal to their process group, kill -9)
-//! does not reach it, and learns their end from its standard input, a socket that closes then. Over it, it gets the
+//! It is in a process group of its own from its start, so that what ends the ranks (a launcher's or a terminal's signal
+//! to their group, kill -9) does not reach it, and learns their end from its standard input, a socket that closes then. Over it, it gets the
 //! descriptors of the folder that was made: whoever renames that and puts something else in its place changes nothing.
 //! The socket's end without [`RELEASED`] before it is that of a process that was killed.
 
@@ -9,6 +9,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
+    os::unix::process::CommandExt as _,
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -47,7 +48,7 @@ impl Guard {
     pub fn start(mut command: Command) -> io::Result<Self> {
         let (socket, input) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        command.stdin(Stdio::from(input)).stdout(Stdio::null()).stderr(Stdio::null());
+        command.stdin(Stdio::from(input)).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let child = command.spawn()?;
         Ok(Self { child, socket })
     }

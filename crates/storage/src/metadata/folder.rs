@@ -17,7 +17,6 @@ use rustix::{
 
 use super::{MetadataError, file_error};
 use crate::folder::{FOLDER_FLAGS, FOLDER_MODE, Folder, METADATA_PREFIX};
-use crate::guard::Guard;
 
 /// Suffix of renamed items.
 pub(super) const RENAMED: &str = ".renamed";
@@ -31,18 +30,12 @@ pub(super) fn create(directory: &Path) -> Result<Folder, MetadataError> {
 
 /// The folder with the operations on its items.
 #[derive(Debug)]
-pub(super) struct Items(Folder);
+pub(super) struct Items(pub(super) Folder);
 
 impl Items {
     pub(super) fn enter(directory: &Path, name: &str) -> Result<Self, Failure> {
         let entered = Folder::enter(directory, name);
         entered.map(Self).map_err(|error| file_error("open", &directory.join(name), &error))
-    }
-
-    /// Has it removed after a death of this process.
-    pub(super) fn watch(&self, guard: &mut Guard) {
-        // Without the guard the next start removes it.
-        let _ = guard.watch(&self.0);
     }
 
     pub(super) fn path(&self) -> &Path {

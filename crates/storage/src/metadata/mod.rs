@@ -6,6 +6,7 @@
 //! directory would measure that.
 
 mod agreement;
+mod document;
 mod error;
 mod folder;
 mod phase;
@@ -23,22 +24,20 @@ use std::{
 };
 
 use clearstream_control::Peer;
-use clearstream_ranks::{World, threads};
+use clearstream_ranks::{THREADS_TRANSPORT, World, threads};
 use clearstream_schema::{
     control::{Failure, FailureKind},
     flow::Notice,
     storage::{
-        ClientCache,
-        metadata::{
-            MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, STORAGE_METADATA_SCHEMA,
-            StorageMetadata,
-        },
+        ClientCache, host_names,
+        metadata::{MetadataConfig, MetadataKind, MetadataOperation, MetadataPhase, StorageMetadata},
     },
 };
 use quanta::Instant;
 use serde::{Deserialize, Serialize};
 
 use agreement::{Next, agreed, agreement};
+use document::{Facts, document, is_memory};
 pub use error::MetadataError;
 use error::file_error;
 use folder::Items;
@@ -54,6 +53,7 @@ use crate::{
     folder::{Folder, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
+    mount,
     stream::of_ranks,
 };
 
@@ -96,19 +96,25 @@ pub fn run(
 ) -> Result<StorageMetadata, StorageError> {
     check(config).map_err(StorageError::Invalid)?;
     let benchmark = Benchmark::Metadata(config.clone());
-    let Driven { started, ended, .. } = drive(agent, benchmark, timeout, stop, &mut |measured| {
+    let mut phases = Vec::new();
+    let driven = drive(agent, benchmark, timeout, stop, &mut |measured| {
         if let Measured::Metadata(phase) = measured {
             on_phase(&phase);
+            phases.push(*phase);
         }
     })?;
-    let no_result = || Failure { kind: FailureKind::Internal, message: "rank 0 has no result".to_owned() };
-    match (ended.metadata, ended.failure) {
-        (Some(mut found), _) => {
-            found.notices.extend(started.left_over);
-            Ok(*found)
-        }
-        (None, failure) => Err(StorageError::Failed(failure.unwrap_or_else(no_result))),
+    let Driven { started, is_finished, ended } = driven;
+    if let Some(failure) = ended.failure {
+        return Err(StorageError::Failed(failure));
     }
+    let facts = Facts {
+        hosts: started.hosts,
+        file_system: started.file_system,
+        transport: THREADS_TRANSPORT.to_owned(),
+    };
+    let remains = ended.remains.map(|message| Notice { id: "folder-remains".to_owned(), message });
+    let notices = started.left_over.into_iter().chain(remains);
+    document(config, facts, phases, is_finished, notices)
 }
 
 /// Rejects invalid options, with a suggested correction.
@@ -140,11 +146,12 @@ pub(crate) fn run_threads(
     on_phase: &(impl Fn(&MetadataPhase) + Sync),
 ) -> StorageEnded {
     let control = Control { origin: Instant::now(), stop };
-    // One folder for all threads: that of rank 0 is watched.
-    let guard = Mutex::new(guard);
+    // The folder is the same one for all threads: rank 0, which makes it, is the first to come here.
+    let guard = Mutex::new(Some(guard));
     let results = threads(config.tasks as usize, |world| {
-        let watch = |folder: &Items| {
-            folder.watch(&mut guard.lock().unwrap_or_else(PoisonError::into_inner));
+        let watch = |folder: &Folder| {
+            let first = guard.lock().unwrap_or_else(PoisonError::into_inner).take();
+            first.into_iter().for_each(|guard| watched(folder, guard));
         };
         measure(world, config, control, &watch, on_phase)
     });
@@ -154,10 +161,13 @@ pub(crate) fn run_threads(
         StorageError::Failed(failure) => failure,
         error => Failure { kind: FailureKind::Internal, message: error.to_string() },
     };
-    match first {
-        Ok(found) => StorageEnded { metadata: found.flatten().map(Box::new), ..StorageEnded::default() },
-        Err(error) => StorageEnded { failure: Some(failed(error)), ..StorageEnded::default() },
-    }
+    StorageEnded { failure: first.err().map(failed), remains: None }
+}
+
+/// Has a folder removed after a death of this process.
+fn watched(folder: &Folder, guard: &mut Guard) {
+    // Without the guard the next start removes it.
+    let _ = guard.watch(folder);
 }
 
 /// What rank 0 has prepared for all.
@@ -169,10 +179,11 @@ struct Prepared {
     is_memory: bool,
 }
 
-/// Runs it by ranks on the hosts of the options, processes of an MPI job.
+/// Runs it by ranks on the hosts of the options, processes of an MPI job. When `stop` is set or `timeout` is over, the
+/// phases are those until then.
 ///
 /// # Errors
-/// [`StorageError`]; also when `stop` is set or `timeout` is over before a phase was measured.
+/// [`StorageError`].
 pub fn run_job(
     place: JobPlace<'_>,
     config: &MetadataConfig,
@@ -188,13 +199,21 @@ pub fn run_job(
         tasks: config.tasks,
         mpirun: config.mpirun.as_deref(),
     };
-    let found =
-        job::run(place, &options, config, timeout, stop, &mut |phase: MetadataPhase| on_phase(&phase))?;
-    let stopped = || Failure {
-        kind: FailureKind::Connection,
-        message: "the ranks were stopped before a result".to_owned(),
+    let mut phases = Vec::new();
+    let found = job::run(place, &options, config, timeout, stop, &mut |phase: MetadataPhase| {
+        on_phase(&phase);
+        phases.push(phase);
+    })?;
+    let found: StorageMetadata = match found {
+        Some(found) => found,
+        // The ranks were stopped before rank 0 could say more.
+        None => {
+            let unknown = || "unknown".to_owned();
+            let facts =
+                Facts { hosts: host_names(options.hosts), file_system: unknown(), transport: unknown() };
+            return document(config, facts, phases, false, None);
+        }
     };
-    let found: StorageMetadata = found.ok_or_else(|| StorageError::Failed(stopped()))?;
     job::check_ranks(found.requested.tasks, config.rank_count())?;
     Ok(StorageMetadata { requested: config.clone(), ..found })
 }
@@ -215,17 +234,32 @@ pub fn run_rank(
     let config = MetadataConfig { tasks, ..config.clone() };
     check(&config).map_err(StorageError::Invalid)?;
     let control = Control { origin: Instant::now(), stop };
-    let (guard, on_phase) = (RefCell::new(guard), RefCell::new(on_phase));
-    let watch = |folder: &Items| folder.watch(&mut guard.borrow_mut());
+    let guard = RefCell::new(guard);
+    let measured = RefCell::new((Vec::new(), on_phase));
+    let watch = |folder: &Folder| watched(folder, &mut guard.borrow_mut());
     let left_over = (world.rank() == 0).then(|| clear_left_over(Path::new(&config.directory))).flatten();
-    let mut found = measure(world, &config, control, &watch, &|phase| (on_phase.borrow_mut())(phase))?;
-    if let Some(found) = &mut found {
-        found.notices.extend(left_over);
-    }
-    Ok(found)
+    let ended = measure(world, &config, control, &watch, &|phase| {
+        let (phases, on_phase) = &mut *measured.borrow_mut();
+        on_phase(phase);
+        phases.push(phase.clone());
+    })?;
+    let Some(Ended { complete, hosts }) = ended else { return Ok(None) };
+    let facts = Facts {
+        hosts,
+        file_system: mount::of(Path::new(&config.directory)),
+        transport: world.transport().to_owned(),
+    };
+    document(&config, facts, measured.into_inner().0, complete, left_over).map(Some)
 }
 
-/// Runs the measurement; every rank calls it with the same arguments. Rank 0 has the result. `on_phase` sees each
+/// How it ended, at rank 0.
+struct Ended {
+    complete: bool,
+    /// Host of each rank.
+    hosts: Vec<String>,
+}
+
+/// Runs the measurement; every rank calls it with the same arguments. Rank 0 knows how it ended. `on_phase` sees each
 /// phase there, `watch` the folder as soon as it exists.
 ///
 /// # Errors
@@ -234,20 +268,21 @@ fn measure(
     world: &mut dyn World,
     config: &MetadataConfig,
     control: Control<'_>,
-    watch: &dyn Fn(&Items),
+    watch: &dyn Fn(&Folder),
     on_phase: &dyn Fn(&MetadataPhase),
-) -> Result<Option<StorageMetadata>, MetadataError> {
+) -> Result<Option<Ended>, MetadataError> {
     let directory = Path::new(&config.directory);
     let host = world.host().to_owned();
     let hosts = gather(world, &host)?;
     // Held until this rank has it open as the others: what nobody holds is left over.
     let mut made = None;
     let prepared = (world.rank() == 0).then(|| Next::of(prepare(directory, config, hosts, &mut made)));
+    made.as_ref().into_iter().for_each(watch);
     let Some(prepared) = share(world, prepared.as_ref())?.value()? else { return Ok(None) };
     let entered = Items::enter(directory, &prepared.folder);
     drop(made);
-    if let Ok(folder) = &entered {
-        watch(folder);
+    if world.rank() != 0 {
+        entered.iter().for_each(|items| watch(&items.0));
     }
     agreement(world, entered.as_ref().err().cloned())?;
     let Ok(folder) = entered else { return Ok(None) };
@@ -258,19 +293,17 @@ fn measure(
         folder: &folder,
         prepared: &prepared,
         on_phase,
-        phases: Vec::new(),
         iteration: 0,
         made: [0; 3],
     };
     let complete = run.iterations();
     let cleaned = run.clean(!matches!(complete, Ok(true)));
-    let phases = run.phases;
     if world.rank() != 0 {
         return complete.map(|_| None);
     }
     let left = cleaned.and(folder.leave());
     let complete = error::joined(complete, left)?;
-    Ok(Some(document(directory, config, &prepared, phases, (complete, world.transport()))))
+    Ok(Some(Ended { complete, hosts: prepared.hosts }))
 }
 
 fn prepare(
@@ -280,7 +313,7 @@ fn prepare(
     made: &mut Option<Folder>,
 ) -> Result<Prepared, MetadataError> {
     let tree = Tree::new(config)?;
-    let is_memory = crate::mount::of(directory).starts_with("tmpfs ");
+    let is_memory = is_memory(&mount::of(directory));
     let folder = made.insert(folder::create(directory)?).name.clone();
     Ok(Prepared { folder, tree, hosts, is_memory })
 }
@@ -292,7 +325,6 @@ struct Run<'a, 'w> {
     folder: &'a Items,
     prepared: &'a Prepared,
     on_phase: &'a dyn Fn(&MetadataPhase),
-    phases: Vec<MetadataPhase>,
     iteration: u32,
     /// Directories of the tree, directories and files that this rank has made, with one that it may have made.
     made: [u64; 3],
@@ -389,7 +421,6 @@ impl Run<'_, '_> {
             phase.client_cache = Some(if is_memory { ClientCache::Memory } else { ClientCache::Possible });
         }
         (self.on_phase)(&phase);
-        self.phases.push(phase);
         if ranks.iter().any(|rank| rank.is_over) {
             return Next::Over;
         }
@@ -422,78 +453,4 @@ impl Run<'_, '_> {
         let first = all.into_iter().chain([failure]).flatten().next();
         first.map_or(Ok(()), |message| Err(MetadataError::Remains { folder, message }))
     }
-}
-
-fn document(
-    directory: &Path,
-    config: &MetadataConfig,
-    prepared: &Prepared,
-    phases: Vec<MetadataPhase>,
-    (complete, transport): (bool, &str),
-) -> StorageMetadata {
-    let mut hosts = prepared.hosts.clone();
-    hosts.sort();
-    hosts.dedup();
-    let notices = notices(config, prepared, &hosts, &phases, complete);
-    StorageMetadata {
-        schema: STORAGE_METADATA_SCHEMA.to_owned(),
-        version: 1,
-        directory: directory.display().to_string(),
-        file_system: crate::mount::of(directory),
-        requested: config.clone(),
-        transport: transport.to_owned(),
-        hosts,
-        tree_count: prepared.tree.directories,
-        item_count: prepared.tree.items,
-        complete,
-        summary: phase::summary(&phases),
-        phases,
-        notices,
-    }
-}
-
-fn notices(
-    config: &MetadataConfig,
-    prepared: &Prepared,
-    hosts: &[String],
-    phases: &[MetadataPhase],
-    complete: bool,
-) -> Vec<Notice> {
-    let mut notices = Vec::new();
-    let mut add = |id: &str, message: &str| {
-        notices.push(Notice { id: id.to_owned(), message: message.to_owned() });
-    };
-    if config.iterations > 1 {
-        add(
-            "new-trees",
-            "every iteration has a new tree: file systems may pass over names and inodes that were removed shortly \
-             before, and a repetition in the same directories would measure that",
-        );
-    }
-    if prepared.is_memory {
-        add("in-memory", "the file system is in memory (tmpfs): rates are of memory, not of storage");
-    } else {
-        add(
-            "may-be-cached",
-            "* stat and read may come from this host's caches of names, attributes and pages: they are rates of \
-             the client, not of the storage",
-        );
-    }
-    let ranks = phases.first().map_or(0, |phase| phase.rank_counts.len());
-    if config.stride > 0 && hosts.len() == 1 {
-        add(
-            "stride-within-host",
-            match ranks {
-                0 | 1 => "the stride has no effect with one rank",
-                _ => "all ranks are on one host: items of another rank are in the same caches",
-            },
-        );
-    }
-    let is_short = |phase: &MetadataPhase| {
-        phase.kind != MetadataKind::Tree && phase.rank_counts.iter().any(|count| *count < prepared.tree.items)
-    };
-    if complete && config.stonewall.is_some() && phases.iter().any(is_short) {
-        add("stonewall", "the stonewall ended creation: later phases are of the items that there were");
-    }
-    notices
 }

@@ -47,7 +47,7 @@ impl Prepared {
         let result = ranks(&self.config, &self.folder.folder, stop, on_point);
         let remains = self.folder.leave().err();
         let failure = result.err().map(|failure| with_remains(failure, remains.as_deref()));
-        StorageEnded { failure, remains, metadata: None }
+        StorageEnded { failure, remains }
     }
 }
 

@@ -87,7 +87,7 @@ impl Board {
             let totals = host.totals.document();
             let covered = Duration::from_nanos(totals.duration_ns);
             let is_back = totals.gap_count > 0 && host.lost.is_none();
-            !is_back && (totals.sample_count == 0 || covered + self.interval <= duration)
+            !is_back && (totals.sample_count == 0 || covered + self.interval / 2 <= duration)
         };
         let host = self.hosts.iter().find(is_silent)?;
         Some((host.name.clone(), host.lost.as_ref().map(|(_, reason)| reason.clone())))

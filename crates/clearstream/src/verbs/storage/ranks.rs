@@ -85,10 +85,8 @@ pub fn guardian() -> io::Result<Command> {
 pub struct GuardArgs {}
 
 impl GuardArgs {
-    /// Runs it, in a session of its own, which launchers and terminals do not end with the ranks.
+    /// Runs it.
     pub fn run(self) -> Result<(), CommandError> {
-        // Fails only for the leader of a group, which then is without terminal already.
-        let _ = rustix::process::setsid();
         guard(io::stdin());
         Ok(())
     }

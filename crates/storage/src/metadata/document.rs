@@ -1,0 +1,106 @@
+//! The document of a run, of its phases: the same one whether rank 0 ends by itself or is stopped before it can say
+//! how.
+
+use clearstream_schema::{
+    flow::Notice,
+    storage::metadata::{
+        MetadataConfig, MetadataKind, MetadataPhase, STORAGE_METADATA_SCHEMA, StorageMetadata,
+    },
+};
+
+use super::{phase, tree::Tree};
+use crate::StorageError;
+
+/// What a document has beside the phases.
+pub(super) struct Facts {
+    /// Host of each rank.
+    pub(super) hosts: Vec<String>,
+    /// File system type with its source.
+    pub(super) file_system: String,
+    pub(super) transport: String,
+}
+
+/// Whether a file system ([`crate::mount::of`]) is in memory.
+pub(super) fn is_memory(file_system: &str) -> bool {
+    file_system.starts_with("tmpfs ")
+}
+
+/// The document; `complete` says whether all phases ran to their end.
+///
+/// # Errors
+/// [`StorageError::Invalid`].
+pub(super) fn document(
+    config: &MetadataConfig,
+    facts: Facts,
+    phases: Vec<MetadataPhase>,
+    complete: bool,
+    more: impl IntoIterator<Item = Notice>,
+) -> Result<StorageMetadata, StorageError> {
+    let tree = Tree::new(config).map_err(StorageError::from)?;
+    let Facts { mut hosts, file_system, transport } = facts;
+    hosts.sort();
+    hosts.dedup();
+    let mut notices = notices(config, tree.items, (&hosts, is_memory(&file_system)), &phases, complete);
+    notices.extend(more);
+    Ok(StorageMetadata {
+        schema: STORAGE_METADATA_SCHEMA.to_owned(),
+        version: 1,
+        directory: config.directory.clone(),
+        file_system,
+        requested: config.clone(),
+        transport,
+        hosts,
+        tree_count: tree.directories,
+        item_count: tree.items,
+        complete,
+        summary: phase::summary(&phases),
+        phases,
+        notices,
+    })
+}
+
+fn notices(
+    config: &MetadataConfig,
+    items: u64,
+    (hosts, is_memory): (&[String], bool),
+    phases: &[MetadataPhase],
+    complete: bool,
+) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let mut add = |id: &str, message: &str| {
+        notices.push(Notice { id: id.to_owned(), message: message.to_owned() });
+    };
+    if config.iterations > 1 {
+        add(
+            "new-trees",
+            "every iteration has a new tree: file systems may pass over names and inodes that were removed shortly \
+             before, and a repetition in the same directories would measure that",
+        );
+    }
+    if is_memory {
+        add("in-memory", "the file system is in memory (tmpfs): rates are of memory, not of storage");
+    } else {
+        add(
+            "may-be-cached",
+            "* stat and read may come from this host's caches of names, attributes and pages: they are rates of \
+             the client, not of the storage",
+        );
+    }
+    let ranks = phases.first().map_or(0, |phase| phase.rank_counts.len());
+    if config.stride > 0 && hosts.len() == 1 {
+        add(
+            "stride-within-host",
+            match ranks {
+                0 | 1 => "the stride has no effect with one rank",
+                _ => "all ranks are on one host: items of another rank are in the same caches",
+            },
+        );
+    }
+    let is_short = |phase: &MetadataPhase| {
+        phase.kind != MetadataKind::Tree && phase.rank_counts.iter().any(|count| *count < items)
+    };
+    if complete && config.stonewall.is_some() && phases.iter().any(is_short) {
+        add("stonewall", "the stonewall ended creation: later phases are of the items that there were");
+    }
+    notices
+}
