@@ -121,11 +121,14 @@ fn texts_that_are_no_document_are_refused_by_every_reader() {
     let own = [("explore", chain), ("study", study), ("route plan", fabric)];
     let mut any: Vec<Vec<u8>> = repeated.into();
     any.push(vec![0xff; LENGTH]);
+    // Of each reader one command has texts of the whole length: the others would take their time again.
+    let readers = ["plan show", "route plan", "explore", "runs show", "tune lint $FILE"];
     for kind in &KINDS {
+        let length = if readers.iter().any(|verb| kind.arguments.contains(verb)) { LENGTH } else { LENGTH / 8 };
         let own = own.iter().filter(|(verb, _)| kind.arguments.contains(verb));
         let own = own.map(|(_, text)| text.as_bytes().to_vec());
         let tokens = tokens.iter().filter(|_| kind.is_strict).cloned();
-        for text in any.iter().cloned().chain(tokens).chain(own) {
+        for text in any.iter().map(|text| text[..length.min(text.len())].to_vec()).chain(tokens).chain(own) {
             let run = read(kind, &|path| fs::write(path, &text).unwrap());
             let shown = String::from_utf8_lossy(&text[..text.len().min(40)]).into_owned();
             let described =
