@@ -49,6 +49,8 @@ const KNOWN: usize = 256;
 const THREADS: usize = 2 * STRANGERS;
 /// Timeout of the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for a session that ends to leave its place.
+const ENDING: Duration = Duration::from_secs(1);
 /// Poll interval of the stop flag and the queue.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Goodbye reason when the daemon stops.
@@ -414,9 +416,12 @@ impl Server {
         stop: &AtomicBool,
     ) -> Result<(), String> {
         let mut sent_reason = None;
+        let asked = Instant::now();
         loop {
             match self.admission.request(number, client, address) {
                 Decision::Admitted => return Ok(()),
+                // A controller that starts one test after another must not meet the end of its own last one.
+                Decision::Refused(_) if asked.elapsed() < ENDING => {}
                 Decision::Refused(reason) => {
                     link.close(&reason, Some(FailureKind::Busy));
                     return Err(format!("\"{client}\": {reason}"));
