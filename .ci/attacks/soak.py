@@ -50,9 +50,9 @@ class Soak:
     def is_over(self):
         return time.monotonic() > self.ends
 
-    def start(self, *arguments, **more):
-        child = subprocess.Popen([PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=more.pop("stdout", subprocess.DEVNULL),
-                                 stderr=subprocess.DEVNULL, cwd=self.folder, **more)
+    def start(self, *arguments):
+        log = open(f"{self.folder}/log{len(self.children)}", "w")
+        child = subprocess.Popen([PROGRAM, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder)
         self.children.append(child)
         return child
 
@@ -110,14 +110,16 @@ class Soak:
         lasting = {pid: found for pid, found in self.samples.items() if found[-1][0] - found[0][0] > seconds * 0.8}
         worst = 0.0
         for pid, found in lasting.items():
-            # What a process takes until each of its paths was used once is not growth.
-            found = [sample for sample in found if sample[0] > found[0][0] + seconds * 0.4]
+            # What a process takes until each of its paths was used once is not growth, nor is a history that fills.
+            is_page = self.roles[pid].startswith("live")
+            begins = found[0][0] + seconds * (0.6 if is_page else 0.4)
+            found = [sample for sample in found if sample[0] > begins]
             rate, error = slope(found)
             growth = (rate - 2 * error) * seconds
             half = len(found) // 2
             first, last = (max(files for _, _, files in part) for part in (found[:half], found[half:]))
             middle = statistics.median(kb for _, kb, _ in found)
-            is_filling = self.roles[pid].startswith("live") and middle < HISTORY_KB
+            is_filling = is_page and middle < HISTORY_KB
             if not self.roles[pid].startswith("lab"):
                 print(f"    {self.roles[pid]}: {middle:.0f} KiB, {rate * seconds:+.0f} +- {2 * error * seconds:.0f} KiB over the soak, "
                       f"descriptors at most {first}, then {last}")
@@ -133,7 +135,9 @@ class Soak:
         roles = {self.roles[pid] for pid in lasting}
         for needed in ("serve", "live", "route watch", "study run", "agent"):
             if not any(role.startswith(needed) for role in roles):
-                fail("soak", f"{needed} did not last: {sorted(roles)}")
+                ends = [open(f"{self.folder}/log{number}").read()[-200:] for number in range(len(self.children))
+                        if os.path.exists(f"{self.folder}/log{number}")]
+                fail("soak", f"{needed} did not last: {sorted(roles)}: {ends}")
         return f"{self.tests} tests beside {len(lasting)} processes, largest growth {worst:.0f} KiB"
 
 
@@ -151,7 +155,7 @@ repetitions = {count}
 duration = "100ms"
 warm-up = "50ms"
 [experiment.factors]
-flows = [1, 2]
+flows = [1, 2, 3, 4]
 """
 
 
@@ -166,7 +170,7 @@ def soak(count, _):
         token = subprocess.run([PROGRAM, "pair", "create", "friend", "--identity", identity], capture_output=True, check=True).stdout
         subprocess.run([PROGRAM, "pair", "accept", f"{folder}/pairing"], input=token, capture_output=True, check=True)
         with open(f"{folder}/soak.toml", "w") as study:
-            study.write(STUDY.format(count=seconds * 4))
+            study.write(STUDY.format(count=min(1000, seconds * 4)))
         for lab in ("two-hosts", "gateways-6"):
             subprocess.run([PROGRAM, "lab", "up", lab], check=True, capture_output=True)
         running = Soak(folder, seconds)

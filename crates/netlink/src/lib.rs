@@ -5,6 +5,7 @@
 
 mod address;
 mod bridge;
+mod changes;
 mod discipline;
 pub mod ethtool;
 mod generation;
@@ -28,6 +29,7 @@ mod source_translation;
 mod tcp_sockets;
 
 pub use address::LiveAddress;
+pub use changes::Changes;
 pub use clearstream_schema::prefix::{ParsePrefixError, Prefix};
 pub use discipline::{Discipline, ParseDisciplineError, Root};
 pub use link::Interface;

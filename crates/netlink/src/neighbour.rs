@@ -20,6 +20,9 @@ pub struct Neighbour {
     pub link_address: Option<String>,
     /// Address resolution failed (`NUD_FAILED`).
     pub failed: bool,
+    /// Never resolved: an operator has set it, or its interface has no address resolution (`NUD_PERMANENT`,
+    /// `NUD_NOARP`).
+    pub is_fixed: bool,
 }
 
 impl RouteSocket {
@@ -37,10 +40,6 @@ impl RouteSocket {
 }
 
 fn read(message: &NeighbourMessage, names: &Names) -> Option<Neighbour> {
-    // Entries without address resolution are no neighbours: loopback, multicast.
-    if message.header.state == NeighbourState::Noarp {
-        return None;
-    }
     let (mut address, mut octets) = (None, None);
     for attribute in &message.attributes {
         match attribute {
@@ -59,5 +58,6 @@ fn read(message: &NeighbourMessage, names: &Names) -> Option<Neighbour> {
         address: address?,
         link_address: octets,
         failed: message.header.state == NeighbourState::Failed,
+        is_fixed: matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp),
     })
 }

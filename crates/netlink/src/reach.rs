@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, net::IpAddr};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     link::{LinkAttribute, LinkFlags, LinkMessage},
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
 };
+
+use rustix::io::Errno;
 
 use crate::{NetlinkError, RouteSocket, address::family};
 
@@ -32,9 +34,15 @@ impl RouteSocket {
         Ok(replies.into_iter().filter_map(read).filter_map(carrier).collect())
     }
 
-    /// Makes the kernel resolve a neighbour, or confirm a known one, as if a packet were to be sent to it
-    /// (`NTF_USE`).
-    pub fn resolve_neighbour(&mut self, interface_index: u32, address: IpAddr) -> Result<(), NetlinkError> {
+    /// Makes the kernel resolve a neighbour, or confirm a known one, as if a packet were to be sent to it (`NTF_USE`);
+    /// `is_known` says whether the table has an entry, which stays the same one. Not for an entry that is
+    /// [fixed](crate::Neighbour::is_fixed): `NTF_USE` takes `NUD_PERMANENT` from it (`__neigh_update`).
+    pub fn resolve_neighbour(
+        &mut self,
+        interface_index: u32,
+        address: IpAddr,
+        is_known: bool,
+    ) -> Result<(), NetlinkError> {
         let mut message = NeighbourMessage::default();
         message.header.family = family(address);
         message.header.ifindex = interface_index;
@@ -45,10 +53,15 @@ impl RouteSocket {
             IpAddr::V6(address) => NeighbourAddress::Inet6(address),
         };
         message.attributes.push(NeighbourAttribute::Destination(destination));
-        let flags = NLM_F_CREATE | NLM_F_REPLACE;
-        self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
+        // Whoever made or removed one since it was looked for is right.
+        let (flags, raced) = if is_known { (0, Errno::NOENT) } else { (NLM_F_CREATE | NLM_F_EXCL, Errno::EXIST) };
+        let done = self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
             format!("resolve the neighbour {address}")
-        })
+        });
+        match done {
+            Err(error) if error.refused_with() == Some(raced.raw_os_error()) => Ok(()),
+            done => done,
+        }
     }
 }
 
@@ -91,7 +104,8 @@ mod tests {
             let address = "10.9.0.2".parse().unwrap();
             for _ in 0..100 {
                 let carrier = socket.carriers().unwrap()["eth0"];
-                socket.resolve_neighbour(carrier.index, address).unwrap();
+                let is_known = socket.neighbours().unwrap().iter().any(|found| found.address == address);
+                socket.resolve_neighbour(carrier.index, address, is_known).unwrap();
                 let found = socket.neighbours().unwrap();
                 let found = found.iter().find(|found| found.address == address);
                 if found.is_some_and(|found| found.link_address.as_ref() == Some(&mac)) && carrier.running {

@@ -40,24 +40,17 @@ impl Neighbours {
         Self { paths: paths.collect() }
     }
 
-    /// Makes the kernel confirm every gateway, and reads its neighbour table. A link
-    /// address that was once known is kept: a gateway that is silent for a while is
-    /// usually still there.
+    /// Reads the neighbour table, and makes the kernel confirm every gateway but those whose entry is
+    /// [fixed](clearstream_netlink::Neighbour::is_fixed): such an entry is of whoever set it. A link address that was
+    /// once known is kept: a gateway that is silent for a while is usually still there.
     pub(super) fn update(&mut self, socket: &mut RouteSocket) -> Result<(), NetlinkError> {
         let carriers = socket.carriers()?;
-        for path in &mut self.paths {
-            let carrier = carriers.get(&path.interface);
-            path.running = carrier.is_some_and(|carrier| carrier.running);
-            let Some(carrier) = carrier.filter(|carrier| carrier.running) else { continue };
-            for neighbour in &mut path.gateways {
-                neighbour.place.interface_index = carrier.index;
-                socket.resolve_neighbour(carrier.index, neighbour.address)?;
-            }
-        }
         let found = socket.neighbours()?;
         let found: BTreeMap<(&str, IpAddr), _> =
             found.iter().map(|entry| ((entry.interface.as_str(), entry.address), entry)).collect();
         for path in &mut self.paths {
+            let carrier = carriers.get(&path.interface);
+            path.running = carrier.is_some_and(|carrier| carrier.running);
             for neighbour in &mut path.gateways {
                 let entry = found.get(&(path.interface.as_str(), neighbour.address));
                 neighbour.state = match entry {
@@ -68,6 +61,11 @@ impl Neighbours {
                 let octets = entry.and_then(|entry| octets(entry.link_address.as_deref()?));
                 if let Some(octets) = octets {
                     neighbour.place.link_address = octets;
+                }
+                let Some(carrier) = carrier.filter(|carrier| carrier.running) else { continue };
+                neighbour.place.interface_index = carrier.index;
+                if entry.is_none_or(|entry| !entry.is_fixed) {
+                    socket.resolve_neighbour(carrier.index, neighbour.address, entry.is_some())?;
                 }
             }
         }
