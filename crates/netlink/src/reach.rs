@@ -54,7 +54,8 @@ impl RouteSocket {
         };
         message.attributes.push(NeighbourAttribute::Destination(destination));
         // Whoever made or removed one since it was looked for is right.
-        let (flags, raced) = if is_known { (0, Errno::NOENT) } else { (NLM_F_CREATE | NLM_F_EXCL, Errno::EXIST) };
+        let (flags, raced) =
+            if is_known { (0, Errno::NOENT) } else { (NLM_F_CREATE | NLM_F_EXCL, Errno::EXIST) };
         let done = self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
             format!("resolve the neighbour {address}")
         });

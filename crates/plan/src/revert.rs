@@ -146,7 +146,7 @@ fn entry(name: String, here: &Identity, options: &Options) -> JournalEntry {
 }
 
 /// State of a journal, and whether its kernel is still running.
-fn state(journal: &Journal, here: &Identity, options: &Options) -> JournalState {
+pub(crate) fn state(journal: &Journal, here: &Identity, options: &Options) -> JournalState {
     match journal.state() {
         JournalState::Reverted => JournalState::Reverted,
         _ if journal.head.identity.boot != here.boot => JournalState::Gone,

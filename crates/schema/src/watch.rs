@@ -124,6 +124,18 @@ pub enum WatchEventKind {
         /// The deviation.
         found: String,
     },
+    /// Next hops or routes of this host are not in effect any more.
+    Lost {
+        /// Which.
+        what: String,
+        /// Why they are not restored at once.
+        reason: String,
+    },
+    /// They are again.
+    Restored {
+        /// Which.
+        what: String,
+    },
     /// An operation failed; it is retried.
     Failed {
         /// The operation and the error.
@@ -148,6 +160,8 @@ impl WatchEventKind {
             Self::Drained { .. } => "drained",
             Self::Undrained { .. } => "undrained",
             Self::Repaired { .. } => "repaired",
+            Self::Lost { .. } => "lost",
+            Self::Restored { .. } => "restored",
             Self::Failed { .. } => "failed",
             Self::Stopped => "stopped",
         }
@@ -274,6 +288,8 @@ pub struct WatchStatus {
     pub failed_change_count: u64,
     /// Next hops that were changed from outside and were repaired.
     pub repair_count: u64,
+    /// Next hops and routes that were not in effect any more and were restored.
+    pub restored_count: u64,
     /// The paths from this host.
     #[serde(rename = "ways")]
     pub paths: Vec<PathStatus>,
@@ -289,6 +305,8 @@ pub struct PathStatus {
     pub interval_ns: u64,
     /// Remote hosts that are probed.
     pub targets: Vec<IpAddr>,
+    /// What `route apply` installed for it is in effect.
+    pub installed: bool,
     /// Some remote host responds.
     #[serde(rename = "heard")]
     pub reachable: bool,

@@ -11,6 +11,8 @@ use clearstream_schema::routing::{
 /// The part of a host's plan that depends on the health of gateways.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct NextHops {
+    /// The gateways that groups consist of.
+    pub(super) gateways: Vec<Nexthop>,
     /// Groups.
     pub(super) groups: Vec<Nexthop>,
     /// Routes through several gateways without a group, and those through one gateway.
@@ -44,7 +46,10 @@ pub(super) fn desired(plan: &HostRouting, paths: &[PathMembers]) -> NextHops {
     let out = |via: IpAddr| paths.iter().any(|path| path.is_out(via));
     let mut wanted = NextHops::default();
     for nexthop in &plan.nexthops {
-        let NexthopTarget::Group { members, resilient } = &nexthop.target else { continue };
+        let NexthopTarget::Group { members, resilient } = &nexthop.target else {
+            wanted.gateways.push(nexthop.clone());
+            continue;
+        };
         let stays = |member: &&GroupMember| gateway(member.id).is_none_or(|via| !out(via));
         let left: Vec<GroupMember> = members.iter().filter(stays).copied().collect();
         // A group cannot be empty; the health of a path never requests that.
@@ -54,11 +59,13 @@ pub(super) fn desired(plan: &HostRouting, paths: &[PathMembers]) -> NextHops {
     }
     for route in &plan.routes {
         let action = match &route.action {
-            RouteAction::Nexthop(id) => {
-                let Some(via) = gateway(*id) else { continue };
-                let Some(path) = paths.iter().find(|path| path.has(via)) else { continue };
-                if path.is_out(via) { alternative(plan, path, via) } else { route.action.clone() }
-            }
+            RouteAction::Nexthop(id) => match gateway(*id) {
+                Some(via) => {
+                    let Some(path) = paths.iter().find(|path| path.has(via)) else { continue };
+                    if path.is_out(via) { alternative(plan, path, via) } else { route.action.clone() }
+                }
+                None => route.action.clone(),
+            },
             RouteAction::Gateways(hops) => {
                 let Some(path) = hops.iter().find_map(|hop| paths.iter().find(|path| path.has(hop.via)))
                 else {
@@ -76,6 +83,18 @@ pub(super) fn desired(plan: &HostRouting, paths: &[PathMembers]) -> NextHops {
         wanted.routes.push(RouteEntry { action, ..route.clone() });
     }
     wanted
+}
+
+/// A gateway that a nexthop object or a route leads to, of several the first one.
+pub(super) fn via(plan: &HostRouting, action: &RouteAction) -> Option<IpAddr> {
+    match action {
+        RouteAction::Gateways(hops) => hops.first().map(|hop| hop.via),
+        RouteAction::Nexthop(id) => match &plan.nexthops.iter().find(|nexthop| nexthop.id == *id)?.target {
+            NexthopTarget::Group { members, .. } => gateway_of(plan, members.first()?.id),
+            _ => gateway_of(plan, *id),
+        },
+        _ => None,
+    }
 }
 
 /// Replacement for a withdrawn gateway: the group that it is in, or a route with

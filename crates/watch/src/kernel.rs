@@ -7,7 +7,7 @@ use clearstream_host::HostRoot;
 use clearstream_netlink::{NetlinkError, RouteSocket};
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{HostRouting, Nexthop, NexthopTarget, RouteAction, RouteEntry},
+    routing::{HostRouting, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry},
 };
 
 use super::desired::{NextHops, same_action, same_members};
@@ -26,12 +26,25 @@ pub(super) struct KernelRoutes {
 }
 
 /// Deviations of the next hops from the wanted ones.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Changes {
     /// Deviations that were corrected: the previous values, as text.
     pub(super) changed: Vec<String>,
-    /// Missing objects, which are not recreated: `route apply` does that.
-    pub(super) missing: Vec<String>,
+    /// Objects that were not there, and are again.
+    pub(super) restored: Vec<String>,
+    /// Objects that are not there.
+    pub(super) missing: Vec<Missing>,
+}
+
+/// An object that is not there.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Missing {
+    /// As text.
+    pub(super) name: String,
+    /// Of a route; by a nexthop object of this id.
+    pub(super) action: RouteAction,
+    /// Why it was not made, if that was tried.
+    pub(super) refusal: Option<String>,
 }
 
 type Live = (BTreeMap<u32, NexthopTarget>, BTreeMap<(Prefix, u32), Vec<RouteEntry>>);
@@ -60,30 +73,46 @@ impl KernelRoutes {
         &mut self.socket
     }
 
-    /// Changes the objects that differ from `wanted`, and no others.
-    pub(super) fn apply(&mut self, wanted: &NextHops) -> Result<Changes, NetlinkError> {
+    /// Changes the objects that differ from `wanted`, and no others. Those that are not there are made where
+    /// `may_restore` allows it: the kernel removes nexthop objects, and all that goes by them, with the carrier of their
+    /// link (net/ipv4/nexthop.c, `nh_netdev_event`), and all routes of an interface that goes down or loses its last
+    /// address.
+    pub(super) fn apply(
+        &mut self,
+        wanted: &NextHops,
+        may_restore: impl FnOnce() -> bool,
+    ) -> Result<Changes, NetlinkError> {
         let (nexthops, routes) = self.live(wanted)?;
         let mut changes = Changes::default();
+        let is_missing = |nexthop: &&Nexthop| !nexthops.contains_key(&nexthop.id);
+        let objects = wanted.gateways.iter().chain(&wanted.groups).filter(is_missing);
+        let missing: Vec<&RouteEntry> =
+            wanted.routes.iter().filter(|route| find(&routes, route).is_none()).collect();
+        let is_whole = missing.is_empty() && objects.clone().next().is_none();
+        let may_restore = !is_whole && may_restore();
+        for nexthop in objects {
+            let made = may_restore.then(|| self.socket.set_nexthop(nexthop));
+            changes.note(nexthop_name(nexthop), &RouteAction::Nexthop(nexthop.id), made);
+        }
         for group in &wanted.groups {
-            match nexthops.get(&group.id) {
-                None => changes.missing.push(format!("nexthop group {}", group.id)),
-                Some(live) if same_members(live, &group.target) => {}
-                Some(live) => {
-                    self.socket.set_nexthop(group)?;
-                    changes.changed.push(format!("group {} of {}", group.id, members(live)));
-                }
+            if let Some(live) = nexthops.get(&group.id)
+                && !same_members(live, &group.target)
+            {
+                self.socket.set_nexthop(group)?;
+                changes.changed.push(format!("group {} of {}", group.id, members(live)));
             }
         }
+        for route in missing {
+            let made = may_restore.then(|| self.socket.set_route(route, false));
+            changes.note(route_name(route), &route.action, made);
+        }
         for route in &wanted.routes {
-            let name = format!("route {} in table {}", route.destination, route.table);
-            match find(&routes, route) {
-                None => changes.missing.push(name),
-                Some(live) if same_action(&live.action, &route.action) => {}
-                Some(live) => {
-                    let mtu = route.mtu.or(live.mtu);
-                    self.socket.set_route(&RouteEntry { mtu, ..route.clone() }, true)?;
-                    changes.changed.push(format!("{name} {}", action(&live.action)));
-                }
+            if let Some(live) = find(&routes, route)
+                && !same_action(&live.action, &route.action)
+            {
+                let mtu = route.mtu.or(live.mtu);
+                self.socket.set_route(&RouteEntry { mtu, ..route.clone() }, true)?;
+                changes.changed.push(format!("{} {}", route_name(route), action(&live.action)));
             }
         }
         Ok(changes)
@@ -135,7 +164,8 @@ impl KernelRoutes {
     }
 
     fn live(&mut self, plan: &NextHops) -> Result<Live, NetlinkError> {
-        let nexthops = if plan.groups.is_empty() { Vec::new() } else { self.socket.nexthops()? };
+        let has_objects = !plan.groups.is_empty() || !plan.gateways.is_empty();
+        let nexthops = if has_objects { self.socket.nexthops()? } else { Vec::new() };
         let nexthops = nexthops.into_iter().map(|live| (live.entry.id, live.entry.target)).collect();
         let mut routes: BTreeMap<(Prefix, u32), Vec<RouteEntry>> = BTreeMap::new();
         if !plan.routes.is_empty() {
@@ -165,6 +195,36 @@ fn find<'a>(
     };
     let place = (wanted.destination.network(), wanted.table);
     routes.get(&place)?.iter().find(|route| metric(route) == metric(wanted))
+}
+
+impl Changes {
+    fn note(&mut self, name: String, action: &RouteAction, made: Option<Result<(), NetlinkError>>) {
+        match made {
+            Some(Ok(())) => self.restored.push(name),
+            Some(Err(error)) => {
+                self.missing.push(Missing { name, action: action.clone(), refusal: Some(error.to_string()) });
+            }
+            None => self.missing.push(Missing { name, action: action.clone(), refusal: None }),
+        }
+    }
+}
+
+fn nexthop_name(nexthop: &Nexthop) -> String {
+    match &nexthop.target {
+        NexthopTarget::Group { .. } => format!("group {}", nexthop.id),
+        _ => format!("nexthop {}", nexthop.id),
+    }
+}
+
+fn route_name(route: &RouteEntry) -> String {
+    let mut name = format!("route {}", route.destination);
+    if route.table != MAIN_TABLE {
+        name += &format!(" in table {}", route.table);
+    }
+    if route.metric != 0 {
+        name += &format!(" metric {}", route.metric);
+    }
+    name
 }
 
 fn members(target: &NexthopTarget) -> String {

@@ -37,6 +37,6 @@ mod unit;
 pub use bfd::BfdSource;
 pub use control::query;
 pub use error::WatchError;
-pub use run::{WatchConfig, empty_status, run};
+pub use run::{Standing, WatchConfig, empty_status, run};
 pub use setup::{WatchedGateway, WatchedPath, watched_paths};
 pub use unit::{command_line, unit};

@@ -1,10 +1,10 @@
 //! The systemd unit of the watch.
 
-/// The text of the unit, which runs `program` with `arguments`. It starts after the
-/// network, is restarted when it dies or hangs, and has only the capabilities that a
-/// watch needs.
-pub fn unit(program: &str, arguments: &[String], fabric: &str) -> String {
-    let command = command_line(program, arguments);
+/// The text of the unit, which runs `program` with `arguments`, once after a boot with those of `apply` before. It
+/// starts after the network, is restarted when it dies or hangs, for ever, and has only the capabilities that a watch
+/// needs.
+pub fn unit(program: &str, apply: &[String], arguments: &[String], fabric: &str) -> String {
+    let (apply, command) = (command_line(program, apply), command_line(program, arguments));
     format!(
         "\
 [Unit]
@@ -12,9 +12,13 @@ Description=Health of the gateways of the fabric {fabric}
 Documentation=man:clearstream-route-watch(1)
 After=network-online.target
 Wants=network-online.target
+# As long as an interface has no carrier its routes cannot be applied.
+StartLimitIntervalSec=0
 
 [Service]
 Type=notify
+# With the rights of root: a plan has more than routes.
+ExecStartPre=+{apply}
 ExecStart={command}
 # A watch that hangs is killed after this time and restarted; the routes
 # stay as it left them meanwhile.

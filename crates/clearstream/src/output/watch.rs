@@ -54,6 +54,8 @@ pub fn event_text(event: &WatchEventKind) -> String {
         WatchEventKind::Repaired { found } => {
             format!("next hops were changed by another program and repaired: {found}")
         }
+        WatchEventKind::Lost { what, reason } => format!("not in effect any more: {what}; {reason}"),
+        WatchEventKind::Restored { what } => format!("restored: {what}"),
         WatchEventKind::Failed { message } => message.clone(),
         WatchEventKind::Stopped => "stopped; the routes stay as they are".to_owned(),
     }
@@ -90,13 +92,17 @@ pub fn status(status: &WatchStatus) -> String {
     let mut text = format!("{}, fabric {}, for {}\n", status.host, status.fabric, time(status.running_ns));
     for path in &status.paths {
         text.push_str(&format!("\n{}{}\n", path_text(path), remarks(path)));
-        let rows = path.gateways.iter().map(row).collect();
+        let rows = path.gateways.iter().map(|gateway| row(path, gateway)).collect();
         text.push_str(&table(&GATEWAY_HEAD, rows));
         text.push('\n');
     }
     text.push_str(&format!(
-        "\n{} probes of other hosts served; next hops changed {} times, {} failed, {} repaired",
-        status.served_count, status.change_count, status.failed_change_count, status.repair_count
+        "\n{} probes of other hosts served; next hops changed {} times, {} failed, {} repaired, {} restored",
+        status.served_count,
+        status.change_count,
+        status.failed_change_count,
+        status.repair_count,
+        status.restored_count
     ));
     text
 }
@@ -109,14 +115,26 @@ pub fn tables(status: &WatchStatus) -> Vec<StateTable> {
             title: format!("{}{}", path_text(path), remarks(path)),
             head: head(&GATEWAY_HEAD),
             rows: (path.gateways.iter())
-                .map(|gateway| StateRow { cells: row(gateway), bad: !gateway.used && !gateway.drained })
+                .map(|gateway| StateRow { cells: row(path, gateway), bad: !gateway.used && !gateway.drained })
                 .collect(),
         })
         .collect();
-    let counts = [status.served_count, status.change_count, status.failed_change_count, status.repair_count];
+    let counts = [
+        status.served_count,
+        status.change_count,
+        status.failed_change_count,
+        status.repair_count,
+        status.restored_count,
+    ];
     tables.push(StateTable {
         title: "this watch".to_owned(),
-        head: head(&[">probes of others served", ">changes of next hops", ">failed", ">repaired"]),
+        head: head(&[
+            ">probes of others served",
+            ">changes of next hops",
+            ">failed",
+            ">repaired",
+            ">restored",
+        ]),
         rows: vec![StateRow {
             cells: counts.map(|count| count.to_string()).to_vec(),
             bad: status.failed_change_count > 0,
@@ -128,6 +146,9 @@ pub fn tables(status: &WatchStatus) -> Vec<StateTable> {
 /// Problems of a path, and when established flows move.
 fn remarks(path: &PathStatus) -> String {
     let mut text = String::new();
+    if !path.installed {
+        text.push_str("; its routes are not installed");
+    }
     if !path.reachable {
         text.push_str("; no remote host responds");
     } else if path.tcp_reachable == Some(false) {
@@ -143,11 +164,12 @@ fn remarks(path: &PathStatus) -> String {
     text
 }
 
-fn row(gateway: &GatewayStatus) -> Vec<String> {
-    let state = match (gateway.used, gateway.drained) {
-        (true, _) => "used",
-        (false, true) => "drained",
-        (false, false) => "removed",
+fn row(path: &PathStatus, gateway: &GatewayStatus) -> Vec<String> {
+    let state = match (gateway.used, gateway.drained, gateway.reason) {
+        (true, ..) => "used",
+        (false, true, _) => "drained",
+        (false, false, None) if !path.installed => "not installed",
+        (false, false, _) => "removed",
     };
     vec![
         gateway.name.clone(),

@@ -49,6 +49,7 @@ mod rdma_study;
 mod report;
 mod rights;
 mod robustness;
+mod route_flaps;
 mod route_lint;
 mod route_plan;
 mod route_render;

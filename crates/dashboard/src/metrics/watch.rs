@@ -34,7 +34,7 @@ impl Collector for Exposed {
 
 fn of_watch(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::Result {
     let labels = [("host", status.host.as_str()), ("fabric", status.fabric.as_str())];
-    let rows: [(Family, f64); 6] = [
+    let rows: [(Family, f64); 7] = [
         (Family("running_seconds", Gauge, "Time since the watch began."), status.running_ns as f64 / 1e9),
         (Family("served", Counter, "Replies sent to probes of other hosts."), status.served_count as f64),
         (Family("changes", Counter, "Changes of next hops."), status.change_count as f64),
@@ -46,6 +46,10 @@ fn of_watch(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::R
             Family("repairs", Counter, "Next hops changed by somebody else and repaired."),
             status.repair_count as f64,
         ),
+        (
+            Family("restored", Counter, "Next hops and routes that were taken away and restored."),
+            status.restored_count as f64,
+        ),
         (Family("ways", Gauge, "Monitored paths to remote networks."), status.paths.len() as f64),
     ];
     for (family, value) in rows {
@@ -56,7 +60,10 @@ fn of_watch(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::R
 
 fn of_paths(encoder: &mut DescriptorEncoder<'_>, status: &WatchStatus) -> fmt::Result {
     type Value = fn(&PathStatus) -> f64;
-    let rows: [(Family, Value); 3] = [
+    let rows: [(Family, Value); 4] = [
+        (Family("installed", Gauge, "1 while what `route apply` installed is in effect."), |path| {
+            f64::from(u8::from(path.installed))
+        }),
         (Family("heard", Gauge, "1 while some remote host responds."), |path| {
             f64::from(u8::from(path.reachable))
         }),
@@ -170,10 +177,12 @@ mod tests {
             change_count: 1,
             failed_change_count: 0,
             repair_count: 0,
+            restored_count: 0,
             paths: vec![PathStatus {
                 path: NetworkPath { network: "storage".to_owned(), family: Family::Ipv4 },
                 interval_ns: 20_000_000,
                 targets: vec!["10.10.0.201".parse().unwrap()],
+                installed: true,
                 reachable: true,
                 tcp_reachable: Some(true),
                 group: None,

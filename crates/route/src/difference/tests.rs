@@ -248,6 +248,7 @@ fn link_addresses_for_marks_are_requested_and_resolved() {
         address: via,
         link_address: Some("02:00:00:00:00:01".to_owned()),
         failed: false,
+        is_fixed: false,
     };
     learn_marks(&mut routing, &[neighbour]);
     assert!(unknown_gateways(&routing).is_empty());

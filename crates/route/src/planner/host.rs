@@ -39,6 +39,11 @@ struct End<'p> {
     multipath: Multipath,
 }
 
+/// Metric of the route below one by nexthop objects: the next worse one. IPv6 reads none as 1024 (`IP6_RT_PRIO_USER`).
+fn below_metric(ipv6: bool) -> u32 {
+    if ipv6 { 1025 } else { 1 }
+}
+
 /// What happens to busy flows when a gateway comes back.
 fn on_return(resilient: &Resilient) -> String {
     match resilient.unbalanced_seconds {
@@ -160,15 +165,13 @@ impl<'p, 'a> Draft<'p, 'a> {
             if hops.is_empty() || far.is_empty() || far.iter().any(|prefix| self.reached.contains(prefix)) {
                 continue;
             }
-            if at.multipath != Multipath::Classic {
-                for hop in hops {
-                    self.nexthop(at, ipv6, hop);
+            let (action, below) = match hops.as_slice() {
+                [only] => (self.single(at, only), None),
+                _ if at.multipath == Multipath::Classic => (self.classic(at, hops), None),
+                _ => {
+                    hops.iter().for_each(|hop| self.nexthop(at, ipv6, hop));
+                    (RouteAction::Nexthop(self.group(at, ipv6, hops)), Some(self.classic(at, hops)))
                 }
-            }
-            let action = match hops.as_slice() {
-                [only] => self.single(at, ipv6, only),
-                _ if at.multipath == Multipath::Classic => self.classic(at, hops),
-                _ => RouteAction::Nexthop(self.group(at, ipv6, hops)),
             };
             let serves_aliases = at.route.return_path() == ReturnPath::Alias && self.serves();
             for destination in far {
@@ -178,6 +181,11 @@ impl<'p, 'a> Draft<'p, 'a> {
                     source: serves_aliases.then_some(source),
                     ..self.entry(at, destination, MAIN_TABLE, action.clone())
                 };
+                let below = below.clone().map(|action| RouteEntry {
+                    action,
+                    metric: below_metric(ipv6),
+                    ..entry.clone()
+                });
                 self.routing.routes.push(entry);
                 let far = &fabric.network(at.far).name;
                 let count = hops.len();
@@ -188,6 +196,17 @@ impl<'p, 'a> Draft<'p, 'a> {
                         format!("network {far}, over {count} gateways{mtu_reason}")
                     },
                 );
+                if let Some(below) = below {
+                    self.because(
+                        || format!("route {destination} metric {}", below.metric),
+                        || {
+                            "the kernel removes nexthop objects, and what goes by them, when their link has no carrier; \
+                             this one stays, and carries the traffic until they are there again"
+                                .to_owned()
+                        },
+                    );
+                    self.routing.routes.push(below);
+                }
             }
             self.client_aliases(at, ipv6, hops);
             self.per_gateway(at, ipv6, hops);
@@ -207,12 +226,9 @@ impl<'p, 'a> Draft<'p, 'a> {
         }
     }
 
-    /// The route action for a single gateway.
-    fn single(&self, at: End<'_>, ipv6: bool, hop: &Hop) -> RouteAction {
-        if at.multipath == Multipath::Classic {
-            return RouteAction::Gateways(vec![self.classic_hop(at, hop, 1)]);
-        }
-        RouteAction::Nexthop(self.nexthop_id(at, ipv6, hop))
+    /// The route action for a single gateway. It has no nexthop object, which would not outlive a loss of carrier.
+    fn single(&self, at: End<'_>, hop: &Hop) -> RouteAction {
+        RouteAction::Gateways(vec![self.classic_hop(at, hop, 1)])
     }
 
     fn classic_hop(&self, at: End<'_>, hop: &Hop, weight: u16) -> RouteHop {
@@ -288,7 +304,7 @@ impl<'p, 'a> Draft<'p, 'a> {
         for alias in aliases.iter().filter(|alias| alias.address.is_ipv6() == ipv6) {
             let Some(hop) = hops.iter().find(|hop| hop.gateway == alias.gateway) else { continue };
             let destination = Prefix::host(alias.address);
-            let entry = self.entry(at, destination, MAIN_TABLE, self.single(at, ipv6, hop));
+            let entry = self.entry(at, destination, MAIN_TABLE, self.single(at, hop));
             self.routing.routes.push(entry);
             count += 1;
         }
@@ -360,7 +376,7 @@ impl<'p, 'a> Draft<'p, 'a> {
     fn table(&mut self, at: End<'_>, ipv6: bool, hop: &Hop) {
         let table = self.planner.fabric.file().numbers.first_table + hop.gateway as u32;
         for destination in prefixes(self.planner.fabric, at.far, ipv6) {
-            let entry = self.entry(at, destination, table, self.single(at, ipv6, hop));
+            let entry = self.entry(at, destination, table, self.single(at, hop));
             self.routing.routes.push(entry);
         }
         let (gateway, far) = (self.gateway_name(hop.gateway), &self.planner.fabric.network(at.far).name);

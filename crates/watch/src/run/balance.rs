@@ -13,7 +13,7 @@ use clearstream_schema::{
     watch::{GroupStatus, WatchEventKind},
 };
 
-use super::Watch;
+use super::{Watch, problems::Problem};
 use crate::{network_path::PathAction, setup::WatchedPath};
 
 /// The resilient group of a path, and its buckets when last read.
@@ -99,13 +99,20 @@ impl Watch<'_> {
     /// Reads the buckets, and makes sockets repeat their route lookups once a
     /// restored gateway has the buckets of its weight.
     pub(super) fn check_buckets(&mut self) {
+        let mut read = Ok(());
         for place in 0..self.groups.len() {
+            let is_installed = self.is_installed(place);
             let Some(group) = &mut self.groups[place] else { continue };
+            group.counts.clear();
+            if !is_installed {
+                continue;
+            }
             match self.kernel.socket().bucket_counts(group.id) {
                 Ok(counts) => group.counts = counts,
-                Err(error) => self.report_problem(error.to_string()),
+                Err(error) => read = Err(error.to_string()),
             }
         }
+        self.attempted(Problem::Buckets, read);
         let pending = std::mem::take(&mut self.returns);
         let (restored, pending): (Vec<Return>, Vec<Return>) =
             pending.into_iter().partition(|pending| self.is_balanced(pending));
@@ -114,9 +121,8 @@ impl Watch<'_> {
             return;
         }
         let wanted = self.wanted();
-        if let Err(error) = self.kernel.refresh(&wanted) {
-            self.report_problem(format!("established flows stay on other gateways: {error}"));
-        }
+        let refreshed = self.kernel.refresh(&wanted);
+        self.attempted(Problem::Refresh, refreshed.map_err(|error| error.to_string()));
         let now = self.now();
         for Return { path, gateway, at } in restored {
             let Some(group) = &self.groups[path] else { continue };

@@ -8,10 +8,7 @@ use clearstream_schema::watch::{
 };
 
 use super::{Watch, balance::Group};
-use crate::{
-    network_path::{PathAction, PathHealth},
-    setup::WatchedPath,
-};
+use crate::{network_path::PathAction, setup::WatchedPath};
 
 impl Watch<'_> {
     pub(super) fn event_kind(
@@ -47,17 +44,10 @@ impl Watch<'_> {
         })
     }
 
-    /// Reports a problem once, until another one occurs or it is resolved.
-    pub(super) fn report_problem(&mut self, message: String) {
-        if self.reported_problem.as_ref() != Some(&message) {
-            self.reported_problem = Some(message.clone());
-            self.report(WatchEventKind::Failed { message });
-        }
-    }
-
     pub(super) fn report(&mut self, event: WatchEventKind) {
         match &event {
             WatchEventKind::Failed { message } => tracing::error!(message, "watch"),
+            WatchEventKind::Lost { what, reason } => tracing::error!(what, reason, "watch"),
             event => tracing::info!(event = event.name(), gateway = event.changed_gateway(), "watch"),
         }
         (self.on_event)(&WatchEvent {
@@ -71,11 +61,14 @@ impl Watch<'_> {
 
     /// `6 of 6 gateways to storage IPv4`.
     pub(super) fn summary(&self) -> String {
-        let text = |(path, health): (&WatchedPath, &PathHealth)| {
-            let used = health.members().iter().filter(|member| **member).count();
-            format!("{used} of {} gateways to {}", path.gateways.len(), path.id)
+        let text = |(index, path): (usize, &WatchedPath)| {
+            let used = self.health[index].members().iter().filter(|member| **member).count();
+            match self.is_installed(index) {
+                true => format!("{used} of {} gateways to {}", path.gateways.len(), path.id),
+                false => format!("no gateways to {}: its routes are not installed", path.id),
+            }
         };
-        self.config.paths.iter().zip(&self.health).map(text).collect::<Vec<_>>().join(", ")
+        self.config.paths.iter().enumerate().map(text).collect::<Vec<_>>().join(", ")
     }
 
     pub(super) fn publish(&self) {
@@ -84,6 +77,7 @@ impl Watch<'_> {
                 path: path.id.clone(),
                 interval_ns: u64::try_from(self.health[index].steady.as_nanos()).unwrap_or(u64::MAX),
                 targets: self.health[index].targets().map(|target| path.candidates[target]).collect(),
+                installed: self.is_installed(index),
                 reachable: self.health[index].reachable,
                 tcp_reachable: Some(self.health[index].tcp_reachable()),
                 group: self.groups[index].as_ref().map(Group::status),
@@ -96,11 +90,12 @@ impl Watch<'_> {
     }
 
     fn gateway_statuses(&self, index: usize, path: &WatchedPath) -> Vec<GatewayStatus> {
+        let is_installed = self.is_installed(index);
         (path.gateways.iter().zip(&self.health[index].gateways).enumerate())
             .map(|(gateway, (at, health))| GatewayStatus {
                 name: at.name.clone(),
                 address: at.local_address,
-                used: health.member,
+                used: health.member && is_installed,
                 drained: health.drained,
                 reason: health.reason,
                 neighbour: health.neighbour,
@@ -126,6 +121,7 @@ pub fn empty_status(fabric: &str, host: &str) -> WatchStatus {
         change_count: 0,
         failed_change_count: 0,
         repair_count: 0,
+        restored_count: 0,
         paths: Vec::new(),
     }
 }

@@ -2,7 +2,9 @@
 
 mod balance;
 mod events;
+mod problems;
 mod requests;
+mod routes;
 
 use std::{
     collections::BTreeMap,
@@ -15,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clearstream_netlink::Changes;
 use clearstream_schema::{
     fabric::WatchSettings,
     routing::HostRouting,
@@ -23,16 +26,19 @@ use clearstream_schema::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
 
-use self::balance::{Group, Return};
 pub use self::events::empty_status;
+use self::{
+    balance::{Group, Return},
+    problems::{Problem, Problems},
+};
 use super::{
     WatchError,
     bfd::{BfdSource, SessionPoller},
     control::{Control, PendingRequest},
-    desired::{NextHops, PathMembers, desired},
+    desired::{PathMembers, desired},
     drained::DrainedList,
     gateway::Transport,
-    kernel::KernelRoutes,
+    kernel::{KernelRoutes, Missing},
     neighbours::Neighbours,
     network_path::{PathAction, PathHealth, PathSetup, Probe, ProbeReply, ReplyKind},
     packet::{ProbePacket, fabric_number},
@@ -44,6 +50,8 @@ use super::{
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// The same while a gateway's link address is unknown.
 const HURRIED_HOUSEKEEPING: Duration = Duration::from_millis(100);
+/// Least interval between them when the kernel speaks of changes.
+const FOREIGN_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum wait: bounds the delay until a stop request is noticed.
 const MOST_SLEEP: Duration = Duration::from_millis(100);
 /// Maximum wait for neighbour resolution before the first round.
@@ -70,6 +78,19 @@ pub struct WatchConfig {
     pub watchdog: Option<Duration>,
     /// Folder that stores the list of drained gateways across restarts.
     pub state: PathBuf,
+    /// What became of the plan that installed the routes.
+    pub standing: fn() -> Standing,
+}
+
+/// What became of the plan that installed a host's routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is applied: what is missing was taken away.
+    Applied,
+    /// It was reverted, or is being applied or reverted now: what is missing is to be missing.
+    Reverted,
+    /// Something else installed them.
+    Unknown,
 }
 
 /// Watches until `stop` is set. The routes are left as they are: withdrawn
@@ -122,10 +143,16 @@ struct Watch<'a> {
     run_number: u64,
     fabric_number: u64,
     housekeeping_at: Duration,
+    /// When it was done last.
+    housekept_at: Duration,
     alive_at: Duration,
-    /// The next hops differ from the wanted ones: the kernel rejected the change, or lacks them.
+    /// What the kernel says of changes by others.
+    foreign: Changes,
+    /// The kernel rejected the last change of next hops.
     unsettled: bool,
-    reported_problem: Option<String>,
+    /// What is not there of what was installed.
+    missing: Vec<Missing>,
+    problems: Problems,
     received: Vec<Received>,
 }
 
@@ -138,7 +165,12 @@ impl<'a> Watch<'a> {
         let mut kernel = KernelRoutes::open()?;
         let all: Vec<PathMembers> = config.paths.iter().map(|path| members(path, None)).collect();
         let plan = desired(&config.routing, &all);
-        let present = kernel.present(&plan, &config.routing)?.ok_or(WatchError::NotApplied)?;
+        let present = match kernel.present(&plan, &config.routing)? {
+            Some(present) => present,
+            // Taken away before this watch began: the first check restores it.
+            None if (config.standing)() == Standing::Applied => Vec::new(),
+            None => return Err(WatchError::NotApplied),
+        };
         let mut families: Vec<bool> = config.paths.iter().map(|path| path.address.is_ipv6()).collect();
         families.sort_unstable();
         families.dedup();
@@ -175,9 +207,12 @@ impl<'a> Watch<'a> {
             run_number: rand::random(),
             fabric_number: fabric_number(&config.fabric),
             housekeeping_at: Duration::ZERO,
+            housekept_at: Duration::ZERO,
             alive_at: Duration::ZERO,
+            foreign: Changes::open()?,
             unsettled: false,
-            reported_problem: None,
+            missing: Vec::new(),
+            problems: Problems::default(),
             received: Vec::new(),
             config,
             on_event,
@@ -192,22 +227,22 @@ impl<'a> Watch<'a> {
     /// restart.
     fn prepare(&mut self) {
         while self.now() < RESOLVE && !self.neighbours.all_known() {
-            if let Err(error) = self.neighbours.update(self.kernel.socket()) {
-                self.report_problem(error.to_string());
+            let read = self.neighbours.update(self.kernel.socket());
+            let has_failed = read.is_err();
+            self.attempted(Problem::Neighbours, read.map_err(|error| error.to_string()));
+            if has_failed {
                 break;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        if self.config.paths.iter().any(|path| path.address.is_ipv6())
-            && let Err(error) = self.kernel.advance_generation()
-        {
-            self.report_problem(error.to_string());
+        if self.config.paths.iter().any(|path| path.address.is_ipv6()) {
+            let advanced = self.kernel.advance_generation();
+            self.attempted(Problem::Generation, advanced.map_err(|error| error.to_string()));
         }
         for name in self.drained.names() {
             if let Err(reason) = self.drain(&name, true) {
-                self.report_problem(format!(
-                    "{name} was drained before the restart and is now in use: {reason}"
-                ));
+                let message = format!("{name} was drained before the restart and is now in use: {reason}");
+                self.report(WatchEventKind::Failed { message });
             }
         }
         let now = self.now();
@@ -220,10 +255,7 @@ impl<'a> Watch<'a> {
 
     fn started(&mut self) {
         if let Err(error) = clearstream_sys::priority::make_real_time() {
-            let message = format!(
-                "this thread has no real-time priority ({error}): a busy machine may delay its decisions"
-            );
-            self.report(WatchEventKind::Failed { message });
+            self.attempted(Problem::Priority, Err(error.to_string()));
         }
         self.publish();
         let paths = self.shared.lock().unwrap_or_else(PoisonError::into_inner).paths.clone();
@@ -239,6 +271,7 @@ impl<'a> Watch<'a> {
         let descriptors: Vec<_> = self.sockets.descriptors().collect();
         let mut waiting: Vec<PollFd<'_>> =
             descriptors.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+        waiting.push(PollFd::new(&self.foreign, PollFlags::IN));
         // Interrupted by a signal: the loop checks the stop flag.
         let _ = poll(&mut waiting, Some(&time));
     }
@@ -262,6 +295,10 @@ impl<'a> Watch<'a> {
             let reply = self.reply(&pending.request);
             // The client may have disconnected.
             let _ = pending.reply.send(reply);
+        }
+        if self.foreign.take() {
+            let soon = self.housekept_at + FOREIGN_INTERVAL;
+            self.housekeeping_at = self.housekeeping_at.min(soon);
         }
         if self.now() >= self.housekeeping_at {
             self.housekeeping();
@@ -361,46 +398,11 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn wanted(&self) -> NextHops {
-        let paths: Vec<PathMembers> = (self.config.paths.iter().zip(&self.health))
-            .map(|(path, health)| members(path, Some(health.members())))
-            .collect();
-        desired(&self.config.routing, &paths)
-    }
-
-    /// Sets the kernel's next hops as wanted; returns the deviations found, as text.
-    fn apply(&mut self) -> Vec<String> {
-        let wanted = self.wanted();
-        match self.kernel.apply(&wanted) {
-            Ok(changes) => {
-                tracing::debug!(changed = ?changes.changed, missing = ?changes.missing, "next hops");
-                let missing = changes.missing.join(", ");
-                let was_unsettled = std::mem::replace(&mut self.unsettled, !changes.missing.is_empty());
-                if self.unsettled {
-                    self.report_problem(format!(
-                        "{missing}: removed from outside; `clearstream route apply` restores it"
-                    ));
-                } else if was_unsettled {
-                    self.reported_problem = None;
-                }
-                let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-                shared.change_count += changes.changed.len() as u64;
-                changes.changed
-            }
-            Err(error) => {
-                self.unsettled = true;
-                self.shared.lock().unwrap_or_else(PoisonError::into_inner).failed_change_count += 1;
-                self.report_problem(format!("the next hops could not be changed: {error}"));
-                Vec::new()
-            }
-        }
-    }
-
     /// Checks links, neighbours, sessions and next hops changed from outside, and feeds the watchdog.
     fn housekeeping(&mut self) {
-        if let Err(error) = self.neighbours.update(self.kernel.socket()) {
-            self.report_problem(format!("links and neighbours could not be read: {error}"));
-        }
+        self.housekept_at = self.now();
+        let read = self.neighbours.update(self.kernel.socket());
+        self.attempted(Problem::Neighbours, read.map_err(|error| error.to_string()));
         let now = self.now();
         let mut actions = Vec::new();
         for (index, (path, health)) in self.config.paths.iter().zip(&mut self.health).enumerate() {
@@ -420,15 +422,17 @@ impl<'a> Watch<'a> {
             self.shared.lock().unwrap_or_else(PoisonError::into_inner).repair_count += 1;
             self.report(WatchEventKind::Repaired { found: repaired.join("; ") });
         }
-        if !self.unsettled && self.health.iter().any(PathHealth::expects_return) {
+        let is_settled = !self.unsettled && self.missing.is_empty();
+        if is_settled && self.health.iter().any(PathHealth::expects_return) {
             let wanted = self.wanted();
-            if let Err(error) = self.kernel.refresh(&wanted) {
-                self.report_problem(format!("established flows may move to a returning gateway: {error}"));
-            }
+            let refreshed = self.kernel.refresh(&wanted);
+            self.attempted(Problem::Refresh, refreshed.map_err(|error| error.to_string()));
         }
         self.check_buckets();
         self.publish();
         self.feed_watchdog();
+        // What the kernel says of the changes that were just made.
+        self.foreign.take();
         let wait = if self.neighbours.all_known() { HOUSEKEEPING } else { HURRIED_HOUSEKEEPING };
         self.housekeeping_at = self.now() + wait;
     }

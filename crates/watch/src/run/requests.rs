@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use clearstream_schema::watch::{WatchEventKind, WatchReply, WatchRequest};
 
-use super::Watch;
+use super::{Watch, problems::Problem};
 
 impl Watch<'_> {
     pub(super) fn reply(&mut self, request: &WatchRequest) -> WatchReply {
@@ -65,7 +65,7 @@ impl Watch<'_> {
             self.keep_drained(name, true);
             self.report(WatchEventKind::Drained { gateway: name.to_owned() });
         }
-        if self.unsettled { Err(self.reported_problem.clone().unwrap_or_default()) } else { Ok(()) }
+        self.problems.of(Problem::NextHops).map_or(Ok(()), Err)
     }
 
     fn undrain(&mut self, name: &str) -> Result<(), String> {
@@ -82,8 +82,7 @@ impl Watch<'_> {
     }
 
     fn keep_drained(&mut self, name: &str, drained: bool) {
-        if let Err(error) = self.drained.set(name, drained) {
-            self.report_problem(format!("drained gateways cannot be stored for a restart: {error}"));
-        }
+        let stored = self.drained.set(name, drained);
+        self.attempted(Problem::Drained, stored.map_err(|error| error.to_string()));
     }
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use clearstream_host::HostRoot;
 use clearstream_plan::{Options, settle};
 use clearstream_route::probe_kernel;
-use clearstream_schema::plan::Plan;
+use clearstream_schema::plan::{JournalState, Plan};
 use clearstream_sys::document;
 
-use super::here::Planned;
+use super::{here::Planned, standing::of_routes};
 use crate::{
     exit::CommandError,
     files,
@@ -26,6 +26,9 @@ pub struct ApplyArgs {
     /// Name of this host in the fabric (default: its host name)
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+    /// Do nothing where a plan of routes was applied or reverted since the host booted, as a unit that starts again does
+    #[arg(long)]
+    at_boot: bool,
     #[command(flatten)]
     applying: Applying,
     /// Write the plan for `clearstream plan apply`
@@ -38,7 +41,12 @@ impl ApplyArgs {
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         self.applying.check(out)?;
         // Before the host is read: an overdue plan is restored first.
-        settle(&Options::live()?)?;
+        let options = Options::live()?;
+        settle(&options)?;
+        if self.at_boot && !matches!(of_routes(&options)?, None | Some(JournalState::Gone)) {
+            out.note("a plan of routes was applied or reverted since this host booted: nothing is changed");
+            return Ok(());
+        }
         let plan = self.plan(&HostRoot::live())?;
         if let Some(path) = &self.out {
             let text = clearstream_schema::json::to_string_pretty(&plan).map_err(std::io::Error::other)?;

@@ -10,6 +10,7 @@ mod printer;
 mod prove;
 mod render;
 mod revert;
+mod standing;
 mod verify;
 mod watch;
 

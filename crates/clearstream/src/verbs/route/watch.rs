@@ -18,7 +18,7 @@ use clearstream_route::{
 use clearstream_schema::watch::WatchEventKind;
 use clearstream_watch::{self as watch, BfdSource, WatchConfig};
 
-use super::{here::own_id, printer::Events};
+use super::{here::own_id, printer::Events, standing::of_watch};
 use crate::{
     exit::CommandError,
     interrupt,
@@ -101,6 +101,7 @@ impl WatchArgs {
                     WatchEventKind::Out { .. }
                         | WatchEventKind::KeptLast { .. }
                         | WatchEventKind::Silent { .. }
+                        | WatchEventKind::Lost { .. }
                         | WatchEventKind::Failed { .. }
                 );
                 page.publish_event(&event.time, &text_of::event_text(&event.event), is_fault);
@@ -139,6 +140,7 @@ impl WatchArgs {
             }),
             watchdog: sd_notify::watchdog_enabled(),
             state: self.state.clone(),
+            standing: of_watch,
         }
     }
 
@@ -146,15 +148,16 @@ impl WatchArgs {
     /// whole path.
     fn unit_text(&self, fabric: &Fabric, out: &Output) -> Result<String, CommandError> {
         let program = std::env::current_exe()?;
-        let mut arguments: Vec<OsString> = vec!["route".into(), "watch".into()];
         let path = PathBuf::from(&self.fabric);
-        arguments.push(match path.canonicalize() {
+        let path: OsString = match path.canonicalize() {
             Ok(path) if self.fabric.contains('/') || self.fabric.ends_with(".toml") => path.into(),
             _ => path.into(),
-        });
-        if let Some(host) = &self.host {
-            arguments.extend(["--host".into(), host.into()]);
-        }
+        };
+        let host = self.host.iter().flat_map(|host| ["--host".into(), host.into()]);
+        let on_host: Vec<OsString> = std::iter::once(path).chain(host).collect();
+        let of_verb = |verb: &str| [&["route".into(), verb.into()], &on_host[..]].concat();
+        let apply = [&of_verb("apply")[..], &["--at-boot".into(), "--yes".into()]].concat();
+        let mut arguments = of_verb("watch");
         arguments.extend(out.option().map(OsString::from));
         if let Some(metrics) = self.metrics {
             arguments.extend(["--metrics".into(), metrics.to_string().into()]);
@@ -170,8 +173,9 @@ impl WatchArgs {
             arguments.extend(["--bfd".into(), name.into()]);
         }
         arguments.extend(["--state".into(), self.state.clone().into()]);
-        let arguments: Vec<String> =
-            arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
-        Ok(watch::unit(&program.to_string_lossy(), &arguments, fabric.name()))
+        let texts = |arguments: Vec<OsString>| -> Vec<String> {
+            arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
+        };
+        Ok(watch::unit(&program.to_string_lossy(), &texts(apply), &texts(arguments), fabric.name()))
     }
 }

@@ -88,7 +88,7 @@ fn apply(hosts: &mut [Subject], what: Break, is_client: bool) -> String {
         // All hosts are in the lower half.
         Break::LeavesOut => {
             let upper = far.to_string().replace(".0.0/16", ".128.0/17");
-            main.next().unwrap().destination = upper.parse().unwrap();
+            main.for_each(|route| route.destination = upper.parse().unwrap());
         }
         Break::NoForwarding => {
             for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
