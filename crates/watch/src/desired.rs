@@ -218,15 +218,16 @@ mod tests {
         assert_eq!(members.iter().map(|member| member.id).collect::<Vec<_>>(), [1, 3]);
         assert!(resilient.is_some());
         let actions: Vec<_> = wanted.routes.iter().map(|route| route.action.clone()).collect();
-        assert_eq!(actions, [RouteAction::Nexthop(10), RouteAction::Nexthop(3)]);
+        assert_eq!(actions, [RouteAction::Nexthop(10), RouteAction::Nexthop(10), RouteAction::Nexthop(3)]);
     }
 
     #[test]
     fn with_all_members_it_is_the_plan() {
         let plan = with_groups();
         let wanted = desired(&plan, &paths([true; 3]));
+        assert_eq!(wanted.gateways, plan.nexthops[..3]);
         assert_eq!(wanted.groups[0], plan.nexthops[3]);
-        assert_eq!(wanted.routes, plan.routes[1..3]);
+        assert_eq!(wanted.routes, plan.routes[..3]);
     }
 
     #[test]

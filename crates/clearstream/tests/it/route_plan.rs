@@ -26,7 +26,7 @@ fn people_see_what_each_host_gets_and_why() {
         "return path alias; recommended: none",
         "each reply takes the gateway of its request",
         "rule 7001 from 10.10.0.211 table 7001",
-        "route 10.100.0.0/16 nexthop 7001 table 7001",
+        "route 10.100.0.0/16 via 10.10.0.11 table 7001",
         "packets from 10.10.0.211 are replies to what came over sn1",
         "83.3 %",
         "CONFIG_IP_MULTIPLE_TABLES",
