@@ -100,7 +100,7 @@ fn damage_in_the_middle_is_named_by_line() {
 #[test]
 fn an_endless_line_is_rejected_without_reading_it() {
     let (_folder, reader) = written(&small());
-    fs::write(reader.folder().join("trials.jsonl"), vec![b'['; MAX_LINE_BYTES as usize + 10]).unwrap();
+    fs::write(reader.folder().join("trials.jsonl"), vec![b'['; MAX_LINE_BYTES + 10]).unwrap();
     let error = reader.trials().unwrap().find_map(Result::err).unwrap();
     assert!(error.to_string().contains("longer than"), "{error}");
 }
