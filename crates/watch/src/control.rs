@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Read, Write as _},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, Sender, channel},
@@ -201,7 +201,7 @@ struct Until<'a> {
     deadline: Instant,
 }
 
-impl io::Read for Until<'_> {
+impl Read for Until<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(left(self.deadline)?))?;
         self.stream.read(buffer)

@@ -227,7 +227,8 @@ fn files_are_opened_and_read_in_one_place() {
 /// `sys::lines` says why. These bound what they read by themselves.
 #[test]
 fn streams_are_read_with_a_limit_in_one_place() {
-    let barred = ["read_line(&mut", ".lines().map_while", "read_to_end(", "read_to_string(&mut", "read_until("];
+    let barred =
+        ["read_line(&mut", ".lines().map_while", "read_to_end(", "read_to_string(&mut", "read_until("];
     let mut others = Vec::new();
     for (path, code) in all_but(&["testkit"]).into_iter().flat_map(sources) {
         let path = path.strip_prefix(root()).unwrap().display().to_string();

@@ -54,7 +54,6 @@ use crate::{
     folder::{Folder, clear_left_over},
     guard::Guard,
     job::{self, JobOptions, JobPlace},
-    stream::of_ranks,
 };
 
 /// Largest content of a file: a buffer of it is in memory.
@@ -101,7 +100,7 @@ pub fn run(
             on_phase(&phase);
         }
     })?;
-    let no_result = || Failure { kind: FailureKind::Internal, message: "rank 0 has no result".to_owned() };
+    let no_result = || Failure { kind: FailureKind::Connection, message: "rank 0 has no result".to_owned() };
     match (ended.metadata, ended.failure) {
         (Some(mut found), _) => {
             found.notices.extend(started.left_over);
@@ -149,14 +148,9 @@ pub(crate) fn run_threads(
         measure(world, config, control, &watch, on_phase)
     });
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
-    let failed = |error: MetadataError| match StorageError::from(error) {
-        StorageError::Ranks(error) => of_ranks(&error),
-        StorageError::Failed(failure) => failure,
-        error => Failure { kind: FailureKind::Internal, message: error.to_string() },
-    };
     match first {
         Ok(found) => StorageEnded { metadata: found.flatten().map(Box::new), ..StorageEnded::default() },
-        Err(error) => StorageEnded { failure: Some(failed(error)), ..StorageEnded::default() },
+        Err(error) => StorageEnded { failure: Some(error.failure()), ..StorageEnded::default() },
     }
 }
 
