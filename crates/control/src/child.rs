@@ -324,7 +324,7 @@ impl ChildExit {
         if let Some(status) = self.status.filter(|status| !status.success()) {
             text.push_str(&format!(" ({status})"));
         }
-        let tail = &self.lines[self.lines.len().saturating_sub(3)..];
+        let (_, tail) = self.lines.split_at(self.lines.len().saturating_sub(3));
         if !tail.is_empty() {
             text.push_str(&format!(": {}", tail.join(" | ")));
         }
