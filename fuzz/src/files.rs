@@ -16,6 +16,8 @@ use clearstream_schema::{
 };
 use clearstream_tune::{Assumed, HostState, lint, syntax};
 
+use crate::text_of;
+
 const NAMES: [&str; 12] = [
     "x.nmconnection",
     "x.network",
@@ -55,7 +57,8 @@ pub(crate) fn routing_files(input: &[u8]) {
 }
 
 /// Settings files in every format, and the linter's results for them.
-pub(crate) fn settings(input: &str) {
+pub(crate) fn settings(bytes: &[u8]) {
+    let input = &*text_of(bytes);
     let line_count = u32::try_from(input.lines().count()).unwrap_or(u32::MAX);
     let parsed = syntax::parse(input);
     assert!(parsed.statements.iter().all(|made| made.line >= 1 && made.line <= line_count));
@@ -115,7 +118,8 @@ pub(crate) fn record(input: &[u8]) {
 }
 
 /// A plan, and whether its settings are permitted.
-pub(crate) fn plan(text: &str) {
+pub(crate) fn plan(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     let Ok(plan) = clearstream_schema::json::from_str::<Plan>(text) else { return };
     if let Ok(options) = clearstream_plan::Options::live() {
         let _ = clearstream_plan::check_settings(&plan, &options);
@@ -135,7 +139,8 @@ pub(crate) fn journal(input: &[u8]) {
 }
 
 /// A fabric: its hosts have names and addresses.
-pub(crate) fn fabric(text: &str) {
+pub(crate) fn fabric(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     let Ok(fabric) = clearstream_route::fabric::parse(Path::new("fabric.toml"), text) else { return };
     for host in fabric.hosts() {
         assert!(!fabric.host_name(host).is_empty());
@@ -143,12 +148,14 @@ pub(crate) fn fabric(text: &str) {
 }
 
 /// A lab.
-pub(crate) fn lab(text: &str) {
+pub(crate) fn lab(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     let _ = clearstream_lab::file::parse(Path::new("lab.toml"), text);
 }
 
 /// A study of models, scheduled without a host.
-pub(crate) fn study(text: &str) {
+pub(crate) fn study(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     let registry = clearstream_workload::Registry::default().with(clearstream_explore::Explore);
     if let Ok(study) = clearstream_study::file::parse(text, "study.toml", &registry) {
         let _ = clearstream_study::schedule(&study, &Default::default(), &[], &registry);
@@ -168,13 +175,15 @@ pub(crate) fn config(input: &[u8]) {
 }
 
 /// A model, with the parameter that all of them have.
-pub(crate) fn model(text: &str) {
+pub(crate) fn model(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     let _ = clearstream_explore::Program::read(text, &[]);
     let _ = clearstream_explore::Program::read(text, &[("n".to_owned(), i64::MIN)]);
 }
 
 /// The content of a table: what is accepted closes nothing but itself.
-pub(crate) fn nft_table(text: &str) {
+pub(crate) fn nft_table(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     let _ = TableText::shown(text).to_string();
     if let Ok(table) = text.parse::<TableText>() {
         let written = table.to_string();

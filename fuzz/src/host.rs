@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use clearstream_host::parse::{cpuset, pci, stat, table, text};
 
+use crate::text_of;
+
 /// Core lists: the result is ascending, bounded, and round-trips.
-pub(crate) fn cpulist(text: &str) {
+pub(crate) fn cpulist(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     if let Ok(cores) = cpuset::list(text) {
         assert!(cores.is_sorted_by(|a, b| a < b));
         assert!(cores.last().is_none_or(|&core| core <= cpuset::LARGEST_CORE));
@@ -15,7 +18,8 @@ pub(crate) fn cpulist(text: &str) {
 }
 
 /// Core masks: the same.
-pub(crate) fn cpumask(text: &str) {
+pub(crate) fn cpumask(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     if let Ok(cores) = cpuset::mask(text) {
         assert!(cores.is_sorted_by(|a, b| a < b));
         let mut groups = vec![0u32; cores.last().map_or(1, |&core| core as usize / 32 + 1)];
@@ -28,7 +32,8 @@ pub(crate) fn cpumask(text: &str) {
 }
 
 /// Small text files: memory, caches, distances, processor, limits, cgroups.
-pub(crate) fn small_texts(input: &str) {
+pub(crate) fn host_text(bytes: &[u8]) {
+    let input = &*text_of(bytes);
     let _ = text::memory_bytes(input, "MemTotal");
     let _ = text::cache_bytes(input);
     let _ = text::distances(input);
@@ -43,7 +48,8 @@ pub(crate) fn small_texts(input: &str) {
 }
 
 /// `/proc/interrupts` and `/proc/softirqs`: rows and sums agree.
-pub(crate) fn interrupts(text: &str) {
+pub(crate) fn interrupts(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     let _ = table::softirq(text, "NET_RX");
     let (rows, sums) = (table::interrupts(text), table::interrupt_sums(text));
     assert_eq!(rows.is_ok(), sums.is_ok());
@@ -56,7 +62,8 @@ pub(crate) fn interrupts(text: &str) {
 }
 
 /// `/proc/net/softnet_stat`, `/proc/stat` and `/proc/net/dev`.
-pub(crate) fn softnet(text: &str) {
+pub(crate) fn softnet(bytes: &[u8]) {
+    let text = &*text_of(bytes);
     if let Ok(rows) = table::softnet(text) {
         assert_eq!(rows.len(), text.lines().count());
     }

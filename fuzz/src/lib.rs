@@ -8,39 +8,28 @@ mod host;
 #[allow(unreachable_pub, reason = "a module of a test of that crate")]
 #[path = "../../crates/iwarp/tests/it/queue_pair/hostile_peer.rs"]
 mod hostile_peer;
+mod messages;
+mod programs;
 mod wire;
 
 /// A name, which is that of its folder in `corpus`, and what is done with an input.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets.
-pub const TARGETS: [Target; 25] = [
-    ("capture", files::capture),
-    ("config", files::config),
-    ("cpulist", |input| host::cpulist(&text(input))),
-    ("cpumask", |input| host::cpumask(&text(input))),
-    ("fabric", |input| files::fabric(&text(input))),
-    ("frame", wire::frame),
-    ("host_text", |input| host::small_texts(&text(input))),
-    ("interrupts", |input| host::interrupts(&text(input))),
-    ("iperf3", wire::iperf3),
-    ("iwarp_fpdu", wire::iwarp_fpdu),
-    ("iwarp_queue_pair", hostile_peer::run),
-    ("iwarp_setup", wire::iwarp_setup),
-    ("journal", files::journal),
-    ("lab", |input| files::lab(&text(input))),
-    ("model", |input| files::model(&text(input))),
-    ("nft_table", |input| files::nft_table(&text(input))),
-    ("pairing", files::pairing),
-    ("pci_config", host::pci_config),
-    ("plan", |input| files::plan(&text(input))),
-    ("record", files::record),
-    ("routing_files", files::routing_files),
-    ("rping", wire::rping),
-    ("settings", |input| files::settings(&text(input))),
-    ("softnet", |input| host::softnet(&text(input))),
-    ("study", |input| files::study(&text(input))),
-];
+/// All targets: a module, and its functions by their names.
+macro_rules! targets {
+    ($($module:ident: $($name:ident)+;)+) => {
+        /// All targets.
+        pub const TARGETS: &[Target] = &[$($((stringify!($name), $module::$name),)+)+];
+    };
+}
+
+targets! {
+    files: capture config fabric journal lab model nft_table pairing plan record routing_files settings study;
+    host: cpulist cpumask host_text interrupts pci_config softnet;
+    messages: calls perftest preambles rdma_messages watch_messages;
+    programs: bird frr ranks;
+    wire: frame iperf3 iwarp_fpdu iwarp_queue_pair iwarp_setup rping;
+}
 
 /// Runs a target.
 ///
@@ -53,6 +42,6 @@ pub fn run(name: &str, input: &[u8]) {
     run(input);
 }
 
-fn text(input: &[u8]) -> std::borrow::Cow<'_, str> {
+fn text_of(input: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(input)
 }

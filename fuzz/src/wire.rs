@@ -120,6 +120,8 @@ pub(crate) fn iwarp_setup(input: &[u8]) {
     assert!(negotiated.is_none_or(|negotiated| negotiated.ird <= offer.ird && negotiated.ord <= offer.ord));
 }
 
+pub(crate) use crate::hostile_peer::run as iwarp_queue_pair;
+
 /// A stream of FPDUs with arbitrary bytes, in arbitrary pieces: everything consumed or rejected, every decoded header
 /// re-encodes; and streams framed by this implementation decode to the same, in any pieces.
 pub(crate) fn iwarp_fpdu(input: &[u8]) {

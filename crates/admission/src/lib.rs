@@ -7,6 +7,7 @@
 //! - [`Places`] bounds sessions of those that need no proof.
 //! - [`Turns`] is about a place that only one may have: who wasted it comes after others.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod fault;

@@ -146,9 +146,10 @@ pub fn fill(mut socket: &Socket, received: &mut Vec<u8>, wanted: usize) -> Step<
     while received.len() < wanted {
         let mut bytes = [0; 256];
         let most = (wanted - received.len()).min(bytes.len());
-        match socket.read(&mut bytes[..most]) {
+        let (free, _) = bytes.split_at_mut(most);
+        match socket.read(free) {
             Ok(0) => return Step::Close,
-            Ok(length) => received.extend_from_slice(&bytes[..length]),
+            Ok(length) => received.extend(free.iter().take(length)),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 return Step::Wait;
             }

@@ -3,8 +3,8 @@
 
 use std::{
     collections::VecDeque,
-    io::{self, BufRead, BufReader, Read},
-    process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
+    io::{self, Read},
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{Receiver, Sender, channel},
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clearstream_sys::interruption;
+use clearstream_sys::{interruption, lines::Lines};
 use tracing::Level;
 
 use crate::{
@@ -24,8 +24,10 @@ use crate::{
 
 /// Lines of standard error kept.
 const LINES: usize = 20;
-/// Maximum length of a kept line in bytes.
-const LINE_BYTES: u64 = 500;
+/// Maximum length of a line in bytes: the agent's log has some of this length.
+const LINE_BYTES: usize = 4 << 10;
+/// Characters of a line that are kept.
+const LINE_CHARS: usize = 500;
 /// Poll interval while waiting for a child to exit.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -195,19 +197,16 @@ fn log_agent_line(level: Level, text: &str) {
 }
 
 /// Captures the last lines of standard error, except lines of a log.
-fn collect(stderr: ChildStderr, stderr_capture: &Mutex<StderrCapture>) {
-    let mut reader = BufReader::new(stderr);
-    let mut line = Vec::new();
+fn collect(stderr: impl Read, stderr_capture: &Mutex<StderrCapture>) {
+    let mut lines = Lines::new(stderr, LINE_BYTES);
     loop {
-        line.clear();
-        let count = reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line).unwrap_or(0);
+        let line = lines.cut().ok().flatten().map(|line| line.text());
         let mut stderr_capture = stderr_capture.lock().unwrap_or_else(PoisonError::into_inner);
-        if count == 0 {
+        let Some(line) = line else {
             stderr_capture.complete = true;
             return;
-        }
-        let text: String =
-            String::from_utf8_lossy(&line).trim().chars().filter(|c| !c.is_control()).collect();
+        };
+        let text: String = line.trim().chars().filter(|c| !c.is_control()).collect();
         if text.is_empty() {
             continue;
         }
@@ -226,7 +225,7 @@ fn collect(stderr: ChildStderr, stderr_capture: &Mutex<StderrCapture>) {
         if stderr_capture.lines.len() == LINES {
             stderr_capture.lines.pop_front();
         }
-        stderr_capture.lines.push_back(text);
+        stderr_capture.lines.push_back(text.chars().take(LINE_CHARS).collect());
     }
 }
 
@@ -325,7 +324,7 @@ impl ChildExit {
         if let Some(status) = self.status.filter(|status| !status.success()) {
             text.push_str(&format!(" ({status})"));
         }
-        let tail = &self.lines[self.lines.len().saturating_sub(3)..];
+        let (_, tail) = self.lines.split_at(self.lines.len().saturating_sub(3));
         if !tail.is_empty() {
             text.push_str(&format!(": {}", tail.join(" | ")));
         }
@@ -339,5 +338,20 @@ impl ChildExit {
 
     fn code(&self) -> Option<i32> {
         self.status.and_then(|status| status.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_prints_without_end_takes_no_memory_and_hides_nothing_after_it() {
+        let endless = io::repeat(b'x').take(16 << 20);
+        let captured = Mutex::new(StderrCapture::default());
+        collect(endless.chain("\nthe cause\n".as_bytes()), &captured);
+        let captured = captured.into_inner().unwrap();
+        assert!(captured.complete);
+        assert_eq!(captured.lines, ["x".repeat(LINE_CHARS), "the cause".to_owned()]);
     }
 }

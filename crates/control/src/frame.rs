@@ -72,7 +72,9 @@ pub fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
         return Err(FrameError::TooLong { length });
     }
     let header = u32::try_from(length).map_err(|_| FrameError::TooLong { length })?.to_be_bytes();
-    bytes[..HEADER].copy_from_slice(&header);
+    for (place, byte) in bytes.iter_mut().zip(header) {
+        *place = byte;
+    }
     Ok(bytes)
 }
 
@@ -127,7 +129,7 @@ impl Decoder {
         if self.skips_text {
             self.pass_text()?;
         }
-        let rest = &self.buffer[self.taken..];
+        let rest = self.rest();
         let Some((header, body)) = rest.split_first_chunk::<HEADER>() else {
             return Ok(None);
         };
@@ -135,22 +137,25 @@ impl Decoder {
         if length > self.limit {
             return Err(FrameError::Oversize { length, limit: self.limit, start: text_start(rest) });
         }
-        if body.len() < length {
-            return Ok(None);
-        }
-        let frame = body[..length].to_vec();
+        let Some(frame) = body.get(..length).map(<[u8]>::to_vec) else { return Ok(None) };
         self.taken += HEADER + length;
         self.skips_text = false;
         Ok(Some(frame))
     }
 
+    /// What is not consumed yet.
+    fn rest(&self) -> &[u8] {
+        let (_, rest) = self.buffer.split_at(self.taken);
+        rest
+    }
+
     /// Skips what precedes the first zero byte. The length of a first frame is at most [`HELLO_LIMIT`], so
     /// that its header begins with two of them, and text has none.
     fn pass_text(&mut self) -> Result<(), FrameError> {
-        let rest = &self.buffer[self.taken..];
+        let (_, rest) = self.buffer.split_at(self.taken);
         let length = rest.iter().position(|byte| *byte == 0).unwrap_or(rest.len());
         let kept = length.min(TEXT_KEPT - self.text.len());
-        self.text.extend_from_slice(&rest[..kept]);
+        self.text.extend(rest.iter().take(kept));
         self.taken += length;
         self.text_bytes += length;
         if self.text_bytes > TEXT_LIMIT {

@@ -9,6 +9,7 @@
 //! - [`Services`] are what an agent serves, by [`agent::serve_stdio`] or a [`tls::Server`].
 //! - [`pairing`] decides which hosts may connect over TLS.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod agent;

@@ -222,7 +222,7 @@ fn read_loop(shared: &Shared, mut reader: Box<dyn Read + Send>) {
         let over = shared.with(|state, now| {
             match result {
                 Ok(0) => state.session.feed_end(now),
-                Ok(count) => state.session.feed(&buffer[..count], now),
+                Ok(count) => state.session.feed(buffer.get(..count).unwrap_or(&buffer), now),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => state.session.feed_error(error.to_string()),
             }

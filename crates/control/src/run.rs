@@ -78,7 +78,8 @@ fn lines(stderr: &[u8]) -> Vec<String> {
 fn kept(lines: Vec<String>) -> Vec<String> {
     let of_command = lines.iter().filter(|line| Login::read(line).is_none() && !is_noise(line));
     let kept: Vec<String> = of_command.map(|line| printable(line, KEPT_CHARS)).collect();
-    kept[kept.len().saturating_sub(KEPT_LINES)..].to_vec()
+    let (_, last) = kept.split_at(kept.len().saturating_sub(KEPT_LINES));
+    last.to_vec()
 }
 
 /// What a command did, and when it did something last.
@@ -142,10 +143,10 @@ impl<'a> Progress<'a> {
     }
 
     fn find_login(&mut self, stderr: &[u8]) {
-        let new = &stderr[self.searched_count.min(stderr.len())..];
+        let new = stderr.get(self.searched_count..).unwrap_or_default();
         let Some(end) = new.iter().rposition(|byte| *byte == b'\n') else { return };
         if self.login.is_none() {
-            self.login = lines(&new[..end]).iter().find_map(|line| Login::read(line));
+            self.login = lines(new.split_at(end).0).iter().find_map(|line| Login::read(line));
         }
         self.searched_count += end + 1;
     }

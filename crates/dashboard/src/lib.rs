@@ -4,6 +4,7 @@
 //! history at its own speed, and one that falls behind is told how many events it missed. The only async runtime of
 //! the project is in this crate, on that one thread. Read-only; nothing here reads a host or opens a connection.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod door;

@@ -47,7 +47,7 @@ impl<'a> LabRoutes<'a> {
         for (name, routing) in routing {
             let open = || RouteSocket::open();
             let netlink = lab.namespaces(name).map_err(lab_error)?.run(open);
-            let netlink = netlink.map_err(|error| internal(format!("enter {name}: {error}")))?;
+            let netlink = netlink.map_err(|error| Failure::of_system(&format!("enter {name}"), &error))?;
             let netlink = netlink.map_err(|error| refused(name, &error))?;
             let host = Host {
                 name: name.clone(),

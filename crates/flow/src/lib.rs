@@ -16,7 +16,7 @@ pub mod calls;
 mod check;
 mod controller;
 mod data;
-mod preamble;
+pub mod preamble;
 mod schedule;
 mod workload;
 

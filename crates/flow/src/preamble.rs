@@ -5,7 +5,7 @@ use clearstream_schema::control::{Cookie, Failure, FailureKind};
 use crate::failure;
 
 /// Bytes of a preamble: cookie and flow number.
-pub(crate) const PREAMBLE_BYTES: usize = 20;
+pub const PREAMBLE_BYTES: usize = 20;
 /// The server's reply on an accepted TCP connection.
 pub(crate) const ACCEPTED: u8 = 0x06;
 /// Flag in the flow number of a reply over UDP.
@@ -13,7 +13,7 @@ const REPLY_FLAG: u32 = 1 << 31;
 
 /// The cookie of a test as bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Secret([u8; 16]);
+pub struct Secret([u8; 16]);
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -23,7 +23,7 @@ impl std::fmt::Debug for Secret {
 
 impl Secret {
     /// Reads the 32 hexadecimal digits of a cookie.
-    pub(crate) fn parse(cookie: &Cookie) -> Result<Self, Failure> {
+    pub fn parse(cookie: &Cookie) -> Result<Self, Failure> {
         let digits = cookie.0.as_bytes();
         let number = (digits.len() == 32 && digits.iter().all(u8::is_ascii_hexdigit))
             .then(|| u128::from_str_radix(&cookie.0, 16).ok())
@@ -34,7 +34,7 @@ impl Secret {
     }
 
     /// The client's preamble for flow `flow`.
-    pub(crate) fn preamble(self, flow: u32) -> [u8; PREAMBLE_BYTES] {
+    pub fn preamble(self, flow: u32) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..16].copy_from_slice(&self.0);
         bytes[16..].copy_from_slice(&flow.to_be_bytes());
@@ -42,12 +42,12 @@ impl Secret {
     }
 
     /// The server's reply over UDP.
-    pub(crate) fn reply(self, flow: u32) -> [u8; PREAMBLE_BYTES] {
+    pub fn reply(self, flow: u32) -> [u8; PREAMBLE_BYTES] {
         self.preamble(flow | REPLY_FLAG)
     }
 
     /// The flow number of a preamble that carries this cookie.
-    pub(crate) fn flow_of(self, bytes: &[u8]) -> Option<u32> {
+    pub fn flow_of(self, bytes: &[u8]) -> Option<u32> {
         let (cookie, flow) = bytes.split_at_checked(16)?;
         let flow = u32::from_be_bytes(flow.try_into().ok()?);
         // Constant-time comparison.
@@ -56,7 +56,7 @@ impl Secret {
     }
 
     /// The tag of each data datagram; a preamble starts differently.
-    pub(crate) fn tag(self) -> [u8; 8] {
+    pub fn tag(self) -> [u8; 8] {
         let mut tag = [0; 8];
         tag.copy_from_slice(&self.0[8..]);
         tag

@@ -155,8 +155,9 @@ fn fill<T>(
     set: impl Fn(&mut CoreCounters, T),
 ) {
     for (core, value) in values {
-        if let Ok(place) = cores.binary_search_by_key(&core, |counters| counters.core) {
-            set(&mut cores[place], value);
+        let place = cores.binary_search_by_key(&core, |counters| counters.core);
+        if let Some(counters) = place.ok().and_then(|place| cores.get_mut(place)) {
+            set(counters, value);
         }
     }
 }

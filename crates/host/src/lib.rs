@@ -5,6 +5,7 @@
 //! Nothing here changes the host, prints, or fails as a whole: a part that cannot be read is listed, with the
 //! reason, in the report's `missing`. [`calls`] are the corresponding calls to an agent.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod attribute;

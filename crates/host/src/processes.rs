@@ -84,8 +84,9 @@ impl Scan {
         used.sort_unstable_by_key(|(pid, _, run_ns)| (std::cmp::Reverse(*run_ns), *pid));
         let counts = |run_ns: u64| run_ns >= elapsed_ns / NAMED_DIVISOR;
         let named = used.iter().take(NAMED_MAX).take_while(|(_, _, run_ns)| counts(*run_ns)).count();
-        let remaining_run_ns = used[named..].iter().map(|(_, _, run_ns)| *run_ns).sum();
-        let processes = used[..named].iter().map(|(pid, process, run_ns)| ProcessTime {
+        let (named, others) = used.split_at(named);
+        let remaining_run_ns = others.iter().map(|(_, _, run_ns)| *run_ns).sum();
+        let processes = named.iter().map(|(pid, process, run_ns)| ProcessTime {
             pid: *pid,
             name: process.name.clone(),
             kind: kind(*pid, process, command),

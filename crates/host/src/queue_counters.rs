@@ -66,24 +66,25 @@ enum Counted {
 }
 
 fn queues_of(interface: &str, counters: &[(String, u64)], queues: &mut Vec<QueueCounters>) {
-    let first = queues.len();
+    let mut found: Vec<QueueCounters> = Vec::new();
     for (name, value) in counters {
         let Some((sends, queue, counted)) = queue_counter(name) else { continue };
-        let place = queues[first..].iter().position(|one| (one.queue, one.sends) == (queue, sends));
-        let place = place.map_or_else(
-            || {
+        let set = |counters: &mut QueueCounters| match counted {
+            Counted::Bytes => counters.bytes = *value,
+            Counted::Packets => counters.packet_count = *value,
+        };
+        match found.iter_mut().find(|one| (one.queue, one.sends) == (queue, sends)) {
+            Some(known) => set(known),
+            None => {
                 let interface = interface.to_owned();
-                queues.push(QueueCounters { interface, queue, sends, bytes: 0, packet_count: 0 });
-                queues.len() - 1
-            },
-            |place| first + place,
-        );
-        match counted {
-            Counted::Bytes => queues[place].bytes = *value,
-            Counted::Packets => queues[place].packet_count = *value,
+                let mut new = QueueCounters { interface, queue, sends, bytes: 0, packet_count: 0 };
+                set(&mut new);
+                found.push(new);
+            }
         }
     }
-    queues[first..].sort_by_key(|queue| (queue.sends, queue.queue));
+    found.sort_by_key(|queue| (queue.sends, queue.queue));
+    queues.append(&mut found);
 }
 
 /// `rx_queue_3_bytes` (ixgbe, virtio_net), `rx-3.bytes` (i40e, ice), `rx3_bytes` (mlx5), `rx_bytes[3]` (gve),

@@ -379,7 +379,7 @@ impl Store {
             Self::Memory(tree) => match tree.at(path) {
                 Some(Entry::File(bytes)) => {
                     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-                    Ok(bytes[..bytes.len().min(limit)].to_owned())
+                    Ok(bytes.get(..limit).unwrap_or(bytes).to_owned())
                 }
                 Some(Entry::Name) if tree.has_below(path) => Err(io::ErrorKind::IsADirectory.into()),
                 Some(Entry::Name) => Ok(Vec::new()),

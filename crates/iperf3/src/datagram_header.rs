@@ -11,12 +11,10 @@ pub const fn header_bytes(wide: bool) -> usize {
 pub fn write_header(datagram: &mut [u8], wide: bool, time_us: u64, number: u64) {
     let seconds = (time_us / 1_000_000) as u32;
     let micros = (time_us % 1_000_000) as u32;
-    datagram[..4].copy_from_slice(&seconds.to_be_bytes());
-    datagram[4..8].copy_from_slice(&micros.to_be_bytes());
-    if wide {
-        datagram[8..16].copy_from_slice(&number.to_be_bytes());
-    } else {
-        datagram[8..12].copy_from_slice(&(number as u32).to_be_bytes());
+    let time = seconds.to_be_bytes().into_iter().chain(micros.to_be_bytes());
+    let number = number.to_be_bytes().into_iter().skip(if wide { 0 } else { 4 });
+    for (place, byte) in datagram.iter_mut().zip(time.chain(number)) {
+        *place = byte;
     }
 }
 

@@ -8,6 +8,7 @@
 //! - Results of the peer are limited to what its protocol reports: bytes, time, retransmits, datagrams and
 //!   the CPU of its process. What it cannot report is listed in every summary.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod client;

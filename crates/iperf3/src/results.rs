@@ -88,11 +88,12 @@ impl Results {
             },
             "streams": self.streams.iter().map(StreamResult::to_json).collect::<Vec<_>>(),
         });
-        if let Some(name) = &self.congestion_control {
-            document["congestion_used"] = name.as_str().into();
-        }
-        if let Some(text) = &self.server_output {
-            document["server_output_text"] = text.as_str().into();
+        let texts =
+            [("congestion_used", &self.congestion_control), ("server_output_text", &self.server_output)];
+        if let Some(document) = document.as_object_mut() {
+            let given =
+                texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text.clone()?.into())));
+            document.extend(given);
         }
         document
     }

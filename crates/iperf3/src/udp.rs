@@ -172,7 +172,7 @@ pub(crate) fn handshake(socket: &Socket, until: Instant) -> io::Result<()> {
         }
         socket.set_read_timeout(Some(left))?;
         match socket.read(&mut reply) {
-            Ok(length) if is_udp_reply(&reply[..length]) => return Ok(()),
+            Ok(length) if reply.get(..length).is_some_and(is_udp_reply) => return Ok(()),
             // Data of the server may overtake its reply.
             Ok(_) => {}
             Err(error)
@@ -202,7 +202,7 @@ pub(crate) fn send(
         // Datagrams are sent whole, including the last one.
         let left = usize::try_from((limit - total).div_ceil(size as u64)).unwrap_or(usize::MAX);
         let length = left.saturating_mul(size).min(batch_bytes);
-        let part = &mut buffer[..length];
+        let (part, _) = buffer.split_at_mut(length);
         let time_us = now_us();
         for (datagram, number) in part.chunks_mut(size).zip(count + 1..) {
             write_header(datagram, shape.wide, time_us, number);
@@ -266,7 +266,8 @@ pub(crate) fn receive(
                 if counts.restart_jitter.swap(false, Relaxed) {
                     sequence.restart_jitter();
                 }
-                for datagram in buffer[..got.length].chunks(got.segment.max(1)) {
+                let (filled, _) = buffer.split_at(got.length);
+                for datagram in filled.chunks(got.segment.max(1)) {
                     // A duplicate hello or reply has no header.
                     let Some(header) = read_header(datagram, shape.wide) else { continue };
                     if sequence.received == 0 {

@@ -124,7 +124,7 @@ impl Cookie {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         let mut bytes = [0; COOKIE_BYTES];
         for (character, random) in bytes.iter_mut().zip(random) {
-            *character = ALPHABET[usize::from(random % 32)];
+            *character = ALPHABET.get(usize::from(random % 32)).copied().unwrap_or_default();
         }
         Self(bytes)
     }

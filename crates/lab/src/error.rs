@@ -233,11 +233,15 @@ impl LabError {
             Self::Config(ConfigError::Read { .. }) | Self::File { .. } => LabErrorKind::File,
             Self::Network { source, .. } => network_kind(source),
             Self::System { source, .. } => match FailureKind::of_system(source) {
-                FailureKind::Unsupported => LabErrorKind::Unsupported,
+                FailureKind::Unsupported
+                | FailureKind::Unreachable
+                | FailureKind::Busy
+                | FailureKind::InUse
+                | FailureKind::Forbidden => LabErrorKind::Unsupported,
                 FailureKind::File => LabErrorKind::File,
                 // Only processes of the lab are at the other ends.
                 FailureKind::Connection => LabErrorKind::HostDead,
-                _ => LabErrorKind::Internal,
+                FailureKind::Internal | FailureKind::Invalid => LabErrorKind::Internal,
             },
             Self::Keeper { kind, .. } => *kind,
         }
@@ -274,8 +278,9 @@ fn network_kind(error: &NetlinkError) -> LabErrorKind {
             _ => LabErrorKind::Invalid,
         },
         NetlinkError::Unfit { .. } | NetlinkError::NoInterface { .. } => LabErrorKind::Invalid,
-        NetlinkError::Socket { .. } | NetlinkError::Diagnostics { .. } => LabErrorKind::Unsupported,
-        NetlinkError::Garbled(_) => LabErrorKind::Internal,
+        NetlinkError::Socket { .. } | NetlinkError::Diagnostics { .. } | NetlinkError::Garbled(_) => {
+            LabErrorKind::Unsupported
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Protocol of the control socket: one line of JSON in each direction.
 
 use std::{
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, Read, Write},
     os::unix::net::UnixStream,
     time::Duration,
 };
@@ -10,12 +10,13 @@ use clearstream_schema::{
     BitRate, CoreList, TimeSpan,
     lab::{DelayLineStats, LabFault, LabFile},
 };
+use clearstream_sys::lines::Lines;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::error::SentError;
 
 /// Maximum line length.
-const MAX_LINE_BYTES: u64 = 1 << 20;
+const MAX_LINE_BYTES: usize = 1 << 20;
 /// Timeout of the peer's message.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of taking a lab down: its servers may have written gigabytes, which are removed.
@@ -71,12 +72,9 @@ pub(crate) fn write_line(mut to: impl Write, message: &impl Serialize) -> io::Re
 }
 
 pub(crate) fn read_line<T: DeserializeOwned>(from: impl Read) -> io::Result<T> {
-    let mut line = String::new();
-    BufReader::new(from.take(MAX_LINE_BYTES)).read_line(&mut line)?;
-    if line.is_empty() {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(clearstream_schema::json::from_str(&line)?)
+    let mut lines = Lines::new(from, MAX_LINE_BYTES);
+    let line = lines.whole()?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(clearstream_schema::json::from_slice(line.bytes)?)
 }
 
 /// Sends a request and waits for the response.

@@ -48,14 +48,15 @@ fn result(finding: &Finding, index: &BTreeMap<&str, usize>) -> Value {
     let subject = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join("/");
     let mut location = json!({ "logicalLocations": [{ "fullyQualifiedName": subject, "kind": "resource" }] });
     if let Some(place) = &finding.place {
-        location["physicalLocation"] = json!({
+        let physical = json!({
             "artifactLocation": { "uri": uri(&place.file) },
             "region": { "startLine": place.line.max(1) },
         });
+        location.as_object_mut().map(|location| location.insert("physicalLocation".to_owned(), physical));
     }
     json!({
         "ruleId": finding.id,
-        "ruleIndex": index[finding.id.as_str()],
+        "ruleIndex": index.get(finding.id.as_str()),
         "level": level(finding.severity),
         "message": { "text": text },
         "locations": [location],

@@ -46,7 +46,10 @@ fn row(connection: &Connection) -> LiveConnection {
     let (limit, sentence) = match &connection.verdict {
         ConnectionVerdict::Found(finding) => {
             let cause = clearstream_schema::json::to_value(&finding.cause).unwrap_or_default();
-            let kind = cause["kind"].as_str().map_or_else(|| "unknown".to_owned(), str::to_owned);
+            let kind = cause
+                .get("kind")
+                .and_then(|kind| kind.as_str())
+                .map_or_else(|| "unknown".to_owned(), str::to_owned);
             (kind, finding.sentence.clone())
         }
         ConnectionVerdict::Unknown { because, .. } => ("unknown".to_owned(), because.clone()),

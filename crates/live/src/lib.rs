@@ -4,6 +4,7 @@
 //! sample has the differences since the one before, by the host's monotonic clock: a late sample has a longer
 //! interval, and nothing is counted twice or left out. Nothing here prints or draws.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod calls;

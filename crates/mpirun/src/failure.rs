@@ -15,10 +15,11 @@ const ENDED_BY_SIGNAL: &str = ": ended by signal ";
 
 /// The last lines that are no results.
 #[derive(Debug, Default)]
-pub(crate) struct Text(VecDeque<String>);
+pub struct Text(VecDeque<String>);
 
 impl Text {
-    pub(crate) fn push(&mut self, line: String) {
+    /// Adds a line; of many the first ones are dropped.
+    pub fn push(&mut self, line: String) {
         if self.0.len() == LINES_MAX {
             self.0.pop_front();
         }
@@ -26,7 +27,7 @@ impl Text {
     }
 
     /// Whether a rank reported that it fails, or that another one was killed.
-    pub(crate) fn has_report(&self) -> bool {
+    pub fn has_report(&self) -> bool {
         self.reports().next().is_some() || self.killed().is_some()
     }
 
@@ -44,7 +45,7 @@ impl Text {
     }
 
     /// The cause, in the words of who knows it best.
-    pub(crate) fn cause(&self, ending: &str) -> (FailureKind, String) {
+    pub fn cause(&self, ending: &str) -> (FailureKind, String) {
         if let Some(killed) = self.reports().find(|report| report.contains(ENDED_BY_SIGNAL)) {
             return (FailureKind::Connection, killed.to_owned());
         }
@@ -80,7 +81,7 @@ impl Text {
         let is_text = |line: &&String| line.chars().any(char::is_alphanumeric);
         let lines: Vec<&str> = self.0.iter().filter(is_text).map(|line| line.trim()).collect();
         // Launchers print the cause first, then what they did about it.
-        let shown = &lines[..lines.len().min(LINES_REPORTED)];
+        let shown = lines.get(..LINES_REPORTED).unwrap_or(&lines);
         if shown.is_empty() { String::new() } else { format!(": {}", shown.join(" ")) }
     }
 }

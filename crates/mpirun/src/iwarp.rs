@@ -62,7 +62,7 @@ pub(crate) fn options(kind: Kind, library: &Path) -> Result<Vec<String>, Failure
 }
 
 /// Connections that a rank reports in a line of its standard error.
-pub(crate) fn connection_count(line: &str) -> Option<u64> {
+pub fn connection_count(line: &str) -> Option<u64> {
     let (_, after) = line.split_once("connections by RDMA: ")?;
     after.split(',').next()?.parse().ok()
 }

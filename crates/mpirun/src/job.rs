@@ -1,18 +1,18 @@
 //! A running job: lines of both outputs, timeouts, and the end of all processes.
 
 use std::{
-    io::{BufRead as _, BufReader, Read},
+    io::Read,
     process::{Child, ExitStatus, Stdio},
     sync::{
         atomic::{AtomicBool, Ordering::Relaxed},
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
     },
     thread,
     time::{Duration, Instant},
 };
 
 use clearstream_schema::control::{Failure, FailureKind};
-use clearstream_sys::{interruption, process::bind_child_to_parent};
+use clearstream_sys::{interruption, lines::Lines, process::bind_child_to_parent};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
@@ -31,6 +31,13 @@ const FAILED_TIMEOUT: Duration = Duration::from_secs(4);
 const FINALIZE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between SIGTERM and SIGKILL.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum length of a line of results: that of the ranks has some hundred bytes for each of them.
+const RESULT_BYTES: usize = 1 << 20;
+/// Bytes that are kept of a line of text.
+const TEXT_BYTES: usize = 4 << 10;
+/// Lines that wait to be taken; then the launcher waits.
+const LINES_WAITING: usize = 256;
 
 /// A job to run.
 #[derive(Debug)]
@@ -237,7 +244,7 @@ fn finish(running: &mut Running, progress: Progress) -> Result<Ended, Failure> {
 
 /// Reads both outputs until all who hold them have closed them.
 fn read<P: Send + 'static>(child: &mut Child, line: fn(&str) -> Option<Line<P>>) -> Receiver<Output<P>> {
-    let (sender, receiver) = channel();
+    let (sender, receiver) = sync_channel(LINES_WAITING);
     if let Some(stdout) = child.stdout.take() {
         start_reader(stdout, line, sender.clone());
     }
@@ -250,15 +257,46 @@ fn read<P: Send + 'static>(child: &mut Child, line: fn(&str) -> Option<Line<P>>)
 fn start_reader<P: Send + 'static>(
     stream: impl Read + Send + 'static,
     read_line: fn(&str) -> Option<Line<P>>,
-    sender: Sender<Output<P>>,
+    sender: SyncSender<Output<P>>,
 ) {
     thread::spawn(move || {
-        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
-            let text = String::from_utf8_lossy(&line).into_owned();
-            let output = read_line(&text).map_or(Output::Text(text), Output::Result);
-            if sender.send(output).is_err() {
+        let mut lines = Lines::new(stream, RESULT_BYTES);
+        while let Ok(Some(line)) = lines.cut() {
+            let result = if line.is_cut { None } else { read_line(&String::from_utf8_lossy(line.bytes)) };
+            let text = || Output::Text(line.shortened(TEXT_BYTES).text());
+            if sender.send(result.map_or_else(text, Output::Result)).is_err() {
                 return;
             }
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// Lines of a program: text, a result, and what never ends.
+    fn read_all(text: impl Read + Send + 'static) -> Vec<Output<u64>> {
+        let (sender, receiver) = sync_channel(1);
+        start_reader(text, |line| line.trim().parse().ok().map(Box::new).map(Line::Point), sender);
+        receiver.iter().collect()
+    }
+
+    #[test]
+    fn lines_without_end_are_cut_and_results_come_after_them() {
+        let endless = io::repeat(b'7').take(RESULT_BYTES as u64 * 4);
+        let outputs = read_all("5\n".as_bytes().chain(endless).chain("\n6\nthe end".as_bytes()));
+        let shown: Vec<String> = outputs
+            .into_iter()
+            .map(|output| match output {
+                Output::Text(text) => text,
+                Output::Result(Line::Point(point)) => format!("point {point}"),
+                Output::Result(other) => format!("{other:?}"),
+            })
+            .collect();
+        let cut = format!("{} [cut after {TEXT_BYTES} bytes]", "7".repeat(TEXT_BYTES));
+        assert_eq!(shown, ["point 5", &cut, "point 6", "the end"]);
+    }
 }

@@ -109,7 +109,7 @@ impl Launcher {
         line.push(program.to_string_lossy().into_owned());
         line.extend(arguments.iter().cloned());
         let mut command = Command::new(&self.program);
-        command.args(&line[1..]);
+        command.args(line.iter().skip(1));
         self.set_variables(&mut command, &self.common_variables());
         if self.kind == Kind::Slurm && ranks.lab.is_some() {
             // A line per rank: the order of a list of nodes is Slurm's (srun(1), --distribution=arbitrary).

@@ -4,6 +4,7 @@
 //! A job is started by the controller and not by an agent, so that no peer can have a command of its
 //! choice started: the client is this host, or one of a lab.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod failure;
@@ -24,6 +25,8 @@ use clearstream_schema::{
 };
 use clearstream_workload::HostSet;
 
+pub use failure::Text;
+pub use iwarp::connection_count;
 pub use job::Ending;
 use job::Job;
 use launcher::Launcher;

@@ -5,6 +5,7 @@
 //! A format is one file of `formats`, which implements `backend::Backend`, and
 //! one line in `backend::BACKENDS`.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod backend;

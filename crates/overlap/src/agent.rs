@@ -247,14 +247,7 @@ fn transfer(
         && !stop.is_stopped()
     {
         side.peer_closed = error.is_closed_by_peer();
-        side.failure = Some(failure(kind(&error), error.to_string()));
+        side.failure = Some(failure(FailureKind::Connection, error.to_string()));
     }
     side
-}
-
-fn kind(error: &EngineError) -> FailureKind {
-    match error {
-        EngineError::Stopped => FailureKind::Internal,
-        _ => FailureKind::Connection,
-    }
 }

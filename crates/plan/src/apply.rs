@@ -104,7 +104,8 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
     }
     for &index in &changed {
         journal.mark(Mark::Writing(index)).or_else(|error| undo_unwritten(&mut journal, error, options))?;
-        if let Err(source) = write_back(&journal.head.changes[index], options) {
+        let change = journal.head.changes.get(index);
+        if let Some(Err(source)) = change.map(|change| write_back(change, options)) {
             return undo(&mut journal, index + 1, source, options);
         }
     }

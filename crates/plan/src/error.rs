@@ -161,6 +161,17 @@ pub enum PlanError {
         /// Its version.
         version: u32,
     },
+    /// The journal would be larger than what is read back.
+    #[error(
+        "nothing was changed: the journal would begin with {bytes} bytes, more than {limit_bytes}: split the plan into \
+         smaller ones"
+    )]
+    TooLarge {
+        /// What it would begin with.
+        bytes: usize,
+        /// The limit.
+        limit_bytes: usize,
+    },
     /// The plan names a setting twice.
     #[error("{setting} is in the plan twice: keep one step")]
     Twice {

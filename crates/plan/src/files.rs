@@ -98,7 +98,7 @@ fn is_root() -> bool {
 /// a dot parts names and a slash stands for a dot in one, after `net/` it is the
 /// reverse.
 pub(crate) fn of_sysctl(setting: &Setting, key: &str) -> Result<String, SettingError> {
-    let by_dot = key.find(['.', '/']).is_some_and(|at| key.as_bytes()[at] == b'.');
+    let by_dot = key.find(['.', '/']).is_some_and(|at| key.as_bytes().get(at) == Some(&b'.'));
     let path: String = key
         .chars()
         .map(|letter| match letter {

@@ -19,8 +19,11 @@ pub(crate) const SCHEMA: &str = "clearstream.plan-journal";
 pub(crate) const VERSION: u32 = 1;
 /// Of the names of journals.
 pub(crate) const EXTENSION: &str = "jsonl";
-/// Maximum size: journals of the largest plans take some megabytes.
-const LARGEST_JOURNAL_BYTES: u64 = 256 << 20;
+/// Maximum size. The largest plans are documents ([`document::DOCUMENT_BYTES`]) that name some ten thousand settings, a
+/// few hundred bytes each.
+const LARGEST_JOURNAL_BYTES: u64 = 16 << 20;
+/// Maximum size of the first line, so that there is room for the marks: they are shorter than the changes.
+pub(crate) const LARGEST_HEAD_BYTES: usize = 8 << 20;
 
 /// The first line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +165,9 @@ impl Journal {
     ) -> Result<Self, PlanError> {
         let unfinished = path.with_extension("new");
         let mut line = clearstream_schema::json::to_string(&head).unwrap_or_default();
+        if line.len() > LARGEST_HEAD_BYTES {
+            return Err(PlanError::TooLarge { bytes: line.len(), limit_bytes: LARGEST_HEAD_BYTES });
+        }
         line.push('\n');
         let write = || {
             let mut file =
@@ -207,18 +213,20 @@ impl Journal {
     pub(crate) fn open(path: &Path, name: &str) -> Result<Self, PlanError> {
         let bytes = document::read(path, LARGEST_JOURNAL_BYTES).map_err(storage("read", path))?;
         let damaged = |reason: String| PlanError::Damaged { path: path.to_owned(), reason };
-        let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else {
+        let mut parts = bytes.splitn(2, |&byte| byte == b'\n');
+        let (Some(first), Some(rest)) = (parts.next(), parts.next()) else {
             return Err(damaged("its first line is incomplete".to_owned()));
         };
-        let head: Head = clearstream_schema::json::from_slice(&bytes[..end])
+        let head: Head = clearstream_schema::json::from_slice(first)
             .map_err(|error| damaged(format!("line 1: {error}")))?;
         if head.schema != SCHEMA || head.version != VERSION {
             let found = format!("line 1: schema \"{}\" version {}", head.schema, head.version);
             return Err(damaged(format!("{found}, this version reads \"{SCHEMA}\" version {VERSION}")));
         }
-        let lines: Vec<&[u8]> = bytes[end + 1..].split(|&byte| byte == b'\n').collect();
         let mut marks = Vec::new();
-        for (index, line) in lines.iter().enumerate().filter(|(_, line)| !line.is_empty()) {
+        // One after the other: newlines alone would be a list of many times their size.
+        let lines = rest.split(|&byte| byte == b'\n').enumerate();
+        for (index, line) in lines.filter(|(_, line)| !line.is_empty()) {
             match clearstream_schema::json::from_slice(line) {
                 Ok(Mark::Writing(step)) if step >= head.changes.len() => {
                     return Err(damaged(format!("line {}: there is no change {step}", index + 2)));
@@ -291,15 +299,10 @@ mod tests {
         let path = folder.path().join("huge.jsonl");
         let size = 1_u64 << 40;
         File::create(&path).unwrap().set_len(size).unwrap();
-        let head = json!({
-            "schema": SCHEMA, "version": VERSION, "time": "", "purpose": "", "changes": [],
-            "identity": {"name": "", "kernel": "", "boot": ""},
-        });
-        let head = clearstream_schema::json::from_value(head).unwrap();
         let mut journal = Journal {
             name: "huge".to_owned(),
             path: path.clone(),
-            head,
+            head: head(""),
             marks: Vec::new(),
             size_bytes: Some(size),
         };
@@ -309,5 +312,31 @@ mod tests {
         file.seek(SeekFrom::Start(size)).unwrap();
         file.read_to_string(&mut added).unwrap();
         assert_eq!(added, "\n{\"writing\":0}\n");
+    }
+
+    fn head(purpose: &str) -> Head {
+        let identity = json!({"name": "", "kernel": "", "boot": ""});
+        let head = json!({
+            "schema": SCHEMA, "version": VERSION, "time": "", "purpose": purpose, "changes": [],
+            "identity": identity,
+        });
+        clearstream_schema::json::from_value(head).unwrap()
+    }
+
+    /// What is written is read back, and what could not be read back is not begun.
+    #[test]
+    fn a_journal_that_would_be_too_large_is_refused_before_anything_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("one.jsonl");
+        let begin =
+            |length: usize| Journal::create(path.clone(), "one".to_owned(), head(&"x".repeat(length)), || ());
+        let error = begin(LARGEST_HEAD_BYTES).unwrap_err();
+        assert!(error.to_string().contains("split the plan"), "{error}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        begin(LARGEST_HEAD_BYTES - 1000).unwrap();
+        assert_eq!(Journal::open(&path, "one").unwrap().head.purpose.len(), LARGEST_HEAD_BYTES - 1000);
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(LARGEST_JOURNAL_BYTES + 1).unwrap();
+        let error = Journal::open(&path, "one").unwrap_err();
+        assert!(error.to_string().contains("larger than 16 MiB"), "{error}");
     }
 }

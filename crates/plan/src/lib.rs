@@ -9,6 +9,7 @@
 //! connections by which the host is controlled, a guardian process, and
 //! confirm-within.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod apply;

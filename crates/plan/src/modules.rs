@@ -103,7 +103,11 @@ pub(crate) fn check(files: &Files, setting: &Setting, value: &str) -> Result<(),
                 return Err(Fault::Invalid { reason }.of(setting));
             }
             // Setting a field of a packet redirects it (nft(8), PAYLOAD STATEMENT).
-            if keywords.windows(2).any(|pair| pair[1] == "set" && pair[0] != "mark") {
+            if keywords
+                .iter()
+                .zip(keywords.iter().skip(1))
+                .any(|(before, word)| *word == "set" && *before != "mark")
+            {
                 let reason = "over TLS a table only matches, marks, accepts and drops: it sets marks alone";
                 return Err(Fault::Invalid { reason: reason.to_owned() }.of(setting));
             }

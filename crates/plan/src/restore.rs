@@ -163,36 +163,33 @@ pub(crate) fn restore_settings(
 ) -> Result<u64, PlanError> {
     // The last change first. A default qdisc comes after all others, because the
     // kernel recreates it from the sysctls and queues of that time.
-    let mut order: Vec<usize> =
-        (0..journal.head.changes.len()).rev().filter(|index| !left_alone.contains(index)).collect();
-    order.sort_by_key(|&index| {
-        let change = &journal.head.changes[index];
+    let changes = journal.head.changes.iter().cloned().enumerate().rev();
+    let mut order: Vec<_> = changes.filter(|(index, _)| !left_alone.contains(index)).collect();
+    order.sort_by_key(|(_, change)| {
         matches!(change.setting, Setting::Qdisc { .. }) && change.old.as_deref().is_some_and(is_default)
     });
     let mut written = 0;
     for _ in 0..PASS_COUNT {
         let mut is_quiet = true;
-        for &index in &order {
-            let Change { setting, old, .. } = journal.head.changes[index].clone();
-            let live = match live(&setting, options) {
+        for (index, Change { setting, old, .. }) in &order {
+            let live = match live(setting, options) {
                 // Only a forced revert gets here.
                 Err(PlanError::Unfit(error)) if error.is_absent() => continue,
                 other => other?,
             };
-            if same_or_absent(&setting, old.as_deref(), live.as_deref()) {
+            if same_or_absent(setting, old.as_deref(), live.as_deref()) {
                 continue;
             }
             is_quiet = false;
-            before(journal, index);
-            write_and_read(&setting, old.as_deref(), options).map_err(PlanError::Unfit)?;
+            before(journal, *index);
+            write_and_read(setting, old.as_deref(), options).map_err(PlanError::Unfit)?;
             written += 1;
         }
         if is_quiet {
             return Ok(written);
         }
     }
-    for &index in &order {
-        let Change { setting, old, .. } = &journal.head.changes[index];
+    for (_, Change { setting, old, .. }) in &order {
         let found = live(setting, options)?;
         if !same_or_absent(setting, old.as_deref(), found.as_deref()) {
             let text = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());

@@ -34,7 +34,7 @@ mod measure;
 mod order;
 mod path_mtu;
 mod responder;
-mod wire;
+pub mod wire;
 mod workload;
 
 use std::{io, net::SocketAddr, time::Duration};

@@ -15,7 +15,7 @@
 use clearstream_schema::control::Cookie;
 
 /// Bytes of the header, and so the smallest probe.
-pub(crate) const HEADER_BYTES: usize = 44;
+pub const HEADER_BYTES: usize = 44;
 /// Largest UDP payload over IPv4: 65535 less 20 (IP) and 8 (UDP).
 pub(crate) const LARGEST_BYTES: usize = 65_507;
 const MAGIC: [u8; 4] = *b"CSPR";
@@ -24,7 +24,7 @@ const REPLY_BIT: u8 = 0x80;
 
 /// Purpose of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Checks whether the responder replies; never counted.
     Greeting,
     /// Measures a delay; the reply has the same size.
@@ -36,27 +36,27 @@ pub(crate) enum Kind {
 
 /// Sixteen random bytes shared by the two ends of a test.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Secret([u8; 16]);
+pub struct Secret([u8; 16]);
 
 /// Header of a probe or of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub kind: Kind,
-    pub is_reply: bool,
-    pub sent_time_to_live: u8,
-    pub arrived_time_to_live: u8,
-    pub sequence: u32,
+pub struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) is_reply: bool,
+    pub(crate) sent_time_to_live: u8,
+    pub(crate) arrived_time_to_live: u8,
+    pub(crate) sequence: u32,
     /// Delay probes that the responder has received from this prober.
-    pub seen: u32,
+    pub(crate) seen: u32,
     /// Time between arrival of the probe and sending of the reply.
-    pub turnaround_ns: u64,
+    pub(crate) turnaround_ns: u64,
     /// Bytes of the whole message.
-    pub size: u32,
+    pub(crate) size: u32,
 }
 
 impl Secret {
     /// `None` unless the cookie is 32 hexadecimal digits.
-    pub(crate) fn parse(cookie: &Cookie) -> Option<Self> {
+    pub fn parse(cookie: &Cookie) -> Option<Self> {
         let text = cookie.0.as_bytes();
         if text.len() != 32 {
             return None;
@@ -93,7 +93,7 @@ impl Header {
     }
 
     /// Size of the reply to this probe.
-    pub(crate) fn reply_size(&self) -> usize {
+    pub fn reply_size(&self) -> usize {
         match self.kind {
             Kind::Size => HEADER_BYTES,
             Kind::Greeting | Kind::Delay => self.size as usize,
@@ -120,7 +120,7 @@ impl Header {
     }
 
     /// Parses the head of `buffer`; `None` for anything invalid, which must get no reply.
-    pub(crate) fn read(secret: &Secret, buffer: &[u8]) -> Option<Self> {
+    pub fn read(secret: &Secret, buffer: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER_BYTES] = buffer.first_chunk()?;
         if header[0..4] != MAGIC || header[4] != VERSION || !secret.matches(&header[8..24]) {
             return None;

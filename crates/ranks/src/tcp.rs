@@ -17,6 +17,9 @@ use std::{
 
 use crate::{Message, RankError, Tag, World, inbox::Inbox};
 
+/// Maximum length of a message. Those of an exploration have up to 64 MiB, and one record more where one is longer.
+const LARGEST_MESSAGE_BYTES: u32 = 128 << 20;
+
 /// This end as a rank. Dropping it closes the connection.
 pub struct TcpPair {
     rank: usize,
@@ -63,6 +66,9 @@ fn read(stream: TcpStream, from: usize, to: &Sender<(Tag, Message)>) -> io::Resu
         stream.read_exact(&mut header)?;
         let [tag, length @ ..] = header;
         let length = u32::from_le_bytes(length);
+        if length > LARGEST_MESSAGE_BYTES {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         // Memory grows with what arrives, not with what is announced.
         let mut bytes = Vec::new();
         if (&mut stream).take(length.into()).read_to_end(&mut bytes)? < length as usize {
@@ -102,10 +108,11 @@ impl World for TcpPair {
     }
 
     fn send(&mut self, _to: usize, tag: Tag, bytes: Vec<u8>) -> Result<(), RankError> {
-        let length = u32::try_from(bytes.len()).map_err(|_| RankError::Library {
+        let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= LARGEST_MESSAGE_BYTES);
+        let length = length.ok_or_else(|| RankError::Library {
             rank: self.rank,
             host: self.host.clone(),
-            message: "a message has at most 4 GiB".to_owned(),
+            message: format!("a message has at most {} MiB", LARGEST_MESSAGE_BYTES >> 20),
         })?;
         self.frame.clear();
         self.frame.push(tag.0);
@@ -169,6 +176,18 @@ mod tests {
         });
         let expected: Vec<u8> = (0..64).filter(|round| round % 2 == 1).chain((0..64).step_by(2)).collect();
         assert_eq!(results, [expected.clone(), expected]);
+    }
+
+    #[test]
+    fn a_message_longer_than_any_ends_the_connection_before_it_takes_memory() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut world = TcpPair::join(0, "here", listener.accept().unwrap().0).unwrap();
+        let [a, b, c, d] = (LARGEST_MESSAGE_BYTES + 1).to_le_bytes();
+        peer.write_all(&[0, a, b, c, d, 0]).unwrap();
+        assert!(matches!(world.receive_next(Tag(0)), Err(RankError::Lost { rank: 1 })));
+        let error = world.send(1, Tag(0), vec![0; LARGEST_MESSAGE_BYTES as usize + 1]).unwrap_err();
+        assert!(error.to_string().contains("at most 128 MiB"), "{error}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod controller;
 mod data_queue_pairs;
 mod error;
 mod generator;
-mod negotiation;
+pub mod negotiation;
 pub mod perftest;
 pub mod rping;
 mod sampler;

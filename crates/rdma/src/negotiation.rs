@@ -42,14 +42,14 @@ pub type Cookie = [u8; COOKIE_BYTES];
 
 /// Private data of a connection request: measurement and purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ConnectionRequest {
+pub struct ConnectionRequest {
     pub(crate) cookie: Cookie,
     pub(crate) purpose: ConnectionPurpose,
 }
 
 /// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectionPurpose {
+pub enum ConnectionPurpose {
     /// Control channel of a measurement.
     Control,
     /// Data, on the queue pair of this index.
@@ -62,7 +62,7 @@ pub(crate) enum ConnectionPurpose {
 
 impl ConnectionRequest {
     /// Encodes the private data.
-    pub(crate) fn encode(self) -> Vec<u8> {
+    pub fn encode(self) -> Vec<u8> {
         let (kind, index) = match self.purpose {
             ConnectionPurpose::Control => (CONTROL, 0),
             ConnectionPurpose::Data(index) => (DATA, index),
@@ -79,7 +79,7 @@ impl ConnectionRequest {
 
 /// Decoded private data of a connection request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PrivateData {
+pub enum PrivateData {
     /// Request of this version.
     Request(ConnectionRequest),
     /// Request of another version of this program.
@@ -90,7 +90,7 @@ pub(crate) enum PrivateData {
 
 impl PrivateData {
     /// Decodes the private data of a connection request.
-    pub(crate) fn decode(bytes: &[u8]) -> Self {
+    pub fn decode(bytes: &[u8]) -> Self {
         let Some(rest) = bytes.strip_prefix(&MAGIC) else { return Self::Foreign };
         let (Some(&[version, kind]), true) = (rest.first_chunk(), bytes.len() == REQUEST_BYTES) else {
             return Self::OtherVersion;
@@ -152,13 +152,23 @@ pub(crate) fn accept_options(config: &RdmaConfig) -> AcceptOptions {
 /// Messages of the control channel, in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Message {
+pub enum Message {
     /// Client: requests a measurement.
-    Open { operation: RdmaOperation, config: Box<RdmaConfig> },
+    Open {
+        /// Operation.
+        operation: RdmaOperation,
+        /// Options.
+        config: Box<RdmaConfig>,
+    },
     /// Server: accepts; the data connections may be opened.
     Welcome,
-    /// Server: rejects or has failed. `option`: another option would avoid it.
-    Refused { reason: String, option: bool },
+    /// Server: rejects or has failed.
+    Refused {
+        /// Cause.
+        reason: String,
+        /// Another option would avoid it.
+        option: bool,
+    },
     /// Both: all data connections are established; the sender's memory.
     Memory(Advert),
     /// Client: prepare a run.
@@ -207,7 +217,7 @@ impl Message {
 /// Registered memory of one side; the part of queue pair `n` begins `n` strides
 /// after the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Advert {
+pub struct Advert {
     /// STag of the memory that may be read.
     pub(crate) source_stag: u32,
     pub(crate) source_address: u64,
@@ -222,7 +232,7 @@ pub(crate) struct Advert {
 
 /// The peer's memory of one queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RemoteMemory {
+pub struct RemoteMemory {
     /// Remotely readable.
     pub(crate) source: Remote,
     /// Remotely writable.
@@ -232,7 +242,7 @@ pub(crate) struct RemoteMemory {
 impl Advert {
     /// Returns the memory of each queue pair. The RNIC checks every access, so
     /// that a wrong advert only ends the connection.
-    pub(crate) fn of_queue_pairs(&self, count: usize) -> Vec<RemoteMemory> {
+    pub fn of_queue_pairs(&self, count: usize) -> Vec<RemoteMemory> {
         let place = |stag, address: u64, stride: u64, qp: u64| Remote {
             stag: Stag(stag),
             address: address.wrapping_add(stride.wrapping_mul(qp)),
@@ -248,14 +258,14 @@ impl Advert {
 
 /// One run: messages of one size, as warm-up or measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Run {
+pub struct Run {
     /// Message size in bytes.
     pub(crate) size: u64,
 }
 
 /// Server's results of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub struct Report {
     /// Messages that the server itself sent, wrote or read.
     pub(crate) sent: u64,
     /// Time from the server's first request until all was in the client's

@@ -129,8 +129,8 @@ fn lines(path: &Path) -> Option<u64> {
     let (mut buffer, mut count, mut length) = (vec![0; 1 << 16], 0, 0);
     loop {
         let read = file.read(&mut buffer).ok()?;
-        let bytes = &buffer[..read];
-        let mut pieces = bytes.split(|byte| *byte == b'\n').map(|piece| piece.len() as u64);
+        let bytes = buffer.get(..read)?;
+        let mut pieces = bytes.split(|byte| *byte == b'\n').map(<[u8]>::len);
         length += pieces.next()?;
         for piece in pieces {
             count += 1;

@@ -5,6 +5,7 @@
 //! no more memory than one line. Records of version 1 are converted to version 2 ([`version_1`]). Execution
 //! of trials and plots are elsewhere.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod catalogue;

@@ -2,12 +2,12 @@
 
 use std::{
     fs::File,
-    io::{BufRead as _, BufReader, Read as _},
+    io,
     marker::PhantomData,
     path::{Path, PathBuf},
 };
 
-use clearstream_sys::document;
+use clearstream_sys::{document, lines::Lines};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(crate) type Upgrade = Box<dyn Fn(&mut Value) -> Result<(), serde_json::Error
 
 /// Maximum length of a line: an interval of two 8192-core hosts is about 4 MiB; longer lines are rejected
 /// before they use memory.
-pub const MAX_LINE_BYTES: u64 = 16 << 20;
+pub const MAX_LINE_BYTES: usize = 16 << 20;
 
 /// The documents of a JSON Lines file in order. Holds one line at a time.
 ///
@@ -27,8 +27,7 @@ pub const MAX_LINE_BYTES: u64 = 16 << 20;
 /// ends.
 pub struct Records<T> {
     path: PathBuf,
-    file: Option<BufReader<File>>,
-    text: Vec<u8>,
+    file: Option<Lines<File>>,
     line: u64,
     torn: bool,
     upgrade: Option<Upgrade>,
@@ -45,19 +44,11 @@ impl<T: DeserializeOwned> Records<T> {
     /// Opens a file; a missing one has no documents.
     pub(crate) fn open(path: &Path) -> Result<Self, RecordError> {
         let file = match document::open(path) {
-            Ok(file) => Some(BufReader::with_capacity(64 << 10, file)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Ok(file) => Some(Lines::new(file, MAX_LINE_BYTES)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(RecordError::read(path, source)),
         };
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            text: Vec::new(),
-            line: 0,
-            torn: false,
-            upgrade: None,
-            kind: PhantomData,
-        })
+        Ok(Self { path: path.to_owned(), file, line: 0, torn: false, upgrade: None, kind: PhantomData })
     }
 
     /// Adds a conversion of documents to this version.
@@ -71,45 +62,35 @@ impl<T: DeserializeOwned> Records<T> {
         self.torn
     }
 
-    /// The text of the last document, with its newline.
+    /// The text of the last document.
     pub(crate) fn text(&self) -> &[u8] {
-        &self.text
-    }
-
-    fn parse(&self) -> Result<T, serde_json::Error> {
-        // Samples come by the million: these are read directly.
-        let Some(upgrade) = &self.upgrade else { return serde_json::from_slice(&self.text) };
-        let mut document: Value = clearstream_schema::json::from_slice(&self.text)?;
-        upgrade(&mut document)?;
-        clearstream_schema::json::from_value(document)
+        self.file.as_ref().map_or(&[], Lines::last)
     }
 
     fn read(&mut self) -> Result<Option<T>, RecordError> {
         let Some(file) = &mut self.file else { return Ok(None) };
         loop {
-            self.text.clear();
             self.line += 1;
-            file.take(MAX_LINE_BYTES + 1)
-                .read_until(b'\n', &mut self.text)
-                .map_err(|source| RecordError::read(&self.path, source))?;
             let malformed = |message: String| RecordError::Malformed {
                 path: self.path.clone(),
                 line: self.line,
                 message,
             };
-            if self.text.len() as u64 > MAX_LINE_BYTES {
-                return Err(malformed(format!("longer than {} MiB", MAX_LINE_BYTES >> 20)));
-            }
-            let whole = self.text.ends_with(b"\n");
-            if self.text.trim_ascii().is_empty() {
-                match whole {
-                    true => continue,
-                    false => return Ok(None),
+            let line = match file.whole() {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Err(malformed(error.to_string()));
                 }
+                Err(source) => return Err(RecordError::read(&self.path, source)),
+            };
+            let is_ended = line.is_ended;
+            if line.bytes.trim_ascii().is_empty() {
+                continue;
             }
-            return match self.parse() {
+            return match parse(line.bytes, self.upgrade.as_ref()) {
                 Ok(document) => Ok(Some(document)),
-                Err(_) if !whole => {
+                Err(_) if !is_ended => {
                     self.torn = true;
                     Ok(None)
                 }
@@ -117,6 +98,14 @@ impl<T: DeserializeOwned> Records<T> {
             };
         }
     }
+}
+
+fn parse<T: DeserializeOwned>(text: &[u8], upgrade: Option<&Upgrade>) -> Result<T, serde_json::Error> {
+    // Samples come by the million: these are read directly.
+    let Some(upgrade) = upgrade else { return serde_json::from_slice(text) };
+    let mut document: Value = clearstream_schema::json::from_slice(text)?;
+    upgrade(&mut document)?;
+    clearstream_schema::json::from_value(document)
 }
 
 impl<T: DeserializeOwned> Iterator for Records<T> {

@@ -110,7 +110,9 @@ impl Writer {
             false => format!("hosts/{}-{host}.tar.gz", described.role),
         };
         replace(&self.folder.join(&name), bundle)?;
-        self.run.hosts[host].capture = Some(name);
+        if let Some(described) = self.run.hosts.get_mut(host) {
+            described.capture = Some(name);
+        }
         self.save()
     }
 

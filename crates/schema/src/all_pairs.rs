@@ -74,7 +74,8 @@ impl AllPairsSummary {
         let (Some(slowest), Some(fastest)) = (pairs.first(), pairs.last()) else {
             return Ok(Outcome { complete: false, ..Outcome::default() });
         };
-        let middle = (pairs[(pairs.len() - 1) / 2].goodput_bps + pairs[pairs.len() / 2].goodput_bps) / 2.0;
+        let at = |place: usize| pairs.get(place).map_or(0.0, |pair| pair.goodput_bps);
+        let middle = (at((pairs.len() - 1) / 2) + at(pairs.len() / 2)) / 2.0;
         let sums = self.rounds.iter().map(|round| round.iter().map(|pair| pair.goodput_bps).sum::<f64>());
         let mean = sums.sum::<f64>() / self.rounds.len() as f64;
         let values = [middle, slowest.goodput_bps, fastest.goodput_bps, mean];

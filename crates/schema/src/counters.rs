@@ -174,9 +174,10 @@ impl HostCounters {
         let cores = self
             .cores
             .iter()
-            .map(|now| match earlier.cores.binary_search_by_key(&now.core, |before| before.core) {
-                Ok(place) => now.since(&earlier.cores[place]),
-                Err(_) => now.clone(),
+            .map(|now| {
+                let place = earlier.cores.binary_search_by_key(&now.core, |before| before.core);
+                let before = place.ok().and_then(|place| earlier.cores.get(place));
+                before.map_or_else(|| now.clone(), |before| now.since(before))
             })
             .collect();
         let interfaces = self

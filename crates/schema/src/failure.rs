@@ -37,7 +37,9 @@ impl FailureKind {
             | Kind::NotConnected
             | Kind::BrokenPipe
             | Kind::TimedOut
-            | Kind::UnexpectedEof => Self::Connection,
+            | Kind::UnexpectedEof
+            // Of no system call, but of readers: the other side does not say what it has to.
+            | Kind::InvalidData => Self::Connection,
             Kind::StorageFull
             | Kind::QuotaExceeded
             | Kind::ReadOnlyFilesystem
@@ -68,6 +70,8 @@ impl FailureKind {
     pub fn of_file(error: &io::Error) -> Self {
         match Self::of_system(error) {
             Self::Internal | Self::Unreachable => Self::File,
+            // What is in it is not what it has to be.
+            Self::Connection if error.kind() == io::ErrorKind::InvalidData => Self::File,
             kind => kind,
         }
     }
@@ -221,8 +225,9 @@ mod tests {
             let error = io::Error::from_raw_os_error(number);
             assert_eq!(FailureKind::of_system(&error), FailureKind::Internal, "{name}: {error}");
         }
-        for kind in [io::ErrorKind::WriteZero, io::ErrorKind::UnexpectedEof] {
+        for kind in [io::ErrorKind::WriteZero, io::ErrorKind::UnexpectedEof, io::ErrorKind::InvalidData] {
             assert_ne!(FailureKind::of_system(&kind.into()), FailureKind::Internal, "{kind}");
         }
+        assert_eq!(FailureKind::of_file(&io::ErrorKind::InvalidData.into()), FailureKind::File);
     }
 }

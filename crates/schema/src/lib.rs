@@ -7,6 +7,7 @@
 //! (`_bps` bits/s, `_bytes`, `_ns`, `_ratio`, `_count`). An absent key means
 //! "not measured"; zero means zero. This crate does no I/O.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod all_pairs;

@@ -86,8 +86,11 @@ fn with_older_keys(schema: &mut schemars::Schema) {
     let Some(keys) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
     for (older, name) in [("low-gbps", "low"), ("high-gbps", "high")] {
         let Some(mut key) = keys.get(name).cloned() else { continue };
-        key["description"] = format!("Older name of `{name}`, of a goodput in Gb/s.").into();
-        key["deprecated"] = true.into();
+        if let Some(key) = key.as_object_mut() {
+            let description = format!("Older name of `{name}`, of a goodput in Gb/s.");
+            key.insert("description".to_owned(), description.into());
+            key.insert("deprecated".to_owned(), true.into());
+        }
         keys.insert(older.to_owned(), key);
     }
 }

@@ -82,7 +82,7 @@ pub(crate) fn run<C: Serialize, P: DeserializeOwned, R: DeserializeOwned + Send 
         // Interrupted ranks end with an error beside their result.
         Err(_) if result.is_some() => Ok(result),
         Ok(_) => Err(StorageError::Failed(Failure {
-            kind: FailureKind::Internal,
+            kind: FailureKind::Connection,
             message: "the ranks ended without a result".to_owned(),
         })),
         Err(JobError::Invalid(failure)) => Err(StorageError::Invalid(failure)),
@@ -110,9 +110,10 @@ fn of_rank(document: ErrorDocument) -> Failure {
         (ExitCode::PeerLost, FailureKind::Connection),
         (ExitCode::Unreachable, FailureKind::Unreachable),
         (ExitCode::File, FailureKind::File),
+        (ExitCode::Internal, FailureKind::Internal),
     ];
     let known = codes.iter().find(|(code, _)| *code as u8 == document.exit_code);
-    let kind = known.map_or(FailureKind::Internal, |(_, kind)| *kind);
+    let kind = known.map_or(FailureKind::Connection, |(_, kind)| *kind);
     Failure { kind, message: document.message }
 }
 

@@ -10,6 +10,7 @@ pub mod file;
 pub mod file_lock;
 pub mod file_map;
 pub mod interruption;
+pub mod lines;
 pub mod link_packet;
 pub mod memory;
 pub mod mount;

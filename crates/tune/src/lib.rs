@@ -5,6 +5,7 @@
 //! files. Knowledge of the kernel's keys is data (`knowledge/sysctls.toml`); rules
 //! are pure functions. Nothing here changes a host, prints, or uses the network.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod kernel_config;

@@ -26,15 +26,17 @@ impl FromStr for KernelVersion {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let fail = || ParseVersionError(text.to_owned());
         let mut numbers = [0; 3];
-        for (at, part) in text.trim().splitn(3, '.').enumerate() {
-            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        for (at, (number, part)) in numbers.iter_mut().zip(text.trim().splitn(3, '.')).enumerate() {
+            let digits = part.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
             // `6.19-rc1` and `5.14.0-427` end in a part that is not compared.
-            if digits == 0 && at < 2 {
+            if !digits.is_empty() {
+                *number = digits.parse().map_err(|_| fail())?;
+            } else if at < 2 {
                 return Err(fail());
             }
-            numbers[at] = if digits == 0 { 0 } else { part[..digits].parse().map_err(|_| fail())? };
         }
-        Ok(Self(numbers[0], numbers[1], numbers[2]))
+        let [major, minor, patch] = numbers;
+        Ok(Self(major, minor, patch))
     }
 }
 

@@ -29,11 +29,11 @@ pub enum BfdSource {
 }
 
 /// Whether the session with each peer is up.
-pub(super) type Sessions = BTreeMap<IpAddr, bool>;
+pub type Sessions = BTreeMap<IpAddr, bool>;
 
 /// Reads the table of `birdc show bfd sessions`. A peer with several sessions is
 /// up when one of them is.
-pub(super) fn parse_bird(text: &str) -> Sessions {
+pub fn parse_bird(text: &str) -> Sessions {
     let mut found = Sessions::new();
     for line in text.lines() {
         // IP address, interface, state, since, interval, timeout.
@@ -47,7 +47,7 @@ pub(super) fn parse_bird(text: &str) -> Sessions {
 }
 
 /// Reads the list of `show bfd peers json`; absent when it is none.
-pub(super) fn parse_frr(text: &str) -> Option<Sessions> {
+pub fn parse_frr(text: &str) -> Option<Sessions> {
     let mut found = Sessions::new();
     for peer in clearstream_schema::json::from_str::<Value>(text).ok()?.as_array()? {
         let address = peer.get("peer").and_then(Value::as_str).and_then(|text| text.parse().ok());

@@ -4,7 +4,7 @@
 
 use std::{
     fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Read, Write as _},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, Sender, channel},
@@ -15,6 +15,7 @@ use std::{
 use clearstream_admission::AcceptFault;
 use clearstream_schema::watch::{WatchReply, WatchRequest, WatchStatus};
 use clearstream_sys::{
+    lines::Lines,
     private_folder,
     writer_lock::{LockError, WriterLock},
 };
@@ -185,26 +186,25 @@ fn is_trusted(stream: &UnixStream) -> io::Result<bool> {
     Ok(peer.uid.is_root() || peer.uid == geteuid())
 }
 
-/// A line of at most `limit` bytes, without its end, until the deadline.
-fn read_line(mut stream: &UnixStream, limit: usize, deadline: Instant) -> io::Result<Vec<u8>> {
-    let (mut line, mut buffer) = (Vec::new(), vec![0; 1 << 14]);
-    loop {
-        stream.set_read_timeout(Some(left(deadline)?))?;
-        let count = match stream.read(&mut buffer) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let end = buffer[..count].iter().position(|byte| *byte == b'\n');
-        line.extend_from_slice(&buffer[..end.unwrap_or(count)]);
-        if line.len() > limit {
-            let message = format!("it sent more than {limit} bytes");
-            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
-        }
-        if end.is_some() {
-            return Ok(line);
-        }
+/// A whole line of at most `limit` bytes, until the deadline.
+fn read_line(stream: &UnixStream, limit: usize, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut lines = Lines::new(Until { stream, deadline }, limit);
+    match lines.whole()? {
+        Some(line) if line.is_ended => Ok(line.bytes.to_owned()),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// A stream that is read until a deadline.
+struct Until<'a> {
+    stream: &'a UnixStream,
+    deadline: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(left(self.deadline)?))?;
+        self.stream.read(buffer)
     }
 }
 

@@ -14,7 +14,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod bfd;
+pub mod bfd;
 mod control;
 mod desired;
 mod drained;
@@ -24,7 +24,7 @@ mod kernel;
 mod loss;
 mod neighbours;
 mod network_path;
-mod packet;
+pub mod packet;
 mod run;
 mod setup;
 mod sockets;

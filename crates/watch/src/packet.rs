@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Octets of a probe.
-pub(super) const PROBE_BYTES: usize = 64;
+pub const PROBE_BYTES: usize = 64;
 
 const MAGIC: [u8; 4] = *b"CSRW";
 const VERSION: u8 = 1;
@@ -28,7 +28,7 @@ const HOP_LIMIT: u8 = 8;
 /// A probe: what its sender needs to match the reply, and the gateway through which
 /// the reply is to return. The responder returns it unchanged but for the type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ProbePacket {
+pub struct ProbePacket {
     /// Type: reply or request.
     pub(super) is_reply: bool,
     /// Number of the fabric; see [`fabric_number`].
@@ -49,7 +49,7 @@ pub(super) struct ProbePacket {
 
 impl ProbePacket {
     /// As octets.
-    pub(super) fn to_bytes(self) -> [u8; PROBE_BYTES] {
+    pub fn to_bytes(self) -> [u8; PROBE_BYTES] {
         let mut bytes = [0; PROBE_BYTES];
         let mut at = 0;
         let mut put = |part: &[u8]| {
@@ -69,7 +69,7 @@ impl ProbePacket {
     }
 
     /// Reads octets; absent when they are no probe of this version.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; PROBE_BYTES] = bytes.get(..PROBE_BYTES)?.try_into().ok()?;
         if bytes[..4] != MAGIC || bytes[4] != VERSION {
             return None;
@@ -132,7 +132,7 @@ pub(super) fn udp(from: IpAddr, to: IpAddr, port: u16, payload: &[u8]) -> Option
 
 /// The headers of a TCP segment that begins a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Segment {
+pub struct Segment {
     /// Sender.
     pub(super) from: IpAddr,
     /// Receiver.
@@ -168,7 +168,7 @@ pub(super) fn tcp(segment: &Segment, payload: &[u8]) -> Option<Vec<u8>> {
 
 /// Reads an IP packet with a whole TCP segment that begins a connection, and its
 /// data. Absent for anything else, and for a wrong checksum.
-pub(super) fn tcp_segment(ipv6: bool, bytes: &[u8]) -> Option<(Segment, &[u8])> {
+pub fn tcp_segment(ipv6: bool, bytes: &[u8]) -> Option<(Segment, &[u8])> {
     let (from, to, body) = if ipv6 {
         let length = usize::from(u16::from_be_bytes([*bytes.get(4)?, *bytes.get(5)?]));
         let address = |at: usize| <[u8; 16]>::try_from(bytes.get(at..at + 16)?).ok().map(IpAddr::from);
@@ -218,7 +218,7 @@ pub(super) fn echo(
 
 /// Payload of an echo reply. A raw socket hands IPv4 packets over with
 /// their header and IPv6 packets without (raw(7), RFC 3542 section 3).
-pub(super) fn echo_reply_payload(ipv6: bool, bytes: &[u8]) -> Option<&[u8]> {
+pub fn echo_reply_payload(ipv6: bool, bytes: &[u8]) -> Option<&[u8]> {
     let header = if ipv6 { 0 } else { usize::from(bytes.first()? & 0x0f) * 4 };
     let body = bytes.get(header..)?;
     let [_, wanted] = if ipv6 { ECHO6 } else { ECHO };

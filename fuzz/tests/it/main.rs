@@ -113,7 +113,7 @@ fn targets_are_the_folders_of_the_corpus() {
 
 #[test]
 fn readers_stand_their_corpus_and_what_it_becomes() {
-    for (name, target) in TARGETS {
+    for &(name, target) in TARGETS {
         let began = Instant::now();
         let seeds = seeds(name);
         for (number, seed) in seeds.iter().enumerate() {
@@ -131,7 +131,7 @@ fn readers_stand_their_corpus_and_what_it_becomes() {
 #[test]
 fn readers_stand_what_is_hostile_to_any() {
     let inputs = hostile();
-    for (name, target) in TARGETS {
+    for &(name, target) in TARGETS {
         let began = Instant::now();
         for input in &inputs {
             target(input);

@@ -283,8 +283,9 @@ impl CommandError {
 fn netlink(error: &NetlinkError) -> ExitCode {
     match error {
         NetlinkError::NoInterface { .. } => ExitCode::Name,
-        NetlinkError::Garbled(_) => ExitCode::Internal,
-        NetlinkError::Socket { .. }
+        // A kernel that replies otherwise than documented.
+        NetlinkError::Garbled(_)
+        | NetlinkError::Socket { .. }
         | NetlinkError::Diagnostics { .. }
         | NetlinkError::Refused { .. }
         | NetlinkError::Unfit { .. } => ExitCode::Unsupported,

@@ -10,6 +10,7 @@ pub(super) fn plan(error: &PlanError) -> ExitCode {
         PlanError::OtherHost { .. }
         | PlanError::OtherKernel { .. }
         | PlanError::OtherSchema { .. }
+        | PlanError::TooLarge { .. }
         | PlanError::Twice { .. }
         | PlanError::NothingToConfirm
         | PlanError::NoFolder => ExitCode::Usage,

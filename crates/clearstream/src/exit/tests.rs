@@ -38,6 +38,25 @@ fn only_our_own_faults_are_internal() {
     }
 }
 
+/// Whatever a kernel or a folder does to a plan here, or on the host that is asked.
+#[test]
+fn plans_fail_for_reasons_of_the_host() {
+    let source = || io::Error::from_raw_os_error(28);
+    let storage = || PlanError::Storage { step: "write", path: "/x".into(), source: source() };
+    let errors = [
+        PlanError::Netlink(NetlinkError::Garbled("x".to_owned())),
+        PlanError::Identity { what: "x".to_owned(), source: source() },
+        PlanError::Connection { source: source() },
+        PlanError::Guardian { source: source() },
+        PlanError::JournalFailed { source: Box::new(storage()) },
+        storage(),
+    ];
+    for error in errors {
+        assert_ne!(plan(&error), ExitCode::Internal, "{error}");
+        assert_ne!(failure(&clearstream_plan::failure(&error)), ExitCode::Internal, "{error}");
+    }
+}
+
 #[test]
 fn the_loaders_exit_code_is_kept() {
     let code = |code| congestion_control(&CcError::Loader { message: String::new(), code });

@@ -1,7 +1,7 @@
 //! `clearstream improve`
 
 use std::{
-    io::{BufRead, IsTerminal},
+    io::IsTerminal,
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -14,6 +14,7 @@ use clearstream_schema::{
     flow::FlowConfig,
     improvement::{Improvement, LoopEnd, Verdict},
 };
+use clearstream_sys::lines;
 use clearstream_workload::HostSet;
 use jiff::Timestamp;
 
@@ -110,9 +111,7 @@ impl ImproveArgs {
             return Err(not_a_terminal(&question));
         }
         output::log(&format!("{question} (`clearstream tune revert` restores them). Continue? [y/N]"));
-        let mut reply = String::new();
-        std::io::stdin().lock().read_line(&mut reply)?;
-        match reply.trim() {
+        match lines::answer(std::io::stdin())?.as_str() {
             "y" | "Y" | "yes" => Ok(()),
             _ => Err(CommandError::usage("nothing was changed")),
         }

@@ -1,24 +1,18 @@
 //! `clearstream pair`
 
-use std::{
-    io::{BufRead as _, Read as _},
-    net::SocketAddr,
-    path::PathBuf,
-};
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Subcommand;
 use clearstream_control::pairing::{self, Pairing};
 use clearstream_schema::JsonSchema;
 use clearstream_schema::scope::Scope;
+use clearstream_sys::lines;
 use serde::Serialize;
 
 use crate::{
     exit::CommandError,
     output::{self, Output},
 };
-
-/// Upper bound of a token's length.
-const TOKEN_BYTES: u64 = 64 << 10;
 
 /// Controllers that are permitted.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -129,10 +123,7 @@ impl PairVerb {
                 output::log("There: clearstream pair accept FILE, then paste it.");
             }
             Self::Accept { file } => {
-                let mut token = String::new();
-                // Longer than any token: standard input may have no end.
-                std::io::stdin().lock().take(TOKEN_BYTES).read_line(&mut token)?;
-                Pairing::from_token(token.trim())?.save(&file)?;
+                Pairing::from_token(&lines::answer(std::io::stdin())?)?.save(&file)?;
                 let file = file.display().to_string();
                 let change =
                     PairingChange { action: "accepted", file: Some(&file), ..PairingChange::default() };

@@ -20,7 +20,7 @@ pub(super) fn write(pairing: &Pairing) -> String {
     }
     bytes.extend_from_slice(pairing.address.to_string().as_bytes());
     let check = Sha256::digest(&bytes);
-    bytes.extend_from_slice(&check[..CHECK_BYTES]);
+    bytes.extend(check.iter().take(CHECK_BYTES));
     format!("{PREFIX}{}", encoding::base64_url(&bytes))
 }
 
@@ -32,7 +32,7 @@ pub(super) fn read(token: &str) -> Result<Pairing, PairingError> {
     let damaged = || fail("a part is missing or changed");
     let split = bytes.len().checked_sub(CHECK_BYTES).ok_or_else(damaged)?;
     let (body, check) = bytes.split_at(split);
-    if Sha256::digest(body)[..CHECK_BYTES] != *check {
+    if !Sha256::digest(body).starts_with(check) {
         return Err(damaged());
     }
     let (pin, rest) = body.split_first_chunk::<32>().ok_or_else(damaged)?;

@@ -178,7 +178,7 @@ impl Read for Reader {
                 self.unread = 0..count;
                 continue;
             }
-            let mut cipher = &self.cipher[self.unread.clone()];
+            let mut cipher = self.cipher.get(self.unread.clone()).unwrap_or_default();
             self.unread.start += connection.read_tls(&mut cipher)?;
             if let Err(error) = connection.process_new_packets() {
                 let message = error.to_string();
@@ -207,7 +207,7 @@ impl Writer {
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let bytes = &bytes[..bytes.len().min(RECORD_BYTES)];
+        let bytes = bytes.get(..RECORD_BYTES).unwrap_or(bytes);
         let mut connection = lock(&self.connection);
         let count = connection.writer().write(bytes)?;
         let records = Self::records(&mut connection)?;

@@ -198,7 +198,7 @@ impl AddressKey {
         let mut shuffled = allowed.clone();
         shuffled.sort_by_cached_key(|octet| self.hash("octet", u128::from(*octet), 8));
         let at = allowed.iter().position(|other| *other == octet);
-        at.map_or(octet, |at| shuffled[at])
+        at.and_then(|at| shuffled.get(at).copied()).unwrap_or(octet)
     }
 
     /// Another link address of the same length, locally administered (IEEE 802, bit 1).
@@ -213,7 +213,8 @@ impl AddressKey {
         hash.update(&octets);
         let hash = hash.finalize();
         let mut written = vec!["02".to_owned()];
-        written.extend((1..octets.len()).map(|at| format!("{:02x}", hash[at % hash.len()])));
+        let hashed = hash.iter().cycle().skip(1).take(octets.len().saturating_sub(1));
+        written.extend(hashed.map(|octet| format!("{octet:02x}")));
         written.join(":")
     }
 }

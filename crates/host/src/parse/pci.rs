@@ -36,7 +36,7 @@ struct Capability {
 
 /// Walks the capability list. Fails when it points outside the bytes read or loops.
 fn capabilities(config: &[u8]) -> Result<Vec<Capability>, ParseError> {
-    let Some(header) = config.get(..HEADER_BYTES) else {
+    let Some(header) = config.first_chunk::<HEADER_BYTES>() else {
         return Err(ParseError::new(
             "a configuration header of 64 bytes",
             &format!("{} bytes", config.len()),

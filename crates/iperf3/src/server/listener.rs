@@ -302,7 +302,7 @@ fn parameters(waiting: &mut Waiting<Hello>) -> Result<Option<Box<Parameters>>, F
                 let message = format!("{peer} closed the control connection");
                 return Err(failure(FailureKind::Connection, message));
             }
-            Ok(length) => machine.take(&bytes[..length]),
+            Ok(length) => machine.take(bytes.get(..length).unwrap_or(&bytes)),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 return Ok(None);
             }

@@ -207,7 +207,7 @@ impl Hellos {
             // One extra byte detects datagrams that are too long.
             let mut hello = [0; UDP_HELLO.len() + 1];
             let Ok((length, from)) = self.socket.recv_from(&mut hello) else { continue };
-            let is_stream = is_udp_hello(&hello[..length]) && from.ip() == self.client.ip();
+            let is_stream = hello.get(..length).is_some_and(is_udp_hello) && from.ip() == self.client.ip();
             if !is_stream || !known.insert(from) {
                 continue;
             }

@@ -95,7 +95,7 @@ impl Client<'_> {
     }
 
     fn out_of_step(&self) -> Failure {
-        failure(FailureKind::Internal, format!("{}: unexpected protocol state", self.control.peer))
+        failure(FailureKind::Connection, format!("{}: unexpected protocol state", self.control.peer))
     }
 
     fn send_state(&mut self, state: State) -> Result<(), Failure> {

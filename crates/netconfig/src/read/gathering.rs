@@ -110,6 +110,7 @@ impl Gathering {
             interfaces.push(RoutingInterface { name: name.to_owned(), ..RoutingInterface::default() });
             interfaces.len() - 1
         });
+        #[cfg_attr(not(test), expect(clippy::indexing_slicing, reason = "it was found, or is there by now"))]
         &mut interfaces[at]
     }
 
@@ -155,8 +156,8 @@ impl Gathering {
     /// A nexthop object; `replace` of one that is there takes its place.
     pub(crate) fn nexthop(&mut self, nexthop: Nexthop, replaces: bool) {
         let known = &mut self.routing.nexthops;
-        match known.iter().position(|known| replaces && known.id == nexthop.id) {
-            Some(at) => known[at] = nexthop,
+        match known.iter_mut().find(|known| replaces && known.id == nexthop.id) {
+            Some(known) => *known = nexthop,
             None => known.push(nexthop),
         }
     }

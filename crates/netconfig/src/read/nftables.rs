@@ -56,7 +56,7 @@ fn translation(text: &str) -> Option<SourceTranslation> {
         return None;
     }
     let mut found = SourceTranslation::default();
-    let mut rest = &tokens[..at];
+    let mut rest = tokens.get(..at).unwrap_or_default();
     while let [first, tail @ ..] = rest {
         rest = match (*first, tail) {
             ("oifname" | "oif", [name, tail @ ..]) if name.starts_with('"') && !name.contains('*') => {
@@ -74,7 +74,7 @@ fn translation(text: &str) -> Option<SourceTranslation> {
             }
         };
     }
-    let given = tokens[at + 1..].iter().find_map(|token| values::prefix(token));
+    let given = tokens.iter().skip(at + 1).find_map(|token| values::prefix(token));
     found.to = given.filter(|to| *to == Prefix::host(to.address)).map(|to| to.address);
     Some(found)
 }

@@ -6,6 +6,7 @@
 //! neither them nor their lock, and is tried again after every error.
 
 use std::{
+    io::Read,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc::{self, RecvTimeoutError},
@@ -15,8 +16,9 @@ use std::{
 };
 
 use clearstream_schema::plan::JournalState;
+use clearstream_sys::lines::Lines;
 
-use super::report::{Change, Kind, Report};
+use super::report::{self, Change, Kind, Report};
 use crate::{
     Options, PlanError,
     confirm::{self, Deadline},
@@ -41,9 +43,9 @@ const MARK_PATIENCE: Duration = Duration::from_secs(60);
 const APPLY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the guardian's reports come from, and what reaches it from outside.
-pub struct Duty<'a, L> {
-    /// Lines of the command that started it, to their end.
-    pub lines: L,
+pub struct Duty<'a, R> {
+    /// What the command that started it writes, to its end.
+    pub reports: R,
     /// Answers the first report.
     pub answer: &'a dyn Fn(&str),
     /// It was told to end, as at a shutdown: what is not kept yet is restored at once.
@@ -52,14 +54,15 @@ pub struct Duty<'a, L> {
     pub problem: &'a dyn Fn(&str),
 }
 
-impl<L: Iterator<Item = String> + Send + 'static> Duty<'_, L> {
+impl<R: Read + Send + 'static> Duty<'_, R> {
     /// Guards until nothing is left to do.
     pub fn run(self, options: &Options) {
-        let Self { lines, answer, told_to_end, problem } = self;
+        let Self { reports, answer, told_to_end, problem } = self;
+        let mut lines = Lines::new(reports, report::LARGEST_BYTES);
         let (sender, reports) = mpsc::channel();
         thread::spawn(move || {
-            for line in lines {
-                let report = clearstream_schema::json::from_str(&line);
+            while let Ok(Some(line)) = lines.whole() {
+                let report = clearstream_schema::json::from_slice(line.bytes);
                 if report.is_ok_and(|report: Report| sender.send(report).is_err()) {
                     break;
                 }
@@ -71,7 +74,7 @@ impl<L: Iterator<Item = String> + Send + 'static> Duty<'_, L> {
             match reports.recv_timeout(POLL_INTERVAL) {
                 Ok(Report::Begun(change)) => {
                     watch = Some(Watch { change: *change, is_applied: false });
-                    answer(super::report::READY);
+                    answer(report::READY);
                 }
                 Ok(Report::Waits(deadline)) => {
                     if let Some(watch) = &mut watch {

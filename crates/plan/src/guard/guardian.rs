@@ -2,14 +2,15 @@
 //! be changed, and changes nothing before the guardian has understood that.
 
 use std::{
-    io::{self, BufRead as _, BufReader, Write as _},
+    io::{self, Write as _},
+    iter,
     process::{ChildStdin, ChildStdout, Command, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
     time::Duration,
 };
 
-use clearstream_sys::process::keep_descriptors_from;
+use clearstream_sys::{lines::Lines, process::keep_descriptors_from};
 
 use super::report::{Change, Kind, READY, Report};
 use crate::{Begun, PlanError, confirm::Deadline};
@@ -94,8 +95,12 @@ impl Pipes {
         let (sender, receiver) = mpsc::channel();
         // It ends with the pipe, that is, with the guardian at the latest.
         thread::spawn(move || {
-            let mut lines = BufReader::new(answers).lines().map_while(Result::ok);
-            let _ = sender.send(lines.any(|line| line == READY));
+            let mut lines = Lines::new(answers, READY.len());
+            let mut words = iter::from_fn(|| {
+                let line = lines.cut().ok().flatten()?;
+                Some(line.bytes == READY.as_bytes() && !line.is_cut)
+            });
+            let _ = sender.send(words.any(|is_ready| is_ready));
         });
         match receiver.recv_timeout(START_TIMEOUT) {
             Ok(true) => Ok(()),

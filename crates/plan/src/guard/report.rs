@@ -3,10 +3,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{confirm::Deadline, journal::Head};
+use crate::{
+    confirm::Deadline,
+    journal::{Head, LARGEST_HEAD_BYTES},
+};
 
 /// The guardian knows what has to be restored: changes may begin.
 pub(super) const READY: &str = "ready";
+
+/// Of the longest report: what a journal begins with, its name, and how it ends.
+pub(super) const LARGEST_BYTES: usize = LARGEST_HEAD_BYTES + (4 << 10);
 
 /// A message to the guardian.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     env, fs,
-    io::{self, BufRead as _, Write as _},
+    io::{self, Write as _},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::Command,
@@ -190,13 +190,13 @@ pub(crate) fn child() {
         "guard" => {
             let told_to_end = Arc::new(AtomicBool::new(false));
             signal_hook::flag::register(SIGTERM, Arc::clone(&told_to_end)).unwrap();
-            let lines = io::BufReader::new(io::stdin()).lines().map_while(Result::ok);
             // A word at the start of a line: the harness has begun one.
             let answer = |word: &str| {
                 let mut out = io::stdout().lock();
                 out.write_all(format!("\n{word}\n").as_bytes()).and_then(|()| out.flush()).unwrap();
             };
-            let duty = Duty { lines, answer: &answer, told_to_end: &told_to_end, problem: &|_| () };
+            let duty =
+                Duty { reports: io::stdin(), answer: &answer, told_to_end: &told_to_end, problem: &|_| () };
             duty.run(&options);
         }
         "recover" => {

@@ -15,16 +15,16 @@ pub(super) const CACHE_LINE: [u8; 4] = 64_u32.to_be_bytes();
 /// Code of an InfiniBand MTU (1024 bytes), as text; iWARP has none.
 pub(super) const MTU: [u8; 2] = *b"3\0";
 /// Length of an encoded [`Destination`].
-pub(super) const DESTINATION_BYTES: usize = 56;
+pub const DESTINATION_BYTES: usize = 56;
 /// Length of a value of the report.
-pub(super) const VALUE_BYTES: usize = 8;
+pub const VALUE_BYTES: usize = 8;
 /// Number of values in a report.
-pub(super) const VALUES: usize = 5;
+pub const VALUES: usize = 5;
 
 /// A queue pair and its memory, as advertised to the peer. The same message
 /// also synchronizes the two sides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Destination {
+pub struct Destination {
     /// Maximum number of outstanding Reads.
     pub(super) reads: u32,
     /// Queue pair number.
@@ -39,7 +39,7 @@ impl Destination {
     /// Encodes it, all big endian: LID (none in iWARP), Reads, queue pair
     /// number, packet sequence number (none), STag, four bytes of padding,
     /// address, GID (none), unused numbers.
-    pub(super) fn encode(self) -> [u8; DESTINATION_BYTES] {
+    pub fn encode(self) -> [u8; DESTINATION_BYTES] {
         let mut bytes = [0; DESTINATION_BYTES];
         bytes[4..8].copy_from_slice(&self.reads.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.queue_pair.to_be_bytes());
@@ -49,7 +49,7 @@ impl Destination {
     }
 
     /// Decodes a received message; `None` when it has another length.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; DESTINATION_BYTES] = bytes.try_into().ok()?;
         let number = |at: usize| {
             let [a, b, c, d] = bytes[at..at + 4] else { return 0 };
@@ -70,7 +70,7 @@ impl Destination {
 }
 
 /// Returns the version if it is supported.
-pub(super) fn version(bytes: &[u8]) -> Option<String> {
+pub fn version(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     let text = std::str::from_utf8(&bytes[..end]).ok()?;
     let (whole, part) = text.split_once('.')?;
@@ -108,7 +108,7 @@ impl Report {
     }
 
     /// Stores the value of this index.
-    pub(super) fn set(&mut self, index: usize, value: [u8; VALUE_BYTES]) {
+    pub fn set(&mut self, index: usize, value: [u8; VALUE_BYTES]) {
         match index {
             0 => self.size = u64::from_be_bytes(value),
             1 => self.iterations = u64::from_be_bytes(value),

@@ -10,7 +10,7 @@
 
 mod client;
 mod control;
-mod format;
+pub mod format;
 mod server;
 
 pub use client::{measure, settle};

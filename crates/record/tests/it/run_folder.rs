@@ -3,7 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write as _,
-    os::unix::fs::symlink,
+    os::unix::fs::{PermissionsExt as _, lchown, symlink},
     path::Path,
     process::Command,
 };
@@ -100,7 +100,7 @@ fn damage_in_the_middle_is_named_by_line() {
 #[test]
 fn an_endless_line_is_rejected_without_reading_it() {
     let (_folder, reader) = written(&small());
-    fs::write(reader.folder().join("trials.jsonl"), vec![b'['; MAX_LINE_BYTES as usize + 10]).unwrap();
+    fs::write(reader.folder().join("trials.jsonl"), vec![b'['; MAX_LINE_BYTES + 10]).unwrap();
     let error = reader.trials().unwrap().find_map(Result::err).unwrap();
     assert!(error.to_string().contains("longer than"), "{error}");
 }
@@ -264,4 +264,41 @@ fn files_of_a_run_are_new_ones_and_no_links_are_followed_for_drafts() {
     std::os::unix::fs::symlink(victim.path().join("file"), &index).unwrap();
     clearstream_record::catalogue(reader.folder().parent().unwrap()).unwrap();
     assert_eq!(fs::read_to_string(victim.path().join("file")).unwrap(), "old");
+}
+
+/// A folder that everybody may write: what a stranger has put where a run begins leads nowhere.
+#[test]
+fn root_a_strangers_links_in_a_shared_folder_are_refused_by_the_writer() {
+    const STRANGER: u32 = 65_534;
+    let (_folder, reader) = written(&small());
+    let shared = TempDir::new().unwrap();
+    fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    let victim = TempDir::new().unwrap();
+    fs::write(victim.path().join("file"), "old").unwrap();
+    let refused = |name: &str, to: &Path| {
+        let folder = shared.path().join("run");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).unwrap();
+        symlink(to, folder.join(name)).unwrap();
+        lchown(folder.join(name), Some(STRANGER), Some(STRANGER)).unwrap();
+        let written = Writer::create(&folder, reader.run().clone())
+            .and_then(|mut writer| {
+                writer.capture(0, b"bundle")?;
+                let mut samples = writer.samples(0)?;
+                samples.write("{}")?;
+                samples.finish()
+            })
+            .map(drop);
+        fs::remove_dir_all(&folder).unwrap();
+        written.unwrap_err()
+    };
+    for name in [".writer", "trials.jsonl", "samples", "hosts"] {
+        for to in [victim.path().join("file"), victim.path().join("new"), victim.path().to_owned()] {
+            let error = refused(name, &to);
+            assert!(matches!(error, RecordError::Write { .. }), "{name}: {error}");
+        }
+    }
+    assert!(matches!(refused("run.json", &victim.path().join("new")), RecordError::Write { .. }));
+    assert_eq!(fs::read_to_string(victim.path().join("file")).unwrap(), "old");
+    assert_eq!(fs::read_dir(victim.path()).unwrap().count(), 1);
 }

@@ -290,7 +290,9 @@ impl FlowConfig {
     pub fn with(&self, key: &str, value: serde_json::Value) -> Result<Self, FlowOptionError> {
         let fail = |source| FlowOptionError { key: key.to_owned(), source };
         let mut document = crate::json::to_value(self).map_err(fail)?;
-        document[key] = value;
+        if let Some(options) = document.as_object_mut() {
+            options.insert(key.to_owned(), value);
+        }
         crate::json::from_value(document).map_err(fail)
     }
 }

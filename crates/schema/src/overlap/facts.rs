@@ -201,7 +201,7 @@ impl OverlapConfig {
 
     fn columns(&self) -> &'static [Column] {
         match self.method {
-            OverlapMethod::Polling => &COLUMNS[..3],
+            OverlapMethod::Polling => COLUMNS.split_at(3).0,
             OverlapMethod::PostWorkWait => COLUMNS,
         }
     }

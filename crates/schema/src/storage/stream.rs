@@ -125,7 +125,7 @@ impl StreamConfig {
     /// Metrics that a trial of this configuration can have, the headline first.
     pub fn metrics(&self) -> Vec<MetricKind> {
         let kinds: Vec<[MetricKind; 3]> = self.phases().iter().map(|phase| kinds(*phase)).collect();
-        (0..3).flat_map(|place| kinds.iter().map(move |of| of[place])).collect()
+        (0..3).flat_map(|place| kinds.iter().filter_map(move |of| of.get(place).copied())).collect()
     }
 }
 

@@ -272,7 +272,7 @@ impl fmt::Display for CoreList {
             if run > 0 {
                 text.push_str(&format!("-{}", first + u32::try_from(run).unwrap_or(0)));
             }
-            rest = &tail[run..];
+            rest = tail.get(run..).unwrap_or_default();
         }
         f.pad(&text)
     }

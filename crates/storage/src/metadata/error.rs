@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use clearstream_ranks::RankError;
 use clearstream_schema::control::{Failure, FailureKind};
 
-use crate::StorageError;
+use crate::{StorageError, stream::of_ranks};
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -36,12 +36,22 @@ pub(super) fn file_error(operation: &str, path: &Path, error: &io::Error) -> Fai
 
 impl From<MetadataError> for StorageError {
     fn from(error: MetadataError) -> Self {
-        let message = error.to_string();
         match error {
             MetadataError::Ranks(error) => Self::Ranks(error),
-            MetadataError::File(failure) => Self::Failed(failure),
-            MetadataError::Remains { .. } => Self::Failed(Failure { kind: FailureKind::File, message }),
-            MetadataError::Invalid(_) => Self::Failed(Failure { kind: FailureKind::Invalid, message }),
+            error => Self::Failed(error.failure()),
+        }
+    }
+}
+
+impl MetadataError {
+    /// As the failure that an agent returns to its controller.
+    pub(super) fn failure(self) -> Failure {
+        let message = self.to_string();
+        match self {
+            Self::Ranks(error) => of_ranks(&error),
+            Self::File(failure) => failure,
+            Self::Remains { .. } => Failure { kind: FailureKind::File, message },
+            Self::Invalid(_) => Failure { kind: FailureKind::Invalid, message },
         }
     }
 }

@@ -54,7 +54,6 @@ use crate::{
     guard::Guard,
     job::{self, JobOptions, JobPlace},
     mount,
-    stream::of_ranks,
 };
 
 /// Largest content of a file: a buffer of it is in memory.
@@ -156,12 +155,7 @@ pub(crate) fn run_threads(
         measure(world, config, control, &watch, on_phase)
     });
     let first = results.map_err(MetadataError::from).and_then(|all| all.into_iter().next().transpose());
-    let failed = |error: MetadataError| match StorageError::from(error) {
-        StorageError::Ranks(error) => of_ranks(&error),
-        StorageError::Failed(failure) => failure,
-        error => Failure { kind: FailureKind::Internal, message: error.to_string() },
-    };
-    StorageEnded { failure: first.err().map(failed), remains: None }
+    StorageEnded { failure: first.err().map(|error| error.failure()), remains: None }
 }
 
 /// Has a folder removed after a death of this process.

@@ -119,9 +119,9 @@ pub(super) fn observe(folder: &Folder, name: &str, duration: Duration) -> Result
         match folder.open(name, OFlags::RDONLY) {
             Err(Errno::NOENT) => acted.missing_count += 1,
             Err(error) => note(&mut acted.errors, error),
-            Ok(mut file) => {
-                let mut bytes = Vec::with_capacity(FILE_BYTES);
-                match file.read_to_end(&mut bytes) {
+            Ok(file) => {
+                let mut bytes = Vec::with_capacity(FILE_BYTES + 1);
+                match file.take(FILE_BYTES as u64 + 1).read_to_end(&mut bytes) {
                     Err(error) => note(&mut acted.errors, raw(&error)),
                     Ok(length) => {
                         let is_whole = length == FILE_BYTES && bytes.iter().all(|byte| *byte == bytes[0]);

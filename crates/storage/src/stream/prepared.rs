@@ -192,7 +192,8 @@ pub(super) fn with_remains(failure: Failure, remains: Option<&str>) -> Failure {
 pub(crate) fn of_ranks(error: &RankError) -> Failure {
     let kind = match error {
         RankError::Thread { error, .. } => FailureKind::of_system(error),
-        _ => FailureKind::Internal,
+        RankError::Load(_) => FailureKind::Unsupported,
+        RankError::Lost { .. } | RankError::Library { .. } => FailureKind::Connection,
     };
     failure(kind, error.to_string())
 }

@@ -66,7 +66,7 @@ pub(super) fn set_twice(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut last: HashMap<&str, usize> = HashMap::new();
     for (at, given) in facts.state.given.iter().enumerate() {
         let Some(before) = last.insert(&given.statement.key, at) else { continue };
-        let before = &facts.state.given[before];
+        let Some(before) = facts.state.given.get(before) else { continue };
         let same = before.statement.value == given.statement.value;
         let message = format!(
             "is also set on line {}{}: the last one wins",

@@ -92,7 +92,8 @@ fn too_new(facts: &Facts<'_>, key: &Key) -> Option<Finding> {
     let since = key.since?;
     let kernel = facts.state.kernel?;
     let is_old = kernel <= since.absent && kernel < since.present;
-    if !is_old || facts.state.has_key(&key.name).is_some() || facts.state.values[&key.name].effective {
+    let is_effective = facts.state.values.get(&key.name)?.effective;
+    if !is_old || facts.state.has_key(&key.name).is_some() || is_effective {
         return None;
     }
     let message = format!(

@@ -192,7 +192,7 @@ fn meant_value(value: &str, traps: &mut Vec<Trap>) -> String {
 /// otherwise the reverse.
 pub(crate) fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
-        Some(at) if name.as_bytes()[at] == b'/' => name
+        Some(at) if name.as_bytes().get(at) == Some(&b'/') => name
             .chars()
             .map(|c| {
                 if c == '/' {

@@ -9,6 +9,7 @@ use std::{
 
 use clearstream_plan::{Applied, Danger, Event, Options, Permitted};
 use clearstream_schema::{TimeSpan, human::count, plan::Plan};
+use clearstream_sys::lines;
 
 use super::{documents, file::read_plan, guard::guarded};
 use crate::{
@@ -162,9 +163,7 @@ fn is_confirmed(step_count: usize) -> Result<bool, CommandError> {
         return Err(not_a_terminal());
     }
     print_question(&format!("make {}? [y/N] ", count(step_count, "change")))?;
-    let mut reply = String::new();
-    io::stdin().read_line(&mut reply)?;
-    Ok(matches!(reply.trim(), "y" | "Y" | "yes"))
+    Ok(matches!(lines::answer(io::stdin())?.as_str(), "y" | "Y" | "yes"))
 }
 
 fn not_a_terminal() -> CommandError {

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{self, BufRead as _, BufReader, Write as _},
+    io::{self, Write as _},
     os::unix::net::UnixDatagram,
     process::Command,
     sync::{Arc, atomic::AtomicBool},
@@ -67,7 +67,7 @@ impl GuardArgs {
             flag::register(signal, Arc::new(AtomicBool::new(false)))?;
         }
         let duty = Duty {
-            lines: BufReader::new(io::stdin()).lines().map_while(Result::ok),
+            reports: io::stdin(),
             answer: &|word| drop(writeln!(io::stdout(), "{word}")),
             told_to_end: &told_to_end,
             problem: &log,

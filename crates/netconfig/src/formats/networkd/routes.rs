@@ -186,9 +186,9 @@ fn rule(rule: &RuleEntry, text: &mut String) {
     if let Some(output) = &selector.output {
         let _ = writeln!(text, "OutgoingInterface={output}");
     }
-    for pair in selector.other.chunks_exact(2) {
-        if let Some((_, key)) = SELECTORS.iter().find(|(name, _)| *name == pair[0]) {
-            let _ = writeln!(text, "{key}={}", shortest(&pair[1]));
+    for [name, value] in selector.other.as_chunks().0 {
+        if let Some((_, key)) = SELECTORS.iter().find(|(known, _)| known == name) {
+            let _ = writeln!(text, "{key}={}", shortest(value));
         }
     }
     match &rule.action {

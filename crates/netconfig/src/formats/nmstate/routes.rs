@@ -163,8 +163,8 @@ fn rule(rule: &RuleEntry, text: &mut String) {
     if let Some(input) = &selector.input {
         line("iif", &format!("\"{input}\""));
     }
-    for pair in selector.other.chunks_exact(2) {
-        line("suppress-prefix-length", &pair[1]);
+    for [_, length] in selector.other.as_chunks().0 {
+        line("suppress-prefix-length", length);
     }
     match &rule.action {
         RuleAction::Table(table) => line("route-table", &table.to_string()),

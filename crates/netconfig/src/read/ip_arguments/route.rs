@@ -49,7 +49,7 @@ pub(crate) fn route(
         && (next.text == "default" || values::prefix(next.text).is_some())
     {
         parts.kind = Some(kind).filter(|kind| *kind != "unicast");
-        rest = &tokens[1..];
+        rest = tokens.get(1..).unwrap_or_default();
     }
     let mut cursor = Cursor::new(rest);
     while let Some(token) = cursor.next() {
@@ -206,7 +206,7 @@ pub(crate) const TYPES: [&str; 9] = [
 /// Type of a route by its number.
 pub(crate) fn type_by_number(token: &str) -> Option<&'static str> {
     match token.as_bytes() {
-        [digit @ b'1'..=b'9'] => Some(TYPES[usize::from(digit - b'1')]),
+        [digit @ b'1'..=b'9'] => TYPES.get(usize::from(digit - b'1')).copied(),
         _ => None,
     }
 }
