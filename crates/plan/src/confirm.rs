@@ -128,7 +128,11 @@ pub fn confirm_newest(options: &Options) -> Result<Confirmed, PlanError> {
         return Ok(confirmed);
     }
     expire(&journal, options)?;
-    Err(PlanError::TooLate { journal })
+    // Another process may have confirmed it meanwhile.
+    match folder::open(&options.journals, &journal)?.state() {
+        JournalState::Applied => Err(PlanError::NothingToConfirm),
+        _ => Err(PlanError::TooLate { journal }),
+    }
 }
 
 /// Keeps a plan: its deadline is removed. `None` when it had no deadline, or was

@@ -88,6 +88,8 @@ pub enum Event<'a> {
         /// Which setting.
         setting: &'a Setting,
     },
+    /// A guardian has decided to restore, and takes the lock of the journals next.
+    Due,
     /// The journal has the mark that everything is restored from here on.
     Reverting,
     /// The journal has the mark of its end.

@@ -18,7 +18,7 @@ use clearstream_schema::plan::JournalState;
 
 use super::report::{Change, Kind, Report};
 use crate::{
-    Options, PlanError,
+    Event, Options, PlanError,
     confirm::{self, Deadline},
     folder::{self, Locked},
     is_under_test,
@@ -174,6 +174,7 @@ impl Watch {
     fn restore(&self, reason: &str, options: &Options, problem: &dyn Fn(&str)) {
         let name = &self.change.journal;
         let mut pause = RETRY_INTERVALS[0];
+        options.emit(Event::Due);
         let unmarked = loop {
             match self.attempt(reason, options) {
                 Ok(restored) => break restored.unmarked,

@@ -128,11 +128,8 @@ impl Guarded {
         });
         if lost.is_none() && begun.is_ok() {
             guardian.done();
-            // A guardian that was told to end may have been quicker than the deadline.
-            let now = folder::open(&options.journals, journal)?;
-            if within.is_some() && now.state() == JournalState::Reverted {
-                confirm::forget(journal, &options)?;
-                return Err(PlanError::Superseded { journal: journal.clone() });
+            if within.is_some() {
+                refuse_superseded(journal, &options)?;
             }
             return Ok(applied);
         }
@@ -200,6 +197,17 @@ impl Guarded {
         let started = (self.guardian)().and_then(Guardian::start);
         started.map_err(|source| PlanError::Guardian { source })
     }
+}
+
+/// Fails for a change that its guardian has restored already, because it was told to end
+/// long before the deadline: nobody may be told that it is applied.
+pub(super) fn refuse_superseded(journal: &str, options: &Options) -> Result<(), PlanError> {
+    if folder::open(&options.journals, journal)?.state() != JournalState::Reverted {
+        return Ok(());
+    }
+    // The guardian did not know of a deadline that was set afterwards.
+    confirm::forget(journal, options)?;
+    Err(PlanError::Superseded { journal: journal.to_owned() })
 }
 
 /// Retries while a guardian recovers an interrupted journal or holds the lock.

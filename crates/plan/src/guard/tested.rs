@@ -7,7 +7,7 @@ use clearstream_schema::plan::Plan;
 
 use super::{
     Guarded,
-    guarded::{retry_until_recovered, settle},
+    guarded::{refuse_superseded, retry_until_recovered, settle},
     guardian::Guardian,
     report::Kind,
 };
@@ -70,6 +70,7 @@ impl Guarded {
             return Ok((applied, None));
         };
         let Some(lost) = before.lost(false) else {
+            refuse_superseded(journal, options)?;
             return Ok((applied, Some(Tested { test, guardian })));
         };
         let done = revert(journal, true, options);

@@ -31,13 +31,13 @@ fn guarded(tree: &Tree, within: Duration) -> Guarded {
 }
 
 /// This test program as the guardian of a tree.
-fn guardian(tree: &Tree) -> impl Fn() -> io::Result<Command> + 'static {
+pub(crate) fn guardian(tree: &Tree) -> impl Fn() -> io::Result<Command> + 'static {
     let (root, journals, plan) = (tree.root(), tree.journals(), tree.plan());
     move || Ok(child_command("guard", Some(&root), &journals, &plan, usize::MAX))
 }
 
 /// Guardians of a tree that run.
-fn guardians(tree: &Tree) -> Vec<Pid> {
+pub(crate) fn guardians(tree: &Tree) -> Vec<Pid> {
     let wanted = [format!("PLAN_TEST_ROOT={}", tree.root().display()), "PLAN_TEST_ACTION=guard".to_owned()];
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes
@@ -52,7 +52,7 @@ fn guardians(tree: &Tree) -> Vec<Pid> {
         .collect()
 }
 
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < until, "{what}");

@@ -10,6 +10,7 @@ mod input;
 mod kernel;
 mod managers;
 mod model;
+mod races;
 mod rendered;
 mod routing;
 mod table;
