@@ -3,6 +3,7 @@
 //! change; the others are marks that are appended.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::OpenOptionsExt,
@@ -34,6 +35,9 @@ pub(crate) struct Head {
     /// The journal that this plan reverts, as soon as it is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reverts: Option<String>,
+    /// Interfaces of its settings by name, each with what stays when it gets another name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) interfaces: BTreeMap<String, String>,
     /// In the order of writing.
     pub(crate) changes: Vec<Change>,
 }

@@ -78,7 +78,7 @@ impl Test {
         let _locked = Locked::existing(&options.journals)?;
         let mut journal = folder::open(&options.journals, &self.journal)?;
         if journal.state() == JournalState::Reverted {
-            return Ok(Reverted { journal: self.journal, restored_count: 0, unmarked: None });
+            return Ok(Reverted::already(&self.journal));
         }
         let restored = restore(&mut journal, Some(REASON.to_owned()), false, options)?;
         Ok(Reverted::of(&self.journal, restored))

@@ -1,11 +1,12 @@
 //! Restores the settings saved in a journal.
 
-use clearstream_schema::plan::{JournalState, Setting};
+use clearstream_schema::plan::{Gone, JournalState, Setting};
 
 use crate::{
-    Conflict, Event, Fault, Options, PlanError,
+    Conflict, Event, Fault, Needed, Options, PlanError,
     apply::{ABSENT, write_and_read},
     confirm,
+    gone::Tally,
     journal::{Change, Journal, Mark},
     meaning::same_or_absent,
     pending,
@@ -19,10 +20,18 @@ const PASS_COUNT: usize = 3;
 /// Result of a restore.
 #[derive(Debug)]
 pub(crate) struct Restored {
-    /// Settings that were written.
-    pub(crate) count: u64,
+    pub(crate) written: Written,
     /// Why the journal could not be marked, or its files beside it not be removed.
     pub(crate) unmarked: Option<PlanError>,
+}
+
+/// What a restore did with the settings.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Settings that were written.
+    pub(crate) count: u64,
+    /// What is no more, and with it what was to be restored there.
+    pub(crate) gone: Vec<Gone>,
 }
 
 /// Checks everything first, then restores every old value that is not effective.
@@ -40,7 +49,7 @@ pub(crate) fn restore(
     let mark = Mark::Reverting { reason, force, left_alone: left_alone.clone() };
     let mut unmarked = journal.mark(mark.clone()).err();
     options.emit(Event::Reverting);
-    let count = restore_settings(journal, &left_alone, options, |journal, index| {
+    let written = restore_settings(journal, &left_alone, options, |journal, index| {
         if unmarked.is_none() {
             unmarked = journal.mark(Mark::Writing(index)).err();
         }
@@ -48,7 +57,7 @@ pub(crate) fn restore(
     let begun = unmarked.map_or(Ok(()), |_| journal.mark(mark));
     let unmarked = begun.and_then(|()| end(journal, options)).err();
     options.emit(Event::Ended);
-    Ok(Restored { count, unmarked })
+    Ok(Restored { written, unmarked })
 }
 
 /// Marks the end, and removes what waits beside the journal.
@@ -91,7 +100,7 @@ pub(crate) fn check_restorable(
             return Err(PlanError::Conflicts { journal: journal.name.clone(), conflicts });
         }
     }
-    check_writable(journal, force, options)?;
+    check_writable(journal, options)?;
     foreign(journal, options)
 }
 
@@ -102,12 +111,19 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
     let mut conflicts = Vec::new();
     for (index, change) in journal.head.changes.iter().enumerate() {
         let Change { setting, old, new, .. } = change;
-        if change.was_right() {
+        if change.was_right() || in_flight == Some(index) {
             continue;
         }
-        let live = live(setting, options)?;
-        let is = |text: &Option<String>| same_or_absent(setting, text.as_deref(), live.as_deref());
-        if in_flight != Some(index) && !is(old) && !is(new) {
+        let live = match standing(journal, index, options)? {
+            Standing::AsBefore | Standing::Gone(_) => continue,
+            Standing::Replaces(_) => options.target.read(setting).map_err(PlanError::Unfit)?,
+            Standing::Otherwise { live, .. } => live,
+        };
+        let is_ours = same_or_absent(setting, new.as_deref(), live.as_deref());
+        // The kernel has removed what we wrote, with what it needed.
+        let went =
+            || live.is_none() && new.as_ref().is_some_and(|new| needs(setting, new, options).is_some());
+        if !is_ours && !went() {
             let (setting, ours, old) = (setting.clone(), new.clone(), old.clone());
             conflicts.push(Conflict { setting, live, ours, old });
         }
@@ -123,9 +139,9 @@ fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError
         return Ok(journal.left_alone());
     }
     let mut found = Vec::new();
-    for (index, change) in journal.head.changes.iter().enumerate().filter(|(_, change)| change.was_right()) {
-        match live(&change.setting, options) {
-            Ok(live) if same_or_absent(&change.setting, change.old.as_deref(), live.as_deref()) => {}
+    for (index, _) in journal.head.changes.iter().enumerate().filter(|(_, change)| change.was_right()) {
+        match standing(journal, index, options) {
+            Ok(Standing::AsBefore) => {}
             // Changed, or removed.
             Ok(_) => found.push(index),
             Err(PlanError::Unfit(error)) if error.is_absent() => found.push(index),
@@ -135,32 +151,27 @@ fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError
     Ok(found)
 }
 
-/// Checks that everything necessary can be written; forced, a setting that no
-/// longer exists is omitted.
-fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(), PlanError> {
-    for change @ Change { setting, old, .. } in &journal.head.changes {
-        match live(setting, options) {
-            _ if change.was_right() => {}
-            Err(PlanError::Unfit(error)) if force && error.is_absent() => {}
-            Err(error) => return Err(error),
-            Ok(live) if same_or_absent(setting, old.as_deref(), live.as_deref()) => {}
-            Ok(_) => {
-                if let Some(old) = old {
-                    options.target.check(setting, old).map_err(PlanError::Unfit)?;
-                }
-            }
+/// Checks that everything necessary can be written.
+fn check_writable(journal: &Journal, options: &Options) -> Result<(), PlanError> {
+    for (index, change) in journal.head.changes.iter().enumerate() {
+        if change.was_right() {
+            continue;
+        }
+        if let Standing::Otherwise { wanted: Some(old), .. } = standing(journal, index, options)? {
+            options.target.check(&change.setting, &old).map_err(PlanError::Unfit)?;
         }
     }
     Ok(())
 }
 
-/// Writes old values until all are effective; `before` is called at each write.
+/// Writes old values until all are effective; `before` is called at each write. What is
+/// absent at first may come back with another value, as queues do with channels.
 pub(crate) fn restore_settings(
     journal: &mut Journal,
     left_alone: &[usize],
     options: &Options,
     mut before: impl FnMut(&mut Journal, usize),
-) -> Result<u64, PlanError> {
+) -> Result<Written, PlanError> {
     // The last change first. A default qdisc comes after all others, because the
     // kernel recreates it from the sysctls and queues of that time.
     let mut order: Vec<usize> =
@@ -169,45 +180,116 @@ pub(crate) fn restore_settings(
         let change = &journal.head.changes[index];
         matches!(change.setting, Setting::Qdisc { .. }) && change.old.as_deref().is_some_and(is_default)
     });
-    let mut written = 0;
-    for _ in 0..PASS_COUNT {
+    let mut written = Written::default();
+    for pass in 0..PASS_COUNT {
         let mut is_quiet = true;
         for &index in &order {
-            let Change { setting, old, .. } = journal.head.changes[index].clone();
-            let live = match live(&setting, options) {
-                // Only a forced revert gets here.
+            let wanted = match standing(journal, index, options) {
+                Ok(Standing::Otherwise { wanted, .. }) => wanted,
+                // What its old text needs may be restored by then.
+                Ok(Standing::Replaces(_)) if pass == 0 => {
+                    is_quiet = false;
+                    continue;
+                }
+                Ok(Standing::Replaces(_)) => None,
+                Ok(Standing::AsBefore | Standing::Gone(_)) => continue,
                 Err(PlanError::Unfit(error)) if error.is_absent() => continue,
-                other => other?,
+                Err(error) => return Err(error),
             };
-            if same_or_absent(&setting, old.as_deref(), live.as_deref()) {
-                continue;
-            }
             is_quiet = false;
             before(journal, index);
-            write_and_read(&setting, old.as_deref(), options).map_err(PlanError::Unfit)?;
-            written += 1;
+            let setting = &journal.head.changes[index].setting;
+            write_and_read(setting, wanted.as_deref(), options).map_err(PlanError::Unfit)?;
+            written.count += 1;
         }
         if is_quiet {
-            return Ok(written);
+            break;
         }
     }
-    for &index in &order {
-        let Change { setting, old, .. } = &journal.head.changes[index];
-        let found = live(setting, options)?;
-        if !same_or_absent(setting, old.as_deref(), found.as_deref()) {
-            let text = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());
-            let fault = Fault::Altered { wanted: text(old.clone()), found: text(found) };
-            return Err(PlanError::Unfit(fault.of(setting)));
-        }
-    }
+    written.gone = went(journal, &order, options)?;
     Ok(written)
 }
 
-/// Current text; `None` only for a setting that may be absent.
-fn live(setting: &Setting, options: &Options) -> Result<Option<String>, PlanError> {
-    let live = options.target.read(setting).map_err(PlanError::Unfit)?;
-    if live.is_none() && !setting.may_be_absent() {
-        return Err(PlanError::Unfit(Fault::Absent.of(setting)));
+/// What went of these changes. Fails for one that is neither as before nor gone.
+fn went(journal: &Journal, indices: &[usize], options: &Options) -> Result<Vec<Gone>, PlanError> {
+    let mut tally = Tally::default();
+    for &index in indices {
+        let change = &journal.head.changes[index];
+        match standing(journal, index, options)? {
+            Standing::AsBefore => {}
+            Standing::Gone(needed) | Standing::Replaces(needed) if change.was_right() => drop(needed),
+            Standing::Gone(needed) => tally.add(needed),
+            Standing::Replaces(_) => return Err(altered(change, None, change.new.clone())),
+            Standing::Otherwise { live, wanted } => return Err(altered(change, wanted, live)),
+        }
     }
-    Ok(live)
+    Ok(tally.all())
+}
+
+fn altered(change: &Change, wanted: Option<String>, found: Option<String>) -> PlanError {
+    let text = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());
+    let fault = Fault::Altered { wanted: text(wanted), found: text(found) };
+    PlanError::Unfit(fault.of(&change.setting))
+}
+
+/// What is gone of a journal as things are now, and the indices of these changes.
+pub(crate) fn gone(journal: &Journal, options: &Options) -> Result<(Vec<usize>, Vec<Gone>), PlanError> {
+    let (mut indices, mut tally) = (Vec::new(), Tally::default());
+    for (index, change) in journal.head.changes.iter().enumerate() {
+        if let Standing::Gone(needed) = standing(journal, index, options)? {
+            indices.push(index);
+            if !change.was_right() {
+                tally.add(needed);
+            }
+        }
+    }
+    Ok((indices, tally.all()))
+}
+
+/// How a setting is, beside the text that it had before.
+enum Standing {
+    AsBefore,
+    /// It is not there, and cannot have its old text again.
+    Gone(Needed),
+    /// It is there, in place of an old text that it cannot have again.
+    Replaces(Needed),
+    Otherwise {
+        live: Option<String>,
+        /// To be written; `None` to remove the setting.
+        wanted: Option<String>,
+    },
+}
+
+fn standing(journal: &Journal, index: usize, options: &Options) -> Result<Standing, PlanError> {
+    let Change { setting, old, .. } = &journal.head.changes[index];
+    let live = options.target.read(setting).map_err(PlanError::Unfit)?;
+    let is_as_before = same_or_absent(setting, old.as_deref(), live.as_deref());
+    let needed = match (&live, old) {
+        _ if is_as_before => return Ok(Standing::AsBefore),
+        (None, _) if !setting.may_be_absent() => options.target.gone(setting, None),
+        (_, Some(old)) => needs(setting, old, options),
+        (_, None) => None,
+    };
+    if let Some(Needed::Interface(was)) = &needed
+        && let Some(now) = renamed(journal, was, options)
+    {
+        return Err(PlanError::Unfit(Fault::Renamed { was: was.clone(), now }.of(setting)));
+    }
+    match (needed, live) {
+        (Some(needed), None) => Ok(Standing::Gone(needed)),
+        (Some(needed), Some(_)) => Ok(Standing::Replaces(needed)),
+        (None, None) if !setting.may_be_absent() => Err(PlanError::Unfit(Fault::Absent.of(setting))),
+        (None, live) => Ok(Standing::Otherwise { live, wanted: old.clone() }),
+    }
+}
+
+/// What a setting that may be absent needs for a text, and what does not exist any more.
+fn needs(setting: &Setting, text: &str, options: &Options) -> Option<Needed> {
+    if setting.may_be_absent() { options.target.gone(setting, Some(text)) } else { None }
+}
+
+/// The name that an interface of the journal has now.
+fn renamed(journal: &Journal, was: &str, options: &Options) -> Option<String> {
+    let known = journal.head.interfaces.get(was)?;
+    options.target.interfaces().into_iter().find(|(_, found)| found == known).map(|(now, _)| now)
 }

@@ -24,7 +24,7 @@ use crate::{
     is_under_test,
     journal::Journal,
     pending,
-    restore::{Restored, mark_restored, restore},
+    restore::{Restored, Written, mark_restored, restore},
 };
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -177,7 +177,12 @@ impl Watch {
         options.emit(Event::Due);
         let unmarked = loop {
             match self.attempt(reason, options) {
-                Ok(restored) => break restored.unmarked,
+                Ok(restored) => {
+                    for gone in restored.written.gone {
+                        problem(&format!("journal {name}: {gone}"));
+                    }
+                    break restored.unmarked;
+                }
                 // What others have written since is theirs: the operator decides.
                 Err(error @ PlanError::Conflicts { .. }) => return problem(&error.to_string()),
                 Err(error) => problem(&format!("journal {name} is not restored yet: {error}")),
@@ -197,7 +202,7 @@ impl Watch {
         let _locked = lock(options);
         let Change { journal: name, head, kind } = &self.change;
         // Kept between the decision and the lock.
-        let nothing = Restored { count: 0, unmarked: None };
+        let nothing = Restored { written: Written::default(), unmarked: None };
         if self.found(options) == Found::Kept && !matches!(kind, Kind::Reverted { .. }) {
             return Ok(nothing);
         }

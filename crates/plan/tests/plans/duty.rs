@@ -52,6 +52,13 @@ pub(crate) fn guardians(tree: &Tree) -> Vec<Pid> {
         .collect()
 }
 
+/// The first line that a guardian reads, for a journal that is there.
+pub(crate) fn begun(tree: &Tree, journal: &str, kind: &serde_json::Value) -> String {
+    let text = fs::read_to_string(tree.journals().join(format!("{journal}.jsonl"))).unwrap();
+    let head: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    serde_json::json!({"begun": {"journal": journal, "head": head, "kind": kind}}).to_string()
+}
+
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {

@@ -5,6 +5,7 @@ mod common;
 mod confirm;
 mod crash;
 mod duty;
+mod gone;
 mod guard;
 mod input;
 mod kernel;

@@ -21,7 +21,7 @@ use serde_json::json;
 
 use crate::{
     common::Tree,
-    duty::{eventually, guardian, guardians},
+    duty::{begun, eventually, guardian, guardians},
     guard::Scripted,
 };
 
@@ -56,11 +56,8 @@ fn what_is_kept_before_the_guardian_has_the_lock_is_not_restored() {
             let deadline = fs::read_to_string(file("trial")).unwrap();
             json!({"confirmed": serde_json::from_str::<serde_json::Value>(&deadline).unwrap()})
         };
-        let text = fs::read_to_string(file("jsonl")).unwrap();
-        let head: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-        let begun = json!({"begun": {"journal": journal, "head": head, "kind": kind}});
         let (sender, lines) = mpsc::channel();
-        sender.send(begun.to_string()).unwrap();
+        sender.send(begun(&tree, &journal, &kind)).unwrap();
         let decisions = std::sync::Arc::new(AtomicUsize::new(0));
         let (options, count) = (tree.options(), std::sync::Arc::clone(&decisions));
         let (trial, test) = (file("trial"), std::sync::Arc::new(test));
