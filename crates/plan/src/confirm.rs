@@ -43,7 +43,7 @@ pub struct Unconfirmed {
 }
 
 /// Until when a plan has to be confirmed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Deadline {
     /// On `CLOCK_BOOTTIME`, nanoseconds.
     at_ns: u64,

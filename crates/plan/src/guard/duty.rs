@@ -136,7 +136,8 @@ impl Watch {
         match self.change.kind {
             Kind::Confirmed(_) if found == Found::Kept && is_done => Next::Leave,
             Kind::Confirmed(known) => {
-                let deadline = if let Found::Waiting(Some(found)) = found { found } else { known };
+                // The command says its deadline before it is in the file.
+                let deadline = if let Found::Waiting(Some(found)) = found { found.max(known) } else { known };
                 let patience = if is_open && !self.is_applied { APPLY_PATIENCE } else { Duration::ZERO };
                 match () {
                     () if deadline.has_passed_by(patience) => Next::Restore(deadline.reason()),

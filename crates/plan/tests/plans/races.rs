@@ -2,9 +2,10 @@
 //! one of them wins, and nobody is told what the other has undone.
 
 use std::{
-    fs,
+    cell::RefCell,
+    fs, iter,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
@@ -58,9 +59,9 @@ fn what_is_kept_before_the_guardian_has_the_lock_is_not_restored() {
         };
         let (sender, lines) = mpsc::channel();
         sender.send(begun(&tree, &journal, &kind)).unwrap();
-        let decisions = std::sync::Arc::new(AtomicUsize::new(0));
-        let (options, count) = (tree.options(), std::sync::Arc::clone(&decisions));
-        let (trial, test) = (file("trial"), std::sync::Arc::new(test));
+        let decisions = Arc::new(AtomicUsize::new(0));
+        let (options, count) = (tree.options(), Arc::clone(&decisions));
+        let (trial, test) = (file("trial"), Arc::new(test));
         let watched = tree.options().on_event(move |event| {
             if event != Event::Due || count.fetch_add(1, Ordering::Relaxed) > 0 {
                 return;
@@ -79,6 +80,38 @@ fn what_is_kept_before_the_guardian_has_the_lock_is_not_restored() {
         assert_eq!(tree.texts(), after, "{kept:?}");
         assert_eq!(history(&tree.options()).unwrap()[0].state, JournalState::Applied, "{kept:?}");
     }
+}
+
+/// A command that took longer than the time to confirm: its guardian knows the new deadline
+/// before the file has it, and goes by the later one.
+#[test]
+fn a_deadline_that_is_extended_counts_before_it_is_in_the_file() {
+    let tree = Tree::new();
+    let journal = apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
+    await_confirmation(&journal, Duration::ZERO, &tree.options()).unwrap();
+    let passed = json!({"confirmed": {"at_ns": 1, "within_ns": 1}});
+    let waits = json!({"waits": {"at_ns": u64::MAX, "within_ns": 1}}).to_string();
+    let (sender, lines) = mpsc::channel();
+    sender.send(begun(&tree, &journal, &passed)).unwrap();
+    let sender = RefCell::new(Some(sender));
+    let answer = |_: &str| sender.take().unwrap().send(waits.clone()).unwrap();
+    let told_to_end = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&told_to_end);
+    // After both, so that the guardian ends.
+    let last = iter::once_with(move || {
+        told.store(true, Ordering::Relaxed);
+        String::new()
+    });
+    let problem = |text: &str| panic!("{text}");
+    Duty {
+        lines: lines.into_iter().chain(last),
+        answer: &answer,
+        told_to_end: &told_to_end,
+        problem: &problem,
+    }
+    .run(&tree.options());
+    let entry = history(&tree.options()).unwrap().remove(0);
+    assert_eq!(entry.note.as_deref(), Some("its guardian was told to end"));
 }
 
 /// A command whose guardian was told to end after the last setting and before the result
