@@ -55,12 +55,7 @@ pub(crate) struct Change {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) new: Option<String>,
     /// For a later verification of whether it is effective.
-    #[serde(default = "at_once")]
     pub(crate) effect: Effect,
-}
-
-fn at_once() -> Effect {
-    Effect::Now
 }
 
 impl Change {
@@ -278,15 +273,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    /// A line of a journal as versions wrote it whose settings were always there.
-    #[test]
-    fn changes_of_older_journals_are_read() {
-        let line = r#"{"setting":{"sysctl":"net.ipv4.tcp_sack"},"old":"1","new":"0","effect":"handshake"}"#;
-        let change: Change = clearstream_schema::json::from_str(line).unwrap();
-        assert_eq!((change.old.as_deref(), change.new.as_deref()), (Some("1"), Some("0")));
-        assert_eq!(clearstream_schema::json::to_string(&change).unwrap(), line);
-    }
 
     /// A mark does not read what is before it: this file is larger than any memory.
     #[test]

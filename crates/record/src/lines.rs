@@ -9,12 +9,8 @@ use std::{
 
 use clearstream_sys::document;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::RecordError;
-
-/// Converts a document of an older version to this one.
-pub(crate) type Upgrade = Box<dyn Fn(&mut Value) -> Result<(), serde_json::Error>>;
 
 /// Maximum length of a line: an interval of two 8192-core hosts is about 4 MiB; longer lines are rejected
 /// before they use memory.
@@ -31,7 +27,6 @@ pub struct Records<T> {
     text: Vec<u8>,
     line: u64,
     torn: bool,
-    upgrade: Option<Upgrade>,
     kind: PhantomData<fn() -> T>,
 }
 
@@ -49,21 +44,7 @@ impl<T: DeserializeOwned> Records<T> {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(source) => return Err(RecordError::read(path, source)),
         };
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            text: Vec::new(),
-            line: 0,
-            torn: false,
-            upgrade: None,
-            kind: PhantomData,
-        })
-    }
-
-    /// Adds a conversion of documents to this version.
-    pub(crate) fn upgraded(mut self, upgrade: Option<Upgrade>) -> Self {
-        self.upgrade = upgrade;
-        self
+        Ok(Self { path: path.to_owned(), file, text: Vec::new(), line: 0, torn: false, kind: PhantomData })
     }
 
     /// Whether the last line was torn and skipped.
@@ -74,14 +55,6 @@ impl<T: DeserializeOwned> Records<T> {
     /// The text of the last document, with its newline.
     pub(crate) fn text(&self) -> &[u8] {
         &self.text
-    }
-
-    fn parse(&self) -> Result<T, serde_json::Error> {
-        // Samples come by the million: these are read directly.
-        let Some(upgrade) = &self.upgrade else { return serde_json::from_slice(&self.text) };
-        let mut document: Value = clearstream_schema::json::from_slice(&self.text)?;
-        upgrade(&mut document)?;
-        clearstream_schema::json::from_value(document)
     }
 
     fn read(&mut self) -> Result<Option<T>, RecordError> {
@@ -107,7 +80,7 @@ impl<T: DeserializeOwned> Records<T> {
                     false => return Ok(None),
                 }
             }
-            return match self.parse() {
+            return match serde_json::from_slice(&self.text) {
                 Ok(document) => Ok(Some(document)),
                 Err(_) if !whole => {
                     self.torn = true;
