@@ -180,9 +180,10 @@ fn interface_of_sysctl(path: &str) -> Option<&str> {
 pub(crate) struct Tally(BTreeMap<String, u64>);
 
 impl Tally {
-    pub(crate) fn add(&mut self, needed: Needed) {
-        let (Needed::Interface(what) | Needed::Other(what)) = needed;
-        *self.0.entry(what).or_default() += 1;
+    pub(crate) fn add_all(&mut self, needed: Option<Needed>) {
+        if let Some(Needed::Interface(what) | Needed::Other(what)) = needed {
+            *self.0.entry(what).or_default() += 1;
+        }
     }
 
     pub(crate) fn all(self) -> Vec<Gone> {

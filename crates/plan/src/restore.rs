@@ -6,7 +6,7 @@ use crate::{
     Conflict, Event, Fault, Needed, Options, PlanError,
     apply::{ABSENT, write_and_read},
     confirm,
-    gone::Tally,
+    gone::{Tally, interface_of},
     journal::{Change, Journal, Mark},
     meaning::same_or_absent,
     pending,
@@ -216,14 +216,20 @@ fn went(journal: &Journal, indices: &[usize], options: &Options) -> Result<Vec<G
     for &index in indices {
         let change = &journal.head.changes[index];
         match standing(journal, index, options)? {
-            Standing::AsBefore => {}
-            Standing::Gone(needed) | Standing::Replaces(needed) if change.was_right() => drop(needed),
-            Standing::Gone(needed) => tally.add(needed),
+            _ if change.was_right() => {}
+            Standing::AsBefore => tally.add_all(new_that_went(change, options)),
+            Standing::Gone(needed) => tally.add_all(Some(needed)),
             Standing::Replaces(_) => return Err(altered(change, None, change.new.clone())),
             Standing::Otherwise { live, wanted } => return Err(altered(change, wanted, live)),
         }
     }
     Ok(tally.all())
+}
+
+/// What took with it something that was not there before, so that it needs no removal.
+fn new_that_went(change: &Change, options: &Options) -> Option<Needed> {
+    let new = change.new.as_deref().filter(|_| change.old.is_none())?;
+    needs(&change.setting, new, options)
 }
 
 fn altered(change: &Change, wanted: Option<String>, found: Option<String>) -> PlanError {
@@ -236,11 +242,13 @@ fn altered(change: &Change, wanted: Option<String>, found: Option<String>) -> Pl
 pub(crate) fn gone(journal: &Journal, options: &Options) -> Result<(Vec<usize>, Vec<Gone>), PlanError> {
     let (mut indices, mut tally) = (Vec::new(), Tally::default());
     for (index, change) in journal.head.changes.iter().enumerate() {
-        if let Standing::Gone(needed) = standing(journal, index, options)? {
-            indices.push(index);
-            if !change.was_right() {
-                tally.add(needed);
+        match standing(journal, index, options)? {
+            Standing::Gone(needed) => {
+                indices.push(index);
+                tally.add_all(Some(needed).filter(|_| !change.was_right()));
             }
+            Standing::AsBefore => tally.add_all(new_that_went(change, options)),
+            Standing::Replaces(_) | Standing::Otherwise { .. } => {}
         }
     }
     Ok((indices, tally.all()))
@@ -263,6 +271,13 @@ enum Standing {
 fn standing(journal: &Journal, index: usize, options: &Options) -> Result<Standing, PlanError> {
     let Change { setting, old, .. } = &journal.head.changes[index];
     let live = options.target.read(setting).map_err(PlanError::Unfit)?;
+    let refuse_renamed = |was: &str| match renamed(journal, was, options) {
+        Some(now) => Err(PlanError::Unfit(Fault::Renamed { was: was.to_owned(), now }.of(setting))),
+        None => Ok(()),
+    };
+    if live.is_none() {
+        interface_of(setting).map_or(Ok(()), |was| refuse_renamed(&was))?;
+    }
     let is_as_before = same_or_absent(setting, old.as_deref(), live.as_deref());
     let needed = match (&live, old) {
         _ if is_as_before => return Ok(Standing::AsBefore),
@@ -270,10 +285,8 @@ fn standing(journal: &Journal, index: usize, options: &Options) -> Result<Standi
         (_, Some(old)) => needs(setting, old, options),
         (_, None) => None,
     };
-    if let Some(Needed::Interface(was)) = &needed
-        && let Some(now) = renamed(journal, was, options)
-    {
-        return Err(PlanError::Unfit(Fault::Renamed { was: was.clone(), now }.of(setting)));
+    if let Some(Needed::Interface(was)) = &needed {
+        refuse_renamed(was)?;
     }
     match (needed, live) {
         (Some(needed), None) => Ok(Standing::Gone(needed)),
@@ -291,5 +304,6 @@ fn needs(setting: &Setting, text: &str, options: &Options) -> Option<Needed> {
 /// The name that an interface of the journal has now.
 fn renamed(journal: &Journal, was: &str, options: &Options) -> Option<String> {
     let known = journal.head.interfaces.get(was)?;
-    options.target.interfaces().into_iter().find(|(_, found)| found == known).map(|(now, _)| now)
+    let mut all = options.target.interfaces().into_iter();
+    all.find(|(now, found)| found == known && now != was).map(|(now, _)| now)
 }

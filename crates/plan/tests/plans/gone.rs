@@ -267,7 +267,7 @@ fn root_an_interface_goes_with_its_changes_unless_it_has_another_name() {
     let found = lab.inside(|options| recover(&options)).unwrap().remove(0);
     assert_eq!((found.problem, found.now), (None, JournalState::Reverted));
     let gone = |what: &str, change_count| Gone { what: what.to_owned(), change_count };
-    assert_eq!(found.gone, [gone("left", 7), gone("nexthop 7", 1)]);
+    assert_eq!(found.gone, [gone("left", 8), gone("nexthop 7", 1)]);
     let left_over = lab.tool("ip route show proto 117");
     assert_eq!(left_over.trim(), "10.22.0.0/24 via 10.9.0.2 dev other", "of the first two nothing stays");
     assert_eq!(lab.tool("sysctl -n net.ipv4.tcp_sack").trim(), "1");
