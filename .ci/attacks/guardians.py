@@ -156,7 +156,7 @@ def attempt(program, seed, folder):
     is_late = bool(stays())
     # What is gone is gone: a guardian that was killed as well was the last that knew.
     if is_late and state == "gone" and "plan guard" in kills:
-        print("with nobody left that knows")
+        print(f"{name} with nobody left that knows")
         return 0
     subprocess.run(repair)
     said = ""
@@ -179,7 +179,7 @@ def attempt(program, seed, folder):
     else:
         print(f"{what}: left {files} {left}")
         return 1
-    print("restored by the next start" if is_late else "in time")
+    print(f"{name} by the next start" if is_late else f"{name} in time")
     return 0
 
 
