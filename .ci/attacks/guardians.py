@@ -1,7 +1,7 @@
 """Random kills of any of our processes that leave something to clear up (a command or an agent that changes settings, its
 guardian; a test of files, its agent and guard; the daemon), in any phase, with the folder of the journals in each of its
 bad states: what is not kept is restored by the deadline or by the next start, and nothing stays."""
-import collections, concurrent.futures, glob, json, os, random, signal, struct, subprocess, sys, tempfile, time
+import collections, concurrent.futures, contextlib, glob, json, os, random, signal, struct, subprocess, sys, tempfile, time
 
 STATES = ["as-before", "full", "read-only", "gone", "moved", "other-owner"]
 WITHIN, PATIENCE = 1.0, 5.0
@@ -139,7 +139,9 @@ def attempt(program, seed, folder):
     repair = spoil(state, folder, plans) if spoils_early else ["true"]
     for words in kills:
         for pid in processes(words):
-            os.kill(pid, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+            # It may have ended with the one before it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
     repair = repair if spoils_early else spoil(state, folder, plans)
     if child.stdin:
         # The controller goes as well.

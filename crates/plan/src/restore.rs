@@ -116,7 +116,7 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
         }
         let live = match standing(journal, index, options)? {
             Standing::AsBefore | Standing::Gone(_) => continue,
-            Standing::Replaces(_) => options.target.read(setting).map_err(PlanError::Unfit)?,
+            Standing::Replaces => options.target.read(setting).map_err(PlanError::Unfit)?,
             Standing::Otherwise { live, .. } => live,
         };
         let is_ours = same_or_absent(setting, new.as_deref(), live.as_deref());
@@ -187,11 +187,11 @@ pub(crate) fn restore_settings(
             let wanted = match standing(journal, index, options) {
                 Ok(Standing::Otherwise { wanted, .. }) => wanted,
                 // What its old text needs may be restored by then.
-                Ok(Standing::Replaces(_)) if pass == 0 => {
+                Ok(Standing::Replaces) if pass == 0 => {
                     is_quiet = false;
                     continue;
                 }
-                Ok(Standing::Replaces(_)) => None,
+                Ok(Standing::Replaces) => None,
                 Ok(Standing::AsBefore | Standing::Gone(_)) => continue,
                 Err(PlanError::Unfit(error)) if error.is_absent() => continue,
                 Err(error) => return Err(error),
@@ -219,7 +219,7 @@ fn went(journal: &Journal, indices: &[usize], options: &Options) -> Result<Vec<G
             _ if change.was_right() => {}
             Standing::AsBefore => tally.add_all(new_that_went(change, options)),
             Standing::Gone(needed) => tally.add_all(Some(needed)),
-            Standing::Replaces(_) => return Err(altered(change, None, change.new.clone())),
+            Standing::Replaces => return Err(altered(change, None, change.new.clone())),
             Standing::Otherwise { live, wanted } => return Err(altered(change, wanted, live)),
         }
     }
@@ -248,7 +248,7 @@ pub(crate) fn gone(journal: &Journal, options: &Options) -> Result<(Vec<usize>, 
                 tally.add_all(Some(needed).filter(|_| !change.was_right()));
             }
             Standing::AsBefore => tally.add_all(new_that_went(change, options)),
-            Standing::Replaces(_) | Standing::Otherwise { .. } => {}
+            Standing::Replaces | Standing::Otherwise { .. } => {}
         }
     }
     Ok((indices, tally.all()))
@@ -260,7 +260,7 @@ enum Standing {
     /// It is not there, and cannot have its old text again.
     Gone(Needed),
     /// It is there, in place of an old text that it cannot have again.
-    Replaces(Needed),
+    Replaces,
     Otherwise {
         live: Option<String>,
         /// To be written; `None` to remove the setting.
@@ -290,7 +290,7 @@ fn standing(journal: &Journal, index: usize, options: &Options) -> Result<Standi
     }
     match (needed, live) {
         (Some(needed), None) => Ok(Standing::Gone(needed)),
-        (Some(needed), Some(_)) => Ok(Standing::Replaces(needed)),
+        (Some(_), Some(_)) => Ok(Standing::Replaces),
         (None, None) if !setting.may_be_absent() => Err(PlanError::Unfit(Fault::Absent.of(setting))),
         (None, live) => Ok(Standing::Otherwise { live, wanted: old.clone() }),
     }

@@ -116,7 +116,7 @@ enum Found {
     /// It is half applied or half reverted.
     Interrupted,
     Reverted,
-    /// They cannot be read.
+    /// They cannot be read, or do not say.
     Unknown,
 }
 
@@ -166,7 +166,11 @@ impl Watch {
             (JournalState::Applied, Ok(deadline)) if deadline.is_some() || is_under_test(name, options) => {
                 Found::Waiting(deadline)
             }
-            (JournalState::Applied, Ok(_)) => Found::Kept,
+            (JournalState::Applied, Ok(_)) => match self.change.kind {
+                // Somebody may be removing the folder, file by file.
+                Kind::Confirmed(_) | Kind::Tested if !confirm::is_kept(name, options) => Found::Unknown,
+                _ => Found::Kept,
+            },
             _ => Found::Interrupted,
         }
     }

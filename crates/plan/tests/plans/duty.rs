@@ -75,6 +75,8 @@ enum Journals {
     Moved,
     /// The journal is cut to nothing.
     Cut,
+    /// All but the journals was removed, as `rm -r` does for a moment.
+    Alone,
     /// Another process holds their lock for ever.
     Held,
 }
@@ -92,7 +94,8 @@ enum End {
 
 #[test]
 fn what_is_not_kept_is_restored_whatever_became_of_the_journals() {
-    let all = [Journals::Stay, Journals::Gone, Journals::Moved, Journals::Cut, Journals::Held];
+    let all =
+        [Journals::Stay, Journals::Gone, Journals::Moved, Journals::Cut, Journals::Alone, Journals::Held];
     thread::scope(|scope| {
         for journals in all {
             for end in [End::Deadline, End::Told, End::Killed] {
@@ -126,6 +129,11 @@ fn is_restored(journals: Journals, end: End) {
         Journals::Gone => fs::remove_dir_all(tree.journals()).unwrap(),
         Journals::Moved => fs::rename(tree.journals(), tree.root().join("elsewhere")).unwrap(),
         Journals::Cut => fs::write(tree.journals().join(format!("{journal}.jsonl")), "").unwrap(),
+        Journals::Alone => {
+            let others = fs::read_dir(tree.journals()).unwrap().map(|entry| entry.unwrap().path());
+            let others = others.filter(|path| path.extension().is_none_or(|end| end != "jsonl"));
+            others.for_each(|path| fs::remove_file(path).unwrap());
+        }
         Journals::Held => {
             let folder = File::open(tree.journals()).unwrap();
             // The guardian of a command that was killed may have it already, and is stopped.
@@ -140,7 +148,7 @@ fn is_restored(journals: Journals, end: End) {
     drop(held);
     // It would go on to mark what can be marked.
     match journals {
-        Journals::Stay | Journals::Held => {
+        Journals::Stay | Journals::Alone | Journals::Held => {
             eventually(&format!("{what}: not marked"), || {
                 history(&tree.options()).unwrap()[0].state == JournalState::Reverted
             });

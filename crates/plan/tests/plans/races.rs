@@ -33,7 +33,7 @@ const LONG: Duration = Duration::from_secs(3600);
 enum Kept {
     /// By a confirmation, while a guardian that is told to end has decided to restore.
     Confirmed,
-    /// By a confirmation that began in time and removes the deadline when it has passed.
+    /// By a confirmation that began in time and takes the deadline away when it has passed.
     ConfirmedLate,
     /// By a tester, while a guardian that is told to end has decided to restore.
     Tested,
@@ -68,7 +68,7 @@ fn what_is_kept_before_the_guardian_has_the_lock_is_not_restored() {
             }
             match kept {
                 Kept::Confirmed => assert!(confirm_newest(&options).unwrap().unmarked.is_none()),
-                Kept::ConfirmedLate => fs::remove_file(&trial).unwrap(),
+                Kept::ConfirmedLate => fs::rename(&trial, trial.with_extension("kept")).unwrap(),
                 Kept::Tested => test.lock().unwrap().take().unwrap().keep(&options).unwrap(),
             }
         });
