@@ -97,7 +97,8 @@ def spoil(state, folder, plans):
         os.rename(plans, f"{folder}/elsewhere")
         return ["sh", "-c", f"rm -rf {plans}; mv {folder}/elsewhere {plans}"]
     if state == "other-owner":
-        subprocess.run(["chown", "-R", "nobody", folder])
+        subprocess.run(["chown", "-R", "nobody", plans], stderr=subprocess.DEVNULL)
+        subprocess.run(["chown", "nobody", folder])
     return ["true"]
 
 
