@@ -1,9 +1,32 @@
-"""Random kills of a command that changes settings and of its guardian, in any phase, with the folder of the journals
-in each of its bad states: what is not kept is restored by the deadline or by the next start, and nothing stays."""
-import concurrent.futures, glob, json, os, random, signal, subprocess, sys, tempfile, time
+"""Random kills of any of our processes that leave something to clear up (a command or an agent that changes settings, its
+guardian; a test of files, its agent and guard; the daemon), in any phase, with the folder of the journals in each of its
+bad states: what is not kept is restored by the deadline or by the next start, and nothing stays."""
+import collections, concurrent.futures, contextlib, glob, json, os, random, signal, struct, subprocess, sys, tempfile, time
 
 STATES = ["as-before", "full", "read-only", "gone", "moved", "other-owner"]
 WITHIN, PATIENCE = 1.0, 5.0
+MAJOR = 2  # of the protocol of agents
+
+
+class Kind:
+    """What is started, and which of its processes may be killed, each by the words of its command line."""
+
+    def __init__(self, share, command, kills, within=0.0):
+        self.share, self.command, self.kills, self.within = share, command, kills, within
+
+
+def subsets(*words):
+    return [list(words[index] for index in range(len(words)) if mask >> index & 1) for mask in range(1, 1 << len(words))]
+
+
+KINDS = {
+    "apply": Kind(8, ["plan", "apply", "PLAN", "--yes", "--confirm-within", f"{WITHIN}s"], subsets("plan apply", "plan guard"), WITHIN),
+    "agent": Kind(4, ["agent"], subsets("agent", "plan guard")),
+    "stream": Kind(2, ["storage", "stream", "FILES", "-b", "1MiB", "-i", "300", "-F"], subsets("storage stream", "agent", "storage guard")),
+    "metadata": Kind(2, ["storage", "metadata", "FILES", "-n", "300", "-i", "6"], subsets("storage metadata", "agent", "storage guard")),
+    "semantics": Kind(2, ["storage", "semantics", "FILES"], subsets("storage semantics", "agent", "storage guard")),
+    "serve": Kind(1, ["serve", "--listen", "127.0.0.1:5799"], subsets("serve")),
+}
 
 
 def guardians(count, chance):
@@ -16,13 +39,13 @@ def guardians(count, chance):
         with tempfile.TemporaryDirectory() as folder:
             return subprocess.run([*inside, PROGRAM, str(seed), folder], capture_output=True, text=True)
 
-    by_next_start = 0
+    said = collections.Counter()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for seed, ended in zip(seeds, pool.map(attempt, seeds)):
             if ended.returncode != 0:
                 fail("guardians", f"seed {seed}: {ended.stdout}{ended.stderr}")
-            by_next_start += "next start" in ended.stdout
-    return f"{count} kills while settings change, {by_next_start} restored by the next start"
+            said[ended.stdout.strip().rpartition("\n")[2]] += 1
+    return f"{count} kills: " + ", ".join(f"{number} {what}" for what, number in sorted(said.items()) if what)
 
 
 def output(*command):
@@ -74,57 +97,92 @@ def spoil(state, folder, plans):
         os.rename(plans, f"{folder}/elsewhere")
         return ["sh", "-c", f"rm -rf {plans}; mv {folder}/elsewhere {plans}"]
     if state == "other-owner":
-        subprocess.run(["chown", "-R", "nobody", folder])
+        subprocess.run(["chown", "-R", "nobody", plans], stderr=subprocess.DEVNULL)
+        subprocess.run(["chown", "nobody", folder])
     return ["true"]
+
+
+def frame(document):
+    text = json.dumps(document).encode()
+    return struct.pack(">I", len(text)) + text
+
+
+def start(program, kind, folder):
+    """The process; an agent gets a change that is restored when its session ends."""
+    words = [{"PLAN": f"{folder}/plan.json", "FILES": f"{folder}/files"}.get(word, word) for word in kind.command]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    if words != ["agent"]:
+        return subprocess.Popen([program, *words], stdin=subprocess.DEVNULL, **quiet)
+    child = subprocess.Popen([program, *words], stdin=subprocess.PIPE, **quiet)
+    hello = {"major": MAJOR, "minor": 0, "version": "attack", "host": "attack"}
+    with open(f"{folder}/plan.json") as file:
+        call = {"id": 1, "name": "plan apply-pending", "body": {"plan": json.load(file)}}
+    child.stdin.write(frame({"hello": hello}) + frame({"request": call}))
+    child.stdin.flush()
+    return child
 
 
 def attempt(program, seed, folder):
     chance = random.Random(seed)
     subprocess.run(f"""mount -t tmpfs -o size=256k state {folder}; mount -t sysfs sys /sys; ip link set lo up
+        mkdir {folder}/files; mount -t tmpfs -o size=64m files {folder}/files
         ip link add d0 type veth peer name d1; ip address add 10.7.0.1/24 dev d0; ip link set d1 up; ip link set d0 up""",
                    shell=True, check=True)
     plans = f"{folder}/plans"
     os.environ.update(CLEARSTREAM_PLANS=plans)
     os.environ.pop("SSH_CONNECTION", None)
     plan(f"{folder}/plan.json")
-    before, state = shown(), chance.choice(STATES)
-    spoils_early, kills = chance.random() < 0.5, chance.choice([["plan apply"], ["plan guard"], ["plan apply", "plan guard"]])
-    child = subprocess.Popen([program, "plan", "apply", f"{folder}/plan.json", "--yes", "--confirm-within", f"{WITHIN}s"],
-                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(chance.uniform(0, 0.08) if chance.random() < 0.6 else chance.uniform(0, WITHIN))
+    name = chance.choices(list(KINDS), [kind.share for kind in KINDS.values()])[0]
+    kind, before, state = KINDS[name], shown(), chance.choice(STATES)
+    spoils_early, kills = chance.random() < 0.5, chance.choice(kind.kills)
+    child = start(program, kind, folder)
+    time.sleep(chance.uniform(0, 0.08) if chance.random() < 0.4 else chance.uniform(0, kind.within or 1.5))
     repair = spoil(state, folder, plans) if spoils_early else ["true"]
     for words in kills:
         for pid in processes(words):
-            os.kill(pid, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+            # It may have ended with the one before it.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
     repair = repair if spoils_early else spoil(state, folder, plans)
+    if child.stdin:
+        # The controller goes as well.
+        child.stdin.close()
     child.wait(60)
-    until = time.monotonic() + WITHIN + PATIENCE
-    while shown() != before and time.monotonic() < until:
+    until = time.monotonic() + kind.within + PATIENCE
+
+    def stays():
+        changed = [] if shown() == before else [f"{shown()} instead of {before}"]
+        return changed + os.listdir(f"{folder}/files")
+
+    while stays() and time.monotonic() < until:
         time.sleep(0.05)
-    how = "deadline"
-    if shown() != before:
-        how = "next start"
-        # What is gone is gone: a guardian that was killed as well was the last that knew.
-        if state == "gone" and "plan guard" in kills:
-            print("nobody left that knows")
-            return 0
-        subprocess.run(repair)
-        said = subprocess.run([program, "plan", "history"], capture_output=True, text=True)
-        if shown() != before:
-            print(f"{state}, {kills}: {shown()} instead of {before}; {said.stdout} {said.stderr}")
-            return 1
-    else:
-        subprocess.run(repair)
+    is_late = bool(stays())
+    # What is gone is gone: a guardian that was killed as well was the last that knew.
+    if is_late and state == "gone" and "plan guard" in kills:
+        print(f"{name} with nobody left that knows")
+        return 0
+    subprocess.run(repair)
+    said = ""
+    if is_late:
+        again = ["plan", "history"] if "storage" not in kind.command else ["storage", "semantics", f"{folder}/files"]
+        ended = subprocess.run([program, *again], capture_output=True, text=True)
+        said = ended.stdout + ended.stderr
+    what = f"{name}, {state}, killed {kills}"
+    if stays():
+        print(f"{what}: {stays()}; {said}")
+        return 1
+    ours = ["plan guard", "storage guard", "agent", *(" ".join(kind.command[:2]) for kind in KINDS.values())]
     for _ in range(100):
         output(program, "plan", "history")
         files = [name for name in glob.glob(f"{folder}/**/*", recursive=True) if name.endswith((".trial", ".test"))]
-        if not files and not processes("plan guard"):
+        left = [words for words in ours if processes(words)]
+        if not files and not left:
             break
         time.sleep(0.1)
     else:
-        print(f"{state}, {kills}, {how}: left {files} {processes('plan guard')}")
+        print(f"{what}: left {files} {left}")
         return 1
-    print(how)
+    print(f"{name} by the next start" if is_late else f"{name} in time")
     return 0
 
 

@@ -139,7 +139,7 @@ def check_report(what, form, path):
 
 def hostile_texts(folder, count, chance):
     """Each text of a record's run and of its first trials replaced by markup and formulas."""
-    source = f"{ROOT}/fixtures/records/v1/clearstream-40ge"
+    source = f"{ROOT}/fixtures/records/clearstream-40ge"
     with open(f"{source}/run.json") as file:
         run_document = json.load(file)
     with open(f"{source}/trials.jsonl") as file:

@@ -85,7 +85,7 @@ def inputs(count, chance):
         names = sorted({kind[0] for kind in kinds})
         of = {name: [kind for kind in kinds if kind[0] == name] for name in names}
         names += ["record", "journal"]
-        record = f"{ROOT}/fixtures/records/v1/clearstream-40ge"
+        record = f"{ROOT}/fixtures/records/clearstream-40ge"
         journals = "/var/lib/clearstream/plans"
         plan = f"{folder}/plan.json"
         if run([PROGRAM, "tune", "apply", "--yes", plan])[0] != 0:

@@ -2,19 +2,19 @@
 //! is on disk, then each step is written and read back; the first failure restores
 //! everything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use clearstream_schema::plan::{JournalState, PLAN_SCHEMA, Plan, Setting, Values};
+use clearstream_schema::plan::{PLAN_SCHEMA, Plan, Setting, Values};
 use jiff::Timestamp;
 
 use crate::{
     Begun, Event, Fault, Identity, Options, PlanError, SettingError,
-    folder::{self, Locked},
+    folder::Locked,
+    gone::interface_of,
     journal::{Change, Head, Journal, Mark, SCHEMA, VERSION},
     meaning::same_or_absent,
-    pending::orphan,
     restore,
-    revert::is_here,
+    revert::end_unfinished,
 };
 
 /// Name of a missing setting in messages.
@@ -73,7 +73,7 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
     check_fits(plan, &identity)?;
     let locked = Locked::lock(&options.journals)?;
     locked.sweep()?;
-    refuse_interrupted(options, &identity)?;
+    end_unfinished(&identity, options)?;
     let changes = changes(plan, options)?;
     let changed: Vec<usize> = changes
         .iter()
@@ -93,6 +93,7 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
         purpose: plan.purpose.clone(),
         identity,
         reverts,
+        interfaces: interfaces_of(&changes, options),
         changes,
     };
     let mut journal = Journal::create(path, name.clone(), head, || options.emit(Event::JournalBegun))?;
@@ -121,6 +122,14 @@ fn carry_out(plan: &Plan, reverts: Option<String>, options: &Options) -> Result<
     Ok(Applied { journal: Some(name), changed })
 }
 
+/// A name alone does not tell an interface that is gone from one that is called otherwise.
+fn interfaces_of(changes: &[Change], options: &Options) -> BTreeMap<String, String> {
+    let named: BTreeSet<String> = changes.iter().filter_map(|change| interface_of(&change.setting)).collect();
+    let mut all = if named.is_empty() { BTreeMap::new() } else { options.target.interfaces() };
+    all.retain(|name, _| named.contains(name));
+    all
+}
+
 fn check_fits(plan: &Plan, here: &Identity) -> Result<(), PlanError> {
     if plan.schema != PLAN_SCHEMA || plan.version != PLAN_VERSION {
         return Err(PlanError::OtherSchema { schema: plan.schema.clone(), version: plan.version });
@@ -142,22 +151,6 @@ fn check_fits(plan: &Plan, here: &Identity) -> Result<(), PlanError> {
         Some(step) => Err(PlanError::Twice { setting: step.setting.clone() }),
         None => Ok(()),
     }
-}
-
-/// After a half-made change the old values could not be determined.
-fn refuse_interrupted(options: &Options, here: &Identity) -> Result<(), PlanError> {
-    for name in folder::unsettled(&options.journals)? {
-        // A damaged journal of another time does not stop this host from being changed.
-        let Ok(journal) = folder::open(&options.journals, &name) else { continue };
-        if !is_here(&journal.head.identity, here) {
-            continue;
-        }
-        let is_orphan = journal.state() == JournalState::Applied && orphan(&name, options)?.is_some();
-        if journal.is_interrupted() || is_orphan {
-            return Err(PlanError::Interrupted { journal: name });
-        }
-    }
-    Ok(())
 }
 
 /// Every step with the current value. Checks, without writing, that all necessary

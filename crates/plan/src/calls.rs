@@ -4,7 +4,7 @@
 
 use clearstream_control::{Call, Done};
 use clearstream_schema::{
-    plan::{JournalEntry, Plan, Recovered, Setting, Verification},
+    plan::{Gone, JournalEntry, Plan, Recovered, Setting, Verification},
     scope::Right,
 };
 use serde::{Deserialize, Serialize};
@@ -114,6 +114,9 @@ impl Call for Revert {
 pub struct Reverted {
     /// Steps that were restored.
     pub restored_count: u64,
+    /// What is no more, so that nothing had to be restored on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<Gone>,
 }
 
 /// Lists the journals.

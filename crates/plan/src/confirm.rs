@@ -1,7 +1,9 @@
 //! Confirm-within: a plan is applied, and reverted at a deadline unless it is
 //! confirmed. The deadline is in a file beside the journal, on the clock that
 //! counts since boot, so that any process may act on it. Whoever holds the lock of
-//! the folder decides: before the deadline the file may go, afterwards the change.
+//! the folder decides: before the deadline the file may be renamed to one that says that
+//! the change is kept, afterwards the change goes. A file that is missing says nothing:
+//! somebody may be removing the folder.
 
 use std::{
     fs::{self, OpenOptions},
@@ -26,6 +28,9 @@ use crate::{
 };
 
 pub(crate) const WAITING: &str = "trial";
+/// Of the name of a file that says that a change is kept which had to be confirmed or was
+/// under test.
+const KEPT: &str = "kept";
 /// Maximum size of such a file, which holds two numbers.
 const LARGEST_DEADLINE_BYTES: u64 = 4096;
 /// Between two attempts to get the lock.
@@ -43,7 +48,7 @@ pub struct Unconfirmed {
 }
 
 /// Until when a plan has to be confirmed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Deadline {
     /// On `CLOCK_BOOTTIME`, nanoseconds.
     at_ns: u64,
@@ -128,7 +133,11 @@ pub fn confirm_newest(options: &Options) -> Result<Confirmed, PlanError> {
         return Ok(confirmed);
     }
     expire(&journal, options)?;
-    Err(PlanError::TooLate { journal })
+    // Another process may have confirmed it meanwhile.
+    match folder::open(&options.journals, &journal)?.state() {
+        JournalState::Applied => Err(PlanError::NothingToConfirm),
+        _ => Err(PlanError::TooLate { journal }),
+    }
 }
 
 /// Keeps a plan: its deadline is removed. `None` when it had no deadline, or was
@@ -148,8 +157,7 @@ pub fn confirm(journal: &str, options: &Options) -> Result<Option<Confirmed>, Pl
     }
     let opened = folder::open(&options.journals, journal)?;
     let path = path_of(options, journal);
-    let removed = fs::remove_file(&path).map_err(storage("remove", &path));
-    removed.and_then(|()| sync_folder_of(&path)).map_err(|error| PlanError::NotKept {
+    keep(journal, &path, options).map_err(|error| PlanError::NotKept {
         journal: journal.to_owned(),
         left,
         source: Box::new(error),
@@ -157,6 +165,10 @@ pub fn confirm(journal: &str, options: &Options) -> Result<Option<Confirmed>, Pl
     let reverted = opened.head.reverts.clone();
     let marked = reverted.as_ref().map_or(Ok(()), |first| end_both(first, opened, options));
     drop(locked);
+    if reverted.is_some() && marked.is_ok() {
+        // What it waited for is in both journals.
+        let _ = forget(journal, options);
+    }
     let unmarked = marked.err().map(|error| error.to_string());
     Ok(Some(Confirmed { journal: journal.to_owned(), left, reverted, unmarked }))
 }
@@ -197,9 +209,24 @@ pub fn expire(journal: &str, options: &Options) -> Result<Option<Reverted>, Plan
     Ok(Some(Reverted::of(journal, restored)))
 }
 
-/// Removes the deadline of a journal that was reverted.
+/// Keeps a change: the file that says that it waits becomes one that says that it does not.
+/// That needs no space.
+pub(crate) fn keep(journal: &str, waiting: &Path, options: &Options) -> Result<(), PlanError> {
+    let kept = path_of(options, journal).with_extension(KEPT);
+    fs::rename(waiting, &kept).map_err(storage("rename", waiting))?;
+    sync_folder_of(&kept)
+}
+
+/// Whether a change was kept that had to be confirmed or was under test.
+pub(crate) fn is_kept(journal: &str, options: &Options) -> bool {
+    path_of(options, journal).with_extension(KEPT).exists()
+}
+
+/// Removes what is beside a journal that was reverted.
 pub(crate) fn forget(journal: &str, options: &Options) -> Result<(), PlanError> {
-    remove(&path_of(options, journal))
+    let path = path_of(options, journal);
+    remove(&path)?;
+    remove(&path.with_extension(KEPT))
 }
 
 pub(crate) fn remove(path: &Path) -> Result<(), PlanError> {

@@ -24,6 +24,14 @@ pub enum Fault {
     /// It is not on this host.
     #[error("not on this host (a module not loaded, another kernel, or another namespace)")]
     Absent,
+    /// Its interface has another name since.
+    #[error("{was} is called {now} now: call it {was} again (`ip link set {now} name {was}`)")]
+    Renamed {
+        /// Name in the journal.
+        was: String,
+        /// Name now.
+        now: String,
+    },
     /// It cannot be written here at all.
     #[error("read-only here ({} is mounted read-only, or belongs to the host outside)", .path.display())]
     ReadOnly {
@@ -191,7 +199,7 @@ pub enum PlanError {
     },
     /// A step failed, and the restore too.
     #[error(
-        "{reason}; the restore failed as well: {source}; journal {journal} keeps the old values: remove the cause, then run `clearstream plan recover`"
+        "{reason}; the restore failed as well: {source}; journal {journal} keeps the old values: remove the cause, then `clearstream plan recover` restores them"
     )]
     NotRestored {
         /// The first failure.
@@ -202,7 +210,7 @@ pub enum PlanError {
         source: Box<SettingError>,
     },
     /// Live values are neither ours nor the old ones.
-    #[error("journal {journal}: nothing was restored: {}; --force restores the old values anyway", join(.conflicts))]
+    #[error("journal {journal}: nothing was restored: {}; `clearstream plan revert {journal} --force` restores the old values anyway", join(.conflicts))]
     Conflicts {
         /// The journal.
         journal: String,
@@ -231,11 +239,21 @@ pub enum PlanError {
         /// The journal.
         journal: String,
     },
-    /// An earlier apply or revert did not end.
-    #[error("journal {journal} was interrupted: run `clearstream plan recover` first")]
+    /// An earlier apply or revert did not end: reverting it needs no plan.
+    #[error(
+        "journal {journal} was interrupted: `clearstream plan revert {journal}` restores what it changed"
+    )]
     Interrupted {
         /// The journal.
         journal: String,
+    },
+    /// An earlier apply or revert did not end, and what it changed cannot be restored.
+    #[error("journal {journal} was interrupted, and what it changed cannot be restored: {problem}")]
+    NotRecovered {
+        /// The journal.
+        journal: String,
+        /// Cause, with the correction.
+        problem: String,
     },
     /// No journal of that name.
     #[error("there is no journal \"{journal}\" in {}: `clearstream plan history` lists them", .folder.display())]

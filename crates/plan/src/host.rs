@@ -1,6 +1,7 @@
 //! The settings of this machine, or of a directory laid out like it.
 
 use std::{
+    collections::BTreeMap,
     io,
     net::{Ipv4Addr, SocketAddrV4, UdpSocket},
     os::unix::fs::MetadataExt,
@@ -12,8 +13,9 @@ use clearstream_netlink::{Discipline, NetlinkError, RouteSocket, ethtool::Ethtoo
 use clearstream_schema::plan::{LinkAttribute, Setting};
 
 use crate::{
-    Fault, Identity, Namespace, PlanError, SettingError, Target,
+    Fault, Identity, Namespace, Needed, PlanError, SettingError, Target,
     files::{self, Files},
+    gone::Present,
     modules, netfilter, qdisc, routing,
 };
 
@@ -170,6 +172,14 @@ impl Target for Host {
         Err(Fault::NotPermitted.of(setting))
     }
 
+    fn gone(&self, setting: &Setting, text: Option<&str>) -> Option<Needed> {
+        self.present().gone(setting, text)
+    }
+
+    fn interfaces(&self) -> BTreeMap<String, String> {
+        self.present().interfaces()
+    }
+
     fn check_loaded(&self, setting: &Setting, value: &str) -> Result<(), SettingError> {
         modules::check(&self.files, setting, value)
     }
@@ -198,6 +208,10 @@ impl Target for Host {
 }
 
 impl Host {
+    fn present(&self) -> Present<'_> {
+        Present { files: &self.files, is_live: self.is_live }
+    }
+
     fn namespace(&self) -> Result<Namespace, PlanError> {
         let path = self.files.path("proc/thread-self/ns/net");
         let inode = std::fs::metadata(&path)

@@ -3,6 +3,7 @@
 //! change; the others are marks that are appended.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File, OpenOptions},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::OpenOptionsExt,
@@ -37,6 +38,9 @@ pub(crate) struct Head {
     /// The journal that this plan reverts, as soon as it is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reverts: Option<String>,
+    /// Interfaces of its settings by name, each with what stays when it gets another name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) interfaces: BTreeMap<String, String>,
     /// In the order of writing.
     pub(crate) changes: Vec<Change>,
 }
@@ -54,12 +58,7 @@ pub(crate) struct Change {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) new: Option<String>,
     /// For a later verification of whether it is effective.
-    #[serde(default = "at_once")]
     pub(crate) effect: Effect,
-}
-
-fn at_once() -> Effect {
-    Effect::Now
 }
 
 impl Change {
@@ -282,15 +281,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    /// A line of a journal as versions wrote it whose settings were always there.
-    #[test]
-    fn changes_of_older_journals_are_read() {
-        let line = r#"{"setting":{"sysctl":"net.ipv4.tcp_sack"},"old":"1","new":"0","effect":"handshake"}"#;
-        let change: Change = clearstream_schema::json::from_str(line).unwrap();
-        assert_eq!((change.old.as_deref(), change.new.as_deref()), (Some("1"), Some("0")));
-        assert_eq!(clearstream_schema::json::to_string(&change).unwrap(), line);
-    }
 
     /// A mark does not read what is before it: this file is larger than any memory.
     #[test]

@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{
     Options, PlanError, Reverted,
-    confirm::remove,
+    confirm::{keep, remove},
     folder::{self, Locked},
     journal::{storage, sync_folder_of},
     restore::restore,
@@ -64,8 +64,7 @@ impl Test {
         if self.is_restored(options) {
             return Err(PlanError::Superseded { journal: self.journal });
         }
-        remove(&self.path)?;
-        sync_folder_of(&self.path)
+        keep(&self.journal, &self.path, options)
     }
 
     fn is_restored(&self, options: &Options) -> bool {
@@ -78,7 +77,7 @@ impl Test {
         let _locked = Locked::existing(&options.journals)?;
         let mut journal = folder::open(&options.journals, &self.journal)?;
         if journal.state() == JournalState::Reverted {
-            return Ok(Reverted { journal: self.journal, restored_count: 0, unmarked: None });
+            return Ok(Reverted::already(&self.journal));
         }
         let restored = restore(&mut journal, Some(REASON.to_owned()), false, options)?;
         Ok(Reverted::of(&self.journal, restored))

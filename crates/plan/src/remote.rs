@@ -39,6 +39,7 @@ fn kind(error: &PlanError) -> FailureKind {
         | PlanError::Elsewhere { .. }
         | PlanError::RevertedAlready { .. }
         | PlanError::Interrupted { .. }
+        | PlanError::NotRecovered { .. }
         | PlanError::NoJournal { .. }
         | PlanError::Superseded { .. }
         | PlanError::Dangerous { .. }

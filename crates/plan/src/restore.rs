@@ -1,11 +1,12 @@
 //! Restores the settings saved in a journal.
 
-use clearstream_schema::plan::{JournalState, Setting};
+use clearstream_schema::plan::{Gone, JournalState, Setting};
 
 use crate::{
-    Conflict, Event, Fault, Options, PlanError,
+    Conflict, Event, Fault, Needed, Options, PlanError,
     apply::{ABSENT, write_and_read},
     confirm,
+    gone::{Tally, interface_of},
     journal::{Change, Journal, Mark},
     meaning::same_or_absent,
     pending,
@@ -19,10 +20,18 @@ const PASS_COUNT: usize = 3;
 /// Result of a restore.
 #[derive(Debug)]
 pub(crate) struct Restored {
-    /// Settings that were written.
-    pub(crate) count: u64,
+    pub(crate) written: Written,
     /// Why the journal could not be marked, or its files beside it not be removed.
     pub(crate) unmarked: Option<PlanError>,
+}
+
+/// What a restore did with the settings.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Settings that were written.
+    pub(crate) count: u64,
+    /// What is no more, and with it what was to be restored there.
+    pub(crate) gone: Vec<Gone>,
 }
 
 /// Checks everything first, then restores every old value that is not effective.
@@ -40,7 +49,7 @@ pub(crate) fn restore(
     let mark = Mark::Reverting { reason, force, left_alone: left_alone.clone() };
     let mut unmarked = journal.mark(mark.clone()).err();
     options.emit(Event::Reverting);
-    let count = restore_settings(journal, &left_alone, options, |journal, index| {
+    let written = restore_settings(journal, &left_alone, options, |journal, index| {
         if unmarked.is_none() {
             unmarked = journal.mark(Mark::Writing(index)).err();
         }
@@ -48,7 +57,7 @@ pub(crate) fn restore(
     let begun = unmarked.map_or(Ok(()), |_| journal.mark(mark));
     let unmarked = begun.and_then(|()| end(journal, options)).err();
     options.emit(Event::Ended);
-    Ok(Restored { count, unmarked })
+    Ok(Restored { written, unmarked })
 }
 
 /// Marks the end, and removes what waits beside the journal.
@@ -91,7 +100,7 @@ pub(crate) fn check_restorable(
             return Err(PlanError::Conflicts { journal: journal.name.clone(), conflicts });
         }
     }
-    check_writable(journal, force, options)?;
+    check_writable(journal, options)?;
     foreign(journal, options)
 }
 
@@ -102,12 +111,19 @@ fn conflicts(journal: &Journal, options: &Options) -> Result<Vec<Conflict>, Plan
     let mut conflicts = Vec::new();
     for (index, change) in journal.head.changes.iter().enumerate() {
         let Change { setting, old, new, .. } = change;
-        if change.was_right() {
+        if change.was_right() || in_flight == Some(index) {
             continue;
         }
-        let live = live(setting, options)?;
-        let is = |text: &Option<String>| same_or_absent(setting, text.as_deref(), live.as_deref());
-        if in_flight != Some(index) && !is(old) && !is(new) {
+        let live = match standing(journal, change, options)? {
+            Standing::AsBefore | Standing::Gone(_) => continue,
+            Standing::Replaces => options.target.read(setting).map_err(PlanError::Unfit)?,
+            Standing::Otherwise { live, .. } => live,
+        };
+        let is_ours = same_or_absent(setting, new.as_deref(), live.as_deref());
+        // The kernel has removed what we wrote, with what it needed.
+        let went =
+            || live.is_none() && new.as_ref().is_some_and(|new| needs(setting, new, options).is_some());
+        if !is_ours && !went() {
             let (setting, ours, old) = (setting.clone(), new.clone(), old.clone());
             conflicts.push(Conflict { setting, live, ours, old });
         }
@@ -124,8 +140,8 @@ fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError
     }
     let mut found = Vec::new();
     for (index, change) in journal.head.changes.iter().enumerate().filter(|(_, change)| change.was_right()) {
-        match live(&change.setting, options) {
-            Ok(live) if same_or_absent(&change.setting, change.old.as_deref(), live.as_deref()) => {}
+        match standing(journal, change, options) {
+            Ok(Standing::AsBefore) => {}
             // Changed, or removed.
             Ok(_) => found.push(index),
             Err(PlanError::Unfit(error)) if error.is_absent() => found.push(index),
@@ -135,32 +151,24 @@ fn foreign(journal: &Journal, options: &Options) -> Result<Vec<usize>, PlanError
     Ok(found)
 }
 
-/// Checks that everything necessary can be written; forced, a setting that no
-/// longer exists is omitted.
-fn check_writable(journal: &Journal, force: bool, options: &Options) -> Result<(), PlanError> {
-    for change @ Change { setting, old, .. } in &journal.head.changes {
-        match live(setting, options) {
-            _ if change.was_right() => {}
-            Err(PlanError::Unfit(error)) if force && error.is_absent() => {}
-            Err(error) => return Err(error),
-            Ok(live) if same_or_absent(setting, old.as_deref(), live.as_deref()) => {}
-            Ok(_) => {
-                if let Some(old) = old {
-                    options.target.check(setting, old).map_err(PlanError::Unfit)?;
-                }
-            }
+/// Checks that everything necessary can be written.
+fn check_writable(journal: &Journal, options: &Options) -> Result<(), PlanError> {
+    for change in journal.head.changes.iter().filter(|change| !change.was_right()) {
+        if let Standing::Otherwise { wanted: Some(old), .. } = standing(journal, change, options)? {
+            options.target.check(&change.setting, &old).map_err(PlanError::Unfit)?;
         }
     }
     Ok(())
 }
 
-/// Writes old values until all are effective; `before` is called at each write.
+/// Writes old values until all are effective; `before` is called at each write. What is
+/// absent at first may come back with another value, as queues do with channels.
 pub(crate) fn restore_settings(
     journal: &mut Journal,
     left_alone: &[usize],
     options: &Options,
     mut before: impl FnMut(&mut Journal, usize),
-) -> Result<u64, PlanError> {
+) -> Result<Written, PlanError> {
     // The last change first. A default qdisc comes after all others, because the
     // kernel recreates it from the sysctls and queues of that time.
     let changes = journal.head.changes.iter().cloned().enumerate().rev();
@@ -168,43 +176,128 @@ pub(crate) fn restore_settings(
     order.sort_by_key(|(_, change)| {
         matches!(change.setting, Setting::Qdisc { .. }) && change.old.as_deref().is_some_and(is_default)
     });
-    let mut written = 0;
-    for _ in 0..PASS_COUNT {
+    let mut written = Written::default();
+    for pass in 0..PASS_COUNT {
         let mut is_quiet = true;
-        for (index, Change { setting, old, .. }) in &order {
-            let live = match live(setting, options) {
-                // Only a forced revert gets here.
+        for (index, change) in &order {
+            let wanted = match standing(journal, change, options) {
+                Ok(Standing::Otherwise { wanted, .. }) => wanted,
+                // What its old text needs may be restored by then.
+                Ok(Standing::Replaces) if pass == 0 => {
+                    is_quiet = false;
+                    continue;
+                }
+                Ok(Standing::Replaces) => None,
+                Ok(Standing::AsBefore | Standing::Gone(_)) => continue,
                 Err(PlanError::Unfit(error)) if error.is_absent() => continue,
-                other => other?,
+                Err(error) => return Err(error),
             };
-            if same_or_absent(setting, old.as_deref(), live.as_deref()) {
-                continue;
-            }
             is_quiet = false;
             before(journal, *index);
-            write_and_read(setting, old.as_deref(), options).map_err(PlanError::Unfit)?;
-            written += 1;
+            write_and_read(&change.setting, wanted.as_deref(), options).map_err(PlanError::Unfit)?;
+            written.count += 1;
         }
         if is_quiet {
-            return Ok(written);
+            break;
         }
     }
-    for (_, Change { setting, old, .. }) in &order {
-        let found = live(setting, options)?;
-        if !same_or_absent(setting, old.as_deref(), found.as_deref()) {
-            let text = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());
-            let fault = Fault::Altered { wanted: text(old.clone()), found: text(found) };
-            return Err(PlanError::Unfit(fault.of(setting)));
-        }
-    }
+    written.gone = went(journal, &order, options)?;
     Ok(written)
 }
 
-/// Current text; `None` only for a setting that may be absent.
-fn live(setting: &Setting, options: &Options) -> Result<Option<String>, PlanError> {
-    let live = options.target.read(setting).map_err(PlanError::Unfit)?;
-    if live.is_none() && !setting.may_be_absent() {
-        return Err(PlanError::Unfit(Fault::Absent.of(setting)));
+/// What went of these changes. Fails for one that is neither as before nor gone.
+fn went(journal: &Journal, changes: &[(usize, Change)], options: &Options) -> Result<Vec<Gone>, PlanError> {
+    let mut tally = Tally::default();
+    for (_, change) in changes {
+        match standing(journal, change, options)? {
+            _ if change.was_right() => {}
+            Standing::AsBefore => tally.add_all(new_that_went(change, options)),
+            Standing::Gone(needed) => tally.add_all(Some(needed)),
+            Standing::Replaces => return Err(altered(change, None, change.new.clone())),
+            Standing::Otherwise { live, wanted } => return Err(altered(change, wanted, live)),
+        }
     }
-    Ok(live)
+    Ok(tally.all())
+}
+
+/// What took with it something that was not there before, so that it needs no removal.
+fn new_that_went(change: &Change, options: &Options) -> Option<Needed> {
+    let new = change.new.as_deref().filter(|_| change.old.is_none())?;
+    needs(&change.setting, new, options)
+}
+
+fn altered(change: &Change, wanted: Option<String>, found: Option<String>) -> PlanError {
+    let text = |text: Option<String>| text.unwrap_or_else(|| ABSENT.to_owned());
+    let fault = Fault::Altered { wanted: text(wanted), found: text(found) };
+    PlanError::Unfit(fault.of(&change.setting))
+}
+
+/// What is gone of a journal as things are now, and the indices of these changes.
+pub(crate) fn gone(journal: &Journal, options: &Options) -> Result<(Vec<usize>, Vec<Gone>), PlanError> {
+    let (mut indices, mut tally) = (Vec::new(), Tally::default());
+    for (index, change) in journal.head.changes.iter().enumerate() {
+        match standing(journal, change, options)? {
+            Standing::Gone(needed) => {
+                indices.push(index);
+                tally.add_all(Some(needed).filter(|_| !change.was_right()));
+            }
+            Standing::AsBefore => tally.add_all(new_that_went(change, options)),
+            Standing::Replaces | Standing::Otherwise { .. } => {}
+        }
+    }
+    Ok((indices, tally.all()))
+}
+
+/// How a setting is, beside the text that it had before.
+enum Standing {
+    AsBefore,
+    /// It is not there, and cannot have its old text again.
+    Gone(Needed),
+    /// It is there, in place of an old text that it cannot have again.
+    Replaces,
+    Otherwise {
+        live: Option<String>,
+        /// To be written; `None` to remove the setting.
+        wanted: Option<String>,
+    },
+}
+
+fn standing(journal: &Journal, change: &Change, options: &Options) -> Result<Standing, PlanError> {
+    let Change { setting, old, .. } = change;
+    let live = options.target.read(setting).map_err(PlanError::Unfit)?;
+    let refuse_renamed = |was: &str| match renamed(journal, was, options) {
+        Some(now) => Err(PlanError::Unfit(Fault::Renamed { was: was.to_owned(), now }.of(setting))),
+        None => Ok(()),
+    };
+    if live.is_none() {
+        interface_of(setting).map_or(Ok(()), |was| refuse_renamed(&was))?;
+    }
+    let is_as_before = same_or_absent(setting, old.as_deref(), live.as_deref());
+    let needed = match (&live, old) {
+        _ if is_as_before => return Ok(Standing::AsBefore),
+        (None, _) if !setting.may_be_absent() => options.target.gone(setting, None),
+        (_, Some(old)) => needs(setting, old, options),
+        (_, None) => None,
+    };
+    if let Some(Needed::Interface(was)) = &needed {
+        refuse_renamed(was)?;
+    }
+    match (needed, live) {
+        (Some(needed), None) => Ok(Standing::Gone(needed)),
+        (Some(_), Some(_)) => Ok(Standing::Replaces),
+        (None, None) if !setting.may_be_absent() => Err(PlanError::Unfit(Fault::Absent.of(setting))),
+        (None, live) => Ok(Standing::Otherwise { live, wanted: old.clone() }),
+    }
+}
+
+/// What a setting that may be absent needs for a text, and what does not exist any more.
+fn needs(setting: &Setting, text: &str, options: &Options) -> Option<Needed> {
+    if setting.may_be_absent() { options.target.gone(setting, Some(text)) } else { None }
+}
+
+/// The name that an interface of the journal has now.
+fn renamed(journal: &Journal, was: &str, options: &Options) -> Option<String> {
+    let known = journal.head.interfaces.get(was)?;
+    let mut all = options.target.interfaces().into_iter();
+    all.find(|(now, found)| found == known && now != was).map(|(now, _)| now)
 }

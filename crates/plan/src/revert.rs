@@ -1,7 +1,7 @@
 //! Revert of a journal, list of journals, and recovery of interrupted ones.
 
 use clearstream_schema::plan::{
-    JournalEntry, JournalState, PLAN_SCHEMA, Plan, PlanHost, Recovered, Setting, Step,
+    Gone, JournalEntry, JournalState, PLAN_SCHEMA, Plan, PlanHost, Recovered, Setting, Step,
 };
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     journal::{Change, Head, Journal},
     pending,
     qdisc::is_default,
-    restore::{Restored, check_restorable, restore},
+    restore::{Restored, Written, check_restorable, gone, restore},
 };
 
 /// Result of a revert.
@@ -23,21 +23,31 @@ pub struct Reverted {
     /// Settings that were restored; those that held the old value already are not
     /// counted.
     pub restored_count: u64,
+    /// What is no more, so that nothing had to be restored on it.
+    pub gone: Vec<Gone>,
+    /// It is reapplied unless it is confirmed.
+    pub is_unconfirmed: bool,
     /// Why the journal could not be marked so; everything is restored all the same.
     pub unmarked: Option<String>,
 }
 
 impl Reverted {
     pub(crate) fn of(journal: &str, restored: Restored) -> Self {
-        let Restored { count, unmarked } = restored;
+        let Restored { written: Written { count, gone }, unmarked } = restored;
         let unmarked = unmarked.map(|error| error.to_string());
-        Self { journal: journal.to_owned(), restored_count: count, unmarked }
+        Self { restored_count: count, gone, unmarked, ..Self::already(journal) }
+    }
+
+    /// Nothing was left to do.
+    pub(crate) fn already(journal: &str) -> Self {
+        let journal = journal.to_owned();
+        Self { journal, restored_count: 0, gone: Vec::new(), is_unconfirmed: false, unmarked: None }
     }
 }
 
 /// Restores the settings saved in a journal, all or nothing. Refuses if a live
-/// value is neither ours nor the old one, unless forced; forced, it omits settings
-/// that no longer exist. An interrupted journal is completed as [`recover`] does.
+/// value is neither ours nor the old one, unless forced; it omits what is gone. An
+/// interrupted journal is completed as [`recover`] does.
 pub fn revert(journal: &str, force: bool, options: &Options) -> Result<Reverted, PlanError> {
     let here = options.target.identity()?;
     // Also where there is no folder this is the error.
@@ -75,12 +85,13 @@ pub fn plan_back(journal: &str, force: bool, options: &Options) -> Result<Plan, 
     if opened.is_interrupted() {
         return Err(PlanError::Interrupted { journal: opened.name });
     }
-    let left_alone = check_restorable(&opened, force, options)?;
+    let mut left_out = check_restorable(&opened, force, options)?;
+    left_out.extend(gone(&opened, options)?.0);
     let mut plan = plan_of(journal, options)?;
     plan.purpose = format!("revert journal {journal}: {}", plan.purpose);
     plan.host = PlanHost { name: here.name, kernel: here.kernel };
     let steps = std::mem::take(&mut plan.steps).into_iter().enumerate();
-    plan.steps = steps.filter(|(index, _)| !left_alone.contains(index)).map(|(_, step)| step).rev().collect();
+    plan.steps = steps.filter(|(index, _)| !left_out.contains(index)).map(|(_, step)| step).rev().collect();
     for step in &mut plan.steps {
         std::mem::swap(&mut step.current, &mut step.desired);
     }
@@ -174,6 +185,21 @@ pub fn recover(options: &Options) -> Result<Vec<Recovered>, PlanError> {
     Ok(names.into_iter().rev().filter_map(|name| recover_one(&name, &here, options)).collect())
 }
 
+/// Ends what an earlier process left half-way, under the lock, before anything is built
+/// upon it: after a half-made change the old values could not be determined.
+pub(crate) fn end_unfinished(here: &Identity, options: &Options) -> Result<(), PlanError> {
+    for name in folder::unsettled(&options.journals)?.into_iter().rev() {
+        match recover_one(&name, here, options) {
+            // A damaged journal of another time does not stop this host from being changed.
+            None | Some(Recovered { now: JournalState::Reverted | JournalState::Unreadable, .. }) => {}
+            Some(Recovered { journal, problem, .. }) => {
+                return Err(PlanError::NotRecovered { journal, problem: problem.unwrap_or_default() });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// `None` where there is nothing to do.
 fn recover_one(name: &str, here: &Identity, options: &Options) -> Option<Recovered> {
     let problem = |found, error: PlanError| Recovered {
@@ -181,6 +207,7 @@ fn recover_one(name: &str, here: &Identity, options: &Options) -> Option<Recover
         found,
         now: found,
         restored_count: 0,
+        gone: Vec::new(),
         problem: Some(error.to_string()),
     };
     let mut journal = match folder::open(&options.journals, name) {
@@ -237,18 +264,18 @@ fn end(
     force: bool,
     options: &Options,
 ) -> Recovered {
-    let (now, restored_count, problem) = match restore(journal, reason, force, options) {
-        Ok(Restored { count, unmarked }) => {
+    let (now, Written { count, gone }, problem) = match restore(journal, reason, force, options) {
+        Ok(Restored { written, unmarked }) => {
             let problem =
                 unmarked.map(|error| format!("restored, but its journal is not marked so: {error}"));
-            (JournalState::Reverted, count, problem)
+            (JournalState::Reverted, written, problem)
         }
         Err(error) => {
             let now = if journal.state() == JournalState::Applied { found } else { journal.state() };
-            (now, 0, Some(error.to_string()))
+            (now, Written::default(), Some(error.to_string()))
         }
     };
-    Recovered { journal: journal.name.clone(), found, now, restored_count, problem }
+    Recovered { journal: journal.name.clone(), found, now, restored_count: count, gone, problem }
 }
 
 /// Whether the journal belongs to this boot of this host and to this network

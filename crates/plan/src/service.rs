@@ -119,7 +119,7 @@ impl Plans {
         if let Some(tested) = self.take(&journal) {
             tested.reverted();
         }
-        Ok(Reverted { restored_count: done.restored_count })
+        Ok(Reverted { restored_count: done.restored_count, gone: done.gone })
     }
 
     fn history(&mut self, _: History, options: Options) -> Result<Journals, PlanError> {

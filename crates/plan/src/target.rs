@@ -1,11 +1,11 @@
 //! Target and options of plans: the settings of a host, its identity, its journals.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc};
 
 use clearstream_schema::plan::Setting;
 use serde::{Deserialize, Serialize};
 
-use crate::{Fault, Host, Permitted, PlanError, SettingError, families, folder, journal::Head};
+use crate::{Fault, Host, Needed, Permitted, PlanError, SettingError, families, folder, journal::Head};
 
 /// Holds settings. [`Host`] is the one of this machine.
 pub trait Target: Send + Sync {
@@ -24,6 +24,17 @@ pub trait Target: Send + Sync {
 
     /// Fails when writing `value` cannot work, without writing.
     fn check(&self, setting: &Setting, value: &str) -> Result<(), SettingError>;
+
+    /// What a setting needs to hold a text, or, without a text, to be there, and what does
+    /// not exist any more. `None` when nothing is gone, or when that cannot be told.
+    fn gone(&self, _setting: &Setting, _text: Option<&str>) -> Option<Needed> {
+        None
+    }
+
+    /// Interfaces by name, each with what stays when it gets another name.
+    fn interfaces(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
 
     /// Fails when writing `value` would make the kernel load a module.
     fn check_loaded(&self, _setting: &Setting, _value: &str) -> Result<(), SettingError> {
@@ -88,6 +99,8 @@ pub enum Event<'a> {
         /// Which setting.
         setting: &'a Setting,
     },
+    /// A guardian has decided to restore, and takes the lock of the journals next.
+    Due,
     /// The journal has the mark that everything is restored from here on.
     Reverting,
     /// The journal has the mark of its end.

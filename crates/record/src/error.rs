@@ -74,8 +74,8 @@ pub enum RecordError {
         /// What is wrong.
         message: String,
     },
-    /// A document of another format or of a later version.
-    #[error("{} is {schema} version {version}, this program reads {expected} version {newest}: use a newer program", path.display())]
+    /// A document of another format or version.
+    #[error("{} is {schema} version {version}, this program reads {expected} version {known}: use the program that wrote it", path.display())]
     Version {
         /// File.
         path: PathBuf,
@@ -85,8 +85,8 @@ pub enum RecordError {
         version: u64,
         /// Format expected.
         expected: &'static str,
-        /// Newest supported version.
-        newest: u32,
+        /// Version expected.
+        known: u32,
     },
     /// A trial names a samples file outside its run folder.
     #[error("trial {trial} names the samples file \"{name}\", which is outside the run folder")]

@@ -2,8 +2,8 @@
 //!
 //! One folder per run, described in [`clearstream_schema::record`]. The writer appends and syncs, so that a
 //! killed run keeps every finished trial; the reader streams, so that eight days of one-second samples need
-//! no more memory than one line. Records of version 1 are converted to version 2 ([`version_1`]). Execution
-//! of trials and plots are elsewhere.
+//! no more memory than one line. Execution of trials and
+//! plots are elsewhere.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -15,7 +15,6 @@ mod lines;
 mod reader;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
-mod version_1;
 mod writer;
 
 pub use catalogue::{CHECK, CatalogueEntry, KEEP, catalogue, check_result, remove};

@@ -9,12 +9,8 @@ use std::{
 
 use clearstream_sys::{document, lines::Lines};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::RecordError;
-
-/// Converts a document of an older version to this one.
-pub(crate) type Upgrade = Box<dyn Fn(&mut Value) -> Result<(), serde_json::Error>>;
 
 /// Maximum length of a line: an interval of two 8192-core hosts is about 4 MiB; longer lines are rejected
 /// before they use memory.
@@ -30,7 +26,6 @@ pub struct Records<T> {
     file: Option<Lines<File>>,
     line: u64,
     torn: bool,
-    upgrade: Option<Upgrade>,
     kind: PhantomData<fn() -> T>,
 }
 
@@ -48,13 +43,7 @@ impl<T: DeserializeOwned> Records<T> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(RecordError::read(path, source)),
         };
-        Ok(Self { path: path.to_owned(), file, line: 0, torn: false, upgrade: None, kind: PhantomData })
-    }
-
-    /// Adds a conversion of documents to this version.
-    pub(crate) fn upgraded(mut self, upgrade: Option<Upgrade>) -> Self {
-        self.upgrade = upgrade;
-        self
+        Ok(Self { path: path.to_owned(), file, line: 0, torn: false, kind: PhantomData })
     }
 
     /// Whether the last line was torn and skipped.
@@ -88,7 +77,7 @@ impl<T: DeserializeOwned> Records<T> {
             if line.bytes.trim_ascii().is_empty() {
                 continue;
             }
-            return match parse(line.bytes, self.upgrade.as_ref()) {
+            return match serde_json::from_slice(line.bytes) {
                 Ok(document) => Ok(Some(document)),
                 Err(_) if !is_ended => {
                     self.torn = true;
@@ -98,14 +87,6 @@ impl<T: DeserializeOwned> Records<T> {
             };
         }
     }
-}
-
-fn parse<T: DeserializeOwned>(text: &[u8], upgrade: Option<&Upgrade>) -> Result<T, serde_json::Error> {
-    // Samples come by the million: these are read directly.
-    let Some(upgrade) = upgrade else { return serde_json::from_slice(text) };
-    let mut document: Value = clearstream_schema::json::from_slice(text)?;
-    upgrade(&mut document)?;
-    clearstream_schema::json::from_value(document)
 }
 
 impl<T: DeserializeOwned> Iterator for Records<T> {

@@ -1,16 +1,13 @@
 //! Reading a run folder.
 
-use std::{
-    collections::BTreeMap,
-    path::{Component, Path, PathBuf},
-};
+use std::path::{Component, Path, PathBuf};
 
 use clearstream_schema::record::{RECORD_VERSION, RUN_SCHEMA, RunDocument, TrialDocument};
 use clearstream_sys::document;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{RecordError, Records, lines::Upgrade, version_1};
+use crate::{RecordError, Records};
 
 /// Maximum size of `run.json`: it holds two hosts and the schedule.
 pub(crate) const RUN_BYTES: u64 = 64 << 20;
@@ -21,7 +18,6 @@ pub(crate) const RUN_BYTES: u64 = 64 << 20;
 pub struct Reader {
     folder: PathBuf,
     run: RunDocument,
-    version: u64,
 }
 
 impl Reader {
@@ -37,22 +33,17 @@ impl Reader {
             line: error.line() as u64,
             message: error.to_string(),
         };
-        // Version first: a later one may have another structure.
-        let mut untyped: Value = clearstream_schema::json::from_slice(&text).map_err(malformed)?;
+        // Version first: another one may have another structure.
+        let untyped: Value = clearstream_schema::json::from_slice(&text).map_err(malformed)?;
         let schema = untyped.get("schema").and_then(Value::as_str).unwrap_or("unknown format").to_owned();
         let version = untyped.get("version").and_then(Value::as_u64).unwrap_or(0);
-        if schema != RUN_SCHEMA || version == 0 || version > u64::from(RECORD_VERSION) {
-            let (expected, newest) = (RUN_SCHEMA, RECORD_VERSION);
-            return Err(RecordError::Version { path, schema, version, expected, newest });
+        let (expected, known) = (RUN_SCHEMA, RECORD_VERSION);
+        if schema != expected || version != u64::from(known) {
+            return Err(RecordError::Version { path, schema, version, expected, known });
         }
-        let run = if version == 1 {
-            version_1::run(&mut untyped);
-            clearstream_schema::json::from_value(untyped).map_err(malformed)?
-        } else {
-            // Parsed from the text, so that an error has its line.
-            clearstream_schema::json::from_slice(&text).map_err(malformed)?
-        };
-        Ok(Self { folder: folder.to_owned(), run, version })
+        // Parsed from the text, so that an error has its line.
+        let run = clearstream_schema::json::from_slice(&text).map_err(malformed)?;
+        Ok(Self { folder: folder.to_owned(), run })
     }
 
     /// The folder.
@@ -60,29 +51,14 @@ impl Reader {
         &self.folder
     }
 
-    /// Version of the record on disk.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// `run.json`, converted to this version.
+    /// `run.json`.
     pub fn run(&self) -> &RunDocument {
         &self.run
     }
 
     /// The trials in the order they ended.
     pub fn trials(&self) -> Result<Records<TrialDocument>, RecordError> {
-        Ok(Records::open(&self.folder.join("trials.jsonl"))?.upgraded(self.upgrade()))
-    }
-
-    fn upgrade(&self) -> Option<Upgrade> {
-        if self.version != 1 {
-            return None;
-        }
-        let experiments = self.run.study.experiments.iter();
-        let workloads: BTreeMap<String, String> =
-            experiments.map(|one| (one.name.clone(), one.workload.clone())).collect();
-        Some(Box::new(move |document| version_1::trial(document, &workloads)))
+        Records::open(&self.folder.join("trials.jsonl"))
     }
 
     /// Samples of a trial, one per interval; empty when there are none.

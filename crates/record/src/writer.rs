@@ -205,12 +205,8 @@ fn keep_complete(
     while let Some(trial) = trials.next() {
         let trial = trial?;
         if trial.outcome.is_complete() {
-            if reader.version() == 1 {
-                output.write_all(&line(&trial, path)?).map_err(fail)?;
-            } else {
-                output.write_all(trials.text().trim_ascii_end()).map_err(fail)?;
-                output.write_all(b"\n").map_err(fail)?;
-            }
+            output.write_all(trials.text().trim_ascii_end()).map_err(fail)?;
+            output.write_all(b"\n").map_err(fail)?;
             kept(trial);
         }
     }

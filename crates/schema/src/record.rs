@@ -6,8 +6,7 @@
 //!       samples/000000.jsonl  what the workload measured in each interval, one file per trial
 //!       hosts/ROLE.tar.gz     capture of each host
 //! ```
-//! Readers must skip a torn last line: a run may have been killed. Version 1
-//! knew two hosts and three workloads; `record` reads it as version 2.
+//! Readers must skip a torn last line: a run may have been killed.
 
 use std::collections::BTreeMap;
 

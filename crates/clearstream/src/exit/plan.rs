@@ -24,6 +24,7 @@ pub(super) fn plan(error: &PlanError) -> ExitCode {
         | PlanError::Elsewhere { .. }
         | PlanError::RevertedAlready { .. }
         | PlanError::Interrupted { .. }
+        | PlanError::NotRecovered { .. }
         | PlanError::Dangerous { .. }
         | PlanError::Lost { .. }
         | PlanError::Unconfirmed { .. }

@@ -225,13 +225,16 @@ pub fn recovered(journals: &[Recovered]) -> String {
     }
     let lines = journals.iter().map(|journal| match &journal.problem {
         Some(problem) => format!("{}: {problem}", journal.journal),
-        None => format!(
-            "{}: was {}, is {}; {} restored",
-            journal.journal,
-            journal_state(journal.found),
-            journal_state(journal.now),
-            journal.restored_count
-        ),
+        None => {
+            let gone: String = journal.gone.iter().map(|gone| format!("; {gone}")).collect();
+            format!(
+                "{}: was {}, is {}; {} restored{gone}",
+                journal.journal,
+                journal_state(journal.found),
+                journal_state(journal.now),
+                journal.restored_count
+            )
+        }
     });
     lines.collect::<Vec<_>>().join("\n")
 }

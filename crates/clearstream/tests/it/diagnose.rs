@@ -78,7 +78,7 @@ fn loopback_accuses_nobody() {
 
 #[test]
 fn a_record_is_diagnosed_without_a_host() {
-    let record = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/records/v1/clearstream-40ge");
+    let record = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/records/clearstream-40ge");
     let document = run(&["diagnose", "--from", record, "--json"]).json();
     assert_eq!(document["schema"], "clearstream.diagnosis");
     assert!(document["observed_bps"].as_f64().unwrap() > 0.0);

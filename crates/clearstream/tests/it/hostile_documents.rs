@@ -70,7 +70,7 @@ fn read(kind: &Kind, make: &dyn Fn(&Path)) -> common::Run {
         .env("CS", program())
         .env("DIR", folder.path())
         .env("FILE", &file)
-        .env("RECORD", root().join("fixtures/records/v1/clearstream-40ge"));
+        .env("RECORD", root().join("fixtures/records/clearstream-40ge"));
     finish(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), LIMIT)
 }
 
@@ -145,7 +145,7 @@ fn texts_that_are_no_document_are_refused_by_every_reader() {
 #[test]
 fn folders_from_elsewhere_are_read_without_what_is_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let record = root().join("fixtures/records/v1/clearstream-40ge");
+    let record = root().join("fixtures/records/clearstream-40ge");
     for name in ["good", "fifo", "endless"] {
         let run = folder.path().join("runs").join(name);
         fs::create_dir_all(&run).unwrap();

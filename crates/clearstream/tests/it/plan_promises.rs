@@ -3,7 +3,7 @@
 //! has namespaces of its own, and `ip`, `tc` and `sysctl` say what is so.
 
 use std::{
-    fs,
+    fs::{self, File},
     path::Path,
     process::{Command, Stdio},
     sync::Mutex,
@@ -12,6 +12,7 @@ use std::{
 };
 
 use crate::common::{finish, program};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
 /// Cases that run at a time.
@@ -52,6 +53,7 @@ shown() {
     cat /sys/class/net/d0/mtu /sys/class/net/d0/queues/rx-0/rps_cpus
     tc qdisc show dev d0
     ip route show table all | grep -F 10.8.0.0 || true
+    [ -z "$INTERRUPT" ] || cat /proc/irq/$INTERRUPT/smp_affinity_list
 }
 guardian() { pgrep -xf "$PROGRAM plan guard" || true; }
 eventually() {
@@ -125,19 +127,67 @@ kept)
 esac
 "#;
 
-/// One setting of each family: a sysctl, an interface, a queueing discipline, a file of
-/// an interrupt's kind, a route.
-fn plan(path: &Path) {
+/// An interrupt of a card that only this test changes. Interrupts are of the whole machine,
+/// so that each case has one of its own; its processors are restored whatever happens.
+struct Interrupt {
+    number: String,
+    before: String,
+    /// Locked, so that another run of this test takes another one.
+    _locked: File,
+}
+
+impl Interrupt {
+    /// Those that may be written: not the kernel's own, as of a disk's queues.
+    fn all() -> Vec<Self> {
+        let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+        if online.trim() == "0" {
+            return Vec::new();
+        }
+        let names = fs::read_dir("/proc/irq").unwrap().flatten();
+        names.filter_map(|entry| Self::take(entry.file_name().to_str()?)).collect()
+    }
+
+    fn take(number: &str) -> Option<Self> {
+        number.parse::<u32>().ok()?;
+        let path = affinity(number);
+        let locked = File::open(&path).ok()?;
+        flock(&locked, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let before = fs::read_to_string(&path).ok()?;
+        // Its own value: the kernel refuses it where it permits none.
+        fs::write(&path, &before).ok()?;
+        (before.trim() != WANTED).then(|| Self { number: number.to_owned(), before, _locked: locked })
+    }
+}
+
+impl Drop for Interrupt {
+    fn drop(&mut self) {
+        fs::write(affinity(&self.number), &self.before).expect("an interrupt takes its own processors");
+    }
+}
+
+/// The processor to which the plan moves an interrupt; it is online everywhere.
+const WANTED: &str = "0";
+
+fn affinity(number: &str) -> String {
+    format!("/proc/irq/{number}/smp_affinity_list")
+}
+
+/// One setting of each family: a sysctl, an interface, a queueing discipline, a queue, a
+/// route, and an interrupt where there is one.
+fn plan(path: &Path, interrupt: Option<&Interrupt>) {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let step = |setting, desired| json!({"setting": setting, "desired": desired, "reason": "a test", "effect": "now"});
-    let steps = [
+    let mut steps = vec![
         step(json!({"sysctl": "net.ipv4.tcp_sack"}), "0"),
         step(json!({"link": {"interface": "d0", "attribute": "mtu"}}), "1400"),
         step(json!({"qdisc": {"interface": "d0"}}), "pfifo limit 77"),
         step(json!({"file": "sys/class/net/d0/queues/rx-0/rps_cpus"}), "1"),
         step(json!({"route": {"table": 77, "destination": "10.8.0.0/24"}}), "via 10.7.0.2 dev d0 proto 117"),
     ];
+    if let Some(Interrupt { number, .. }) = interrupt {
+        steps.push(step(json!({"file": format!("proc/irq/{number}/smp_affinity_list")}), WANTED));
+    }
     let plan = json!({
         "schema": "clearstream.plan", "version": 1, "purpose": "a test",
         "host": {"name": host.trim(), "kernel": kernel.trim()}, "steps": steps,
@@ -151,13 +201,24 @@ fn root_what_is_not_kept_is_restored_in_every_state_of_the_folder() {
     let cases = STATES.iter().flat_map(|state| ends.map(|end| (*state, end)));
     let cases: Vec<_> = cases.filter_map(|(state, end)| Some((state, end, expected(state, end)?))).collect();
     let (next, failures) = (Mutex::new(cases.into_iter()), Mutex::new(Vec::new()));
+    let mut interrupts = Interrupt::all();
+    if interrupts.len() < AT_A_TIME {
+        #[expect(clippy::print_stderr, reason = "no silent skip")]
+        let () = eprintln!(
+            "skipped: the setting of an interrupt in {} of {AT_A_TIME} rows at a time: this machine has {} \
+                   whose processors may be written and are not only {WANTED}",
+            AT_A_TIME - interrupts.len(),
+            interrupts.len()
+        );
+    }
     thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
+            let (interrupt, next, failures) = (interrupts.pop(), &next, &failures);
+            scope.spawn(move || {
                 loop {
                     let case = next.lock().unwrap().next();
                     let Some((state, end, expected)) = case else { break };
-                    if let Err(text) = try_out(state, end, expected) {
+                    if let Err(text) = try_out(state, end, expected, interrupt.as_ref()) {
                         failures.lock().unwrap().push(format!("{state}, {end}: {text}"));
                     }
                 }
@@ -168,11 +229,11 @@ fn root_what_is_not_kept_is_restored_in_every_state_of_the_folder() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-fn try_out(state: &str, end: &str, expected: &str) -> Result<(), String> {
+fn try_out(state: &str, end: &str, expected: &str, interrupt: Option<&Interrupt>) -> Result<(), String> {
     let folder = tempfile::tempdir().unwrap();
     let state_folder = folder.path().join("state");
     fs::create_dir(&state_folder).unwrap();
-    plan(&folder.path().join("plan.json"));
+    plan(&folder.path().join("plan.json"), interrupt);
     let mut command = Command::new("unshare");
     command.args(["--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", SCRIPT]);
     command
@@ -181,11 +242,16 @@ fn try_out(state: &str, end: &str, expected: &str) -> Result<(), String> {
         .env("CLEARSTREAM_PLANS", state_folder.join("plans"))
         .env("PLAN", folder.path().join("plan.json"))
         .env("OUT", folder.path().join("out"))
+        .env("INTERRUPT", interrupt.map_or("", |interrupt| &interrupt.number))
         .envs([("STATE", state), ("END", end), ("EXPECTED", expected)])
         .env_remove("SSH_CONNECTION")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let run = finish(command.spawn().unwrap(), Duration::from_secs(120));
+    if let Some(Interrupt { number, before, .. }) = interrupt {
+        // A change that was kept is of its namespaces but for this.
+        fs::write(affinity(number), before).unwrap();
+    }
     if run.code() == 0 { Ok(()) } else { Err(format!("{}{}", run.stdout, run.stderr)) }
 }

@@ -93,7 +93,10 @@ fn root_an_agent_carries_plans_out() {
     let entries = peer.call(&History {}).unwrap().journals;
     assert_eq!((entries[0].state, entries[0].here), (JournalState::Applied, true));
     assert_eq!(peer.call(&Recover {}).unwrap().journals, []);
-    assert_eq!(peer.call(&Revert { journal, force: false }), Ok(Reverted { restored_count: 3 }));
+    assert_eq!(
+        peer.call(&Revert { journal, force: false }),
+        Ok(Reverted { restored_count: 3, gone: vec![] })
+    );
     assert_eq!(shown(&lab), before);
     peer.shutdown();
 }

@@ -10,7 +10,7 @@ use crate::common::run;
 use serde_json::{Value, json};
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1/clearstream-40ge")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/clearstream-40ge")
 }
 
 fn copied(to: &Path) {

@@ -179,7 +179,7 @@ fn raw(output: &str) -> Option<char> {
 fn nothing_that_a_terminal_obeys_is_printed_of_a_record() {
     let folder = tempfile::tempdir().unwrap();
     let record = folder.path().join("run");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1/clearstream-40ge");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/clearstream-40ge");
     fs::create_dir_all(record.join("samples")).unwrap();
     let hostile = |name: &str| format!("{name}\\u001b[2J\\u001b]0;title\\u0007\\u009b31m\\u202e");
     let copy = |name: &Path| {
@@ -335,7 +335,7 @@ fn samples_of_an_agent_that_stood_still_are_known_to_be_missing() {
 fn root_full_disk_leaves_the_old_file() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("disk")).unwrap();
-    let record = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/records/v1/clearstream-40ge");
+    let record = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/records/clearstream-40ge");
     // Every page is taken: a file can be made, and nothing written to it.
     let ran = shell(
         folder.path(),

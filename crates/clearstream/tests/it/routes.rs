@@ -335,7 +335,7 @@ fn root_plans_and_journals_with_routes_have_one_guard() {
     assert!(refused.contains("it would cut the ssh session from 10.9.0.77"), "{refused}");
     assert_eq!(here.shown(), after);
     here.exec("here", "ip route add default via 10.0.0.2 proto dhcp");
-    assert_eq!(agent.call(&revert), Ok(Reverted { restored_count: 1 }));
+    assert_eq!(agent.call(&revert), Ok(Reverted { restored_count: 1, gone: vec![] }));
     assert_eq!(here.shown(), before);
     agent.shutdown();
 }

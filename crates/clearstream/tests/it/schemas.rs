@@ -18,9 +18,6 @@ use clearstream::output::{
 };
 use serde_json::Value;
 
-/// Older versions that stay for readers of old documents.
-const OLDER: [&str; 2] = ["v1/run", "v1/trial"];
-
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../schemas")
 }
@@ -51,8 +48,8 @@ fn committed_schemas_are_those_of_the_types() {
             path.display()
         );
     }
-    let wanted: BTreeSet<String> = all.iter().map(name).chain(OLDER.map(str::to_owned)).collect();
-    assert_eq!(wanted.len(), all.len() + OLDER.len(), "a name that two documents have");
+    let wanted: BTreeSet<String> = all.iter().map(name).collect();
+    assert_eq!(wanted.len(), all.len(), "a name that two documents have");
     assert_eq!(committed_names(), wanted, "a schema without a type");
 }
 

@@ -114,7 +114,7 @@ fn a_wide_card_in_a_narrow_slot() {
 
 #[test]
 fn the_oldest_record_is_explained_alone() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1/clearstream-40ge");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/clearstream-40ge");
     let reader = clearstream_record::Reader::open(&path).unwrap();
     let evidence = Evidence::from_record(&reader, None).unwrap();
     let diagnosis = explain(&evidence);
@@ -128,7 +128,7 @@ fn the_oldest_record_is_explained_alone() {
 
 /// The oldest record, with other hosts or another lab than it has.
 fn line_rate_of(change: impl FnOnce(&mut serde_json::Value)) -> Option<BitRate> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1/clearstream-40ge");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/clearstream-40ge");
     let folder = tempfile::tempdir().unwrap();
     let copied = std::process::Command::new("cp").arg("-r").arg(&source).arg(folder.path()).status().unwrap();
     assert!(copied.success());

@@ -20,13 +20,13 @@ use clearstream_sys::lines::Lines;
 
 use super::report::{self, Change, Kind, Report};
 use crate::{
-    Options, PlanError,
+    Event, Options, PlanError,
     confirm::{self, Deadline},
     folder::{self, Locked},
     is_under_test,
     journal::Journal,
     pending,
-    restore::{Restored, mark_restored, restore},
+    restore::{Restored, Written, mark_restored, restore},
 };
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -119,7 +119,7 @@ enum Found {
     /// It is half applied or half reverted.
     Interrupted,
     Reverted,
-    /// They cannot be read.
+    /// They cannot be read, or do not say.
     Unknown,
 }
 
@@ -139,7 +139,8 @@ impl Watch {
         match self.change.kind {
             Kind::Confirmed(_) if found == Found::Kept && is_done => Next::Leave,
             Kind::Confirmed(known) => {
-                let deadline = if let Found::Waiting(Some(found)) = found { found } else { known };
+                // The command says its deadline before it is in the file.
+                let deadline = if let Found::Waiting(Some(found)) = found { found.max(known) } else { known };
                 let patience = if is_open && !self.is_applied { APPLY_PATIENCE } else { Duration::ZERO };
                 match () {
                     () if deadline.has_passed_by(patience) => Next::Restore(deadline.reason()),
@@ -168,7 +169,11 @@ impl Watch {
             (JournalState::Applied, Ok(deadline)) if deadline.is_some() || is_under_test(name, options) => {
                 Found::Waiting(deadline)
             }
-            (JournalState::Applied, Ok(_)) => Found::Kept,
+            (JournalState::Applied, Ok(_)) => match self.change.kind {
+                // Somebody may be removing the folder, file by file.
+                Kind::Confirmed(_) | Kind::Tested if !confirm::is_kept(name, options) => Found::Unknown,
+                _ => Found::Kept,
+            },
             _ => Found::Interrupted,
         }
     }
@@ -177,9 +182,15 @@ impl Watch {
     fn restore(&self, reason: &str, options: &Options, problem: &dyn Fn(&str)) {
         let name = &self.change.journal;
         let mut pause = RETRY_INTERVALS[0];
+        options.emit(Event::Due);
         let unmarked = loop {
             match self.attempt(reason, options) {
-                Ok(restored) => break restored.unmarked,
+                Ok(restored) => {
+                    for gone in restored.written.gone {
+                        problem(&format!("journal {name}: {gone}"));
+                    }
+                    break restored.unmarked;
+                }
                 // What others have written since is theirs: the operator decides.
                 Err(error @ PlanError::Conflicts { .. }) => return problem(&error.to_string()),
                 Err(error) => problem(&format!("journal {name} is not restored yet: {error}")),
@@ -199,7 +210,7 @@ impl Watch {
         let _locked = lock(options);
         let Change { journal: name, head, kind } = &self.change;
         // Kept between the decision and the lock.
-        let nothing = Restored { count: 0, unmarked: None };
+        let nothing = Restored { written: Written::default(), unmarked: None };
         if self.found(options) == Found::Kept && !matches!(kind, Kind::Reverted { .. }) {
             return Ok(nothing);
         }

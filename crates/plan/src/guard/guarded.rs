@@ -14,11 +14,13 @@ use super::{Danger, Guard, guardian::Guardian, report::Kind};
 use crate::{
     Applied, Begun, Options, Permitted, PlanError, Reverted, apply, apply_back, await_confirmation,
     confirm::{self, Deadline},
-    expire, folder, plan_back, plan_of, revert, unconfirmed,
+    expire, folder, plan_back, plan_of,
+    restore::gone,
+    revert, unconfirmed,
 };
 
-/// Maximum wait for a guardian to recover the journal of a process that died; a busy
-/// host may need seconds.
+/// Maximum wait for a guardian that restores what a process that died left; a busy host
+/// may need seconds.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -91,7 +93,7 @@ impl Guarded {
     /// Applies a plan, or the one that reverts the journal `of`.
     fn carry_out(&self, plan: &Plan, of: Option<&str>, options: &Options) -> Result<Applied, PlanError> {
         let apply = |options: &Options| {
-            retry_until_recovered(|| match of {
+            retry_while_locked(|| match of {
                 Some(of) => apply_back(plan, of, options),
                 None => apply(plan, options),
             })
@@ -128,11 +130,8 @@ impl Guarded {
         });
         if lost.is_none() && begun.is_ok() {
             guardian.done();
-            // A guardian that was told to end may have been quicker than the deadline.
-            let now = folder::open(&options.journals, journal)?;
-            if within.is_some() && now.state() == JournalState::Reverted {
-                confirm::forget(journal, &options)?;
-                return Err(PlanError::Superseded { journal: journal.clone() });
+            if within.is_some() {
+                refuse_superseded(journal, &options)?;
             }
             return Ok(applied);
         }
@@ -184,16 +183,24 @@ impl Guarded {
     /// Restores the settings saved in a journal. With confirm-within the plan is
     /// reapplied unless the revert is confirmed.
     pub fn revert(&self, journal: &str, options: &Options) -> Result<Reverted, PlanError> {
-        if self.within.is_none() {
-            return self.restore_journal(journal, self.force, "--force does it all the same", options);
+        let at_once = || self.restore_journal(journal, self.force, "--force does it all the same", options);
+        // What is half-way is no state to go back to.
+        let opened = folder::open(&options.journals, journal)?;
+        if self.within.is_none() || opened.is_interrupted() {
+            return at_once();
         }
         let back = plan_back(journal, self.force, options)?;
+        let (_, gone) = gone(&opened, options)?;
+        if back.steps.is_empty() {
+            return at_once();
+        }
         self.refuse(self.dangers(&back)?)?;
         // The journal is this host's own, whatever the operator allowed it to name.
         let options = options.clone().permitting(Permitted::Any);
         let applied = self.carry_out(&back, Some(journal), &options)?;
         let restored_count = applied.changed.len() as u64;
-        Ok(Reverted { journal: journal.to_owned(), restored_count, unmarked: None })
+        let is_unconfirmed = applied.journal.is_some();
+        Ok(Reverted { restored_count, gone, is_unconfirmed, ..Reverted::already(journal) })
     }
 
     pub(super) fn guardian(&self) -> Result<Guardian, PlanError> {
@@ -202,14 +209,23 @@ impl Guarded {
     }
 }
 
-/// Retries while a guardian recovers an interrupted journal or holds the lock.
-pub(super) fn retry_until_recovered<T>(
-    mut work: impl FnMut() -> Result<T, PlanError>,
-) -> Result<T, PlanError> {
+/// Fails for a change that its guardian has restored already, because it was told to end
+/// long before the deadline: nobody may be told that it is applied.
+pub(super) fn refuse_superseded(journal: &str, options: &Options) -> Result<(), PlanError> {
+    if folder::open(&options.journals, journal)?.state() != JournalState::Reverted {
+        return Ok(());
+    }
+    // The guardian did not know of a deadline that was set afterwards.
+    confirm::forget(journal, options)?;
+    Err(PlanError::Superseded { journal: journal.to_owned() })
+}
+
+/// Retries while a guardian that restores holds the lock.
+pub(super) fn retry_while_locked<T>(mut work: impl FnMut() -> Result<T, PlanError>) -> Result<T, PlanError> {
     let until = Instant::now() + RECOVERY_TIMEOUT;
     loop {
         match work() {
-            Err(PlanError::Interrupted { .. } | PlanError::Busy { .. }) if Instant::now() < until => {
+            Err(PlanError::Busy { .. }) if Instant::now() < until => {
                 thread::sleep(POLL_INTERVAL);
             }
             other => return other,

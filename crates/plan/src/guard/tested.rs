@@ -7,7 +7,7 @@ use clearstream_schema::plan::Plan;
 
 use super::{
     Guarded,
-    guarded::{retry_until_recovered, settle},
+    guarded::{refuse_superseded, retry_while_locked, settle},
     guardian::Guardian,
     report::Kind,
 };
@@ -63,13 +63,14 @@ impl Guarded {
             reporter.begin(begun, Kind::Tested)
         });
         let before = self.guard.snapshot();
-        let applied = retry_until_recovered(|| apply(plan, &tested))?;
+        let applied = retry_while_locked(|| apply(plan, &tested))?;
         let test = test.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (Some(journal), Some(test)) = (&applied.journal, test) else {
             guardian.done();
             return Ok((applied, None));
         };
         let Some(lost) = before.lost(false) else {
+            refuse_superseded(journal, options)?;
             return Ok((applied, Some(Tested { test, guardian })));
         };
         let done = revert(journal, true, options);

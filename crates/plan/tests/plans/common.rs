@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use clearstream_plan::{Duty, Guarded, Host, Options, apply, begin_test, recover, revert};
+use clearstream_plan::{Duty, Guarded, Host, Options, Permitted, apply, begin_test, recover, revert};
 use clearstream_schema::plan::{Effect, LinkAttribute, Plan, PlanHost, Setting, Step};
 use signal_hook::consts::SIGTERM;
 
@@ -166,7 +166,7 @@ pub(crate) fn child() {
     let plan: Plan = serde_json::from_str(&env::var("PLAN_TEST_PLAN").unwrap()).unwrap();
     let host = env::var("PLAN_TEST_ROOT").map_or_else(|_| Host::live(), Host::directory);
     let count = AtomicUsize::new(0);
-    let options = Options::new(host, journals).on_event(move |_| {
+    let options = Options::new(host, journals).permitting(Permitted::Any).on_event(move |_| {
         if count.fetch_add(1, Ordering::Relaxed) == die_at {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         }

@@ -31,13 +31,13 @@ fn guarded(tree: &Tree, within: Duration) -> Guarded {
 }
 
 /// This test program as the guardian of a tree.
-fn guardian(tree: &Tree) -> impl Fn() -> io::Result<Command> + 'static {
+pub(crate) fn guardian(tree: &Tree) -> impl Fn() -> io::Result<Command> + 'static {
     let (root, journals, plan) = (tree.root(), tree.journals(), tree.plan());
     move || Ok(child_command("guard", Some(&root), &journals, &plan, usize::MAX))
 }
 
 /// Guardians of a tree that run.
-fn guardians(tree: &Tree) -> Vec<Pid> {
+pub(crate) fn guardians(tree: &Tree) -> Vec<Pid> {
     let wanted = [format!("PLAN_TEST_ROOT={}", tree.root().display()), "PLAN_TEST_ACTION=guard".to_owned()];
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes
@@ -52,7 +52,14 @@ fn guardians(tree: &Tree) -> Vec<Pid> {
         .collect()
 }
 
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
+/// The first line that a guardian reads, for a journal that is there.
+pub(crate) fn begun(tree: &Tree, journal: &str, kind: &serde_json::Value) -> String {
+    let text = fs::read_to_string(tree.journals().join(format!("{journal}.jsonl"))).unwrap();
+    let head: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    serde_json::json!({"begun": {"journal": journal, "head": head, "kind": kind}}).to_string()
+}
+
+pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < until, "{what}");
@@ -68,6 +75,8 @@ enum Journals {
     Moved,
     /// The journal is cut to nothing.
     Cut,
+    /// All but the journals was removed, as `rm -r` does for a moment.
+    Alone,
     /// Another process holds their lock for ever.
     Held,
 }
@@ -85,7 +94,8 @@ enum End {
 
 #[test]
 fn what_is_not_kept_is_restored_whatever_became_of_the_journals() {
-    let all = [Journals::Stay, Journals::Gone, Journals::Moved, Journals::Cut, Journals::Held];
+    let all =
+        [Journals::Stay, Journals::Gone, Journals::Moved, Journals::Cut, Journals::Alone, Journals::Held];
     thread::scope(|scope| {
         for journals in all {
             for end in [End::Deadline, End::Told, End::Killed] {
@@ -119,6 +129,11 @@ fn is_restored(journals: Journals, end: End) {
         Journals::Gone => fs::remove_dir_all(tree.journals()).unwrap(),
         Journals::Moved => fs::rename(tree.journals(), tree.root().join("elsewhere")).unwrap(),
         Journals::Cut => fs::write(tree.journals().join(format!("{journal}.jsonl")), "").unwrap(),
+        Journals::Alone => {
+            let others = fs::read_dir(tree.journals()).unwrap().map(|entry| entry.unwrap().path());
+            let others = others.filter(|path| path.extension().is_none_or(|end| end != "jsonl"));
+            others.for_each(|path| fs::remove_file(path).unwrap());
+        }
         Journals::Held => {
             let folder = File::open(tree.journals()).unwrap();
             // The guardian of a command that was killed may have it already, and is stopped.
@@ -133,7 +148,7 @@ fn is_restored(journals: Journals, end: End) {
     drop(held);
     // It would go on to mark what can be marked.
     match journals {
-        Journals::Stay | Journals::Held => {
+        Journals::Stay | Journals::Alone | Journals::Held => {
             eventually(&format!("{what}: not marked"), || {
                 history(&tree.options()).unwrap()[0].state == JournalState::Reverted
             });

@@ -19,6 +19,14 @@ pub(crate) struct Scripted {
     dangers: Vec<Danger>,
     is_lost: bool,
     snapshot_count: Rc<Cell<u32>>,
+    /// Called when the paths are looked up after the change.
+    when_checked: Option<Rc<dyn Fn()>>,
+}
+
+impl Scripted {
+    pub(crate) fn when_checked(check: impl Fn() + 'static) -> Self {
+        Self { when_checked: Some(Rc::new(check)), ..Self::default() }
+    }
 }
 
 impl Guard for Scripted {
@@ -32,16 +40,20 @@ impl Guard for Scripted {
 
     fn snapshot(&self) -> Box<dyn Snapshot> {
         self.snapshot_count.set(self.snapshot_count.get() + 1);
-        Box::new(Before { is_lost: self.is_lost })
+        Box::new(Before { is_lost: self.is_lost, when_checked: self.when_checked.clone() })
     }
 }
 
 struct Before {
     is_lost: bool,
+    when_checked: Option<Rc<dyn Fn()>>,
 }
 
 impl Snapshot for Before {
     fn lost(&self, _: bool) -> Option<String> {
+        if let Some(check) = &self.when_checked {
+            check();
+        }
         self.is_lost.then(|| "the session is gone".to_owned())
     }
 }

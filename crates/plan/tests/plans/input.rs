@@ -151,15 +151,23 @@ fn somebody_elses_value_is_kept_unless_forced() {
 }
 
 #[test]
-fn a_setting_that_vanished_stops_a_revert_unless_forced() {
+fn a_setting_that_vanished_stops_a_revert_unless_its_interface_went() {
     let tree = Tree::new();
     let journal = apply(&tree.plan(), &tree.options()).unwrap().journal.unwrap();
     fs::remove_file(tree.root().join("sys/class/net/eth0/mtu")).unwrap();
-    let message = revert(&journal, false, &tree.options()).unwrap_err().to_string();
-    assert!(message.contains("eth0 mtu: not on this host"), "{message}");
+    for force in [false, true] {
+        let message = revert(&journal, force, &tree.options()).unwrap_err().to_string();
+        assert!(message.contains("eth0 mtu: not on this host"), "{message}");
+    }
     let values = read(&[sysctl("net.ipv4.tcp_rmem")], &tree.options()).unwrap();
     assert_eq!(values.into_values().collect::<Vec<_>>(), ["4096 131072 134217728"]);
-    assert_eq!(revert(&journal, true, &tree.options()).unwrap().restored_count, 3);
+    fs::create_dir(tree.root().join("sys/class/net/lo")).unwrap();
+    fs::remove_dir_all(tree.root().join("sys/class/net/eth0")).unwrap();
+    let done = revert(&journal, false, &tree.options()).unwrap();
+    assert_eq!(
+        (done.restored_count, done.gone[0].to_string()),
+        (2, "eth0 is gone: its 2 changes went with it".to_owned())
+    );
 }
 
 #[test]

@@ -237,8 +237,9 @@ pub(super) fn study(shape: &Shape) -> StudyFile {
     for (name, factor) in [("pin-row-sending", "sender-cores"), ("pin-row-receiving", "receiver-cores")] {
         experiments.push(experiment(name, "flow", Figure::PinRow, [(factor, row.clone())]));
     }
-    experiments[2].published = one.to_vec();
-    experiments[3].published = knee.to_vec();
+    for (experiment, published) in experiments.iter_mut().skip(2).zip([one.to_vec(), knee.to_vec()]) {
+        experiment.published = published;
+    }
     StudyFile {
         schema: STUDY_SCHEMA.to_owned(),
         version: 1,

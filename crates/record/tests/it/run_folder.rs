@@ -180,7 +180,7 @@ fn wrong_folders_are_distinguished() {
     assert!(matches!(error, RecordError::NoRun { .. }), "{error}");
     fs::write(folder.path().join("run.json"), "{\"schema\":\"clearstream.run\",\"version\":3}").unwrap();
     let error = Reader::open(folder.path()).unwrap_err();
-    assert!(error.to_string().contains("newer program"), "{error}");
+    assert!(error.to_string().contains("use the program that wrote it"), "{error}");
     fs::write(folder.path().join("run.json"), "{").unwrap();
     assert!(matches!(Reader::open(folder.path()).unwrap_err(), RecordError::Malformed { line: 1, .. }));
     let (_other, reader) = written(&small());

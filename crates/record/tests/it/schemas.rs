@@ -1,4 +1,4 @@
-//! Records of every version stay readable and match the committed schemas (generated from the types by
+//! Records stay readable and match the committed schemas (generated from the types by
 //! `crates/clearstream/tests/it/schemas.rs`).
 
 use std::{
@@ -19,7 +19,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Documents in version 2; their version 1 schemas stay unchanged.
+/// Documents in version 2.
 const VERSION_2: [&str; 2] = ["run", "trial"];
 
 fn path(name: &str) -> PathBuf {
@@ -28,11 +28,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn validator(name: &str) -> Validator {
-    of_file(&path(name))
-}
-
-fn of_file(path: &Path) -> Validator {
-    let text = fs::read_to_string(path).unwrap();
+    let text = fs::read_to_string(path(name)).unwrap();
     jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap()
 }
 
@@ -44,10 +40,9 @@ fn assert_valid(validator: &Validator, document: &str, what: &str) {
 }
 
 fn golden() -> PathBuf {
-    root().join("fixtures/records/v1/clearstream-40ge")
+    root().join("fixtures/records/clearstream-40ge")
 }
 
-/// Written once, never rewritten: every later version must read it.
 #[test]
 fn the_golden_record_is_read() {
     let reader = Reader::open(&golden()).unwrap();
@@ -83,9 +78,8 @@ fn the_golden_record_is_read() {
 #[test]
 fn the_golden_record_matches_the_schemas() {
     let read = |name: &str| fs::read_to_string(golden().join(name)).unwrap();
-    let version_1 = |name: &str| of_file(&root().join(format!("schemas/v1/{name}.schema.json")));
-    assert_valid(&version_1("run"), &read("run.json"), "run.json");
-    let trial = version_1("trial");
+    assert_valid(&validator("run"), &read("run.json"), "run.json");
+    let trial = validator("trial");
     for (line, text) in read("trials.jsonl").lines().enumerate() {
         assert_valid(&trial, text, &format!("trials.jsonl line {}", line + 1));
     }
@@ -98,30 +92,43 @@ fn the_golden_record_matches_the_schemas() {
     }
 }
 
-/// The conversion of version 1 equals what this version writes.
+/// What is read is written the same, and a resume keeps it.
 #[test]
-fn a_record_of_version_1_is_read_as_one_of_version_2() {
+fn a_record_that_is_resumed_is_the_same_record() {
     let reader = Reader::open(&golden()).unwrap();
-    assert_valid(&validator("run"), &serde_json::to_string(reader.run()).unwrap(), "run.json");
-    let trial = validator("trial");
-    for document in reader.trials().unwrap() {
-        let document = document.unwrap();
-        let text = serde_json::to_string(&document).unwrap();
-        assert_valid(&trial, &text, &format!("trial {}", document.trial));
-    }
-    // After a resume it is version 2 throughout.
     let folder = tempfile::tempdir().unwrap();
     for name in ["run.json", "trials.jsonl"] {
         fs::copy(golden().join(name), folder.path().join(name)).unwrap();
     }
     let before: Vec<TrialDocument> = reader.trials().unwrap().collect::<Result<_, _>>().unwrap();
+    let trial = validator("trial");
+    for document in &before {
+        let text = serde_json::to_string(document).unwrap();
+        assert_valid(&trial, &text, &format!("trial {}", document.trial));
+    }
     let mut kept = Vec::new();
     drop(Writer::resume(folder.path(), &mut |trial| kept.push(trial)).unwrap());
     let resumed = Reader::open(folder.path()).unwrap();
-    assert_eq!((reader.version(), resumed.version()), (1, 2));
     let after: Vec<TrialDocument> = resumed.trials().unwrap().collect::<Result<_, _>>().unwrap();
     assert_eq!(after, kept);
     assert_eq!(after.len(), before.iter().filter(|trial| trial.outcome.is_complete()).count());
+}
+
+/// A record of another version is named, and nothing of it is taken for one of this.
+#[test]
+fn a_record_of_another_version_is_refused() {
+    for version in [0, 1, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run: Value =
+            serde_json::from_str(&fs::read_to_string(golden().join("run.json")).unwrap()).unwrap();
+        run["version"] = version.into();
+        fs::write(folder.path().join("run.json"), run.to_string()).unwrap();
+        let message = Reader::open(folder.path()).unwrap_err().to_string();
+        assert!(
+            message.contains(&format!("is clearstream.run version {version}, this program reads")),
+            "{message}"
+        );
+    }
 }
 
 /// The validator rejects invalid documents.

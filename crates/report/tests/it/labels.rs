@@ -201,7 +201,7 @@ fn short_plateau(folder: &Path) -> Reader {
 #[test]
 fn browser_shows_no_label_over_a_mark_of_other_workloads() {
     let folder = tempfile::tempdir().unwrap();
-    let gateways = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1/native-client");
+    let gateways = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/native-client");
     let readers = [
         metrics(&folder.path().join("metrics")),
         short_plateau(&folder.path().join("short")),

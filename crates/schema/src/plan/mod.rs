@@ -297,6 +297,25 @@ pub struct JournalEntry {
     pub note: Option<String>,
 }
 
+/// An object of the kernel that is no more, and what a plan had changed on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Gone {
+    /// An interface, `interrupt 42`, `queue rx-3 of eth0`, `nexthop 7`.
+    pub what: String,
+    /// Changes that went with it; they count as restored.
+    pub change_count: u64,
+}
+
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, change_count } = self;
+        match change_count {
+            1 => write!(f, "{what} is gone: its change went with it"),
+            count => write!(f, "{what} is gone: its {count} changes went with it"),
+        }
+    }
+}
+
 /// Result of the recovery of one journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Recovered {
@@ -308,6 +327,9 @@ pub struct Recovered {
     pub now: JournalState,
     /// Settings that were restored.
     pub restored_count: u64,
+    /// What is no more, so that nothing had to be restored on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<Gone>,
     /// Reason why it could not be completed, and the suggested correction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

@@ -1,7 +1,7 @@
 //! What changing a host leaves, as documents: the same ones for every verb that does.
 
 use clearstream_schema::JsonSchema;
-use clearstream_schema::plan::{JournalEntry, Plan, Recovered};
+use clearstream_schema::plan::{Gone, JournalEntry, Plan, Recovered};
 use serde::Serialize;
 
 /// What applying a plan did.
@@ -29,6 +29,9 @@ pub struct Reverted {
     pub journal: String,
     /// Settings that were restored.
     pub restored_count: u64,
+    /// What is no more, so that nothing had to be restored on it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<Gone>,
     /// Nanoseconds within which it has to be confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_within_ns: Option<u64>,

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use clearstream_plan::{Options, PlanError, history, plan_of};
+use clearstream_plan::{Options, history, plan_of};
 use clearstream_schema::plan::{JournalEntry, JournalState, PLAN_SCHEMA, Plan};
 
+use super::unfinished::finish_one;
 use crate::{exit::CommandError, files};
 
 /// Reads a plan from a file.
@@ -51,9 +52,7 @@ pub(in crate::verbs) fn newest(
             JournalState::Applied | JournalState::Pending if wanted(&journal) => return Ok(journal),
             // Finished where it is what is wanted; an older one is never taken before it.
             JournalState::Applying | JournalState::Reverting if wanted(&journal) => return Ok(journal),
-            JournalState::Applying | JournalState::Reverting => {
-                return Err(PlanError::Interrupted { journal }.into());
-            }
+            JournalState::Applying | JournalState::Reverting => finish_one(&journal, options)?,
             _ => {}
         }
     }

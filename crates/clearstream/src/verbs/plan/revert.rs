@@ -24,7 +24,7 @@ impl ConfirmArgs {
         let Confirmed { journal, left, reverted, unmarked } = confirm_newest(&Options::live()?)?;
         let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
         let document = documents::Confirmed { journal, left_ns, reverted, unmarked };
-        say_unmarked(document.unmarked.as_deref());
+        say_unmarked(document.reverted.as_ref().unwrap_or(&document.journal), document.unmarked.as_deref());
         let (journal, left) = (&document.journal, left.as_secs_f64());
         Ok(out.result(&document, || match &document.reverted {
             None => format!(
@@ -57,10 +57,10 @@ impl RevertArgs {
 }
 
 /// The change is done; the journal, which says otherwise, is named.
-fn say_unmarked(reason: Option<&str>) {
+fn say_unmarked(journal: &str, reason: Option<&str>) {
     if let Some(reason) = reason {
-        let remedy = "when the folder can be written, clearstream plan recover marks it";
-        output::log(&format!("clearstream: the journal is not marked: {reason}; {remedy}"));
+        let remedy = format!("when the folder can be written, clearstream plan revert {journal} marks it");
+        output::log(&format!("clearstream: journal {journal} is not marked: {reason}; {remedy}"));
     }
 }
 
@@ -87,18 +87,24 @@ impl RevertAllowed {
         out.state("reverting", None, || None);
         shed_limits();
         let guarded = guarded().forcing(self.force).confirmed_within(self.confirm_within.map(duration));
-        let Reverted { journal, restored_count, unmarked } = guarded.revert(journal, options)?;
-        let waits = self.confirm_within.filter(|_| restored_count > 0);
+        let done = guarded.revert(journal, options)?;
+        let Reverted { journal, restored_count, gone, is_unconfirmed, unmarked } = done;
+        let waits = self.confirm_within.filter(|_| is_unconfirmed);
         let confirm_within_ns = waits.map(|within| within.0);
-        let document = documents::Reverted { journal, restored_count, confirm_within_ns, unmarked };
-        say_unmarked(document.unmarked.as_deref());
-        let (journal, settings) = (&document.journal, count(restored_count, "setting"));
-        Ok(out.result(&document, || match waits {
-            None => format!("{settings} restored from journal {journal}"),
-            Some(within) => format!(
-                "{settings} restored from journal {journal}; the plan is reapplied in {within} unless you \
-                 run: clearstream plan confirm"
-            ),
+        let document = documents::Reverted { journal, restored_count, gone, confirm_within_ns, unmarked };
+        say_unmarked(&document.journal, document.unmarked.as_deref());
+        Ok(out.result(&document, || {
+            let restored = count(restored_count, "setting");
+            let mut text = format!("{restored} restored from journal {}", document.journal);
+            for gone in &document.gone {
+                text.push_str(&format!("; {gone}"));
+            }
+            if let Some(within) = waits {
+                text.push_str(&format!(
+                    "; the plan is reapplied in {within} unless you run: clearstream plan confirm"
+                ));
+            }
+            text
         })?)
     }
 }

@@ -3,7 +3,10 @@
 //! has to know of `plan recover`.
 
 use clearstream_plan::{Options, PlanError, recover};
-use clearstream_schema::{human::count, plan::JournalState};
+use clearstream_schema::{
+    human::count,
+    plan::{JournalState, Recovered},
+};
 
 use crate::output;
 
@@ -17,24 +20,40 @@ pub(in crate::verbs) fn finish() {
             return output::log(&format!("clearstream: unfinished changes were not looked for: {error}"));
         }
     };
-    for journal in found {
-        let name = &journal.journal;
-        let what = match journal.found {
-            // It is nothing that could be ended, and `plan history` lists it.
-            JournalState::Unreadable => continue,
-            JournalState::Pending => "was not kept",
-            _ => "was interrupted",
-        };
-        let result = match (journal.now, &journal.problem) {
-            (JournalState::Reverted, None) => {
-                format!("{} restored", count(journal.restored_count, "setting"))
-            }
-            (JournalState::Reverted, Some(problem)) => problem.clone(),
-            (_, problem) => {
-                let problem = problem.as_deref().unwrap_or("unknown reason");
-                format!("NOT restored: {problem}; then run clearstream plan recover")
-            }
-        };
-        output::log(&format!("clearstream: journal {name} {what}: {result}"));
+    found.iter().for_each(say);
+}
+
+/// Ends a change that was interrupted, so that an older one can be reverted. Fails where that
+/// is not possible.
+pub(super) fn finish_one(name: &str, options: &Options) -> Result<(), PlanError> {
+    let found = recover(options)?;
+    found.iter().for_each(say);
+    match found.into_iter().find(|journal| journal.journal == name) {
+        Some(Recovered { now, problem, .. }) if now != JournalState::Reverted => {
+            Err(PlanError::NotRecovered { journal: name.to_owned(), problem: problem.unwrap_or_default() })
+        }
+        _ => Ok(()),
     }
+}
+
+fn say(journal: &Recovered) {
+    let Recovered { journal: name, found, now, restored_count, gone, problem } = journal;
+    let what = match found {
+        // It is nothing that could be ended, and `plan history` lists it.
+        JournalState::Unreadable => return,
+        JournalState::Pending => "was not kept",
+        _ => "was interrupted",
+    };
+    let mut result = match (now, problem) {
+        (JournalState::Reverted, None) => format!("{} restored", count(*restored_count, "setting")),
+        (JournalState::Reverted, Some(problem)) => problem.clone(),
+        (_, problem) => {
+            let problem = problem.as_deref().unwrap_or("unknown reason");
+            format!("NOT restored: {problem}; each further start of clearstream tries again")
+        }
+    };
+    for gone in gone {
+        result.push_str(&format!("; {gone}"));
+    }
+    output::log(&format!("clearstream: journal {name} {what}: {result}"));
 }

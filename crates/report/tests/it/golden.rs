@@ -1,7 +1,6 @@
-//! Records of version 1 are read for ever, with the same numbers: `trials.csv` and
-//! `report.original.md` beside each were written by the program of their time and are never
+//! Reports of the golden records have the same numbers as ever: `trials.csv` beside each is never
 //! changed. `report.md` is today's report (`UPDATE_GOLDEN=1` rewrites it, after sentences were
-//! changed on purpose). The contents of the original tables are in it, whatever the wording.
+//! changed on purpose).
 
 use std::{fs, iter::Peekable, path::Path, str::Chars};
 
@@ -12,11 +11,10 @@ use clearstream_report::{csv, markdown};
 const TIME_UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
 
 #[test]
-fn reports_of_old_records_are_what_they_were() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1");
+fn reports_of_golden_records_are_what_they_were() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records");
     for name in ["clearstream-40ge", "native-client"] {
         let reader = Reader::open(&folder.join(name)).unwrap();
-        assert_eq!(reader.version(), 1);
         let before = |file: &str| fs::read_to_string(folder.join(format!("{name}.{file}"))).unwrap();
         let now = markdown(&reader).unwrap();
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -27,82 +25,10 @@ fn reports_of_old_records_are_what_they_were() {
     }
 }
 
-/// The table of the costs of a gigabyte: since then it is of the threads of the flows, without
-/// what else ran on the hosts, so that its numbers are others on purpose.
-const COSTS_OF_WHOLE_HOSTS: [&str; 4] = ["Cell", "Side", "User", "System"];
-/// Rows that have another name since.
-const RENAMED_ROWS: [(&str, &str); 2] = [("receiver core", "receiver CPU"), ("sender core", "sender CPU")];
-
-/// Every cell with a number of every table, as the program of that time wrote it.
+/// Goodput in the tables of the report against the trials as they are in the file of columns.
 #[test]
-fn numbers_of_the_original_tables_are_in_the_report() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1");
-    for (name, numbers) in [("clearstream-40ge", 234), ("native-client", 314)] {
-        let original = fs::read_to_string(folder.join(format!("{name}.report.original.md"))).unwrap();
-        let now = markdown(&Reader::open(&folder.join(name)).unwrap()).unwrap();
-        let rows: Vec<Vec<&str>> = tables(&now).into_iter().flat_map(|table| table.rows).collect();
-        let mut compared = 0;
-        for table in tables(&original).iter().filter(|table| !table.head.starts_with(&COSTS_OF_WHOLE_HOSTS)) {
-            for row in &table.rows {
-                // Notices of one kind are one row since, and their trials are counted together.
-                if table.head[0] == "Notice" {
-                    assert!(now.contains(row[1]), "{name}: {}", row[1]);
-                    continue;
-                }
-                let renamed = RENAMED_ROWS.iter().find(|(before, _)| *before == row[0]);
-                let first = renamed.map_or(row[0], |(_, now)| now);
-                let more = row[1..].iter().copied().filter(|cell| has_digit(cell));
-                let cells: Vec<&str> = std::iter::once(first).chain(more).collect();
-                assert!(rows.iter().any(|row| has_cells(row, &cells)), "{name}: {:?} {row:?}", table.head);
-                compared += cells.iter().filter(|cell| has_digit(cell)).count();
-            }
-        }
-        assert_eq!(compared, numbers, "cells with a number in {name}");
-    }
-}
-
-struct Table<'a> {
-    head: Vec<&'a str>,
-    rows: Vec<Vec<&'a str>>,
-}
-
-/// The tables of a text in Markdown.
-fn tables(text: &str) -> Vec<Table<'_>> {
-    let mut tables: Vec<Table<'_>> = Vec::new();
-    let mut inside = false;
-    for line in text.lines() {
-        let is_row = line.starts_with('|');
-        let cells = || line.trim_matches('|').split('|').map(str::trim).collect();
-        match tables.last_mut().filter(|_| inside) {
-            Some(table) if is_row && !line.starts_with("|---") => table.rows.push(cells()),
-            None if is_row => tables.push(Table { head: cells(), rows: Vec::new() }),
-            _ => {}
-        }
-        inside = is_row;
-    }
-    tables
-}
-
-fn has_digit(cell: &str) -> bool {
-    cell.contains(|letter: char| letter.is_ascii_digit())
-}
-
-/// Whether a row begins as these cells and has the others in their order.
-fn has_cells(row: &[&str], cells: &[&str]) -> bool {
-    let same = |now: &str, before: &str| differs(now, before).is_none();
-    let mut left = cells.iter().peekable();
-    for cell in row {
-        if left.peek().is_some_and(|wanted| same(cell, wanted)) {
-            left.next();
-        }
-    }
-    same(row[0], cells[0]) && left.peek().is_none()
-}
-
-/// Goodput in the tables of the report against the trials as they were written in their time.
-#[test]
-fn tables_of_old_records_have_the_goodput_of_their_trials() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records/v1");
+fn tables_of_golden_records_have_the_goodput_of_their_trials() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/records");
     let trials = fs::read_to_string(folder.join("clearstream-40ge.trials.csv")).unwrap();
     let mut lines = trials.lines().map(|line| line.split(',').collect::<Vec<&str>>());
     let names = lines.next().unwrap();
