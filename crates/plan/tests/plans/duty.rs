@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, Read},
     process::Command,
     thread,
     time::{Duration, Instant},
@@ -57,6 +57,32 @@ pub(crate) fn begun(tree: &Tree, journal: &str, kind: &serde_json::Value) -> Str
     let text = fs::read_to_string(tree.journals().join(format!("{journal}.jsonl"))).unwrap();
     let head: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
     serde_json::json!({"begun": {"journal": journal, "head": head, "kind": kind}}).to_string()
+}
+
+/// Lines as they come from a pipe: a read waits for the next one.
+pub(crate) struct Piped<I> {
+    lines: I,
+    rest: Vec<u8>,
+}
+
+impl<I: Iterator<Item = String>> Piped<I> {
+    pub(crate) fn new(lines: impl IntoIterator<IntoIter = I>) -> Self {
+        Self { lines: lines.into_iter(), rest: Vec::new() }
+    }
+}
+
+impl<I: Iterator<Item = String>> Read for Piped<I> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.rest.is_empty()
+            && let Some(line) = self.lines.next()
+        {
+            self.rest = (line + "\n").into_bytes();
+        }
+        let count = self.rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&self.rest[..count]);
+        self.rest.drain(..count);
+        Ok(count)
+    }
 }
 
 pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     common::{Tree, plan, run_child, step, sysctl},
-    duty::begun,
+    duty::{Piped, begun},
     kernel::Lab,
 };
 
@@ -187,7 +187,7 @@ fn by_guardian(tree: &Tree, journal: &str, repair: impl Fn()) -> Result<Vec<Gone
     };
     let lines = vec![begun(tree, journal, &json!("applied"))];
     let told_to_end = AtomicBool::new(false);
-    Duty { lines: lines.into_iter(), answer: &|_| (), told_to_end: &told_to_end, problem: &problem }
+    Duty { reports: Piped::new(lines), answer: &|_| (), told_to_end: &told_to_end, problem: &problem }
         .run(&tree.options());
     let said = said.into_inner();
     if let Some(problem) = said.iter().find(|text| text.contains("not restored yet")) {

@@ -22,7 +22,7 @@ use serde_json::json;
 
 use crate::{
     common::Tree,
-    duty::{begun, eventually, guardian, guardians},
+    duty::{Piped, begun, eventually, guardian, guardians},
     guard::Scripted,
 };
 
@@ -74,7 +74,7 @@ fn what_is_kept_before_the_guardian_has_the_lock_is_not_restored() {
         });
         let told_to_end = AtomicBool::new(true);
         let problem = |text: &str| panic!("{kept:?}: {text}");
-        Duty { lines: lines.into_iter(), answer: &|_| (), told_to_end: &told_to_end, problem: &problem }
+        Duty { reports: Piped::new(lines), answer: &|_| (), told_to_end: &told_to_end, problem: &problem }
             .run(&watched);
         assert_eq!(decisions.load(Ordering::Relaxed), 1, "{kept:?}");
         assert_eq!(tree.texts(), after, "{kept:?}");
@@ -104,7 +104,7 @@ fn a_deadline_that_is_extended_counts_before_it_is_in_the_file() {
     });
     let problem = |text: &str| panic!("{text}");
     Duty {
-        lines: lines.into_iter().chain(last),
+        reports: Piped::new(lines.into_iter().chain(last)),
         answer: &answer,
         told_to_end: &told_to_end,
         problem: &problem,
