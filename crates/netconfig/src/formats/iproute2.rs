@@ -37,16 +37,23 @@ impl Backend for Iproute2 {
         Some(match (name.name, name.folder, name.extension) {
             ("rt_tables", ..) | (_, "rt_tables.d", "conf") => Reader {
                 turn: Turn::Names,
-                read: |source, gathering| gathering.names.read_tables(&source.text),
+                read: |source, gathering| {
+                    gathering.understood();
+                    gathering.names.read_tables(&source.text);
+                },
             },
             ("rt_protos", ..) | (_, "rt_protos.d", "conf") => Reader {
                 turn: Turn::Names,
-                read: |source, gathering| gathering.names.read_protocols(&source.text),
+                read: |source, gathering| {
+                    gathering.understood();
+                    gathering.names.read_protocols(&source.text);
+                },
             },
             ("modes", "routes", _) => Reader { turn: Turn::Interfaces, read: modes },
             (_, _, "nft") => NFTABLES,
             (_, _, "service") => Reader { turn: Turn::Units, read: unit },
             (_, _, "batch" | "sh") => script_of(name.name.contains("6.")),
+            (_, _, "json") => script_of(false),
             _ => return None,
         })
     }
@@ -57,7 +64,10 @@ impl Backend for Iproute2 {
             return Some(NFTABLES);
         }
         let ipv6 = ["rule6", "rules6", "-6"].iter().any(|part| name.name.contains(part));
-        text.lines().any(is_of_ip).then(|| script_of(ipv6))
+        let is_printed = script::json::is_json(text) || text.lines().any(|line| {
+            is_of_ip(script::printed::behind_prompt(line).unwrap_or(line))
+        });
+        is_printed.then(|| script_of(ipv6))
     }
 }
 

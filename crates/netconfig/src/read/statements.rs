@@ -1,7 +1,10 @@
 //! Lines of scripts and of printed text, joined and split into statements, which
 //! are lists of tokens.
 
-use super::ip_arguments::{self, Token};
+use super::{
+    ip_arguments::{self, Token},
+    script::printed::behind_prompt,
+};
 
 /// How lines belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,15 +46,24 @@ pub(crate) fn command_lines(text: &str) -> Vec<Vec<Token<'_>>> {
 /// Statements as tokens, each with its line.
 pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Token<'_>>> {
     let mut statements: Vec<Vec<Token<'_>>> = Vec::new();
-    let mut goes_on = false;
+    let (mut goes_on, mut is_first) = (false, false);
     for (line, text) in (1..).zip(text.lines()) {
         let trimmed = text.trim_end();
+        if let Some(command) = behind_prompt(text) {
+            statements.push(ip_arguments::split(command, line));
+            goes_on = false;
+            is_first = true;
+            continue;
+        }
         let (body, continues) = match trimmed.strip_suffix('\\') {
             Some(body) => (body, true),
             None => (trimmed, false),
         };
-        let found = ip_arguments::split(body, line);
-        let is_indented = text.starts_with([' ', '\t']);
+        let mut found = ip_arguments::split(body, line);
+        // `ip -oneline` has a backslash in place of each line break.
+        found.iter_mut().for_each(|token| token.text = token.text.trim_end_matches('\\'));
+        found.retain(|token| !token.text.is_empty());
+        let is_indented = text.starts_with([' ', '\t']) && !std::mem::take(&mut is_first);
         let joins = goes_on
             || found.first().is_some_and(|token| token.text == "nexthop" && is_printed_hop(&found))
             || style == Style::Printed && is_indented;

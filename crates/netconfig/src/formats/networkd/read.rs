@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use clearstream_schema::{
     prefix::Prefix,
+    tune::Severity,
     routing::{
+        files::{Loader, Refused},
         GroupMember, Hop, Located, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleAction,
         RuleEntry, RuleSelector,
     },
@@ -21,18 +23,35 @@ use crate::read::{
 };
 
 pub(super) fn read(source: &Source, gathering: &mut Gathering) {
+    gathering.loader = Loader::Networkd;
     let (sections, strays) = ini::sections(&source.text);
     for (line, text) in strays {
         gathering.unread(&source.path, line, text, "stands outside of any section");
     }
     let Some(interface) = interface(source, &sections, gathering) else { return };
     gathering.interface(&interface);
+    let first = gathering.networks.iter().find(|(_, known)| **known == interface).map(|(name, _)| name.clone());
+    if let Some(first) = first {
+        return gathering.refused(Refused {
+            what: "file",
+            severity: Severity::Error,
+            text: last_part(&source.path).to_owned(),
+            reason: format!(
+                "systemd-networkd takes the first file in the order of names that matches {interface}, which is \
+                 {first}: nothing of this one is in effect"
+            ),
+            advice: format!("put it into {first}, or into {first}.d/NAME.conf"),
+            source: "systemd.network(5)",
+            place: place(&source.path, 1),
+        });
+    }
     gathering.networks.insert(last_part(&source.path).to_owned(), interface.clone());
     read_sections(source, &interface, &sections, gathering);
 }
 
 /// A file of `NAME.network.d` adds to NAME, which has been read by then.
 pub(super) fn read_drop_in(source: &Source, gathering: &mut Gathering) {
+    gathering.loader = Loader::Networkd;
     let folder = source.path.rsplit('/').nth(1).unwrap_or_default();
     let main = folder.strip_suffix(".d").unwrap_or(folder);
     let Some(interface) = gathering.networks.get(main).cloned() else {
@@ -47,7 +66,32 @@ pub(super) fn read_drop_in(source: &Source, gathering: &mut Gathering) {
 }
 
 fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gathering: &mut Gathering) {
-    let file = File { path: &source.path, interface };
+    let of_network = |key: &str| {
+        let mut all = sections.iter().filter(|section| section.name == "Network");
+        all.find_map(|section| section.value(key)).map(|entry| entry.value.as_str())
+    };
+    let dhcp = of_network("DHCP").unwrap_or("no");
+    let is_dhcp = |ipv6: bool| values::truth(dhcp) == Some(true) || dhcp == if ipv6 { "ipv6" } else { "ipv4" };
+    // Without the key the kernel takes router advertisements.
+    let takes_advertisements = of_network("IPv6AcceptRA").and_then(values::truth) != Some(false);
+    for ipv6 in [false, true] {
+        if is_dhcp(ipv6) || ipv6 && takes_advertisements {
+            gathering.dynamic(interface, ipv6);
+        } else {
+            gathering.facts().complete.insert((interface.to_owned(), ipv6));
+        }
+    }
+    // Routes of an interface of a VRF are in its table, unless they state another.
+    let vrf = of_network("VRF").and_then(|vrf| gathering.vrfs.get(vrf).copied());
+    if let Some(table) = vrf {
+        gathering.vrf_member(interface, table);
+    }
+    let file = File {
+        path: &source.path,
+        interface,
+        table: vrf.unwrap_or(MAIN_TABLE),
+        is_dhcp: [is_dhcp(false), is_dhcp(true)],
+    };
     for section in sections {
         let done = match section.name {
             "Route" => file.route(section, gathering),
@@ -60,6 +104,9 @@ fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gat
         };
         if let Err((line, text, reason)) = done {
             gathering.unread(&source.path, line, &text, reason);
+            if section.name == "Route" {
+                file.unknown(section, gathering);
+            }
         }
     }
 }
@@ -78,9 +125,13 @@ fn interface(source: &Source, sections: &[Section<'_>], gathering: &mut Gatherin
         Some(entry) => (entry.line, entry.value.as_str()),
         None => (matches.map_or(1, |section| section.line), ""),
     };
+    let address = matches
+        .and_then(|section| section.value("MACAddress").or_else(|| section.value("PermanentMACAddress")))
+        .map(|entry| entry.value.to_ascii_lowercase());
     let mut names = name.split_whitespace();
-    match (names.next(), names.next()) {
-        (Some(name), None) if !name.contains(['*', '?', '[', '!']) => Some(name.to_owned()),
+    match (names.next(), names.next(), address) {
+        (Some(name), None, _) if !name.contains(['*', '?', '[', '!']) => Some(name.to_owned()),
+        (None, None, Some(address)) if !address.contains(' ') => Some(gathering.by_address(&address)),
         _ => {
             let reason =
                 "for no single interface by name: write [Match] Name= with one; the file is not read";
@@ -93,6 +144,10 @@ fn interface(source: &Source, sections: &[Section<'_>], gathering: &mut Gatherin
 struct File<'a> {
     path: &'a str,
     interface: &'a str,
+    /// Table of routes that state none.
+    table: u32,
+    /// Whether it asks for addresses, by family.
+    is_dhcp: [bool; 2],
 }
 
 impl File<'_> {
@@ -112,9 +167,23 @@ impl File<'_> {
                 ("Network" | "Address", "Address") => values::prefix(value)
                     .map(|prefix| gathering.address(self.interface, prefix, place))
                     .ok_or("no address with prefix length"),
-                ("Network", "Gateway") => values::address(value)
-                    .map(|via| gathering.route(self.default_route(via, entry.line)))
-                    .ok_or("no address of a gateway"),
+                ("Network", "Gateway") => match values::address(value) {
+                    Some(via) => {
+                        gathering.route(self.default_route(via, entry.line));
+                        Ok(())
+                    }
+                    None if value.starts_with('_') => {
+                        let ipv6 = value != "_dhcp4";
+                        let reason = "the gateway is known at run time";
+                        gathering.unknown_route(Some(self.table), Some(values::everything(ipv6)), reason);
+                        Ok(())
+                    }
+                    None => Err("no address of a gateway"),
+                },
+                ("Network", "IPMasquerade") if matches!(value, "ipv4" | "both" | "yes") => {
+                    gathering.sysctl("net.ipv4.ip_forward", "1", place);
+                    Ok(())
+                }
                 ("Network", "IPForward" | "IPv4Forwarding" | "IPv6Forwarding" | "IPv4ReversePathFilter") => {
                     self.sysctl(entry, gathering)
                 }
@@ -136,7 +205,7 @@ impl File<'_> {
     fn default_route(&self, via: IpAddr, line: u32) -> RouteEntry {
         RouteEntry {
             destination: values::everything(via.is_ipv6()),
-            table: MAIN_TABLE,
+            table: self.table,
             metric: 0,
             action: RouteAction::Gateways(vec![self.hop(via)]),
             source: None,
@@ -227,10 +296,10 @@ impl File<'_> {
     fn route(&self, section: &Section<'_>, gathering: &mut Gathering) -> Result<(), Unfit> {
         let mut destination: Option<Prefix> = None;
         let (mut via, mut nexthop, mut hops) = (None, None, Vec::new());
-        let mut kind = "unicast";
+        let (mut kind, mut is_on_link) = ("unicast", false);
         let mut route = RouteEntry {
             destination: values::everything(false),
-            table: MAIN_TABLE,
+            table: self.table,
             metric: 0,
             action: RouteAction::Link { interface: self.interface.to_owned() },
             source: None,
@@ -245,11 +314,12 @@ impl File<'_> {
                 "Destination" => {
                     destination = Some(values::prefix(value).ok_or_else(no("no destination"))?);
                 }
+                "Gateway" if value.starts_with('_') => return self.by_run_time(section, entry, gathering),
                 "Gateway" => via = Some(values::address(value).ok_or_else(no("no address of a gateway"))?),
-                "Table" => {
-                    let table = gathering.names.table(value);
-                    route.table = table.ok_or_else(no("no table by number or known name"))?;
-                }
+                "Table" => match gathering.networkd_table(value) {
+                    Some(table) => route.table = table,
+                    None => return self.ignored(entry, "route", NO_TABLE, gathering),
+                },
                 "Metric" => route.metric = values::number(value).ok_or_else(no("no metric"))?,
                 "PreferredSource" => {
                     route.source = Some(values::address(value).ok_or_else(no("no address"))?);
@@ -265,7 +335,11 @@ impl File<'_> {
                     hops.push(Hop { place: Some(place(self.path, entry.line)), ..hop });
                 }
                 "Type" => kind = value,
-                "Scope" | "GatewayOnLink" | "OnLink" | "IPv6Preference" => {}
+                "GatewayOnLink" | "GatewayOnlink" | "OnLink" => is_on_link = values::truth(value) == Some(true),
+                "Scope" | "IPv6Preference" => {}
+                "Source" | "TypeOfService" => {
+                    return Err(unfit(entry, "the route is for some packets only, which is not held here"));
+                }
                 _ => {
                     let (line, text, _) = unfit(entry, "");
                     gathering.unread(self.path, line, &text, "has no place in a routing plan");
@@ -273,6 +347,12 @@ impl File<'_> {
             }
         }
         let fail = |reason: &str| (section.line, "[Route]".to_owned(), reason.to_owned());
+        if let (Some(_), [_, ..], Some(entry)) = (via, &hops[..], section.value("Gateway")) {
+            return self.ignored(entry, "route", BOTH_GATEWAYS, gathering);
+        }
+        if let Some(via) = via.filter(|_| is_on_link) {
+            gathering.on_link(via, Some(self.interface));
+        }
         hops.splice(0..0, via.map(|via| self.hop(via)));
         let family = hops.first().map(|hop| hop.via.is_ipv6());
         route.destination = match (destination, family) {
@@ -287,6 +367,51 @@ impl File<'_> {
             (kind, _) => RouteAction::of_type(kind).ok_or_else(|| fail(&values::unsupported_type(kind)))?,
         };
         gathering.route(route);
+        Ok(())
+    }
+
+    /// A gateway that DHCP or a router advertisement names: without these the section is ignored.
+    fn by_run_time(
+        &self,
+        section: &Section<'_>,
+        entry: &Entry<'_>,
+        gathering: &mut Gathering,
+    ) -> Result<(), Unfit> {
+        let ipv6 = entry.value != "_dhcp4";
+        if entry.value.starts_with("_dhcp") && !self.is_dhcp[usize::from(ipv6)] {
+            let reason = "the gateway is that of DHCP, which the file does not use (DHCP=)";
+            return self.ignored(entry, "route", (reason, "write DHCP= in [Network], or the gateway's address"), gathering);
+        }
+        self.unknown(section, gathering);
+        Ok(())
+    }
+
+    /// A route of which the next hop is not known, or that is not understood.
+    fn unknown(&self, section: &Section<'_>, gathering: &mut Gathering) {
+        let value = |key: &str| section.value(key).map(|entry| entry.value.as_str());
+        let table = value("Table").map_or(Some(self.table), |name| gathering.networkd_table(name));
+        let is_ipv6 = value("Gateway").is_some_and(|via| via.contains(':') || matches!(via, "_dhcp6" | "_ipv6ra"));
+        let destination = value("Destination").map_or(Some(values::everything(is_ipv6)), values::prefix);
+        gathering.unknown_route(table, destination, "a part of the section is known at run time, or not held here");
+    }
+
+    /// A section that systemd-networkd ignores, and says so in its log.
+    fn ignored(
+        &self,
+        entry: &Entry<'_>,
+        what: &'static str,
+        (why, advice): (&str, &str),
+        gathering: &mut Gathering,
+    ) -> Result<(), Unfit> {
+        gathering.refused(Refused {
+            what,
+            severity: Severity::Error,
+            text: format!("{}={}", entry.key, entry.value),
+            reason: format!("systemd-networkd ignores the section: {why}"),
+            advice: advice.to_owned(),
+            source: "systemd.network(5); measured with systemd 252",
+            place: place(self.path, entry.line),
+        });
         Ok(())
     }
 
@@ -328,10 +453,12 @@ impl File<'_> {
                 "IncomingInterface" => rule.selector.input = Some(value.to_owned()),
                 "OutgoingInterface" => rule.selector.output = Some(value.to_owned()),
                 "Priority" => rule.priority = Some(values::number(value).ok_or_else(no("no priority"))?),
-                "Table" => {
-                    let table = gathering.names.table(value);
-                    rule.action =
-                        RuleAction::Table(table.ok_or_else(no("no table by number or known name"))?);
+                "Table" => match gathering.networkd_table(value) {
+                    Some(table) => rule.action = RuleAction::Table(table),
+                    None => return self.ignored(entry, "rule", NO_TABLE, gathering),
+                },
+                "L3MasterDevice" if values::truth(value) == Some(true) => {
+                    rule.selector.other.push("l3mdev".to_owned());
                 }
                 "InvertRule" => rule.selector.inverted = values::truth(value) == Some(true),
                 "Type" if matches!(value, "blackhole" | "unreachable" | "prohibit") => {
@@ -365,6 +492,16 @@ impl File<'_> {
         Ok(())
     }
 }
+
+/// Why a section is ignored, and what to write instead.
+const NO_TABLE: (&str, &str) = (
+    "there is no table of this name (rt_tables is not read)",
+    "write the number, or RouteTable=NAME:NUMBER in [Network] of networkd.conf",
+);
+const BOTH_GATEWAYS: (&str, &str) = (
+    "Gateway= cannot be given together with MultiPathRoute=",
+    "write each gateway as MultiPathRoute=",
+);
 
 /// Bytes with the suffixes of systemd.syntax(7), base 1024.
 fn bytes(text: &str) -> Option<u32> {
