@@ -29,6 +29,7 @@ impl Default for Names {
         let tables = [("unspec", 0), ("default", 253), ("main", 254), ("local", 255)];
         let protocols = [
             ("unspec", 0),
+            ("none", 0),
             ("redirect", 1),
             ("kernel", 2),
             ("boot", 3),
@@ -267,7 +268,11 @@ impl Gathering {
     /// An interface that gets addresses and routes at run time (DHCP, router advertisements).
     pub(crate) fn dynamic(&mut self, interface: &str, ipv6: bool) {
         self.interface(interface);
-        self.facts().dynamic.insert((interface.to_owned(), ipv6));
+        if self.facts().dynamic.insert((interface.to_owned(), ipv6)) {
+            let table = self.routing.files.connected_table(interface, ipv6);
+            let everything = super::values::everything(ipv6);
+            self.unknown_route(Some(table), Some(everything), "by DHCP or router advertisements");
+        }
     }
 
     /// The metric that NetworkManager gives to an interface whose profile states none: the next that no other

@@ -196,7 +196,7 @@ impl Device<'_> {
     fn run_time(&self, device: &Yaml, gathering: &mut Gathering) {
         let truth = |key: &str| device.get(key).and_then(Yaml::text).and_then(values::truth);
         for (ipv6, key) in [(false, "dhcp4"), (true, "dhcp6")] {
-            let advertised = ipv6 && truth("accept-ra") != Some(false);
+            let advertised = ipv6 && truth("accept-ra") == Some(true);
             if truth(key) == Some(true) || advertised {
                 gathering.dynamic(self.name, ipv6);
             } else {

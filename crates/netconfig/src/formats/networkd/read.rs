@@ -72,8 +72,7 @@ fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gat
     };
     let dhcp = of_network("DHCP").unwrap_or("no");
     let is_dhcp = |ipv6: bool| values::truth(dhcp) == Some(true) || dhcp == if ipv6 { "ipv6" } else { "ipv4" };
-    // Without the key the kernel takes router advertisements.
-    let takes_advertisements = of_network("IPv6AcceptRA").and_then(values::truth) != Some(false);
+    let takes_advertisements = of_network("IPv6AcceptRA").and_then(values::truth) == Some(true);
     for ipv6 in [false, true] {
         if is_dhcp(ipv6) || ipv6 && takes_advertisements {
             gathering.dynamic(interface, ipv6);

@@ -47,8 +47,12 @@ pub(super) fn read(source: &Source, gathering: &mut Gathering) {
         let is_ipv6 = family == "ipv6";
         let section = sections.iter().find(|section| section.name == family);
         let method = section.and_then(|section| section.value("method")).map(|entry| entry.value.as_str());
-        // Of IPv4 a profile without section gets no address, of IPv6 by router advertisements.
-        let is_dynamic = matches!(method, Some("auto" | "dhcp" | "shared")) || method.is_none() && is_ipv6;
+        let is_dynamic = matches!(method, Some("auto" | "dhcp" | "shared"));
+        let table = section.and_then(|section| section.value("route-table"));
+        let table = table.and_then(|entry| values::number(&entry.value)).filter(|table| *table != 0);
+        if let Some(table) = table {
+            gathering.facts().connected.insert((interface.clone(), is_ipv6), table);
+        }
         if is_dynamic && !is_port {
             gathering.dynamic(&interface, is_ipv6);
         } else {
@@ -59,11 +63,6 @@ pub(super) fn read(source: &Source, gathering: &mut Gathering) {
         let metric = explicit.unwrap_or_else(|| {
             *assigned.get_or_insert_with(|| gathering.metric_of_manager(default_metric(kind)))
         });
-        let table = section.value("route-table").and_then(|entry| values::number(&entry.value));
-        let table = table.filter(|table| *table != 0);
-        if let Some(table) = table {
-            gathering.facts().connected.insert((interface.clone(), is_ipv6), table);
-        }
         let family = Family {
             file: &source.path,
             interface: &interface,

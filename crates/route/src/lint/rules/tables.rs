@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use clearstream_schema::{
     human::list,
-    routing::{MAIN_TABLE, RouteAction, RouteEntry, RuleAction},
+    routing::{MAIN_TABLE, RouteAction, RouteEntry, RuleAction, files::Loader},
     tune::{Finding, FindingClass, Severity},
 };
 
@@ -22,11 +22,13 @@ fn own_tables<'v, 'a>(host: &'v View<'a>) -> impl Iterator<Item = (u32, &'v [&'a
     tables.filter(|(table, _)| !KERNEL_TABLES.contains(table))
 }
 
-/// A rule that may lead to any table: those of VRFs (`l3mdev`).
+/// A rule that may lead to any table: those of VRFs (`l3mdev`), and those whose table is not known.
 fn leads_anywhere(host: &View<'_>) -> bool {
     host.routing.rules.iter().any(|rule| {
         rule.selector.other.iter().any(|field| field.contains("l3mdev"))
             || matches!(&rule.action, RuleAction::Other(action) if action.contains("l3mdev"))
+            // A table that a shell fills in.
+            || matches!(&rule.action, RuleAction::Other(action) if action.starts_with("table ") || action == "unknown")
     })
 }
 
@@ -36,7 +38,8 @@ pub(super) fn no_rule(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) 
         return;
     }
     let used_tables = host.tables_of_rules();
-    for (table, routes) in own_tables(host).filter(|(table, _)| !used_tables.contains(table)) {
+    let is_unused = |table: &u32| !used_tables.contains(table) && !host.routing.files.vrf_tables.contains(table);
+    for (table, routes) in own_tables(host).filter(|(table, _)| is_unused(table)) {
         let first = routes[0];
         let message = format!(
             "no rule refers to table {table}: its {} never used",
@@ -60,7 +63,7 @@ pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
     if host.is_whole() || !host.routing.rules.is_empty() || leads_anywhere(host) {
         return;
     }
-    let tables: Vec<_> = own_tables(host).collect();
+    let tables: Vec<_> = own_tables(host).filter(|(table, _)| !host.routing.files.vrf_tables.contains(table)).collect();
     let [(_, routes), ..] = &tables[..] else { return };
     let numbers = list(tables.iter().map(|(table, _)| table));
     let (subject, verb) = if tables.len() == 1 { ("table", "is") } else { ("tables", "are") };
@@ -74,7 +77,8 @@ pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
     );
 }
 
-/// Two routes of a table for the same destination.
+/// Two routes of a table for the same destination. What becomes of the second depends on what brings it into the
+/// kernel.
 pub(super) fn used_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let mut seen: BTreeMap<_, &RouteEntry> = BTreeMap::new();
     for route in &host.routing.routes {
@@ -83,30 +87,81 @@ pub(super) fn used_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding
             seen.insert(key, route);
             continue;
         };
-        let is_same = first.action == route.action;
-        let (cause, class, severity) = match is_same {
-            true => ("listed-twice", FindingClass::NoOp, Severity::Warning),
-            false => ("used-twice", FindingClass::Contradiction, Severity::Error),
-        };
+        let Some(second) = second_of(host, first, route) else { continue };
         let before = first.place.as_ref().and_then(|place| place.line).map(|line| format!(" (line {line})"));
         let message = format!(
-            "table {} has \"{}\"{} already: the kernel refuses the second with \"File exists\", and only \
-             {} is in effect",
+            "table {} has \"{}\"{} already: {}",
             route.table,
             ip_syntax::route(first),
             before.unwrap_or_default(),
-            if is_same { "one" } else { "the first" },
+            second.consequence,
         );
+        let (cause, class) = match second.is_same {
+            true => ("listed-twice", FindingClass::NoOp),
+            false => ("used-twice", FindingClass::Contradiction),
+        };
         found.push(
-            finding(host, "table", class, cause, severity, message)
+            finding(host, "table", class, cause, second.severity, message)
                 .of(ip_syntax::route(route))
                 .at(route.place.as_ref())
                 .advise(
                     "give each gateway a table of its own, or make one route with several next hops of them",
                 )
-                .sourced("ip-route(8)"),
+                .sourced("ip-route(8); measured with Linux 6.18 and systemd-networkd 252"),
         );
     }
+}
+
+/// What becomes of the second route of a destination, table and metric.
+struct Second {
+    is_same: bool,
+    severity: Severity,
+    consequence: String,
+}
+
+/// Absent where both are used, as they are meant.
+fn second_of(host: &View<'_>, first: &RouteEntry, second: &RouteEntry) -> Option<Second> {
+    let (before, by) = (host.loader(first.place.as_ref()), host.loader(second.place.as_ref()));
+    let is_same = first.action == second.action;
+    let ipv6 = second.destination.address.is_ipv6();
+    let (severity, consequence) = match by {
+        // The kernel joins routes of IPv6 that differ in their gateway only (net/ipv6/ip6_fib.c, siblings).
+        Loader::Kernel | Loader::Append | Loader::Networkd | Loader::NetworkManager if ipv6 && !is_same => return None,
+        // The second of two that are equal is the first one.
+        Loader::Kernel | Loader::Networkd | Loader::NetworkManager if is_same => return None,
+        Loader::NetworkScripts if ipv6 || interfaces_differ(host, first, second) => return None,
+        Loader::Command => {
+            let which = if is_same { "one" } else { "the first" };
+            let severity = if is_same || before != Loader::Command { Severity::Warning } else { Severity::Error };
+            let refused = format!(
+                "the kernel refuses the second with \"File exists\", and only {which} is in effect"
+            );
+            (severity, refused)
+        }
+        Loader::Kernel | Loader::Append => {
+            (Severity::Warning, "the kernel holds both, and only the first is used".to_owned())
+        }
+        Loader::Networkd => {
+            let consequence = "systemd-networkd adds both, and the kernel uses one of them, the one that was added last";
+            (Severity::Warning, consequence.to_owned())
+        }
+        Loader::NetworkManager => {
+            let consequence = "NetworkManager adds both, and the kernel uses the one that was added first";
+            (Severity::Warning, consequence.to_owned())
+        }
+        Loader::NetworkScripts => (Severity::Warning, "only one of them is used".to_owned()),
+    };
+    Some(Second { is_same, severity, consequence })
+}
+
+/// Whether two routes leave by different interfaces, each of which has a metric of its own behind NetworkManager.
+fn interfaces_differ(host: &View<'_>, first: &RouteEntry, second: &RouteEntry) -> bool {
+    let output = |route: &RouteEntry| match &route.action {
+        RouteAction::Link { interface } => Some(interface.clone()),
+        RouteAction::Gateways(hops) => hops.first().and_then(|hop| hop.interface.clone()),
+        _ => None,
+    };
+    !host.is_whole() && output(first) != output(second)
 }
 
 /// A remote network written as a neighbour, in a table whose other route would
