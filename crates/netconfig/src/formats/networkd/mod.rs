@@ -3,6 +3,7 @@
 mod devices;
 mod read;
 mod routes;
+mod rules;
 mod settings;
 
 use crate::{

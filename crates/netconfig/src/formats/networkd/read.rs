@@ -7,8 +7,7 @@ use clearstream_schema::{
     tune::Severity,
     routing::{
         files::{Loader, Refused},
-        GroupMember, Hop, Located, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleAction,
-        RuleEntry, RuleSelector,
+        GroupMember, Hop, Located, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry,
     },
 };
 
@@ -17,7 +16,6 @@ use crate::read::{
     detect::last_part,
     gathering::{Gathering, place},
     ini::{self, Entry, Section},
-    ip_arguments,
     script::infiniband_mode,
     values,
 };
@@ -111,9 +109,9 @@ fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gat
 }
 
 /// What could not be understood: line, text, reason.
-type Unfit = (u32, String, String);
+pub(super) type Unfit = (u32, String, String);
 
-fn unfit(entry: &Entry<'_>, reason: &str) -> Unfit {
+pub(super) fn unfit(entry: &Entry<'_>, reason: &str) -> Unfit {
     (entry.line, format!("{}={}", entry.key, entry.value), reason.to_owned())
 }
 
@@ -140,8 +138,8 @@ fn interface(source: &Source, sections: &[Section<'_>], gathering: &mut Gatherin
     }
 }
 
-struct File<'a> {
-    path: &'a str,
+pub(super) struct File<'a> {
+    pub(super) path: &'a str,
     interface: &'a str,
     /// Table of routes that state none.
     table: u32,
@@ -395,7 +393,7 @@ impl File<'_> {
     }
 
     /// A section that systemd-networkd ignores, and says so in its log.
-    fn ignored(
+    pub(super) fn ignored(
         &self,
         entry: &Entry<'_>,
         what: &'static str,
@@ -422,78 +420,10 @@ impl File<'_> {
         let (via, interface) = target.split_once('@').unwrap_or((target, self.interface));
         Some(Hop { via: values::address(via)?, interface: Some(interface.to_owned()), weight, place: None })
     }
-
-    fn rule(&self, section: &Section<'_>, gathering: &mut Gathering) -> Result<(), Unfit> {
-        let mut rule = RuleEntry {
-            ipv6: false,
-            priority: None,
-            selector: RuleSelector::default(),
-            // systemd.network(5): Table= "defaults to main".
-            action: RuleAction::Table(MAIN_TABLE),
-            protocol: 0,
-            place: Some(place(self.path, section.line)),
-        };
-        let mut families = vec![];
-        for entry in &section.entries {
-            let value = entry.value.as_str();
-            let no = |reason| move || unfit(entry, reason);
-            let mut other = |name: &str| rule.selector.other.extend(ip_arguments::rarer(name, value));
-            match entry.key {
-                "From" | "To" => {
-                    let prefix = values::prefix(value).ok_or_else(no("no address or prefix"))?;
-                    families = vec![prefix.address.is_ipv6()];
-                    let slot =
-                        if entry.key == "From" { &mut rule.selector.from } else { &mut rule.selector.to };
-                    *slot = (prefix.length > 0).then_some(prefix);
-                }
-                "FirewallMark" => {
-                    rule.selector.mark = Some(ip_arguments::mark(value).ok_or_else(no("no mark"))?);
-                }
-                "IncomingInterface" => rule.selector.input = Some(value.to_owned()),
-                "OutgoingInterface" => rule.selector.output = Some(value.to_owned()),
-                "Priority" => rule.priority = Some(values::number(value).ok_or_else(no("no priority"))?),
-                "Table" => match gathering.networkd_table(value) {
-                    Some(table) => rule.action = RuleAction::Table(table),
-                    None => return self.ignored(entry, "rule", NO_TABLE, gathering),
-                },
-                "L3MasterDevice" if values::truth(value) == Some(true) => {
-                    rule.selector.other.push("l3mdev".to_owned());
-                }
-                "InvertRule" => rule.selector.inverted = values::truth(value) == Some(true),
-                "Type" if matches!(value, "blackhole" | "unreachable" | "prohibit") => {
-                    rule.action = RuleAction::Other(value.to_owned());
-                }
-                "Family" if families.is_empty() => {
-                    families = match value {
-                        "ipv4" => vec![false],
-                        "ipv6" => vec![true],
-                        "both" => vec![false, true],
-                        _ => return Err(unfit(entry, "neither ipv4, ipv6 nor both")),
-                    };
-                }
-                "Family" => {}
-                "TypeOfService" => other("tos"),
-                "SourcePort" => other("sport"),
-                "DestinationPort" => other("dport"),
-                "IPProtocol" => other("ipproto"),
-                "User" => other("uidrange"),
-                "SuppressPrefixLength" => other("suppress_prefixlength"),
-                "SuppressInterfaceGroup" => other("suppress_ifgroup"),
-                _ => return Err(unfit(entry, "not a key of [RoutingPolicyRule] that is read here")),
-            }
-        }
-        if families.is_empty() {
-            families.push(false);
-        }
-        for ipv6 in families {
-            gathering.rule(RuleEntry { ipv6, ..rule.clone() });
-        }
-        Ok(())
-    }
 }
 
 /// Why a section is ignored, and what to write instead.
-const NO_TABLE: (&str, &str) = (
+pub(super) const NO_TABLE: (&str, &str) = (
     "there is no table of this name (rt_tables is not read)",
     "write the number, or RouteTable=NAME:NUMBER in [Network] of networkd.conf",
 );
