@@ -56,7 +56,6 @@ pub(crate) type ReadDocument = fn(&str, &Yaml, &mut Gathering);
 /// accepts it: a few characters already match a sysctl.
 pub(crate) static BACKENDS: [&dyn Backend; 12] = [
     &Ifcfg,
-    &Ifupdown,
     &Sysctl,
     &NetworkManager,
     &Networkd,
@@ -67,6 +66,7 @@ pub(crate) static BACKENDS: [&dyn Backend; 12] = [
     &Ansible,
     &Iproute2,
     &Shell,
+    &Ifupdown,
 ];
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::{
         Source,
         detect::{FileName, Reader, Turn},
         gathering::{Gathering, place},
-        ini, nftables, script, values,
+        ini, ip_arguments, nftables, script, values,
     },
     routes::{RouteFiles, Routes},
 };
@@ -84,7 +84,11 @@ fn script_of(ipv6: bool) -> Reader {
 /// A line that calls `ip` or that `ip` printed.
 fn is_of_ip(line: &str) -> bool {
     let mut tokens = line.split_whitespace().skip_while(|token| matches!(*token, "up" | "post-up" | "sudo"));
-    let (first, second) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
+    let (mut first, mut second) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
+    // `ip -details` begins each route with its type.
+    if ip_arguments::TYPES.contains(&first) {
+        (first, second) = (second, tokens.next().unwrap_or_default());
+    }
     match (first, second) {
         (program, "route" | "rule" | "nexthop" | "-4" | "-6" | "address" | "addr" | "ro" | "ru" | "link")
             if program == "ip" || program.ends_with("/ip") =>
@@ -101,7 +105,10 @@ fn is_of_ip(line: &str) -> bool {
         (number, name) if number.strip_suffix(':').is_some_and(|number| number.parse::<u32>().is_ok()) => {
             name.ends_with(':') && line.contains(" mtu ")
         }
-        (prefix, "via" | "dev" | "proto" | "nhid" | "nexthop" | "table") => values::prefix(prefix).is_some(),
+        ("nexthop", "via" | "dev") => true,
+        (prefix, "via" | "dev" | "proto" | "nhid" | "nexthop" | "table" | "metric" | "scope" | "\\") => {
+            values::prefix(prefix).is_some()
+        }
         _ => false,
     }
 }

@@ -182,7 +182,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: a VRF, whose table its routes and rules need not name",
         files: &[(
-            "netplan/50-vrf.yaml",
+            "etc/netplan/50-vrf.yaml",
             "network:\n  version: 2\n  ethernets:\n    eth0:\n      addresses: [10.1.0.5/24]\n    eth1:\n      addresses: [10.2.0.5/24]\n  \
              vrfs:\n    vrf1005:\n      table: 1005\n      interfaces: [eth1]\n      routes:\n        - to: default\n          \
              via: 10.2.0.1\n      routing-policy:\n        - from: 10.2.0.5\n          priority: 99\n",
@@ -193,7 +193,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: rules with the renderer NetworkManager and priorities: in effect since 1.2",
         files: &[(
-            "netplan/01.yaml",
+            "etc/netplan/01.yaml",
             "network:\n  version: 2\n  renderer: NetworkManager\n  ethernets:\n    eth1:\n      addresses: [10.2.0.5/24]\n      \
              routes:\n        - {to: default, via: 10.2.0.1, table: 7}\n      routing-policy:\n        - {from: 10.2.0.5, table: 7, priority: 7}\n",
         )],
@@ -203,7 +203,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: rules with the renderer NetworkManager without priority (wiki): never there",
         files: &[(
-            "netplan/01.yaml",
+            "etc/netplan/01.yaml",
             "network:\n  version: 2\n  renderer: NetworkManager\n  ethernets:\n    eth1:\n      addresses: [10.2.0.5/24]\n      \
              routes:\n        - {to: 0.0.0.0/0, via: 10.2.0.1, table: 7}\n      routing-policy:\n        - {from: 10.2.0.5, table: 7}\n",
         )],
@@ -213,7 +213,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: a container's single address with its gateway on the link",
         files: &[(
-            "netplan/01.yaml",
+            "etc/netplan/01.yaml",
             "network:\n  version: 2\n  ethernets:\n    eth0:\n      addresses: [192.0.2.7/32]\n      routes:\n        - to: default\n          \
              via: 169.254.0.1\n          on-link: true\n",
         )],
@@ -223,7 +223,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: the same before the fix (forum): the kernel refuses the route",
         files: &[(
-            "netplan/01.yaml",
+            "etc/netplan/01.yaml",
             "network:\n  version: 2\n  ethernets:\n    eth0:\n      addresses: [192.0.2.7/32]\n      routes:\n        - to: default\n          \
              via: 169.254.0.1\n",
         )],
@@ -233,7 +233,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: an address without length: the whole file is refused",
         files: &[(
-            "netplan/01.yaml",
+            "etc/netplan/01.yaml",
             "network:\n  version: 2\n  ethernets:\n    eth0:\n      addresses: [192.168.14.2]\n      routes:\n        - to: default\n          \
              via: 192.168.14.1\n",
         )],
@@ -243,7 +243,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: a rule by interface, which no release has",
         files: &[(
-            "netplan/01.yaml",
+            "etc/netplan/01.yaml",
             "network:\n  version: 2\n  ethernets:\n    eth0:\n      addresses: [10.1.0.5/24]\n      routing-policy:\n        \
              - {from: 10.1.0.5, iif: eth1, table: 7}\n",
         )],
@@ -253,7 +253,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: a route without \"to\", and one of two families",
         files: &[(
-            "netplan/01.yaml",
+            "etc/netplan/01.yaml",
             "network:\n  version: 2\n  ethernets:\n    eth0:\n      addresses: [10.1.0.5/24]\n      routes:\n        - {via: 10.1.0.1}\n        \
              - {to: 10.9.0.0/16, via: 'fd00::1'}\n",
         )],
@@ -263,7 +263,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: a second table that leads to its own network alone (blog): other replies leave by the first card",
         files: &[(
-            "netplan/01.yaml",
+            "etc/netplan/01.yaml",
             "network:\n  version: 2\n  ethernets:\n    eth0:\n      addresses: [10.1.0.5/24]\n      routes:\n        - {to: default, via: 10.1.0.1}\n    \
              eth1:\n      addresses: [10.2.0.5/24]\n      routes:\n        - {to: 10.2.0.0/24, via: 10.2.0.1, table: 101}\n      \
              routing-policy:\n        - {from: 10.2.0.0/24, table: 101, priority: 101}\n",
@@ -274,7 +274,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "netplan: by link address with a name to set, and DHCP beside it, as a cloud's first boot writes it",
         files: &[(
-            "netplan/50-cloud-init.yaml",
+            "etc/netplan/50-cloud-init.yaml",
             "network:\n  version: 2\n  ethernets:\n    id0:\n      match: {macaddress: '52:54:00:00:00:03'}\n      set-name: ens3\n      dhcp4: true\n    \
              id1:\n      match: {macaddress: '52:54:00:00:00:04'}\n      set-name: ens4\n      addresses: [10.2.0.5/24]\n      routes:\n        \
              - {to: 10.9.0.0/16, via: 10.2.0.1, metric: 50}\n",

@@ -106,7 +106,7 @@ pub(super) const CASES: &[Case] = &[
                  address1=10.2.0.5/24,10.2.0.1\nroute-table=200\nrouting-rule1=priority 200 from 10.2.0.5 table 200\n",
             ),
         ],
-        routes: &["default via 10.1.0.1 dev eth0 metric 100", "default via 10.2.0.1 dev eth1 table 200 metric 101"],
+        routes: &["default via 10.1.0.1 dev eth0 metric 101", "default via 10.2.0.1 dev eth1 table 200 metric 100"],
         found: &["route:routing:network-left-main"],
     },
     Case {

@@ -121,7 +121,10 @@ pub(super) fn no_default_in_main(_: &Facts<'_>, host: &View<'_>, found: &mut Vec
             let routes = host.tables.get(table).map_or(&[][..], Vec::as_slice);
             routes.iter().any(|route| is_default(route, ipv6) && !host.hops(route).is_empty())
         };
-        let Some((rule, table)) = by_source(host, ipv6).filter(|(_, table)| *table != MAIN_TABLE).find(leads) else {
+        let is_own = |(_, table): &(&RuleEntry, u32)| {
+            *table != MAIN_TABLE && !host.routing.files.vrf_tables.contains(table)
+        };
+        let Some((rule, table)) = by_source(host, ipv6).filter(is_own).find(leads) else {
             continue;
         };
         let message = format!(

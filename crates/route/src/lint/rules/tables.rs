@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use clearstream_schema::{
     human::list,
+    prefix::Prefix,
     routing::{MAIN_TABLE, RouteAction, RouteEntry, RuleAction, files::Loader},
     tune::{Finding, FindingClass, Severity},
 };
@@ -124,6 +125,11 @@ fn second_of(host: &View<'_>, first: &RouteEntry, second: &RouteEntry) -> Option
     let (before, by) = (host.loader(first.place.as_ref()), host.loader(second.place.as_ref()));
     let is_same = first.action == second.action;
     let ipv6 = second.destination.address.is_ipv6();
+    let file = |route: &RouteEntry| route.place.as_ref().map(|place| place.file.clone());
+    // Of several profiles for one interface one is active.
+    if by == Loader::NetworkManager && file(first) != file(second) && !interfaces_differ(host, first, second) {
+        return None;
+    }
     let (severity, consequence) = match by {
         // The kernel joins routes of IPv6 that differ in their gateway only (net/ipv6/ip6_fib.c, siblings).
         Loader::Kernel | Loader::Append | Loader::Networkd | Loader::NetworkManager if ipv6 && !is_same => return None,
@@ -170,7 +176,8 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
     for (table, routes) in &host.tables {
         for route in routes {
             let RouteAction::Link { interface } = &route.action else { continue };
-            if is_always_on_link(route) {
+            // A single neighbour is named by intent: a gateway elsewhere, a container.
+            if is_always_on_link(route) || route.destination == Prefix::host(route.destination.address) {
                 continue;
             }
             let Some(beaten) = beaten(host, routes, route, interface) else { continue };
