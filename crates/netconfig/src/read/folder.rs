@@ -66,7 +66,9 @@ pub fn folder(path: &Path) -> Result<Reading, ReadError> {
         }
     }
     if is_nothing(&reading) {
-        return Err(nothing(path, None));
+        let nearest = reading.unread.first().map(|unread| format!("{}: {}", unread.place.file, unread.reason));
+        let nearest = nearest.unwrap_or_else(|| "no file of a known name".to_owned());
+        return Err(ReadError::Nothing { path: path.to_owned(), nearest });
     }
     Ok(reading)
 }
@@ -84,7 +86,8 @@ pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
     }
     let reading = super::sources(&sources);
     if is_nothing(&reading) {
-        return Err(nothing(paths.first().map_or(Path::new(""), PathBuf::as_path), sources.first()));
+        let nearest = sources.first().map_or_else(|| "no file was given".to_owned(), nearest::form);
+        return Err(ReadError::Nothing { path: paths.first().cloned().unwrap_or_default(), nearest });
     }
     Ok(reading)
 }
@@ -92,11 +95,6 @@ pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
 /// Whether of no host any file was understood.
 fn is_nothing(reading: &Reading) -> bool {
     reading.hosts.iter().all(|host| host.files.read_files.is_empty())
-}
-
-fn nothing(path: &Path, first: Option<&Source>) -> ReadError {
-    let nearest = first.map_or_else(|| "no file of a known name".to_owned(), |source| nearest::form(source));
-    ReadError::Nothing { path: path.to_owned(), nearest }
 }
 
 fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadError> {

@@ -253,6 +253,10 @@ fn gateway<'a>(
 
 /// `IPADDR1` with `PREFIX1` or `NETMASK1`.
 fn ipv4_prefix<'a>(value: &str, number: &str, text_of: &impl Fn(&str) -> Option<&'a str>) -> Option<Prefix> {
+    // With its length, or of IPv6 (`IPADDR6`), as on SUSE.
+    if value.contains('/') {
+        return values::prefix(value);
+    }
     let address: Ipv4Addr = value.parse().ok()?;
     let length = match text_of(&format!("PREFIX{number}")) {
         Some(length) => length.parse().ok().filter(|length| *length <= 32)?,

@@ -41,11 +41,14 @@ const DEVICES: [(&str, &str); 12] = [
 const RULES_SINCE: &str = "netplan 1.2";
 
 pub(super) fn read(file: &str, network: &Yaml, gathering: &mut Gathering) {
+    gathering.loader = Loader::Networkd;
     let renderer = network.get("renderer").and_then(Yaml::text).unwrap_or("networkd").to_owned();
     // VRFs first: other devices are part of them.
     for (name, device) in network.get("vrfs").map(Yaml::entries).unwrap_or_default() {
+        gathering.understood();
         vrf(file, name, device, gathering);
     }
+    check(file, network, gathering);
     for (kind, devices) in network.entries() {
         let kind_name = kind.text().unwrap_or_default();
         if let Some((_, manager_type)) = DEVICES.iter().find(|(known, _)| *known == kind_name) {
@@ -66,6 +69,28 @@ pub(super) fn read(file: &str, network: &Yaml, gathering: &mut Gathering) {
             }
         } else if !matches!(kind_name, "version" | "renderer") {
             gathering.unread(file, kind.line, kind_name, "not a key of netplan that is read here");
+        }
+    }
+}
+
+/// What its devices have to state, and keys that have to be true or false.
+fn check(file: &str, network: &Yaml, gathering: &mut Gathering) {
+    let refuses = |at: &Yaml, why: String, gathering: &mut Gathering| {
+        refused(file, "file", at, &format!("netplan refuses the whole file: {why}"), "see netplan(5)", gathering);
+    };
+    for (kind, devices) in network.entries() {
+        let is_vlan = kind.text() == Some("vlans");
+        for (name, device) in devices.entries() {
+            let id = name.text().unwrap_or_default();
+            if is_vlan && (device.get("id").is_none() || device.get("link").is_none()) {
+                refuses(name, format!("VLAN {id} has no \"id\" or no \"link\""), gathering);
+            }
+            for key in ["dhcp4", "dhcp6", "accept-ra"] {
+                let value = device.get(key).filter(|value| value.text().and_then(values::truth).is_none());
+                if let Some(value) = value {
+                    refuses(value, format!("{key} of {id} is neither true nor false"), gathering);
+                }
+            }
         }
     }
 }
@@ -210,11 +235,16 @@ impl Device<'_> {
             // `10.0.0.1/24` or `10.0.0.1/24: {label: x}`.
             let text = item.text().or_else(|| item.entries().first().and_then(|(key, _)| key.text()));
             let text = text.unwrap_or_default();
-            match values::prefix(text).filter(|_| text.contains('/')) {
+            let is_whole = text.split_once('/').is_some_and(|(address, _)| values::address(address).is_some());
+            match values::prefix(text).filter(|_| is_whole) {
                 Some(prefix) => gathering.address(self.name, prefix, place(self.file, item.line)),
                 None => {
                     let reason = format!("netplan refuses the whole file: {text} has no prefix length, or is no address");
-                    refused(self.file, "file", item, &reason, &format!("write {text}/24, or its length"), gathering);
+                    let advice = match values::address(text) {
+                        Some(_) => format!("write {text}/24, or its length"),
+                        None => "write an address with all of its parts, and its length".to_owned(),
+                    };
+                    refused(self.file, "file", item, &reason, &advice, gathering);
                     // An address is meant.
                     gathering.facts().complete.remove(&(self.name.to_owned(), text.contains(':')));
                 }
@@ -271,8 +301,12 @@ impl Device<'_> {
             return Err(refuses("\"to\" and \"via\" are of different families"));
         }
         let kind = text("type").unwrap_or("unicast");
-        if kind == "unicast" && via.is_none() && text("scope") == Some("global") {
+        let scope = text("scope");
+        if kind == "unicast" && via.is_none() && scope == Some("global") {
             return Err(refuses("a route of scope global has to have \"via\""));
+        }
+        if scope.is_some_and(|scope| !matches!(scope, "global" | "link" | "host")) {
+            return Err(refuses("\"scope\" is none of global, link, host"));
         }
         let mut route = self.plain(destination, item.line);
         if let Some(via) = via {
@@ -284,6 +318,7 @@ impl Device<'_> {
             match key.text().unwrap_or_default() {
                 "to" | "via" | "scope" => {}
                 "on-link" => {
+                    values::truth(scalar).ok_or_else(no)?;
                     if let Some(via) = via.filter(|_| values::truth(scalar) == Some(true)) {
                         gathering.on_link(via, Some(self.name));
                     }
@@ -384,12 +419,18 @@ impl Device<'_> {
                 "table" => rule.action = RuleAction::Table(self.table(scalar)?),
                 "priority" => rule.priority = Some(values::number(scalar).ok_or_else(no)?),
                 "mark" => selector.mark = Some((values::number(scalar).ok_or_else(no)?, u32::MAX)),
+                "type-of-service" if values::number::<u8>(scalar).is_none() => return Err(no()),
                 "type-of-service" => selector.other.extend(["tos".to_owned(), scalar.to_owned()]),
                 other => return Err(Why::Refused(format!("a rule has no key \"{other}\""))),
             }
         }
         if item.get("from").is_none() && item.get("to").is_none() {
             return Err(Why::Refused("a rule has to have \"from\" or \"to\"".to_owned()));
+        }
+        if let (Some(from), Some(to)) = (selector.from, selector.to)
+            && from.address.is_ipv6() != to.address.is_ipv6()
+        {
+            return Err(Why::Refused("\"from\" and \"to\" are of different families".to_owned()));
         }
         rule.selector = selector;
         Ok(rule)

@@ -189,6 +189,12 @@ impl<'a> State<'a> {
             match first.text {
                 "-4" => self.ipv6 = Some(false),
                 "-6" => self.ipv6 = Some(true),
+                // `-family inet6`: the word after it goes too.
+                "-family" | "-f" => {
+                    self.ipv6 = others.first().map(|family| family.text == "inet6");
+                    tokens = others.get(1..).unwrap_or_default();
+                    continue;
+                }
                 "-force" | "-br" | "-brief" | "-details" | "-oneline" | "-json" | "-pretty" | "-statistics"
                 | "-Numeric" | "-color" | "-c" => {}
                 // `-o`, `-d`, and several in one: `-d6`.

@@ -261,6 +261,26 @@ pub(super) const CASES: &[Case] = &[
         found: &["file:no-op:not-taken", "file:no-op:not-taken"],
     },
     Case {
+        what: "netplan: values that it does not take: type of service, scope, families of a rule, a VLAN without link",
+        files: &[(
+            "etc/netplan/01.yaml",
+            "network:\n  version: 2\n  ethernets:\n    eth0:\n      addresses: [10.1.0.5/24]\n      routes:\n        - {to: 10.9.0.0/16, via: 10.1.0.1, scope: near}\n      \
+             routing-policy:\n        - {from: 10.1.0.5, type-of-service: 256, table: 7}\n        - {from: 10.1.0.5, to: 'fd00::/64', table: 7}\n  vlans:\n    \
+             vlan7: {id: 7}\n",
+        )],
+        routes: &[],
+        found: &["file:no-op:not-taken", "file:no-op:not-taken", "file:no-op:not-taken", "file:no-op:not-taken"],
+    },
+    Case {
+        what: "cloud-init's network-config of version 2, without \"network:\"",
+        files: &[(
+            "network-config.yaml",
+            "version: 2\nethernets:\n  eth0:\n    addresses: [10.1.0.5/24]\n    gateway4: 10.1.0.1\n",
+        )],
+        routes: &["default via 10.1.0.1 dev eth0"],
+        found: &[],
+    },
+    Case {
         what: "netplan: a second table that leads to its own network alone (blog): other replies leave by the first card",
         files: &[(
             "etc/netplan/01.yaml",

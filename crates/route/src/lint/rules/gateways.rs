@@ -65,6 +65,8 @@ pub(super) fn outside(
     let certain = match host.loader(route.place.as_ref()) {
         Loader::Kernel => Severity::Note,
         Loader::NetworkManager => Severity::Warning,
+        // Router advertisements make more networks neighbours.
+        _ if via.is_ipv6() && !host.routing.files.complete.is_empty() => Severity::Warning,
         _ => Severity::Error,
     };
     // NetworkManager makes the gateway of a single address a neighbour, which is meant then.
