@@ -53,7 +53,6 @@ impl Backend for Iproute2 {
             (_, _, "nft") => NFTABLES,
             (_, _, "service") => Reader { turn: Turn::Units, read: unit },
             (_, _, "batch" | "sh") => script_of(name.name.contains("6.")),
-            (_, _, "json") => script_of(false),
             _ => return None,
         })
     }

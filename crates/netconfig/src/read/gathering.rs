@@ -103,7 +103,7 @@ pub(crate) struct Gathering {
     pub(crate) routing: HostRouting,
     pub(crate) names: Names,
     /// Interfaces of `.network` files by the files' names.
-    pub(crate) networks: BTreeMap<String, String>,
+    pub(crate) networks: BTreeMap<String, Vec<String>>,
     /// Tables by the names that `networkd.conf` gives them; it reads no `rt_tables`.
     pub(crate) networkd_tables: BTreeMap<String, u32>,
     /// Devices by the names of `ifcfg-` files.
@@ -214,7 +214,7 @@ impl Gathering {
         // Tools mask bits of the host, and the kernel those of IPv6; `ip` is refused for IPv4
         // (fib_table_insert, "Invalid prefix for given prefix length").
         let network = route.destination.network();
-        let is_by_ip = matches!(self.loader, Loader::Command | Loader::Append);
+        let is_by_ip = matches!(self.loader, Loader::Command | Loader::Conditional | Loader::Append);
         if network != route.destination && is_by_ip && network.address.is_ipv4() {
             return self.refused_host_bits(&route, network);
         }
@@ -286,6 +286,11 @@ impl Gathering {
     /// A gateway that its route makes a neighbour.
     pub(crate) fn on_link(&mut self, via: IpAddr, interface: Option<&str>) {
         self.facts().on_link.insert((via, interface.map(str::to_owned)));
+    }
+
+    /// Forgets the addresses of an interface, as an empty assignment does.
+    pub(crate) fn clear_addresses(&mut self, interface: &str) {
+        self.interface(interface).addresses.clear();
     }
 
     /// A table of systemd-networkd by number or name.

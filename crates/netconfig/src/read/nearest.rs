@@ -31,6 +31,15 @@ pub(crate) fn form(source: &Source) -> String {
     if let Some((daemon, _)) = daemon.iter().find(|(_, lines)| lines.iter().any(|line| has(line))) {
         return format!("it looks like a configuration of {daemon}, which is not read; {PRINTED} of its host");
     }
+    if has("Kernel IP routing table") || has("Destination ") {
+        return format!("it looks like what \"route -n\" or \"netstat -r\" print, which lacks tables and rules; {PRINTED}");
+    }
+    if has("ipv4.method:") || has("connection.id:") {
+        return "it looks like what nmcli prints; give the keyfile of the profile".to_owned();
+    }
+    if has("[Interface]") {
+        return format!("it looks like a configuration of wg-quick, which is not read; {PRINTED} of its host");
+    }
     if source.text.trim_start().starts_with(['{', '[']) {
         return "the nearest form is JSON of \"ip -j address\", \"ip -j route show table all\" and \"ip -j rule\""
             .to_owned();

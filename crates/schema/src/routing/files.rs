@@ -17,6 +17,8 @@ pub enum Loader {
     /// A call of `ip`: the kernel refuses the second route of a destination, table and metric.
     #[default]
     Command,
+    /// The same in a condition, a loop or a function of a script: whether it runs is not known.
+    Conditional,
     /// `ip route append`: the kernel takes the second one too.
     Append,
     /// None: a kernel printed it, so that it is in effect.
@@ -33,7 +35,7 @@ impl Loader {
     /// The tool's name, for messages.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Command | Self::Append => "ip",
+            Self::Command | Self::Conditional | Self::Append => "ip",
             Self::Kernel => "the kernel",
             Self::Networkd => "systemd-networkd",
             Self::NetworkManager => "NetworkManager",

@@ -26,25 +26,34 @@ pub(super) fn read(source: &Source, gathering: &mut Gathering) {
     for (line, text) in strays {
         gathering.unread(&source.path, line, text, "stands outside of any section");
     }
-    let Some(interface) = interface(source, &sections, gathering) else { return };
-    gathering.interface(&interface);
-    let first = gathering.networks.iter().find(|(_, known)| **known == interface).map(|(name, _)| name.clone());
-    if let Some(first) = first {
-        return gathering.refused(Refused {
-            what: "file",
-            severity: Severity::Error,
-            text: last_part(&source.path).to_owned(),
-            reason: format!(
-                "systemd-networkd takes the first file in the order of names that matches {interface}, which is \
-                 {first}: nothing of this one is in effect"
-            ),
-            advice: format!("put it into {first}, or into {first}.d/NAME.conf"),
-            source: "systemd.network(5)",
-            place: place(&source.path, 1),
-        });
+    let name = last_part(&source.path).to_owned();
+    for interface in interfaces(source, &sections, gathering) {
+        gathering.interface(&interface);
+        let mut files = gathering.networks.iter();
+        let first = files.find(|(_, known)| known.contains(&interface)).map(|(name, _)| name.clone());
+        if let Some(first) = first {
+            second_file(source, &interface, &first, gathering);
+            continue;
+        }
+        gathering.networks.entry(name.clone()).or_default().push(interface.clone());
+        read_sections(source, &interface, &sections, gathering);
     }
-    gathering.networks.insert(last_part(&source.path).to_owned(), interface.clone());
-    read_sections(source, &interface, &sections, gathering);
+}
+
+/// A file for an interface that has one already.
+fn second_file(source: &Source, interface: &str, first: &str, gathering: &mut Gathering) {
+    gathering.refused(Refused {
+        what: "file",
+        severity: Severity::Error,
+        text: last_part(&source.path).to_owned(),
+        reason: format!(
+            "systemd-networkd takes the first file in the order of names that matches {interface}, which is {first}: \
+             nothing of this one is in effect"
+        ),
+        advice: format!("put it into {first}, or into {first}.d/NAME.conf"),
+        source: "systemd.network(5)",
+        place: place(&source.path, 1),
+    });
 }
 
 /// A file of `NAME.network.d` adds to NAME, which has been read by then.
@@ -52,7 +61,7 @@ pub(super) fn read_drop_in(source: &Source, gathering: &mut Gathering) {
     gathering.loader = Loader::Networkd;
     let folder = source.path.rsplit('/').nth(1).unwrap_or_default();
     let main = folder.strip_suffix(".d").unwrap_or(folder);
-    let Some(interface) = gathering.networks.get(main).cloned() else {
+    let Some(interfaces) = gathering.networks.get(main).cloned() else {
         gathering.unread(&source.path, 1, folder, format!("adds to {main}, which is not among the files"));
         return;
     };
@@ -60,7 +69,9 @@ pub(super) fn read_drop_in(source: &Source, gathering: &mut Gathering) {
     for (line, text) in strays {
         gathering.unread(&source.path, line, text, "stands outside of any section");
     }
-    read_sections(source, &interface, &sections, gathering);
+    for interface in interfaces {
+        read_sections(source, &interface, &sections, gathering);
+    }
 }
 
 fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gathering: &mut Gathering) {
@@ -115,8 +126,8 @@ pub(super) fn unfit(entry: &Entry<'_>, reason: &str) -> Unfit {
     (entry.line, format!("{}={}", entry.key, entry.value), reason.to_owned())
 }
 
-/// The interface that the file is for.
-fn interface(source: &Source, sections: &[Section<'_>], gathering: &mut Gathering) -> Option<String> {
+/// The interfaces that the file is for.
+fn interfaces(source: &Source, sections: &[Section<'_>], gathering: &mut Gathering) -> Vec<String> {
     let matches = sections.iter().find(|section| section.name == "Match");
     let (line, name) = match matches.and_then(|section| section.value("Name")) {
         Some(entry) => (entry.line, entry.value.as_str()),
@@ -125,15 +136,14 @@ fn interface(source: &Source, sections: &[Section<'_>], gathering: &mut Gatherin
     let address = matches
         .and_then(|section| section.value("MACAddress").or_else(|| section.value("PermanentMACAddress")))
         .map(|entry| entry.value.to_ascii_lowercase());
-    let mut names = name.split_whitespace();
-    match (names.next(), names.next(), address) {
-        (Some(name), None, _) if !name.contains(['*', '?', '[', '!']) => Some(name.to_owned()),
-        (None, None, Some(address)) if !address.contains(' ') => Some(gathering.by_address(&address)),
+    let names: Vec<String> = name.split_whitespace().map(str::to_owned).collect();
+    match (&names[..], address) {
+        ([_, ..], _) if !name.contains(['*', '?', '[', '!']) => names,
+        ([], Some(address)) if !address.contains(' ') => vec![gathering.by_address(&address)],
         _ => {
-            let reason =
-                "for no single interface by name: write [Match] Name= with one; the file is not read";
+            let reason = "for no interface by name: write [Match] Name= without patterns; the file is not read";
             gathering.unread(&source.path, line, &format!("Name={name}"), reason);
-            None
+            Vec::new()
         }
     }
 }
@@ -161,6 +171,12 @@ impl File<'_> {
                     gathering.interface(self.interface).link_address = values::link_address(value);
                     Ok(())
                 }
+                // An empty assignment takes back what was assigned before (systemd.syntax(7)).
+                ("Network" | "Address", "Address") if value.is_empty() => {
+                    gathering.clear_addresses(self.interface);
+                    Ok(())
+                }
+                ("Network", "Gateway") if value.is_empty() => Ok(()),
                 ("Network" | "Address", "Address") => values::prefix(value)
                     .map(|prefix| gathering.address(self.interface, prefix, place))
                     .ok_or("no address with prefix length"),

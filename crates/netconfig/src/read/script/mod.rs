@@ -80,6 +80,8 @@ struct State<'a> {
     programs: BTreeSet<String>,
     first_program: u32,
     program_count: usize,
+    /// Conditions, loops and functions that are open.
+    depth: i32,
 }
 
 impl<'a> State<'a> {
@@ -92,12 +94,15 @@ impl<'a> State<'a> {
             programs: BTreeSet::new(),
             first_program: 0,
             program_count: 0,
+            depth: 0,
         }
     }
 
     fn each(&mut self, statements: &[Vec<Token<'_>>], gathering: &mut Gathering) {
         for statement in statements {
-            gathering.loader = Loader::Command;
+            let words = statement.iter().map(|token| token.text);
+            self.depth += if self.style == Style::Commands { shell::depth_change(words) } else { 0 };
+            gathering.loader = if self.depth > 0 { Loader::Conditional } else { Loader::Command };
             if let Err(ParseError(reason)) = self.statement(statement, gathering) {
                 let line = statement.first().map_or(1, |token| token.line);
                 gathering.unread(self.file, line, &joined(statement), reason);
@@ -142,6 +147,14 @@ impl<'a> State<'a> {
                 self.nexthop(rest, false, gathering)
             }
             "echo" if self.style == Style::Commands => self.echo(others, gathering),
+            // `sh -c "ip route add ..."`; quotes are gone.
+            shell if matches!(last_part(shell), "sh" | "bash" | "dash") => match others {
+                [option, inner @ ..] if option.text == "-c" => self.statement(inner, gathering),
+                _ => {
+                    self.program(shell, first.line);
+                    Ok(())
+                }
+            },
             token if marks::is_firewall(token) || last_part(token) == "wg" => {
                 marks::read(others, gathering);
                 Ok(())
@@ -257,7 +270,7 @@ impl<'a> State<'a> {
         if object != "route" {
             return;
         }
-        let named = value_of(arguments, "table").or_else(|| value_of(arguments, "t"));
+        let named = ["table", "tabl", "tab", "ta", "t"].iter().find_map(|name| value_of(arguments, name));
         let by_vrf = value_of(arguments, "vrf");
         let table = match (named, by_vrf) {
             (Some("all" | "0" | "cache"), _) | (None, None) => return,
@@ -287,7 +300,15 @@ impl<'a> State<'a> {
         if let (Some(interface), Some(mode), Some(token)) = (interface, mode, tokens.first()) {
             let place = Some(place(self.file, token.line));
             gathering.interface(interface).infiniband_mode = Some(Located { value: mode, place });
-        } else if !text.contains("proc/sys/") && text.contains('/') {
+        } else if let (true, Some(number), Some(name)) = (
+            path.ends_with("rt_tables") || path.contains("rt_tables.d/"),
+            tokens.first().and_then(|token| values::number::<u32>(token.text)),
+            tokens.get(1).filter(|token| !token.text.starts_with('>')),
+        ) {
+            // `echo 200 backup >> /etc/iproute2/rt_tables`.
+            gathering.understood();
+            gathering.names.read_tables(&format!("{number} {}", name.text));
+        } else if !text.contains("proc/sys/") && text.contains('/') && text.contains('>') {
             return Err(ParseError("what is written there is not supported".to_owned()));
         }
         Ok(())

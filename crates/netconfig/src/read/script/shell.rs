@@ -72,7 +72,7 @@ fn constants(text: &str) -> BTreeMap<String, String> {
         if first.starts_with('#') {
             continue;
         }
-        depth += depth_change(line);
+        depth += depth_change(line.split([' ', ';', '\t']));
         if matches!(first, "for" | "read" | "select") {
             words.next();
             several.extend(words.next().map(str::to_owned));
@@ -104,13 +104,16 @@ fn constants(text: &str) -> BTreeMap<String, String> {
     values
 }
 
-/// How much deeper the next line is in conditions, loops and functions.
-fn depth_change(line: &str) -> i32 {
-    let count = |words: &[&str]| {
-        line.split([' ', ';', '\t']).filter(|word| words.contains(word)).count() as i32
-    };
-    count(&["if", "for", "while", "until", "case", "{"]) - count(&["fi", "done", "esac", "}"])
-        + i32::from(line.ends_with("(){") || line.ends_with("){")) 
+/// How much deeper in conditions, loops and functions what follows these words is.
+pub(super) fn depth_change<'w>(words: impl Iterator<Item = &'w str>) -> i32 {
+    words
+        .map(|word| match word.trim_end_matches(';') {
+            "if" | "for" | "while" | "until" | "case" | "{" => 1,
+            "fi" | "done" | "esac" | "}" => -1,
+            function if function.ends_with("(){") || function.ends_with("){") => 1,
+            _ => 0,
+        })
+        .sum()
 }
 
 fn with_values(line: &str, values: &BTreeMap<String, String>) -> String {

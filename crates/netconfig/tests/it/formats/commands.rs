@@ -114,6 +114,38 @@ pub(super) const CASES: &[Case] = &[
         found: &[],
     },
     Case {
+        what: "one default route or the other (failover by cron): not both",
+        files: &[(
+            "check.sh",
+            "#!/bin/sh\nip address add 10.1.0.5/24 dev eth0\nif ping -c 1 10.1.0.1; then\n  ip route add default via 10.1.0.1 dev eth0\nelse\n  \
+             ip route add default via 10.1.0.2 dev eth0\nfi\n",
+        )],
+        routes: &["default via 10.1.0.1 dev eth0", "default via 10.1.0.2 dev eth0"],
+        found: &[],
+    },
+    Case {
+        what: "a table that gets its name first (tutorial), and a command inside of another",
+        files: &[(
+            "setup.sh",
+            "#!/bin/sh\necho 200 backup >> /etc/iproute2/rt_tables\nip address add 10.1.0.5/24 dev eth0\n\
+             ip route add default via 10.1.0.2 dev eth0 table backup\nip rule add from 10.1.0.5 table backup priority 200\n\
+             sh -c \"ip route add default via 10.1.0.1 dev eth0\"\n",
+        )],
+        routes: &["default via 10.1.0.2 dev eth0 table 200", "default via 10.1.0.1 dev eth0"],
+        found: &[],
+    },
+    Case {
+        what: "a transcript without prompts",
+        files: &[(
+            "notes.txt",
+            "ip a\n2: eth0: <BROADCAST,UP> mtu 1500 qdisc mq state UP\n    link/ether 52:54:00:00:00:0a brd ff:ff:ff:ff:ff:ff\n    \
+             inet 10.1.0.5/24 scope global eth0\n       valid_lft forever preferred_lft forever\nip ro sh ta 7\ndefault via 10.1.0.2 dev eth0\n\
+             ip route\ndefault via 10.1.0.1 dev eth0\nip rule\n0: from all lookup local\n7: from 10.1.0.5 lookup 7\n32766: from all lookup main\n",
+        )],
+        routes: &["default via 10.1.0.2 dev eth0 table 7", "default via 10.1.0.1 dev eth0"],
+        found: &[],
+    },
+    Case {
         what: "net-tools' route beside ip",
         files: &[(
             "net-tools.sh",

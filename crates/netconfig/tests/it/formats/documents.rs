@@ -54,6 +54,17 @@ pub(super) const CASES: &[Case] = &[
         found: &[],
     },
     Case {
+        what: "nmstate as JSON",
+        files: &[(
+            "state.json",
+            "{\"interfaces\": [{\"name\": \"eth1\", \"type\": \"ethernet\", \"ipv4\": {\"enabled\": true, \"address\": \
+             [{\"ip\": \"10.2.0.5\", \"prefix-length\": 24}]}}], \"routes\": {\"config\": [{\"destination\": \"10.9.0.0/16\", \
+             \"next-hop-address\": \"10.2.0.1\", \"next-hop-interface\": \"eth1\", \"metric\": 7}]}}\n",
+        )],
+        routes: &["10.9.0.0/16 via 10.2.0.1 dev eth1 metric 7"],
+        found: &[],
+    },
+    Case {
         what: "nmstate: a VRF with a port",
         files: &[(
             "state.yml",

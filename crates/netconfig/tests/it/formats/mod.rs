@@ -238,6 +238,8 @@ fn nothing_understood_is_said_with_the_nearest_form() {
         ("bird.conf", "protocol static {\n}\n", "BIRD"),
         ("keepalived.conf", "vrrp_instance V1 {\n}\n", "keepalived"),
         ("start.sh", "#!/bin/sh\nA=1\nwhile sleep 1; do\n  /opt/x/run $A\ndone\n", "script"),
+        ("table.txt", "Kernel IP routing table\nDestination Gateway Genmask Flags\n0.0.0.0 10.0.0.1 0.0.0.0 UG\n", "route -n"),
+        ("wg0.conf", "[Interface]\nAddress = 10.8.0.1/24\n", "wg-quick"),
         ("motd", "welcome\n", "no configuration of a known kind"),
         ("eth.network", "[Route]\nGateway=10.0.0.1\n", "[Match]"),
     ] {

@@ -139,6 +139,15 @@ pub(super) const CASES: &[Case] = &[
         found: &[],
     },
     Case {
+        what: "one file for two ports",
+        files: &[(
+            "network/ports.network",
+            "[Match]\nName=eth0 eth1\n[Network]\nLinkLocalAddressing=no\n[Route]\nDestination=10.9.0.0/16\nScope=link\nMetric=9\n",
+        )],
+        routes: &["10.9.0.0/16 dev eth0 metric 9", "10.9.0.0/16 dev eth1 metric 9"],
+        found: &["table:contradiction:used-twice"],
+    },
+    Case {
         what: "a second table with the gateway of DHCP: its route is there at run time",
         files: &[(
             "network/eth1.network",

@@ -239,11 +239,11 @@ pub(super) fn mark_never_set(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
         let is_set = marks.iter().any(|entry| entry.mark & mask == mark & mask)
             || files.marks.iter().any(|set| set & mask == mark & mask);
         // A kernel that printed the rule showed no firewall.
-        let is_printed = host.loader(rule.place.as_ref()) == Loader::Kernel;
+        let is_printed = !host.is_whole() && host.loader(rule.place.as_ref()) == Loader::Kernel;
         if is_set || rule.selector.inverted || is_printed {
             continue;
         }
-        let severity = if has_firewall { Severity::Warning } else { Severity::Note };
+        let severity = if has_firewall && !host.is_whole() { Severity::Warning } else { Severity::Note };
         let message = format!(
             "nothing that was read gives packets the mark {mark:#x}: unless a firewall rule or a program \
              (SO_MARK) does, this rule matches none"

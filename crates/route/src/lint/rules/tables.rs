@@ -130,13 +130,17 @@ fn second_of(host: &View<'_>, first: &RouteEntry, second: &RouteEntry) -> Option
     if by == Loader::NetworkManager && file(first) != file(second) && !interfaces_differ(host, first, second) {
         return None;
     }
+    // Whether both commands run is not known.
+    if [before, by].contains(&Loader::Conditional) {
+        return None;
+    }
     let (severity, consequence) = match by {
         // The kernel joins routes of IPv6 that differ in their gateway only (net/ipv6/ip6_fib.c, siblings).
         Loader::Kernel | Loader::Append | Loader::Networkd | Loader::NetworkManager if ipv6 && !is_same => return None,
         // The second of two that are equal is the first one.
         Loader::Kernel | Loader::Networkd | Loader::NetworkManager if is_same => return None,
         Loader::NetworkScripts if ipv6 || interfaces_differ(host, first, second) => return None,
-        Loader::Command => {
+        Loader::Command | Loader::Conditional => {
             let which = if is_same { "one" } else { "the first" };
             let severity = if is_same || before != Loader::Command { Severity::Warning } else { Severity::Error };
             let refused = format!(
