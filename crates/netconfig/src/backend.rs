@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::{
     formats::{
-        ansible::Ansible, ifcfg::Ifcfg, ifupdown::Ifupdown, iproute2::Iproute2, netplan::Netplan, networkd::Networkd,
-        networkmanager::NetworkManager, nmstate::Nmstate, shell::Shell, sysctl::Sysctl, tuned::Tuned,
-        udev::Udev,
+        ansible::Ansible, ifcfg::Ifcfg, ifupdown::Ifupdown, iproute2::Iproute2, netplan::Netplan,
+        networkd::Networkd, networkmanager::NetworkManager, nmstate::Nmstate, shell::Shell, sysctl::Sysctl,
+        tuned::Tuned, udev::Udev,
     },
     read::{
         detect::{FileName, Reader},

@@ -189,7 +189,9 @@ impl<'a> Lookup<'a> {
         }
         // Packets of an interface of a VRF come to its table first (net/l3mdev, a rule of priority 1000).
         let vrf = packet.input.and_then(|input| self.files.vrf_members.get(input).copied());
-        if let Some((table, (verdict, route))) = vrf.and_then(|table| Some((table, self.in_table(table, packet.destination)?))) {
+        if let Some((table, (verdict, route))) =
+            vrf.and_then(|table| Some((table, self.in_table(table, packet.destination)?)))
+        {
             return Found { verdict, priority: VRF_PRIORITY, table, route, rule: None };
         }
         for rule in self.rules.iter().filter(|rule| rule.ipv6 == ipv6) {

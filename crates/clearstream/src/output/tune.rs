@@ -149,7 +149,8 @@ fn checked_text(checked: &CheckedRouting) -> String {
     };
     let kinds: Vec<String> = kinds.iter().filter_map(counted).collect();
     let of = count(checked.host_count, "host");
-    let of = if checked.file_count > 0 { format!("{of}, in {}", count(checked.file_count, "file")) } else { of };
+    let of =
+        if checked.file_count > 0 { format!("{of}, in {}", count(checked.file_count, "file")) } else { of };
     if kinds.is_empty() { of } else { format!("{} of {of}", kinds.join(", ")) }
 }
 

@@ -96,7 +96,9 @@ fn read(source: &Source, gathering: &mut Gathering) {
             continue;
         }
         match *first {
-            "auto" | "no-auto-down" | "no-scripts" | "source-directory" | "template" => gathering.understood(),
+            "auto" | "no-auto-down" | "no-scripts" | "source-directory" | "template" => {
+                gathering.understood()
+            }
             allow if allow.starts_with("allow-") => gathering.understood(),
             "source" => sourced(source, line, rest, gathering),
             "mapping" => {
@@ -111,7 +113,9 @@ fn read(source: &Source, gathering: &mut Gathering) {
             _ if is_mapping => {}
             _ => match &mut stanza {
                 Some(stanza) => stanza.option(&source.path, line, first, rest, gathering),
-                None => gathering.unread(&source.path, line, text.trim(), "stands in no stanza of an interface"),
+                None => {
+                    gathering.unread(&source.path, line, text.trim(), "stands in no stanza of an interface")
+                }
             },
         }
     }
@@ -123,7 +127,8 @@ fn sourced(source: &Source, line: u32, rest: &[&str], gathering: &mut Gathering)
     gathering.understood();
     for file in rest {
         let name = file.rsplit('/').next().unwrap_or(file);
-        let is_given = name.contains(['*', '?', '[']) || gathering.paths.iter().any(|path| path.ends_with(name));
+        let is_given =
+            name.contains(['*', '?', '[']) || gathering.paths.iter().any(|path| path.ends_with(name));
         if !is_given {
             gathering.unread(&source.path, line, file, "is not among the files: give it too");
         }

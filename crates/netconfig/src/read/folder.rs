@@ -66,7 +66,8 @@ pub fn folder(path: &Path) -> Result<Reading, ReadError> {
         }
     }
     if is_nothing(&reading) {
-        let nearest = reading.unread.first().map(|unread| format!("{}: {}", unread.place.file, unread.reason));
+        let nearest =
+            reading.unread.first().map(|unread| format!("{}: {}", unread.place.file, unread.reason));
         let nearest = nearest.unwrap_or_else(|| "no file of a known name".to_owned());
         return Err(ReadError::Nothing { path: path.to_owned(), nearest });
     }

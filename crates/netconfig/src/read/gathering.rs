@@ -7,11 +7,11 @@ use std::{
 
 use clearstream_schema::{
     prefix::Prefix,
-    tune::Severity,
     routing::{
         HostRouting, Located, Nexthop, Place, RouteAction, RouteEntry, RoutingInterface, RuleEntry,
         files::{FileFacts, Loader, Refused, UnknownRoute},
     },
+    tune::Severity,
 };
 
 use super::Unread;
@@ -258,7 +258,8 @@ impl Gathering {
     pub(crate) fn by_address(&mut self, address: &str) -> String {
         let by_files = self.by_link_address.get(address).cloned();
         let mut interfaces = self.routing.interfaces.iter();
-        let known = interfaces.find(|it| it.link_address.as_deref() == Some(address)).map(|it| it.name.clone());
+        let known =
+            interfaces.find(|it| it.link_address.as_deref() == Some(address)).map(|it| it.name.clone());
         by_files.or(known).unwrap_or_else(|| {
             self.facts().nameless.insert(address.to_owned());
             address.to_owned()
@@ -333,7 +334,10 @@ impl Gathering {
     pub(crate) fn nexthop(&mut self, nexthop: Nexthop, replaces: bool) {
         self.is_understood = true;
         let known = &mut self.routing.nexthops;
-        match known.iter().position(|known| known.id == nexthop.id && (replaces || known.target == nexthop.target)) {
+        match known
+            .iter()
+            .position(|known| known.id == nexthop.id && (replaces || known.target == nexthop.target))
+        {
             Some(at) => known[at] = nexthop,
             None => known.push(nexthop),
         }

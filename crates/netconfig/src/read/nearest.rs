@@ -13,7 +13,9 @@ pub(crate) fn form(source: &Source) -> String {
         return of_yaml(source);
     }
     if name.starts_with("ifroute-") || name.starts_with("ifrule-") {
-        return format!("the nearest form is ifcfg-, route- and rule- of other distributions; for wicked {PRINTED}");
+        return format!(
+            "the nearest form is ifcfg-, route- and rule- of other distributions; for wicked {PRINTED}"
+        );
     }
     if matches!(extension, "network" | "netdev" | "link") {
         return "a .network file needs [Match] with Name= or MACAddress=, and sections such as [Network] and [Route]"
@@ -29,16 +31,22 @@ pub(crate) fn form(source: &Source) -> String {
         ("dhcpcd", &["static ip_address="]),
     ];
     if let Some((daemon, _)) = daemon.iter().find(|(_, lines)| lines.iter().any(|line| has(line))) {
-        return format!("it looks like a configuration of {daemon}, which is not read; {PRINTED} of its host");
+        return format!(
+            "it looks like a configuration of {daemon}, which is not read; {PRINTED} of its host"
+        );
     }
     if has("Kernel IP routing table") || has("Destination ") {
-        return format!("it looks like what \"route -n\" or \"netstat -r\" print, which lacks tables and rules; {PRINTED}");
+        return format!(
+            "it looks like what \"route -n\" or \"netstat -r\" print, which lacks tables and rules; {PRINTED}"
+        );
     }
     if has("ipv4.method:") || has("connection.id:") {
         return "it looks like what nmcli prints; give the keyfile of the profile".to_owned();
     }
     if has("[Interface]") {
-        return format!("it looks like a configuration of wg-quick, which is not read; {PRINTED} of its host");
+        return format!(
+            "it looks like a configuration of wg-quick, which is not read; {PRINTED} of its host"
+        );
     }
     if source.text.trim_start().starts_with(['{', '[']) {
         return "the nearest form is JSON of \"ip -j address\", \"ip -j route show table all\" and \"ip -j rule\""
@@ -66,7 +74,8 @@ fn of_yaml(source: &Source) -> String {
     }
     if let Some(network) = first.get("network") {
         let is_first = network.get("version").and_then(yaml::Yaml::text) == Some("1");
-        let of_first = "version 1 of cloud-init's network configuration is not read: give the files that it wrote";
+        let of_first =
+            "version 1 of cloud-init's network configuration is not read: give the files that it wrote";
         return if is_first { of_first.to_owned() } else { format!("no device in it; {netplan}") };
     }
     format!(

@@ -69,7 +69,8 @@ pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Token<'_>>> {
         let joins = goes_on
             || found.first().is_some_and(|token| token.text == "nexthop" && is_printed_hop(&found))
             || is_indented && (style == Style::Printed || is_answer && !calls_ip(&found));
-        is_answer = shows(&found) || is_answer && (is_indented || !found.first().is_some_and(|it| is_word(it.text)));
+        is_answer =
+            shows(&found) || is_answer && (is_indented || !found.first().is_some_and(|it| is_word(it.text)));
         goes_on = continues;
         match statements.last_mut() {
             Some(last) if joins => last.extend(found),
@@ -82,7 +83,9 @@ pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Token<'_>>> {
 
 /// Whether a line begins as a command does, and not as what `ip` prints.
 fn is_word(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text != "default" && !text.contains(['/', ':', '.'])
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text != "default"
+        && !text.contains(['/', ':', '.'])
 }
 
 fn calls_ip(tokens: &[Token<'_>]) -> bool {

@@ -80,7 +80,8 @@ fn netplans_example_of_source_routing() {
     assert_eq!(routing.rules[1].place.as_ref().unwrap().line, Some(27));
     // With the renderer NetworkManager netplan writes no rules without priority, which must be reported.
     let text = std::fs::read_to_string(fixture("netplan-source-routing.yaml")).unwrap();
-    let (routing, unread) = read_text("x.yaml", &text.replace("renderer: networkd", "renderer: NetworkManager"));
+    let (routing, unread) =
+        read_text("x.yaml", &text.replace("renderer: networkd", "renderer: NetworkManager"));
     assert_eq!((unread.len(), routing.rules.len(), routing.files.refused.len()), (0, 0, 2));
     assert!(routing.files.refused[0].reason.contains("refuses a rule without priority"));
 }
@@ -90,7 +91,10 @@ fn nmstate_with_rules_and_absent_routes() {
     let (routing, unread) = read_fixture("nmstate-rules.yml");
     assert_eq!(unread, []);
     let (routes, rules) = routes_and_rules(&routing);
-    assert_eq!(routes, ["198.51.100.0/24 254 150 192.0.2.1@eth1*1", "203.0.113.0/24 500 100 192.0.2.2@eth1*1"]);
+    assert_eq!(
+        routes,
+        ["198.51.100.0/24 254 150 192.0.2.1@eth1*1", "203.0.113.0/24 500 100 192.0.2.2@eth1*1"]
+    );
     assert_eq!(rules, ["1000: from 192.0.3.0/24 to 198.51.100.0/24 -> 500"]);
     assert_eq!(routing.interfaces[0].addresses[0].value.to_string(), "192.0.2.251/24");
     assert_eq!(routing.interfaces[0].mtu.as_ref().unwrap().value, 9000);
@@ -166,10 +170,7 @@ fn a_script_as_they_are() {
     assert_eq!(routing.sysctls["net.ipv4.conf.ib1.rp_filter"].value, "2");
     let reported: Vec<_> =
         unread.iter().map(|unread| (unread.place.line.unwrap(), unread.text.as_str())).collect();
-    assert_eq!(
-        reported,
-        [(19, "ip route add $OTHER via 10.10.0.11")]
-    );
+    assert_eq!(reported, [(19, "ip route add $OTHER via 10.10.0.11")]);
     assert!(unread[0].reason.contains("shell fills this in"), "{}", unread[0].reason);
     // The route is there, to somewhere.
     assert_eq!(routing.files.unknown_routes[0].table, Some(254));
@@ -240,10 +241,7 @@ fn an_old_profile_of_networkmanager() {
     assert_eq!(rules, ["5: from 10.10.0.5/32 -> 7"]);
     let reported: Vec<_> =
         unread.iter().map(|unread| (unread.place.line.unwrap(), unread.text.as_str())).collect();
-    assert_eq!(
-        reported,
-        [(13, "initcwnd=20"), (17, "shiny-new-key=1")]
-    );
+    assert_eq!(reported, [(13, "initcwnd=20"), (17, "shiny-new-key=1")]);
     assert_eq!(routing.files.refused[0].place.line, Some(16));
 }
 

@@ -89,7 +89,8 @@ fn settings(name: &str, routing: &HostRouting, assumed: &Assumed) -> Option<Host
     for (file, by) in files {
         let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
         // Tools that turn keys of their own into sysctls have no lines of sysctls.
-        let is_list = matches!(by, Loader::Command | Loader::Conditional) && !matches!(extension, Some("yml" | "yaml" | "service"));
+        let is_list = matches!(by, Loader::Command | Loader::Conditional)
+            && !matches!(extension, Some("yml" | "yaml" | "service"));
         match document::read_text(Path::new(file), document::DOCUMENT_BYTES) {
             Ok(text) if is_list && !syntax::parse(&text).statements.is_empty() => {
                 state = state.with_file(file, &text);

@@ -66,7 +66,9 @@ fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gatherin
         addresses.iter().any(|item| item.text().is_some_and(|text| text.contains(':') == ipv6))
     };
     // Without addresses of a family it is asked for (the role's documentation, `dhcp4`, `auto6`).
-    for (ipv6, is_asked) in [(false, truth("dhcp4").unwrap_or(!has(false))), (true, truth("auto6").unwrap_or(true))] {
+    for (ipv6, is_asked) in
+        [(false, truth("dhcp4").unwrap_or(!has(false))), (true, truth("auto6").unwrap_or(true))]
+    {
         if is_asked {
             gathering.dynamic(interface, ipv6);
         } else {

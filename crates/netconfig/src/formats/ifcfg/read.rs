@@ -143,7 +143,9 @@ fn interface(name: &str, source: &Source, gathering: &mut Gathering) {
         |key: &str| settings.get(key).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty());
     let device = match (text_of("DEVICE"), text_of("HWADDR").or_else(|| text_of("MACADDR"))) {
         (Some(device), _) => device.to_owned(),
-        (None, Some(address)) if text_of("TYPE").is_some() && text_of("NAME").is_some_and(|it| it != name) => {
+        (None, Some(address))
+            if text_of("TYPE").is_some() && text_of("NAME").is_some_and(|it| it != name) =>
+        {
             gathering.by_address(&address.to_ascii_lowercase())
         }
         _ => name.to_owned(),
@@ -206,7 +208,9 @@ fn run_time<'a>(device: &str, text_of: &impl Fn(&str) -> Option<&'a str>, gather
     let truth = |key: &str| text_of(key).and_then(values::truth);
     let protocol = text_of("BOOTPROTO").unwrap_or("none").to_ascii_lowercase();
     let six = truth("IPV6_AUTOCONF").or_else(|| truth("DHCPV6C")).or_else(|| truth("IPV6INIT"));
-    for (ipv6, is_dynamic) in [(false, !matches!(&*protocol, "none" | "static" | "")), (true, six == Some(true))] {
+    for (ipv6, is_dynamic) in
+        [(false, !matches!(&*protocol, "none" | "static" | "")), (true, six == Some(true))]
+    {
         if is_dynamic {
             gathering.dynamic(device, ipv6);
         } else {
@@ -243,7 +247,11 @@ fn gateway<'a>(
     let destination = values::everything(via.is_ipv6());
     let table = table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
     if truth("ONBOOT") == Some(false) {
-        gathering.unknown_route(Some(table), Some(destination), "ONBOOT=no: there when the interface is brought up");
+        gathering.unknown_route(
+            Some(table),
+            Some(destination),
+            "ONBOOT=no: there when the interface is brought up",
+        );
         return Ok(());
     }
     let route = by_gateway(destination, via, device, metric.unwrap_or(0), place);
@@ -260,7 +268,15 @@ fn ipv4_prefix<'a>(value: &str, number: &str, text_of: &impl Fn(&str) -> Option<
     let address: Ipv4Addr = value.parse().ok()?;
     let length = match text_of(&format!("PREFIX{number}")) {
         Some(length) => length.parse().ok().filter(|length| *length <= 32)?,
-        None => values::mask_length(text_of(&format!("NETMASK{number}"))?.parse().ok()?)?,
+        None => match text_of(&format!("NETMASK{number}")) {
+            Some(mask) => values::mask_length(mask.parse().ok()?)?,
+            // By the class of the address, as ipcalc and NetworkManager have it (RFC 791, section 3.2).
+            None => match address.octets()[0] {
+                0..=127 => 8,
+                128..=191 => 16,
+                _ => 24,
+            },
+        },
     };
     Some(Prefix { address: address.into(), length })
 }

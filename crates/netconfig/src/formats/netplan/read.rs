@@ -76,7 +76,14 @@ pub(super) fn read(file: &str, network: &Yaml, gathering: &mut Gathering) {
 /// What its devices have to state, and keys that have to be true or false.
 fn check(file: &str, network: &Yaml, gathering: &mut Gathering) {
     let refuses = |at: &Yaml, why: String, gathering: &mut Gathering| {
-        refused(file, "file", at, &format!("netplan refuses the whole file: {why}"), "see netplan(5)", gathering);
+        refused(
+            file,
+            "file",
+            at,
+            &format!("netplan refuses the whole file: {why}"),
+            "see netplan(5)",
+            gathering,
+        );
     };
     for (kind, devices) in network.entries() {
         let is_vlan = kind.text() == Some("vlans");
@@ -132,14 +139,7 @@ fn name(id: &Yaml, device: &Yaml, gathering: &mut Gathering) -> String {
 }
 
 /// What netplan does not take; one mistake is enough for the whole file.
-fn refused(
-    file: &str,
-    what: &'static str,
-    at: &Yaml,
-    reason: &str,
-    advice: &str,
-    gathering: &mut Gathering,
-) {
+fn refused(file: &str, what: &'static str, at: &Yaml, reason: &str, advice: &str, gathering: &mut Gathering) {
     gathering.refused(Refused {
         what,
         severity: Severity::Error,
@@ -235,11 +235,14 @@ impl Device<'_> {
             // `10.0.0.1/24` or `10.0.0.1/24: {label: x}`.
             let text = item.text().or_else(|| item.entries().first().and_then(|(key, _)| key.text()));
             let text = text.unwrap_or_default();
-            let is_whole = text.split_once('/').is_some_and(|(address, _)| values::address(address).is_some());
+            let is_whole =
+                text.split_once('/').is_some_and(|(address, _)| values::address(address).is_some());
             match values::prefix(text).filter(|_| is_whole) {
                 Some(prefix) => gathering.address(self.name, prefix, place(self.file, item.line)),
                 None => {
-                    let reason = format!("netplan refuses the whole file: {text} has no prefix length, or is no address");
+                    let reason = format!(
+                        "netplan refuses the whole file: {text} has no prefix length, or is no address"
+                    );
                     let advice = match values::address(text) {
                         Some(_) => format!("write {text}/24, or its length"),
                         None => "write an address with all of its parts, and its length".to_owned(),
@@ -360,7 +363,14 @@ impl Device<'_> {
             Ok(rule) => rule,
             Err(Why::Refused(why) | Why::NotRead(why)) => {
                 let reason = format!("netplan refuses the whole file: {why}");
-                return refused(self.file, "file", item, &reason, "see netplan(5), \"routing-policy\"", gathering);
+                return refused(
+                    self.file,
+                    "file",
+                    item,
+                    &reason,
+                    "see netplan(5), \"routing-policy\"",
+                    gathering,
+                );
             }
         };
         if !self.is_managed {

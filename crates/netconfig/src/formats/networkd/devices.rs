@@ -31,7 +31,8 @@ pub(super) fn read_device(source: &Source, gathering: &mut Gathering) {
     let Some(name) = value("NetDev", "Name") else { return };
     gathering.understood();
     if value("NetDev", "Kind") == Some("vrf")
-        && let Some(table) = value("VRF", "Table").or_else(|| value("VRF", "TableId")).and_then(values::number)
+        && let Some(table) =
+            value("VRF", "Table").or_else(|| value("VRF", "TableId")).and_then(values::number)
     {
         gathering.vrf(name, table);
     }

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use clearstream_schema::{
     prefix::Prefix,
-    tune::Severity,
     routing::{
-        files::{Loader, Refused},
         GroupMember, Hop, Located, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry,
+        files::{Loader, Refused},
     },
+    tune::Severity,
 };
 
 use crate::read::{
@@ -80,7 +80,8 @@ fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gat
         all.find_map(|section| section.value(key)).map(|entry| entry.value.as_str())
     };
     let dhcp = of_network("DHCP").unwrap_or("no");
-    let is_dhcp = |ipv6: bool| values::truth(dhcp) == Some(true) || dhcp == if ipv6 { "ipv6" } else { "ipv4" };
+    let is_dhcp =
+        |ipv6: bool| values::truth(dhcp) == Some(true) || dhcp == if ipv6 { "ipv6" } else { "ipv4" };
     let takes_advertisements = of_network("IPv6AcceptRA").and_then(values::truth) == Some(true);
     for ipv6 in [false, true] {
         if is_dhcp(ipv6) || ipv6 && takes_advertisements {
@@ -141,7 +142,8 @@ fn interfaces(source: &Source, sections: &[Section<'_>], gathering: &mut Gatheri
         ([_, ..], _) if !name.contains(['*', '?', '[', '!']) => names,
         ([], Some(address)) if !address.contains(' ') => vec![gathering.by_address(&address)],
         _ => {
-            let reason = "for no interface by name: write [Match] Name= without patterns; the file is not read";
+            let reason =
+                "for no interface by name: write [Match] Name= without patterns; the file is not read";
             gathering.unread(&source.path, line, &format!("Name={name}"), reason);
             Vec::new()
         }
@@ -348,7 +350,9 @@ impl File<'_> {
                     hops.push(Hop { place: Some(place(self.path, entry.line)), ..hop });
                 }
                 "Type" => kind = value,
-                "GatewayOnLink" | "GatewayOnlink" | "OnLink" => is_on_link = values::truth(value) == Some(true),
+                "GatewayOnLink" | "GatewayOnlink" | "OnLink" => {
+                    is_on_link = values::truth(value) == Some(true)
+                }
                 "Scope" | "IPv6Preference" => {}
                 "Source" | "TypeOfService" => {
                     return Err(unfit(entry, "the route is for some packets only, which is not held here"));
@@ -393,7 +397,12 @@ impl File<'_> {
         let ipv6 = entry.value != "_dhcp4";
         if entry.value.starts_with("_dhcp") && !self.is_dhcp[usize::from(ipv6)] {
             let reason = "the gateway is that of DHCP, which the file does not use (DHCP=)";
-            return self.ignored(entry, "route", (reason, "write DHCP= in [Network], or the gateway's address"), gathering);
+            return self.ignored(
+                entry,
+                "route",
+                (reason, "write DHCP= in [Network], or the gateway's address"),
+                gathering,
+            );
         }
         self.unknown(section, gathering);
         Ok(())
@@ -403,9 +412,14 @@ impl File<'_> {
     fn unknown(&self, section: &Section<'_>, gathering: &mut Gathering) {
         let value = |key: &str| section.value(key).map(|entry| entry.value.as_str());
         let table = value("Table").map_or(Some(self.table), |name| gathering.networkd_table(name));
-        let is_ipv6 = value("Gateway").is_some_and(|via| via.contains(':') || matches!(via, "_dhcp6" | "_ipv6ra"));
+        let is_ipv6 =
+            value("Gateway").is_some_and(|via| via.contains(':') || matches!(via, "_dhcp6" | "_ipv6ra"));
         let destination = value("Destination").map_or(Some(values::everything(is_ipv6)), values::prefix);
-        gathering.unknown_route(table, destination, "a part of the section is known at run time, or not held here");
+        gathering.unknown_route(
+            table,
+            destination,
+            "a part of the section is known at run time, or not held here",
+        );
     }
 
     /// A section that systemd-networkd ignores, and says so in its log.
@@ -443,10 +457,8 @@ pub(super) const NO_TABLE: (&str, &str) = (
     "there is no table of this name (rt_tables is not read)",
     "write the number, or RouteTable=NAME:NUMBER in [Network] of networkd.conf",
 );
-const BOTH_GATEWAYS: (&str, &str) = (
-    "Gateway= cannot be given together with MultiPathRoute=",
-    "write each gateway as MultiPathRoute=",
-);
+const BOTH_GATEWAYS: (&str, &str) =
+    ("Gateway= cannot be given together with MultiPathRoute=", "write each gateway as MultiPathRoute=");
 
 /// Bytes with the suffixes of systemd.syntax(7), base 1024.
 fn bytes(text: &str) -> Option<u32> {

@@ -4,15 +4,16 @@ use std::net::IpAddr;
 
 use clearstream_schema::{
     prefix::Prefix,
-    tune::Severity,
     routing::{
         Hop, Located, MAIN_TABLE, RouteAction, RouteEntry,
         files::{Loader, Refused},
     },
+    tune::Severity,
 };
 
 use crate::read::{
     Source,
+    detect::last_part,
     gathering::{Gathering, place},
     ini::{self, Entry, Section},
     ip_arguments,
@@ -30,6 +31,9 @@ pub(super) fn read(source: &Source, gathering: &mut Gathering) {
         let section = sections.iter().find(|known| known.name == section)?;
         section.value(key).map(|entry| entry.value.as_str())
     };
+    if !sections.iter().any(|section| section.name == "connection") {
+        return gathering.unread(&source.path, 1, "[connection]", "a profile without this section");
+    }
     let Some(interface) = name(source, &sections, gathering) else { return };
     gathering.interface(&interface);
     let kind = value("connection", "type").unwrap_or("ethernet");
@@ -58,7 +62,9 @@ pub(super) fn read(source: &Source, gathering: &mut Gathering) {
         } else {
             gathering.facts().complete.insert((interface.clone(), is_ipv6));
         }
-        let Some(section) = section.filter(|_| !matches!(method, Some("disabled" | "ignore"))) else { continue };
+        let Some(section) = section.filter(|_| !matches!(method, Some("disabled" | "ignore"))) else {
+            continue;
+        };
         let explicit = section.value("route-metric").and_then(|entry| values::number(&entry.value));
         let metric = explicit.unwrap_or_else(|| {
             *assigned.get_or_insert_with(|| gathering.metric_of_manager(default_metric(kind)))
@@ -86,19 +92,34 @@ fn name(source: &Source, sections: &[Section<'_>], gathering: &mut Gathering) ->
     if let Some(entry) = of_connection("interface-name") {
         return Some(entry.value.clone());
     }
-    let mut links = sections.iter().filter(|it| matches!(it.name, "ethernet" | "802-3-ethernet" | "infiniband"));
-    let address = links.find_map(|section| section.value("mac-address")).map(|entry| entry.value.to_ascii_lowercase());
+    let mut links =
+        sections.iter().filter(|it| matches!(it.name, "ethernet" | "802-3-ethernet" | "infiniband"));
+    let address =
+        links.find_map(|section| section.value("mac-address")).map(|entry| entry.value.to_ascii_lowercase());
     if let Some(address) = address.filter(|address| !address.is_empty()) {
         return Some(gathering.by_address(&address));
     }
-    let Some(entry) = of_connection("id") else {
-        gathering.unread(&source.path, 1, "[connection]", "a profile without interface-name and id");
-        return None;
-    };
+    // A profile without id has its file's name.
+    let file = last_part(&source.path).trim_end_matches(".nmconnection").to_owned();
+    let (line, id) = of_connection("id").map_or((1, file), |entry| (entry.line, entry.value.clone()));
     let reason = "no interface-name: which interface it is for is not known";
-    gathering.unread(&source.path, entry.line, &format!("id={}", entry.value), reason);
-    gathering.facts().nameless.insert(entry.value.clone());
-    Some(entry.value.clone())
+    gathering.unread(&source.path, line, &format!("id={id}"), reason);
+    gathering.facts().nameless.insert(id.clone());
+    Some(id)
+}
+
+/// `10.0.0.1/24,GATEWAY,METRIC`, or the older `10.0.0.1;24;GATEWAY;METRIC;`.
+fn prefix_and_rest(value: &str) -> (Option<Prefix>, Vec<&str>) {
+    let mut parts: Vec<&str> = value.split([',', ';']).map(str::trim).collect();
+    let first = parts.remove(0);
+    let length = parts.first().filter(|part| !first.contains('/') && part.parse::<u8>().is_ok()).copied();
+    match length {
+        Some(length) => {
+            parts.remove(0);
+            (values::prefix(&format!("{first}/{length}")), parts)
+        }
+        None => (values::prefix(first), parts),
+    }
 }
 
 /// Metric of the routes of a device by its type (nm_device_get_route_metric_default).
@@ -167,11 +188,11 @@ impl Family<'_> {
         let mut gateway = section.value("gateway").map(|entry| (entry.value.clone(), entry.line));
         for entry in &section.entries {
             let key = entry.key.trim_end_matches(|c: char| c.is_ascii_digit());
-            let is_numbered = key.len() < entry.key.len();
             let done = match key {
-                "address" if is_numbered => self.address(entry, &mut gateway, gathering),
-                "route" if is_numbered => self.route(entry, section, gathering),
-                "routing-rule" if is_numbered => self.rule(entry, gathering),
+                // Both forms, with or without a number (nm-keyfile.c).
+                "address" | "addresses" => self.address(entry, &mut gateway, gathering),
+                "route" | "routes" => self.route(entry, section, gathering),
+                "routing-rule" => self.rule(entry, gathering),
                 "gateway" => Ok(()),
                 key if is_without_routes(key) => Ok(()),
                 _ if entry.key.ends_with("_options") => Ok(()),
@@ -197,8 +218,9 @@ impl Family<'_> {
         gateway: &mut Option<(String, u32)>,
         gathering: &mut Gathering,
     ) -> Result<(), String> {
-        let mut parts = entry.value.split([',', ';']).map(str::trim);
-        let prefix = parts.next().and_then(values::prefix).ok_or("no address with prefix length")?;
+        let (prefix, rest) = prefix_and_rest(&entry.value);
+        let mut parts = rest.into_iter();
+        let prefix = prefix.ok_or("no address with prefix length")?;
         if prefix.address.is_ipv6() != self.ipv6 {
             return Err("an address of the other family".to_owned());
         }
@@ -259,9 +281,9 @@ impl Family<'_> {
         section: &Section<'_>,
         gathering: &mut Gathering,
     ) -> Result<(), String> {
-        let mut parts = entry.value.split([',', ';']).map(str::trim);
-        let destination: Prefix =
-            parts.next().and_then(values::prefix).ok_or("no destination with prefix length")?;
+        let (destination, rest) = prefix_and_rest(&entry.value);
+        let mut parts = rest.into_iter();
+        let destination: Prefix = destination.ok_or("no destination with prefix length")?;
         let via: Option<IpAddr> = match parts.next().filter(|text| !text.is_empty()) {
             Some(text) => Some(values::address(text).ok_or("no address of a gateway")?),
             None => None,
@@ -346,7 +368,8 @@ impl Options {
                 "onlink" => values::truth(value).map(|value| self.is_on_link = value),
                 "scope" => Some(()),
                 "from" | "tos" => {
-                    self.unknown = Some("for packets of one source or type of service only, which is not held here");
+                    self.unknown =
+                        Some("for packets of one source or type of service only, which is not held here");
                     Some(())
                 }
                 _ => {

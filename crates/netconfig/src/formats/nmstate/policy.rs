@@ -6,8 +6,7 @@ use super::{has_state, read};
 use crate::read::{gathering::Gathering, yaml::Yaml};
 
 /// Where a state is in a document, by its keys.
-const PATHS: [[&str; 2]; 3] =
-    [["spec", "desiredState"], ["spec", "config"], ["status", "currentState"]];
+const PATHS: [[&str; 2]; 3] = [["spec", "desiredState"], ["spec", "config"], ["status", "currentState"]];
 
 /// A state and the host that it is for, where the document names one.
 pub(super) struct State<'a> {
@@ -18,9 +17,14 @@ pub(super) struct State<'a> {
 /// The states in a document; none where it has none.
 pub(super) fn states(document: &Yaml) -> Option<Vec<State<'_>>> {
     for [outer, inner] in PATHS {
-        if let Some(state) = document.get(outer).and_then(|outer| outer.get(inner)).filter(|it| has_state(it)) {
+        if let Some(state) = document.get(outer).and_then(|outer| outer.get(inner)).filter(|it| has_state(it))
+        {
             return Some(vec![State { host: None, state }]);
         }
+    }
+    // A policy of nmpolicy.
+    if let Some(state) = document.get("desiredState").filter(|it| has_state(it)) {
+        return Some(vec![State { host: None, state }]);
     }
     let platform = document.get("platform").and_then(|platform| platform.get("baremetal"));
     let hosts = document.get("hosts").or_else(|| platform.and_then(|platform| platform.get("hosts")))?;

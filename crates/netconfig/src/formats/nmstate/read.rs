@@ -12,10 +12,10 @@ use clearstream_schema::{
 use crate::{
     formats::networkmanager::default_metric,
     read::{
-    gathering::{Gathering, place},
-    script::infiniband_mode,
-    values,
-    yaml::Yaml,
+        gathering::{Gathering, place},
+        script::infiniband_mode,
+        values,
+        yaml::Yaml,
     },
 };
 
@@ -24,15 +24,21 @@ const MANAGER_METRIC: u32 = 100;
 
 pub(crate) fn read(file: &str, state: &Yaml, gathering: &mut Gathering) {
     gathering.loader = Loader::NetworkManager;
+    gathering.understood();
     for (key, value) in state.entries() {
         match key.text().unwrap_or_default() {
             "interfaces" => each(file, value, gathering, interface),
-            "routes" => each(file, value.get("config").unwrap_or(value), gathering, route),
-            "route-rules" => each(file, value.get("config").unwrap_or(value), gathering, rule),
+            "routes" => each(file, listed(value), gathering, route),
+            "route-rules" => each(file, listed(value), gathering, rule),
             "dns-resolver" | "hostname" | "ovs-db" | "version" => {}
             other => gathering.unread(file, key.line, other, "not a key of nmstate that is read here"),
         }
     }
+}
+
+/// What is wanted, else what is in effect, as `nmstatectl show` prints it.
+fn listed(value: &Yaml) -> &Yaml {
+    value.get("config").or_else(|| value.get("running")).unwrap_or(value)
 }
 
 fn each(
@@ -53,10 +59,16 @@ fn is_absent(item: &Yaml) -> bool {
 }
 
 fn interface(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {
-    let name = item.get("name").and_then(Yaml::text).ok_or("an interface without name")?;
     if is_absent(item) {
         return Ok(());
     }
+    let text = |key: &str| item.get(key).and_then(Yaml::text);
+    let is_by_address = text("identifier") == Some("mac-address") || text("name").is_none();
+    let name = match text("mac-address").filter(|_| is_by_address) {
+        Some(address) => gathering.by_address(&address.to_ascii_lowercase()),
+        None => text("name").ok_or("an interface without name")?.to_owned(),
+    };
+    let name = name.as_str();
     gathering.interface(name);
     let mut master = item.get("controller").and_then(Yaml::text);
     master = master.filter(|master| !master.is_empty());

@@ -77,10 +77,7 @@ impl ParsedRoute {
 
 /// Reads the arguments of `ip route add`, or a line of `ip route show`.
 /// Returns `None` for routes that the kernel creates for an address.
-pub(crate) fn route(
-    tokens: &[Token<'_>],
-    context: Context<'_>,
-) -> Result<Option<ParsedRoute>, ParseError> {
+pub(crate) fn route(tokens: &[Token<'_>], context: Context<'_>) -> Result<Option<ParsedRoute>, ParseError> {
     let mut parts = Parts::default();
     let mut rest = tokens;
     // `ip -Numeric route show` prints types as numbers before the destination.
@@ -168,7 +165,10 @@ impl<'a> Parts<'a> {
             }
             "encap" => {
                 self.unknown = Some("encapsulates (\"encap\"), which is not held here".to_owned());
-                while cursor.peek().is_some_and(|token| !matches!(token.text, "via" | "dev" | "nexthop" | "table")) {
+                while cursor
+                    .peek()
+                    .is_some_and(|token| !matches!(token.text, "via" | "dev" | "nexthop" | "table"))
+                {
                     cursor.next();
                 }
             }

@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 /// Whether a text may be what `ip -json` prints.
 pub(crate) fn is_json(text: &str) -> bool {
     let text = text.trim_start();
-    text.starts_with('[') && ["\"dst\"", "\"ifname\"", "\"priority\"", "\"id\""].iter().any(|key| text.contains(key))
+    text.starts_with('[')
+        && ["\"dst\"", "\"ifname\"", "\"priority\"", "\"id\""].iter().any(|key| text.contains(key))
 }
 
 /// The lines that stand for the objects of all arrays in a text; none where it is no JSON.
@@ -81,9 +82,13 @@ fn route(object: &Map<String, Value>, line: &mut Line) {
     line.word(&object.get("dst").map(text).unwrap_or_default());
     line.option("nhid", object.get("nhid"));
     hop(object, line);
-    for (name, key) in
-        [("table", "table"), ("proto", "protocol"), ("metric", "metric"), ("src", "prefsrc"), ("from", "from")]
-    {
+    for (name, key) in [
+        ("table", "table"),
+        ("proto", "protocol"),
+        ("metric", "metric"),
+        ("src", "prefsrc"),
+        ("from", "from"),
+    ] {
         line.option(name, object.get(key));
     }
     flags(object, line);
@@ -116,9 +121,19 @@ fn rule(object: &Map<String, Value>, line: &mut Line) {
         line.word("fwmark");
         line.word(&format!("{mark}{mask}"));
     }
-    for name in
-        ["iif", "oif", "tos", "ipproto", "sport", "dport", "suppress_prefixlen", "uid_start", "table", "goto", "protocol"]
-    {
+    for name in [
+        "iif",
+        "oif",
+        "tos",
+        "ipproto",
+        "sport",
+        "dport",
+        "suppress_prefixlen",
+        "uid_start",
+        "table",
+        "goto",
+        "protocol",
+    ] {
         let printed = match name {
             "suppress_prefixlen" => "suppress_prefixlength",
             "uid_start" => "uidrange",

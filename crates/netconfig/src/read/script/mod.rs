@@ -117,7 +117,11 @@ impl<'a> State<'a> {
         }
         let named: Vec<&str> = self.programs.iter().map(String::as_str).take(MOST_NAMED).collect();
         let more = if self.programs.len() > MOST_NAMED { ", ..." } else { "" };
-        let lines = if self.program_count == 1 { "1 line".to_owned() } else { format!("{} lines", self.program_count) };
+        let lines = if self.program_count == 1 {
+            "1 line".to_owned()
+        } else {
+            format!("{} lines", self.program_count)
+        };
         let reason = format!("other programs and functions, in {lines}: what they set is not known");
         gathering.unread(self.file, self.first_program, &format!("{}{more}", named.join(", ")), reason);
     }
@@ -208,10 +212,11 @@ impl<'a> State<'a> {
                     tokens = others.get(1..).unwrap_or_default();
                     continue;
                 }
-                "-force" | "-br" | "-brief" | "-details" | "-oneline" | "-json" | "-pretty" | "-statistics"
-                | "-Numeric" | "-color" | "-c" => {}
+                "-force" | "-br" | "-brief" | "-details" | "-oneline" | "-json" | "-pretty"
+                | "-statistics" | "-Numeric" | "-color" | "-c" => {}
                 // `-o`, `-d`, and several in one: `-d6`.
-                option if option.len() == 2 && "odsNjp".contains(&option[1..]) && option.starts_with('-') => {}
+                option if option.len() == 2 && "odsNjp".contains(&option[1..]) && option.starts_with('-') => {
+                }
                 option if option.starts_with('-') => {
                     self.ipv6 = outside;
                     return Err(ParseError(format!("\"ip {option}\" is not supported")));

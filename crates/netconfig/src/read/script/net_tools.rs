@@ -25,7 +25,8 @@ pub(super) fn read(file: &str, tokens: &[Token<'_>], gathering: &mut Gathering) 
     let mut rest = tokens.iter().map(|token| token.text);
     let fail = |text: &str| ParseError(format!("\"{text}\" is no argument of route(8)"));
     while let Some(token) = rest.next() {
-        let mut value = || rest.next().ok_or_else(|| ParseError(format!("a value is missing behind \"{token}\"")));
+        let mut value =
+            || rest.next().ok_or_else(|| ParseError(format!("a value is missing behind \"{token}\"")));
         match token {
             "add" | "del" | "delete" => verb = token,
             "-A" => target.is_ipv6 |= value()? == "inet6",
@@ -50,11 +51,11 @@ pub(super) fn read(file: &str, tokens: &[Token<'_>], gathering: &mut Gathering) 
     gathering.understood();
     let action = match (via, device.clone()) {
         _ if is_reject => RouteAction::Unreachable,
-        (Some(via), interface) => {
-            RouteAction::Gateways(vec![Hop { via, interface, weight: 1, place: None }])
-        }
+        (Some(via), interface) => RouteAction::Gateways(vec![Hop { via, interface, weight: 1, place: None }]),
         (None, Some(interface)) => RouteAction::Link { interface },
-        (None, None) if verb == "add" => return Err(ParseError("a route without gateway and interface".to_owned())),
+        (None, None) if verb == "add" => {
+            return Err(ParseError("a route without gateway and interface".to_owned()));
+        }
         (None, None) => RouteAction::Unreachable,
     };
     if verb == "add" {
@@ -70,7 +71,10 @@ pub(super) fn read(file: &str, tokens: &[Token<'_>], gathering: &mut Gathering) 
             place,
         });
     } else {
-        gathering.routing.routes.retain(|known| (known.destination, known.table) != (destination, MAIN_TABLE));
+        gathering
+            .routing
+            .routes
+            .retain(|known| (known.destination, known.table) != (destination, MAIN_TABLE));
     }
     Ok(())
 }

@@ -56,7 +56,9 @@ impl State<'_> {
         }
         let mut all = tokens.to_vec();
         let number = self.shown.table.map(|table| table.to_string()).unwrap_or_default();
-        if let (false, Some(first)) = (number.is_empty() || value_of(tokens, "table").is_some(), tokens.first()) {
+        if let (false, Some(first)) =
+            (number.is_empty() || value_of(tokens, "table").is_some(), tokens.first())
+        {
             // Before the next hops, which end the arguments of the route.
             let at = tokens.iter().position(|token| token.text == "nexthop").unwrap_or(tokens.len());
             let line = first.line;
@@ -89,7 +91,9 @@ impl State<'_> {
                     Some((name, None)) => RuleAction::Other(format!("table {name}")),
                     None => RuleAction::Other("unknown".to_owned()),
                 };
-                let priority = ["priority", "preference", "pref", "order"].iter().find_map(|name| value_of(tokens, name));
+                let priority = ["priority", "preference", "pref", "order"]
+                    .iter()
+                    .find_map(|name| value_of(tokens, name));
                 let selector = RuleSelector { other: vec![joined(tokens)], ..RuleSelector::default() };
                 gathering.rule(RuleEntry {
                     ipv6: self.ipv6.unwrap_or(false),
@@ -215,8 +219,8 @@ impl State<'_> {
         while let Some(token) = rest.next() {
             match token.text {
                 "up" | "down" | "nomaster" => {}
-                "dev" | "txqueuelen" | "txqlen" | "qlen" | "address" | "arp" | "multicast" | "alias" | "name"
-                | "group" | "promisc" | "allmulticast" => {
+                "dev" | "txqueuelen" | "txqlen" | "qlen" | "address" | "arp" | "multicast" | "alias"
+                | "name" | "group" | "promisc" | "allmulticast" => {
                     rest.next();
                 }
                 "master" | "vrf" => master = rest.next().map(|token| token.text),
@@ -252,11 +256,7 @@ impl State<'_> {
     }
 }
 
-fn gather_rule(
-    file: &str,
-    parsed: Option<ip_arguments::Parsed<RuleEntry>>,
-    gathering: &mut Gathering,
-) {
+fn gather_rule(file: &str, parsed: Option<ip_arguments::Parsed<RuleEntry>>, gathering: &mut Gathering) {
     gathering.understood();
     if let Some(parsed) = parsed {
         gathering.left_out(file, &parsed.left_out);

@@ -35,7 +35,8 @@ pub(crate) fn behind_prompt(line: &str) -> Option<&str> {
         .map(|(at, end)| (&line[..at + end.len()], line[at + end.len()..].trim_start()))?;
     let before = prompt.trim_end().trim_end_matches(['#', '$', '>', '%']);
     let is_plain = before.is_empty();
-    let is_named = before.contains('@') || before.contains('~') || before.ends_with(']') || before.ends_with(':');
+    let is_named =
+        before.contains('@') || before.contains('~') || before.ends_with(']') || before.ends_with(':');
     let command = command.strip_prefix("sudo ").unwrap_or(command);
     let mut words = command.split_whitespace().skip_while(|word| word.starts_with('-'));
     let calls_ip = words.next().is_some_and(is_ip);
@@ -112,7 +113,10 @@ mod tests {
             ("$ sudo ip rule add from 10.0.0.1 table 7", Some("ip rule add from 10.0.0.1 table 7")),
             ("root@h:~# ip -6 route", Some("ip -6 route")),
             ("[root@h ~]# /sbin/ip rule", Some("/sbin/ip rule")),
-            ("[admin@h ~]$ ip route add 10.0.0.0/8 via 10.0.0.1", Some("ip route add 10.0.0.0/8 via 10.0.0.1")),
+            (
+                "[admin@h ~]$ ip route add 10.0.0.0/8 via 10.0.0.1",
+                Some("ip route add 10.0.0.0/8 via 10.0.0.1"),
+            ),
             // Commented out.
             ("# ip route add 10.0.0.0/8 via 10.0.0.1", None),
             ("# set the ip of the card", None),

@@ -10,8 +10,24 @@ use std::{
 pub(super) fn is_prefix(word: &str) -> bool {
     matches!(
         word,
-        "sudo" | "exec" | "up" | "post-up" | "pre-up" | "then" | "do" | "else" | "-" | "if" | "elif" | "while"
-            | "until" | "!" | "time" | "nohup" | "{" | "("
+        "sudo"
+            | "exec"
+            | "up"
+            | "post-up"
+            | "pre-up"
+            | "then"
+            | "do"
+            | "else"
+            | "-"
+            | "if"
+            | "elif"
+            | "while"
+            | "until"
+            | "!"
+            | "time"
+            | "nohup"
+            | "{"
+            | "("
     )
 }
 
@@ -19,12 +35,84 @@ pub(super) fn is_prefix(word: &str) -> bool {
 pub(super) fn is_without_routes(word: &str) -> bool {
     let word = word.trim_end_matches(';');
     let words = [
-        ":", "true", "false", "exit", "return", "set", "unset", "export", "readonly", "local", "shift", "break",
-        "continue", "trap", "cd", "fi", "done", "esac", ";;", "}", ")", "{", "(", "for", "case", "select", "in",
-        "function", "read", "echo", "printf", "sleep", "logger", "test", "[", "[[", "]", "]]", "modprobe", "ping",
-        "ping6", "grep", "sed", "awk", "cat", "mkdir", "rm", "cp", "touch", "chmod", "chown", "date", "id", "sysctl",
-        "wait", "kill", "type", "command", "which", "ethtool", "tc", "brctl", "bridge", "systemctl", "service",
-        "EOF", "arp", "arping", "declare", "typeset", "let", "else", "then", "do", "wg", "mount", "umount", "ln",
+        ":",
+        "true",
+        "false",
+        "exit",
+        "return",
+        "set",
+        "unset",
+        "export",
+        "readonly",
+        "local",
+        "shift",
+        "break",
+        "continue",
+        "trap",
+        "cd",
+        "fi",
+        "done",
+        "esac",
+        ";;",
+        "}",
+        ")",
+        "{",
+        "(",
+        "for",
+        "case",
+        "select",
+        "in",
+        "function",
+        "read",
+        "echo",
+        "printf",
+        "sleep",
+        "logger",
+        "test",
+        "[",
+        "[[",
+        "]",
+        "]]",
+        "modprobe",
+        "ping",
+        "ping6",
+        "grep",
+        "sed",
+        "awk",
+        "cat",
+        "mkdir",
+        "rm",
+        "cp",
+        "touch",
+        "chmod",
+        "chown",
+        "date",
+        "id",
+        "sysctl",
+        "wait",
+        "kill",
+        "type",
+        "command",
+        "which",
+        "ethtool",
+        "tc",
+        "brctl",
+        "bridge",
+        "systemctl",
+        "service",
+        "EOF",
+        "arp",
+        "arping",
+        "declare",
+        "typeset",
+        "let",
+        "else",
+        "then",
+        "do",
+        "wg",
+        "mount",
+        "umount",
+        "ln",
     ];
     let name = super::last_part(word);
     words.contains(&name)
@@ -91,8 +179,8 @@ fn constants(text: &str) -> BTreeMap<String, String> {
             let Some((name, value)) = assignment(part) else { continue };
             let value = with_values(value.split(" #").next().unwrap_or(value).trim(), &values);
             let value = value.trim_matches(['"', '\'']);
-            let is_constant = !value.is_empty()
-                && value.chars().all(|c| c.is_ascii_alphanumeric() || "./:-_".contains(c));
+            let is_constant =
+                !value.is_empty() && value.chars().all(|c| c.is_ascii_alphanumeric() || "./:-_".contains(c));
             if is_constant {
                 values.insert(name.to_owned(), value.to_owned());
             } else {
@@ -151,7 +239,10 @@ mod tests {
     fn variables_that_are_constants_are_filled_in() {
         for (script, expected) in [
             ("A=10.0.0.1\nip r a $A/8 ${A}", "A=10.0.0.1\nip r a 10.0.0.1/8 10.0.0.1"),
-            ("export A=\"eth0\" # the card\ndev $A; dev $AB", "export A=\"eth0\" # the card\ndev eth0; dev $AB"),
+            (
+                "export A=\"eth0\" # the card\ndev $A; dev $AB",
+                "export A=\"eth0\" # the card\ndev eth0; dev $AB",
+            ),
             ("NET=10.1\nA=$NET.0.1\nvia $A", "NET=10.1\nA=10.1.0.1\nvia 10.1.0.1"),
             // Set twice, by a program, in a condition or by a loop: not constant.
             ("A=1\nA=2\n$A", "A=1\nA=2\n$A"),

@@ -72,7 +72,11 @@ pub(super) const CASES: &[Case] = &[
             "ip address add 192.0.2.7/24 dev e0\nip route add default via 169.254.0.1 dev e0 onlink\n\
              ip route add 198.51.100.1 dev e0\nip route add 10.9.0.0/16 via 198.51.100.1 dev e0\n",
         )],
-        routes: &["default via 169.254.0.1 dev e0", "198.51.100.1/32 dev e0", "10.9.0.0/16 via 198.51.100.1 dev e0"],
+        routes: &[
+            "default via 169.254.0.1 dev e0",
+            "198.51.100.1/32 dev e0",
+            "10.9.0.0/16 via 198.51.100.1 dev e0",
+        ],
         found: &[],
     },
     Case {
@@ -337,7 +341,10 @@ pub(super) const CASES: &[Case] = &[
                 "default via 10.1.0.1 dev eth0 table 1 proto none \ndefault via 10.2.0.1 dev eth1 table 2 proto none \n\
                  10.1.0.0/24 dev eth0 proto kernel scope link src 10.1.0.5 \n10.2.0.0/24 dev eth1 proto kernel scope link src 10.2.0.5 \n",
             ),
-            ("rules.txt", "0:\tfrom all lookup local \n1:\tfrom 10.1.0.5 lookup 1 \n2:\tfrom 10.2.0.5 lookup 2 \n32766:\tfrom all lookup main \n"),
+            (
+                "rules.txt",
+                "0:\tfrom all lookup local \n1:\tfrom 10.1.0.5 lookup 1 \n2:\tfrom 10.2.0.5 lookup 2 \n32766:\tfrom all lookup main \n",
+            ),
         ],
         routes: &["default via 10.1.0.1 dev eth0 table 1", "default via 10.2.0.1 dev eth1 table 2"],
         found: &["route:routing:no-default-in-main"],

@@ -112,7 +112,10 @@ fn what_works_has_no_warning_and_every_mistake_is_found() {
         let routes: BTreeSet<String> = reading.hosts.iter().flat_map(texts).collect();
         let expected: BTreeSet<String> = case.routes.iter().map(|route| (*route).to_owned()).collect();
         if routes != expected {
-            wrong.push(format!("{}: read as {routes:#?}\nnot as {expected:#?}\n{:?}", case.what, reading.unread));
+            wrong.push(format!(
+                "{}: read as {routes:#?}\nnot as {expected:#?}\n{:?}",
+                case.what, reading.unread
+            ));
         }
         assert_eq!(reading.not_understood, [""; 0], "{}", case.what);
         let report = report(reading);
@@ -170,24 +173,24 @@ fn root_networkd_adds_what_is_read() {
     install(&networkd::PLAYED, root.path());
     let kernel = networkd::played(root.path());
     let reading = read::folder(root.path()).unwrap();
-    let report = lint::lint(
-        &lint::of_files(reading.clone(), "host", &Assumed::default()),
-        None,
-        &MuteList::default(),
-    );
+    let report =
+        lint::lint(&lint::of_files(reading.clone(), "host", &Assumed::default()), None, &MuteList::default());
     let refused: Vec<u32> = report
         .findings
         .iter()
         .filter(|finding| finding.id.contains(":range:") || finding.id.ends_with(":not-taken"))
         .filter_map(|finding| finding.place.as_ref().map(|place| place.line))
         .collect();
-    let is_taken = |route: &&RouteEntry| !route.place.as_ref().is_some_and(|it| refused.contains(&it.line.unwrap()));
+    let is_taken =
+        |route: &&RouteEntry| !route.place.as_ref().is_some_and(|it| refused.contains(&it.line.unwrap()));
     let ours: BTreeSet<String> = reading.hosts[0].routes.iter().filter(is_taken).map(text).collect();
     // The kernel joins routes of IPv6 that differ in their gateway.
     let one_by_one = |route: &RouteEntry| match &route.action {
         RouteAction::Gateways(hops) => hops
             .iter()
-            .map(|hop| text(&RouteEntry { action: RouteAction::Gateways(vec![hop.clone()]), ..route.clone() }))
+            .map(|hop| {
+                text(&RouteEntry { action: RouteAction::Gateways(vec![hop.clone()]), ..route.clone() })
+            })
             .collect::<Vec<_>>(),
         _ => vec![text(route)],
     };
@@ -207,7 +210,9 @@ fn root_networkd_adds_what_is_read() {
 /// netplan refuses the files that are said to be refused, and takes the others.
 #[test]
 fn netplan_refuses_what_is_said_to_be_refused() {
-    for case in networkd::CASES.iter().filter(|case| case.files.iter().any(|(path, _)| path.contains("netplan"))) {
+    for case in
+        networkd::CASES.iter().filter(|case| case.files.iter().any(|(path, _)| path.contains("netplan")))
+    {
         let root = tempfile::tempdir().unwrap();
         install(case, root.path());
         let output = Command::new("netplan")
@@ -215,7 +220,8 @@ fn netplan_refuses_what_is_said_to_be_refused() {
             .arg(root.path())
             .output()
             .expect("netplan: run .ci/install test");
-        let refused = report(reading(case)).findings.iter().any(|finding| finding.id == "file:no-op:not-taken");
+        let refused =
+            report(reading(case)).findings.iter().any(|finding| finding.id == "file:no-op:not-taken");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(!output.status.success(), refused, "{}: {stderr}", case.what);
     }
@@ -238,7 +244,11 @@ fn nothing_understood_is_said_with_the_nearest_form() {
         ("bird.conf", "protocol static {\n}\n", "BIRD"),
         ("keepalived.conf", "vrrp_instance V1 {\n}\n", "keepalived"),
         ("start.sh", "#!/bin/sh\nA=1\nwhile sleep 1; do\n  /opt/x/run $A\ndone\n", "script"),
-        ("table.txt", "Kernel IP routing table\nDestination Gateway Genmask Flags\n0.0.0.0 10.0.0.1 0.0.0.0 UG\n", "route -n"),
+        (
+            "table.txt",
+            "Kernel IP routing table\nDestination Gateway Genmask Flags\n0.0.0.0 10.0.0.1 0.0.0.0 UG\n",
+            "route -n",
+        ),
         ("wg0.conf", "[Interface]\nAddress = 10.8.0.1/24\n", "wg-quick"),
         ("motd", "welcome\n", "no configuration of a known kind"),
         ("eth.network", "[Route]\nGateway=10.0.0.1\n", "[Match]"),

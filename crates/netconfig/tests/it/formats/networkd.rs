@@ -32,7 +32,10 @@ pub(super) const PLAYED: Case = Case {
              [RoutingPolicyRule]\nTo=10.66.1.1/16\nTable=two\nPriority=101\n\
              [RoutingPolicyRule]\nFrom=10.1.0.6\nTable=nobody-knows\nPriority=102\n",
         ),
-        ("network/z-second.network", "[Match]\nName=e0\n[Route]\nDestination=10.70.0.0/16\nGateway=10.1.0.1\n"),
+        (
+            "network/z-second.network",
+            "[Match]\nName=e0\n[Route]\nDestination=10.70.0.0/16\nGateway=10.1.0.1\n",
+        ),
     ],
     routes: &[],
     found: &[],
@@ -62,8 +65,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "a gateway: addresses and IPv4Forwarding, no file of sysctls",
         files: &[
-            ("network/eth0.network", "[Match]\nName=eth0\n\n[Network]\nAddress=10.0.0.5/24\nIPv4Forwarding=yes\n"),
-            ("network/eth1.network", "[Match]\nName=eth1\n\n[Network]\nAddress=10.2.0.5/24\nIPForward=ipv4\n"),
+            (
+                "network/eth0.network",
+                "[Match]\nName=eth0\n\n[Network]\nAddress=10.0.0.5/24\nIPv4Forwarding=yes\n",
+            ),
+            (
+                "network/eth1.network",
+                "[Match]\nName=eth1\n\n[Network]\nAddress=10.2.0.5/24\nIPForward=ipv4\n",
+            ),
         ],
         routes: &[],
         found: &[],
@@ -87,7 +96,10 @@ pub(super) const CASES: &[Case] = &[
                 "[Match]\nName=eth1\n[Network]\nAddress=10.2.0.5/24\n[Route]\nGateway=10.2.0.1\nTable=two\n\
                  [RoutingPolicyRule]\nFrom=10.2.0.5\nTable=two\nPriority=100\n",
             ),
-            ("network/eth0.network", "[Match]\nName=eth0\n[Network]\nAddress=10.1.0.5/24\nGateway=10.1.0.1\n"),
+            (
+                "network/eth0.network",
+                "[Match]\nName=eth0\n[Network]\nAddress=10.1.0.5/24\nGateway=10.1.0.1\n",
+            ),
         ],
         routes: &["default via 10.2.0.1 dev eth1 table 2", "default via 10.1.0.1 dev eth0"],
         found: &[],
@@ -126,10 +138,7 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "by link address, with the name in a .link file",
         files: &[
-            (
-                "network/10-lan.link",
-                "[Match]\nPermanentMACAddress=52:54:00:00:00:02\n[Link]\nName=lan0\n",
-            ),
+            ("network/10-lan.link", "[Match]\nPermanentMACAddress=52:54:00:00:00:02\n[Link]\nName=lan0\n"),
             (
                 "network/lan.network",
                 "[Match]\nMACAddress=52:54:00:00:00:02\n[Network]\nAddress=10.1.0.5/24\nGateway=10.1.0.1\n",
@@ -160,8 +169,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "two files for one interface: the second is not in effect",
         files: &[
-            ("network/10-eth0.network", "[Match]\nName=eth0\n[Network]\nAddress=10.1.0.5/24\nGateway=10.1.0.1\n"),
-            ("network/20-eth0.network", "[Match]\nName=eth0\n[Route]\nDestination=10.9.0.0/16\nGateway=10.1.0.2\n"),
+            (
+                "network/10-eth0.network",
+                "[Match]\nName=eth0\n[Network]\nAddress=10.1.0.5/24\nGateway=10.1.0.1\n",
+            ),
+            (
+                "network/20-eth0.network",
+                "[Match]\nName=eth0\n[Route]\nDestination=10.9.0.0/16\nGateway=10.1.0.2\n",
+            ),
         ],
         routes: &["default via 10.1.0.1 dev eth0"],
         found: &["file:no-op:not-taken"],
@@ -174,7 +189,10 @@ pub(super) const CASES: &[Case] = &[
                 "network/eth1.network",
                 "[Match]\nName=eth1\n[Network]\nAddress=10.2.0.5/24\nVRF=blue\n[Route]\nGateway=10.2.0.1\n",
             ),
-            ("network/eth0.network", "[Match]\nName=eth0\n[Network]\nAddress=10.1.0.5/24\nGateway=10.1.0.1\n"),
+            (
+                "network/eth0.network",
+                "[Match]\nName=eth0\n[Network]\nAddress=10.1.0.5/24\nGateway=10.1.0.1\n",
+            ),
         ],
         routes: &["default via 10.2.0.1 dev eth1 table 10", "default via 10.1.0.1 dev eth0"],
         found: &[],
@@ -278,7 +296,12 @@ pub(super) const CASES: &[Case] = &[
              vlan7: {id: 7}\n",
         )],
         routes: &[],
-        found: &["file:no-op:not-taken", "file:no-op:not-taken", "file:no-op:not-taken", "file:no-op:not-taken"],
+        found: &[
+            "file:no-op:not-taken",
+            "file:no-op:not-taken",
+            "file:no-op:not-taken",
+            "file:no-op:not-taken",
+        ],
     },
     Case {
         what: "cloud-init's network-config of version 2, without \"network:\"",

@@ -106,7 +106,10 @@ pub(super) const CASES: &[Case] = &[
                  address1=10.2.0.5/24,10.2.0.1\nroute-table=200\nrouting-rule1=priority 200 from 10.2.0.5 table 200\n",
             ),
         ],
-        routes: &["default via 10.1.0.1 dev eth0 metric 101", "default via 10.2.0.1 dev eth1 table 200 metric 100"],
+        routes: &[
+            "default via 10.1.0.1 dev eth0 metric 101",
+            "default via 10.2.0.1 dev eth1 table 200 metric 100",
+        ],
         found: &["route:routing:network-left-main"],
     },
     Case {
@@ -197,7 +200,29 @@ pub(super) const CASES: &[Case] = &[
                  routing-rule1=priority 7 from 10.2.0.5 table 7\n",
             ),
         ],
-        routes: &["10.9.0.0/16 via 10.2.0.1 dev eth1 metric 101", "default via 10.2.0.1 dev eth1 table 7 metric 101"],
+        routes: &[
+            "10.9.0.0/16 via 10.2.0.1 dev eth1 metric 101",
+            "default via 10.2.0.1 dev eth1 table 7 metric 101",
+        ],
+        found: &[],
+    },
+    Case {
+        what: "the older lists of addresses and routes",
+        files: &[(
+            "system-connections/old.nmconnection",
+            "[connection]\nid=old\ntype=802-3-ethernet\ninterface-name=eth0\n[ipv4]\nmethod=manual\naddresses1=10.1.0.5;24;10.1.0.1;\n\
+             routes1=10.9.0.0;16;10.1.0.2;7;\n",
+        )],
+        routes: &["10.9.0.0/16 via 10.1.0.2 dev eth0 metric 7", "default via 10.1.0.1 dev eth0 metric 100"],
+        found: &[],
+    },
+    Case {
+        what: "ifcfg without a length: by the class of the address",
+        files: &[(
+            "network-scripts/ifcfg-eth0",
+            "DEVICE=eth0\nBOOTPROTO=none\nIPADDR=192.168.7.5\nGATEWAY=192.168.7.1\n",
+        )],
+        routes: &["default via 192.168.7.1 dev eth0"],
         found: &[],
     },
     Case {
@@ -218,8 +243,14 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "ifcfg: GATEWAY in both, without metrics: the network scripts keep one, NetworkManager gives metrics",
         files: &[
-            ("network-scripts/ifcfg-eth0", "DEVICE=eth0\nBOOTPROTO=none\nIPADDR=10.1.0.5\nPREFIX=24\nGATEWAY=10.1.0.1\n"),
-            ("network-scripts/ifcfg-eth1", "DEVICE=eth1\nBOOTPROTO=none\nIPADDR=10.2.0.5\nPREFIX=24\nGATEWAY=10.2.0.1\n"),
+            (
+                "network-scripts/ifcfg-eth0",
+                "DEVICE=eth0\nBOOTPROTO=none\nIPADDR=10.1.0.5\nPREFIX=24\nGATEWAY=10.1.0.1\n",
+            ),
+            (
+                "network-scripts/ifcfg-eth1",
+                "DEVICE=eth1\nBOOTPROTO=none\nIPADDR=10.2.0.5\nPREFIX=24\nGATEWAY=10.2.0.1\n",
+            ),
         ],
         routes: &["default via 10.1.0.1 dev eth0", "default via 10.2.0.1 dev eth1"],
         found: &[],
@@ -231,7 +262,10 @@ pub(super) const CASES: &[Case] = &[
                 "network-scripts/ifcfg-eth0",
                 "DEVICE=eth0\nBOOTPROTO=none\nIPADDR=10.1.0.5\nPREFIX=24\nGATEWAY=10.1.0.1\nDEFROUTE=no\n",
             ),
-            ("network-scripts/ifcfg-eth1", "DEVICE=eth1\nBOOTPROTO=none\nIPADDR=10.2.0.5\nPREFIX=24\nGATEWAY=10.2.0.1\n"),
+            (
+                "network-scripts/ifcfg-eth1",
+                "DEVICE=eth1\nBOOTPROTO=none\nIPADDR=10.2.0.5\nPREFIX=24\nGATEWAY=10.2.0.1\n",
+            ),
             ("network-scripts/route-eth1", "blackhole default metric 200\n"),
         ],
         routes: &["default via 10.2.0.1 dev eth1", "default blackhole metric 200"],
@@ -240,7 +274,10 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "ifcfg: the file's name is not the device's; options of a numbered route",
         files: &[
-            ("network-scripts/ifcfg-uplink", "DEVICE=eth0\nBOOTPROTO=static\nIPADDR=10.1.0.5\nNETMASK=255.255.255.0\n"),
+            (
+                "network-scripts/ifcfg-uplink",
+                "DEVICE=eth0\nBOOTPROTO=static\nIPADDR=10.1.0.5\nNETMASK=255.255.255.0\n",
+            ),
             (
                 "network-scripts/route-uplink",
                 "ADDRESS0=10.9.0.0\nNETMASK0=255.255.0.0\nGATEWAY0=10.1.0.1\nOPTIONS0=\"src 10.1.0.5 mtu 1400 table 7\"\n\
@@ -254,19 +291,35 @@ pub(super) const CASES: &[Case] = &[
     Case {
         what: "ifcfg: two cards in one subnet, a table and a rule for each (cloud documentation)",
         files: &[
-            ("network-scripts/ifcfg-eth0", "DEVICE=eth0\nBOOTPROTO=none\nIPADDR=10.1.0.5\nPREFIX=24\nGATEWAY=10.1.0.1\n"),
+            (
+                "network-scripts/ifcfg-eth0",
+                "DEVICE=eth0\nBOOTPROTO=none\nIPADDR=10.1.0.5\nPREFIX=24\nGATEWAY=10.1.0.1\n",
+            ),
             ("network-scripts/ifcfg-eth1", "DEVICE=eth1\nBOOTPROTO=none\nIPADDR=10.1.0.6\nPREFIX=24\n"),
-            ("network-scripts/route-eth1", "10.1.0.0/24 dev eth1 table 2\ndefault via 10.1.0.1 dev eth1 table 2\n"),
+            (
+                "network-scripts/route-eth1",
+                "10.1.0.0/24 dev eth1 table 2\ndefault via 10.1.0.1 dev eth1 table 2\n",
+            ),
             ("network-scripts/rule-eth1", "from 10.1.0.6/32 table 2 priority 2\n"),
         ],
-        routes: &["default via 10.1.0.1 dev eth0", "10.1.0.0/24 dev eth1 table 2", "default via 10.1.0.1 dev eth1 table 2"],
+        routes: &[
+            "default via 10.1.0.1 dev eth0",
+            "10.1.0.0/24 dev eth1 table 2",
+            "default via 10.1.0.1 dev eth1 table 2",
+        ],
         found: &[],
     },
     Case {
         what: "ifcfg: two cards in one subnet and nothing else (lab notes): the second is dead",
         files: &[
-            ("network-scripts/ifcfg-ib0", "DEVICE=ib0\nBOOTPROTO=static\nIPADDR=10.10.0.5\nNETMASK=255.255.0.0\n"),
-            ("network-scripts/ifcfg-ib1", "DEVICE=ib1\nBOOTPROTO=static\nIPADDR=10.10.0.6\nNETMASK=255.255.0.0\n"),
+            (
+                "network-scripts/ifcfg-ib0",
+                "DEVICE=ib0\nBOOTPROTO=static\nIPADDR=10.10.0.5\nNETMASK=255.255.0.0\n",
+            ),
+            (
+                "network-scripts/ifcfg-ib1",
+                "DEVICE=ib1\nBOOTPROTO=static\nIPADDR=10.10.0.6\nNETMASK=255.255.0.0\n",
+            ),
         ],
         routes: &[],
         found: &["link:routing:same-network-twice"],
@@ -286,8 +339,14 @@ pub(super) const CASES: &[Case] = &[
         what: "ifcfg: GATEWAYDEV gives one device the default route",
         files: &[
             ("sysconfig/network", "NETWORKING=yes\nGATEWAYDEV=eth1\n"),
-            ("sysconfig/network-scripts/ifcfg-eth0", "DEVICE=eth0\nIPADDR=10.1.0.5\nPREFIX=24\nGATEWAY=10.1.0.1\n"),
-            ("sysconfig/network-scripts/ifcfg-eth1", "DEVICE=eth1\nIPADDR=10.2.0.5\nPREFIX=24\nGATEWAY=10.2.0.1\n"),
+            (
+                "sysconfig/network-scripts/ifcfg-eth0",
+                "DEVICE=eth0\nIPADDR=10.1.0.5\nPREFIX=24\nGATEWAY=10.1.0.1\n",
+            ),
+            (
+                "sysconfig/network-scripts/ifcfg-eth1",
+                "DEVICE=eth1\nIPADDR=10.2.0.5\nPREFIX=24\nGATEWAY=10.2.0.1\n",
+            ),
         ],
         routes: &["default via 10.2.0.1 dev eth1"],
         found: &[],

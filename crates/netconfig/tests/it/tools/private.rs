@@ -69,7 +69,8 @@ fn add(state: &mut HostRouting, section: &str, nexthops: &str, text: String) {
     // Routes by nexthop objects are read as such beside the list of these.
     let is_of_routes = section.starts_with("route");
     let text = if is_of_routes { format!("{nexthops}{text}") } else { text };
-    let (read, mut unread) = read::printed_by_ip(&Source { path: section.to_owned(), text: text.clone() }, ipv6);
+    let (read, mut unread) =
+        read::printed_by_ip(&Source { path: section.to_owned(), text: text.clone() }, ipv6);
     // Next hops without gateways.
     unread.retain(|unread| !unread.reason.ends_with("is not held here"));
     assert_eq!(unread, [], "{text}");

@@ -39,7 +39,9 @@ pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
         }
         match marks.iter().copied().find(|mark| passes(*mark)) {
             Some(mark) => found.push(mark_not_checked(host, interface, network, mark)),
-            None => drops.entry((network.network(), filter == ReverseFilter::Strict)).or_default().push(interface),
+            None => {
+                drops.entry((network.network(), filter == ReverseFilter::Strict)).or_default().push(interface)
+            }
         }
     }
     for ((network, is_strict), interfaces) in drops {

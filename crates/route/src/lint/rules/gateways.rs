@@ -32,6 +32,10 @@ pub(super) fn outside_every_subnet(facts: &Facts<'_>, host: &View<'_>, found: &m
                 "NetworkManager makes it a neighbour by a route of its own, and asks for it on a link that its network \
                  is not on: what this route was to carry is lost, unless somebody replies there"
             }
+            Loader::NetworkScripts => {
+                "the kernel refuses the route to the network scripts (\"Nexthop has invalid gateway\"), and \
+                 NetworkManager asks for the gateway on a link that its network is not on"
+            }
             _ => {
                 "the kernel refuses a route over a gateway that is no neighbour (\"Nexthop has invalid gateway\"), so \
                  what this route was to carry takes another path or none"
@@ -64,14 +68,17 @@ pub(super) fn outside(
     let on = hop.interface.map_or_else(String::new, |interface| format!(" on {interface}"));
     let certain = match host.loader(route.place.as_ref()) {
         Loader::Kernel => Severity::Note,
-        Loader::NetworkManager => Severity::Warning,
+        Loader::NetworkManager | Loader::NetworkScripts => Severity::Warning,
         // Router advertisements make more networks neighbours.
         _ if via.is_ipv6() && !host.routing.files.complete.is_empty() => Severity::Warning,
         _ => Severity::Error,
     };
     // NetworkManager makes the gateway of a single address a neighbour, which is meant then.
-    if let Some(interface) = hop.interface.filter(|it| certain == Severity::Error && host.is_on_no_network(it, via)) {
-        let reason = format!("{interface} has single addresses alone (/32), so that {via} is no neighbour of it");
+    if let Some(interface) =
+        hop.interface.filter(|it| certain == Severity::Error && host.is_on_no_network(it, via))
+    {
+        let reason =
+            format!("{interface} has single addresses alone (/32), so that {via} is no neighbour of it");
         return Some((Severity::Error, reason));
     }
     if host.knows_addresses(hop.interface, via) {
@@ -87,6 +94,8 @@ pub(super) fn outside(
     }
     if !facts.fabric.networks.is_empty() {
         let is_in_one = facts.fabric.networks.iter().any(|network| network.prefix.contains(via));
+        // Whatever the tool makes of it, nobody of the fabric is there.
+        let certain = if certain == Severity::Note { certain } else { Severity::Error };
         return (!is_in_one).then(|| (certain, format!("{via} is in none of the fabric's networks")));
     }
     let (network, count) = others_network(host, hop.interface, via)?;
@@ -105,7 +114,10 @@ fn is_on_link(host: &View<'_>, route: &RouteEntry, hop: &ResolvedHop<'_>) -> boo
     };
     // By "onlink", or by a route that is not known.
     if files.on_link.iter().any(|(via, interface)| *via == hop.via && is_hop(interface))
-        || files.unknown_routes.iter().any(|it| it.may_lead_to(hop.via) && it.destination.is_none_or(|it| it.length > 0))
+        || files
+            .unknown_routes
+            .iter()
+            .any(|it| it.may_lead_to(hop.via) && it.destination.is_none_or(|it| it.length > 0))
     {
         return true;
     }
@@ -342,7 +354,9 @@ pub(super) fn unknown_object(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
         members.iter().map(move |member| (member.id, format!("group {}", nexthop.id), nexthop.place.as_ref()))
     });
     let unknown = &host.routing.files.unknown_nexthops;
-    for (id, what, place) in by_routes.chain(by_groups).filter(|(id, ..)| !ids.contains(id) && !unknown.contains(id)) {
+    for (id, what, place) in
+        by_routes.chain(by_groups).filter(|(id, ..)| !ids.contains(id) && !unknown.contains(id))
+    {
         // What a kernel printed it had; the list of nexthops is not complete then.
         if !host.is_whole() && host.loader(place) == Loader::Kernel {
             continue;

@@ -30,7 +30,12 @@ pub(super) fn same_network_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec
     for (name, network) in &host.attached {
         let is_in_main = files.connected_table(name, false) == MAIN_TABLE;
         let is_single = network.address.is_loopback() || network.length > 30;
-        if network.address.is_ipv4() && is_in_main && !is_single && *name != "lo" && !files.nameless.contains(*name) {
+        if network.address.is_ipv4()
+            && is_in_main
+            && !is_single
+            && *name != "lo"
+            && !files.nameless.contains(*name)
+        {
             let names = by_network.entry(network.network()).or_default();
             if !names.contains(name) {
                 names.push(name);
@@ -42,9 +47,9 @@ pub(super) fn same_network_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec
         // One of them may do without: what the others do not take is its own.
         let [first, second, ..] = &unruled[..] else { continue };
         let addresses = host.routing.interfaces.iter().filter(|it| it.name == **second);
-        let place = addresses.flat_map(|it| &it.addresses).find_map(|address| {
-            network.contains(address.value.address).then_some(address.place.as_ref())
-        });
+        let place = addresses
+            .flat_map(|it| &it.addresses)
+            .find_map(|address| network.contains(address.value.address).then_some(address.place.as_ref()));
         let message = format!(
             "{} are on {network}: what this host sends there leaves by one of them, whatever its source address, and \
              each replies to ARP for the addresses of all, so that {second} carries what arrives at best, and with a \
@@ -80,7 +85,8 @@ fn leaves_by_rule(host: &View<'_>, name: &str) -> bool {
             || rule.selector.output.as_deref() == Some(name)
             || !rule.selector.other.is_empty();
         let RuleAction::Table(table) = rule.action else { return is_for_it };
-        let leaves = |route: &RouteEntry| outputs(host, route).iter().any(|output| output.is_none_or(|it| it == name));
+        let leaves =
+            |route: &RouteEntry| outputs(host, route).iter().any(|output| output.is_none_or(|it| it == name));
         let has = host.tables.get(&table).is_some_and(|routes| routes.iter().any(|route| leaves(route)));
         is_for_it && (has || host.routing.files.unknown_in(table).next().is_some())
     })
@@ -147,7 +153,9 @@ fn may_lead_elsewhere(host: &View<'_>, ipv6: bool) -> bool {
     let files = &host.routing.files;
     let over_gateway = |route: &&&RouteEntry| {
         route.destination.address.is_ipv6() == ipv6
-            && (!host.hops(route).is_empty() || route.destination.length == 0 || matches!(route.action, RouteAction::Nexthop(_)))
+            && (!host.hops(route).is_empty()
+                || route.destination.length == 0
+                || matches!(route.action, RouteAction::Nexthop(_)))
     };
     let is_plain = |rule: &RuleEntry| {
         rule.ipv6 == ipv6
@@ -181,9 +189,11 @@ pub(super) fn own_network_only(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<F
             {
                 continue;
             }
-            let mine: BTreeSet<&str> = of_family.iter().flat_map(|route| outputs(host, route)).flatten().collect();
+            let mine: BTreeSet<&str> =
+                of_family.iter().flat_map(|route| outputs(host, route)).flatten().collect();
             let default = host.main().iter().copied().find(|route| is_default(route, ipv6));
-            let others: Vec<&str> = default.into_iter().flat_map(|route| outputs(host, route)).flatten().collect();
+            let others: Vec<&str> =
+                default.into_iter().flat_map(|route| outputs(host, route)).flatten().collect();
             let leaves_elsewhere = others.iter().any(|other| !mine.contains(other));
             if !leaves_elsewhere || !reported.insert((table, ipv6)) {
                 continue;
@@ -213,21 +223,27 @@ pub(super) fn network_left_main(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<
         if *table == MAIN_TABLE || files.vrf_members.contains_key(name) {
             continue;
         }
-        for (_, network) in host.attached.iter().filter(|(it, network)| it == name && network.address.is_ipv6() == *ipv6) {
+        for (_, network) in
+            host.attached.iter().filter(|(it, network)| it == name && network.address.is_ipv6() == *ipv6)
+        {
             let is_led = host.routing.rules.iter().any(|rule| {
                 let leads = matches!(rule.action, RuleAction::Table(to) if to == *table);
-                leads && rule.ipv6 == *ipv6 && rule.selector.to.map_or(rule.selector.from.is_none(), |to| overlap(to, *network))
+                leads
+                    && rule.ipv6 == *ipv6
+                    && rule.selector.to.map_or(rule.selector.from.is_none(), |to| overlap(to, *network))
             });
-            let in_main = host.main().iter().any(|route| {
-                route.destination.length > 0 && covers(route.destination, *network)
-            });
+            let in_main = host
+                .main()
+                .iter()
+                .any(|route| route.destination.length > 0 && covers(route.destination, *network));
             let others = host.attached.iter().any(|(other, it)| {
                 other != name && covers(*it, *network) && files.connected_table(other, *ipv6) == MAIN_TABLE
             });
             if is_led || in_main || others {
                 continue;
             }
-            let place = host.routing.interfaces.iter().filter(|it| it.name == *name).flat_map(|it| &it.addresses);
+            let place =
+                host.routing.interfaces.iter().filter(|it| it.name == *name).flat_map(|it| &it.addresses);
             let place = place.clone().find(|address| network.contains(address.value.address));
             let message = format!(
                 "table {table} takes all routes of {name}, the one to its own network {network} too, and no rule leads \
@@ -235,12 +251,21 @@ pub(super) fn network_left_main(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<
                  main table, over its default route or nowhere"
             );
             found.push(
-                finding(host, "route", FindingClass::Routing, "network-left-main", Severity::Warning, message)
-                    .of(format!("{network} table {table}"))
-                    .at(place.and_then(|address| address.place.as_ref()))
-                    .on(name)
-                    .advise(format!("add a rule \"to {network} table {table}\", or a route to {network} with table=254"))
-                    .sourced("nm-settings-nmcli(5), route-table"),
+                finding(
+                    host,
+                    "route",
+                    FindingClass::Routing,
+                    "network-left-main",
+                    Severity::Warning,
+                    message,
+                )
+                .of(format!("{network} table {table}"))
+                .at(place.and_then(|address| address.place.as_ref()))
+                .on(name)
+                .advise(format!(
+                    "add a rule \"to {network} table {table}\", or a route to {network} with table=254"
+                ))
+                .sourced("nm-settings-nmcli(5), route-table"),
             );
         }
     }

@@ -138,7 +138,10 @@ fn not_own(facts: &Facts<'_>, host: &View<'_>, rule: &RuleEntry, address: IpAddr
 
 /// Whether a route to the one address, or a network of containers, leads to it from this host.
 fn leads_inside(host: &View<'_>, address: IpAddr) -> bool {
-    let of_containers = ["docker", "cni", "br-", "virbr", "cali", "veth", "eni", "lxc", "podman", "flannel", "cilium", "tap", "vnet"];
+    let of_containers = [
+        "docker", "cni", "br-", "virbr", "cali", "veth", "eni", "lxc", "podman", "flannel", "cilium", "tap",
+        "vnet",
+    ];
     let is_inside = |name: &str| of_containers.iter().any(|prefix| name.starts_with(prefix));
     host.routing.routes.iter().any(|route| {
         matches!(&route.action, RouteAction::Link { interface }
@@ -174,7 +177,8 @@ fn forwards(host: &View<'_>) -> bool {
 pub(super) fn empty_table(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     for rule in &host.routing.rules {
         let RuleAction::Table(table) = rule.action else { continue };
-        if KERNEL_TABLES.contains(&table) || host.tables.contains_key(&table) || may_have_others(host, table) {
+        if KERNEL_TABLES.contains(&table) || host.tables.contains_key(&table) || may_have_others(host, table)
+        {
             continue;
         }
         let there = if host.is_whole() { "has no route" } else { "has no route in what was given" };

@@ -12,7 +12,9 @@ pub(super) fn refused(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) 
     for refused in &host.routing.files.refused {
         let (class, cause) = match refused.severity {
             Severity::Note => (FindingClass::Unverifiable, "depends-on-release"),
-            _ if matches!(refused.place.by, Loader::Command | Loader::Conditional) => (FindingClass::Range, "refused"),
+            _ if matches!(refused.place.by, Loader::Command | Loader::Conditional) => {
+                (FindingClass::Range, "refused")
+            }
             _ => (FindingClass::NoOp, "not-taken"),
         };
         found.push(

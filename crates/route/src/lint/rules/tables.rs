@@ -39,7 +39,8 @@ pub(super) fn no_rule(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) 
         return;
     }
     let used_tables = host.tables_of_rules();
-    let is_unused = |table: &u32| !used_tables.contains(table) && !host.routing.files.vrf_tables.contains(table);
+    let is_unused =
+        |table: &u32| !used_tables.contains(table) && !host.routing.files.vrf_tables.contains(table);
     for (table, routes) in own_tables(host).filter(|(table, _)| is_unused(table)) {
         let first = routes[0];
         let message = format!(
@@ -64,7 +65,8 @@ pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
     if host.is_whole() || !host.routing.rules.is_empty() || leads_anywhere(host) {
         return;
     }
-    let tables: Vec<_> = own_tables(host).filter(|(table, _)| !host.routing.files.vrf_tables.contains(table)).collect();
+    let tables: Vec<_> =
+        own_tables(host).filter(|(table, _)| !host.routing.files.vrf_tables.contains(table)).collect();
     let [(_, routes), ..] = &tables[..] else { return };
     let numbers = list(tables.iter().map(|(table, _)| table));
     let (subject, verb) = if tables.len() == 1 { ("table", "is") } else { ("tables", "are") };
@@ -127,7 +129,8 @@ fn second_of(host: &View<'_>, first: &RouteEntry, second: &RouteEntry) -> Option
     let ipv6 = second.destination.address.is_ipv6();
     let file = |route: &RouteEntry| route.place.as_ref().map(|place| place.file.clone());
     // Of several profiles for one interface one is active.
-    if by == Loader::NetworkManager && file(first) != file(second) && !interfaces_differ(host, first, second) {
+    if by == Loader::NetworkManager && file(first) != file(second) && !interfaces_differ(host, first, second)
+    {
         return None;
     }
     // Whether both commands run is not known.
@@ -136,23 +139,26 @@ fn second_of(host: &View<'_>, first: &RouteEntry, second: &RouteEntry) -> Option
     }
     let (severity, consequence) = match by {
         // The kernel joins routes of IPv6 that differ in their gateway only (net/ipv6/ip6_fib.c, siblings).
-        Loader::Kernel | Loader::Append | Loader::Networkd | Loader::NetworkManager if ipv6 && !is_same => return None,
+        Loader::Kernel | Loader::Append | Loader::Networkd | Loader::NetworkManager if ipv6 && !is_same => {
+            return None;
+        }
         // The second of two that are equal is the first one.
         Loader::Kernel | Loader::Networkd | Loader::NetworkManager if is_same => return None,
         Loader::NetworkScripts if ipv6 || interfaces_differ(host, first, second) => return None,
         Loader::Command | Loader::Conditional => {
             let which = if is_same { "one" } else { "the first" };
-            let severity = if is_same || before != Loader::Command { Severity::Warning } else { Severity::Error };
-            let refused = format!(
-                "the kernel refuses the second with \"File exists\", and only {which} is in effect"
-            );
+            let severity =
+                if is_same || before != Loader::Command { Severity::Warning } else { Severity::Error };
+            let refused =
+                format!("the kernel refuses the second with \"File exists\", and only {which} is in effect");
             (severity, refused)
         }
         Loader::Kernel | Loader::Append => {
             (Severity::Warning, "the kernel holds both, and only the first is used".to_owned())
         }
         Loader::Networkd => {
-            let consequence = "systemd-networkd adds both, and the kernel uses one of them, the one that was added last";
+            let consequence =
+                "systemd-networkd adds both, and the kernel uses one of them, the one that was added last";
             (Severity::Warning, consequence.to_owned())
         }
         Loader::NetworkManager => {
@@ -185,7 +191,7 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
                 continue;
             }
             let Some(beaten) = beaten(host, routes, route, interface) else { continue };
-            let Some(why) = why_remote(facts, host, route, interface) else { continue };
+            let Some((severity, why)) = why_remote(facts, host, route, interface) else { continue };
             let gateway = list(host.hops(beaten).iter().map(|hop| hop.via));
             let message = format!(
                 "table {table} has {} as neighbours on {interface}, {why}; it is more exact than \"{}\", \
@@ -198,21 +204,14 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
                 name == interface && network.address.is_ipv4() == route.destination.address.is_ipv4()
             });
             found.push(
-                finding(
-                    host,
-                    "route",
-                    FindingClass::Routing,
-                    "on-link-beats-default",
-                    Severity::Error,
-                    message,
-                )
-                .of(ip_syntax::route(route))
-                .at(route.place.as_ref())
-                .advise(format!(
-                    "delete the line; the network that belongs there is that of {interface} itself{}",
-                    own.map_or_else(String::new, |(_, network)| format!(", {network}"))
-                ))
-                .sourced("ip-route(8), longest prefix first; measured: the table black-holes"),
+                finding(host, "route", FindingClass::Routing, "on-link-beats-default", severity, message)
+                    .of(ip_syntax::route(route))
+                    .at(route.place.as_ref())
+                    .advise(format!(
+                        "delete the line; the network that belongs there is that of {interface} itself{}",
+                        own.map_or_else(String::new, |(_, network)| format!(", {network}"))
+                    ))
+                    .sourced("ip-route(8), longest prefix first; measured: the table black-holes"),
             );
         }
     }
@@ -246,8 +245,14 @@ fn beaten<'a>(
     wider.max_by_key(|other| other.destination.length)
 }
 
-/// Why a network cannot be on the link; absent where it may be.
-fn why_remote(facts: &Facts<'_>, host: &View<'_>, route: &RouteEntry, interface: &str) -> Option<String> {
+/// Why a network cannot be on the link; absent where it may be. Without an address in it it may be one more network of
+/// the link.
+fn why_remote(
+    facts: &Facts<'_>,
+    host: &View<'_>,
+    route: &RouteEntry,
+    interface: &str,
+) -> Option<(Severity, String)> {
     let destination = route.destination;
     let mine = host.attached.iter().filter(|(name, _)| *name == interface);
     let mine: Vec<_> = mine.filter(|(_, network)| overlap(*network, destination)).collect();
@@ -262,15 +267,15 @@ fn why_remote(facts: &Facts<'_>, host: &View<'_>, route: &RouteEntry, interface:
     });
     if let Some(other) = by_gateway {
         let table = if other.table == MAIN_TABLE { "main".to_owned() } else { other.table.to_string() };
-        return Some(format!("while table {table} reaches it over gateways"));
+        return Some((Severity::Error, format!("while table {table} reaches it over gateways")));
     }
     if let Some(network) = facts.fabric.network_of(destination)
         && host.attached.iter().any(|(_, attached)| !overlap(network.prefix, *attached))
     {
-        return Some(format!("which is the network {} of the fabric", network.name));
+        return Some((Severity::Error, format!("which is the network {} of the fabric", network.name)));
     }
     host.knows_addresses(Some(interface), destination.address)
-        .then(|| format!("where {interface} has no address in it"))
+        .then(|| (Severity::Warning, format!("where {interface} has no address in it")))
 }
 
 /// A route over gateways to what is no network of the fabric.

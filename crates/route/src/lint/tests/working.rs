@@ -71,12 +71,18 @@ fn a_route_that_is_not_known_completely_is_not_missing() {
         destination: destination.map(prefix),
         reason: "by DHCP".to_owned(),
     };
-    for route in [unknown(Some(MAIN_TABLE), Some("default")), unknown(None, None), unknown(None, Some("10.1.0.0/16"))] {
+    for route in
+        [unknown(Some(MAIN_TABLE), Some("default")), unknown(None, None), unknown(None, Some("10.1.0.0/16"))]
+    {
         let mut hosts = behind(Some(Vec::new()));
         hosts[1].is_whole = false;
         hosts[1].routing.files.unknown_routes.push(route.clone());
         assert_eq!(found(&hosts), NONE_FOUND, "{route:?}");
-        assert!(report_of(&hosts).missing[0].contains("not known completely"), "{:?}", report_of(&hosts).missing);
+        assert!(
+            report_of(&hosts).missing[0].contains("not known completely"),
+            "{:?}",
+            report_of(&hosts).missing
+        );
     }
     for route in [unknown(Some(7), Some("default")), unknown(Some(MAIN_TABLE), Some("192.0.2.0/24"))] {
         let mut hosts = behind(Some(Vec::new()));
