@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use clearstream_schema::tune::{Finding, LINT_SCHEMA, LintReport, PathGoal};
+use clearstream_schema::tune::{CheckedRouting, Finding, LINT_SCHEMA, LintReport, PathGoal};
 
 use crate::mute::MuteList;
 
@@ -20,6 +20,8 @@ pub struct Checked {
     pub goal: Option<PathGoal>,
     /// Number of settings.
     pub setting_count: u64,
+    /// The same by kind, of routing.
+    pub routing: Option<CheckedRouting>,
     /// Parts that could not be read, with the reason.
     pub missing: Vec<String>,
 }
@@ -38,6 +40,7 @@ pub fn report(checked: Checked, mut findings: Vec<Finding>, mute: &MuteList) -> 
         kernel: checked.kernel,
         goal: checked.goal,
         setting_count: checked.setting_count,
+        checked: checked.routing,
         muted_count: (before - findings.len()) as u64,
         findings,
         missing: checked.missing,

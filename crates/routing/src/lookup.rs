@@ -12,7 +12,7 @@ use clearstream_schema::{
     prefix::Prefix,
     routing::{
         HostRouting, MAIN_TABLE, NexthopTarget, Resilient, RouteAction, RouteEntry, RuleAction, RuleEntry,
-        RuleSelector,
+        RuleSelector, files::FileFacts,
     },
 };
 
@@ -21,6 +21,8 @@ pub const DEFAULT_TABLE: u32 = 253;
 /// Priorities of the kernel's own rules (fib_default_rules_init).
 const MAIN_PRIORITY: u32 = 32_766;
 const DEFAULT_PRIORITY: u32 = 32_767;
+/// Priority of the rule that the kernel makes with the first VRF (l3mdev, FIB_RULES `fib_default_rule_l3mdev`).
+const VRF_PRIORITY: u32 = 1000;
 /// Metric of IPv6 routes that name none (`IP6_RT_PRIO_USER`), and of those that
 /// the kernel creates for an address (`IP6_RT_PRIO_ADDRCONF`).
 const IPV6_METRIC: u32 = 1024;
@@ -99,6 +101,7 @@ pub struct Lookup<'a> {
     rules: Vec<Rule<'a>>,
     tables: HashMap<(u32, bool), Table<'a>>,
     nexthops: HashMap<u32, &'a NexthopTarget>,
+    files: &'a FileFacts,
 }
 
 #[derive(Debug)]
@@ -166,14 +169,15 @@ impl<'a> Lookup<'a> {
         for interface in &routing.interfaces {
             for address in &interface.addresses {
                 local.insert(address.value.address);
-                add(MAIN_TABLE, address.value, Entry::Connected(&interface.name));
+                let table = routing.files.connected_table(&interface.name, address.value.address.is_ipv6());
+                add(table, address.value, Entry::Connected(&interface.name));
             }
         }
         for route in routing.routes.iter().filter(|route| is_accepted(route)) {
             add(route.table, route.destination, Entry::Route(route));
         }
         let nexthops = routing.nexthops.iter().map(|nexthop| (nexthop.id, &nexthop.target)).collect();
-        Self { local, rules: all_rules(&routing.rules), tables, nexthops }
+        Self { local, rules: all_rules(&routing.rules), tables, nexthops, files: &routing.files }
     }
 
     /// Looks a packet up.
@@ -182,6 +186,13 @@ impl<'a> Lookup<'a> {
         // The rule of priority 0: the local table.
         if self.local.contains(&packet.destination) {
             return Found { verdict: Verdict::Local, priority: 0, table: 255, route: None, rule: None };
+        }
+        // Packets of an interface of a VRF come to its table first (net/l3mdev, a rule of priority 1000).
+        let vrf = packet.input.and_then(|input| self.files.vrf_members.get(input).copied());
+        if let Some((table, (verdict, route))) =
+            vrf.and_then(|table| Some((table, self.in_table(table, packet.destination)?)))
+        {
+            return Found { verdict, priority: VRF_PRIORITY, table, route, rule: None };
         }
         for rule in self.rules.iter().filter(|rule| rule.ipv6 == ipv6) {
             let found = |verdict, table| Found {
@@ -215,8 +226,23 @@ impl<'a> Lookup<'a> {
         Found { verdict: Verdict::NoRoute, priority: DEFAULT_PRIORITY, table: 0, route: None, rule: None }
     }
 
-    /// The verdict of one table; none where it has no route, or one that throws.
+    /// The verdict of one table; none where it has no route, or one that throws. Not known where a route that is not
+    /// known completely may be at least as exact.
     fn in_table(&self, number: u32, destination: IpAddr) -> Option<(Verdict<'a>, Option<&'a RouteEntry>)> {
+        let found = self.by_known_routes(number, destination);
+        let length = found.as_ref().map_or(0, |(length, ..)| *length);
+        let mut unknown = self.files.unknown_in(number).filter(|route| route.may_lead_to(destination));
+        if let Some(route) = unknown.find(|route| route.destination.is_none_or(|it| it.length >= length)) {
+            return Some((Verdict::Unknown(route.reason.clone()), None));
+        }
+        found.map(|(_, verdict, route)| (verdict, route))
+    }
+
+    fn by_known_routes(
+        &self,
+        number: u32,
+        destination: IpAddr,
+    ) -> Option<(u8, Verdict<'a>, Option<&'a RouteEntry>)> {
         let table = self.tables.get(&(number, destination.is_ipv6()))?;
         for (length, networks) in table.lengths.iter().rev() {
             let network = Prefix { address: destination, length: *length }.network().address;
@@ -225,7 +251,7 @@ impl<'a> Lookup<'a> {
                 Some(Verdict::Refused("throw")) => return None,
                 Some(verdict) => {
                     let route = entries.first().and_then(Entry::route);
-                    return Some((verdict, route));
+                    return Some((*length, verdict, route));
                 }
                 None => {}
             }

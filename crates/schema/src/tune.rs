@@ -112,6 +112,34 @@ pub struct Finding {
     pub source: String,
 }
 
+/// What a check of routing looked at; what it could not read is in `missing`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckedRouting {
+    /// Hosts.
+    pub host_count: u64,
+    /// Files of which something was understood; 0 for hosts that are live or captured.
+    pub file_count: u64,
+    /// Addresses of interfaces.
+    pub address_count: u64,
+    /// Routes that are known completely.
+    pub route_count: u64,
+    /// Routes of which the gateway, the table or the destination is not known: no finding depends on them.
+    pub unknown_route_count: u64,
+    /// Rules.
+    pub rule_count: u64,
+    /// Nexthop objects.
+    pub nexthop_count: u64,
+    /// Sysctls.
+    pub sysctl_count: u64,
+}
+
+impl CheckedRouting {
+    /// Settings of all kinds.
+    pub fn setting_count(&self) -> u64 {
+        self.address_count + self.route_count + self.rule_count + self.nexthop_count + self.sysctl_count
+    }
+}
+
 /// All findings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LintReport {
@@ -129,6 +157,9 @@ pub struct LintReport {
     pub goal: Option<PathGoal>,
     /// Number of settings checked.
     pub setting_count: u64,
+    /// The same by kind, of a check of routing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked: Option<CheckedRouting>,
     /// Findings, the most severe first.
     pub findings: Vec<Finding>,
     /// Findings that a mute list held back.

@@ -23,6 +23,7 @@ pub fn lint(state: &HostState, goal: Option<&PathGoal>, mute: &MuteList) -> Lint
         kernel: state.release.clone(),
         goal: goal.copied(),
         setting_count: (state.values.len().max(state.given.len()) + state.options.len()) as u64,
+        routing: None,
         missing: state.missing.clone(),
     };
     report(checked, findings, mute)

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fmt::Write as _};
 use clearstream_schema::{
     human::count,
     plan::{Effect, JournalEntry, JournalState, Plan, Recovered, Setting, Step, Verification},
-    tune::{Finding, LintReport, Severity},
+    tune::{CheckedRouting, Finding, LintReport, Severity},
 };
 
 use super::{
@@ -106,7 +106,7 @@ fn severity_name(severity: Severity) -> &'static str {
     }
 }
 
-/// `3 errors, 1 warning and 2 notes on 11 settings, 1 muted`.
+/// `3 errors, 1 warning and 2 notes on 11 settings (4 addresses, 7 routes of 1 host), 1 muted, 2 parts not checked`.
 pub fn summary(report: &LintReport) -> String {
     let found = |severity, noun| {
         count(report.findings.iter().filter(|finding| finding.severity == severity).count(), noun)
@@ -118,10 +118,40 @@ pub fn summary(report: &LintReport) -> String {
         found(Severity::Note, "note"),
         count(report.setting_count, "setting")
     );
+    if let Some(checked) = &report.checked {
+        let _ = write!(text, " ({})", checked_text(checked));
+    }
     if report.muted_count > 0 {
         let _ = write!(text, ", {} muted", report.muted_count);
     }
+    if report.checked.is_some() && !report.missing.is_empty() {
+        let _ = write!(text, "; {} not checked", count(report.missing.len(), "part"));
+    }
     text
+}
+
+/// `4 addresses, 7 routes and 1 unknown one of 1 host`: kinds of which there are any.
+fn checked_text(checked: &CheckedRouting) -> String {
+    let kinds = [
+        (checked.address_count, "address"),
+        (checked.route_count, "route"),
+        (checked.unknown_route_count, "route not known completely"),
+        (checked.rule_count, "rule"),
+        (checked.nexthop_count, "nexthop"),
+        (checked.sysctl_count, "sysctl"),
+    ];
+    let counted = |(number, noun): &(u64, &str)| match (*number, *noun) {
+        (0, _) => None,
+        (1, noun) => Some(format!("1 {noun}")),
+        (number, "address") => Some(format!("{number} addresses")),
+        (number, "route not known completely") => Some(format!("{number} routes not known completely")),
+        (number, noun) => Some(format!("{number} {noun}s")),
+    };
+    let kinds: Vec<String> = kinds.iter().filter_map(counted).collect();
+    let of = count(checked.host_count, "host");
+    let of =
+        if checked.file_count > 0 { format!("{of}, in {}", count(checked.file_count, "file")) } else { of };
+    if kinds.is_empty() { of } else { format!("{} of {of}", kinds.join(", ")) }
 }
 
 /// A plan as a diff with its reasons, then what no plan can change.

@@ -90,6 +90,31 @@ fn files_give_findings_with_file_line_and_exit_code() {
     assert!(sarif.stdout.contains("\"clearstream route lint\""), "{}", sarif.stdout);
 }
 
+/// Nothing read is not nothing wrong: a file that nobody understands is named, and what was checked is counted.
+#[test]
+fn a_file_of_which_nothing_is_understood_is_no_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let unknown = file("vars.yml", "foo: bar\n");
+    let good =
+        file("good.sh", "ip address add 10.1.0.5/24 dev e0\nip route add 10.9.0.0/16 via 10.1.0.1 dev e0\n");
+    run(&["route", "lint", &unknown]).refused(2, &["vars.yml", "netplan has"]);
+    let both = run(&["route", "lint", &good, &unknown]);
+    both.refused(8, &["nothing was understood in", "vars.yml"]);
+    for part in
+        ["on 2 settings (1 address, 1 route of 1 host, in 1 file); 1 part not checked", "not checked: "]
+    {
+        assert!(both.stdout.contains(part), "{part}: {}", both.stdout);
+    }
+    let report = run(&["route", "lint", &good, "--json"]);
+    let report: Value = serde_json::from_str(report.ok()).unwrap();
+    assert_eq!((&report["checked"]["route_count"], &report["checked"]["file_count"]), (&1.into(), &1.into()));
+}
+
 #[test]
 fn a_fabric_starts_from_files() {
     let folder = tempfile::tempdir().unwrap();

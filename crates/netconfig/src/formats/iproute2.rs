@@ -9,7 +9,7 @@ use crate::{
         Source,
         detect::{FileName, Reader, Turn},
         gathering::{Gathering, place},
-        ini, nftables, script, values,
+        ini, ip_arguments, nftables, script, values,
     },
     routes::{RouteFiles, Routes},
 };
@@ -37,11 +37,17 @@ impl Backend for Iproute2 {
         Some(match (name.name, name.folder, name.extension) {
             ("rt_tables", ..) | (_, "rt_tables.d", "conf") => Reader {
                 turn: Turn::Names,
-                read: |source, gathering| gathering.names.read_tables(&source.text),
+                read: |source, gathering| {
+                    gathering.understood();
+                    gathering.names.read_tables(&source.text);
+                },
             },
             ("rt_protos", ..) | (_, "rt_protos.d", "conf") => Reader {
                 turn: Turn::Names,
-                read: |source, gathering| gathering.names.read_protocols(&source.text),
+                read: |source, gathering| {
+                    gathering.understood();
+                    gathering.names.read_protocols(&source.text);
+                },
             },
             ("modes", "routes", _) => Reader { turn: Turn::Interfaces, read: modes },
             (_, _, "nft") => NFTABLES,
@@ -57,7 +63,9 @@ impl Backend for Iproute2 {
             return Some(NFTABLES);
         }
         let ipv6 = ["rule6", "rules6", "-6"].iter().any(|part| name.name.contains(part));
-        text.lines().any(is_of_ip).then(|| script_of(ipv6))
+        let is_printed = script::json::is_json(text)
+            || text.lines().any(|line| is_of_ip(script::printed::behind_prompt(line).unwrap_or(line)));
+        is_printed.then(|| script_of(ipv6))
     }
 }
 
@@ -74,7 +82,11 @@ fn script_of(ipv6: bool) -> Reader {
 /// A line that calls `ip` or that `ip` printed.
 fn is_of_ip(line: &str) -> bool {
     let mut tokens = line.split_whitespace().skip_while(|token| matches!(*token, "up" | "post-up" | "sudo"));
-    let (first, second) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
+    let (mut first, mut second) = (tokens.next().unwrap_or_default(), tokens.next().unwrap_or_default());
+    // `ip -details` begins each route with its type.
+    if ip_arguments::TYPES.contains(&first) {
+        (first, second) = (second, tokens.next().unwrap_or_default());
+    }
     match (first, second) {
         (program, "route" | "rule" | "nexthop" | "-4" | "-6" | "address" | "addr" | "ro" | "ru" | "link")
             if program == "ip" || program.ends_with("/ip") =>
@@ -91,7 +103,10 @@ fn is_of_ip(line: &str) -> bool {
         (number, name) if number.strip_suffix(':').is_some_and(|number| number.parse::<u32>().is_ok()) => {
             name.ends_with(':') && line.contains(" mtu ")
         }
-        (prefix, "via" | "dev" | "proto" | "nhid" | "nexthop" | "table") => values::prefix(prefix).is_some(),
+        ("nexthop", "via" | "dev") => true,
+        (prefix, "via" | "dev" | "proto" | "nhid" | "nexthop" | "table" | "metric" | "scope" | "\\") => {
+            values::prefix(prefix).is_some()
+        }
         _ => false,
     }
 }

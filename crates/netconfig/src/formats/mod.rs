@@ -2,6 +2,7 @@
 
 pub(crate) mod ansible;
 pub(crate) mod ifcfg;
+pub(crate) mod ifupdown;
 pub(crate) mod iproute2;
 pub(crate) mod netplan;
 pub(crate) mod networkd;

@@ -3,6 +3,7 @@
 use super::{
     Source,
     gathering::Gathering,
+    script,
     yaml::{self, Yaml},
 };
 use crate::{backend::BACKENDS, routes};
@@ -85,7 +86,9 @@ pub(crate) fn known(source: &Source) -> Option<Known> {
     if named.is_some() {
         return named;
     }
-    if matches!(name.extension, "yaml" | "yml") {
+    // JSON is YAML too: states of nmstate are printed so.
+    let is_yaml = name.extension == "json" && !script::json::is_json(&source.text);
+    if is_yaml || matches!(name.extension, "yaml" | "yml") {
         return Some(Known::By(Reader { turn: Turn::Documents, read: read_yaml }, 0));
     }
     let mut formats = BACKENDS.iter().enumerate().rev();

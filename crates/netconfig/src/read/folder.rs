@@ -8,7 +8,7 @@ use std::{
 
 use clearstream_sys::document;
 
-use super::{ReadError, Reading, Source, detect, texts};
+use super::{ReadError, Reading, Source, detect, nearest};
 use crate::formats::ansible;
 
 /// Bytes of all configurations of a host.
@@ -18,7 +18,7 @@ const MOST_BYTES: u64 = 64 << 20;
 const MOST_DEPTH: usize = 12;
 
 /// Names of folders that lie in one host's tree, not beside other hosts.
-const OF_ONE_HOST: [&str; 18] = [
+const OF_ONE_HOST: [&str; 19] = [
     "etc",
     "usr",
     "run",
@@ -36,6 +36,7 @@ const OF_ONE_HOST: [&str; 18] = [
     "clearstream",
     "routes",
     "nftables.d",
+    "interfaces.d",
     "host_vars",
 ];
 
@@ -64,14 +65,17 @@ pub fn folder(path: &Path) -> Result<Reading, ReadError> {
             add_host(folder, &name_of(folder), &mut reading)?;
         }
     }
-    if reading.hosts.is_empty() {
-        return Err(ReadError::Nothing { path: path.to_owned() });
+    if is_nothing(&reading) {
+        let nearest =
+            reading.unread.first().map(|unread| format!("{}: {}", unread.place.file, unread.reason));
+        let nearest = nearest.unwrap_or_else(|| "no file of a known name".to_owned());
+        return Err(ReadError::Nothing { path: path.to_owned(), nearest });
     }
     Ok(reading)
 }
 
 /// Reads files of one host; folders among them are read with all they hold.
-/// A file of no known kind is reported.
+/// A file of which nothing is understood is reported.
 pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
     let (mut sources, mut left) = (Vec::new(), MOST_BYTES);
     for path in paths {
@@ -81,11 +85,17 @@ pub fn files(paths: &[PathBuf]) -> Result<Reading, ReadError> {
             sources.push(source(path)?);
         }
     }
-    if !sources.iter().any(|source| detect::known(source).is_some()) {
-        return Err(ReadError::Nothing { path: paths.first().cloned().unwrap_or_default() });
+    let reading = super::sources(&sources);
+    if is_nothing(&reading) {
+        let nearest = sources.first().map_or_else(|| "no file was given".to_owned(), nearest::form);
+        return Err(ReadError::Nothing { path: paths.first().cloned().unwrap_or_default(), nearest });
     }
-    let (routing, unread) = texts(&sources);
-    Ok(Reading { hosts: vec![routing], unread })
+    Ok(reading)
+}
+
+/// Whether of no host any file was understood.
+fn is_nothing(reading: &Reading) -> bool {
+    reading.hosts.iter().all(|host| host.files.read_files.is_empty())
 }
 
 fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadError> {
@@ -94,13 +104,22 @@ fn add_host(path: &Path, name: &str, reading: &mut Reading) -> Result<(), ReadEr
     if sources.is_empty() {
         return Ok(());
     }
-    let (mut routing, unread) = texts(&sources);
-    routing.host = match document::read_text(&path.join("etc/hostname"), document::DOCUMENT_BYTES) {
+    let mut of_host = super::sources(&sources);
+    // Other documents lie beside configurations; a host without any is reported.
+    if is_nothing(&of_host) {
+        reading.not_understood.append(&mut of_host.not_understood);
+    }
+    let own_name = match document::read_text(&path.join("etc/hostname"), document::DOCUMENT_BYTES) {
         Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
         _ => name.to_owned(),
     };
-    reading.hosts.push(routing);
-    reading.unread.extend(unread);
+    for mut routing in of_host.hosts {
+        if routing.host.is_empty() {
+            routing.host.clone_from(&own_name);
+        }
+        reading.hosts.push(routing);
+    }
+    reading.unread.extend(of_host.unread);
     Ok(())
 }
 

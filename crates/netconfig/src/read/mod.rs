@@ -10,6 +10,7 @@ mod folder;
 pub(crate) mod gathering;
 pub(crate) mod ini;
 pub(crate) mod ip_arguments;
+mod nearest;
 pub(crate) mod nftables;
 pub(crate) mod script;
 pub(crate) mod statements;
@@ -41,6 +42,8 @@ pub struct Reading {
     pub hosts: Vec<HostRouting>,
     /// What was not understood.
     pub unread: Vec<Unread>,
+    /// Files of which nothing was understood.
+    pub not_understood: Vec<String>,
 }
 
 /// A file's path, as it is to appear in places, and its text.
@@ -65,18 +68,27 @@ pub enum ReadError {
     },
     /// Nothing there is a configuration.
     #[error(
-        "{}: no file there is a routing configuration; known are keyfiles of NetworkManager, .network files, \
-         netplan, ifcfg, nmstate, Ansible, scripts of ip commands, and what ip prints", path.display()
+        "{}: no file there is a routing configuration: {nearest}; known are keyfiles of NetworkManager, .network \
+         files, netplan, ifcfg, /etc/network/interfaces, nmstate (also in policies of Kubernetes), Ansible, scripts \
+         of ip commands, and what ip prints", path.display()
     )]
     Nothing {
         /// The folder or file.
         path: PathBuf,
+        /// What it is taken for, and what is read of that kind.
+        nearest: String,
     },
 }
 
-/// Reads files of one host, already in memory. The order does not matter.
-pub fn texts(sources: &[Source]) -> (HostRouting, Vec<Unread>) {
+/// Lines of a file of which nothing was understood that are reported one by one.
+const FEW_LINES: usize = 4;
+
+/// Reads files of one host, already in memory. The order does not matter. Documents of several hosts give as
+/// many.
+pub fn sources(sources: &[Source]) -> Reading {
     let mut gathering = Gathering::default();
+    gathering.paths = sources.iter().map(|source| source.path.clone()).collect();
+    let mut not_understood = Vec::new();
     let mut sorted: Vec<(Option<Known>, &Source)> =
         sources.iter().map(|source| (detect::known(source), source)).collect();
     // Within a turn in the order of names, as of sysctl.d (sysctl.d(5)).
@@ -84,16 +96,44 @@ pub fn texts(sources: &[Source]) -> (HostRouting, Vec<Unread>) {
         (known.is_none(), known.and_then(Known::order), detect::last_part(&source.path))
     });
     for (known, source) in sorted {
+        gathering.begin();
         match known {
             Some(Known::By(reader, _)) => (reader.read)(source, &mut gathering),
-            Some(Known::Own) => {}
-            None => {
-                let name = detect::last_part(&source.path);
-                gathering.unread(&source.path, 1, name, "no configuration of a known kind");
-            }
+            Some(Known::Own) => gathering.understood(),
+            None => {}
+        }
+        if gathering.is_understood() {
+            gathering.facts().read_files.insert(source.path.clone());
+        } else if !source.text.trim().is_empty() {
+            nothing_of(source, &mut gathering);
+            not_understood.push(source.path.clone());
         }
     }
-    gathering.finish()
+    let mut others = std::mem::take(&mut gathering.others);
+    let (routing, unread) = gathering.finish();
+    for other in &mut others {
+        other.files.read_files.clone_from(&routing.files.read_files);
+    }
+    // A document of several hosts alone says nothing of one more.
+    let is_empty = routing == HostRouting::default() && !others.is_empty();
+    let own = (!is_empty).then_some(routing);
+    Reading { hosts: own.into_iter().chain(others).collect(), unread, not_understood }
+}
+
+/// Says that nothing of a file was understood, and what is: instead of line by line, where there are many.
+fn nothing_of(source: &Source, gathering: &mut Gathering) {
+    let lines = gathering.unread_of(&source.path).count();
+    if lines > FEW_LINES {
+        gathering.forget_unread(&source.path);
+    }
+    let reason = format!("nothing in it was understood: {}", nearest::form(source));
+    gathering.unread(&source.path, 1, detect::last_part(&source.path), reason);
+}
+
+/// Reads files of one host, already in memory: the host, and what was not understood.
+pub fn texts(files: &[Source]) -> (HostRouting, Vec<Unread>) {
+    let mut reading = sources(files);
+    (if reading.hosts.is_empty() { HostRouting::default() } else { reading.hosts.remove(0) }, reading.unread)
 }
 
 /// Reads what `ip rule`, `ip route show table all`, `ip nexthop` or `ip

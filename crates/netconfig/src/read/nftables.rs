@@ -10,8 +10,10 @@ use clearstream_schema::{
 use super::{Source, gathering::Gathering, values};
 
 pub(crate) fn read(source: &Source, gathering: &mut Gathering) {
+    gathering.understood();
     for (line, text) in (1..).zip(source.text.lines()) {
         let text = text.trim();
+        marks_set(text, gathering);
         if let Some(translation) = translation(text) {
             gathering.routing.source_translations.get_or_insert_default().push(translation);
             continue;
@@ -30,6 +32,19 @@ pub(crate) fn read(source: &Source, gathering: &mut Gathering) {
                 "not a mark by interface and link address: iifname \"ib1\" ... ether saddr ADDRESS ct mark set NUMBER",
             ),
         }
+    }
+}
+
+/// Marks of packets that a rule sets: `meta mark set 0x1`.
+fn marks_set(text: &str, gathering: &mut Gathering) {
+    let mut tokens = text.split_whitespace();
+    if text.starts_with('#') || !tokens.by_ref().any(|token| token == "mark") {
+        return;
+    }
+    gathering.facts().has_firewall = true;
+    if let (Some("set"), Some(value)) = (tokens.next(), tokens.next()) {
+        let mark: Option<u32> = values::number(value.trim_end_matches([';', '}']));
+        gathering.facts().marks.extend(mark);
     }
 }
 

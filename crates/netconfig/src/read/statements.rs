@@ -1,7 +1,10 @@
 //! Lines of scripts and of printed text, joined and split into statements, which
 //! are lists of tokens.
 
-use super::ip_arguments::{self, Token};
+use super::{
+    ip_arguments::{self, Token},
+    script::printed::behind_prompt,
+};
 
 /// How lines belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,18 +46,31 @@ pub(crate) fn command_lines(text: &str) -> Vec<Vec<Token<'_>>> {
 /// Statements as tokens, each with its line.
 pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Token<'_>>> {
     let mut statements: Vec<Vec<Token<'_>>> = Vec::new();
-    let mut goes_on = false;
+    // Below a command that shows something is its answer.
+    let (mut goes_on, mut is_first, mut is_answer) = (false, false, false);
     for (line, text) in (1..).zip(text.lines()) {
         let trimmed = text.trim_end();
+        if let Some(command) = behind_prompt(text) {
+            statements.push(ip_arguments::split(command, line));
+            goes_on = false;
+            is_first = true;
+            is_answer = true;
+            continue;
+        }
         let (body, continues) = match trimmed.strip_suffix('\\') {
             Some(body) => (body, true),
             None => (trimmed, false),
         };
-        let found = ip_arguments::split(body, line);
-        let is_indented = text.starts_with([' ', '\t']);
+        let mut found = ip_arguments::split(body, line);
+        // `ip -oneline` has a backslash in place of each line break.
+        found.iter_mut().for_each(|token| token.text = token.text.trim_end_matches('\\'));
+        found.retain(|token| !token.text.is_empty());
+        let is_indented = text.starts_with([' ', '\t']) && !std::mem::take(&mut is_first);
         let joins = goes_on
             || found.first().is_some_and(|token| token.text == "nexthop" && is_printed_hop(&found))
-            || style == Style::Printed && is_indented;
+            || is_indented && (style == Style::Printed || is_answer && !calls_ip(&found));
+        is_answer =
+            shows(&found) || is_answer && (is_indented || !found.first().is_some_and(|it| is_word(it.text)));
         goes_on = continues;
         match statements.last_mut() {
             Some(last) if joins => last.extend(found),
@@ -63,6 +79,24 @@ pub(crate) fn statements(text: &str, style: Style) -> Vec<Vec<Token<'_>>> {
     }
     let divided = statements.into_iter().flat_map(|statement| divide(&statement, style));
     divided.filter(|statement| !statement.is_empty()).collect()
+}
+
+/// Whether a line begins as a command does, and not as what `ip` prints.
+fn is_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text != "default"
+        && !text.contains(['/', ':', '.'])
+}
+
+fn calls_ip(tokens: &[Token<'_>]) -> bool {
+    tokens.first().is_some_and(|token| is_ip(token.text))
+}
+
+/// `ip a`, `ip route show`: a call that changes nothing.
+fn shows(tokens: &[Token<'_>]) -> bool {
+    let changes = ["add", "del", "delete", "replace", "change", "append", "flush", "set", "a"];
+    let verb = tokens.iter().skip(2).find(|token| !token.text.starts_with('-'));
+    calls_ip(tokens) && verb.is_none_or(|verb| !changes.contains(&verb.text))
 }
 
 /// `nexthop via ...` goes on with a route; `nexthop add ...` is a command.

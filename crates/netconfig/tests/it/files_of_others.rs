@@ -78,11 +78,12 @@ fn netplans_example_of_source_routing() {
     assert_eq!(rules, ["?: from 192.168.3.0/24 -> 101", "?: from 192.168.5.0/24 -> 102"]);
     assert_eq!(lines(&routing), [10, 21, 23]);
     assert_eq!(routing.rules[1].place.as_ref().unwrap().line, Some(27));
-    // With the renderer NetworkManager netplan writes no rules, which must be reported.
+    // With the renderer NetworkManager netplan writes no rules without priority, which must be reported.
     let text = std::fs::read_to_string(fixture("netplan-source-routing.yaml")).unwrap();
-    let (_, unread) = read_text("x.yaml", &text.replace("renderer: networkd", "renderer: NetworkManager"));
-    assert_eq!(unread.len(), 2);
-    assert!(unread[0].reason.contains("writes no rules"));
+    let (routing, unread) =
+        read_text("x.yaml", &text.replace("renderer: networkd", "renderer: NetworkManager"));
+    assert_eq!((unread.len(), routing.rules.len(), routing.files.refused.len()), (0, 0, 2));
+    assert!(routing.files.refused[0].reason.contains("refuses a rule without priority"));
 }
 
 #[test]
@@ -90,7 +91,10 @@ fn nmstate_with_rules_and_absent_routes() {
     let (routing, unread) = read_fixture("nmstate-rules.yml");
     assert_eq!(unread, []);
     let (routes, rules) = routes_and_rules(&routing);
-    assert_eq!(routes, ["198.51.100.0/24 254 150 192.0.2.1@eth1*1", "203.0.113.0/24 500 0 192.0.2.2@eth1*1"]);
+    assert_eq!(
+        routes,
+        ["198.51.100.0/24 254 150 192.0.2.1@eth1*1", "203.0.113.0/24 500 100 192.0.2.2@eth1*1"]
+    );
     assert_eq!(rules, ["1000: from 192.0.3.0/24 to 198.51.100.0/24 -> 500"]);
     assert_eq!(routing.interfaces[0].addresses[0].value.to_string(), "192.0.2.251/24");
     assert_eq!(routing.interfaces[0].mtu.as_ref().unwrap().value, 9000);
@@ -105,7 +109,7 @@ fn a_play_with_the_network_role_and_tasks() {
         routes,
         [
             "198.51.100.128/26 254 2 198.51.100.1@eth0*1",
-            "198.51.100.64/26 30200 0 198.51.100.6@eth0*1",
+            "198.51.100.64/26 30200 100 198.51.100.6@eth0*1",
             "10.100.0.0/16 254 0 10.10.0.11@ib1*1,10.10.0.13@ib1*1",
         ]
     );
@@ -166,11 +170,10 @@ fn a_script_as_they_are() {
     assert_eq!(routing.sysctls["net.ipv4.conf.ib1.rp_filter"].value, "2");
     let reported: Vec<_> =
         unread.iter().map(|unread| (unread.place.line.unwrap(), unread.text.as_str())).collect();
-    assert_eq!(
-        reported,
-        [(3, "IP=/sbin/ip"), (5, "modprobe ib_ipoib"), (19, "ip route add $OTHER via 10.10.0.11")]
-    );
-    assert!(unread[2].reason.contains("shell fills this in"), "{}", unread[2].reason);
+    assert_eq!(reported, [(19, "ip route add $OTHER via 10.10.0.11")]);
+    assert!(unread[0].reason.contains("shell fills this in"), "{}", unread[0].reason);
+    // The route is there, to somewhere.
+    assert_eq!(routing.files.unknown_routes[0].table, Some(254));
 }
 
 #[test]
@@ -203,7 +206,7 @@ fn files_of_the_network_scripts_old_and_older() {
     assert_eq!(
         routes,
         [
-            "10.100.0.0/16 7002 0 10.10.0.11@?*1",
+            "10.100.0.0/16 7002 0 10.10.0.11@ib1*1",
             "10.101.0.0/16 254 0 on ib1",
             "10.20.0.0/16 254 0 192.0.2.1@eth0*1",
         ]
@@ -230,18 +233,16 @@ fn an_old_profile_of_networkmanager() {
     assert_eq!(
         routes,
         [
-            "0.0.0.0/0 254 0 10.10.0.1@ib0*1",
-            "10.100.0.0/16 7 0 10.10.0.11@ib0*1",
+            "10.100.0.0/16 7 150 10.10.0.11@ib0*1",
             "10.101.0.0/16 254 50 on ib0",
+            "0.0.0.0/0 254 150 10.10.0.1@ib0*1",
         ]
     );
     assert_eq!(rules, ["5: from 10.10.0.5/32 -> 7"]);
     let reported: Vec<_> =
         unread.iter().map(|unread| (unread.place.line.unwrap(), unread.text.as_str())).collect();
-    assert_eq!(
-        reported,
-        [(13, "initcwnd=20"), (16, "routing-rule2=from 10.10.0.6 table 8"), (17, "shiny-new-key=1")]
-    );
+    assert_eq!(reported, [(13, "initcwnd=20"), (17, "shiny-new-key=1")]);
+    assert_eq!(routing.files.refused[0].place.line, Some(16));
 }
 
 /// Printed text in which lines were wrapped, as papers and tickets have it.

@@ -4,4 +4,5 @@
 mod files_loaded_by_tools;
 mod files_of_others;
 mod files_round_trip;
+mod formats;
 mod tools;

@@ -25,7 +25,7 @@ use clearstream_schema::{
     human::list,
     prefix::Prefix,
     routing::HostRouting,
-    tune::{Finding, FindingClass, LintReport, Severity},
+    tune::{CheckedRouting, Finding, FindingClass, LintReport, Severity},
 };
 use clearstream_tune::HostState;
 
@@ -166,11 +166,13 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         findings.iter_mut().for_each(|finding| finding.host = None);
     }
     let kernels: Vec<_> = hosts.iter().filter_map(|host| host.settings.as_ref()?.release.clone()).collect();
+    let counts = counts(hosts);
     let checked = Checked {
         subject: subject(hosts),
         kernel: kernels.first().filter(|first| kernels.iter().all(|kernel| kernel == *first)).cloned(),
         goal: None,
-        setting_count: hosts.iter().map(setting_count).sum(),
+        setting_count: counts.setting_count(),
+        routing: Some(counts),
         missing: missing(hosts, &facts.compared, simulated.notices),
     };
     report(checked, findings, mute)
@@ -193,12 +195,22 @@ fn subject(hosts: &[Subject]) -> String {
     }
 }
 
-/// Routes, rules, nexthops, addresses and sysctls.
-fn setting_count(host: &Subject) -> u64 {
-    let routing = &host.routing;
-    let addresses: usize = routing.interfaces.iter().map(|interface| interface.addresses.len()).sum();
-    let sysctls = host.settings.as_ref().map_or(0, |state| state.given.len()).max(routing.sysctls.len());
-    (routing.routes.len() + routing.rules.len() + routing.nexthops.len() + addresses + sysctls) as u64
+/// What was checked of all hosts.
+fn counts(hosts: &[Subject]) -> CheckedRouting {
+    let mut counts = CheckedRouting { host_count: hosts.len() as u64, ..CheckedRouting::default() };
+    for host in hosts {
+        let routing = &host.routing;
+        let addresses: usize = routing.interfaces.iter().map(|interface| interface.addresses.len()).sum();
+        let given = host.settings.as_ref().map_or(0, |state| state.given.len());
+        counts.file_count += routing.files.read_files.len() as u64;
+        counts.address_count += addresses as u64;
+        counts.route_count += routing.routes.len() as u64;
+        counts.unknown_route_count += routing.files.unknown_routes.len() as u64;
+        counts.rule_count += routing.rules.len() as u64;
+        counts.nexthop_count += routing.nexthops.len() as u64;
+        counts.sysctl_count += given.max(routing.sysctls.len()) as u64;
+    }
+    counts
 }
 
 fn missing(hosts: &[Subject], compared: &Compared, notices: Vec<String>) -> Vec<String> {

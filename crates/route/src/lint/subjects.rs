@@ -8,7 +8,10 @@ use std::{
 use clearstream_host::{HostRoot, capture::CAPTURED_NAME};
 use clearstream_netconfig::read::Reading;
 use clearstream_routing::live;
-use clearstream_schema::{routing::HostRouting, tune};
+use clearstream_schema::{
+    routing::{HostRouting, files::Loader},
+    tune,
+};
 use clearstream_sys::document;
 use clearstream_tune::{Assumed, HostState, Value, syntax};
 
@@ -70,24 +73,24 @@ fn places(routing: &HostRouting) -> BTreeSet<String> {
     let of_rules = routing.rules.iter().map(|rule| &rule.place);
     let of_sysctls = routing.sysctls.values().map(|value| &value.place);
     let all = of_addresses.chain(of_routes).chain(of_rules).chain(of_sysctls);
-    all.flatten().map(|place| place.file.clone()).collect()
+    let read = routing.files.read_files.iter().cloned();
+    all.flatten().map(|place| place.file.clone()).chain(read).collect()
 }
 
 /// The sysctls for the rules of `tune lint`: lines of files that hold nothing
 /// else, values of others.
 fn settings(name: &str, routing: &HostRouting, assumed: &Assumed) -> Option<HostState> {
-    let files: BTreeSet<&str> = routing
-        .sysctls
-        .values()
-        .filter_map(|value| value.place.as_ref().map(|place| place.file.as_str()))
-        .collect();
+    let places = routing.sysctls.values().filter_map(|value| value.place.as_ref());
+    let files: BTreeSet<(&str, Loader)> = places.map(|place| (place.file.as_str(), place.by)).collect();
     if files.is_empty() {
         return None;
     }
     let mut state = HostState::of_file(name, "", assumed.clone());
-    for file in files {
+    for (file, by) in files {
         let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
-        let is_list = !matches!(extension, Some("yml" | "yaml" | "service"));
+        // Tools that turn keys of their own into sysctls have no lines of sysctls.
+        let is_list = matches!(by, Loader::Command | Loader::Conditional)
+            && !matches!(extension, Some("yml" | "yaml" | "service"));
         match document::read_text(Path::new(file), document::DOCUMENT_BYTES) {
             Ok(text) if is_list && !syntax::parse(&text).statements.is_empty() => {
                 state = state.with_file(file, &text);

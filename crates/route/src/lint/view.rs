@@ -11,7 +11,7 @@ use clearstream_schema::{
     prefix::Prefix,
     routing::{
         HostRouting, Located, MAIN_TABLE, Nexthop, NexthopTarget, Place, RouteAction, RouteEntry, RuleAction,
-        RuleEntry, SourceTranslation,
+        RuleEntry, SourceTranslation, files::Loader,
     },
 };
 
@@ -133,10 +133,45 @@ impl<'a> View<'a> {
 
     /// Whether any address of an interface is known; of any interface for `None`.
     pub(super) fn knows_addresses(&self, interface: Option<&str>, like: IpAddr) -> bool {
+        let mut open = self.routing.files.dynamic.iter();
+        // More of them come at run time.
+        if open.any(|(name, ipv6)| *ipv6 == like.is_ipv6() && interface.is_none_or(|it| it == name)) {
+            return false;
+        }
         self.attached.iter().any(|(name, network)| {
             interface.is_none_or(|interface| interface == *name)
                 && network.address.is_ipv4() == like.is_ipv4()
         })
+    }
+
+    /// Whether an interface has single addresses alone, and a tool's files state all of them: it is on no network.
+    pub(super) fn is_on_no_network(&self, interface: &str, like: IpAddr) -> bool {
+        let ipv6 = like.is_ipv6();
+        let files = &self.routing.files;
+        let mut interfaces = self.routing.interfaces.iter().filter(|it| it.name == interface);
+        let mut addresses = interfaces.clone().flat_map(|it| &it.addresses);
+        files.complete.contains(&(interface.to_owned(), ipv6))
+            && !files.dynamic.contains(&(interface.to_owned(), ipv6))
+            && interfaces.any(|it| it.addresses.iter().any(|own| own.value.address.is_ipv6() == ipv6))
+            && addresses.all(|own| {
+                own.value.address.is_ipv6() != ipv6 || own.value == Prefix::host(own.value.address)
+            })
+    }
+
+    /// Whether it forwards what arrives on some interface, by a sysctl of that interface.
+    pub(super) fn forwards_on_some(&self, ipv6: bool) -> bool {
+        let family = if ipv6 { "ipv6" } else { "ipv4" };
+        let mut names = self.routing.interfaces.iter().map(|interface| interface.name.replace('.', "/"));
+        names.any(|name| self.number(&format!("net.{family}.conf.{name}.forwarding")) == Some(1))
+    }
+
+    /// What brings a route into the kernel.
+    pub(super) fn loader(&self, place: Option<&Place>) -> Loader {
+        match place {
+            _ if self.is_whole() => Loader::Kernel,
+            Some(place) => place.by,
+            None => Loader::Command,
+        }
     }
 
     /// The host's own addresses of the family of `like`.

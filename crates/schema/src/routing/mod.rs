@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{fabric::InfinibandMode, prefix::Prefix};
 
+pub mod files;
 pub mod ip_arguments;
 pub mod table;
 pub mod values;
@@ -47,16 +48,22 @@ pub struct HostRouting {
     /// Sysctls by dotted name, a dot inside a name written as `/`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, Located<String>>,
+    /// What its files say beside that, and what they leave open.
+    #[serde(skip)]
+    pub files: files::FileFacts,
 }
 
 /// Location of a setting in a file.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Place {
     /// Path as it was given.
     pub file: String,
     /// Line, from 1; absent where the format has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
+    /// What brings it into the kernel.
+    #[serde(skip)]
+    pub by: files::Loader,
 }
 
 /// A value with its location. Two are equal when the values are.

@@ -8,13 +8,14 @@ use clearstream_route::{
     fabric,
     lint::{self, Subject},
 };
+use clearstream_schema::human::few;
 use clearstream_tune::{Assumed, KernelVersion};
 
 use super::name_of;
 use crate::{exit::CommandError, output::Output, verbs::tune::lint::Showing};
 
 /// Check routing configuration for mistakes: files of NetworkManager, networkd,
-/// netplan, ifcfg, nmstate, Ansible or ip, captured hosts, or this host. Several
+/// netplan, ifcfg, ifupdown, nmstate, Ansible or ip, captured hosts, or this host. Several
 /// hosts are compared with each other.
 #[derive(Debug, clap::Args)]
 pub struct LintArgs {
@@ -34,11 +35,11 @@ pub struct LintArgs {
 }
 
 impl LintArgs {
-    /// Runs it. Findings of severity error exit with code 8.
+    /// Runs it. Findings of severity error exit with code 8, and files of which nothing was understood.
     pub fn run(self, out: &Output) -> Result<(), CommandError> {
         let mute = self.showing.mute_list()?;
         let fabric = self.fabric.as_deref().map(fabric::load).transpose()?;
-        let mut hosts = self.of_files()?;
+        let (mut hosts, not_understood) = self.of_files()?;
         for path in &self.from {
             hosts.push(lint::of_host(capture::open(path)?.root(), &name_of(path)));
         }
@@ -46,25 +47,34 @@ impl LintArgs {
             hosts.push(lint::of_host(&HostRoot::live(), "this host"));
         }
         let report = lint::lint(&hosts, fabric.as_ref(), &mute);
-        self.showing.show(&report, "clearstream route lint", out)
+        self.showing.show(&report, "clearstream route lint", out)?;
+        // Nothing read is not nothing wrong.
+        match &not_understood[..] {
+            [] => Ok(()),
+            files => Err(CommandError::Partial(format!("nothing was understood in {}", few(files)))),
+        }
     }
 
     /// Each folder by itself, all files together.
-    fn of_files(&self) -> Result<Vec<Subject>, CommandError> {
+    /// With the files of which nothing was understood.
+    fn of_files(&self) -> Result<(Vec<Subject>, Vec<String>), CommandError> {
         let assumed = Assumed { release: self.kernel.map(|kernel| kernel.to_string()), ..Assumed::default() };
         let (folders, files): (Vec<&PathBuf>, Vec<&PathBuf>) =
             self.paths.iter().partition(|path| path.is_dir());
-        let mut hosts = Vec::new();
+        let (mut hosts, mut not_understood) = (Vec::new(), Vec::new());
         for folder in folders {
-            let reading = read::folder(folder).map_err(unreadable)?;
+            let mut reading = read::folder(folder).map_err(unreadable)?;
+            not_understood.append(&mut reading.not_understood);
             hosts.extend(lint::of_files(reading, &name_of(folder), &assumed));
         }
         if let [first, ..] = &files[..] {
             let name = name_of(first);
             let files: Vec<PathBuf> = files.into_iter().cloned().collect();
-            hosts.extend(lint::of_files(read::files(&files).map_err(unreadable)?, &name, &assumed));
+            let mut reading = read::files(&files).map_err(unreadable)?;
+            not_understood.append(&mut reading.not_understood);
+            hosts.extend(lint::of_files(reading, &name, &assumed));
         }
-        Ok(hosts)
+        Ok((hosts, not_understood))
     }
 }
 

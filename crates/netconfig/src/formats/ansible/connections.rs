@@ -3,15 +3,20 @@
 
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{Hop, Located, MAIN_TABLE, RouteAction, RouteEntry, RuleAction, RuleEntry, RuleSelector},
+    routing::{
+        Hop, Located, MAIN_TABLE, RouteAction, RouteEntry, RuleAction, RuleEntry, RuleSelector, files::Loader,
+    },
 };
 
-use crate::read::{
-    gathering::{Gathering, place},
-    ip_arguments,
-    script::infiniband_mode,
-    values,
-    yaml::Yaml,
+use crate::{
+    formats::networkmanager::default_metric,
+    read::{
+        gathering::{Gathering, place},
+        ip_arguments,
+        script::infiniband_mode,
+        values,
+        yaml::Yaml,
+    },
 };
 
 pub(crate) fn read(file: &str, list: &Yaml, gathering: &mut Gathering) {
@@ -29,12 +34,16 @@ pub(crate) fn read(file: &str, list: &Yaml, gathering: &mut Gathering) {
             );
             continue;
         };
+        let loader = gathering.loader;
         connection(file, name, item, gathering);
+        gathering.loader = loader;
     }
 }
 
 fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gathering) {
+    gathering.loader = Loader::NetworkManager;
     gathering.interface(interface);
+    let kind = item.get("type").and_then(Yaml::text).unwrap_or("ethernet");
     if let Some(mtu) = item.get("mtu") {
         match mtu.text().and_then(values::number) {
             Some(bytes) => gathering.mtu(interface, bytes, place(file, mtu.line)),
@@ -46,7 +55,31 @@ fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gatherin
         gathering.interface(interface).infiniband_mode =
             Some(Located { value, place: Some(place(file, mode.line)) });
     }
-    let Some(ip) = item.get("ip") else { return };
+    let Some(ip) = item.get("ip") else {
+        gathering.dynamic(interface, false);
+        return gathering.dynamic(interface, true);
+    };
+    let text = |key: &str| ip.get(key).and_then(Yaml::text);
+    let truth = |key: &str| text(key).and_then(values::truth);
+    let has = |ipv6: bool| {
+        let addresses = ip.get("address").map(Yaml::items).unwrap_or_default();
+        addresses.iter().any(|item| item.text().is_some_and(|text| text.contains(':') == ipv6))
+    };
+    // Without addresses of a family it is asked for (the role's documentation, `dhcp4`, `auto6`).
+    for (ipv6, is_asked) in
+        [(false, truth("dhcp4").unwrap_or(!has(false))), (true, truth("auto6").unwrap_or(true))]
+    {
+        if is_asked {
+            gathering.dynamic(interface, ipv6);
+        } else {
+            gathering.facts().complete.insert((interface.to_owned(), ipv6));
+        }
+    }
+    let assigned = gathering.metric_of_manager(default_metric(kind));
+    let metric = |ipv6: bool| {
+        let explicit = text(if ipv6 { "route_metric6" } else { "route_metric4" }).and_then(values::number);
+        explicit.unwrap_or(assigned)
+    };
     for (key, value) in ip.entries() {
         match key.text().unwrap_or_default() {
             "address" => {
@@ -64,14 +97,20 @@ fn connection(file: &str, interface: &str, item: &Yaml, gathering: &mut Gatherin
             }
             "gateway4" | "gateway6" => {
                 if let Some(via) = value.text().and_then(values::address) {
+                    if truth("auto_gateway") == Some(false) {
+                        continue;
+                    }
                     let action = by_gateway(interface, via);
                     let destination = values::everything(via.is_ipv6());
-                    gathering.route(RouteEntry { action, ..plain(file, interface, destination, value.line) });
+                    let metric = metric(via.is_ipv6());
+                    let plain = plain(file, interface, destination, value.line);
+                    gathering.route(RouteEntry { action, metric, ..plain });
                 }
             }
             "route" => {
                 for item in value.items() {
-                    if let Err(reason) = route(file, interface, item, gathering) {
+                    if let Err(reason) = route(file, interface, &metric, item, gathering) {
+                        gathering.unknown_route(None, None, &reason);
                         gathering.unread(file, item.line, &item.summary(), reason);
                     }
                 }
@@ -106,13 +145,20 @@ fn plain(file: &str, interface: &str, destination: Prefix, line: u32) -> RouteEn
     }
 }
 
-fn route(file: &str, interface: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {
+fn route(
+    file: &str,
+    interface: &str,
+    metric: &impl Fn(bool) -> u32,
+    item: &Yaml,
+    gathering: &mut Gathering,
+) -> Result<(), String> {
     let text = |key: &str| item.get(key).and_then(Yaml::text);
     let network = text("network").ok_or("a route without network")?;
     let host = if network.contains(':') { "128" } else { "32" };
     let destination = values::prefix(&format!("{network}/{}", text("prefix").unwrap_or(host)))
         .ok_or("network and prefix make no destination")?;
     let mut route = plain(file, interface, destination, item.line);
+    route.metric = metric(destination.address.is_ipv6());
     for (key, value) in item.entries() {
         let scalar = value.text().unwrap_or_default();
         match key.text().unwrap_or_default() {

@@ -27,7 +27,8 @@ pub(crate) fn folder(path: &Path) -> Result<Reading, ReadError> {
     let mut reading = Reading::default();
     let mut gathering = Gathering::default();
     let Some(inventory) = variables_of(&path.join("inventory.yml"), &mut gathering)? else {
-        return Err(ReadError::Nothing { path: path.to_owned() });
+        let nearest = "an inventory of Ansible without groups".to_owned();
+        return Err(ReadError::Nothing { path: path.to_owned(), nearest });
     };
     let mut groups: BTreeMap<String, Option<Variables>> = BTreeMap::new();
     let mut hosts: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -50,6 +51,7 @@ pub(crate) fn folder(path: &Path) -> Result<Reading, ReadError> {
         read_host(&group_variables, own.as_ref(), &mut host_gathering);
         let (mut routing, unread) = host_gathering.finish();
         routing.host = host;
+        routing.files.read_files.insert(inventory.file.clone());
         reading.hosts.push(routing);
         reading.unread.extend(unread);
     }

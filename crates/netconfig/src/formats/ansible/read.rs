@@ -29,7 +29,11 @@ pub(super) fn read(file: &str, value: &Yaml, gathering: &mut Gathering) {
 pub(super) fn entry(file: &str, key: &Yaml, value: &Yaml, gathering: &mut Gathering) {
     let name = key.text().unwrap_or_default();
     match name {
-        "network_state" => nmstate::read::read(file, value, gathering),
+        "network_state" => {
+            let loader = gathering.loader;
+            nmstate::read::read(file, value, gathering);
+            gathering.loader = loader;
+        }
         "network_connections" => connections::read(file, value, gathering),
         variables::LINKS | variables::ROUTES | variables::RULES4 | variables::RULES6 => {
             lines(file, name == variables::RULES6, value, gathering);

@@ -28,6 +28,9 @@ impl Backend for Ifcfg {
     }
 
     fn named(&self, name: &FileName<'_>) -> Option<Reader> {
+        if name.name == "network" && name.folder == "sysconfig" {
+            return Some(Reader { turn: Turn::Names, read: read::read_network });
+        }
         Some(Reader {
             turn: Turn::Interfaces,
             read: match read::file(name.name)? {

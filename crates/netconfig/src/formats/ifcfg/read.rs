@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 use clearstream_schema::{
     fabric::InfinibandMode,
     prefix::Prefix,
-    routing::{Hop, Located, MAIN_TABLE, RouteAction, RouteEntry},
+    routing::{Hop, Located, MAIN_TABLE, RouteAction, RouteEntry, files::Loader},
 };
 
 use crate::read::{
@@ -40,34 +40,71 @@ pub(super) fn file(name: &str) -> Option<File> {
 }
 
 pub(super) fn read(file: File, source: &Source, gathering: &mut Gathering) {
+    gathering.loader = Loader::NetworkScripts;
     let name = last_part(&source.path);
-    let device = name.split_once('-').map_or(name, |(_, device)| device);
+    let name = name.split_once('-').map_or(name, |(_, name)| name);
+    // Files belong together by name; the device is the one that `ifcfg-` states.
+    let device = gathering.script_devices.get(name).cloned().unwrap_or_else(|| name.to_owned());
     match file {
-        File::Interface => interface(device, source, gathering),
+        File::Interface => interface(name, source, gathering),
         File::Routes { ipv6 } if is_numbered(&source.text) => {
-            numbered_routes(device, ipv6, source, gathering)
+            numbered_routes(&device, ipv6, source, gathering)
         }
         File::Routes { ipv6 } => lines(source, gathering, |tokens, gathering| {
-            let context = Context {
-                file: &source.path,
-                names: &gathering.names,
-                ipv6: Some(ipv6),
-                device: Some(device),
-            };
-            let Some(parsed) = ip_arguments::route(tokens, context)? else { return Ok(()) };
-            gathering.left_out(&source.path, &parsed.left_out);
-            gathering.route(parsed.value);
-            Ok(())
+            route_line(&source.path, ipv6, &device, tokens, gathering)
         }),
         File::Rules { ipv6 } => lines(source, gathering, |tokens, gathering| {
-            let context =
-                Context { file: &source.path, names: &gathering.names, ipv6: Some(ipv6), device: None };
+            let context = Context { ipv6: Some(ipv6), ..Context::of(&source.path, gathering) };
             let Some(parsed) = ip_arguments::rule(tokens, context)? else { return Ok(()) };
             gathering.left_out(&source.path, &parsed.left_out);
             gathering.rule(parsed.value);
             Ok(())
         }),
     }
+}
+
+/// `/etc/sysconfig/network`: the device that alone has the default route.
+pub(super) fn read_network(source: &Source, gathering: &mut Gathering) {
+    let settings = settings(&source.text);
+    if !settings.is_empty() {
+        gathering.understood();
+    }
+    let text_of = |key: &str| settings.get(key).filter(|(_, value)| !value.is_empty());
+    gathering.gateway_device = text_of("GATEWAYDEV").map(|(_, value)| value.clone());
+    if let Some((line, value)) = text_of("GATEWAY")
+        && let Some(via) = values::address(value)
+    {
+        gathering.loader = Loader::NetworkScripts;
+        let mut route = by_gateway(values::everything(via.is_ipv6()), via, "", 0, place(&source.path, *line));
+        if let RouteAction::Gateways(hops) = &mut route.action {
+            hops.iter_mut().for_each(|hop| hop.interface.clone_from(&gathering.gateway_device));
+        }
+        gathering.route(route);
+    }
+}
+
+/// Arguments of `ip route add`, for the device of the file.
+fn route_line(
+    file: &str,
+    ipv6: bool,
+    device: &str,
+    tokens: &[Token<'_>],
+    gathering: &mut Gathering,
+) -> Result<(), ip_arguments::ParseError> {
+    let context = Context { ipv6: Some(ipv6), device: Some(device), ..Context::of(file, gathering) };
+    match ip_arguments::route(tokens, context) {
+        Ok(Some(parsed)) => parsed.gather(file, false, gathering),
+        Ok(None) => {}
+        Err(error) => {
+            let destination = tokens.first().and_then(|token| values::prefix(token.text));
+            // A line that is no route is refused; one that is may be in any table.
+            if destination.is_some() {
+                gathering.unknown_route(None, destination, &error.0);
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 fn lines(
@@ -100,15 +137,30 @@ fn settings(text: &str) -> BTreeMap<String, (u32, String)> {
     settings
 }
 
-fn interface(device: &str, source: &Source, gathering: &mut Gathering) {
+fn interface(name: &str, source: &Source, gathering: &mut Gathering) {
     let settings = settings(&source.text);
     let text_of =
         |key: &str| settings.get(key).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty());
-    let device = text_of("DEVICE").unwrap_or(device).to_owned();
+    let device = match (text_of("DEVICE"), text_of("HWADDR").or_else(|| text_of("MACADDR"))) {
+        (Some(device), _) => device.to_owned(),
+        (None, Some(address))
+            if text_of("TYPE").is_some() && text_of("NAME").is_some_and(|it| it != name) =>
+        {
+            gathering.by_address(&address.to_ascii_lowercase())
+        }
+        _ => name.to_owned(),
+    };
     if device == "lo" {
-        return;
+        return gathering.understood();
     }
+    // `eth0:1` is a label of eth0.
+    let device = device.split(':').next().unwrap_or(&device).to_owned();
+    gathering.script_devices.insert(name.to_owned(), device.clone());
     gathering.interface(&device);
+    if let Some(vrf) = text_of("VRF") {
+        gathering.vrf_ports.push((device.clone(), vrf.to_owned()));
+    }
+    run_time(&device, &text_of, gathering);
     for (key, (line, value)) in &settings {
         let place = place(&source.path, *line);
         let done = match key.as_str() {
@@ -123,18 +175,11 @@ fn interface(device: &str, source: &Source, gathering: &mut Gathering) {
                         Some(Located { value, place: Some(place) });
                 })
                 .ok_or("neither yes nor no"),
-            "MACADDR" => {
+            "MACADDR" | "HWADDR" => {
                 gathering.interface(&device).link_address = values::link_address(value);
                 Ok(())
             }
-            "GATEWAY" | "IPV6_DEFAULTGW" => match values::address(value.split('%').next().unwrap_or(value)) {
-                Some(via) => {
-                    let destination = values::everything(via.is_ipv6());
-                    gathering.route(by_gateway(destination, via, &device, 0, place));
-                    Ok(())
-                }
-                None => Err("no address of a gateway"),
-            },
+            "GATEWAY" | "IPV6_DEFAULTGW" => gateway(&device, key, value, place, &text_of, gathering),
             "IPV6ADDR" | "IPV6ADDR_SECONDARIES" => {
                 let prefixes: Option<Vec<Prefix>> = value.split_whitespace().map(values::prefix).collect();
                 prefixes
@@ -158,12 +203,80 @@ fn interface(device: &str, source: &Source, gathering: &mut Gathering) {
     }
 }
 
+/// What an interface gets at run time, and the table of its own routes.
+fn run_time<'a>(device: &str, text_of: &impl Fn(&str) -> Option<&'a str>, gathering: &mut Gathering) {
+    let truth = |key: &str| text_of(key).and_then(values::truth);
+    let protocol = text_of("BOOTPROTO").unwrap_or("none").to_ascii_lowercase();
+    let six = truth("IPV6_AUTOCONF").or_else(|| truth("DHCPV6C")).or_else(|| truth("IPV6INIT"));
+    for (ipv6, is_dynamic) in
+        [(false, !matches!(&*protocol, "none" | "static" | "")), (true, six == Some(true))]
+    {
+        if is_dynamic {
+            gathering.dynamic(device, ipv6);
+        } else {
+            gathering.facts().complete.insert((device.to_owned(), ipv6));
+        }
+        let key = if ipv6 { "IPV6_ROUTE_TABLE" } else { "IPV4_ROUTE_TABLE" };
+        if let Some(table) = text_of(key).and_then(values::number).filter(|table| *table != 0) {
+            gathering.facts().connected.insert((device.to_owned(), ipv6), table);
+        }
+    }
+}
+
+/// The default route, unless the device is to have none.
+fn gateway<'a>(
+    device: &str,
+    key: &str,
+    value: &str,
+    place: clearstream_schema::routing::Place,
+    text_of: &impl Fn(&str) -> Option<&'a str>,
+    gathering: &mut Gathering,
+) -> Result<(), &'static str> {
+    let via = values::address(value.split('%').next().unwrap_or(value)).ok_or("no address of a gateway")?;
+    let number = |key: &str| text_of(key).and_then(values::number);
+    let truth = |key: &str| text_of(key).and_then(values::truth);
+    let (is_default, metric, table) = if key == "GATEWAY" {
+        ("DEFROUTE", number("IPV4_ROUTE_METRIC").or_else(|| number("METRIC")), number("IPV4_ROUTE_TABLE"))
+    } else {
+        ("IPV6_DEFROUTE", number("IPV6_ROUTE_METRIC"), number("IPV6_ROUTE_TABLE"))
+    };
+    let is_of_another = gathering.gateway_device.as_deref().is_some_and(|only| only != device);
+    if truth(is_default) == Some(false) || is_of_another {
+        return Ok(());
+    }
+    let destination = values::everything(via.is_ipv6());
+    let table = table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE);
+    if truth("ONBOOT") == Some(false) {
+        gathering.unknown_route(
+            Some(table),
+            Some(destination),
+            "ONBOOT=no: there when the interface is brought up",
+        );
+        return Ok(());
+    }
+    let route = by_gateway(destination, via, device, metric.unwrap_or(0), place);
+    gathering.route(RouteEntry { table, ..route });
+    Ok(())
+}
+
 /// `IPADDR1` with `PREFIX1` or `NETMASK1`.
 fn ipv4_prefix<'a>(value: &str, number: &str, text_of: &impl Fn(&str) -> Option<&'a str>) -> Option<Prefix> {
+    // With its length, or of IPv6 (`IPADDR6`), as on SUSE.
+    if value.contains('/') {
+        return values::prefix(value);
+    }
     let address: Ipv4Addr = value.parse().ok()?;
     let length = match text_of(&format!("PREFIX{number}")) {
         Some(length) => length.parse().ok().filter(|length| *length <= 32)?,
-        None => values::mask_length(text_of(&format!("NETMASK{number}"))?.parse().ok()?)?,
+        None => match text_of(&format!("NETMASK{number}")) {
+            Some(mask) => values::mask_length(mask.parse().ok()?)?,
+            // By the class of the address, as ipcalc and NetworkManager have it (RFC 791, section 3.2).
+            None => match address.octets()[0] {
+                0..=127 => 8,
+                128..=191 => 16,
+                _ => 24,
+            },
+        },
     };
     Some(Prefix { address: address.into(), length })
 }
@@ -202,19 +315,22 @@ fn numbered_routes(device: &str, ipv6: bool, source: &Source, gathering: &mut Ga
             Some(mask) => mask.parse().ok().and_then(values::mask_length).or_else(|| mask.parse().ok()),
             None => text_of("PREFIX").and_then(|length| length.parse().ok()),
         };
-        let destination = length.and_then(|length| values::prefix(&format!("{value}/{length}")));
-        let via = text_of("GATEWAY").and_then(values::address);
-        let metric = text_of("METRIC").map_or(Some(0), values::number);
-        match (destination, via, metric) {
-            (Some(destination), Some(via), Some(metric)) if destination.address.is_ipv6() == ipv6 => {
-                gathering.route(by_gateway(destination, via, device, metric, place(&source.path, *line)));
+        let Some(length) = length else {
+            let reason = "needs NETMASK or PREFIX of the same number beside it";
+            gathering.unread(&source.path, *line, &format!("{key}={value}"), reason);
+            gathering.unknown_route(Some(MAIN_TABLE), None, reason);
+            continue;
+        };
+        let mut text = format!("{value}/{length}");
+        for (name, key) in [("via", "GATEWAY"), ("metric", "METRIC")] {
+            if let Some(value) = text_of(key).filter(|value| !value.is_empty()) {
+                text.push_str(&format!(" {name} {value}"));
             }
-            _ => gathering.unread(
-                &source.path,
-                *line,
-                &format!("{key}={value}"),
-                "needs NETMASK and GATEWAY of the same number beside it",
-            ),
+        }
+        text.push_str(&format!(" {}", text_of("OPTIONS").unwrap_or_default()));
+        let tokens = ip_arguments::split(&text, *line);
+        if let Err(error) = route_line(&source.path, ipv6, device, &tokens, gathering) {
+            gathering.unread(&source.path, *line, &format!("{key}={value}"), error.0);
         }
     }
 }

@@ -36,6 +36,10 @@ impl Backend for Netplan {
     }
 }
 
+/// What is below `network:`; of cloud-init's network-config of version 2, the document itself.
 fn network(document: &Yaml) -> Option<&Yaml> {
-    document.get("network").filter(|network| !network.entries().is_empty())
+    let is_bare = document.get("version").and_then(Yaml::text) == Some("2")
+        && ["ethernets", "bonds", "bridges", "vlans"].iter().any(|key| document.get(key).is_some());
+    let network = if is_bare { Some(document) } else { document.get("network") };
+    network.filter(|network| !network.entries().is_empty())
 }

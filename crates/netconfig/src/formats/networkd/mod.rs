@@ -1,7 +1,9 @@
 //! Files of systemd-networkd: `.network`, and `.link` for settings of links.
 
+mod devices;
 mod read;
 mod routes;
+mod rules;
 mod settings;
 
 use crate::{
@@ -42,7 +44,15 @@ impl Backend for Networkd {
         if name.folder.ends_with(".network.d") && name.extension == "conf" {
             return Some(Reader { turn: Turn::DropIns, read: read::read_drop_in });
         }
-        (name.extension == "network").then_some(READER)
+        if name.name == "networkd.conf" || name.folder == "networkd.conf.d" && name.extension == "conf" {
+            return Some(Reader { turn: Turn::Names, read: devices::read_manager });
+        }
+        match name.extension {
+            "network" => Some(READER),
+            "netdev" => Some(Reader { turn: Turn::Names, read: devices::read_device }),
+            "link" => Some(Reader { turn: Turn::Names, read: devices::read_link }),
+            _ => None,
+        }
     }
 
     fn holding(&self, _name: &FileName<'_>, text: &str) -> Option<Reader> {

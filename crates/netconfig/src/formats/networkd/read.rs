@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use clearstream_schema::{
     prefix::Prefix,
     routing::{
-        GroupMember, Hop, Located, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry, RuleAction,
-        RuleEntry, RuleSelector,
+        GroupMember, Hop, Located, MAIN_TABLE, Nexthop, NexthopTarget, RouteAction, RouteEntry,
+        files::{Loader, Refused},
     },
+    tune::Severity,
 };
 
 use crate::read::{
@@ -15,27 +16,52 @@ use crate::read::{
     detect::last_part,
     gathering::{Gathering, place},
     ini::{self, Entry, Section},
-    ip_arguments,
     script::infiniband_mode,
     values,
 };
 
 pub(super) fn read(source: &Source, gathering: &mut Gathering) {
+    gathering.loader = Loader::Networkd;
     let (sections, strays) = ini::sections(&source.text);
     for (line, text) in strays {
         gathering.unread(&source.path, line, text, "stands outside of any section");
     }
-    let Some(interface) = interface(source, &sections, gathering) else { return };
-    gathering.interface(&interface);
-    gathering.networks.insert(last_part(&source.path).to_owned(), interface.clone());
-    read_sections(source, &interface, &sections, gathering);
+    let name = last_part(&source.path).to_owned();
+    for interface in interfaces(source, &sections, gathering) {
+        gathering.interface(&interface);
+        let mut files = gathering.networks.iter();
+        let first = files.find(|(_, known)| known.contains(&interface)).map(|(name, _)| name.clone());
+        if let Some(first) = first {
+            second_file(source, &interface, &first, gathering);
+            continue;
+        }
+        gathering.networks.entry(name.clone()).or_default().push(interface.clone());
+        read_sections(source, &interface, &sections, gathering);
+    }
+}
+
+/// A file for an interface that has one already.
+fn second_file(source: &Source, interface: &str, first: &str, gathering: &mut Gathering) {
+    gathering.refused(Refused {
+        what: "file",
+        severity: Severity::Error,
+        text: last_part(&source.path).to_owned(),
+        reason: format!(
+            "systemd-networkd takes the first file in the order of names that matches {interface}, which is {first}: \
+             nothing of this one is in effect"
+        ),
+        advice: format!("put it into {first}, or into {first}.d/NAME.conf"),
+        source: "systemd.network(5)",
+        place: place(&source.path, 1),
+    });
 }
 
 /// A file of `NAME.network.d` adds to NAME, which has been read by then.
 pub(super) fn read_drop_in(source: &Source, gathering: &mut Gathering) {
+    gathering.loader = Loader::Networkd;
     let folder = source.path.rsplit('/').nth(1).unwrap_or_default();
     let main = folder.strip_suffix(".d").unwrap_or(folder);
-    let Some(interface) = gathering.networks.get(main).cloned() else {
+    let Some(interfaces) = gathering.networks.get(main).cloned() else {
         gathering.unread(&source.path, 1, folder, format!("adds to {main}, which is not among the files"));
         return;
     };
@@ -43,11 +69,38 @@ pub(super) fn read_drop_in(source: &Source, gathering: &mut Gathering) {
     for (line, text) in strays {
         gathering.unread(&source.path, line, text, "stands outside of any section");
     }
-    read_sections(source, &interface, &sections, gathering);
+    for interface in interfaces {
+        read_sections(source, &interface, &sections, gathering);
+    }
 }
 
 fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gathering: &mut Gathering) {
-    let file = File { path: &source.path, interface };
+    let of_network = |key: &str| {
+        let mut all = sections.iter().filter(|section| section.name == "Network");
+        all.find_map(|section| section.value(key)).map(|entry| entry.value.as_str())
+    };
+    let dhcp = of_network("DHCP").unwrap_or("no");
+    let is_dhcp =
+        |ipv6: bool| values::truth(dhcp) == Some(true) || dhcp == if ipv6 { "ipv6" } else { "ipv4" };
+    let takes_advertisements = of_network("IPv6AcceptRA").and_then(values::truth) == Some(true);
+    for ipv6 in [false, true] {
+        if is_dhcp(ipv6) || ipv6 && takes_advertisements {
+            gathering.dynamic(interface, ipv6);
+        } else {
+            gathering.facts().complete.insert((interface.to_owned(), ipv6));
+        }
+    }
+    // Routes of an interface of a VRF are in its table, unless they state another.
+    let vrf = of_network("VRF").and_then(|vrf| gathering.vrfs.get(vrf).copied());
+    if let Some(table) = vrf {
+        gathering.vrf_member(interface, table);
+    }
+    let file = File {
+        path: &source.path,
+        interface,
+        table: vrf.unwrap_or(MAIN_TABLE),
+        is_dhcp: (is_dhcp(false), is_dhcp(true)),
+    };
     for section in sections {
         let done = match section.name {
             "Route" => file.route(section, gathering),
@@ -60,39 +113,50 @@ fn read_sections(source: &Source, interface: &str, sections: &[Section<'_>], gat
         };
         if let Err((line, text, reason)) = done {
             gathering.unread(&source.path, line, &text, reason);
+            if section.name == "Route" {
+                file.unknown(section, gathering);
+            }
         }
     }
 }
 
 /// What could not be understood: line, text, reason.
-type Unfit = (u32, String, String);
+pub(super) type Unfit = (u32, String, String);
 
-fn unfit(entry: &Entry<'_>, reason: &str) -> Unfit {
+pub(super) fn unfit(entry: &Entry<'_>, reason: &str) -> Unfit {
     (entry.line, format!("{}={}", entry.key, entry.value), reason.to_owned())
 }
 
-/// The interface that the file is for.
-fn interface(source: &Source, sections: &[Section<'_>], gathering: &mut Gathering) -> Option<String> {
+/// The interfaces that the file is for.
+fn interfaces(source: &Source, sections: &[Section<'_>], gathering: &mut Gathering) -> Vec<String> {
     let matches = sections.iter().find(|section| section.name == "Match");
     let (line, name) = match matches.and_then(|section| section.value("Name")) {
         Some(entry) => (entry.line, entry.value.as_str()),
         None => (matches.map_or(1, |section| section.line), ""),
     };
-    let mut names = name.split_whitespace();
-    match (names.next(), names.next()) {
-        (Some(name), None) if !name.contains(['*', '?', '[', '!']) => Some(name.to_owned()),
+    let address = matches
+        .and_then(|section| section.value("MACAddress").or_else(|| section.value("PermanentMACAddress")))
+        .map(|entry| entry.value.to_ascii_lowercase());
+    let names: Vec<String> = name.split_whitespace().map(str::to_owned).collect();
+    match (&names[..], address) {
+        ([_, ..], _) if !name.contains(['*', '?', '[', '!']) => names,
+        ([], Some(address)) if !address.contains(' ') => vec![gathering.by_address(&address)],
         _ => {
             let reason =
-                "for no single interface by name: write [Match] Name= with one; the file is not read";
+                "for no interface by name: write [Match] Name= without patterns; the file is not read";
             gathering.unread(&source.path, line, &format!("Name={name}"), reason);
-            None
+            Vec::new()
         }
     }
 }
 
-struct File<'a> {
-    path: &'a str,
+pub(super) struct File<'a> {
+    pub(super) path: &'a str,
     interface: &'a str,
+    /// Table of routes that state none.
+    table: u32,
+    /// Whether it asks for addresses, by family.
+    is_dhcp: (bool, bool),
 }
 
 impl File<'_> {
@@ -109,12 +173,32 @@ impl File<'_> {
                     gathering.interface(self.interface).link_address = values::link_address(value);
                     Ok(())
                 }
+                // An empty assignment takes back what was assigned before (systemd.syntax(7)).
+                ("Network" | "Address", "Address") if value.is_empty() => {
+                    gathering.clear_addresses(self.interface);
+                    Ok(())
+                }
+                ("Network", "Gateway") if value.is_empty() => Ok(()),
                 ("Network" | "Address", "Address") => values::prefix(value)
                     .map(|prefix| gathering.address(self.interface, prefix, place))
                     .ok_or("no address with prefix length"),
-                ("Network", "Gateway") => values::address(value)
-                    .map(|via| gathering.route(self.default_route(via, entry.line)))
-                    .ok_or("no address of a gateway"),
+                ("Network", "Gateway") => match values::address(value) {
+                    Some(via) => {
+                        gathering.route(self.default_route(via, entry.line));
+                        Ok(())
+                    }
+                    None if value.starts_with('_') => {
+                        let ipv6 = value != "_dhcp4";
+                        let reason = "the gateway is known at run time";
+                        gathering.unknown_route(Some(self.table), Some(values::everything(ipv6)), reason);
+                        Ok(())
+                    }
+                    None => Err("no address of a gateway"),
+                },
+                ("Network", "IPMasquerade") if matches!(value, "ipv4" | "both" | "yes") => {
+                    gathering.sysctl("net.ipv4.ip_forward", "1", place);
+                    Ok(())
+                }
                 ("Network", "IPForward" | "IPv4Forwarding" | "IPv6Forwarding" | "IPv4ReversePathFilter") => {
                     self.sysctl(entry, gathering)
                 }
@@ -136,7 +220,7 @@ impl File<'_> {
     fn default_route(&self, via: IpAddr, line: u32) -> RouteEntry {
         RouteEntry {
             destination: values::everything(via.is_ipv6()),
-            table: MAIN_TABLE,
+            table: self.table,
             metric: 0,
             action: RouteAction::Gateways(vec![self.hop(via)]),
             source: None,
@@ -227,10 +311,10 @@ impl File<'_> {
     fn route(&self, section: &Section<'_>, gathering: &mut Gathering) -> Result<(), Unfit> {
         let mut destination: Option<Prefix> = None;
         let (mut via, mut nexthop, mut hops) = (None, None, Vec::new());
-        let mut kind = "unicast";
+        let (mut kind, mut is_on_link) = ("unicast", false);
         let mut route = RouteEntry {
             destination: values::everything(false),
-            table: MAIN_TABLE,
+            table: self.table,
             metric: 0,
             action: RouteAction::Link { interface: self.interface.to_owned() },
             source: None,
@@ -245,11 +329,12 @@ impl File<'_> {
                 "Destination" => {
                     destination = Some(values::prefix(value).ok_or_else(no("no destination"))?);
                 }
+                "Gateway" if value.starts_with('_') => return self.by_run_time(section, entry, gathering),
                 "Gateway" => via = Some(values::address(value).ok_or_else(no("no address of a gateway"))?),
-                "Table" => {
-                    let table = gathering.names.table(value);
-                    route.table = table.ok_or_else(no("no table by number or known name"))?;
-                }
+                "Table" => match gathering.networkd_table(value) {
+                    Some(table) => route.table = table,
+                    None => return self.ignored(entry, "route", NO_TABLE, gathering),
+                },
                 "Metric" => route.metric = values::number(value).ok_or_else(no("no metric"))?,
                 "PreferredSource" => {
                     route.source = Some(values::address(value).ok_or_else(no("no address"))?);
@@ -265,7 +350,13 @@ impl File<'_> {
                     hops.push(Hop { place: Some(place(self.path, entry.line)), ..hop });
                 }
                 "Type" => kind = value,
-                "Scope" | "GatewayOnLink" | "OnLink" | "IPv6Preference" => {}
+                "GatewayOnLink" | "GatewayOnlink" | "OnLink" => {
+                    is_on_link = values::truth(value) == Some(true)
+                }
+                "Scope" | "IPv6Preference" => {}
+                "Source" | "TypeOfService" => {
+                    return Err(unfit(entry, "the route is for some packets only, which is not held here"));
+                }
                 _ => {
                     let (line, text, _) = unfit(entry, "");
                     gathering.unread(self.path, line, &text, "has no place in a routing plan");
@@ -273,6 +364,12 @@ impl File<'_> {
             }
         }
         let fail = |reason: &str| (section.line, "[Route]".to_owned(), reason.to_owned());
+        if let (Some(_), [_, ..], Some(entry)) = (via, &hops[..], section.value("Gateway")) {
+            return self.ignored(entry, "route", BOTH_GATEWAYS, gathering);
+        }
+        if let Some(via) = via.filter(|_| is_on_link) {
+            gathering.on_link(via, Some(self.interface));
+        }
         hops.splice(0..0, via.map(|via| self.hop(via)));
         let family = hops.first().map(|hop| hop.via.is_ipv6());
         route.destination = match (destination, family) {
@@ -290,6 +387,61 @@ impl File<'_> {
         Ok(())
     }
 
+    /// A gateway that DHCP or a router advertisement names: without these the section is ignored.
+    fn by_run_time(
+        &self,
+        section: &Section<'_>,
+        entry: &Entry<'_>,
+        gathering: &mut Gathering,
+    ) -> Result<(), Unfit> {
+        let ipv6 = entry.value != "_dhcp4";
+        if entry.value.starts_with("_dhcp") && !(if ipv6 { self.is_dhcp.1 } else { self.is_dhcp.0 }) {
+            let reason = "the gateway is that of DHCP, which the file does not use (DHCP=)";
+            return self.ignored(
+                entry,
+                "route",
+                (reason, "write DHCP= in [Network], or the gateway's address"),
+                gathering,
+            );
+        }
+        self.unknown(section, gathering);
+        Ok(())
+    }
+
+    /// A route of which the next hop is not known, or that is not understood.
+    fn unknown(&self, section: &Section<'_>, gathering: &mut Gathering) {
+        let value = |key: &str| section.value(key).map(|entry| entry.value.as_str());
+        let table = value("Table").map_or(Some(self.table), |name| gathering.networkd_table(name));
+        let is_ipv6 =
+            value("Gateway").is_some_and(|via| via.contains(':') || matches!(via, "_dhcp6" | "_ipv6ra"));
+        let destination = value("Destination").map_or(Some(values::everything(is_ipv6)), values::prefix);
+        gathering.unknown_route(
+            table,
+            destination,
+            "a part of the section is known at run time, or not held here",
+        );
+    }
+
+    /// A section that systemd-networkd ignores, and says so in its log.
+    pub(super) fn ignored(
+        &self,
+        entry: &Entry<'_>,
+        what: &'static str,
+        (why, advice): (&str, &str),
+        gathering: &mut Gathering,
+    ) -> Result<(), Unfit> {
+        gathering.refused(Refused {
+            what,
+            severity: Severity::Error,
+            text: format!("{}={}", entry.key, entry.value),
+            reason: format!("systemd-networkd ignores the section: {why}"),
+            advice: advice.to_owned(),
+            source: "systemd.network(5); measured with systemd 252",
+            place: place(self.path, entry.line),
+        });
+        Ok(())
+    }
+
     /// `10.10.0.11@ib1 2`, or as one gateway where only the kernel's choice is given.
     fn multipath(&self, text: &str) -> Option<Hop> {
         let mut tokens = text.split_whitespace();
@@ -298,73 +450,15 @@ impl File<'_> {
         let (via, interface) = target.split_once('@').unwrap_or((target, self.interface));
         Some(Hop { via: values::address(via)?, interface: Some(interface.to_owned()), weight, place: None })
     }
-
-    fn rule(&self, section: &Section<'_>, gathering: &mut Gathering) -> Result<(), Unfit> {
-        let mut rule = RuleEntry {
-            ipv6: false,
-            priority: None,
-            selector: RuleSelector::default(),
-            // systemd.network(5): Table= "defaults to main".
-            action: RuleAction::Table(MAIN_TABLE),
-            protocol: 0,
-            place: Some(place(self.path, section.line)),
-        };
-        let mut families = vec![];
-        for entry in &section.entries {
-            let value = entry.value.as_str();
-            let no = |reason| move || unfit(entry, reason);
-            let mut other = |name: &str| rule.selector.other.extend(ip_arguments::rarer(name, value));
-            match entry.key {
-                "From" | "To" => {
-                    let prefix = values::prefix(value).ok_or_else(no("no address or prefix"))?;
-                    families = vec![prefix.address.is_ipv6()];
-                    let slot =
-                        if entry.key == "From" { &mut rule.selector.from } else { &mut rule.selector.to };
-                    *slot = (prefix.length > 0).then_some(prefix);
-                }
-                "FirewallMark" => {
-                    rule.selector.mark = Some(ip_arguments::mark(value).ok_or_else(no("no mark"))?);
-                }
-                "IncomingInterface" => rule.selector.input = Some(value.to_owned()),
-                "OutgoingInterface" => rule.selector.output = Some(value.to_owned()),
-                "Priority" => rule.priority = Some(values::number(value).ok_or_else(no("no priority"))?),
-                "Table" => {
-                    let table = gathering.names.table(value);
-                    rule.action =
-                        RuleAction::Table(table.ok_or_else(no("no table by number or known name"))?);
-                }
-                "InvertRule" => rule.selector.inverted = values::truth(value) == Some(true),
-                "Type" if matches!(value, "blackhole" | "unreachable" | "prohibit") => {
-                    rule.action = RuleAction::Other(value.to_owned());
-                }
-                "Family" if families.is_empty() => {
-                    families = match value {
-                        "ipv4" => vec![false],
-                        "ipv6" => vec![true],
-                        "both" => vec![false, true],
-                        _ => return Err(unfit(entry, "neither ipv4, ipv6 nor both")),
-                    };
-                }
-                "Family" => {}
-                "TypeOfService" => other("tos"),
-                "SourcePort" => other("sport"),
-                "DestinationPort" => other("dport"),
-                "IPProtocol" => other("ipproto"),
-                "User" => other("uidrange"),
-                "SuppressPrefixLength" => other("suppress_prefixlength"),
-                "SuppressInterfaceGroup" => other("suppress_ifgroup"),
-                _ => return Err(unfit(entry, "not a key of [RoutingPolicyRule] that is read here")),
-            }
-        }
-        if families.is_empty() {
-            families.push(false);
-        }
-        for ipv6 in families {
-            gathering.rule(RuleEntry { ipv6, ..rule.clone() });
-        }
-        Ok(())
-    }
 }
+
+/// Why a section is ignored, and what to write instead.
+pub(super) const NO_TABLE: (&str, &str) = (
+    "there is no table of this name (rt_tables is not read)",
+    "write the number, or RouteTable=NAME:NUMBER in [Network] of networkd.conf",
+);
+const BOTH_GATEWAYS: (&str, &str) =
+    ("Gateway= cannot be given together with MultiPathRoute=", "write each gateway as MultiPathRoute=");
 
 /// Bytes with the suffixes of systemd.syntax(7), base 1024.
 fn bytes(text: &str) -> Option<u32> {

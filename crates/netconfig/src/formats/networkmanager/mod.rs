@@ -1,6 +1,7 @@
 //! Keyfiles of NetworkManager.
 
 mod read;
+pub(crate) use self::read::default_metric;
 mod routes;
 mod settings;
 

@@ -1,5 +1,6 @@
-//! Nmstate's desired state.
+//! Nmstate's desired state, alone or inside documents of Kubernetes and OpenShift.
 
+mod policy;
 pub(crate) mod read;
 mod routes;
 
@@ -27,7 +28,15 @@ impl Backend for Nmstate {
     }
 
     fn document(&self, document: &Yaml) -> Option<ReadDocument> {
-        let keys = ["routes", "route-rules", "interfaces"];
-        keys.iter().any(|key| document.get(key).is_some()).then_some(read::read)
+        if has_state(document) {
+            return Some(read::read);
+        }
+        policy::states(document)?;
+        Some(policy::read)
     }
+}
+
+/// Whether a document has keys of a desired state.
+fn has_state(document: &Yaml) -> bool {
+    ["routes", "route-rules", "interfaces"].iter().any(|key| document.get(key).is_some())
 }

@@ -4,26 +4,41 @@ use std::net::IpAddr;
 
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{Hop, Located, MAIN_TABLE, RouteAction, RouteEntry, RuleAction, RuleEntry, RuleSelector},
+    routing::{
+        Hop, Located, MAIN_TABLE, RouteAction, RouteEntry, RuleAction, RuleEntry, RuleSelector, files::Loader,
+    },
 };
 
-use crate::read::{
-    gathering::{Gathering, place},
-    script::infiniband_mode,
-    values,
-    yaml::Yaml,
+use crate::{
+    formats::networkmanager::default_metric,
+    read::{
+        gathering::{Gathering, place},
+        script::infiniband_mode,
+        values,
+        yaml::Yaml,
+    },
 };
+
+/// Metric of a route by an interface that is not in the state: that of the first Ethernet.
+const MANAGER_METRIC: u32 = 100;
 
 pub(crate) fn read(file: &str, state: &Yaml, gathering: &mut Gathering) {
+    gathering.loader = Loader::NetworkManager;
+    gathering.understood();
     for (key, value) in state.entries() {
         match key.text().unwrap_or_default() {
             "interfaces" => each(file, value, gathering, interface),
-            "routes" => each(file, value.get("config").unwrap_or(value), gathering, route),
-            "route-rules" => each(file, value.get("config").unwrap_or(value), gathering, rule),
+            "routes" => each(file, listed(value), gathering, route),
+            "route-rules" => each(file, listed(value), gathering, rule),
             "dns-resolver" | "hostname" | "ovs-db" | "version" => {}
             other => gathering.unread(file, key.line, other, "not a key of nmstate that is read here"),
         }
     }
+}
+
+/// What is wanted, else what is in effect, as `nmstatectl show` prints it.
+fn listed(value: &Yaml) -> &Yaml {
+    value.get("config").or_else(|| value.get("running")).unwrap_or(value)
 }
 
 fn each(
@@ -44,11 +59,35 @@ fn is_absent(item: &Yaml) -> bool {
 }
 
 fn interface(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), String> {
-    let name = item.get("name").and_then(Yaml::text).ok_or("an interface without name")?;
     if is_absent(item) {
         return Ok(());
     }
+    let text = |key: &str| item.get(key).and_then(Yaml::text);
+    let is_by_address = text("identifier") == Some("mac-address") || text("name").is_none();
+    let name = match text("mac-address").filter(|_| is_by_address) {
+        Some(address) => gathering.by_address(&address.to_ascii_lowercase()),
+        None => text("name").ok_or("an interface without name")?.to_owned(),
+    };
+    let name = name.as_str();
     gathering.interface(name);
+    let mut master = item.get("controller").and_then(Yaml::text);
+    master = master.filter(|master| !master.is_empty());
+    if let Some(vrf) = item.get("vrf") {
+        let table = vrf.get("route-table-id").and_then(Yaml::text).and_then(values::number);
+        let ports = vrf.get("port").or_else(|| vrf.get("ports")).map(Yaml::items).unwrap_or_default();
+        if let Some(table) = table {
+            gathering.vrf(name, table);
+            for port in ports {
+                gathering.vrf_member(port.text().unwrap_or_default(), table);
+            }
+        }
+    }
+    if let Some(master) = master {
+        gathering.vrf_ports.push((name.to_owned(), master.to_owned()));
+    }
+    let kind = item.get("type").and_then(Yaml::text).unwrap_or("ethernet");
+    let metric = gathering.metric_of_manager(default_metric(kind));
+    gathering.interface_metrics.insert(name.to_owned(), metric);
     if let Some(value) = item.get("mtu") {
         let bytes = value.text().and_then(values::number).ok_or("\"mtu\" is no number")?;
         gathering.mtu(name, bytes, place(file, value.line));
@@ -61,7 +100,20 @@ fn interface(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), S
         gathering.interface(name).infiniband_mode =
             Some(Located { value, place: Some(place(file, mode.line)) });
     }
-    for family in ["ipv4", "ipv6"] {
+    for (ipv6, family) in [(false, "ipv4"), (true, "ipv6")] {
+        let truth = |key: &str| {
+            let value = item.get(family).and_then(|ip| ip.get(key)).and_then(Yaml::text);
+            value.and_then(values::truth) == Some(true)
+        };
+        let auto_table = item.get(family).and_then(|ip| ip.get("auto-route-table-id")).and_then(Yaml::text);
+        if truth("dhcp") || truth("autoconf") {
+            gathering.dynamic(name, ipv6);
+        } else if item.get(family).is_some() {
+            gathering.facts().complete.insert((name.to_owned(), ipv6));
+        }
+        if let Some(table) = auto_table.and_then(values::number).filter(|table| *table != 0) {
+            gathering.unknown_route(Some(table), None, "routes of DHCP or router advertisements");
+        }
         let Some(addresses) = item.get(family).and_then(|ip| ip.get("address")) else { continue };
         for address in addresses.items() {
             let text = |key: &str| address.get(key).and_then(Yaml::text);
@@ -90,7 +142,10 @@ fn route(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), Strin
         None => None,
     };
     let via = via.filter(|via| !via.is_unspecified());
-    let (mut table, mut metric, mut weight, mut source, mut mtu) = (MAIN_TABLE, 0, None, None, None);
+    let by_interface = interface.as_ref().and_then(|name| gathering.interface_metrics.get(name).copied());
+    // Without a metric NetworkManager gives that of the interface.
+    let (mut table, mut metric) = (MAIN_TABLE, by_interface.unwrap_or(MANAGER_METRIC));
+    let (mut weight, mut source, mut mtu) = (None, None, None);
     let mut kind = "";
     for (key, value) in item.entries() {
         let scalar = value.text().unwrap_or_default();
@@ -107,6 +162,13 @@ fn route(file: &str, item: &Yaml, gathering: &mut Gathering) -> Result<(), Strin
             "source" => source = Some(values::address(scalar).ok_or("\"source\" is no address")?),
             "mtu" => mtu = Some(values::number(scalar).ok_or("\"mtu\" is no number")?),
             "route-type" => kind = scalar,
+            "vrf-name" => {
+                let Some(of_vrf) = gathering.vrfs.get(scalar).copied() else {
+                    gathering.unknown_route(None, Some(destination), "the table of its VRF was not given");
+                    return Err("the table of its VRF was not given".to_owned());
+                };
+                table = of_vrf;
+            }
             other => {
                 let text = format!("{other}: {scalar}");
                 gathering.unread(file, key.line, &text, "has no place in a routing plan");

@@ -130,9 +130,8 @@ fn route(route: &RouteEntry, hop: Option<&Hop>, is_one_of_several: bool, interfa
         }
     }
     line("table-id", &route.table.to_string());
-    if route.metric != 0 {
-        line("metric", &route.metric.to_string());
-    }
+    // Always written: NetworkManager's own default is 100 and more.
+    line("metric", &route.metric.to_string());
     if let Some(source) = route.source {
         line("source", &format!("\"{source}\""));
     }

@@ -10,12 +10,12 @@ pub(crate) use nexthop::nexthop;
 pub(crate) use route::{TYPES, route, type_by_number};
 pub(crate) use rule::{rarer, rule};
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use clearstream_schema::routing::Place;
 
 use super::{
-    gathering::{Names, place},
+    gathering::{Gathering, Names, place},
     values,
 };
 
@@ -37,13 +37,20 @@ pub(crate) struct Context<'a> {
     pub(crate) file: &'a str,
     /// Names of tables and protocols.
     pub(crate) names: &'a Names,
+    /// Tables of VRFs by name.
+    pub(crate) vrfs: &'a BTreeMap<String, u32>,
     /// Family, where an option or the file's name states it.
     pub(crate) ipv6: Option<bool>,
     /// Interface of the file, for arguments without interface.
     pub(crate) device: Option<&'a str>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// The arguments of a line of a file about an interface.
+    pub(crate) fn of(file: &'a str, gathering: &'a Gathering) -> Self {
+        Self { file, names: &gathering.names, vrfs: &gathering.vrfs, ipv6: None, device: None }
+    }
+
     fn place(&self, line: u32) -> Place {
         place(self.file, line)
     }

@@ -10,7 +10,11 @@ use crate::read::values;
 const IDLE_SECONDS: u32 = 120;
 
 /// Reads the arguments of `ip nexthop add`, or a line of `ip nexthop show`.
-pub(crate) fn nexthop(tokens: &[Token<'_>], context: Context<'_>) -> Result<Parsed<Nexthop>, ParseError> {
+/// `Err` with the id in place of an object that has no gateway, which is not held here.
+pub(crate) fn nexthop(
+    tokens: &[Token<'_>],
+    context: Context<'_>,
+) -> Result<Result<Parsed<Nexthop>, u32>, ParseError> {
     let mut cursor = Cursor::new(tokens);
     let (mut id, mut via, mut interface, mut members, mut protocol) = (None, None, None, None, 0);
     let (mut is_blackhole, mut is_resilient) = (false, false);
@@ -51,10 +55,11 @@ pub(crate) fn nexthop(tokens: &[Token<'_>], context: Context<'_>) -> Result<Pars
         _ if is_blackhole => NexthopTarget::Blackhole,
         (Some(members), ..) => NexthopTarget::Group { members, resilient: is_resilient.then_some(resilient) },
         (None, Some(via), Some(interface)) => NexthopTarget::Gateway { via, interface },
+        (None, None, Some(_)) => return Ok(Err(id)),
         _ => return Err(ParseError("a nexthop needs a gateway and its interface, or a group".to_owned())),
     };
     let place = tokens.first().map(|token| context.place(token.line));
-    Ok(Parsed { value: Nexthop { id, target, protocol, place }, left_out })
+    Ok(Ok(Parsed { value: Nexthop { id, target, protocol, place }, left_out }))
 }
 
 /// `1,2/3,1`: ids with weights, which default to 1.

@@ -7,8 +7,8 @@ use clearstream_schema::{
     routing::{Hop, MAIN_TABLE, RouteAction, RouteEntry},
 };
 
-use super::{Context, Cursor, ParseError, Parsed, Token, unfit};
-use crate::read::values;
+use super::{Context, Cursor, ParseError, Token, unfit};
+use crate::read::{gathering::Gathering, values};
 
 /// Number of the `local` table (rtnetlink(7), `RT_TABLE_LOCAL`).
 const LOCAL_TABLE: u32 = 255;
@@ -32,15 +32,52 @@ struct Parts<'a> {
     device: Option<String>,
     weight: Option<u16>,
     hops: Vec<Hop>,
+    is_on_link: bool,
+    on_link: Vec<(IpAddr, Option<String>)>,
+    /// What makes it a route for some packets only, or one by which they go is not held here.
+    unknown: Option<String>,
+    is_of_unknown_table: bool,
     left_out: Vec<(u32, String)>,
+}
+
+/// What arguments say of a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ParsedRoute {
+    pub(crate) value: RouteEntry,
+    /// Why the route is not known completely: it is held as a destination alone.
+    unknown: Option<String>,
+    is_of_unknown_table: bool,
+    /// Gateways that it makes neighbours.
+    on_link: Vec<(IpAddr, Option<String>)>,
+    /// Next hops that were printed beside the id of a nexthop object.
+    printed: Option<RouteAction>,
+    left_out: Vec<(u32, String)>,
+}
+
+impl ParsedRoute {
+    /// Adds the route and what it says of gateways; `replaces` an equal one.
+    pub(crate) fn gather(self, file: &str, replaces: bool, gathering: &mut Gathering) {
+        gathering.left_out(file, &self.left_out);
+        if let Some(reason) = &self.unknown {
+            let line = self.value.place.as_ref().and_then(|place| place.line).unwrap_or(1);
+            gathering.unread(file, line, &self.value.destination.to_string(), reason);
+            let table = (!self.is_of_unknown_table).then_some(self.value.table);
+            return gathering.unknown_route(table, Some(self.value.destination), reason);
+        }
+        for (via, interface) in &self.on_link {
+            gathering.on_link(*via, interface.as_deref());
+        }
+        if let (Some(printed), Some(place)) = (self.printed, self.value.place.clone()) {
+            let place = gathering.loaded(place);
+            gathering.printed_hops.insert(place, printed);
+        }
+        if replaces { gathering.replace_route(self.value) } else { gathering.route(self.value) }
+    }
 }
 
 /// Reads the arguments of `ip route add`, or a line of `ip route show`.
 /// Returns `None` for routes that the kernel creates for an address.
-pub(crate) fn route(
-    tokens: &[Token<'_>],
-    context: Context<'_>,
-) -> Result<Option<Parsed<RouteEntry>>, ParseError> {
+pub(crate) fn route(tokens: &[Token<'_>], context: Context<'_>) -> Result<Option<ParsedRoute>, ParseError> {
     let mut parts = Parts::default();
     let mut rest = tokens;
     // `ip -Numeric route show` prints types as numbers before the destination.
@@ -54,8 +91,12 @@ pub(crate) fn route(
     let mut cursor = Cursor::new(rest);
     while let Some(token) = cursor.next() {
         if token.text == "nexthop" {
-            let hop = one_hop(&mut cursor, token, context)?;
-            parts.hops.push(hop);
+            parts.hop(&mut cursor, token, context)?;
+        } else if token.text == "nh_info" {
+            // `ip -details route show`: the object again; its next hops follow.
+            while cursor.peek().is_some_and(|token| token.text != "nexthop") {
+                cursor.next();
+            }
         } else {
             parts.argument(token, &mut cursor, context)?;
         }
@@ -77,8 +118,9 @@ impl<'a> Parts<'a> {
     ) -> Result<(), ParseError> {
         let name = token.text;
         match name {
-            "unicast" | "onlink" | "linkdown" | "dead" | "offload" | "trap" | "offload_failed"
-            | "rt_offload" | "rt_trap" | "cache" => {}
+            "onlink" => self.is_on_link = true,
+            "unicast" | "linkdown" | "dead" | "offload" | "trap" | "offload_failed" | "rt_offload"
+            | "rt_trap" | "cache" => {}
             "blackhole" | "unreachable" | "prohibit" | "throw" | "local" | "broadcast" | "multicast"
             | "anycast" | "nat" => self.kind = Some(name),
             "to" => {
@@ -105,8 +147,30 @@ impl<'a> Parts<'a> {
             }
             "nhid" => self.nexthop = Some(cursor.read(name, "nexthop id", values::number)?),
             "weight" => self.weight = Some(cursor.read(name, "weight from 1 to 256", weight)?),
-            "scope" | "pref" | "error" | "iif" | "expires" | "age" | "used" | "users" => {
+            "scope" | "pref" | "error" | "iif" | "expires" | "age" | "used" | "users" | "uid" => {
                 cursor.value(name)?;
+            }
+            "vrf" => {
+                let vrf = cursor.value(name)?.text;
+                self.table = context.vrfs.get(vrf).copied().or(self.table);
+                if !context.vrfs.contains_key(vrf) {
+                    self.is_of_unknown_table = true;
+                    self.unknown = Some(format!("the table of VRF {vrf} was not given"));
+                }
+            }
+            // They select packets, or encapsulate: the rest of the line alone would be another route.
+            "from" | "tos" | "dsfield" => {
+                let value = cursor.value(name)?.text;
+                self.unknown = Some(format!("for packets \"{name} {value}\" only, which is not held here"));
+            }
+            "encap" => {
+                self.unknown = Some("encapsulates (\"encap\"), which is not held here".to_owned());
+                while cursor
+                    .peek()
+                    .is_some_and(|token| !matches!(token.text, "via" | "dev" | "nexthop" | "table"))
+                {
+                    cursor.next();
+                }
             }
             _ if option_with_value(name) => {
                 let mut text = name.to_owned();
@@ -136,7 +200,27 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    fn finish(mut self, line: u32, context: Context<'_>) -> Result<Parsed<RouteEntry>, ParseError> {
+    /// `nexthop via ADDRESS dev NAME weight N`, in any order.
+    fn hop(
+        &mut self,
+        cursor: &mut Cursor<'_, '_>,
+        start: Token<'_>,
+        context: Context<'_>,
+    ) -> Result<(), ParseError> {
+        let hop = one_hop(cursor)?;
+        let Some(via) = hop.via else {
+            self.unknown = Some("a next hop without gateway, which is not held here".to_owned());
+            return Ok(());
+        };
+        if hop.is_on_link {
+            self.on_link.push((via, hop.interface.clone()));
+        }
+        let place = Some(context.place(start.line));
+        self.hops.push(Hop { via, interface: hop.interface, weight: hop.weight, place });
+        Ok(())
+    }
+
+    fn finish(mut self, line: u32, context: Context<'_>) -> Result<ParsedRoute, ParseError> {
         let family_of_hops = self.via.or_else(|| self.hops.first().map(|hop| hop.via));
         let destination = match self.destination {
             Some(destination) => destination,
@@ -149,7 +233,16 @@ impl<'a> Parts<'a> {
         if self.kind.is_some_and(|kind| RouteAction::of_type(kind).is_none()) {
             return Err(ParseError("a route of this type is not held here".to_owned()));
         }
-        let action = self.action(line, context)?;
+        if let Some(via) = self.via.filter(|_| self.is_on_link) {
+            self.on_link.push((via, self.device.clone()));
+        }
+        let (action, printed) = match self.nexthop.filter(|_| self.kind.is_none()) {
+            // With `nhid`, `ip route show` prints the members too.
+            Some(id) => (RouteAction::Nexthop(id), self.action(line, context).ok()),
+            // What is not known has no action of its own.
+            None if self.unknown.is_some() => (RouteAction::Unreachable, None),
+            None => (self.action(line, context)?, None),
+        };
         let value = RouteEntry {
             destination,
             table: self.table.filter(|table| *table != 0).unwrap_or(MAIN_TABLE),
@@ -160,20 +253,18 @@ impl<'a> Parts<'a> {
             protocol: self.protocol,
             place: Some(context.place(line)),
         };
-        Ok(Parsed { value, left_out: self.left_out })
+        let printed = printed.filter(|action| matches!(action, RouteAction::Gateways(_)));
+        let Self { unknown, is_of_unknown_table, on_link, left_out, .. } = self;
+        Ok(ParsedRoute { value, unknown, is_of_unknown_table, on_link, printed, left_out })
     }
 
     fn action(&mut self, line: u32, context: Context<'_>) -> Result<RouteAction, ParseError> {
         if let Some(action) = self.kind.and_then(RouteAction::of_type) {
             return Ok(action);
         }
-        // With `nhid`, `ip route show` prints the members too.
-        if let Some(id) = self.nexthop {
-            return Ok(RouteAction::Nexthop(id));
-        }
         let mut hops = std::mem::take(&mut self.hops);
         if let Some(via) = self.via {
-            let interface = self.device.take();
+            let interface = self.device.take().or_else(|| context.device.map(str::to_owned));
             hops.insert(0, Hop { via, interface, weight: self.weight.unwrap_or(1), place: None });
         }
         for hop in &mut hops {
@@ -211,24 +302,35 @@ pub(crate) fn type_by_number(token: &str) -> Option<&'static str> {
     }
 }
 
-/// `nexthop via ADDRESS dev NAME weight N`, in any order.
-fn one_hop(cursor: &mut Cursor<'_, '_>, start: Token<'_>, context: Context<'_>) -> Result<Hop, ParseError> {
-    let (mut via, mut interface, mut hop_weight) = (None, None, 1);
+/// A next hop as it is written.
+struct OneHop {
+    via: Option<IpAddr>,
+    interface: Option<String>,
+    weight: u16,
+    is_on_link: bool,
+}
+
+fn one_hop(cursor: &mut Cursor<'_, '_>) -> Result<OneHop, ParseError> {
+    let mut hop = OneHop { via: None, interface: None, weight: 1, is_on_link: false };
     while let Some(token) = cursor.peek() {
         match token.text {
             "via" => {
                 cursor.next();
-                via = Some(cursor.gateway()?);
+                hop.via = Some(cursor.gateway()?);
             }
             "dev" | "oif" => {
                 cursor.next();
-                interface = Some(cursor.value("dev")?.text.to_owned());
+                hop.interface = Some(cursor.value("dev")?.text.to_owned());
             }
             "weight" => {
                 cursor.next();
-                hop_weight = cursor.read("weight", "weight from 1 to 256", weight)?;
+                hop.weight = cursor.read("weight", "weight from 1 to 256", weight)?;
             }
-            "onlink" | "linkdown" | "dead" | "pervasive" | "offload" | "trap" => {
+            "onlink" => {
+                cursor.next();
+                hop.is_on_link = true;
+            }
+            "linkdown" | "dead" | "pervasive" | "offload" | "trap" => {
                 cursor.next();
             }
             "realm" | "realms" => {
@@ -238,8 +340,7 @@ fn one_hop(cursor: &mut Cursor<'_, '_>, start: Token<'_>, context: Context<'_>) 
             _ => break,
         }
     }
-    let via = via.ok_or_else(|| ParseError("a next hop without gateway".to_owned()))?;
-    Ok(Hop { via, interface, weight: hop_weight, place: Some(context.place(start.line)) })
+    Ok(hop)
 }
 
 /// rtnh_hops is one octet and counts from 0 (rtnetlink(7)); nexthop groups of
@@ -252,9 +353,7 @@ fn weight(token: &str) -> Option<u16> {
 fn option_with_value(name: &str) -> bool {
     matches!(
         name,
-        "tos"
-            | "dsfield"
-            | "realm"
+        "realm"
             | "realms"
             | "window"
             | "rtt"
@@ -272,8 +371,6 @@ fn option_with_value(name: &str) -> bool {
             | "hoplimit"
             | "fastopen_no_cookie"
             | "ttl-propagate"
-            | "from"
             | "as"
-            | "vrf"
     )
 }

@@ -2,7 +2,7 @@
 
 use clearstream_schema::{
     prefix::Prefix,
-    routing::{RuleAction, RuleEntry, RuleSelector},
+    routing::{MAIN_TABLE, RuleAction, RuleEntry, RuleSelector},
 };
 
 use super::{Context, Cursor, ParseError, Parsed, Token, mark, unfit};
@@ -31,7 +31,8 @@ pub(crate) fn rule(
     let action = match (parts.table, parts.other) {
         (_, Some(other)) => RuleAction::Other(other),
         (Some(table), None) => RuleAction::Table(table),
-        (None, None) => return Err(ParseError("a rule without table or action".to_owned())),
+        // ip-rule(8) takes the main table where none is named (iproute2, iprule.c).
+        (None, None) => RuleAction::Table(MAIN_TABLE),
     };
     let is_kernels = parts.selector == RuleSelector::default()
         && matches!(

@@ -36,7 +36,7 @@ pub(crate) fn run(script: &str) -> Output {
 /// What `SHOW` printed, as often as it did.
 pub(crate) fn states(text: &str) -> Vec<HostRouting> {
     let mut states: Vec<HostRouting> = Vec::new();
-    let mut section = String::new();
+    let (mut section, mut nexthops) = (String::new(), String::new());
     let mut body = String::new();
     for line in text.lines() {
         let Some(name) = line.strip_prefix("=== ") else {
@@ -45,7 +45,10 @@ pub(crate) fn states(text: &str) -> Vec<HostRouting> {
             continue;
         };
         if let Some(state) = states.last_mut() {
-            add(state, &section, std::mem::take(&mut body));
+            if section == "nexthop" {
+                nexthops.clone_from(&body);
+            }
+            add(state, &section, &nexthops, std::mem::take(&mut body));
         }
         body.clear();
         if name == "state" {
@@ -56,21 +59,29 @@ pub(crate) fn states(text: &str) -> Vec<HostRouting> {
     states
 }
 
-fn add(state: &mut HostRouting, section: &str, text: String) {
+fn add(state: &mut HostRouting, section: &str, nexthops: &str, text: String) {
     let ipv6 = match section {
         "route4" | "rule4" => Some(false),
         "route6" | "rule6" => Some(true),
         "state" | "nexthop" => None,
         _ => return,
     };
-    let (read, unread) = read::printed_by_ip(&Source { path: section.to_owned(), text: text.clone() }, ipv6);
+    // Routes by nexthop objects are read as such beside the list of these.
+    let is_of_routes = section.starts_with("route");
+    let text = if is_of_routes { format!("{nexthops}{text}") } else { text };
+    let (read, mut unread) =
+        read::printed_by_ip(&Source { path: section.to_owned(), text: text.clone() }, ipv6);
+    // Next hops without gateways.
+    unread.retain(|unread| !unread.reason.ends_with("is not held here"));
     assert_eq!(unread, [], "{text}");
     // Routes of the kernel name addresses too.
     if section == "state" {
         state.interfaces = read.interfaces;
         state.interfaces.retain(|known| !known.name.starts_with("far-"));
     }
-    state.nexthops.extend(read.nexthops);
+    if !is_of_routes {
+        state.nexthops.extend(read.nexthops);
+    }
     state.routes.extend(read.routes);
     state.rules.extend(read.rules);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use clearstream_schema::{
     human::list,
-    routing::{Place, RouteAction, RouteEntry},
+    routing::{Place, RouteAction, RouteEntry, files::Loader},
     tune::{Finding, FindingClass, Severity},
 };
 
@@ -33,6 +33,10 @@ pub(super) fn source(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
 /// Whether the source of a route is certain not to be there: addresses of the
 /// interface that it leaves by are known, and it is not among the host's.
 fn lacks_source<'a>(host: &View<'a>, route: &'a RouteEntry) -> bool {
+    // A kernel that printed the route had taken it.
+    if is_printed(host, route) {
+        return false;
+    }
     let Some(source) = route.source.filter(|source| !host.own.contains(source)) else { return false };
     let outputs: BTreeSet<&str> = match &route.action {
         RouteAction::Link { interface } => BTreeSet::from([interface.as_str()]),
@@ -51,13 +55,21 @@ pub(super) fn interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>
         }
         let known = host.routing.interfaces.iter().map(|interface| &interface.name);
         let instead = missing.instead.map_or_else(|| list(known.filter(|name| *name != "lo")), str::to_owned);
-        let message = format!(
-            "there is no interface {}: the kernel refuses the route (\"Cannot find device\"), and what it was to \
-             carry takes another route or none",
-            missing.name
-        );
+        let refused = "the kernel refuses the route (\"Cannot find device\"), and what it was to carry takes another \
+                       route or none";
+        // Files may leave interfaces out.
+        let (severity, message) = if host.is_whole() {
+            (Severity::Error, format!("there is no interface {}: {refused}", missing.name))
+        } else {
+            let message = format!(
+                "what was given has no interface {}, and {instead} is on the gateway's network: where it is not there, \
+                 {refused}",
+                missing.name
+            );
+            (Severity::Warning, message)
+        };
         found.push(
-            finding(host, "route", FindingClass::Range, "no-such-interface", Severity::Error, message)
+            finding(host, "route", FindingClass::Range, "no-such-interface", severity, message)
                 .of(ip_syntax::route(route))
                 .at(missing.place.or(route.place.as_ref()))
                 .on(missing.name)
@@ -78,6 +90,9 @@ struct Missing<'a> {
 /// An interface of a route that is certain not to be there: of a kernel's
 /// routes any, of files one whose gateway is on another interface's network.
 fn lacks_interface<'a>(host: &View<'a>, route: &'a RouteEntry) -> Option<Missing<'a>> {
+    if is_printed(host, route) || !host.routing.files.nameless.is_empty() {
+        return None;
+    }
     let is_there = |name: &str| host.routing.interfaces.iter().any(|interface| interface.name == name);
     if let RouteAction::Link { interface } = &route.action {
         let is_missing = host.is_whole() && !is_there(interface);
@@ -95,7 +110,7 @@ fn lacks_interface<'a>(host: &View<'a>, route: &'a RouteEntry) -> Option<Missing
 pub(super) fn own_gateway(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let mut seen = BTreeSet::new();
     for (route, hop) in host.all_hops().filter(|(_, hop)| host.own.contains(&hop.via)) {
-        if !seen.insert((hop.via, hop.place.cloned())) {
+        if is_printed(host, route) || !seen.insert((hop.via, hop.place.cloned())) {
             continue;
         }
         let message = format!(
@@ -115,6 +130,11 @@ pub(super) fn own_gateway(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
 /// Whether the kernel refuses a route for what it names.
 pub(super) fn is_refused<'a>(host: &View<'a>, route: &'a RouteEntry) -> bool {
     lacks_source(host, route)
-        || lacks_interface(host, route).is_some()
-        || host.hops(route).iter().any(|hop| host.own.contains(&hop.via))
+        || host.is_whole() && lacks_interface(host, route).is_some()
+        || !is_printed(host, route) && host.hops(route).iter().any(|hop| host.own.contains(&hop.via))
+}
+
+/// Whether a kernel printed a route, which it had taken then, with the interfaces and addresses that it names.
+fn is_printed(host: &View<'_>, route: &RouteEntry) -> bool {
+    !host.is_whole() && host.loader(route.place.as_ref()) == Loader::Kernel
 }

@@ -1,10 +1,14 @@
 //! Sysctls without which routes have no effect: reverse path filters, forwarding,
 //! the hash that chooses a gateway.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use clearstream_routing::node::{Received, ReverseFilter};
 use clearstream_schema::{
+    human::list,
     prefix::Prefix,
     routing::{Place, RouteEntry, RuleAction},
     tune::{Finding, FindingClass, Severity},
@@ -16,6 +20,8 @@ use super::super::{Facts, View, With, finding, ip_syntax};
 /// A filter that drops what comes from a network by the gateways that lead to it.
 pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let mut reported = BTreeSet::new();
+    // Several interfaces of one network are one mistake.
+    let mut drops: BTreeMap<(Prefix, bool), Vec<&str>> = BTreeMap::new();
     for (interface, network) in arrivals(host) {
         let filter = host.node.reverse_filter(interface);
         // There is no such filter for IPv6 (ip-sysctl has it for ipv4 alone).
@@ -31,11 +37,15 @@ pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
         if passes(0) || has_mark_checked && marks.iter().any(|mark| passes(*mark)) {
             continue;
         }
-        let by_mark = marks.iter().copied().find(|mark| passes(*mark));
-        found.push(match by_mark {
-            Some(mark) => mark_not_checked(host, interface, network, mark),
-            None => dropped(host, interface, network, filter),
-        });
+        match marks.iter().copied().find(|mark| passes(*mark)) {
+            Some(mark) => found.push(mark_not_checked(host, interface, network, mark)),
+            None => {
+                drops.entry((network.network(), filter == ReverseFilter::Strict)).or_default().push(interface)
+            }
+        }
+    }
+    for ((network, is_strict), interfaces) in drops {
+        found.push(dropped(host, &interfaces, network, is_strict));
     }
 }
 
@@ -102,9 +112,10 @@ pub(in crate::lint) fn filter_place<'a>(
     )
 }
 
-fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: ReverseFilter) -> Finding {
-    let (setting, place) = filter_place(host, interface, "rp_filter");
-    let is_strict = filter == ReverseFilter::Strict;
+fn dropped(host: &View<'_>, interfaces: &[&str], network: Prefix, is_strict: bool) -> Finding {
+    let first = interfaces[0];
+    let interface = list(interfaces);
+    let (setting, place) = filter_place(host, first, "rp_filter");
     let number = if is_strict { 1 } else { 2 };
     let reason = if is_strict {
         format!("the return path to {network} does not leave by {interface}")
@@ -116,7 +127,7 @@ fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: ReverseFil
          TcpExtIPReversePathFilter: {reason}, and the filter in effect there is {number}, the larger of all \
          and {interface}"
     );
-    let loose_helps = is_strict && passes(host, interface, network, 0, ReverseFilter::Loose);
+    let loose_helps = is_strict && passes(host, first, network, 0, ReverseFilter::Loose);
     let advice = if loose_helps {
         format!("add a route to {network} over {interface}, or set the filter of all and {interface} to 2")
     } else {
@@ -125,7 +136,7 @@ fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: ReverseFil
     finding(host, "rp_filter", FindingClass::Routing, "will-drop", Severity::Error, message)
         .of(setting)
         .at(place)
-        .on(interface)
+        .on(&interface)
         .advise(advice)
         .sourced("ip-sysctl.rst; net/ipv4/fib_frontend.c, __fib_validate_source")
 }
@@ -168,6 +179,7 @@ pub(super) fn forwarding(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
             (Some((key, value)), _) => {
                 (key.to_owned(), format!("is {}", value.value.trim()), value.place.as_ref())
             }
+            (None, _) if host.forwards_on_some(!is_ipv4) => continue,
             (None, _) => (keys[0].to_owned(), "is not set, and the kernel's default is 0".to_owned(), None),
         };
         let severity = if sysctl.is_some() || host.is_whole() { Severity::Error } else { Severity::Warning };

@@ -8,7 +8,7 @@ use std::{
 use clearstream_schema::{
     human::list,
     prefix::Prefix,
-    routing::{MAIN_TABLE, NexthopTarget, Place, RouteAction, RouteEntry},
+    routing::{MAIN_TABLE, NexthopTarget, Place, RouteAction, RouteEntry, files::Loader},
     tune::{Finding, FindingClass, Severity},
 };
 
@@ -24,16 +24,25 @@ pub(super) fn outside_every_subnet(facts: &Facts<'_>, host: &View<'_>, found: &m
         if !reported.insert((hop.via, hop.place.cloned())) {
             continue;
         }
-        let (severity, consequence) = if host.is_whole() {
-            let taken = "the kernel took it, by \"onlink\" or before an address went; whether anybody replies \
-                         there is unknown";
-            (Severity::Note, taken)
-        } else {
-            let refused = "the kernel refuses a route over a gateway that is no neighbour (\"Nexthop has \
-                           invalid gateway\"), so what this route was to carry takes another path or none";
-            (severity, refused)
+        let consequence = match host.loader(route.place.as_ref()) {
+            Loader::Kernel => {
+                "the kernel took it, by \"onlink\" or before an address went; whether anybody replies there is unknown"
+            }
+            Loader::NetworkManager => {
+                "NetworkManager makes it a neighbour by a route of its own, and asks for it on a link that its network \
+                 is not on: what this route was to carry is lost, unless somebody replies there"
+            }
+            Loader::NetworkScripts => {
+                "the kernel refuses the route to the network scripts (\"Nexthop has invalid gateway\"), and \
+                 NetworkManager asks for the gateway on a link that its network is not on"
+            }
+            _ => {
+                "the kernel refuses a route over a gateway that is no neighbour (\"Nexthop has invalid gateway\"), so \
+                 what this route was to carry takes another path or none"
+            }
         };
         let message = format!("{reason}: {consequence}");
+        let severity = if host.is_whole() { Severity::Note } else { severity };
         let mut finding =
             finding(host, GATEWAY, FindingClass::Range, "outside-every-subnet", severity, message)
                 .of(ip_syntax::route(route))
@@ -57,6 +66,21 @@ pub(super) fn outside(
         return None;
     }
     let on = hop.interface.map_or_else(String::new, |interface| format!(" on {interface}"));
+    let certain = match host.loader(route.place.as_ref()) {
+        Loader::Kernel => Severity::Note,
+        Loader::NetworkManager | Loader::NetworkScripts => Severity::Warning,
+        // Router advertisements make more networks neighbours.
+        _ if via.is_ipv6() && !host.routing.files.complete.is_empty() => Severity::Warning,
+        _ => Severity::Error,
+    };
+    // NetworkManager makes the gateway of a single address a neighbour, which is meant then.
+    if let Some(interface) =
+        hop.interface.filter(|it| certain == Severity::Error && host.is_on_no_network(it, via))
+    {
+        let reason =
+            format!("{interface} has single addresses alone (/32), so that {via} is no neighbour of it");
+        return Some((Severity::Error, reason));
+    }
     if host.knows_addresses(hop.interface, via) {
         if host.is_attached(via, hop.interface) {
             return None;
@@ -66,22 +90,37 @@ pub(super) fn outside(
                 && network.address.is_ipv4() == via.is_ipv4()
         });
         let mine = list(mine.map(|(_, network)| network));
-        return Some((Severity::Error, format!("{via} is in none of this host's networks{on} ({mine})")));
+        return Some((certain, format!("{via} is in none of this host's networks{on} ({mine})")));
     }
     if !facts.fabric.networks.is_empty() {
         let is_in_one = facts.fabric.networks.iter().any(|network| network.prefix.contains(via));
-        return (!is_in_one).then(|| (Severity::Error, format!("{via} is in none of the fabric's networks")));
+        // Whatever the tool makes of it, nobody of the fabric is there.
+        let certain = if certain == Severity::Note { certain } else { Severity::Error };
+        return (!is_in_one).then(|| (certain, format!("{via} is in none of the fabric's networks")));
     }
     let (network, count) = others_network(host, hop.interface, via)?;
     let reason = format!(
         "no address of this host{on} was given, but its {count} other gateways there are in {network} and \
          {via} is not"
     );
-    (!network.contains(via)).then_some((Severity::Warning, reason))
+    (!network.contains(via)).then_some((certain.min(Severity::Warning), reason))
 }
 
 /// Whether a route without gateway makes `via` a neighbour.
 fn is_on_link(host: &View<'_>, route: &RouteEntry, hop: &ResolvedHop<'_>) -> bool {
+    let files = &host.routing.files;
+    let is_hop = |interface: &Option<String>| {
+        interface.as_deref().is_none_or(|name| hop.interface.is_none_or(|hop| hop == name))
+    };
+    // By "onlink", or by a route that is not known.
+    if files.on_link.iter().any(|(via, interface)| *via == hop.via && is_hop(interface))
+        || files
+            .unknown_routes
+            .iter()
+            .any(|it| it.may_lead_to(hop.via) && it.destination.is_none_or(|it| it.length > 0))
+    {
+        return true;
+    }
     host.routing.routes.iter().any(|other| {
         let RouteAction::Link { interface } = &other.action else { return false };
         let is_searched = other.table == MAIN_TABLE || other.table == route.table;
@@ -258,6 +297,10 @@ pub(super) fn listed_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
 /// A next hop without an interface, on a host with several.
 pub(super) fn no_interface(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let interfaces: BTreeSet<&str> = host.routing.interfaces.iter().map(|it| it.name.as_str()).collect();
+    let files = &host.routing.files;
+    if !files.nameless.is_empty() || files.dynamic.iter().any(|(_, ipv6)| !ipv6) {
+        return;
+    }
     if interfaces.iter().filter(|name| **name != "lo").count() < 2 {
         return;
     }
@@ -310,7 +353,14 @@ pub(super) fn unknown_object(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
         };
         members.iter().map(move |member| (member.id, format!("group {}", nexthop.id), nexthop.place.as_ref()))
     });
-    for (id, what, place) in by_routes.chain(by_groups).filter(|(id, ..)| !ids.contains(id)) {
+    let unknown = &host.routing.files.unknown_nexthops;
+    for (id, what, place) in
+        by_routes.chain(by_groups).filter(|(id, ..)| !ids.contains(id) && !unknown.contains(id))
+    {
+        // What a kernel printed it had; the list of nexthops is not complete then.
+        if !host.is_whole() && host.loader(place) == Loader::Kernel {
+            continue;
+        }
         let message = format!(
             "there is no nexthop {id}: the kernel refuses what names it (\"Nexthop id does not exist\"), and \
              everything that was to use it"

@@ -3,9 +3,11 @@
 mod existence;
 mod filters;
 mod gateways;
+mod interfaces;
 mod links;
 mod policy;
 mod prefixes;
+mod refused;
 mod settings;
 mod sides;
 mod tables;
@@ -40,6 +42,11 @@ const OF_ONE_HOST: &[HostRule] = &[
     gateways::listed_twice,
     gateways::no_interface,
     gateways::unknown_object,
+    interfaces::same_network_twice,
+    interfaces::no_default_in_main,
+    interfaces::own_network_only,
+    interfaces::network_left_main,
+    refused::refused,
     existence::source,
     existence::interface,
     existence::own_gateway,

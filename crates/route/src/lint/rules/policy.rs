@@ -6,7 +6,7 @@ use clearstream_routing::lookup::DEFAULT_TABLE;
 use clearstream_schema::{
     human::list,
     prefix::Prefix,
-    routing::{MAIN_TABLE, RouteAction, RuleAction, RuleEntry},
+    routing::{MAIN_TABLE, RouteAction, RuleAction, RuleEntry, files::Loader},
     tune::{Finding, FindingClass, Severity},
 };
 
@@ -89,7 +89,7 @@ pub(super) fn address_nobody_has(facts: &Facts<'_>, host: &View<'_>, found: &mut
         if rule.selector.inverted || rule.selector.input.is_some() || host.own.contains(&from.address) {
             continue;
         }
-        let Some(reason) = not_own(facts, host, from.address) else { continue };
+        let Some(reason) = not_own(facts, host, rule, from.address) else { continue };
         let message = format!(
             "{reason}, and a rule by source address is about packets that this host sends: it matches none \
              of them, and replies do not take {}",
@@ -112,21 +112,42 @@ pub(super) fn address_nobody_has(facts: &Facts<'_>, host: &View<'_>, found: &mut
 }
 
 /// Why an address is not one that this host sends from; absent where it may be.
-fn not_own(facts: &Facts<'_>, host: &View<'_>, address: IpAddr) -> Option<String> {
+fn not_own(facts: &Facts<'_>, host: &View<'_>, rule: &RuleEntry, address: IpAddr) -> Option<String> {
+    // Packets of others pass a router, a host of containers, one that holds an address in turns.
+    if forwards(host) || leads_inside(host, address) {
+        return None;
+    }
     if host.all_hops().any(|(_, hop)| hop.via == address) {
         return Some(format!("{address} is a gateway in this host's own routes"));
     }
     if let Some(gateway) = facts.fabric.gateway(address) {
         return Some(format!("{address} is the address of gateway {}", gateway.name));
     }
-    if let Some(other) = facts.owner(address).filter(|_| !forwards(host)) {
+    if let Some(other) = facts.owner(address) {
         return Some(format!("{address} is an address of {}", other.subject.name));
     }
     if let Some(rest) = super::gateways::missing_ones(host).find(|missing| missing.address == address) {
         return Some(format!("{address} is a gateway as the others are ({})", list(rest.others)));
     }
-    let is_known = host.knows_addresses(None, address) && !forwards(host);
+    // Files and printed tables do not show whether the host forwards; a slip is an address of a network of its own.
+    let is_printed = !host.is_whole() && host.loader(rule.place.as_ref()) == Loader::Kernel;
+    let is_known = host.is_whole()
+        || !is_printed && host.knows_addresses(None, address) && host.is_attached(address, None);
     is_known.then(|| format!("no interface of this host has {address}"))
+}
+
+/// Whether a route to the one address, or a network of containers, leads to it from this host.
+fn leads_inside(host: &View<'_>, address: IpAddr) -> bool {
+    let of_containers = [
+        "docker", "cni", "br-", "virbr", "cali", "veth", "eni", "lxc", "podman", "flannel", "cilium", "tap",
+        "vnet",
+    ];
+    let is_inside = |name: &str| of_containers.iter().any(|prefix| name.starts_with(prefix));
+    host.routing.routes.iter().any(|route| {
+        matches!(&route.action, RouteAction::Link { interface }
+            if route.destination.contains(address)
+                && (route.destination == Prefix::host(address) || is_inside(interface)))
+    }) || host.attached.iter().any(|(name, network)| is_inside(name) && network.contains(address))
 }
 
 /// Whether some packet that this host sends may match a rule.
@@ -134,7 +155,7 @@ pub(super) fn may_match(facts: &Facts<'_>, host: &View<'_>, rule: &RuleEntry) ->
     match rule.selector.from {
         None => true,
         Some(from) if from == Prefix::host(from.address) => {
-            host.own.contains(&from.address) || not_own(facts, host, from.address).is_none()
+            host.own.contains(&from.address) || not_own(facts, host, rule, from.address).is_none()
         }
         Some(from) => {
             !host.knows_addresses(None, from.address)
@@ -148,13 +169,16 @@ pub(super) fn may_match(facts: &Facts<'_>, host: &View<'_>, rule: &RuleEntry) ->
 fn forwards(host: &View<'_>) -> bool {
     let keys = ["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding", "net.ipv6.conf.all.forwarding"];
     keys.iter().any(|key| host.number(key) == Some(1))
+        || host.forwards_on_some(false)
+        || host.forwards_on_some(true)
 }
 
 /// A rule that refers to a table without routes.
 pub(super) fn empty_table(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     for rule in &host.routing.rules {
         let RuleAction::Table(table) = rule.action else { continue };
-        if KERNEL_TABLES.contains(&table) || host.tables.contains_key(&table) {
+        if KERNEL_TABLES.contains(&table) || host.tables.contains_key(&table) || may_have_others(host, table)
+        {
             continue;
         }
         let there = if host.is_whole() { "has no route" } else { "has no route in what was given" };
@@ -170,6 +194,14 @@ pub(super) fn empty_table(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
                 .sourced("ip-rule(8)"),
         );
     }
+}
+
+/// Whether a table may have routes beside those that were read: to an interface's own networks, or not known ones.
+fn may_have_others(host: &View<'_>, table: u32) -> bool {
+    let files = &host.routing.files;
+    files.connected.values().any(|connected| *connected == table)
+        || files.vrf_tables.contains(&table)
+        || files.unknown_in(table).next().is_some()
 }
 
 /// Rules whose order is left to the kernel; one finding for a file.
@@ -198,17 +230,24 @@ pub(super) fn no_priority(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findin
     }
 }
 
-/// A rule for a mark that nothing sets.
+/// A rule for a mark that nothing sets, of the firewall that was read; without one it is set elsewhere.
 pub(super) fn mark_never_set(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
+    let files = &host.routing.files;
+    let has_firewall = files.has_firewall || !host.routing.connection_marks.is_empty();
+    if host.is_whole() && !has_firewall {
+        return;
+    }
     for rule in &host.routing.rules {
         let Some((mark, mask)) = rule.selector.mark.filter(|(mark, mask)| mark & mask != 0) else { continue };
         let marks = &host.routing.connection_marks;
-        let is_set = marks.iter().any(|entry| entry.mark & mask == mark & mask);
-        if is_set || rule.selector.inverted {
+        let is_set = marks.iter().any(|entry| entry.mark & mask == mark & mask)
+            || files.marks.iter().any(|set| set & mask == mark & mask);
+        // A kernel that printed the rule showed no firewall.
+        let is_printed = !host.is_whole() && host.loader(rule.place.as_ref()) == Loader::Kernel;
+        if is_set || rule.selector.inverted || is_printed {
             continue;
         }
-        // The firewall of a host is not read.
-        let severity = if host.is_whole() { Severity::Note } else { Severity::Warning };
+        let severity = if has_firewall && !host.is_whole() { Severity::Warning } else { Severity::Note };
         let message = format!(
             "nothing that was read gives packets the mark {mark:#x}: unless a firewall rule or a program \
              (SO_MARK) does, this rule matches none"

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use clearstream_schema::{
     human::list,
-    routing::{MAIN_TABLE, RouteAction, RouteEntry, RuleAction},
+    prefix::Prefix,
+    routing::{MAIN_TABLE, RouteAction, RouteEntry, RuleAction, files::Loader},
     tune::{Finding, FindingClass, Severity},
 };
 
@@ -22,11 +23,13 @@ fn own_tables<'v, 'a>(host: &'v View<'a>) -> impl Iterator<Item = (u32, &'v [&'a
     tables.filter(|(table, _)| !KERNEL_TABLES.contains(table))
 }
 
-/// A rule that may lead to any table: those of VRFs (`l3mdev`).
+/// A rule that may lead to any table: those of VRFs (`l3mdev`), and those whose table is not known.
 fn leads_anywhere(host: &View<'_>) -> bool {
     host.routing.rules.iter().any(|rule| {
         rule.selector.other.iter().any(|field| field.contains("l3mdev"))
             || matches!(&rule.action, RuleAction::Other(action) if action.contains("l3mdev"))
+            // A table that a shell fills in.
+            || matches!(&rule.action, RuleAction::Other(action) if action.starts_with("table ") || action == "unknown")
     })
 }
 
@@ -36,7 +39,9 @@ pub(super) fn no_rule(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) 
         return;
     }
     let used_tables = host.tables_of_rules();
-    for (table, routes) in own_tables(host).filter(|(table, _)| !used_tables.contains(table)) {
+    let is_unused =
+        |table: &u32| !used_tables.contains(table) && !host.routing.files.vrf_tables.contains(table);
+    for (table, routes) in own_tables(host).filter(|(table, _)| is_unused(table)) {
         let first = routes[0];
         let message = format!(
             "no rule refers to table {table}: its {} never used",
@@ -60,7 +65,8 @@ pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
     if host.is_whole() || !host.routing.rules.is_empty() || leads_anywhere(host) {
         return;
     }
-    let tables: Vec<_> = own_tables(host).collect();
+    let tables: Vec<_> =
+        own_tables(host).filter(|(table, _)| !host.routing.files.vrf_tables.contains(table)).collect();
     let [(_, routes), ..] = &tables[..] else { return };
     let numbers = list(tables.iter().map(|(table, _)| table));
     let (subject, verb) = if tables.len() == 1 { ("table", "is") } else { ("tables", "are") };
@@ -74,7 +80,8 @@ pub(super) fn no_rules_given(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
     );
 }
 
-/// Two routes of a table for the same destination.
+/// Two routes of a table for the same destination. What becomes of the second depends on what brings it into the
+/// kernel.
 pub(super) fn used_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
     let mut seen: BTreeMap<_, &RouteEntry> = BTreeMap::new();
     for route in &host.routing.routes {
@@ -83,30 +90,94 @@ pub(super) fn used_twice(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding
             seen.insert(key, route);
             continue;
         };
-        let is_same = first.action == route.action;
-        let (cause, class, severity) = match is_same {
-            true => ("listed-twice", FindingClass::NoOp, Severity::Warning),
-            false => ("used-twice", FindingClass::Contradiction, Severity::Error),
-        };
+        let Some(second) = second_of(host, first, route) else { continue };
         let before = first.place.as_ref().and_then(|place| place.line).map(|line| format!(" (line {line})"));
         let message = format!(
-            "table {} has \"{}\"{} already: the kernel refuses the second with \"File exists\", and only \
-             {} is in effect",
+            "table {} has \"{}\"{} already: {}",
             route.table,
             ip_syntax::route(first),
             before.unwrap_or_default(),
-            if is_same { "one" } else { "the first" },
+            second.consequence,
         );
+        let (cause, class) = match second.is_same {
+            true => ("listed-twice", FindingClass::NoOp),
+            false => ("used-twice", FindingClass::Contradiction),
+        };
         found.push(
-            finding(host, "table", class, cause, severity, message)
+            finding(host, "table", class, cause, second.severity, message)
                 .of(ip_syntax::route(route))
                 .at(route.place.as_ref())
                 .advise(
                     "give each gateway a table of its own, or make one route with several next hops of them",
                 )
-                .sourced("ip-route(8)"),
+                .sourced("ip-route(8); measured with Linux 6.18 and systemd-networkd 252"),
         );
     }
+}
+
+/// What becomes of the second route of a destination, table and metric.
+struct Second {
+    is_same: bool,
+    severity: Severity,
+    consequence: String,
+}
+
+/// Absent where both are used, as they are meant.
+fn second_of(host: &View<'_>, first: &RouteEntry, second: &RouteEntry) -> Option<Second> {
+    let (before, by) = (host.loader(first.place.as_ref()), host.loader(second.place.as_ref()));
+    let is_same = first.action == second.action;
+    let ipv6 = second.destination.address.is_ipv6();
+    let file = |route: &RouteEntry| route.place.as_ref().map(|place| place.file.clone());
+    // Of several profiles for one interface one is active.
+    if by == Loader::NetworkManager && file(first) != file(second) && !interfaces_differ(host, first, second)
+    {
+        return None;
+    }
+    // Whether both commands run is not known.
+    if [before, by].contains(&Loader::Conditional) {
+        return None;
+    }
+    let (severity, consequence) = match by {
+        // The kernel joins routes of IPv6 that differ in their gateway only (net/ipv6/ip6_fib.c, siblings).
+        Loader::Kernel | Loader::Append | Loader::Networkd | Loader::NetworkManager if ipv6 && !is_same => {
+            return None;
+        }
+        // The second of two that are equal is the first one.
+        Loader::Kernel | Loader::Networkd | Loader::NetworkManager if is_same => return None,
+        Loader::NetworkScripts if ipv6 || interfaces_differ(host, first, second) => return None,
+        Loader::Command | Loader::Conditional => {
+            let which = if is_same { "one" } else { "the first" };
+            let severity =
+                if is_same || before != Loader::Command { Severity::Warning } else { Severity::Error };
+            let refused =
+                format!("the kernel refuses the second with \"File exists\", and only {which} is in effect");
+            (severity, refused)
+        }
+        Loader::Kernel | Loader::Append => {
+            (Severity::Warning, "the kernel holds both, and only the first is used".to_owned())
+        }
+        Loader::Networkd => {
+            let consequence =
+                "systemd-networkd adds both, and the kernel uses one of them, the one that was added last";
+            (Severity::Warning, consequence.to_owned())
+        }
+        Loader::NetworkManager => {
+            let consequence = "NetworkManager adds both, and the kernel uses the one that was added first";
+            (Severity::Warning, consequence.to_owned())
+        }
+        Loader::NetworkScripts => (Severity::Warning, "only one of them is used".to_owned()),
+    };
+    Some(Second { is_same, severity, consequence })
+}
+
+/// Whether two routes leave by different interfaces, each of which has a metric of its own behind NetworkManager.
+fn interfaces_differ(host: &View<'_>, first: &RouteEntry, second: &RouteEntry) -> bool {
+    let output = |route: &RouteEntry| match &route.action {
+        RouteAction::Link { interface } => Some(interface.clone()),
+        RouteAction::Gateways(hops) => hops.first().and_then(|hop| hop.interface.clone()),
+        _ => None,
+    };
+    !host.is_whole() && output(first) != output(second)
 }
 
 /// A remote network written as a neighbour, in a table whose other route would
@@ -115,11 +186,12 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
     for (table, routes) in &host.tables {
         for route in routes {
             let RouteAction::Link { interface } = &route.action else { continue };
-            if is_always_on_link(route) {
+            // A single neighbour is named by intent: a gateway elsewhere, a container.
+            if is_always_on_link(route) || route.destination == Prefix::host(route.destination.address) {
                 continue;
             }
             let Some(beaten) = beaten(host, routes, route, interface) else { continue };
-            let Some(why) = why_remote(facts, host, route, interface) else { continue };
+            let Some((severity, why)) = why_remote(facts, host, route, interface) else { continue };
             let gateway = list(host.hops(beaten).iter().map(|hop| hop.via));
             let message = format!(
                 "table {table} has {} as neighbours on {interface}, {why}; it is more exact than \"{}\", \
@@ -132,21 +204,14 @@ pub(super) fn on_link_hides_default(facts: &Facts<'_>, host: &View<'_>, found: &
                 name == interface && network.address.is_ipv4() == route.destination.address.is_ipv4()
             });
             found.push(
-                finding(
-                    host,
-                    "route",
-                    FindingClass::Routing,
-                    "on-link-beats-default",
-                    Severity::Error,
-                    message,
-                )
-                .of(ip_syntax::route(route))
-                .at(route.place.as_ref())
-                .advise(format!(
-                    "delete the line; the network that belongs there is that of {interface} itself{}",
-                    own.map_or_else(String::new, |(_, network)| format!(", {network}"))
-                ))
-                .sourced("ip-route(8), longest prefix first; measured: the table black-holes"),
+                finding(host, "route", FindingClass::Routing, "on-link-beats-default", severity, message)
+                    .of(ip_syntax::route(route))
+                    .at(route.place.as_ref())
+                    .advise(format!(
+                        "delete the line; the network that belongs there is that of {interface} itself{}",
+                        own.map_or_else(String::new, |(_, network)| format!(", {network}"))
+                    ))
+                    .sourced("ip-route(8), longest prefix first; measured: the table black-holes"),
             );
         }
     }
@@ -180,8 +245,14 @@ fn beaten<'a>(
     wider.max_by_key(|other| other.destination.length)
 }
 
-/// Why a network cannot be on the link; absent where it may be.
-fn why_remote(facts: &Facts<'_>, host: &View<'_>, route: &RouteEntry, interface: &str) -> Option<String> {
+/// Why a network cannot be on the link; absent where it may be. Without an address in it it may be one more network of
+/// the link.
+fn why_remote(
+    facts: &Facts<'_>,
+    host: &View<'_>,
+    route: &RouteEntry,
+    interface: &str,
+) -> Option<(Severity, String)> {
     let destination = route.destination;
     let mine = host.attached.iter().filter(|(name, _)| *name == interface);
     let mine: Vec<_> = mine.filter(|(_, network)| overlap(*network, destination)).collect();
@@ -196,15 +267,15 @@ fn why_remote(facts: &Facts<'_>, host: &View<'_>, route: &RouteEntry, interface:
     });
     if let Some(other) = by_gateway {
         let table = if other.table == MAIN_TABLE { "main".to_owned() } else { other.table.to_string() };
-        return Some(format!("while table {table} reaches it over gateways"));
+        return Some((Severity::Error, format!("while table {table} reaches it over gateways")));
     }
     if let Some(network) = facts.fabric.network_of(destination)
         && host.attached.iter().any(|(_, attached)| !overlap(network.prefix, *attached))
     {
-        return Some(format!("which is the network {} of the fabric", network.name));
+        return Some((Severity::Error, format!("which is the network {} of the fabric", network.name)));
     }
     host.knows_addresses(Some(interface), destination.address)
-        .then(|| format!("where {interface} has no address in it"))
+        .then(|| (Severity::Warning, format!("where {interface} has no address in it")))
 }
 
 /// A route over gateways to what is no network of the fabric.

@@ -215,7 +215,8 @@ impl Unknown {
         if !self.not_understood.is_empty() {
             let hosts = self.not_understood.iter().map(|host| site.name(*host));
             notices.push(format!(
-                "paths by rules of {} that select packets by more than addresses, marks and interfaces",
+                "paths by rules of {} that select packets by more than addresses, marks and interfaces, or by routes \
+                 that are not known completely",
                 few(hosts)
             ));
         }

@@ -26,7 +26,7 @@ use super::*;
 fn host(name: &str, text: &str) -> Subject {
     let mut routing = HostRouting { host: name.to_owned(), ..HostRouting::default() };
     for (line, text) in (1..).zip(text.lines()) {
-        let place = Some(Place { file: name.to_owned(), line: Some(line) });
+        let place = Some(Place { file: name.to_owned(), line: Some(line), ..Place::default() });
         let arguments: Vec<&str> = text.split_whitespace().collect();
         match &arguments[..] {
             [] => {}

@@ -97,7 +97,7 @@ fn every_broken_path_has_host_line_reason_and_correction() {
             "10.1.0.2 dev e0\n",
             "10.1.0.2 dev e7\n",
             "route:range:no-such-interface",
-            "Error 2:",
+            "Warning 2:",
             "e7",
             "e0",
         ),

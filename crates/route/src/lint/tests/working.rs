@@ -2,7 +2,7 @@
 //! host has for itself, gateways that share an address, routers that were not
 //! given, proxies of ARP.
 
-use clearstream_schema::routing::SourceTranslation;
+use clearstream_schema::routing::{SourceTranslation, files::UnknownRoute};
 
 use super::{paths::FORWARDING, *};
 
@@ -60,6 +60,54 @@ fn behind_masquerade_the_server_needs_no_route_back() {
     assert_eq!(found(&hosts), NONE_FOUND);
     hosts[3].routing.source_translations = Some(Vec::new());
     assert_eq!(found(&hosts), ["s1 route:routing:no-route"]);
+}
+
+/// A default route by DHCP, or one whose gateway a shell fills in: the way back is not known, and no error. A known
+/// route that is more exact decides.
+#[test]
+fn a_route_that_is_not_known_completely_is_not_missing() {
+    let unknown = |table: Option<u32>, destination: Option<&str>| UnknownRoute {
+        table,
+        destination: destination.map(prefix),
+        reason: "by DHCP".to_owned(),
+    };
+    for route in
+        [unknown(Some(MAIN_TABLE), Some("default")), unknown(None, None), unknown(None, Some("10.1.0.0/16"))]
+    {
+        let mut hosts = behind(Some(Vec::new()));
+        hosts[1].is_whole = false;
+        hosts[1].routing.files.unknown_routes.push(route.clone());
+        assert_eq!(found(&hosts), NONE_FOUND, "{route:?}");
+        assert!(
+            report_of(&hosts).missing[0].contains("not known completely"),
+            "{:?}",
+            report_of(&hosts).missing
+        );
+    }
+    for route in [unknown(Some(7), Some("default")), unknown(Some(MAIN_TABLE), Some("192.0.2.0/24"))] {
+        let mut hosts = behind(Some(Vec::new()));
+        hosts[1].routing.files.unknown_routes.push(route.clone());
+        assert_eq!(found(&hosts), NO_ROUTE, "{route:?}");
+    }
+}
+
+/// A packet of an interface of a VRF is looked up in its table first, and its addresses are there.
+#[test]
+fn a_router_with_vrfs_leads_by_their_tables() {
+    let router = format!("address e0 10.1.0.1/24\naddress e1 10.2.0.1/24\n{FORWARDING}");
+    let server = format!("{SERVER}route 10.1.0.0/24 via 10.2.0.1 dev e0\n");
+    let mut hosts = [host("c1", CLIENT), host("s1", &server), host("r1", &router)];
+    assert_eq!(found(&hosts), NONE_FOUND);
+    let files = &mut hosts[2].routing.files;
+    for name in ["e0", "e1"] {
+        files.vrf_members.insert(name.to_owned(), 10);
+        files.connected.insert((name.to_owned(), false), 10);
+    }
+    assert_eq!(found(&hosts), NONE_FOUND);
+    // Two VRFs do not lead to each other.
+    hosts[2].routing.files.vrf_members.insert("e1".to_owned(), 11);
+    hosts[2].routing.files.connected.insert(("e1".to_owned(), false), 11);
+    assert!(found(&hosts).contains(&"r1 route:routing:no-route".to_owned()), "{:?}", found(&hosts));
 }
 
 /// SNAT to an address that only the gateway's own link leads to: the server's
