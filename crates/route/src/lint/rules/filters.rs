@@ -1,10 +1,14 @@
 //! Sysctls without which routes have no effect: reverse path filters, forwarding,
 //! the hash that chooses a gateway.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use clearstream_routing::node::{Received, ReverseFilter};
 use clearstream_schema::{
+    human::list,
     prefix::Prefix,
     routing::{Place, RouteEntry, RuleAction},
     tune::{Finding, FindingClass, Severity},
@@ -13,16 +17,46 @@ use clearstream_tune::KernelVersion;
 
 use super::super::{Facts, View, With, finding, ip_syntax};
 
-/// A filter that drops what comes from a network by the gateways that lead to it.
+/// A filter that drops what comes from a network by the gateways that lead to it: one
+/// finding for each network and reason, whatever number of interfaces drop it.
 pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
-    let mut reported = BTreeSet::new();
+    let mut together: BTreeMap<(Prefix, u8, Option<u32>), Vec<&str>> = BTreeMap::new();
+    for drop in drops(host) {
+        let filter = if drop.filter == ReverseFilter::Strict { 1 } else { 2 };
+        let interfaces = together.entry((drop.network, filter, drop.by_mark)).or_default();
+        interfaces.push(drop.interface);
+    }
+    for ((network, filter, by_mark), interfaces) in together {
+        let filter = if filter == 1 { ReverseFilter::Strict } else { ReverseFilter::Loose };
+        found.push(match by_mark {
+            Some(mark) => mark_not_checked(host, &interfaces, network, mark),
+            None => dropped(host, &interfaces, network, filter),
+        });
+    }
+}
+
+/// Whether such a finding is about packets that arrive on an interface.
+pub(in crate::lint) fn is_reported(host: &View<'_>, interface: &str) -> bool {
+    drops(host).iter().any(|drop| drop.interface == interface)
+}
+
+/// Packets that a filter drops.
+struct Drop<'a> {
+    interface: &'a str,
+    network: Prefix,
+    filter: ReverseFilter,
+    /// The mark whose rule has the route back.
+    by_mark: Option<u32>,
+}
+
+fn drops<'a>(host: &View<'a>) -> Vec<Drop<'a>> {
+    let mut seen = BTreeSet::new();
+    let mut drops = Vec::new();
     for (interface, network) in arrivals(host) {
         let filter = host.node.reverse_filter(interface);
+        let network = network.network();
         // There is no such filter for IPv6 (ip-sysctl has it for ipv4 alone).
-        if filter == ReverseFilter::Off
-            || !network.address.is_ipv4()
-            || !reported.insert((interface, network.network()))
-        {
+        if filter == ReverseFilter::Off || !network.address.is_ipv4() || !seen.insert((interface, network)) {
             continue;
         }
         let marks = usable_marks(host);
@@ -32,11 +66,9 @@ pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
             continue;
         }
         let by_mark = marks.iter().copied().find(|mark| passes(*mark));
-        found.push(match by_mark {
-            Some(mark) => mark_not_checked(host, interface, network, mark),
-            None => dropped(host, interface, network, filter),
-        });
+        drops.push(Drop { interface, network, filter, by_mark });
     }
+    drops
 }
 
 /// Interfaces and the networks from which packets arrive there: those that
@@ -73,7 +105,7 @@ fn passes(host: &View<'_>, interface: &str, network: Prefix, mark: u32, filter: 
 }
 
 /// An address in a network that is none of the host's own.
-fn some_address(network: Prefix, own: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+pub(super) fn some_address(network: Prefix, own: &BTreeSet<IpAddr>) -> Option<IpAddr> {
     let base = network.network().address;
     let nth = |offset: u32| match base {
         IpAddr::V4(base) => IpAddr::V4(u32::from(base).wrapping_add(offset).into()),
@@ -102,25 +134,26 @@ pub(in crate::lint) fn filter_place<'a>(
     )
 }
 
-fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: ReverseFilter) -> Finding {
+fn dropped(host: &View<'_>, interfaces: &[&str], network: Prefix, filter: ReverseFilter) -> Finding {
+    let (interface, names) = (interfaces[0], list(interfaces));
     let (setting, place) = filter_place(host, interface, "rp_filter");
     let is_strict = filter == ReverseFilter::Strict;
     let number = if is_strict { 1 } else { 2 };
     let reason = if is_strict {
-        format!("the return path to {network} does not leave by {interface}")
+        format!("the return path to {network} does not leave by {names}")
     } else {
         format!("there is no return path to {network}")
     };
     let message = format!(
-        "packets from {network} that arrive on {interface} are dropped without a trace but the counter \
+        "packets from {network} that arrive on {names} are dropped without a trace but the counter \
          TcpExtIPReversePathFilter: {reason}, and the filter in effect there is {number}, the larger of all \
-         and {interface}"
+         and {names}"
     );
     let loose_helps = is_strict && passes(host, interface, network, 0, ReverseFilter::Loose);
     let advice = if loose_helps {
-        format!("add a route to {network} over {interface}, or set the filter of all and {interface} to 2")
+        format!("add a route to {network} over {names}, or set the filter of all and {names} to 2")
     } else {
-        format!("add a route to {network} over {interface}")
+        format!("add a route to {network} over {names}")
     };
     finding(host, "rp_filter", FindingClass::Routing, "will-drop", Severity::Error, message)
         .of(setting)
@@ -130,10 +163,11 @@ fn dropped(host: &View<'_>, interface: &str, network: Prefix, filter: ReverseFil
         .sourced("ip-sysctl.rst; net/ipv4/fib_frontend.c, __fib_validate_source")
 }
 
-fn mark_not_checked(host: &View<'_>, interface: &str, network: Prefix, mark: u32) -> Finding {
+fn mark_not_checked(host: &View<'_>, interfaces: &[&str], network: Prefix, mark: u32) -> Finding {
+    let (interface, names) = (interfaces[0], list(interfaces));
     let (setting, place) = filter_place(host, interface, "rp_filter");
     let message = format!(
-        "only the rule for mark {mark:#x} has a return path to {network} by {interface}, and the reverse path \
+        "only the rule for mark {mark:#x} has a return path to {network} by {names}, and the reverse path \
          filter ignores the mark unless src_valid_mark is 1: packets from there are dropped"
     );
     finding(host, "src_valid_mark", FindingClass::Routing, "will-drop", Severity::Error, message)

@@ -100,8 +100,8 @@ fn worst_return<'a>(
 ) -> Option<(&'a RouteEntry, Vec<ResolvedHop<'a>>, f64)> {
     let mut worst: Option<(&RouteEntry, Vec<ResolvedHop<'_>>, f64)> = None;
     let mut seen = HashSet::new();
-    for at in server.own.iter().copied().filter(|own| !own.is_loopback()) {
-        for from in client.own_like(at).filter(|own| !own.is_loopback()) {
+    for at in server.reachable() {
+        for from in client.reachable_like(at) {
             let (Some(there), Some(route)) = (client.sends_by(None, at), server.sends_by(Some(at), from))
             else {
                 continue;
@@ -238,7 +238,11 @@ pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                 named_differ(&sides, &mine, &theirs, found);
                 weighed.compare(&sides);
             }
-            _ => counts_differ(&sides, found),
+            // Behind default routes are routers of two networks, which need not be alike.
+            _ if [&there, &back].iter().all(|(route, _)| route.destination.length > 0) => {
+                counts_differ(&sides, found);
+            }
+            _ => {}
         }
     }
     weighed.accuse(found);
@@ -258,7 +262,7 @@ fn widest<'a>(from: &View<'a>, to: &View<'a>) -> Option<(&'a RouteEntry, Vec<Res
     let leads_there = |route: &RouteEntry| {
         let destination = route.destination;
         if to.knows_addresses(None, destination.address) {
-            return to.own.iter().any(|own| !own.is_loopback() && destination.contains(*own));
+            return to.reachable().any(|own| destination.contains(own));
         }
         destination.length > 0 && !from.attached.iter().any(|(_, network)| overlap(*network, destination))
     };
@@ -420,12 +424,11 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
 fn rdma_server(host: &View<'_>, other: &View<'_>) -> Option<BTreeSet<IpAddr>> {
     let is_back = |route: &&RouteEntry| {
         route.destination.length > 0
-            && host.own.iter().any(|own| !own.is_loopback() && route.destination.contains(*own))
+            && host.reachable().any(|own| route.destination.contains(own))
             && !other.hops(route).is_empty()
     };
     let back = other.main().iter().copied().find(is_back)?;
-    let own: BTreeSet<IpAddr> =
-        other.own_like(back.destination.address).filter(|own| !own.is_loopback()).collect();
+    let own: BTreeSet<IpAddr> = other.reachable_like(back.destination.address).collect();
     Some(if own.is_empty() { other.hops(back).iter().map(|hop| hop.via).collect() } else { own })
 }
 

@@ -14,7 +14,7 @@ use clearstream_routing::{
 use clearstream_schema::{prefix::Prefix, routing::RouteEntry};
 
 use super::{
-    super::view::{covers, overlap},
+    super::view::{covers, is_of_the_link, overlap},
     causes::{Cause, What},
     site::{Next, Site},
     translation::Translated,
@@ -137,7 +137,7 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
             let addresses = interfaces.flat_map(|interface| &interface.addresses);
             let addresses = addresses.map(|own| own.value).filter(move |own| {
                 own.address.is_ipv4() == address.is_ipv4()
-                    && is_global(own.address)
+                    && !is_of_the_link(Prefix::host(own.address))
                     && (!is_plain || *own != Prefix::host(own.address))
             });
             addresses.map(|own| own.address).collect::<Vec<_>>()
@@ -467,12 +467,5 @@ impl Outcome {
         self.not_given.extend(travel.not_given);
         self.not_understood.extend(travel.not_understood);
         self.may_translate.extend(travel.may_translate);
-    }
-}
-
-fn is_global(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
-        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
     }
 }
