@@ -4,7 +4,10 @@
 use std::collections::BTreeSet;
 
 use clearstream_netlink::{LiveRoute, NetlinkError, RouteQuery, RouteSocket};
-use clearstream_routing::lookup::{Lookup, Verdict};
+use clearstream_routing::{
+    lookup::{Lookup, Packet, Verdict},
+    node::{Node, Received},
+};
 use clearstream_schema::{
     plan::Check,
     routing::{Hop, HostRouting, NexthopTarget, RouteAction},
@@ -133,7 +136,14 @@ impl Asking<'_> {
             }
             Ok(found) => (found.via, found.interface),
             Err(error) => {
-                let way = Way::Nowhere(refusal(&error).to_owned());
+                let is_carried =
+                    matches!(question.ask(&self.model).verdict, Verdict::Link(_) | Verdict::Gateways(..));
+                let reason = match refusal(&error) {
+                    // Since Linux 6.14 a packet whose source is refused has the same error.
+                    "blackhole" if is_carried && question.input.is_some() => "its source is refused",
+                    reason => reason,
+                };
+                let way = Way::Nowhere(reason.to_owned());
                 return Answer { way, route: None, error: Some(error) };
             }
         };
@@ -263,12 +273,8 @@ impl Asking<'_> {
         let has_errno =
             |errno: Errno| error.and_then(NetlinkError::refused_with) == Some(errno.raw_os_error());
         if let Some(input) = question.input.as_deref() {
-            if has_errno(Errno::XDEV) {
-                return format!(
-                    "the reverse path filter of {input} drops them: the route back to {} does not leave by it;                      `ip route get {}` shows what takes it",
-                    question.source.map_or_else(String::new, |source| source.to_string()),
-                    question.source.map_or_else(String::new, |source| source.to_string()),
-                );
+            if let Some(filtered) = self.why_filtered(question, input) {
+                return filtered;
             }
             if has_errno(Errno::HOSTUNREACH) {
                 return format!(
@@ -288,6 +294,31 @@ impl Asking<'_> {
             );
         }
         text
+    }
+}
+
+impl Asking<'_> {
+    /// Whether source validation drops what arrives, and the route back that makes it do so.
+    fn why_filtered(&self, question: &Question, input: &str) -> Option<String> {
+        let node = Node::new(self.current);
+        let source = question.source?;
+        let output = match question.ask(&self.model).verdict {
+            Verdict::Link(output) => Some(output),
+            _ => None,
+        };
+        let destination = Some(question.destination);
+        if node.accepts(&Received { source, destination, mark: question.mark, input, output }) {
+            return None;
+        }
+        let back = Packet { source: destination, destination: source, mark: 0, input: output };
+        let (live, planned) = (self.model.find(&back), self.planned.find(&back));
+        let cause = Cause::of(&live, Plan { found: &planned, protocol: self.wanted.protocol })?;
+        Some(format!(
+            "the reverse path filter of {input} drops them, as the route back to {source} does not leave by {input}: \
+             {}; {}",
+            cause.description(),
+            cause.advice
+        ))
     }
 }
 

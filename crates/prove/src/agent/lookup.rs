@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use clearstream_netlink::{RouteQuery, RouteSocket};
+use clearstream_host::HostRoot;
+use clearstream_netlink::{NetlinkError, RouteQuery, RouteSocket};
+use clearstream_route::{live, ways};
 use clearstream_schema::control::{Failure, FailureKind};
 
 use super::{
-    super::calls::{Lookup, LookupResult, MOST_WIRE_LOOKUPS},
+    super::calls::{Decision, Lookup, LookupResult, MOST_WIRE_LOOKUPS},
     failure,
 };
 
@@ -24,8 +26,12 @@ pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
             from: Some(lookup.source),
             mark: lookup.mark.unwrap_or(0),
             ports: Some((lookup.protocol.number(), *source, *destination)),
+            input: lookup.input.clone(),
             ..RouteQuery::to(lookup.destination)
         };
+        if lookup.explain && found.decision.is_none() {
+            found.decision = Some(decision(&query, &mut socket).map_err(refused)?);
+        }
         let via = match socket.lookup(&query) {
             Ok(route) => route.via,
             Err(error) if error.refused_with().is_some() => {
@@ -43,4 +49,21 @@ pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
         }));
     }
     Ok(found)
+}
+
+/// The route or rule that decides.
+fn decision(query: &RouteQuery, socket: &mut RouteSocket) -> Result<Decision, NetlinkError> {
+    let decided = ways::decided(query, &live::live(&HostRoot::live())?, socket)?;
+    let mut decision =
+        Decision { gateways: decided.gateways, refusal: decided.refusal, ..Decision::default() };
+    if let Some(cause) = decided.cause {
+        (decision.what, decision.owner, decision.removal) = (cause.what, cause.owner, cause.advice);
+        (decision.destination, decision.is_rule) = (cause.destination, cause.is_rule);
+    }
+    if let Some(buckets) = decided.buckets {
+        decision.buckets = buckets.counts;
+        decision.moves_after_seconds = Some((buckets.group.idle_seconds, buckets.group.unbalanced_seconds));
+        decision.unbalanced_for_seconds = buckets.unbalanced_for_seconds;
+    }
+    Ok(decision)
 }

@@ -3,8 +3,9 @@
 use clearstream_netlink::LiveRoute;
 use clearstream_routing::lookup::{Found, LOCAL_TABLE, Verdict};
 use clearstream_schema::{
+    human::few,
     prefix::Prefix,
-    routing::{MAIN_TABLE, RouteEntry, RuleEntry, SpecialRoute},
+    routing::{MAIN_TABLE, RouteAction, RouteEntry, RuleEntry, SpecialRoute},
 };
 
 /// Metric of IPv6 routes that name none (`IP6_RT_PRIO_USER`).
@@ -105,22 +106,13 @@ impl Cause {
                 _ => "it is there in place of the plan's".to_owned(),
             }
         };
-        let advice = if route.protocol == plan.protocol
-            || route.destination.length < planned.matched.map_or(0, |matched| matched.length)
-        {
-            "`clearstream route apply` sets the plan's".to_owned()
-        } else if let Some(rule) = foreign_rule.filter(|_| is_by_rule) {
-            format!(
-                "remove the rule where it is made ({}), and now: `{}`",
-                owner_hint(rule.protocol),
-                rule_removal(rule)
-            )
-        } else {
-            format!(
-                "remove it where it is made ({}), and now: `{}`",
-                owner_hint(route.protocol),
-                route_removal(taken)
-            )
+        let is_missing = route.destination.length < planned.matched.map_or(0, |matched| matched.length);
+        let advice = match foreign_rule.filter(|_| is_by_rule) {
+            Some(rule) => remove(rule.protocol, &rule_removal(rule)),
+            None if route.protocol == plan.protocol || is_missing => {
+                "`clearstream route apply` sets the plan's".to_owned()
+            }
+            None => remove(route.protocol, &route_removal(taken)),
         };
         let what = match rule.filter(|_| is_by_rule) {
             Some(rule) => format!("{text} by the rule {}", rule_text(rule)),
@@ -134,11 +126,7 @@ impl Cause {
             what: format!("the rule {}", rule_text(rule)),
             owner: owner(rule.protocol, plan.protocol),
             why: "it comes before the plan's".to_owned(),
-            advice: format!(
-                "remove the rule where it is made ({}), and now: `{}`",
-                owner_hint(rule.protocol),
-                rule_removal(rule)
-            ),
+            advice: remove(rule.protocol, &rule_removal(rule)),
             is_rule: true,
             destination: None,
         }
@@ -236,33 +224,55 @@ fn owner_hint(protocol: u8) -> String {
     .to_owned()
 }
 
-fn route_text(taken: &Taken<'_>) -> String {
+fn remove(protocol: u8, command: &str) -> String {
+    format!("remove it where it is made ({}), and now: `{command}`", owner_hint(protocol))
+}
+
+/// The route without its next hops: what the kernel keeps it by.
+fn route_key(taken: &Taken<'_>) -> String {
     let Taken { route, from, is_local } = taken;
-    let unsigned = RouteEntry { protocol: 0, ..(*route).clone() };
-    let arguments = unsigned.ip_arguments();
     let keyword = if *is_local { Some("local") } else { route.action.type_keyword() };
     let kind = keyword.map_or_else(String::new, |keyword| format!("{keyword} "));
-    let rest = arguments.trim_start_matches(route.action.type_keyword().unwrap_or_default());
     let destination = match route.destination.length {
         0 => "default".to_owned(),
         _ => short(route.destination),
     };
     let from = from.map_or_else(String::new, |from| format!(" from {from}"));
-    let metric = if route.metric == 0 { String::new() } else { format!(" metric {}", route.metric) };
+    let usual = if route.destination.address.is_ipv6() { IPV6_METRIC } else { 0 };
+    let metric = match route.metric {
+        0 => String::new(),
+        metric if metric == usual => String::new(),
+        metric => format!(" metric {metric}"),
+    };
     let table = match route.table {
         MAIN_TABLE => String::new(),
         LOCAL_TABLE => " table local".to_owned(),
         table => format!(" table {table}"),
     };
-    let rest = rest.trim();
-    let gap = if rest.is_empty() { "" } else { " " };
-    // Next hops come last.
-    format!("{kind}{destination}{from}{metric}{table}{gap}{rest}")
+    format!("{kind}{destination}{from}{metric}{table}")
+}
+
+/// With one next hop, or the number of them.
+fn route_text(taken: &Taken<'_>) -> String {
+    let unsigned = RouteEntry { protocol: 0, ..taken.route.clone() };
+    let hops = match &unsigned.action {
+        RouteAction::Gateways(hops) if hops.len() > 1 => {
+            format!("over {} gateways, {}", hops.len(), few(hops.iter().map(|hop| hop.via)))
+        }
+        action => {
+            let arguments = unsigned.ip_arguments();
+            arguments.trim_start_matches(action.type_keyword().unwrap_or_default()).trim().to_owned()
+        }
+    };
+    format!("{} {hops}", route_key(taken)).trim_end().to_owned()
 }
 
 fn route_removal(taken: &Taken<'_>) -> String {
     let family = if taken.route.destination.address.is_ipv6() { "ip -6" } else { "ip" };
-    format!("{family} route del {}", route_text(taken))
+    match &taken.route.action {
+        RouteAction::Gateways(hops) if hops.len() > 1 => format!("{family} route del {}", route_key(taken)),
+        _ => format!("{family} route del {}", route_text(taken)),
+    }
 }
 
 /// `100: from all to 10.10.0.0/24 lookup 100`.

@@ -4,10 +4,10 @@
 //! model of a captured host, and `route apply` the model of the host as it will be.
 
 mod cause;
+mod decided;
 mod questions;
+mod shadow;
 mod splits;
-#[cfg(test)]
-mod tests;
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
@@ -16,7 +16,9 @@ use clearstream_schema::prefix::Prefix;
 
 pub use self::{
     cause::{Cause, Plan, owner},
+    decided::{Buckets, Decided, decided},
     questions::{Population, questions},
+    shadow::shadowed,
 };
 
 /// A next hop: gateway, absent for a neighbour, and interface.

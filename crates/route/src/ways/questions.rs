@@ -190,7 +190,14 @@ impl<'a> Asked<'a> {
                 let mut sources = self.sources.classes(*from, population.of(near));
                 // Source validation and rules by destination see the source too.
                 sources.extend(self.destinations.classes(*from, population.of(near)));
-                let sources: BTreeSet<IpAddr> = sources.iter().map(|class| class.address).collect();
+                let is_own = |address: &IpAddr| {
+                    let mut own = self.wanted.interfaces.iter().flat_map(|interface| &interface.addresses);
+                    own.any(|own| own.value.address == *address)
+                };
+                // Nobody sends from an address that no host has, or from the gateway's.
+                let is_host = |class: &&Class| class.count > 0 && !is_own(&class.address);
+                let sources: BTreeSet<IpAddr> =
+                    sources.iter().filter(is_host).map(|class| class.address).collect();
                 let destinations = self.destinations.classes(*to, population.of(far));
                 let is_cut = sources.len() * destinations.len() > MOST_PAIRS;
                 for (row, source) in sources.into_iter().enumerate() {

@@ -172,7 +172,7 @@ fn root_what_takes_requests_from_the_plan_is_named() {
         (
             "ip route add 10.10.0.192/26 proto bird nexthop via 10.100.0.91 nexthop via 10.100.0.92",
             "ip route del 10.10.0.192/26",
-            &["10.10.0.192/26", "BIRD"],
+            &["10.10.0.192/26 over 2 gateways", "BIRD", "`ip route del 10.10.0.192/26`"],
         ),
         ("sysctl -qw net.ipv4.fib_multipath_hash_policy=0", "sysctl -qw net.ipv4.fib_multipath_hash_policy=1", &["net.ipv4.fib_multipath_hash_policy is 0"]),
         ("ip address add 10.10.0.77/25 dev compute0", "ip address del 10.10.0.77/25 dev compute0", &["10.10.0.0/25, the network of an address"]),

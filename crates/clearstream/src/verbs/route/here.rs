@@ -14,7 +14,7 @@ use clearstream_route::{
     fabric::{self, Fabric, HostId},
     planner::Planner,
     probe_kernel,
-    ways::{Population, Question, questions},
+    ways::{Population, Question, questions, shadowed},
 };
 use clearstream_routing::live;
 use clearstream_schema::{
@@ -68,9 +68,13 @@ impl Planned {
         }
     }
 
-    /// The minimal plan from the effective state to the wanted one.
+    /// The minimal plan from the effective state to the wanted one, with what leads packets away
+    /// all the same as advice.
     pub(super) fn difference(&self, root: &HostRoot) -> Result<Plan, CommandError> {
-        Ok(difference(&self.current(root)?, &self.wanted())?)
+        let current = self.current(root)?;
+        let mut plan = difference(&current, &self.wanted())?;
+        plan.advice.extend(shadowed(&self.fabric, self.id, &self.host.routing, &current.routing));
+        Ok(plan)
     }
 
     /// What is in effect, with every sysctl that the plan names.

@@ -118,14 +118,15 @@ fn of_host(plans: &Plans<'_>, host: &View<'_>, id: HostId, told: &[&Finding], fo
     found.extend(causes.into_values().filter_map(|(cause, led)| overridden(host, &cause, &led)));
 }
 
-/// The same gateways, or a link; names of interfaces differ between a fabric and a host.
+/// By the same gateways, or these and more, which other rules judge; or a link. Names of
+/// interfaces differ between a fabric and a host.
 fn is_alike(way: &Way, planned: &Way) -> bool {
     let gateways = |way: &Way| match way {
         Way::Hops(hops) => Some(hops.iter().map(|(via, _)| *via).collect::<BTreeSet<_>>()),
         _ => None,
     };
     match (gateways(way), gateways(planned)) {
-        (Some(way), Some(planned)) => way == planned,
+        (Some(way), Some(planned)) => way.is_superset(&planned),
         _ => false,
     }
 }
