@@ -149,6 +149,11 @@ pub(super) fn kind(host: &View<'_>) -> u64 {
         let key = (route.table, route.destination, route.metric, route.mtu);
         (key, mem::discriminant(&route.action), hops).hash(&mut hasher);
     }
+    for special in &host.routing.special_routes {
+        let route = &special.route;
+        let key = (route.table, route.destination, route.metric, mem::discriminant(&route.action));
+        (key, special.from, special.type_of_service, special.is_local).hash(&mut hasher);
+    }
     for rule in &host.routing.rules {
         let mut selector = rule.selector.clone();
         let own = selector.from.take_if(|from| host.own.contains(&from.address)).map(|from| from.length);

@@ -217,7 +217,8 @@ fn setting_count(host: &Subject) -> u64 {
     let routing = &host.routing;
     let addresses: usize = routing.interfaces.iter().map(|interface| interface.addresses.len()).sum();
     let sysctls = host.settings.as_ref().map_or(0, |state| state.given.len()).max(routing.sysctls.len());
-    (routing.routes.len() + routing.rules.len() + routing.nexthops.len() + addresses + sysctls) as u64
+    let routes = routing.routes.len() + routing.special_routes.len();
+    (routes + routing.rules.len() + routing.nexthops.len() + addresses + sysctls) as u64
 }
 
 fn missing(hosts: &[Subject], compared: &Compared, notices: Vec<String>) -> Vec<String> {

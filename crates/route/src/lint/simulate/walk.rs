@@ -190,7 +190,11 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
         };
         // A request over IPv6 keeps the route of the lookup without a source;
         // over IPv4 there is a second one with it (`ip_route_connect`).
-        let is_without_source = is_request && destination.is_ipv6();
+        // Where that finds none, it is repeated with the source (ip6_dst_lookup_tail).
+        let bare = Packet { source: None, destination, mark, input: None };
+        let is_without_source = is_request
+            && destination.is_ipv6()
+            && self.site.node(from).lookup.find(&bare).verdict != Verdict::NoRoute;
         let packet =
             Packet { source: (!is_without_source).then_some(source), destination, mark, input: None };
         self.step(&mut travel, from, &packet, None);
