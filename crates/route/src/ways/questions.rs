@@ -2,7 +2,7 @@
 //! from every source that a rule tells apart, and on gateways what they carry, both ways.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     net::IpAddr,
 };
 
@@ -59,15 +59,18 @@ impl Population {
     }
 }
 
-/// Questions about a host of a fabric: `wanted` is its plan, `live` its routing.
+/// Questions about a host of a fabric: `wanted` is its plan, `live` its routing. Of the plan's
+/// routes to single addresses, of which there may be thousands, `is_every` also asks about those
+/// that nothing else of the host is for.
 pub fn questions(
     fabric: &Fabric,
     population: &Population,
     host: HostId,
     wanted: &HostRouting,
     live: &HostRouting,
+    is_every: bool,
 ) -> Vec<Question> {
-    let mut asked = Asked::new(wanted, live);
+    let mut asked = Asked::new(wanted, live, is_every);
     for link in 0..fabric.class(host).links.len() {
         let near = fabric.link_network(host, link);
         let interface = &fabric.class(host).links[link].interface;
@@ -94,11 +97,17 @@ struct Asked<'a> {
     foreign: Vec<&'a RuleEntry>,
     destinations: Splits,
     sources: Splits,
+    /// Number of the host's routes to single addresses; absent where all are asked about.
+    live_routes: Option<HashMap<Prefix, usize>>,
     questions: Vec<Question>,
+    asked: HashSet<Key>,
 }
 
+/// What distinguishes questions: network, source, destination, interface, mark, user, ports.
+type Key = (Prefix, Option<IpAddr>, IpAddr, Option<String>, u32, Option<u32>, Option<(u8, u16, u16)>);
+
 impl<'a> Asked<'a> {
-    fn new(wanted: &'a HostRouting, live: &'a HostRouting) -> Self {
+    fn new(wanted: &'a HostRouting, live: &'a HostRouting, is_every: bool) -> Self {
         let is_planned = |rule: &&RuleEntry| {
             let mut planned = wanted.rules.iter();
             planned.any(|it| (&it.action, &it.selector, it.ipv6) == (&rule.action, &rule.selector, rule.ipv6))
@@ -107,7 +116,16 @@ impl<'a> Asked<'a> {
         destinations.add(Splits::destinations(wanted, wanted.routes.iter()));
         let mut sources = Splits::sources(live);
         sources.add(Splits::sources(wanted));
+        let live_routes = (!is_every).then(|| {
+            let mut count: HashMap<Prefix, usize> = HashMap::new();
+            for route in live.routes.iter().filter(|route| is_single(route.destination)) {
+                *count.entry(route.destination).or_default() += 1;
+            }
+            count
+        });
         Self {
+            live_routes,
+            asked: HashSet::new(),
             wanted,
             planned: Lookup::new(wanted),
             foreign: live.rules.iter().filter(|rule| !is_planned(rule)).collect(),
@@ -125,7 +143,11 @@ impl<'a> Asked<'a> {
         };
         let main = wanted.routes.iter().filter(|route| route.table == MAIN_TABLE);
         let main: Vec<&RouteEntry> = main.collect();
+        let mut is_first = true;
         for route in main.iter().filter(is_there) {
+            if is_single(route.destination) && !std::mem::take(&mut is_first) && self.is_undisputed(route) {
+                continue;
+            }
             let classes = self.destinations.classes(route.destination, population.of(far));
             let ipv6 = route.destination.address.is_ipv6();
             for class in classes {
@@ -136,6 +158,11 @@ impl<'a> Asked<'a> {
             }
             self.of_foreign_rules(route.destination, population.of(far));
         }
+    }
+
+    /// Whether the host has one route to the address, the plan's or one in its place.
+    fn is_undisputed(&self, route: &RouteEntry) -> bool {
+        self.live_routes.as_ref().is_some_and(|count| count.get(&route.destination) == Some(&1))
     }
 
     /// Sources of what the host sends: none yet, and its planned addresses.
@@ -252,10 +279,16 @@ impl<'a> Asked<'a> {
             question.least_share = shares.fold(1.0, f64::min);
         }
         question.planned = Way::of(&found.verdict);
-        if !self.questions.contains(&question) {
+        let Question { network, source, destination, input, mark, user, ports, .. } = &question;
+        let key = (*network, *source, *destination, input.clone(), *mark, *user, *ports);
+        if self.asked.insert(key) {
             self.questions.push(question);
         }
     }
+}
+
+fn is_single(destination: Prefix) -> bool {
+    destination == Prefix::host(destination.address)
 }
 
 /// What a rule asks of packets beyond addresses and interface, one value of it.

@@ -16,7 +16,7 @@ pub fn shadowed(fabric: &Fabric, host: HostId, wanted: &HostRouting, current: &H
     let (live, planned) = (Lookup::new(&after), Lookup::new(wanted));
     let population = Population::new(fabric);
     let mut lines: BTreeMap<String, (Cause, String, usize)> = BTreeMap::new();
-    for question in questions(fabric, &population, host, wanted, &after) {
+    for question in questions(fabric, &population, host, wanted, &after, true) {
         let found = question.ask(&live);
         let way = Way::of(&found.verdict);
         if matches!(way, Way::Unknown(_)) || way.is_as(&question.planned) || !question.is_certain {

@@ -1,7 +1,10 @@
 //! Prefixes by which a host distinguishes packets, and the classes of addresses that
 //! they make of a network.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use clearstream_schema::{
     prefix::Prefix,
@@ -10,7 +13,19 @@ use clearstream_schema::{
 
 /// Prefixes of destinations or of sources.
 #[derive(Debug, Default)]
-pub(super) struct Splits(BTreeSet<Prefix>);
+pub(super) struct Splits {
+    prefixes: BTreeSet<Prefix>,
+    /// Lengths that occur, by family.
+    lengths: [BTreeSet<u8>; 2],
+}
+
+impl FromIterator<Prefix> for Splits {
+    fn from_iter<I: IntoIterator<Item = Prefix>>(prefixes: I) -> Self {
+        let mut splits = Self::default();
+        splits.extend(prefixes);
+        splits
+    }
+}
 
 /// Addresses that no prefix distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,52 +42,64 @@ impl Splits {
         routing: &'a HostRouting,
         routes: impl Iterator<Item = &'a RouteEntry>,
     ) -> Self {
-        let mut splits = Self(routes.map(|route| route.destination.network()).collect());
+        let mut splits: Self = routes.map(|route| route.destination).collect();
         for address in routing.interfaces.iter().flat_map(|interface| &interface.addresses) {
-            splits.0.extend([address.value.network(), Prefix::host(address.value.address)]);
+            splits.extend([address.value, Prefix::host(address.value.address)]);
         }
-        splits.0.extend(routing.special_routes.iter().map(|special| special.route.destination.network()));
-        splits.0.extend(routing.rules.iter().filter_map(|rule| rule.selector.to).map(Prefix::network));
+        splits.extend(routing.special_routes.iter().map(|special| special.route.destination));
+        splits.extend(routing.rules.iter().filter_map(|rule| rule.selector.to));
         splits
+    }
+
+    fn extend(&mut self, prefixes: impl IntoIterator<Item = Prefix>) {
+        for prefix in prefixes {
+            self.prefixes.insert(prefix.network());
+            self.lengths[usize::from(prefix.address.is_ipv6())].insert(prefix.length);
+        }
     }
 
     /// By rules and source-specific routes.
     pub(super) fn sources(routing: &HostRouting) -> Self {
         let of_rules = routing.rules.iter().filter_map(|rule| rule.selector.from);
         let of_routes = routing.special_routes.iter().filter_map(|special| special.from);
-        Self(of_rules.chain(of_routes).map(Prefix::network).collect())
+        of_rules.chain(of_routes).collect()
     }
 
     pub(super) fn add(&mut self, other: Self) {
-        self.0.extend(other.0);
+        self.extend(other.prefixes);
     }
 
     /// Classes of a network: for each prefix inside it, and for the rest, the first of the
     /// `known` addresses, which are sorted; where there is none, any address of the prefix.
     pub(super) fn classes(&self, network: Prefix, known: &[IpAddr]) -> Vec<Class> {
         let network = network.network();
-        let mut inside: Vec<Prefix> = self.0.iter().copied().filter(|it| is_within(*it, network)).collect();
-        inside.push(network);
-        let of = |prefix: Prefix| {
-            let first = known.partition_point(|address| *address < prefix.address);
-            known[first..].iter().copied().take_while(move |address| prefix.contains(*address))
-        };
-        let class = |prefix: &Prefix| {
-            let finer: Vec<Prefix> = inside.iter().copied().filter(|it| is_within(*it, *prefix)).collect();
-            let is_free = |address: &IpAddr| !finer.iter().any(|finer| finer.contains(*address));
-            let mut members = of(*prefix).filter(is_free);
-            if let Some(address) = members.next() {
-                return Some(Class { address, count: 1 + members.count() });
+        let first = known.partition_point(|address| *address < network.address);
+        let members = known[first..].iter().copied().take_while(|address| network.contains(*address));
+        let mut classes: BTreeMap<Prefix, Class> = BTreeMap::new();
+        for address in members {
+            let finest = self.finest(address, network);
+            classes.entry(finest).or_insert(Class { address, count: 0 }).count += 1;
+        }
+        let begin = Prefix { address: network.address, length: 0 };
+        let inside = self.prefixes.range(begin..).take_while(|it| network.contains(it.address));
+        for prefix in inside.copied().filter(|it| it.length > network.length).chain([network]) {
+            let is_free = |address: &IpAddr| self.finest(*address, network) == prefix;
+            if !classes.contains_key(&prefix)
+                && let Some(address) = candidates(prefix).into_iter().find(is_free)
+            {
+                classes.insert(prefix, Class { address, count: 0 });
             }
-            candidates(*prefix).into_iter().find(is_free).map(|address| Class { address, count: 0 })
-        };
-        inside.iter().filter_map(class).collect()
+        }
+        classes.into_values().collect()
     }
-}
 
-/// Whether a network is a part of another.
-fn is_within(inner: Prefix, outer: Prefix) -> bool {
-    inner.length > outer.length && outer.contains(inner.address)
+    /// The longest prefix with an address, at least this one.
+    fn finest(&self, address: IpAddr, network: Prefix) -> Prefix {
+        let lengths = self.lengths[usize::from(address.is_ipv6())].iter().rev();
+        let of = |length: &u8| Prefix { address, length: *length }.network();
+        let longer = lengths.take_while(|length| **length > network.length);
+        longer.map(of).find(|prefix| self.prefixes.contains(prefix)).unwrap_or(network)
+    }
 }
 
 /// Addresses of a network for hosts: from its beginning, and the last.
@@ -101,7 +128,7 @@ mod tests {
         let prefix = |text: &str| -> Prefix { text.parse().unwrap() };
         let splits =
             ["10.0.0.0/8", "10.10.0.128/25", "10.10.0.201/32", "10.10.0.64/26", "10.9.0.0/16"].map(prefix);
-        let splits = Splits(BTreeSet::from(splits));
+        let splits: Splits = splits.into_iter().collect();
         let known: Vec<IpAddr> =
             ["10.10.0.1", "10.10.0.2", "10.10.0.201", "10.10.0.202"].map(|it| it.parse().unwrap()).into();
         let classes = splits.classes(prefix("10.10.0.0/24"), &known);

@@ -88,7 +88,7 @@ impl Planned {
         self.host.run(|| {
             let live = live::live(&HostRoot::live()).unwrap();
             let population = Population::new(&self.fabric);
-            let asked = questions(&self.fabric, &population, self.id, &self.wanted, &live);
+            let asked = questions(&self.fabric, &population, self.id, &self.wanted, &live, true);
             let wanted = Wanted { fabric: "gateways-6", routing: &self.wanted, reasons: &[], protocol: 117 };
             effective::lookups(&asked, &live, &wanted, &mut RouteSocket::open().unwrap())
         })

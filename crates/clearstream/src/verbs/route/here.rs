@@ -56,7 +56,7 @@ impl Planned {
     /// Packets of the fabric on this host, for each class that its routing tells apart.
     pub(super) fn questions(&self, live: &HostRouting) -> Vec<Question> {
         let population = Population::new(&self.fabric);
-        questions(&self.fabric, &population, self.id, &self.host.routing, live)
+        questions(&self.fabric, &population, self.id, &self.host.routing, live, true)
     }
 
     pub(super) fn wanted(&self) -> Wanted<'_> {

@@ -91,7 +91,7 @@ fn of_host(plans: &Plans<'_>, host: &View<'_>, id: HostId, told: &[&Finding], fo
     let planned = Lookup::new(&wanted);
     let protocol = plans.fabric.file().numbers.protocol;
     let mut causes: BTreeMap<(String, String), (Cause, Led<'_>)> = BTreeMap::new();
-    for question in questions(plans.fabric, &plans.population, id, &wanted, host.routing) {
+    for question in questions(plans.fabric, &plans.population, id, &wanted, host.routing, false) {
         let (model, plan) = (question.ask(&host.node.lookup), question.ask(&planned));
         let way = Way::of(&model.verdict);
         if !question.is_certain || is_alike(&way, &question.planned) || !is_known(host, &question, &way) {
