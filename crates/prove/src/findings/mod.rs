@@ -16,7 +16,7 @@ use clearstream_schema::{
 };
 
 use super::{
-    decisions::{Decisions, Direction},
+    decisions::Decisions,
     facts::Facts,
     flows::PlannedFlows,
     judge::{Judged, Seen},

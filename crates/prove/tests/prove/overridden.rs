@@ -16,28 +16,29 @@ fn said(proof: &RouteVerification, id: &str, host: &str) -> String {
     of.map(|it| format!("{} => {}", it.message, it.correction)).collect::<Vec<_>>().join("\n")
 }
 
-/// Each row: the host, lines of `ip` that change it and that restore it, the finding, and what
-/// it says.
-type Row<'r> = (&'r str, &'r str, &'r str, &'r str, &'r [&'r str]);
+/// A host, lines of `ip` that change it and that restore it, the finding, and what it says.
+type Change<'r> = (&'r str, &'r str, &'r str, &'r str, &'r [&'r str]);
 
-fn rows(net: &Net, rows: &[Row<'_>]) {
+/// Each round is one verification of several hosts that were changed.
+fn rounds(net: &Net, rounds: &[&[Change<'_>]]) {
     net.route_all();
-    for (host, change, undo, id, texts) in rows {
-        net.ip(host, change);
+    for changes in rounds {
+        changes.iter().for_each(|(host, change, ..)| net.ip(host, change));
         let proof = net.prove(&net.tested_route(ReturnPath::None), &brief());
-        let said = said(&proof, id, host);
-        assert!(!said.is_empty(), "{host} {change}: {:?}\n{:#?}", found(&proof), proof.findings);
-        for text in *texts {
-            assert!(said.contains(text), "{host} {change}: \"{text}\" is not said: {said}");
+        for (host, change, undo, id, texts) in *changes {
+            let said = said(&proof, id, host);
+            assert!(!said.is_empty(), "{host} {change}: {:?}\n{:#?}", found(&proof), proof.findings);
+            for text in *texts {
+                assert!(said.contains(text), "{host} {change}: \"{text}\" is not said: {said}");
+            }
+            net.ip(host, undo);
         }
+        // Every host hashes ports, and no route has a gateway twice.
         for finding in &proof.findings {
             let all = format!("{} {}", finding.message, finding.correction);
-            for excluded in ["(it is 1)", "listed twice", "lists"] {
-                assert!(!all.contains(excluded), "{host} {change}: {all}");
-            }
-            assert!(finding.id != "ports-ignored", "{host} {change}: {all}");
+            assert!(finding.id != "ports-ignored" && !all.contains("(it is 1)"), "{changes:?}: {all}");
+            assert!(!all.contains("lists it") && !all.contains("twice"), "{changes:?}: {all}");
         }
-        net.ip(host, undo);
     }
     let proof = net.prove(&net.tested_route(ReturnPath::None), &brief());
     assert_eq!(found(&proof), [], "{:#?}", proof.findings);
@@ -45,79 +46,92 @@ fn rows(net: &Net, rows: &[Row<'_>]) {
 
 #[test]
 fn root_a_route_or_rule_that_leads_flows_away_is_named() {
-    rows(
-        &Net::new(false),
+    let net = Net::new(false);
+    let table = |via: &str, rule: &str| {
+        format!("route add default via {via} table 100\nrule add pref 100 {rule} lookup 100")
+    };
+    let no_table = "rule del pref 100\nroute flush table 100";
+    let (by_destination, by_source) =
+        (table("10.100.0.92", "to 10.10.0.0/24"), table("10.10.0.12", "from 10.10.0.201"));
+    rounds(
+        &net,
         &[
-            (
-                "c1",
-                "route add 10.10.0.128/25 via 10.100.0.91",
-                "route del 10.10.0.128/25",
-                "overridden",
-                &[
-                    "10.10.0.128/25 via 10.100.0.91 dev near0",
-                    "proto boot",
-                    "requests to s1",
-                    "`ip route del 10.10.0.128/25",
-                ],
-            ),
-            (
+            &[
+                (
+                    "c1",
+                    "route add 10.10.0.128/25 via 10.100.0.91",
+                    "route del 10.10.0.128/25",
+                    "overridden",
+                    &[
+                        "10.10.0.128/25 via 10.100.0.91 dev near0",
+                        "proto boot",
+                        "requests to s1",
+                        "`ip route del 10.10.0.128/25",
+                    ],
+                ),
+                (
+                    "s1",
+                    "route add 10.100.0.2/32 via 10.10.0.11 proto static",
+                    "route del 10.100.0.2/32",
+                    "overridden",
+                    &["10.100.0.2 via 10.10.0.11", "proto static", "replies to c2"],
+                ),
+                (
+                    "g2",
+                    "route add blackhole 10.10.0.201",
+                    "route del blackhole 10.10.0.201",
+                    "not-forwarding",
+                    &["blackhole 10.10.0.201", "`ip route del blackhole 10.10.0.201`"],
+                ),
+            ],
+            &[
+                (
+                    "c2",
+                    &by_destination,
+                    no_table,
+                    "overridden",
+                    &["by the rule 100: from all to 10.10.0.0/24 lookup 100", "`ip rule del pref 100"],
+                ),
+                (
+                    "g3",
+                    "rule add pref 60 iif far0 prohibit",
+                    "rule del pref 60",
+                    "not-forwarding",
+                    &["60: from all iif far0 prohibit"],
+                ),
+            ],
+            &[(
                 "s1",
-                "route add 10.100.0.1/32 via 10.10.0.11 proto static",
-                "route del 10.100.0.1/32",
+                &by_source,
+                no_table,
                 "overridden",
-                &["10.100.0.1 via 10.10.0.11", "proto static", "replies to c1"],
-            ),
-            (
-                "g2",
-                "route add blackhole 10.10.0.201",
-                "route del blackhole 10.10.0.201",
-                "not-forwarding",
-                &["blackhole 10.10.0.201", "`ip route del blackhole 10.10.0.201`"],
-            ),
-            (
-                "g3",
-                "rule add pref 60 iif far0 prohibit",
-                "rule del pref 60",
-                "not-forwarding",
-                &["60: from all iif far0 prohibit"],
-            ),
-            (
-                "c2",
-                "route add default via 10.100.0.92 table 100\nrule add pref 100 to 10.10.0.0/24 lookup 100",
-                "rule del pref 100\nroute flush table 100",
-                "overridden",
-                &["by the rule 100: from all to 10.10.0.0/24 lookup 100", "`ip rule del pref 100"],
-            ),
-            (
-                "s1",
-                "route add default via 10.10.0.12 table 50\nrule add pref 50 from 10.10.0.201 lookup 50",
-                "rule del pref 50\nroute flush table 50",
-                "overridden",
-                &["50: from 10.10.0.201 lookup 50", "replies to c1 and c2"],
-            ),
-            (
-                "c2",
-                "route add unreachable 10.10.0.201",
-                "route del unreachable 10.10.0.201",
-                "no-route",
-                &["unreachable 10.10.0.201", "`ip route del unreachable 10.10.0.201`"],
-            ),
-            (
-                "s1",
-                "route add blackhole 10.100.0.2",
-                "route del blackhole 10.100.0.2",
-                "no-reply",
-                &["blackhole 10.100.0.2"],
-            ),
+                &["100: from 10.10.0.201 lookup 100", "replies to c1 and c2"],
+            )],
+            &[
+                (
+                    "c2",
+                    "route add unreachable 10.10.0.201",
+                    "route del unreachable 10.10.0.201",
+                    "no-route",
+                    &["unreachable 10.10.0.201", "`ip route del unreachable 10.10.0.201`"],
+                ),
+                (
+                    "s1",
+                    "route add blackhole 10.100.0.1",
+                    "route del blackhole 10.100.0.1",
+                    "no-reply",
+                    &["blackhole 10.100.0.1"],
+                ),
+            ],
         ],
     );
 }
 
 #[test]
-fn root_a_better_metric_of_ipv6_is_named() {
-    rows(
+fn root_a_better_metric_and_a_source_of_ipv6_are_named() {
+    rounds(
         &Net::new(true),
-        &[
+        &[&[
             (
                 "c1",
                 "route add fd64:10::/64 via fd64:100::5b metric 100 proto ra",
@@ -136,7 +150,7 @@ fn root_a_better_metric_of_ipv6_is_named() {
                 "overridden",
                 &["from fd64:10::c9/128 via fd64:10::b"],
             ),
-        ],
+        ]],
     );
 }
 

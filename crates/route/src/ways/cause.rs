@@ -79,7 +79,8 @@ impl Cause {
         let planned = plan.found;
         let is_by_rule = route.table != MAIN_TABLE && rule.is_some();
         let foreign_rule = rule.filter(|rule| rule.protocol != plan.protocol);
-        let (text, owner) = (route_text(taken), owner(route.protocol, plan.protocol));
+        let signed = foreign_rule.filter(|_| is_by_rule).map_or(route.protocol, |rule| rule.protocol);
+        let (text, owner) = (route_text(taken), owner(signed, plan.protocol));
         let metric = |route: &RouteEntry| match route.metric {
             0 if route.destination.address.is_ipv6() => IPV6_METRIC,
             metric => metric,

@@ -9,6 +9,9 @@ use clearstream_schema::routing::{HostRouting, NexthopTarget, Resilient, RouteAc
 
 use super::{Cause, Plan};
 
+/// A protocol number that nobody signs with, so that nothing is taken for a plan's own.
+const NOBODYS: u8 = u8::MAX;
+
 /// The kernel's decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
@@ -51,7 +54,7 @@ pub fn decided(
     let packet = Packet { source: query.from, destination: query.to, mark: query.mark, input };
     let found = Lookup::new(live).find_of(&packet, &kind);
     // Nothing to compare with: what decides is named, and not why.
-    let plan = Plan { found: &found, protocol: 0 };
+    let plan = Plan { found: &found, protocol: NOBODYS };
     let route = match socket.route_in_effect(query) {
         Ok(route) => route,
         Err(error) if error.refused_with().is_some() => {
