@@ -110,6 +110,9 @@ fn worst_return<'a>(
                 continue;
             }
             let (there, hops) = (client.hops(there), server.hops(route));
+            if !join(facts, &there, at) || !join(facts, &hops, from) {
+                continue;
+            }
             let share = share_elsewhere(facts, client, server, &there, &hops)?;
             if worst.as_ref().is_none_or(|(.., worst)| share > *worst) {
                 worst = Some((route, hops, share));
@@ -117,6 +120,15 @@ fn worst_return<'a>(
         }
     }
     worst
+}
+
+/// Whether next hops may be on the network of an address themselves. What goes on over further
+/// routers is not decided by them: the first ones of both ends need not be the same.
+fn join(facts: &Facts<'_>, hops: &[ResolvedHop<'_>], far: IpAddr) -> bool {
+    hops.iter().all(|hop| {
+        let owner = facts.owner(hop.via);
+        owner.is_none_or(|owner| !owner.knows_addresses(None, far) || owner.is_attached(far, None))
+    })
 }
 
 /// Share of flows whose reply takes another gateway than the request; absent
@@ -228,7 +240,10 @@ pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let (Some(there), Some(back)) = (widest(left, right), widest(right, left)) else { continue };
         // A next hop that does not lead to the other side is reported by the
         // simulation.
-        if [&there, &back].iter().any(|multipath| has_wrong_hop(facts, multipath)) {
+        if [&there, &back].iter().any(|multipath| has_wrong_hop(facts, multipath))
+            || !right.reachable().any(|far| join(facts, &there.1, far))
+            || !left.reachable().any(|far| join(facts, &back.1, far))
+        {
             continue;
         }
         let sides = [(left, &there), (right, &back)];

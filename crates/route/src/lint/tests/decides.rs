@@ -240,3 +240,33 @@ fn the_source_takes_part_in_the_choice_since_6_16() {
     assert_eq!(drops("6.16.0"), 0);
     assert_eq!(drops("6.18.44-generic"), 0);
 }
+
+/// Leaves and spines: the first routers of both ends differ, and what they forward over further
+/// ones is asymmetric by design.
+#[test]
+fn leaves_and_spines_of_captured_hosts_have_no_finding() {
+    let forwards = "net.ipv4.ip_forward = 1\nnet.ipv4.fib_multipath_hash_policy = 1\n";
+    let leaf = |at: u8, far: u8| {
+        captured(
+            &format!("leaf{at}"),
+            &format!(
+                "address e0 10.1.{at}.1/24\naddress u1 10.9.{at}.0/31\naddress u2 10.8.{at}.0/31\n\
+                 route 10.1.{far}.0/24 via 10.9.{at}.1,10.8.{at}.1\n{forwards}"
+            ),
+        )
+    };
+    let spine = |name: &str, net: u8| {
+        captured(
+            name,
+            &format!(
+                "address d1 10.{net}.1.1/31\naddress d2 10.{net}.2.1/31\nroute 10.1.1.0/24 via 10.{net}.1.0\n\
+                 route 10.1.2.0/24 via 10.{net}.2.0\n{forwards}"
+            ),
+        )
+    };
+    let end = |name: &str, at: u8| {
+        captured(name, &format!("address e0 10.1.{at}.9/24\nroute default via 10.1.{at}.1 dev e0\n"))
+    };
+    let hosts = [end("a", 1), end("b", 2), leaf(1, 2), leaf(2, 1), spine("s9", 9), spine("s8", 8)];
+    assert_eq!(found(&hosts, None), Vec::<String>::new());
+}
