@@ -124,7 +124,8 @@ fn texts_that_are_no_document_are_refused_by_every_reader() {
     // Of each reader one command has texts of the whole length: the others would take their time again.
     let readers = ["plan show", "route plan", "explore", "runs show", "tune lint $FILE"];
     for kind in &KINDS {
-        let length = if readers.iter().any(|verb| kind.arguments.contains(verb)) { LENGTH } else { LENGTH / 8 };
+        let length =
+            if readers.iter().any(|verb| kind.arguments.contains(verb)) { LENGTH } else { LENGTH / 8 };
         let own = own.iter().filter(|(verb, _)| kind.arguments.contains(verb));
         let own = own.map(|(_, text)| text.as_bytes().to_vec());
         let tokens = tokens.iter().filter(|_| kind.is_strict).cloned();

@@ -148,6 +148,39 @@ impl Evidence<'_> {
         }
     }
 
+    /// Why equal seeds do not give equal gateways: another seed or another order, as they were
+    /// read.
+    pub(super) fn why_unequal(&self, server: &str) -> String {
+        const SEED: &str = "net.ipv4.fib_multipath_hash_seed";
+        let own = self.facts.sysctl(server, SEED);
+        let other = self.route.clients.iter().find(|client| self.facts.sysctl(&client.host, SEED) != own);
+        if let Some(client) = other {
+            let shown = |value: Option<&str>| value.unwrap_or("unknown").to_owned();
+            return format!(
+                "{SEED} is {} on {server} and {} on {}: `clearstream route apply` sets the fabric's",
+                shown(own),
+                shown(self.facts.sysctl(&client.host, SEED)),
+                client.host
+            );
+        }
+        for direction in [Direction::Replies, Direction::Requests] {
+            for (from, end) in direction.ends(self.route).0.iter().enumerate() {
+                let Some(decision) = self.decisions.any_of(direction, from) else { continue };
+                let wanted = self.route.gateways.iter().map(|gateway| direction.address(gateway));
+                if !decision.gateways.iter().map(|(via, _)| *via).eq(wanted) {
+                    return format!(
+                        "the next hops of {} on {} stand in another order than the fabric's: `clearstream route apply` there",
+                        decision.named(),
+                        end.host
+                    );
+                }
+            }
+        }
+        "seeds and orders of the next hops are equal on all hosts: the buckets of resilient groups may differ \
+         (`ip nexthop bucket`), or source ports were not bound"
+            .to_owned()
+    }
+
     /// Why the load is not that of the weights: a host whose route has others, or whose buckets
     /// have not moved.
     pub(super) fn why_share(&self, direction: Direction) -> String {

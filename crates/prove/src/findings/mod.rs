@@ -262,9 +262,7 @@ impl Evidence<'_> {
             ReturnPath::Alias => format!(
                 "check on {host} that each alias has a rule and its table leads to its gateway: `clearstream route verify`"
             ),
-            _ => format!(
-                "check that net.ipv4.fib_multipath_hash_seed and the order of the next hops are the same on {host} and on the clients"
-            ),
+            _ => self.why_unequal(host),
         }
     }
 

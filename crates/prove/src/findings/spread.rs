@@ -58,10 +58,13 @@ impl Evidence<'_> {
                         findings.push(error("gateway-missing", &end.host, message, correction));
                         continue;
                     }
-                    let correction = format!(
-                        "set {key} = 1 on {} (it is {value}): `clearstream route apply` there sets it",
-                        end.host
-                    );
+                    let correction = match value {
+                        "unknown" => format!("check {key} on {}, which could not be read", end.host),
+                        value => format!(
+                            "set {key} = 1 on {} (it is {value}): `clearstream route apply` there sets it",
+                            end.host
+                        ),
+                    };
                     findings.push(error("ports-ignored", &end.host, message, correction));
                 }
                 HashPolicy::Layer3 | HashPolicy::Inner => {

@@ -10,7 +10,7 @@ use clearstream_routing::lookup::{Lookup, Verdict};
 use clearstream_schema::{
     fabric::HostRole,
     prefix::Prefix,
-    routing::{HostRouting, MAIN_TABLE, RouteEntry, RuleAction, RuleEntry},
+    routing::{HostRouting, MAIN_TABLE, RouteEntry, RoutingInterface, RuleAction, RuleEntry},
 };
 
 use super::{
@@ -73,7 +73,13 @@ pub fn questions(
     let mut asked = Asked::new(wanted, live, is_every);
     for link in 0..fabric.class(host).links.len() {
         let near = fabric.link_network(host, link);
-        let interface = &fabric.class(host).links[link].interface;
+        // By the address: a host may call its interface otherwise than the fabric.
+        let own = [false, true].map(|ipv6| fabric.address(host, link, ipv6));
+        let has_it = |it: &&RoutingInterface| {
+            it.addresses.iter().any(|address| own.contains(&Some(address.value.address)))
+        };
+        let interface = live.interfaces.iter().find(has_it).map(|interface| &interface.name);
+        let interface = interface.unwrap_or(&fabric.class(host).links[link].interface);
         for route in 0..fabric.file().routes.len() {
             let (_, networks) = fabric.route(route);
             let Some(end) = networks.iter().position(|network| *network == near) else { continue };

@@ -201,9 +201,9 @@ fn routes() -> Vec<Sample> {
         protocol: route::WireProtocol::Tcp,
         mark: None,
         ports: vec![(1, 2)],
- input: None,
- explain: false,
-};
+        input: None,
+        explain: false,
+    };
     let connect = route::Connect {
         source: HERE,
         server: SocketAddr::new(HERE, 9),

@@ -131,6 +131,12 @@ fn join(facts: &Facts<'_>, hops: &[ResolvedHop<'_>], far: IpAddr) -> bool {
     })
 }
 
+/// The same for some address of a host, where any is known.
+fn lead_straight(facts: &Facts<'_>, hops: &[ResolvedHop<'_>], to: &View<'_>) -> bool {
+    let mut far = to.reachable().peekable();
+    far.peek().is_none() || far.any(|far| join(facts, hops, far))
+}
+
 /// Share of flows whose reply takes another gateway than the request; absent
 /// when none do, or when it cannot be determined.
 fn share_elsewhere(
@@ -241,8 +247,8 @@ pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         // A next hop that does not lead to the other side is reported by the
         // simulation.
         if [&there, &back].iter().any(|multipath| has_wrong_hop(facts, multipath))
-            || !right.reachable().any(|far| join(facts, &there.1, far))
-            || !left.reachable().any(|far| join(facts, &back.1, far))
+            || !lead_straight(facts, &there.1, right)
+            || !lead_straight(facts, &back.1, left)
         {
             continue;
         }

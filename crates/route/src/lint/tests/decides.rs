@@ -125,6 +125,31 @@ fn what_leads_a_fabrics_packets_away_is_found() {
 }
 
 #[test]
+fn what_a_gateway_of_a_fabric_does_not_carry_is_found() {
+    let six = fabric::load("gateways-6").unwrap();
+    let gateway = |more: &str| {
+        let text = "address e0 10.100.0.94/16\naddress e0 fd64:100::94/64\naddress e1 10.10.0.14/24\n\
+                    address e1 fd64:10::14/64\nnet.ipv4.ip_forward = 1\nnet.ipv6.conf.all.forwarding = 1\n";
+        captured("gw4", &format!("{text}{more}"))
+    };
+    assert_eq!(found(&[gateway("")], Some(&six)), Vec::<String>::new());
+    let (route, rule) = ("gw4 route:routing:overridden", "gw4 rule:routing:overridden");
+    for (more, id) in [
+        ("route 10.10.0.201 blackhole\n", route),
+        ("route fd64:100::2 unreachable\n", route),
+        ("route 10.100.0.0/17 via 10.10.0.77 dev e1\n", route),
+        (
+            "rule priority 60 from 10.100.0.2 table 9\nroute 10.10.0.0/24 via 10.10.0.77 dev e1 table 9\n",
+            rule,
+        ),
+        ("rule priority 60 to 10.10.0.202 prohibit\n", rule),
+    ] {
+        let ids = found(&[gateway(more)], Some(&six));
+        assert!(ids.contains(&id.to_owned()), "{more}: {ids:?}");
+    }
+}
+
+#[test]
 fn a_host_without_any_route_to_a_network_of_the_fabric_is_found_alone() {
     let six = fabric::load("gateways-6").unwrap();
     let bare = "address e0 10.100.0.8/16\naddress e0 fd64:100::8/64\n";
