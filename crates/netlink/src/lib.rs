@@ -41,5 +41,5 @@ pub use route::Route;
 pub use route_socket::{NetlinkError, RouteSocket};
 pub use routes::LiveRoute;
 pub use rule::LiveRule;
-pub use source_translation::source_translations;
+pub use source_translation::{marks_are_set, source_translations};
 pub use tcp_sockets::TcpSockets;

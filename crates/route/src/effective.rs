@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use clearstream_netlink::{LiveRoute, NetlinkError, RouteQuery, RouteSocket};
+use clearstream_netlink::{LiveRoute, NetlinkError, RouteQuery, RouteSocket, marks_are_set};
 use clearstream_routing::{
     lookup::{Lookup, Packet, Verdict},
     node::{Node, Received},
@@ -15,7 +15,7 @@ use clearstream_schema::{
 use rustix::io::Errno;
 
 use crate::{
-    difference::{Current, DifferenceError, Wanted, difference},
+    difference::{Current, DifferenceError, MARK_TABLE, Wanted, difference},
     ways::{Cause, NextHop, Plan, Question, Way},
 };
 
@@ -68,7 +68,12 @@ pub fn lookups(
     socket: &mut RouteSocket,
 ) -> Vec<Check> {
     let (model, planned) = (Lookup::new(current), Lookup::new(wanted.routing));
-    let mut asking = Asking { current, wanted, model, planned, socket };
+    // Only where it matters: the request makes a kernel load nf_tables.
+    let matters = questions.iter().any(|question| !question.is_certain);
+    // What one has no right to read may be so; a kernel without nf_tables sets none by it.
+    let is_hidden = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    let sets_marks = matters && marks_are_set(MARK_TABLE).unwrap_or_else(is_hidden);
+    let mut asking = Asking { current, wanted, model, planned, socket, sets_marks };
     questions.iter().map(|question| asking.check(question)).collect()
 }
 
@@ -78,6 +83,8 @@ struct Asking<'a> {
     model: Lookup<'a>,
     planned: Lookup<'a>,
     socket: &'a mut RouteSocket,
+    /// Something other than the plan sets marks.
+    sets_marks: bool,
 }
 
 /// The kernel's answers.
@@ -104,11 +111,12 @@ impl Asking<'_> {
             }
             (way, _) => way.to_string(),
         };
-        // Whether anything sets a foreign mark is not known.
+        // A mark that nothing sets leads nothing away.
         let (holds, note) = match note {
-            Some(note) if !question.is_certain => {
-                (true, Some(format!("only if something sets this mark: {note}")))
-            }
+            Some(note) if !question.is_certain && !self.sets_marks => (
+                true,
+                Some(format!("only if something sets this mark, and no rule of nf_tables does: {note}")),
+            ),
             note => (is_as_planned, note),
         };
         Check {

@@ -13,6 +13,9 @@ use super::{
     Evidence, error, hosts,
 };
 
+/// A sender and a receiver, and what decides between them.
+type Led<'d> = (usize, usize, &'d Decision);
+
 impl Evidence<'_> {
     /// What a gateway does not take on, with the reason that its kernel shows.
     pub(super) fn not_forwarding(
@@ -95,7 +98,7 @@ impl Evidence<'_> {
 
     /// Routes and rules that take flows from the gateways of the fabric.
     pub(super) fn overridden(&self, findings: &mut Vec<VerificationFinding>) {
-        let mut causes: BTreeMap<(Direction, &str, &str), Vec<(usize, usize, &Decision)>> = BTreeMap::new();
+        let mut causes: BTreeMap<(Direction, &str, &str), Vec<Led<'_>>> = BTreeMap::new();
         for (direction, from, to, decision) in self.decisions.led_away(self.route) {
             let host = direction.ends(self.route).0[from].host.as_str();
             causes.entry((direction, host, &decision.what)).or_default().push((from, to, decision));
