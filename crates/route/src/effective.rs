@@ -1,7 +1,7 @@
 //! Verification of a host's routing against the plan: its objects, and the kernel's
 //! own lookups.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use clearstream_netlink::{LiveRoute, NetlinkError, RouteQuery, RouteSocket, marks_are_set};
 use clearstream_routing::{
@@ -147,8 +147,11 @@ impl Asking<'_> {
                 let is_carried =
                     matches!(question.ask(&self.model).verdict, Verdict::Link(_) | Verdict::Gateways(..));
                 let reason = match refusal(&error) {
-                    // Since Linux 6.14 a packet whose source is refused has the same error.
-                    "blackhole" if is_carried && question.input.is_some() => "its source is refused",
+                    // The same error says that the source is none of the host's own, or, since
+                    // Linux 6.14, that source validation refuses it.
+                    "blackhole" if is_carried || self.lacks_source(question).is_some() => {
+                        "its source is refused"
+                    }
                     reason => reason,
                 };
                 let way = Way::Nowhere(reason.to_owned());
@@ -220,8 +223,18 @@ impl Asking<'_> {
         }
     }
 
+    /// The planned source of what the host sends, where it has no such address.
+    fn lacks_source(&self, question: &Question) -> Option<IpAddr> {
+        let source = question.source.filter(|_| question.input.is_none())?;
+        let mut own = self.current.interfaces.iter().flat_map(|interface| &interface.addresses);
+        (!own.any(|own| own.value.address == source)).then_some(source)
+    }
+
     /// Why it is not as planned, and what to do.
     fn why(&mut self, question: &Question, answer: &Answer) -> String {
+        if let Some(source) = self.lacks_source(question) {
+            return format!("this host does not have {source}: `clearstream route apply` adds it");
+        }
         let planned = question.ask(&self.planned);
         let plan = Plan { found: &planned, protocol: self.wanted.protocol };
         let found = question.ask(&self.model);
