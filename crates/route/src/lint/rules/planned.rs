@@ -153,7 +153,8 @@ fn is_told(way: &Way, route: Option<&RouteEntry>, told: &[&Finding]) -> bool {
         }
         _ => {
             let is_about = matches!(finding.key.as_str(), "route" | "gateway" | "table");
-            is_about && text.is_some() && finding.value == text || finding.id.starts_with("address:routing:")
+            is_about && text.is_some() && finding.value == text
+                || text.is_none() && finding.id.starts_with("address:routing:")
         }
     })
 }

@@ -194,6 +194,20 @@ fn a_netmask_that_takes_in_the_remote_network_is_found() {
 }
 
 #[test]
+fn a_netmask_that_takes_in_a_network_of_the_fabric_is_one_finding() {
+    let six = fabric::load("gateways-6").unwrap();
+    let wide = "address e0 10.100.0.1/8\naddress e0 fd64:100::1/64\n";
+    let routes = "route 10.10.0.0/24 via 10.100.0.91,10.100.0.92,10.100.0.93,10.100.0.94,10.100.0.95,10.100.0.96 dev e0\n\
+                  net.ipv4.fib_multipath_hash_policy = 1\n";
+    let of = |text: &str| {
+        let ids = found(&[captured("compute-1", text)], Some(&six));
+        ids.into_iter().filter(|id| !id.ends_with("no-route")).collect::<Vec<_>>()
+    };
+    assert_eq!(of(wide), ["compute-1 address:routing:swallows-a-network"]);
+    assert_eq!(of(&format!("{wide}{routes}")), Vec::<String>::new(), "its route is more exact");
+}
+
+#[test]
 fn several_interfaces_on_one_network_are_noted_unless_they_are_kept_apart() {
     const TWO: &str = "address e0 10.1.0.9/24\naddress e1 10.1.0.10/24\n";
     let noted = |more: &str| {
