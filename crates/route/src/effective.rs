@@ -12,11 +12,12 @@ use clearstream_schema::{
     plan::Check,
     routing::{Hop, HostRouting, NexthopTarget, RouteAction},
 };
+use clearstream_tune::KernelVersion;
 use rustix::io::Errno;
 
 use crate::{
     difference::{Current, DifferenceError, MARK_TABLE, Wanted, difference},
-    ways::{Cause, NextHop, Plan, Question, Way},
+    ways::{Cause, NextHop, Plan, Question, Way, names_its_route},
 };
 
 /// A gateway with a share `w` of the ports is missed by `n` of them with probability
@@ -63,17 +64,21 @@ pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, D
 /// several gateways, and names the route or rule that takes it elsewhere.
 pub fn lookups(
     questions: &[Question],
-    current: &HostRouting,
+    current: &Current,
     wanted: &Wanted<'_>,
     socket: &mut RouteSocket,
 ) -> Vec<Check> {
-    let (model, planned) = (Lookup::new(current), Lookup::new(wanted.routing));
+    let (model, planned) = (Lookup::new(&current.routing), Lookup::new(wanted.routing));
+    // Before Linux 4.18 a lookup ignores ports.
+    let release = current.kernel.parse::<KernelVersion>();
+    let knows_ports = release.is_ok_and(|kernel| kernel >= KernelVersion::new(4, 18, 0));
+    let current = &current.routing;
     // Only where it matters: the request makes a kernel load nf_tables.
     let matters = questions.iter().any(|question| !question.is_certain);
     // What one has no right to read may be so; a kernel without nf_tables sets none by it.
     let is_hidden = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
     let sets_marks = matters && marks_are_set(MARK_TABLE).unwrap_or_else(is_hidden);
-    let mut asking = Asking { current, wanted, model, planned, socket, sets_marks };
+    let mut asking = Asking { current, wanted, model, planned, socket, sets_marks, knows_ports };
     questions.iter().map(|question| asking.check(question)).collect()
 }
 
@@ -85,6 +90,8 @@ struct Asking<'a> {
     socket: &'a mut RouteSocket,
     /// Something other than the plan sets marks.
     sets_marks: bool,
+    /// Lookups take ports into account.
+    knows_ports: bool,
 }
 
 /// The kernel's answers.
@@ -140,7 +147,7 @@ impl Asking<'_> {
         let mut hops = BTreeSet::new();
         let first = match self.socket.lookup(&query) {
             Ok(found) if found.is_local => {
-                return Answer { way: Way::Local, route: self.in_effect(&query), error: None };
+                return Answer { way: Way::Local, route: self.in_effect(&query, question), error: None };
             }
             Ok(found) => (found.via, found.interface),
             Err(error) => {
@@ -158,7 +165,7 @@ impl Asking<'_> {
                 return Answer { way, route: None, error: Some(error) };
             }
         };
-        let route = self.in_effect(&query);
+        let route = self.in_effect(&query, question);
         let several = matches!(&question.planned, Way::Hops(planned) if planned.len() > 1);
         if several && question.ports.is_none() {
             let ports = (MISSES / question.least_share.max(1e-6)).ceil() as usize;
@@ -177,8 +184,9 @@ impl Asking<'_> {
         Answer { way: Way::Hops(hops), route, error: None }
     }
 
-    fn in_effect(&mut self, query: &RouteQuery) -> Option<LiveRoute> {
-        self.socket.route_in_effect(query).ok().flatten()
+    fn in_effect(&mut self, query: &RouteQuery, question: &Question) -> Option<LiveRoute> {
+        let route = self.socket.route_in_effect(query).ok().flatten()?;
+        names_its_route(&route, &question.ask(&self.model)).then_some(route)
     }
 
     fn is_as_planned(&self, question: &Question, answer: &Answer) -> bool {
@@ -198,7 +206,7 @@ impl Asking<'_> {
     /// Whether the plan spreads the flows of two hosts by their ports.
     fn hashes_ports(&self, question: &Question) -> bool {
         let planned = self.wanted.routing.sysctls.get(policy_key(question));
-        planned.is_some_and(|policy| policy.value == "1")
+        self.knows_ports && planned.is_some_and(|policy| policy.value == "1")
     }
 
     /// Next hops of a route of the kernel.
@@ -244,17 +252,21 @@ impl Asking<'_> {
                 let cause = Cause::of_live(route, &found, plan);
                 return format!("{}; {}", cause.description(), cause.advice);
             }
-            return self.why_not_all(question, answer, route);
+            return self.why_not_all(question, answer, &route.entry.action);
         }
-        let is_nowhere = matches!(found.verdict, Verdict::NoRoute | Verdict::Refused(_));
-        if is_nowhere && let Some(cause) = Cause::of(&found, plan) {
+        if !Way::of(&found.verdict).is_as(&question.planned)
+            && let Some(cause) = Cause::of(&found, plan)
+        {
             return format!("{}; {}", cause.description(), cause.advice);
         }
-        self.why_refused(question, answer)
+        match found.route.filter(|_| answer.error.is_none()) {
+            Some(route) => self.why_not_all(question, answer, &route.action),
+            None => self.why_refused(question, answer),
+        }
     }
 
     /// The route in effect has the plan's gateways, and lookups do not show them all.
-    fn why_not_all(&self, question: &Question, answer: &Answer, route: &LiveRoute) -> String {
+    fn why_not_all(&self, question: &Question, answer: &Answer, action: &RouteAction) -> String {
         let key = policy_key(question);
         let policy = self.current.sysctls.get(key).map(|value| value.value.as_str());
         if let Some(policy) = policy.filter(|policy| *policy != "1") {
@@ -267,8 +279,8 @@ impl Asking<'_> {
             .filter_map(|(via, _)| Some(via?.to_string()))
             .collect();
         let lacking = lacking.join(", ");
-        let group = match route.entry.action {
-            RouteAction::Nexthop(id) => self.current.nexthops.iter().find(|nexthop| nexthop.id == id),
+        let group = match action {
+            RouteAction::Nexthop(id) => self.current.nexthops.iter().find(|nexthop| nexthop.id == *id),
             _ => None,
         };
         if let Some(NexthopTarget::Group { resilient: Some(resilient), .. }) =

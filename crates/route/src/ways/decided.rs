@@ -3,11 +3,11 @@
 
 use std::net::IpAddr;
 
-use clearstream_netlink::{LiveNexthop, LiveRoute, NetlinkError, RouteQuery, RouteSocket};
+use clearstream_netlink::{LiveNexthop, NetlinkError, RouteQuery, RouteSocket};
 use clearstream_routing::lookup::{Kind, Lookup, Packet};
 use clearstream_schema::routing::{HostRouting, NexthopTarget, Resilient, RouteAction};
 
-use super::{Cause, Plan};
+use super::{Cause, Plan, names_its_route};
 
 /// A protocol number that nobody signs with, so that nothing is taken for a plan's own.
 const NOBODYS: u8 = u8::MAX;
@@ -64,13 +64,19 @@ pub fn decided(
         }
         Err(error) => return Err(error),
     };
-    let Some(route) = route else {
-        return Ok(Decided { cause: None, refusal: None, gateways: Vec::new(), buckets: None });
+    let route = route.filter(|route| names_its_route(route, &found));
+    let action = route.as_ref().map(|route| &route.entry.action).or(found.route.map(|route| &route.action));
+    let (mut members, mut filling) = (Vec::new(), None);
+    if let Some(action) = action {
+        let nexthops = socket.nexthops()?;
+        members = gateways(action, &nexthops);
+        filling = buckets(action, &nexthops, socket)?;
+    }
+    let cause = match &route {
+        Some(route) => Some(Cause::of_live(route, &found, plan)),
+        None => Cause::of(&found, plan),
     };
-    let nexthops = socket.nexthops()?;
-    let gateways = gateways(&route, &nexthops);
-    let buckets = buckets(&route, &nexthops, socket)?;
-    Ok(Decided { cause: Some(Cause::of_live(&route, &found, plan)), refusal: None, gateways, buckets })
+    Ok(Decided { cause, refusal: None, gateways: members, buckets: filling })
 }
 
 fn gateway(id: u32, nexthops: &[LiveNexthop]) -> Option<IpAddr> {
@@ -80,8 +86,8 @@ fn gateway(id: u32, nexthops: &[LiveNexthop]) -> Option<IpAddr> {
     }
 }
 
-fn gateways(route: &LiveRoute, nexthops: &[LiveNexthop]) -> Vec<(IpAddr, u16)> {
-    match &route.entry.action {
+fn gateways(action: &RouteAction, nexthops: &[LiveNexthop]) -> Vec<(IpAddr, u16)> {
+    match action {
         RouteAction::Gateways(hops) => hops.iter().map(|hop| (hop.via, hop.weight)).collect(),
         RouteAction::Nexthop(id) => {
             match nexthops.iter().find(|nexthop| nexthop.entry.id == *id).map(|nexthop| &nexthop.entry.target)
@@ -98,11 +104,11 @@ fn gateways(route: &LiveRoute, nexthops: &[LiveNexthop]) -> Vec<(IpAddr, u16)> {
 }
 
 fn buckets(
-    route: &LiveRoute,
+    action: &RouteAction,
     nexthops: &[LiveNexthop],
     socket: &mut RouteSocket,
 ) -> Result<Option<Buckets>, NetlinkError> {
-    let RouteAction::Nexthop(id) = route.entry.action else { return Ok(None) };
+    let RouteAction::Nexthop(id) = *action else { return Ok(None) };
     let Some(live) = nexthops.iter().find(|nexthop| nexthop.entry.id == id) else { return Ok(None) };
     let NexthopTarget::Group { members, resilient: Some(group) } = &live.entry.target else {
         return Ok(None);

@@ -11,8 +11,12 @@ mod splits;
 
 use std::{collections::BTreeSet, fmt, net::IpAddr};
 
+use clearstream_netlink::LiveRoute;
 use clearstream_routing::lookup::{Found, Kind, Lookup, Packet, Verdict};
-use clearstream_schema::prefix::Prefix;
+use clearstream_schema::{
+    prefix::Prefix,
+    routing::{RouteAction, RouteEntry},
+};
 
 pub use self::{
     cause::{Cause, Plan, owner},
@@ -139,6 +143,16 @@ impl Way {
         let (Self::Hops(mine), Self::Hops(wanted)) = (self, planned) else { return Vec::new() };
         wanted.iter().filter(|hop| !mine.iter().any(|it| fits(hop, it))).cloned().collect()
     }
+}
+
+/// Whether the kernel's answer is certain to name the route that it took. Of IPv6 it keeps the
+/// result of a lookup with the nexthop object, one for each processor (`rt6_get_pcpu_route`,
+/// net/ipv6/route.c), so that it may name another route that has the same nexthop.
+pub fn names_its_route(live: &LiveRoute, found: &Found<'_>) -> bool {
+    let is_shared =
+        live.entry.destination.address.is_ipv6() && matches!(live.entry.action, RouteAction::Nexthop(_));
+    let key = |route: &RouteEntry| (route.table, route.destination.network(), route.metric);
+    !is_shared || found.route.is_some_and(|route| key(route) == key(&live.entry))
 }
 
 /// Whether a next hop is the planned one, whose interface may be left to the kernel.

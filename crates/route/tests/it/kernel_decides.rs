@@ -6,7 +6,7 @@ use std::{process::Command, thread, time::Duration};
 use clearstream_host::HostRoot;
 use clearstream_netlink::RouteSocket;
 use clearstream_route::{
-    difference::Wanted,
+    difference::{Current, Wanted},
     effective,
     fabric::{self, Fabric, HostId},
     live,
@@ -29,7 +29,10 @@ struct Planned {
 
 impl Planned {
     fn new(name: &str) -> Self {
-        let fabric = fabric::load("gateways-6").unwrap();
+        Self::of(fabric::load("gateways-6").unwrap(), name)
+    }
+
+    fn of(fabric: Fabric, name: &str) -> Self {
         let id = fabric.find(name).unwrap();
         let wanted = Planner::new(&fabric).routing(id);
         let planned = Self { host: Host::new(), fabric, id, wanted };
@@ -87,10 +90,12 @@ impl Planned {
     fn checks(&self) -> Vec<Check> {
         self.host.run(|| {
             let live = live::live(&HostRoot::live()).unwrap();
+            let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap().trim().to_owned();
             let population = Population::new(&self.fabric);
             let asked = questions(&self.fabric, &population, self.id, &self.wanted, &live, true);
             let wanted = Wanted { fabric: "gateways-6", routing: &self.wanted, reasons: &[], protocol: 117 };
-            effective::lookups(&asked, &live, &wanted, &mut RouteSocket::open().unwrap())
+            let current = Current { routing: live, kernel, ..Current::default() };
+            effective::lookups(&asked, &current, &wanted, &mut RouteSocket::open().unwrap())
         })
     }
 
@@ -252,6 +257,77 @@ fn root_what_a_gateway_does_not_carry_as_planned_is_named() {
             "sysctl -qw net.ipv4.conf.compute0.rp_filter=1; ip route add 10.100.0.1 dev storage0",
             "sysctl -qw net.ipv4.conf.compute0.rp_filter=0; ip route del 10.100.0.1",
             &["reverse path filter of compute0", "10.100.0.1 dev storage0"],
+        ),
+    ]);
+}
+
+/// Each reply by the gateway of its alias: of IPv6, the kernel names another route that has the
+/// same nexthop object, which is no deviation.
+#[test]
+fn root_replies_by_aliases_are_as_planned_and_what_takes_them_is_named() {
+    let text = r#"
+schema = "clearstream.fabric"
+version = 1
+name = "small"
+[[network]]
+name = "near"
+prefixes = ["10.0.0.0/24", "fd00::/64"]
+[[network]]
+name = "far"
+prefixes = ["10.9.0.0/24", "fd09::/64"]
+[[class]]
+name = "gateway"
+role = "gateway"
+hosts = ["gw1", "gw2"]
+[[class.link]]
+network = "near"
+interface = "eth0"
+addresses = ["10.0.0.[2-3]", "fd00::[2-3]"]
+[[class.link]]
+network = "far"
+interface = "eth1"
+addresses = ["10.9.0.[2-3]", "fd09::[2-3]"]
+[[class]]
+name = "storage"
+role = "storage"
+hosts = ["here"]
+[[class.link]]
+network = "near"
+interface = "eth0"
+addresses = ["10.0.0.1", "fd00::1"]
+alias-addresses = ["10.0.0.[211-212]", "fd00::[211-212]"]
+[[class]]
+name = "compute"
+role = "compute"
+hosts = ["c1"]
+[[class.link]]
+network = "far"
+interface = "eth0"
+addresses = ["10.9.0.1", "fd09::1"]
+[[route]]
+between = ["near", "far"]
+via = ["gateway"]
+return-path = "alias"
+"#;
+    let fabric = fabric::parse(std::path::Path::new("small.toml"), text).unwrap();
+    let server = Planned::of(fabric, "here");
+    let by_alias = |check: &Check| check.subject.contains("from fd00::212");
+    assert!(server.checks().iter().any(by_alias), "{:#?}", server.checks());
+    server.rows(&[
+        (
+            "ip -6 rule add pref 90 from fd00::212 unreachable",
+            "ip -6 rule del pref 90",
+            &["the rule 90: from fd00::212 unreachable"],
+        ),
+        (
+            "ip -6 route replace fd09::/64 nhid 7003 table 7002",
+            "ip -6 route replace fd09::/64 nhid 7004 table 7002 proto 117",
+            &["fd09::/64 table 7002 nhid 7003"],
+        ),
+        (
+            "ip rule del pref 7001",
+            "ip rule add pref 7001 from 10.0.0.211 lookup 7001 proto 117",
+            &["10.9.0.0/24"],
         ),
     ]);
 }

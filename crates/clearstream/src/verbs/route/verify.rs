@@ -39,7 +39,7 @@ impl VerifyArgs {
         let mut checks = effective::read_back(&current, &planned.wanted())?;
         let questions = planned.questions(&current.routing);
         let wanted = planned.wanted();
-        checks.extend(effective::lookups(&questions, &current.routing, &wanted, &mut RouteSocket::open()?));
+        checks.extend(effective::lookups(&questions, &current, &wanted, &mut RouteSocket::open()?));
         Ok(Verification { checks })
     }
 }

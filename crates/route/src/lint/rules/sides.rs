@@ -102,14 +102,15 @@ fn worst_return<'a>(
     let mut seen = HashSet::new();
     for at in server.reachable() {
         for from in client.reachable_like(at) {
-            let (Some(there), Some(route)) = (client.sends_by(None, at), server.sends_by(Some(at), from))
+            let (Some((by, there)), Some((route, hops))) =
+                (client.sends_over(None, at), server.sends_over(Some(at), from))
             else {
                 continue;
             };
-            if !seen.insert((ptr::from_ref(there), ptr::from_ref(route))) {
+            let vias = |hops: &[ResolvedHop<'_>]| hops.iter().map(|hop| hop.via).collect::<Vec<_>>();
+            if !seen.insert((ptr::from_ref(by), ptr::from_ref(route), vias(&hops))) {
                 continue;
             }
-            let (there, hops) = (client.hops(there), server.hops(route));
             if !join(facts, &there, at) || !join(facts, &hops, from) {
                 continue;
             }
