@@ -31,7 +31,7 @@ pub use address::LiveAddress;
 pub use clearstream_schema::prefix::{ParsePrefixError, Prefix};
 pub use discipline::{Discipline, ParseDisciplineError, Root};
 pub use link::Interface;
-pub use lookup::{Found, RouteQuery};
+pub use lookup::{Found, Lookups, RouteQuery};
 pub use neighbour::Neighbour;
 pub use nexthop::LiveNexthop;
 pub use qdisc::Netem;

@@ -60,13 +60,32 @@ pub struct Found {
     pub congestion_control: Option<String>,
 }
 
+/// Many lookups, for which the names of interfaces are read once.
+#[derive(Debug)]
+pub struct Lookups<'s> {
+    socket: &'s mut RouteSocket,
+    names: Names,
+}
+
+impl Lookups<'_> {
+    /// As [`RouteSocket::lookup`].
+    pub fn find(&mut self, query: &RouteQuery) -> Result<Found, NetlinkError> {
+        let reply = self.socket.route_of(query, RouteFlags::LookupTable, &self.names)?;
+        Ok(read(&reply, &self.names))
+    }
+}
+
 impl RouteSocket {
+    /// For lookups one after the other.
+    pub fn lookups(&mut self) -> Result<Lookups<'_>, NetlinkError> {
+        let names = self.names()?;
+        Ok(Lookups { socket: self, names })
+    }
+
     /// Looks up the route of a packet. Fails with `ENETUNREACH` where there is no route, with `EHOSTUNREACH`,
     /// `EACCES` or `EINVAL` for a route of type unreachable, prohibit or blackhole.
     pub fn lookup(&mut self, query: &RouteQuery) -> Result<Found, NetlinkError> {
-        let names = self.names()?;
-        let reply = self.route_of(query, RouteFlags::LookupTable, &names)?;
-        Ok(read(&reply, &names))
+        self.lookups()?.find(query)
     }
 
     /// The route of the tables by which a packet goes (`ip route get fibmatch`, Linux 4.13), where it is one

@@ -168,20 +168,28 @@ impl Asking<'_> {
         let route = self.in_effect(&query, question);
         let several = matches!(&question.planned, Way::Hops(planned) if planned.len() > 1);
         if several && question.ports.is_none() {
-            let ports = (MISSES / question.least_share.max(1e-6)).ceil() as usize;
-            for port in (FIRST_PORT..).take(ports.clamp(16, MOST_PORTS)) {
-                let ports = Some((TCP, port, DESTINATION_PORT));
-                if let Ok(found) = self.socket.lookup(&RouteQuery { ports, ..query.clone() }) {
-                    hops.insert((found.via, found.interface));
-                }
-                if Way::Hops(hops.clone()).is_as(&question.planned) {
-                    break;
-                }
-            }
+            hops = self.by_ports(question, &query);
         } else {
             hops.insert(first);
         }
         Answer { way: Way::Hops(hops), route, error: None }
+    }
+
+    /// Next hops that source ports lead to, until all that are planned were seen.
+    fn by_ports(&mut self, question: &Question, query: &RouteQuery) -> BTreeSet<NextHop> {
+        let mut hops = BTreeSet::new();
+        let Ok(mut lookups) = self.socket.lookups() else { return hops };
+        let ports = (MISSES / question.least_share.max(1e-6)).ceil() as usize;
+        for port in (FIRST_PORT..).take(ports.clamp(16, MOST_PORTS)) {
+            let ports = Some((TCP, port, DESTINATION_PORT));
+            if let Ok(found) = lookups.find(&RouteQuery { ports, ..query.clone() }) {
+                hops.insert((found.via, found.interface));
+            }
+            if Way::Hops(hops.clone()).is_as(&question.planned) {
+                break;
+            }
+        }
+        hops
     }
 
     fn in_effect(&mut self, query: &RouteQuery, question: &Question) -> Option<LiveRoute> {

@@ -21,18 +21,19 @@ pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
     let mut socket = RouteSocket::open().map_err(refused)?;
     let mut places = HashMap::new();
     let mut found = LookupResult::default();
-    for (source, destination) in &lookup.ports {
-        let query = RouteQuery {
-            from: Some(lookup.source),
-            mark: lookup.mark.unwrap_or(0),
-            ports: Some((lookup.protocol.number(), *source, *destination)),
-            input: lookup.input.clone(),
-            ..RouteQuery::to(lookup.destination)
-        };
-        if lookup.explain && found.decision.is_none() {
-            found.decision = Some(decision(&query, &mut socket).map_err(refused)?);
-        }
-        let via = match socket.lookup(&query) {
+    let query = |(source, destination): &(u16, u16)| RouteQuery {
+        from: Some(lookup.source),
+        mark: lookup.mark.unwrap_or(0),
+        ports: Some((lookup.protocol.number(), *source, *destination)),
+        input: lookup.input.clone(),
+        ..RouteQuery::to(lookup.destination)
+    };
+    if let Some(first) = lookup.ports.first().filter(|_| lookup.explain) {
+        found.decision = Some(decision(&query(first), &mut socket).map_err(refused)?);
+    }
+    let mut lookups = socket.lookups().map_err(refused)?;
+    for ports in &lookup.ports {
+        let via = match lookups.find(&query(ports)) {
             Ok(route) => route.via,
             Err(error) if error.refused_with().is_some() => {
                 found.refusal.get_or_insert_with(|| error.to_string());
