@@ -147,6 +147,9 @@ def attempt(program, seed, folder):
     if child.stdin:
         # The controller goes as well.
         child.stdin.close()
+    if name == "serve":
+        # It was no process of this name yet, and ends by itself never.
+        child.kill()
     child.wait(60)
     until = time.monotonic() + kind.within + PATIENCE
 

@@ -100,7 +100,8 @@ class Soak:
         while not self.is_over():
             for pid, role in of_program():
                 try:
-                    self.samples.setdefault(pid, []).append((time.monotonic(), *anonymous(pid)))
+                    sample = (time.monotonic(), *anonymous(pid))
+                    self.samples.setdefault(pid, []).append(sample)
                     self.roles[pid] = role
                 except (OSError, TypeError):
                     continue
@@ -112,7 +113,7 @@ class Soak:
         for pid, found in lasting.items():
             # What a process takes until each of its paths was used once is not growth, nor is a history that fills.
             is_page = self.roles[pid].startswith("live")
-            begins = found[0][0] + seconds * (0.6 if is_page else 0.4)
+            begins = found[0][0] + seconds * (0.75 if is_page else 0.4)
             found = [sample for sample in found if sample[0] > begins]
             rate, error = slope(found)
             growth = (rate - 2 * error) * seconds

@@ -39,6 +39,7 @@ const BUCKET_NEXTHOP: u16 = 3;
 const RESILIENT_BUCKETS: u16 = 1;
 const RESILIENT_IDLE: u16 = 2;
 const RESILIENT_UNBALANCED: u16 = 3;
+const RESILIENT_UNBALANCED_TIME: u16 = 4;
 const GROUP_TYPE_RESILIENT: u16 = 1;
 const NESTED: u16 = 0x8000;
 /// `RTNH_F_ONLINK`.
@@ -55,6 +56,8 @@ pub struct LiveNexthop {
     pub entry: Nexthop,
     /// Attributes in the syntax of `ip nexthop` that the entry cannot hold.
     pub unsupported: Vec<String>,
+    /// How long a resilient group has had members with too few buckets; 0 for one that has none.
+    pub unbalanced_for_seconds: u64,
 }
 
 /// `struct nhmsg` and what follows.
@@ -197,7 +200,7 @@ fn read(message: &NexthopMessage, names: &Names) -> Option<LiveNexthop> {
     let flags = u32::from_ne_bytes(header[4..].try_into().ok()?);
     let mut unsupported = Vec::new();
     let (mut id, mut via, mut interface, mut members, mut resilient) = (None, None, None, None, None);
-    let mut is_blackhole = false;
+    let (mut is_blackhole, mut unbalanced_for_seconds) = (false, 0);
     for (kind, value) in attributes(&message.body[HEADER..]) {
         match kind & !NESTED {
             ID => id = number(value),
@@ -205,7 +208,10 @@ fn read(message: &NexthopMessage, names: &Names) -> Option<LiveNexthop> {
             BLACKHOLE => is_blackhole = true,
             INTERFACE => interface = number(value).map(|index| names.of(index)),
             GATEWAY => via = address(value),
-            RESILIENT => resilient = Some(parameters(value)),
+            RESILIENT => {
+                resilient = Some(parameters(value));
+                unbalanced_for_seconds = unbalanced_time(value) / u64::from(TICKS);
+            }
             ENCAPSULATION => unsupported.push("encap".to_owned()),
             FORWARDING_DATABASE => unsupported.push("fdb".to_owned()),
             _ => {}
@@ -230,7 +236,8 @@ fn read(message: &NexthopMessage, names: &Names) -> Option<LiveNexthop> {
             NexthopTarget::Gateway { via: any, interface: interface.unwrap_or_default() }
         }
     };
-    Some(LiveNexthop { entry: Nexthop { id: id?, target, protocol: header[2], place: None }, unsupported })
+    let entry = Nexthop { id: id?, target, protocol: header[2], place: None };
+    Some(LiveNexthop { entry, unsupported, unbalanced_for_seconds })
 }
 
 fn address(value: &[u8]) -> Option<IpAddr> {
@@ -247,6 +254,12 @@ fn group(value: &[u8]) -> Vec<GroupMember> {
         weight: u16::from_le_bytes([entry[4], entry[5]]).saturating_add(1),
     };
     members.iter().map(member).collect()
+}
+
+/// Ticks.
+fn unbalanced_time(value: &[u8]) -> u64 {
+    let found = attributes(value).find(|(kind, _)| *kind == RESILIENT_UNBALANCED_TIME);
+    found.and_then(|(_, time)| time.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }
 
 fn parameters(value: &[u8]) -> Resilient {

@@ -27,6 +27,12 @@ pub struct LiveRoute {
     /// Attributes in the syntax of `ip route` that the entry cannot hold: written back without them, the
     /// route would be another one.
     pub unsupported: Vec<String>,
+    /// Only packets from here (source-specific routes of IPv6).
+    pub from: Option<Prefix>,
+    /// Only packets of this type of service; 0 for all.
+    pub type_of_service: u8,
+    /// It delivers to the host itself.
+    pub is_local: bool,
 }
 
 impl LiveRoute {
@@ -38,13 +44,25 @@ impl LiveRoute {
     /// Whether it applies only to packets of one type of service or source, so that it coexists with another
     /// one of the same destination, table and metric.
     pub fn is_for_some_packets(&self) -> bool {
-        self.unsupported.iter().any(|text| text.starts_with("tos ") || text == "from")
+        self.type_of_service != 0 || self.from.is_some()
+    }
+
+    /// Whether a route entry does not describe it.
+    pub(crate) fn is_special(&self) -> bool {
+        self.is_for_some_packets() || self.is_local || self.entry.table == LOCAL_TABLE
     }
 }
 
 impl RouteSocket {
     /// Unicast and unreachable-type routes of all tables except `local`, both families.
     pub fn all_routes(&mut self) -> Result<Vec<LiveRoute>, NetlinkError> {
+        let mut routes = self.every_route()?;
+        routes.retain(|route| !route.is_local && route.entry.table != LOCAL_TABLE);
+        Ok(routes)
+    }
+
+    /// Those of the table `local` too, and routes that deliver to the host.
+    pub(crate) fn every_route(&mut self) -> Result<Vec<LiveRoute>, NetlinkError> {
         let names = self.names()?;
         let query = RouteNetlinkMessage::GetRoute(RouteMessage::default());
         let replies = self.dump(query, || "list routes".to_owned())?;
@@ -76,7 +94,7 @@ fn named(route: &RouteEntry) -> String {
     format!("the route to {} in table {}", route.destination, route.table)
 }
 
-fn read(message: &RouteMessage, names: &Names) -> Option<LiveRoute> {
+pub(crate) fn read(message: &RouteMessage, names: &Names) -> Option<LiveRoute> {
     let header = &message.header;
     let ipv6 = match header.address_family {
         AddressFamily::Inet => false,
@@ -92,27 +110,28 @@ fn read(message: &RouteMessage, names: &Names) -> Option<LiveRoute> {
     for attribute in &message.attributes {
         parts.take(attribute, names);
     }
-    if parts.table == LOCAL_TABLE {
-        return None;
-    }
     let action = match header.kind {
-        RouteType::Unicast => parts.action(header, ipv6)?,
+        RouteType::Unicast | RouteType::Local => parts.action(header, ipv6)?,
         RouteType::BlackHole => RouteAction::Blackhole,
         RouteType::Unreachable => RouteAction::Unreachable,
         RouteType::Prohibit => RouteAction::Prohibit,
         RouteType::Throw => RouteAction::Throw,
-        // Local, broadcast, anycast and multicast routes are the kernel's.
+        // Broadcast, anycast and multicast routes are the kernel's.
         _ => return None,
     };
+    let from = (header.source_prefix_length > 0)
+        .then(|| Prefix { address: parts.from.unwrap_or(any), length: header.source_prefix_length });
     let Parts { destination, table, metric, source, mtu, unsupported, .. } = parts;
     let protocol = u8::from(header.protocol);
     let entry = RouteEntry { destination, table, metric, action, source, mtu, protocol, place: None };
-    Some(LiveRoute { entry, unsupported })
+    let (type_of_service, is_local) = (header.tos, header.kind == RouteType::Local);
+    Some(LiveRoute { entry, unsupported, from, type_of_service, is_local })
 }
 
 /// Attributes of a route.
 struct Parts {
     destination: Prefix,
+    from: Option<IpAddr>,
     table: u32,
     metric: u32,
     source: Option<IpAddr>,
@@ -138,6 +157,7 @@ impl Parts {
         }
         Self {
             destination,
+            from: None,
             table: u32::from(header.table),
             metric: 0,
             source: None,
@@ -155,6 +175,7 @@ impl Parts {
             RouteAttribute::Destination(address) => {
                 self.destination.address = ip(address).unwrap_or(self.destination.address);
             }
+            RouteAttribute::Source(address) => self.from = ip(address),
             RouteAttribute::Table(table) => self.table = *table,
             RouteAttribute::Priority(metric) => self.metric = *metric,
             RouteAttribute::PrefSource(address) => self.source = ip(address),

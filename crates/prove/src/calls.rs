@@ -7,7 +7,9 @@ use std::{
 };
 
 use clearstream_control::{Call, Done, MARGIN};
-use clearstream_schema::{control::Cookie, counters::HostCounters, proof::WireOutcome, scope::Right};
+use clearstream_schema::{
+    control::Cookie, counters::HostCounters, prefix::Prefix, proof::WireOutcome, scope::Right,
+};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of lookups per [`Lookup`]: what fits into a frame.
@@ -53,6 +55,12 @@ pub struct Lookup {
     pub mark: Option<u32>,
     /// Source and destination port of each flow.
     pub ports: Vec<(u16, u16)>,
+    /// Interface of arrival: the host forwards the packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<String>,
+    /// Also name the route or rule that decides over the first flow.
+    #[serde(default)]
+    pub explain: bool,
 }
 
 impl Call for Lookup {
@@ -70,6 +78,40 @@ pub struct LookupResult {
     /// route, or the destination is on the link).
     pub choices: Vec<Option<u32>>,
     /// The kernel's error for the first flow without a route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// What decides over the first flow, where that was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+}
+
+/// The route or rule by which packets go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// In the syntax of `ip`; empty where it is not known.
+    pub what: String,
+    /// Who made it: `proto dhcp`.
+    pub owner: String,
+    /// How it is removed.
+    pub removal: String,
+    /// Destination of the route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<Prefix>,
+    /// A rule leads to its table, or is what decides.
+    #[serde(default)]
+    pub is_rule: bool,
+    /// Gateways of the route with their weights, in its order.
+    pub gateways: Vec<(IpAddr, u16)>,
+    /// Buckets of a resilient group by gateway.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buckets: Vec<(IpAddr, u32)>,
+    /// Seconds after which idle buckets, and busy ones of an unbalanced group, move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves_after_seconds: Option<(u32, u32)>,
+    /// How long the group has been unbalanced.
+    #[serde(default)]
+    pub unbalanced_for_seconds: u64,
+    /// The kernel's error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
 }

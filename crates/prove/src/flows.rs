@@ -169,6 +169,8 @@ fn lookup_batches(
             protocol: WireProtocol::Tcp,
             mark: None,
             ports: ports.map(|port| (*port, batch.destination.port())).collect(),
+            input: None,
+            explain: false,
         });
     }
     let mut by_host = BTreeMap::new();
@@ -254,6 +256,8 @@ pub(super) fn return_route_error(
         protocol: WireProtocol::Tcp,
         mark: None,
         ports: vec![(flow.destination.port(), flow.port)],
+        input: None,
+        explain: false,
     };
     Ok(hosts.call(&server.host, &lookup)?.refusal)
 }

@@ -318,6 +318,7 @@ mod tests {
         };
         TestedRoute {
             between: ["near".to_owned(), "far".to_owned()],
+            prefixes: ["10.0.0.0/24", "10.1.0.0/24"].map(|prefix| vec![prefix.parse().unwrap()]),
             ipv6: false,
             clients: vec![end("c", "10.0.0.1")],
             servers: vec![end("s", "10.1.0.1")],

@@ -17,6 +17,7 @@
 mod agent;
 pub mod calls;
 mod capacity;
+mod decisions;
 mod facts;
 mod findings;
 mod flows;

@@ -59,6 +59,8 @@ fn ports_over(
         protocol,
         mark: None,
         ports: ports.iter().map(|port| (*port, to.port())).collect(),
+        input: None,
+        explain: false,
     };
     match hosts.call(from.0, &lookup) {
         Ok(result) => {

@@ -23,6 +23,7 @@ use clearstream_stats::median;
 
 use super::{
     calls::{Close, Connect, Counters, Listen, MOST_WIRE_FLOWS, Observation, Observe, Observed},
+    decisions::Decisions,
     facts::Facts,
     findings::{self, Evidence, finding},
     flows::{self, PlannedFlow, PlannedFlows},
@@ -209,15 +210,24 @@ impl Work<'_> {
         let shown = self.flows(route)?;
         let mut proof = judge::tables(route, &shown.planned, &shown.judged, &shown.lookups);
         self.witnesses(route, &shown, &mut proof);
-        let evidence = Evidence {
-            route,
-            planned: &shown.planned,
-            judged: &shown.judged,
-            seen: &shown.seen,
-            facts: &self.facts,
-            proof: &proof,
+        let mut decisions = Decisions::default();
+        let evidence = |decisions: &Decisions, facts: &Facts, proof: &RouteResult| {
+            findings::find(&Evidence {
+                route,
+                planned: &shown.planned,
+                judged: &shown.judged,
+                seen: &shown.seen,
+                facts,
+                decisions,
+                proof,
+            })
         };
-        let found = findings::find(&evidence);
+        let mut found = evidence(&decisions, &self.facts, &proof);
+        // Only what deviates is asked for its cause.
+        if !found.is_empty() {
+            decisions = Decisions::gather(&mut self.hosts, route, &self.facts, &shown.judged)?;
+            found = evidence(&decisions, &self.facts, &proof);
+        }
         self.findings.extend(found);
         self.capacities(route, &shown, &mut proof)?;
         self.left = left;

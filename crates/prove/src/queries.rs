@@ -90,6 +90,8 @@ fn requests(route: &TestedRoute, listening: &[u16], replies: bool) -> BTreeMap<S
                 protocol: WireProtocol::Tcp,
                 mark: None,
                 ports: own.map(|own| if replies { (*port, own) } else { (own, *port) }).collect(),
+                input: None,
+                explain: false,
             };
             requests.entry(from.host.clone()).or_default().push(lookup);
         }

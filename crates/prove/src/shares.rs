@@ -8,7 +8,7 @@
 use clearstream_schema::proof::{GatewayResult, RouteResult, ShareFit, VerificationFinding};
 use clearstream_stats::{chance_deviation, goodness_of_fit};
 
-use super::{findings::error, flows::TRUSTED_RATIO, tested_route::TestedRoute};
+use super::{decisions::Direction as Way, findings::error, flows::TRUSTED_RATIO, tested_route::TestedRoute};
 
 /// A deviation is significant below this probability ...
 const NO_CHANCE: f64 = 0.001;
@@ -46,27 +46,26 @@ pub(super) fn enough_flows(ratios: &[f64]) -> u64 {
 type FitOf = (Option<ShareFit>, fn(&GatewayResult) -> Option<f64>);
 
 /// Load distribution of one direction.
-struct Direction<'a> {
-    what: &'static str,
-    /// Network of the hosts that choose.
-    network: &'a str,
+struct Direction {
+    way: Way,
     opened: FitOf,
     lookups: FitOf,
 }
 
 /// Finds deviations of the load from the weights.
-pub(super) fn find(route: &TestedRoute, proof: &RouteResult) -> Vec<VerificationFinding> {
-    let [client_network, server_network] = &route.between;
+pub(super) fn find(
+    route: &TestedRoute,
+    proof: &RouteResult,
+    why: &dyn Fn(Way) -> String,
+) -> Vec<VerificationFinding> {
     let directions = [
         Direction {
-            what: "requests",
-            network: client_network,
+            way: Way::Requests,
             opened: (proof.forward_fit, |gateway| gateway.forward_ratio),
             lookups: (proof.asked_forward_fit, |gateway| gateway.asked_forward_ratio),
         },
         Direction {
-            what: "replies",
-            network: server_network,
+            way: Way::Replies,
             opened: (proof.reply_fit, |gateway| gateway.reply_ratio),
             lookups: (proof.asked_reply_fit, |gateway| gateway.asked_reply_ratio),
         },
@@ -82,7 +81,7 @@ pub(super) fn find(route: &TestedRoute, proof: &RouteResult) -> Vec<Verification
             _ => (direction.opened, "of"),
         };
         let Some(fit) = fit.filter(wrong) else { continue };
-        findings.extend(finding(route, proof, &direction, fit, ratio, how));
+        findings.extend(finding(route, proof, &direction, why, fit, ratio, how));
     }
     findings
 }
@@ -90,7 +89,8 @@ pub(super) fn find(route: &TestedRoute, proof: &RouteResult) -> Vec<Verification
 fn finding(
     route: &TestedRoute,
     proof: &RouteResult,
-    direction: &Direction<'_>,
+    direction: &Direction,
+    why: &dyn Fn(Way) -> String,
     fit: ShareFit,
     ratio: fn(&GatewayResult) -> Option<f64>,
     how: &str,
@@ -104,16 +104,13 @@ fn finding(
         "{} carries {:.1} % of the {} ({}, {how} {} flows), its weight requests {:.1} %; chance causes such a deviation once in {:.0} runs",
         gateway.gateway,
         share * 100.0,
-        direction.what,
+        direction.way.name(),
         route.family(),
         fit.flow_count,
         gateway.expected_ratio * 100.0,
         (1.0 / fit.p_value.max(1e-9)).floor()
     );
-    let correction = format!(
-        "compare weights and next hops of the hosts on network {} with the plan: `clearstream route verify`; a next hop that is listed twice gets twice the load",
-        direction.network
-    );
+    let correction = why(direction.way);
     Some(error("share", &gateway.gateway, message, correction))
 }
 

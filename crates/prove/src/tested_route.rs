@@ -7,7 +7,10 @@ use clearstream_route::{
     fabric::{Fabric, FabricError, HostId},
     planner::Planner,
 };
-use clearstream_schema::fabric::{HashPolicy, HostRole, ReturnPath};
+use clearstream_schema::{
+    fabric::{HashPolicy, HostRole, ReturnPath},
+    prefix::Prefix,
+};
 
 /// All hosts of a side take part up to this number.
 const ALL_HOSTS: usize = 16;
@@ -21,6 +24,8 @@ const MOST_HOSTS: usize = 64;
 pub struct TestedRoute {
     /// Networks: the clients' and the servers'.
     pub between: [String; 2],
+    /// Prefixes of the two networks, of the family.
+    pub prefixes: [Vec<Prefix>; 2],
     /// Whether it is the IPv6 part.
     pub ipv6: bool,
     /// Hosts that open flows.
@@ -174,6 +179,10 @@ impl Reading<'_> {
         let tested = TestedRoute {
             between: [client_network, server_network]
                 .map(|network| self.fabric.network(network).name.clone()),
+            prefixes: [client_network, server_network].map(|network| {
+                let prefixes = self.fabric.network(network).prefixes.iter().copied();
+                prefixes.filter(|prefix| prefix.address.is_ipv6() == self.ipv6).collect()
+            }),
             ipv6: self.ipv6,
             clients: clients.into_iter().filter_map(|host| end(host, client_network)).collect(),
             servers: servers.into_iter().filter_map(|host| end(host, server_network)).collect(),

@@ -1,18 +1,34 @@
 //! Verification of a host's routing against the plan: its objects, and the kernel's
 //! own lookups.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
-use clearstream_netlink::{RouteQuery, RouteSocket};
+use clearstream_netlink::{LiveRoute, NetlinkError, RouteQuery, RouteSocket, marks_are_set};
+use clearstream_routing::{
+    lookup::{Lookup, Packet, Verdict},
+    node::{Node, Received},
+};
 use clearstream_schema::{
     plan::Check,
-    prefix::Prefix,
-    routing::{
-        HostRouting, MAIN_TABLE, NexthopTarget, RouteAction, RouteEntry, RuleAction, RuleEntry, RuleSelector,
-    },
+    routing::{Hop, HostRouting, NexthopTarget, RouteAction},
+};
+use clearstream_tune::KernelVersion;
+use rustix::io::Errno;
+
+use crate::{
+    difference::{Current, DifferenceError, MARK_TABLE, Wanted, difference},
+    ways::{Cause, NextHop, Plan, Question, Way, names_its_route},
 };
 
-use crate::difference::{Current, DifferenceError, Wanted, difference};
+/// A gateway with a share `w` of the ports is missed by `n` of them with probability
+/// `(1 - w)^n < e^-(n w)`: one question in 160 000 errs.
+const MISSES: f64 = 12.0;
+/// Source ports of one question, at most.
+const MOST_PORTS: usize = 4096;
+/// Source ports begin here; the destination port is that of NFS, which is as good as any.
+const FIRST_PORT: u16 = 20_000;
+const DESTINATION_PORT: u16 = 2049;
+const TCP: u8 = 6;
 
 /// One check for each object of the plan, and one for each object of ours that is
 /// not in it.
@@ -44,106 +60,331 @@ pub fn read_back(current: &Current, wanted: &Wanted<'_>) -> Result<Vec<Check>, D
     Ok(all.iter().chain(extra).map(check).collect())
 }
 
-/// Queries the kernel for the next hop of a packet of each kind: to every planned
-/// destination, and out of every table of ours by the rule that leads there.
-pub fn lookups(wanted: &HostRouting, socket: &mut RouteSocket) -> Vec<Check> {
-    let mut checks = Vec::new();
-    for route in &wanted.routes {
-        let next_hops = next_hops(wanted, &route.action);
-        if next_hops.is_empty() {
-            continue;
+/// Asks the kernel where each packet goes, by several source ports where the plan has
+/// several gateways, and names the route or rule that takes it elsewhere.
+pub fn lookups(
+    questions: &[Question],
+    current: &Current,
+    wanted: &Wanted<'_>,
+    socket: &mut RouteSocket,
+) -> Vec<Check> {
+    let (model, planned) = (Lookup::new(&current.routing), Lookup::new(wanted.routing));
+    // Before Linux 4.18 a lookup ignores ports.
+    let release = current.kernel.parse::<KernelVersion>();
+    let knows_ports = release.is_ok_and(|kernel| kernel >= KernelVersion::new(4, 18, 0));
+    let current = &current.routing;
+    // Only where it matters: the request makes a kernel load nf_tables.
+    let matters = questions.iter().any(|question| !question.is_certain);
+    // What one has no right to read may be so; a kernel without nf_tables sets none by it.
+    let is_hidden = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    let sets_marks = matters && marks_are_set(MARK_TABLE).unwrap_or_else(is_hidden);
+    let mut asking = Asking { current, wanted, model, planned, socket, sets_marks, knows_ports };
+    questions.iter().map(|question| asking.check(question)).collect()
+}
+
+struct Asking<'a> {
+    current: &'a HostRouting,
+    wanted: &'a Wanted<'a>,
+    model: Lookup<'a>,
+    planned: Lookup<'a>,
+    socket: &'a mut RouteSocket,
+    /// Something other than the plan sets marks.
+    sets_marks: bool,
+    /// Lookups take ports into account.
+    knows_ports: bool,
+}
+
+/// The kernel's answers.
+struct Answer {
+    way: Way,
+    /// The route in effect; absent where the kernel refuses, or is older than 4.13.
+    route: Option<LiveRoute>,
+    error: Option<NetlinkError>,
+}
+
+impl Asking<'_> {
+    fn check(&mut self, question: &Question) -> Check {
+        let answer = self.answer(question);
+        let is_as_planned = self.is_as_planned(question, &answer);
+        let more = match question.destination_count {
+            0 => " (no host of the fabric is there)".to_owned(),
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        let note = (!is_as_planned).then(|| self.why(question, &answer));
+        let found = match (&answer.way, &question.planned) {
+            (Way::Hops(hops), Way::Hops(planned)) if hops.len() == 1 && planned.len() > 1 => {
+                format!("{} alone", answer.way)
+            }
+            (way, _) => way.to_string(),
+        };
+        // A mark that nothing sets leads nothing away.
+        let (holds, note) = match note {
+            Some(note) if !question.is_certain && !self.sets_marks => (
+                true,
+                Some(format!("only if something sets this mark, and no rule of nf_tables does: {note}")),
+            ),
+            note => (is_as_planned, note),
+        };
+        Check {
+            subject: format!("{question}{more}"),
+            expected: question.planned.to_string(),
+            found: Some(found),
+            holds,
+            note,
         }
-        if route.table == MAIN_TABLE {
-            let query = RouteQuery::to(inside(route.destination));
-            checks.push(check(format!("packets to {}", query.to), &query, &next_hops, socket));
-            continue;
+    }
+
+    fn answer(&mut self, question: &Question) -> Answer {
+        let query = RouteQuery {
+            from: question.source,
+            mark: question.mark,
+            input: question.input.clone(),
+            ports: question.ports,
+            user: question.user,
+            ..RouteQuery::to(question.destination)
+        };
+        let mut hops = BTreeSet::new();
+        let first = match self.socket.lookup(&query) {
+            Ok(found) if found.is_local => {
+                return Answer { way: Way::Local, route: self.in_effect(&query, question), error: None };
+            }
+            Ok(found) => (found.via, found.interface),
+            Err(error) => {
+                let is_carried =
+                    matches!(question.ask(&self.model).verdict, Verdict::Link(_) | Verdict::Gateways(..));
+                let reason = match refusal(&error) {
+                    // The same error says that the source is none of the host's own, or, since
+                    // Linux 6.14, that source validation refuses it.
+                    "blackhole" if is_carried || self.lacks_source(question).is_some() => {
+                        "its source is refused"
+                    }
+                    reason => reason,
+                };
+                let way = Way::Nowhere(reason.to_owned());
+                return Answer { way, route: None, error: Some(error) };
+            }
+        };
+        let route = self.in_effect(&query, question);
+        let several = matches!(&question.planned, Way::Hops(planned) if planned.len() > 1);
+        if several && question.ports.is_none() {
+            hops = self.by_ports(question, &query);
+        } else {
+            hops.insert(first);
         }
-        let ipv6 = route.destination.address.is_ipv6();
-        let leads_there =
-            |rule: &&RuleEntry| rule.ipv6 == ipv6 && rule.action == RuleAction::Table(route.table);
-        for rule in wanted.rules.iter().filter(leads_there) {
-            if let Some((query, subject)) = selected(&rule.selector, route) {
-                checks.push(check(subject, &query, &next_hops, socket));
+        Answer { way: Way::Hops(hops), route, error: None }
+    }
+
+    /// Next hops that source ports lead to, until all that are planned were seen.
+    fn by_ports(&mut self, question: &Question, query: &RouteQuery) -> BTreeSet<NextHop> {
+        let mut hops = BTreeSet::new();
+        let Ok(mut lookups) = self.socket.lookups() else { return hops };
+        let ports = (MISSES / question.least_share.max(1e-6)).ceil() as usize;
+        for port in (FIRST_PORT..).take(ports.clamp(16, MOST_PORTS)) {
+            let ports = Some((TCP, port, DESTINATION_PORT));
+            if let Ok(found) = lookups.find(&RouteQuery { ports, ..query.clone() }) {
+                hops.insert((found.via, found.interface));
+            }
+            if Way::Hops(hops.clone()).is_as(&question.planned) {
+                break;
             }
         }
+        hops
     }
-    checks
-}
 
-/// A packet that a rule selects; `None` for one that only arrives from outside.
-fn selected(selector: &RuleSelector, route: &RouteEntry) -> Option<(RouteQuery, String)> {
-    let mut query = RouteQuery::to(inside(route.destination));
-    let mut subject = format!("packets to {}", query.to);
-    if selector.inverted || selector.input.is_some() || !selector.other.is_empty() {
-        return None;
+    fn in_effect(&mut self, query: &RouteQuery, question: &Question) -> Option<LiveRoute> {
+        let route = self.socket.route_in_effect(query).ok().flatten()?;
+        names_its_route(&route, &question.ask(&self.model)).then_some(route)
     }
-    if let Some(from) = selector.from {
-        query.from = Some(from.address);
-        subject.push_str(&format!(" from {}", from.address));
-    }
-    if let Some((mark, _)) = selector.mark {
-        query.mark = mark;
-        subject.push_str(&format!(" with mark {mark}"));
-    }
-    query.output.clone_from(&selector.output);
-    Some((query, subject))
-}
 
-/// The first host address of a network.
-fn inside(prefix: Prefix) -> IpAddr {
-    let network = prefix.network();
-    match network.address {
-        IpAddr::V4(address) if network.length < 31 => IpAddr::V4((u32::from(address) + 1).into()),
-        IpAddr::V6(address) if network.length < 127 => IpAddr::V6((u128::from(address) + 1).into()),
-        address => address,
-    }
-}
-
-type NextHop = (Option<IpAddr>, Option<String>);
-
-fn next_hops(wanted: &HostRouting, action: &RouteAction) -> Vec<NextHop> {
-    let nexthop = |id: u32| wanted.nexthops.iter().find(|nexthop| nexthop.id == id);
-    let gateway = |id: u32| match &nexthop(id)?.target {
-        NexthopTarget::Gateway { via, interface } => Some((Some(*via), Some(interface.clone()))),
-        _ => None,
-    };
-    match action {
-        RouteAction::Link { interface } => vec![(None, Some(interface.clone()))],
-        RouteAction::Gateways(hops) => {
-            hops.iter().map(|hop| (Some(hop.via), hop.interface.clone())).collect()
+    fn is_as_planned(&self, question: &Question, answer: &Answer) -> bool {
+        let Way::Hops(hops) = &answer.way else { return answer.way == question.planned };
+        let several = matches!(&question.planned, Way::Hops(planned) if planned.len() > 1);
+        // What the route has decides where one lookup, or a hash without ports, shows less.
+        let of_route = answer.route.as_ref().map(|route| Way::Hops(self.hops(route)));
+        let is_route = of_route.is_none_or(|way| question.input.is_some() || way.is_as(&question.planned));
+        let is_known =
+            || Way::Hops(hops.clone()).lacking(&question.planned).len() < hops_of(&question.planned);
+        match several && (question.ports.is_some() || !self.hashes_ports(question)) {
+            true => is_route && is_known(),
+            false => is_route && answer.way.is_as(&question.planned),
         }
-        RouteAction::Nexthop(id) => match nexthop(*id).map(|nexthop| &nexthop.target) {
-            Some(NexthopTarget::Group { members, .. }) => {
-                members.iter().filter_map(|member| gateway(member.id)).collect()
+    }
+
+    /// Whether the plan spreads the flows of two hosts by their ports.
+    fn hashes_ports(&self, question: &Question) -> bool {
+        let planned = self.wanted.routing.sysctls.get(policy_key(question));
+        self.knows_ports && planned.is_some_and(|policy| policy.value == "1")
+    }
+
+    /// Next hops of a route of the kernel.
+    fn hops(&self, live: &LiveRoute) -> BTreeSet<NextHop> {
+        let nexthop = |id: u32| self.current.nexthops.iter().find(|nexthop| nexthop.id == id);
+        let gateway = |id: u32| match &nexthop(id)?.target {
+            NexthopTarget::Gateway { via, interface } => Some((Some(*via), Some(interface.clone()))),
+            _ => None,
+        };
+        match &live.entry.action {
+            RouteAction::Link { interface } => BTreeSet::from([(None, Some(interface.clone()))]),
+            RouteAction::Gateways(hops) => {
+                hops.iter().map(|hop: &Hop| (Some(hop.via), hop.interface.clone())).collect()
             }
-            _ => gateway(*id).into_iter().collect(),
-        },
-        RouteAction::Blackhole | RouteAction::Unreachable | RouteAction::Prohibit | RouteAction::Throw => {
-            Vec::new()
+            RouteAction::Nexthop(id) => match nexthop(*id).map(|nexthop| &nexthop.target) {
+                Some(NexthopTarget::Group { members, .. }) => {
+                    members.iter().filter_map(|member| gateway(member.id)).collect()
+                }
+                _ => gateway(*id).into_iter().collect(),
+            },
+            _ => BTreeSet::new(),
         }
+    }
+
+    /// The planned source of what the host sends, where it has no such address.
+    fn lacks_source(&self, question: &Question) -> Option<IpAddr> {
+        let source = question.source.filter(|_| question.input.is_none())?;
+        let mut own = self.current.interfaces.iter().flat_map(|interface| &interface.addresses);
+        (!own.any(|own| own.value.address == source)).then_some(source)
+    }
+
+    /// Why it is not as planned, and what to do.
+    fn why(&mut self, question: &Question, answer: &Answer) -> String {
+        if let Some(source) = self.lacks_source(question) {
+            return format!("this host does not have {source}: `clearstream route apply` adds it");
+        }
+        let planned = question.ask(&self.planned);
+        let plan = Plan { found: &planned, protocol: self.wanted.protocol };
+        let found = question.ask(&self.model);
+        if let Some(route) = &answer.route {
+            let is_same = Way::Hops(self.hops(route)).is_as(&question.planned);
+            if !is_same {
+                let cause = Cause::of_live(route, &found, plan);
+                return format!("{}; {}", cause.description(), cause.advice);
+            }
+            return self.why_not_all(question, answer, &route.entry.action);
+        }
+        if !Way::of(&found.verdict).is_as(&question.planned)
+            && let Some(cause) = Cause::of(&found, plan)
+        {
+            return format!("{}; {}", cause.description(), cause.advice);
+        }
+        match found.route.filter(|_| answer.error.is_none()) {
+            Some(route) => self.why_not_all(question, answer, &route.action),
+            None => self.why_refused(question, answer),
+        }
+    }
+
+    /// The route in effect has the plan's gateways, and lookups do not show them all.
+    fn why_not_all(&self, question: &Question, answer: &Answer, action: &RouteAction) -> String {
+        let key = policy_key(question);
+        let policy = self.current.sysctls.get(key).map(|value| value.value.as_str());
+        if let Some(policy) = policy.filter(|policy| *policy != "1") {
+            return format!("{key} is {policy}: no ports are hashed; `clearstream route apply` sets it to 1");
+        }
+        let lacking: Vec<String> = answer
+            .way
+            .lacking(&question.planned)
+            .into_iter()
+            .filter_map(|(via, _)| Some(via?.to_string()))
+            .collect();
+        let lacking = lacking.join(", ");
+        let group = match action {
+            RouteAction::Nexthop(id) => self.current.nexthops.iter().find(|nexthop| nexthop.id == *id),
+            _ => None,
+        };
+        if let Some(NexthopTarget::Group { resilient: Some(resilient), .. }) =
+            group.map(|group| &group.target)
+        {
+            let busy = match resilient.unbalanced_seconds {
+                0 => "busy ones never".to_owned(),
+                seconds => format!("busy ones when the group is unbalanced for {seconds} s"),
+            };
+            return format!(
+                "{lacking}: the route has it, and no bucket of its resilient group leads there yet: buckets                  move by themselves when they are idle for {} s, {busy}",
+                resilient.idle_seconds
+            );
+        }
+        format!(
+            "{lacking}: the route has it, and the kernel does not choose it: its link is down (`ip route show`              has dead or linkdown), or its neighbour entry failed and fib_multipath_use_neigh is 1"
+        )
+    }
+
+    fn why_refused(&mut self, question: &Question, answer: &Answer) -> String {
+        let error = answer.error.as_ref();
+        let text = error.map_or_else(String::new, ToString::to_string);
+        let has_errno =
+            |errno: Errno| error.and_then(NetlinkError::refused_with) == Some(errno.raw_os_error());
+        if let Some(input) = question.input.as_deref() {
+            if let Some(filtered) = self.why_filtered(question, input) {
+                return filtered;
+            }
+            if has_errno(Errno::HOSTUNREACH) {
+                return format!(
+                    "{text}: forwarding is off, or a route refuses; `clearstream route apply` sets forwarding"
+                );
+            }
+        }
+        let is_main = |rule: &clearstream_netlink::LiveRule| {
+            rule.is_kernels
+                && rule.entry.ipv6 == question.destination.is_ipv6()
+                && rule.entry.priority == Some(32_766)
+        };
+        if has_errno(Errno::NETUNREACH) && self.socket.rules().is_ok_and(|rules| !rules.iter().any(is_main)) {
+            let ip = if question.destination.is_ipv6() { "ip -6" } else { "ip" };
+            return format!(
+                "no rule leads to the table main, the kernel's own of priority 32766 is gone: `{ip} rule add pref 32766 lookup main`"
+            );
+        }
+        text
     }
 }
 
-fn check(subject: String, query: &RouteQuery, next_hops: &[NextHop], socket: &mut RouteSocket) -> Check {
-    let described = |(via, interface): &NextHop| match (via, interface) {
-        (Some(via), Some(interface)) => format!("by {via} on {interface}"),
-        (Some(via), None) => format!("by {via}"),
-        (None, interface) => format!("on {}", interface.as_deref().unwrap_or("any interface")),
-    };
-    let expected = match next_hops {
-        [first, .., last] if next_hops.len() > 2 => {
-            format!("by one of {}, {} to {}", next_hops.len(), described(first), described(last))
+impl Asking<'_> {
+    /// Whether source validation drops what arrives, and the route back that makes it do so.
+    fn why_filtered(&self, question: &Question, input: &str) -> Option<String> {
+        let node = Node::new(self.current);
+        let source = question.source?;
+        let output = match question.ask(&self.model).verdict {
+            Verdict::Link(output) => Some(output),
+            _ => None,
+        };
+        let destination = Some(question.destination);
+        if node.accepts(&Received { source, destination, mark: question.mark, input, output }) {
+            return None;
         }
-        next_hops => next_hops.iter().map(described).collect::<Vec<_>>().join(" or "),
-    };
-    match socket.lookup(query) {
-        Ok(found) => {
-            let actual: NextHop = (found.via, found.interface);
-            let fits =
-                |wanted: &NextHop| wanted.0 == actual.0 && (wanted.1.is_none() || wanted.1 == actual.1);
-            let holds = next_hops.iter().any(fits);
-            Check { subject, expected, found: Some(described(&actual)), holds, note: None }
-        }
-        Err(error) => Check { subject, expected, found: None, holds: false, note: Some(error.to_string()) },
+        let back = Packet { source: destination, destination: source, mark: 0, input: output };
+        let (live, planned) = (self.model.find(&back), self.planned.find(&back));
+        let cause = Cause::of(&live, Plan { found: &planned, protocol: self.wanted.protocol })?;
+        Some(format!(
+            "the reverse path filter of {input} drops them, as the route back to {source} does not leave by {input}: \
+             {}; {}",
+            cause.description(),
+            cause.advice
+        ))
+    }
+}
+
+fn hops_of(way: &Way) -> usize {
+    match way {
+        Way::Hops(hops) => hops.len(),
+        _ => 0,
+    }
+}
+
+fn policy_key(question: &Question) -> &'static str {
+    match question.destination.is_ipv6() {
+        true => "net.ipv6.fib_multipath_hash_policy",
+        false => "net.ipv4.fib_multipath_hash_policy",
+    }
+}
+
+/// What an error of a lookup says (`fib_props`, net/ipv4/fib_semantics.c).
+fn refusal(error: &NetlinkError) -> &'static str {
+    match error.refused_with().map(Errno::from_raw_os_error) {
+        Some(Errno::NETUNREACH) => "no route",
+        Some(Errno::HOSTUNREACH) => "unreachable",
+        Some(Errno::ACCESS) => "prohibit",
+        Some(Errno::INVAL) => "blackhole",
+        Some(Errno::XDEV) => "reverse path filter",
+        _ => "the kernel refuses",
     }
 }

@@ -11,5 +11,6 @@ pub mod lint;
 pub mod outline;
 pub mod planner;
 pub mod probe_kernel;
+pub mod ways;
 
 pub use clearstream_routing::live;

@@ -196,6 +196,51 @@ fn root_a_host_gets_its_part_of_a_fabric_and_back() {
     here.route(&["revert"]).refused(2, &["no routes are applied here"]);
 }
 
+/// What somebody else sets beside the plan is named by all that judge it: before it is applied,
+/// afterwards, and by the linter.
+#[test]
+fn root_what_leads_packets_away_from_the_plan_is_named() {
+    let here = Here::new("e2e-route-away");
+    let fabric = here.fabric.as_str();
+    here.route(&["apply", fabric, "--yes"]).ok();
+    here.route(&["verify", fabric]).ok();
+    assert!(!here.route(&["lint", "--fabric", fabric]).stdout.contains("overridden"));
+    for (change, undo, text, owner) in [
+        (
+            "ip route add 10.9.0.0/25 via 10.0.0.2 proto static",
+            "ip route del 10.9.0.0/25",
+            "10.9.0.0/25 via 10.0.0.2 dev eth0",
+            "proto static",
+        ),
+        (
+            "ip -6 route add fd09::/64 via fd00::3 metric 100 proto ra",
+            "ip -6 route del fd09::/64 metric 100",
+            "fd09::/64 metric 100 via fd00::3",
+            "proto ra",
+        ),
+        (
+            "ip rule add pref 90 from 10.0.0.211 unreachable",
+            "ip rule del pref 90",
+            "90: from 10.0.0.211 unreachable",
+            "ip rule del pref 90",
+        ),
+    ] {
+        here.exec("here", change);
+        let verified = here.route(&["verify", fabric]);
+        verified.refused_with(8);
+        let linted = here.route(&["lint", "--fabric", fabric]);
+        linted.refused_with(8);
+        let planned = here.route(&["apply", fabric, "--dry-run", "--json"]).json();
+        let advice = planned["plan"]["advice"].to_string();
+        for said in [&verified.stdout, &linted.stdout, &advice] {
+            let plain = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(plain.contains(text) && plain.contains(owner), "{change}: {said}");
+        }
+        here.exec("here", undo);
+        here.route(&["verify", fabric]).ok();
+    }
+}
+
 #[test]
 fn root_numbers_of_others_are_refused_by_name() {
     let here = Here::new("e2e-route-held");

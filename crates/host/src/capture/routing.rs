@@ -78,7 +78,11 @@ pub(super) fn redact(routing: &mut HostRouting, addresses: Addresses, mut name: 
             (*via, *interface) = (key.address(*via), name(interface));
         }
     }
-    for route in &mut routing.routes {
+    for special in &mut routing.special_routes {
+        special.from = special.from.map(|from| key.prefix(from));
+    }
+    let special = routing.special_routes.iter_mut().map(|special| &mut special.route);
+    for route in routing.routes.iter_mut().chain(special) {
         route.destination = key.prefix(route.destination);
         route.source = route.source.map(|source| key.address(source));
         match &mut route.action {

@@ -230,6 +230,7 @@ prop_compose! {
             nexthops: nexthops(weight % 2 == 0, weight),
             routes: routes.collect(),
             rules,
+            special_routes: Vec::new(),
             connection_marks: (0..marks).map(mark).collect(),
             source_translations: None,
             files: Default::default(),

@@ -73,6 +73,32 @@ pub(super) fn read(expressions: &[u8], family: u8, names: &Names) -> Rule {
     }
 }
 
+/// Whether a rule sets the mark of packets: `meta mark set`, or a target of iptables that does.
+pub(super) fn sets_mark(expressions: &[u8]) -> bool {
+    // NFTA_EXPR_NAME, NFTA_EXPR_DATA; NFTA_META_KEY, NFTA_META_SREG; NFT_META_MARK.
+    const NAME: u16 = 1;
+    const DATA: u16 = 2;
+    const KEY: u16 = 2;
+    const SOURCE_REGISTER: u16 = 3;
+    const MARK: u32 = 3;
+    attributes(expressions).any(|(_, element)| {
+        let element: BTreeMap<u16, &[u8]> = attributes(element).collect();
+        let name = element.get(&NAME).map(|name| text(name)).unwrap_or_default();
+        let data: Data<'_> = element.get(&DATA).map(|data| attributes(data).collect()).unwrap_or_default();
+        match name.as_str() {
+            "meta" => {
+                data.contains_key(&SOURCE_REGISTER)
+                    && data.get(&KEY).is_some_and(|key| *key == MARK.to_be_bytes())
+            }
+            "target" => {
+                let target = data.get(&1).map(|name| text(name)).unwrap_or_default();
+                matches!(target.as_str(), "MARK" | "CONNMARK" | "TPROXY")
+            }
+            _ => false,
+        }
+    })
+}
+
 type Data<'d> = BTreeMap<u16, &'d [u8]>;
 
 impl Reading<'_> {

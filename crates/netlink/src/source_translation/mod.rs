@@ -14,7 +14,7 @@ use std::{
 use clearstream_schema::routing::SourceTranslation;
 use rustix::net::{RecvFlags, recv};
 
-use self::expressions::{Rule, read};
+use self::expressions::{Rule, read, sets_mark};
 use crate::{
     RouteSocket,
     names::Names,
@@ -58,6 +58,22 @@ pub fn source_translations() -> io::Result<Vec<SourceTranslation>> {
     let names = RouteSocket::open().and_then(|mut socket| socket.names()).map_err(io::Error::other)?;
     let rules = list(NFT_MSG_GETRULE)?;
     Ok(translations(&chains, &rules, &names))
+}
+
+/// Whether a rule of nf_tables sets packets' marks, in another table than `own`; those of `iptables-nft` are
+/// among them.
+///
+/// # Errors
+/// `PermissionDenied` without `CAP_NET_ADMIN` in the namespace.
+pub fn marks_are_set(own: &str) -> io::Result<bool> {
+    const TABLE: u16 = 1;
+    const EXPRESSIONS: u16 = 4;
+    let sets = |message: &Message| {
+        let found: BTreeMap<u16, &[u8]> = attributes(&message.attributes).collect();
+        found.get(&TABLE).is_none_or(|table| text(table) != own)
+            && found.get(&EXPRESSIONS).is_some_and(|expressions| sets_mark(expressions))
+    };
+    Ok(list(NFT_MSG_GETRULE)?.iter().any(sets))
 }
 
 /// Chains of type `nat` after the routing decision, by table.

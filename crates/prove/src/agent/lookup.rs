@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use clearstream_netlink::{RouteQuery, RouteSocket};
+use clearstream_host::HostRoot;
+use clearstream_netlink::{NetlinkError, RouteQuery, RouteSocket};
+use clearstream_route::{live, ways};
 use clearstream_schema::control::{Failure, FailureKind};
 
 use super::{
-    super::calls::{Lookup, LookupResult, MOST_WIRE_LOOKUPS},
+    super::calls::{Decision, Lookup, LookupResult, MOST_WIRE_LOOKUPS},
     failure,
 };
 
@@ -19,14 +21,19 @@ pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
     let mut socket = RouteSocket::open().map_err(refused)?;
     let mut places = HashMap::new();
     let mut found = LookupResult::default();
-    for (source, destination) in &lookup.ports {
-        let query = RouteQuery {
-            from: Some(lookup.source),
-            mark: lookup.mark.unwrap_or(0),
-            ports: Some((lookup.protocol.number(), *source, *destination)),
-            ..RouteQuery::to(lookup.destination)
-        };
-        let via = match socket.lookup(&query) {
+    let query = |(source, destination): &(u16, u16)| RouteQuery {
+        from: Some(lookup.source),
+        mark: lookup.mark.unwrap_or(0),
+        ports: Some((lookup.protocol.number(), *source, *destination)),
+        input: lookup.input.clone(),
+        ..RouteQuery::to(lookup.destination)
+    };
+    if let Some(first) = lookup.ports.first().filter(|_| lookup.explain) {
+        found.decision = Some(decision(&query(first), &mut socket).map_err(refused)?);
+    }
+    let mut lookups = socket.lookups().map_err(refused)?;
+    for ports in &lookup.ports {
+        let via = match lookups.find(&query(ports)) {
             Ok(route) => route.via,
             Err(error) if error.refused_with().is_some() => {
                 found.refusal.get_or_insert_with(|| error.to_string());
@@ -43,4 +50,21 @@ pub(super) fn run(lookup: &Lookup) -> Result<LookupResult, Failure> {
         }));
     }
     Ok(found)
+}
+
+/// The route or rule that decides.
+fn decision(query: &RouteQuery, socket: &mut RouteSocket) -> Result<Decision, NetlinkError> {
+    let decided = ways::decided(query, &live::live(&HostRoot::live())?, socket)?;
+    let mut decision =
+        Decision { gateways: decided.gateways, refusal: decided.refusal, ..Decision::default() };
+    if let Some(cause) = decided.cause {
+        (decision.what, decision.owner, decision.removal) = (cause.what, cause.owner, cause.advice);
+        (decision.destination, decision.is_rule) = (cause.destination, cause.is_rule);
+    }
+    if let Some(buckets) = decided.buckets {
+        decision.buckets = buckets.counts;
+        decision.moves_after_seconds = Some((buckets.group.idle_seconds, buckets.group.unbalanced_seconds));
+        decision.unbalanced_for_seconds = buckets.unbalanced_for_seconds;
+    }
+    Ok(decision)
 }

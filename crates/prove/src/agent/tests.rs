@@ -124,6 +124,8 @@ fn lookups_return_each_flow_in_order() {
         protocol: WireProtocol::Tcp,
         mark: None,
         ports: vec![(1000, 80), (1001, 80)],
+        input: None,
+        explain: false,
     };
     let found = agent.call(&lookup).unwrap();
     // This host itself: no gateway, and no refusal.

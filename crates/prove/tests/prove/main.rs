@@ -4,3 +4,4 @@
 mod directions;
 mod faults;
 mod net;
+mod overridden;

@@ -191,6 +191,7 @@ impl Net {
         };
         TestedRoute {
             between: ["compute".to_owned(), "storage".to_owned()],
+            prefixes: ["near", "far"].map(|side| vec![self.network(side).parse().unwrap()]),
             ipv6: self.ipv6,
             clients: vec![end("c1", "compute", "near", 1), end("c2", "compute", "near", 2)],
             servers: vec![end("s1", "storage", "far", 201)],

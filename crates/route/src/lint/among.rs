@@ -14,7 +14,7 @@ use clearstream_schema::{
     routing::{RouteEntry, RuleAction},
 };
 
-use super::view::{View, overlap};
+use super::view::{View, is_of_the_link, overlap};
 
 /// Number of hosts to compare with, of those equal in everything but their
 /// addresses.
@@ -131,7 +131,7 @@ fn sides(hosts: &[View<'_>]) -> BTreeMap<BTreeSet<Prefix>, Side> {
 
 fn networks(host: &View<'_>) -> BTreeSet<Prefix> {
     let networks = host.attached.iter().map(|(_, network)| *network);
-    networks.filter(|network| !network.address.is_loopback()).collect()
+    networks.filter(|network| !is_of_the_link(*network)).collect()
 }
 
 /// A hash of the properties that make two hosts equal: not its addresses, nor which
@@ -148,6 +148,11 @@ pub(super) fn kind(host: &View<'_>) -> u64 {
         let hops: Vec<_> = hops.iter().map(|hop| (hop.via, hop.interface, hop.weight)).collect();
         let key = (route.table, route.destination, route.metric, route.mtu);
         (key, mem::discriminant(&route.action), hops).hash(&mut hasher);
+    }
+    for special in &host.routing.special_routes {
+        let route = &special.route;
+        let key = (route.table, route.destination, route.metric, mem::discriminant(&route.action));
+        (key, special.from, special.type_of_service, special.is_local).hash(&mut hasher);
     }
     for rule in &host.routing.rules {
         let mut selector = rule.selector.clone();

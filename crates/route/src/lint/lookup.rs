@@ -19,6 +19,19 @@ impl<'a> View<'a> {
         matches!(found.verdict, Verdict::Gateways(..)).then_some(found.route)?
     }
 
+    /// The same with the next hops that a packet from this source may take.
+    pub(super) fn sends_over(
+        &self,
+        source: Option<IpAddr>,
+        destination: IpAddr,
+    ) -> Option<(&'a RouteEntry, Vec<ResolvedHop<'a>>)> {
+        let found = self.node.lookup.find(&Packet { source, destination, mark: 0, input: None });
+        let (Verdict::Gateways(taken, _), Some(route)) = (&found.verdict, found.route) else { return None };
+        let mut hops = self.hops(route);
+        hops.retain(|hop| taken.iter().any(|it| it.via == hop.via));
+        Some((route, hops))
+    }
+
     /// The interface of a gateway: the given one, else that of its network.
     pub(super) fn interface_of(&self, hop: &ResolvedHop<'a>) -> Option<&'a str> {
         self.node.interface_to(hop.interface, hop.via)

@@ -21,13 +21,14 @@ use std::{
 };
 
 use clearstream_lint::{Checked, MuteList, With, report};
+use clearstream_routing::lookup::Lookup;
 use clearstream_schema::{
     human::list,
     prefix::Prefix,
-    routing::HostRouting,
+    routing::{HostRouting, RouteEntry},
     tune::{CheckedRouting, Finding, FindingClass, LintReport, Severity},
 };
-use clearstream_tune::HostState;
+use clearstream_tune::{HostState, KernelVersion};
 
 use crate::fabric::Fabric;
 
@@ -35,7 +36,8 @@ pub use self::subjects::{of_files, of_host};
 use self::{
     among::{Compared, MOST_COMPARED, Sender},
     fabric::FabricFacts,
-    view::{ResolvedHop, View},
+    rules::Plans,
+    view::{ResolvedHop, View, is_of_the_link},
 };
 
 /// Hosts of a report that are named one by one.
@@ -60,6 +62,19 @@ pub struct Subject {
     pub missing: Vec<String>,
 }
 
+/// The first kernel that prefers, of several IPv4 next hops, one by which the packet's
+/// source would be chosen (`fib_select_multipath`, net/ipv4/fib_semantics.c).
+const PREFERS_SOURCE: KernelVersion = KernelVersion::new(6, 16, 0);
+
+impl Subject {
+    /// Lookups as its kernel does them, with some of its routes.
+    fn lookup<'a>(&'a self, is_accepted: impl Fn(&'a RouteEntry) -> bool) -> Lookup<'a> {
+        let kernel = self.settings.as_ref().and_then(|settings| settings.kernel);
+        let prefers = kernel.is_some_and(|kernel| kernel >= PREFERS_SOURCE);
+        Lookup::of_routes(&self.routing, is_accepted).preferring_source(prefers)
+    }
+}
+
 /// Facts that the rules use.
 #[derive(Debug)]
 struct Facts<'a> {
@@ -72,6 +87,8 @@ struct Facts<'a> {
     senders: HashMap<IpAddr, Vec<Sender<'a>>>,
     compared: Compared,
     fabric: FabricFacts,
+    /// Plans of the fabric's hosts.
+    plans: Option<Plans<'a>>,
     /// Networks of the given hosts that forward.
     forwarding: BTreeSet<Prefix>,
 }
@@ -158,10 +175,12 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
         hosts: views,
         by_address,
         fabric: fabric.map_or_else(FabricFacts::default, FabricFacts::new),
+        plans: fabric.map(Plans::new),
     };
     let mut findings = rules::run(&facts);
     let simulated = simulate::simulate(&facts, &findings);
     findings.extend(simulated.findings);
+    findings.extend(rules::led_away(&facts, &findings));
     if hosts.len() == 1 {
         findings.iter_mut().for_each(|finding| finding.host = None);
     }
@@ -182,7 +201,7 @@ pub fn lint(hosts: &[Subject], fabric: Option<&Fabric>, mute: &MuteList) -> Lint
 fn forwarding(host: &View<'_>) -> Vec<Prefix> {
     let networks = host.attached.iter().map(|(_, network)| *network);
     let forwards = |network: &Prefix| host.node.forwards(None, network.address.is_ipv6()) == Some(true);
-    networks.filter(|network| !network.address.is_loopback() && forwards(network)).collect()
+    networks.filter(|network| !is_of_the_link(*network) && forwards(network)).collect()
 }
 
 /// The hosts by name, of many the first and the last.
@@ -204,7 +223,7 @@ fn counts(hosts: &[Subject]) -> CheckedRouting {
         let given = host.settings.as_ref().map_or(0, |state| state.given.len());
         counts.file_count += routing.files.read_files.len() as u64;
         counts.address_count += addresses as u64;
-        counts.route_count += routing.routes.len() as u64;
+        counts.route_count += (routing.routes.len() + routing.special_routes.len()) as u64;
         counts.unknown_route_count += routing.files.unknown_routes.len() as u64;
         counts.rule_count += routing.rules.len() as u64;
         counts.nexthop_count += routing.nexthops.len() as u64;

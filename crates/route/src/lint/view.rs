@@ -49,7 +49,7 @@ impl<'a> View<'a> {
         let routing = &subject.routing;
         let addresses = routing.interfaces.iter().flat_map(|interface| &interface.addresses);
         let own = addresses.map(|address| address.value.address).collect();
-        let node = Node::new(routing);
+        let node = Node::with(routing, subject.lookup(|_| true));
         let attached = node.attached.clone();
         let mut tables: BTreeMap<u32, Vec<&RouteEntry>> = BTreeMap::new();
         for route in &routing.routes {
@@ -179,6 +179,16 @@ impl<'a> View<'a> {
         self.own.iter().copied().filter(move |own| own.is_ipv4() == like.is_ipv4())
     }
 
+    /// Own addresses by which hosts on other links reach it.
+    pub(super) fn reachable(&self) -> impl Iterator<Item = IpAddr> {
+        self.own.iter().copied().filter(|own| !is_of_the_link(Prefix::host(*own)))
+    }
+
+    /// Those of the family of `like`.
+    pub(super) fn reachable_like(&self, like: IpAddr) -> impl Iterator<Item = IpAddr> {
+        self.reachable().filter(move |own| own.is_ipv4() == like.is_ipv4())
+    }
+
     /// Text of a sysctl.
     pub(super) fn sysctl(&self, key: &str) -> Option<&'a Located<String>> {
         self.routing.sysctls.get(key)
@@ -242,8 +252,9 @@ fn priorities(rules: &[RuleEntry]) -> Vec<u32> {
         .collect()
 }
 
-/// Loopback and link-local networks.
-fn is_of_the_link(network: Prefix) -> bool {
+/// Loopback and link-local networks: no two hosts share one by having it (RFC 3927,
+/// RFC 4291, section 2.5.6).
+pub(super) fn is_of_the_link(network: Prefix) -> bool {
     match network.address {
         IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
         IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by panic")]
 
 mod kernel_agrees;
+mod kernel_decides;
 mod lint_files;
 mod lint_paths;

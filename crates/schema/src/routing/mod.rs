@@ -35,6 +35,10 @@ pub struct HostRouting {
     /// makes for an address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<RouteEntry>,
+    /// Routes that take some packets to their destination only, or that deliver to the
+    /// host itself; without those that the kernel makes for an address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub special_routes: Vec<SpecialRoute>,
     /// Policy rules except the kernel's own three (priorities 0, 32766, 32767).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleEntry>,
@@ -193,6 +197,25 @@ pub struct RouteEntry {
     /// Location.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
+}
+
+/// A route that its entry alone does not describe: a reader of `routes` may take those for
+/// what every packet to their destination takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct SpecialRoute {
+    /// What it shares with other routes; of one that delivers to the host, the action is
+    /// its interface.
+    pub route: RouteEntry,
+    /// Only packets from here (`ip -6 route add ... from`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Prefix>,
+    /// Only packets of this type of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub type_of_service: Option<u8>,
+    /// It delivers to the host itself (`ip route add local`).
+    #[serde(default)]
+    pub is_local: bool,
 }
 
 /// Action of a route.

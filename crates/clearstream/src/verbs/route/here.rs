@@ -14,6 +14,7 @@ use clearstream_route::{
     fabric::{self, Fabric, HostId},
     planner::Planner,
     probe_kernel,
+    ways::{Population, Question, questions, shadowed},
 };
 use clearstream_routing::live;
 use clearstream_schema::{
@@ -32,8 +33,8 @@ const DISCARD_PORT: u16 = 9;
 /// What a fabric plans for this host.
 #[derive(Debug)]
 pub(super) struct Planned {
-    fabric: String,
-    protocol: u8,
+    fabric: Fabric,
+    id: HostId,
     pub(super) host: PlannedHost,
 }
 
@@ -49,21 +50,31 @@ impl Planned {
         let planner = Planner::new(&fabric).with_kernel(id.class, probe_kernel::features(root));
         let mut host = planner.explain(id);
         learn(&mut host.routing)?;
-        Ok(Self { fabric: fabric.name().to_owned(), protocol: fabric.file().numbers.protocol, host })
+        Ok(Self { fabric, id, host })
+    }
+
+    /// Packets of the fabric on this host, for each class that its routing tells apart.
+    pub(super) fn questions(&self, live: &HostRouting) -> Vec<Question> {
+        let population = Population::new(&self.fabric);
+        questions(&self.fabric, &population, self.id, &self.host.routing, live, true)
     }
 
     pub(super) fn wanted(&self) -> Wanted<'_> {
         Wanted {
-            fabric: &self.fabric,
+            fabric: self.fabric.name(),
             routing: &self.host.routing,
             reasons: &self.host.reasons,
-            protocol: self.protocol,
+            protocol: self.fabric.file().numbers.protocol,
         }
     }
 
-    /// The minimal plan from the effective state to the wanted one.
+    /// The minimal plan from the effective state to the wanted one, with what leads packets away
+    /// all the same as advice.
     pub(super) fn difference(&self, root: &HostRoot) -> Result<Plan, CommandError> {
-        Ok(difference(&self.current(root)?, &self.wanted())?)
+        let current = self.current(root)?;
+        let mut plan = difference(&current, &self.wanted())?;
+        plan.advice.extend(shadowed(&self.fabric, self.id, &self.host.routing, &current.routing));
+        Ok(plan)
     }
 
     /// What is in effect, with every sysctl that the plan names.

@@ -37,7 +37,9 @@ impl VerifyArgs {
         let planned = Planned::of(fabric, self.host.as_deref(), &root)?;
         let current = planned.current(&root)?;
         let mut checks = effective::read_back(&current, &planned.wanted())?;
-        checks.extend(effective::lookups(&planned.host.routing, &mut RouteSocket::open()?));
+        let questions = planned.questions(&current.routing);
+        let wanted = planned.wanted();
+        checks.extend(effective::lookups(&questions, &current, &wanted, &mut RouteSocket::open()?));
         Ok(Verification { checks })
     }
 }

@@ -201,6 +201,8 @@ fn routes() -> Vec<Sample> {
         protocol: route::WireProtocol::Tcp,
         mark: None,
         ports: vec![(1, 2)],
+        input: None,
+        explain: false,
     };
     let connect = route::Connect {
         source: HERE,

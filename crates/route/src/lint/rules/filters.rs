@@ -17,18 +17,46 @@ use clearstream_tune::KernelVersion;
 
 use super::super::{Facts, View, With, finding, ip_syntax};
 
-/// A filter that drops what comes from a network by the gateways that lead to it.
+/// A filter that drops what comes from a network by the gateways that lead to it: one
+/// finding for each network and reason, whatever number of interfaces drop it.
 pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Finding>) {
-    let mut reported = BTreeSet::new();
-    // Several interfaces of one network are one mistake.
-    let mut drops: BTreeMap<(Prefix, bool), Vec<&str>> = BTreeMap::new();
+    let mut together: BTreeMap<(Prefix, u8, Option<u32>), Vec<&str>> = BTreeMap::new();
+    for drop in drops(host) {
+        let filter = if drop.filter == ReverseFilter::Strict { 1 } else { 2 };
+        let interfaces = together.entry((drop.network, filter, drop.by_mark)).or_default();
+        interfaces.push(drop.interface);
+    }
+    for ((network, filter, by_mark), interfaces) in together {
+        let filter = if filter == 1 { ReverseFilter::Strict } else { ReverseFilter::Loose };
+        found.push(match by_mark {
+            Some(mark) => mark_not_checked(host, &interfaces, network, mark),
+            None => dropped(host, &interfaces, network, filter),
+        });
+    }
+}
+
+/// Whether such a finding is about packets that arrive on an interface.
+pub(in crate::lint) fn is_reported(host: &View<'_>, interface: &str) -> bool {
+    drops(host).iter().any(|drop| drop.interface == interface)
+}
+
+/// Packets that a filter drops.
+struct Drop<'a> {
+    interface: &'a str,
+    network: Prefix,
+    filter: ReverseFilter,
+    /// The mark whose rule has the route back.
+    by_mark: Option<u32>,
+}
+
+fn drops<'a>(host: &View<'a>) -> Vec<Drop<'a>> {
+    let mut seen = BTreeSet::new();
+    let mut drops = Vec::new();
     for (interface, network) in arrivals(host) {
         let filter = host.node.reverse_filter(interface);
+        let network = network.network();
         // There is no such filter for IPv6 (ip-sysctl has it for ipv4 alone).
-        if filter == ReverseFilter::Off
-            || !network.address.is_ipv4()
-            || !reported.insert((interface, network.network()))
-        {
+        if filter == ReverseFilter::Off || !network.address.is_ipv4() || !seen.insert((interface, network)) {
             continue;
         }
         let marks = usable_marks(host);
@@ -37,16 +65,10 @@ pub(super) fn reverse_path(_: &Facts<'_>, host: &View<'_>, found: &mut Vec<Findi
         if passes(0) || has_mark_checked && marks.iter().any(|mark| passes(*mark)) {
             continue;
         }
-        match marks.iter().copied().find(|mark| passes(*mark)) {
-            Some(mark) => found.push(mark_not_checked(host, interface, network, mark)),
-            None => {
-                drops.entry((network.network(), filter == ReverseFilter::Strict)).or_default().push(interface)
-            }
-        }
+        let by_mark = marks.iter().copied().find(|mark| passes(*mark));
+        drops.push(Drop { interface, network, filter, by_mark });
     }
-    for ((network, is_strict), interfaces) in drops {
-        found.push(dropped(host, &interfaces, network, is_strict));
-    }
+    drops
 }
 
 /// Interfaces and the networks from which packets arrive there: those that
@@ -83,7 +105,7 @@ fn passes(host: &View<'_>, interface: &str, network: Prefix, mark: u32, filter: 
 }
 
 /// An address in a network that is none of the host's own.
-fn some_address(network: Prefix, own: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+pub(super) fn some_address(network: Prefix, own: &BTreeSet<IpAddr>) -> Option<IpAddr> {
     let base = network.network().address;
     let nth = |offset: u32| match base {
         IpAddr::V4(base) => IpAddr::V4(u32::from(base).wrapping_add(offset).into()),
@@ -112,39 +134,40 @@ pub(in crate::lint) fn filter_place<'a>(
     )
 }
 
-fn dropped(host: &View<'_>, interfaces: &[&str], network: Prefix, is_strict: bool) -> Finding {
-    let first = interfaces[0];
-    let interface = list(interfaces);
-    let (setting, place) = filter_place(host, first, "rp_filter");
+fn dropped(host: &View<'_>, interfaces: &[&str], network: Prefix, filter: ReverseFilter) -> Finding {
+    let (interface, names) = (interfaces[0], list(interfaces));
+    let (setting, place) = filter_place(host, interface, "rp_filter");
+    let is_strict = filter == ReverseFilter::Strict;
     let number = if is_strict { 1 } else { 2 };
     let reason = if is_strict {
-        format!("the return path to {network} does not leave by {interface}")
+        format!("the return path to {network} does not leave by {names}")
     } else {
         format!("there is no return path to {network}")
     };
     let message = format!(
-        "packets from {network} that arrive on {interface} are dropped without a trace but the counter \
+        "packets from {network} that arrive on {names} are dropped without a trace but the counter \
          TcpExtIPReversePathFilter: {reason}, and the filter in effect there is {number}, the larger of all \
-         and {interface}"
+         and {names}"
     );
-    let loose_helps = is_strict && passes(host, first, network, 0, ReverseFilter::Loose);
+    let loose_helps = is_strict && passes(host, interface, network, 0, ReverseFilter::Loose);
     let advice = if loose_helps {
-        format!("add a route to {network} over {interface}, or set the filter of all and {interface} to 2")
+        format!("add a route to {network} over {names}, or set the filter of all and {names} to 2")
     } else {
-        format!("add a route to {network} over {interface}")
+        format!("add a route to {network} over {names}")
     };
     finding(host, "rp_filter", FindingClass::Routing, "will-drop", Severity::Error, message)
         .of(setting)
         .at(place)
-        .on(&interface)
+        .on(interface)
         .advise(advice)
         .sourced("ip-sysctl.rst; net/ipv4/fib_frontend.c, __fib_validate_source")
 }
 
-fn mark_not_checked(host: &View<'_>, interface: &str, network: Prefix, mark: u32) -> Finding {
+fn mark_not_checked(host: &View<'_>, interfaces: &[&str], network: Prefix, mark: u32) -> Finding {
+    let (interface, names) = (interfaces[0], list(interfaces));
     let (setting, place) = filter_place(host, interface, "rp_filter");
     let message = format!(
-        "only the rule for mark {mark:#x} has a return path to {network} by {interface}, and the reverse path \
+        "only the rule for mark {mark:#x} has a return path to {network} by {names}, and the reverse path \
          filter ignores the mark unless src_valid_mark is 1: packets from there are dropped"
     );
     finding(host, "src_valid_mark", FindingClass::Routing, "will-drop", Severity::Error, message)
@@ -179,7 +202,6 @@ pub(super) fn forwarding(facts: &Facts<'_>, host: &View<'_>, found: &mut Vec<Fin
             (Some((key, value)), _) => {
                 (key.to_owned(), format!("is {}", value.value.trim()), value.place.as_ref())
             }
-            (None, _) if host.forwards_on_some(!is_ipv4) => continue,
             (None, _) => (keys[0].to_owned(), "is not set, and the kernel's default is 0".to_owned(), None),
         };
         let severity = if sysctl.is_some() || host.is_whole() { Severity::Error } else { Severity::Warning };

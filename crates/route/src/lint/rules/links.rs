@@ -13,7 +13,10 @@ use clearstream_schema::{
     tune::{Finding, FindingClass, Severity},
 };
 
-use super::super::{Facts, View, With, finding, view::is_private};
+use super::super::{
+    Facts, View, With, finding,
+    view::{is_of_the_link, is_private},
+};
 
 /// An interface on a network.
 pub(super) struct On<'v, 'a> {
@@ -31,7 +34,7 @@ pub(super) fn by_network<'v, 'a>(facts: &'v Facts<'a>) -> BTreeMap<Prefix, Vec<O
         for interface in host.routing.interfaces.iter().filter(|interface| interface.name != "lo") {
             for own in interface.addresses.iter().map(|own| own.value) {
                 let (network, address) = (own.network(), own.address);
-                if own == Prefix::host(address) || is_link_local(network.address) {
+                if own == Prefix::host(address) || is_of_the_link(network) {
                     continue;
                 }
                 networks.entry(network).or_default().push(On { number, host, address, interface });
@@ -75,10 +78,6 @@ pub(super) fn on_one_link(facts: &Facts<'_>, found: &mut Vec<Finding>) {
             }
         }
     }
-}
-
-fn is_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// The value that most have; of equally many the largest.
@@ -163,7 +162,7 @@ fn mode_differs(
 pub(super) fn along_the_path(facts: &Facts<'_>, found: &mut Vec<Finding>) {
     let mut reported = BTreeSet::new();
     for (host, other) in facts.pairs().flat_map(|(left, right)| [(left, right), (right, left)]) {
-        for at in other.own.iter().copied().filter(|own| !own.is_loopback()) {
+        for at in other.reachable() {
             let Some(end) = End::of(facts, host, other, at) else { continue };
             if end.mtu.value > end.path && reported.insert((host.subject.name.clone(), end.interface)) {
                 found.push(end.finding(host, other));

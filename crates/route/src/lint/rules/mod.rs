@@ -5,10 +5,12 @@ mod filters;
 mod gateways;
 mod interfaces;
 mod links;
+mod planned;
 mod policy;
 mod prefixes;
 mod refused;
 mod settings;
+mod several_links;
 mod sides;
 mod tables;
 mod weights;
@@ -55,6 +57,7 @@ const OF_ONE_HOST: &[HostRule] = &[
     filters::hash_policy,
     sides::own_tables_unused,
     settings::sysctls,
+    several_links::on_one_network,
 ];
 
 const OF_SEVERAL: &[SidesRule] = &[
@@ -63,10 +66,14 @@ const OF_SEVERAL: &[SidesRule] = &[
     sides::not_the_other_network,
     links::on_one_link,
     prefixes::leaves_hosts_out,
+    prefixes::swallows,
     links::along_the_path,
 ];
 
-pub(super) use self::filters::filter_place;
+pub(super) use self::{
+    filters::{filter_place, is_reported},
+    planned::{Plans, led_away},
+};
 
 /// Whether the kernel is certain to refuse a route of a file; one of these rules
 /// reports it.

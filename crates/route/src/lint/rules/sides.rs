@@ -100,16 +100,20 @@ fn worst_return<'a>(
 ) -> Option<(&'a RouteEntry, Vec<ResolvedHop<'a>>, f64)> {
     let mut worst: Option<(&RouteEntry, Vec<ResolvedHop<'_>>, f64)> = None;
     let mut seen = HashSet::new();
-    for at in server.own.iter().copied().filter(|own| !own.is_loopback()) {
-        for from in client.own_like(at).filter(|own| !own.is_loopback()) {
-            let (Some(there), Some(route)) = (client.sends_by(None, at), server.sends_by(Some(at), from))
+    for at in server.reachable() {
+        for from in client.reachable_like(at) {
+            let (Some((by, there)), Some((route, hops))) =
+                (client.sends_over(None, at), server.sends_over(Some(at), from))
             else {
                 continue;
             };
-            if !seen.insert((ptr::from_ref(there), ptr::from_ref(route))) {
+            let vias = |hops: &[ResolvedHop<'_>]| hops.iter().map(|hop| hop.via).collect::<Vec<_>>();
+            if !seen.insert((ptr::from_ref(by), ptr::from_ref(route), vias(&hops))) {
                 continue;
             }
-            let (there, hops) = (client.hops(there), server.hops(route));
+            if !join(facts, &there, at) || !join(facts, &hops, from) {
+                continue;
+            }
             let share = share_elsewhere(facts, client, server, &there, &hops)?;
             if worst.as_ref().is_none_or(|(.., worst)| share > *worst) {
                 worst = Some((route, hops, share));
@@ -117,6 +121,21 @@ fn worst_return<'a>(
         }
     }
     worst
+}
+
+/// Whether next hops may be on the network of an address themselves. What goes on over further
+/// routers is not decided by them: the first ones of both ends need not be the same.
+fn join(facts: &Facts<'_>, hops: &[ResolvedHop<'_>], far: IpAddr) -> bool {
+    hops.iter().all(|hop| {
+        let owner = facts.owner(hop.via);
+        owner.is_none_or(|owner| !owner.knows_addresses(None, far) || owner.is_attached(far, None))
+    })
+}
+
+/// The same for some address of a host, where any is known.
+fn lead_straight(facts: &Facts<'_>, hops: &[ResolvedHop<'_>], to: &View<'_>) -> bool {
+    let mut far = to.reachable().peekable();
+    far.peek().is_none() || far.any(|far| join(facts, hops, far))
 }
 
 /// Share of flows whose reply takes another gateway than the request; absent
@@ -228,7 +247,10 @@ pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
         let (Some(there), Some(back)) = (widest(left, right), widest(right, left)) else { continue };
         // A next hop that does not lead to the other side is reported by the
         // simulation.
-        if [&there, &back].iter().any(|multipath| has_wrong_hop(facts, multipath)) {
+        if [&there, &back].iter().any(|multipath| has_wrong_hop(facts, multipath))
+            || !lead_straight(facts, &there.1, right)
+            || !lead_straight(facts, &back.1, left)
+        {
             continue;
         }
         let sides = [(left, &there), (right, &back)];
@@ -238,7 +260,11 @@ pub(super) fn gateways_differ(facts: &Facts<'_>, found: &mut Vec<Finding>) {
                 named_differ(&sides, &mine, &theirs, found);
                 weighed.compare(&sides);
             }
-            _ => counts_differ(&sides, found),
+            // Behind default routes are routers of two networks, which need not be alike.
+            _ if [&there, &back].iter().all(|(route, _)| route.destination.length > 0) => {
+                counts_differ(&sides, found);
+            }
+            _ => {}
         }
     }
     weighed.accuse(found);
@@ -258,7 +284,7 @@ fn widest<'a>(from: &View<'a>, to: &View<'a>) -> Option<(&'a RouteEntry, Vec<Res
     let leads_there = |route: &RouteEntry| {
         let destination = route.destination;
         if to.knows_addresses(None, destination.address) {
-            return to.own.iter().any(|own| !own.is_loopback() && destination.contains(*own));
+            return to.reachable().any(|own| destination.contains(own));
         }
         destination.length > 0 && !from.attached.iter().any(|(_, network)| overlap(*network, destination))
     };
@@ -420,12 +446,11 @@ pub(super) fn not_the_other_network(facts: &Facts<'_>, found: &mut Vec<Finding>)
 fn rdma_server(host: &View<'_>, other: &View<'_>) -> Option<BTreeSet<IpAddr>> {
     let is_back = |route: &&RouteEntry| {
         route.destination.length > 0
-            && host.own.iter().any(|own| !own.is_loopback() && route.destination.contains(*own))
+            && host.reachable().any(|own| route.destination.contains(own))
             && !other.hops(route).is_empty()
     };
     let back = other.main().iter().copied().find(is_back)?;
-    let own: BTreeSet<IpAddr> =
-        other.own_like(back.destination.address).filter(|own| !own.is_loopback()).collect();
+    let own: BTreeSet<IpAddr> = other.reachable_like(back.destination.address).collect();
     Some(if own.is_empty() { other.hops(back).iter().map(|hop| hop.via).collect() } else { own })
 }
 

@@ -79,6 +79,10 @@ impl Prefixes {
             for route in &view.routing.routes {
                 prefixes.add(route.destination);
             }
+            for special in &view.routing.special_routes {
+                prefixes.add(special.route.destination);
+                special.from.into_iter().for_each(|from| prefixes.add(from));
+            }
             for rule in &view.routing.rules {
                 // A rule for one of the host's own addresses is part of its class.
                 let is_own =

@@ -13,7 +13,11 @@ use clearstream_schema::{
 };
 
 use super::{
-    super::{View, With, finding, ip_syntax, rules::filter_place, view::overlap},
+    super::{
+        View, With, finding, ip_syntax,
+        rules::{filter_place, is_reported},
+        view::overlap,
+    },
     causes::{Affected, Cause, Causes, What},
     classes::Classes,
     site::Site,
@@ -73,9 +77,7 @@ fn is_explained(site: &Site<'_, '_>, host: usize, cause: &Cause, local: &[&Findi
             let family = if *ipv6 { "net.ipv6" } else { "net.ipv4" };
             of_host.any(|finding| finding.id.ends_with(FORWARDING) && finding.id.starts_with(family))
         }
-        What::Filtered { interface, .. } => of_host.any(|finding| {
-            finding.id.ends_with(":routing:will-drop") && finding.interface.as_deref() == Some(interface)
-        }),
+        What::Filtered { interface, .. } => is_reported(site.view(host), interface),
         _ => false,
     }
 }

@@ -6,10 +6,7 @@ use std::{
     net::IpAddr,
 };
 
-use clearstream_routing::{
-    lookup::{Lookup, Packet},
-    node::Node,
-};
+use clearstream_routing::{lookup::Packet, node::Node};
 use clearstream_schema::{
     prefix::Prefix,
     routing::{MAIN_TABLE, RouteEntry},
@@ -18,7 +15,7 @@ use clearstream_schema::{
 use super::super::{
     Facts, View,
     rules::is_refused,
-    view::{covers, is_private, overlap},
+    view::{covers, is_of_the_link, is_private, overlap},
 };
 
 /// An address of a host in a network.
@@ -69,7 +66,7 @@ impl<'s, 'a> Site<'s, 'a> {
             }
             let is_accepted = |route: &'a RouteEntry| !is_refused(facts, view, route);
             if !view.is_whole() && !view.routing.routes.iter().all(is_accepted) {
-                let lookup = Lookup::of_routes(view.routing, is_accepted);
+                let lookup = view.subject.lookup(is_accepted);
                 reduced.insert(host, Node::with(view.routing, lookup));
             }
         }
@@ -250,14 +247,7 @@ pub(super) fn addresses<'v>(view: &'v View<'_>) -> impl Iterator<Item = (IpAddr,
             let address = address.value.address;
             let mut networks = view.attached.iter().filter(|(name, _)| *name == interface.name);
             let network = networks.find(|(_, network)| network.contains(address))?.1;
-            is_routable(address).then_some((address, network))
+            (!is_of_the_link(Prefix::host(address))).then_some((address, network))
         })
     })
-}
-
-fn is_routable(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
-        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
-    }
 }

@@ -14,7 +14,7 @@ use clearstream_routing::{
 use clearstream_schema::{prefix::Prefix, routing::RouteEntry};
 
 use super::{
-    super::view::{covers, overlap},
+    super::view::{covers, is_of_the_link, overlap},
     causes::{Cause, What},
     site::{Next, Site},
     translation::Translated,
@@ -137,7 +137,7 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
             let addresses = interfaces.flat_map(|interface| &interface.addresses);
             let addresses = addresses.map(|own| own.value).filter(move |own| {
                 own.address.is_ipv4() == address.is_ipv4()
-                    && is_global(own.address)
+                    && !is_of_the_link(Prefix::host(own.address))
                     && (!is_plain || *own != Prefix::host(own.address))
             });
             addresses.map(|own| own.address).collect::<Vec<_>>()
@@ -190,7 +190,11 @@ impl<'w, 's, 'a> Walker<'w, 's, 'a> {
         };
         // A request over IPv6 keeps the route of the lookup without a source;
         // over IPv4 there is a second one with it (`ip_route_connect`).
-        let is_without_source = is_request && destination.is_ipv6();
+        // Where that finds none, it is repeated with the source (ip6_dst_lookup_tail).
+        let bare = Packet { source: None, destination, mark, input: None };
+        let is_without_source = is_request
+            && destination.is_ipv6()
+            && self.site.node(from).lookup.find(&bare).verdict != Verdict::NoRoute;
         let packet =
             Packet { source: (!is_without_source).then_some(source), destination, mark, input: None };
         self.step(&mut travel, from, &packet, None);
@@ -467,12 +471,5 @@ impl Outcome {
         self.not_given.extend(travel.not_given);
         self.not_understood.extend(travel.not_understood);
         self.may_translate.extend(travel.may_translate);
-    }
-}
-
-fn is_global(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
-        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
     }
 }

@@ -1,6 +1,7 @@
 //! Each rule, on a host with the mistake and on one without it.
 
 mod broken;
+mod decides;
 mod gateways;
 mod hosts;
 mod paths;

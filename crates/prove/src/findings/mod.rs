@@ -1,22 +1,25 @@
 //! Deviations from the fabric, with suggested corrections.
 
+mod causes;
+mod spread;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
 };
 
 use clearstream_schema::{
-    fabric::{HashPolicy, ReturnPath},
+    fabric::ReturnPath,
     human::{self, count, few},
     proof::{LostAt, RouteResult, VerificationFinding, WireOutcome},
     tune::Severity,
 };
 
 use super::{
+    decisions::Decisions,
     facts::Facts,
     flows::PlannedFlows,
     judge::{Judged, Seen},
-    shares,
     tested_route::TestedRoute,
 };
 
@@ -33,12 +36,15 @@ pub(super) struct Evidence<'a> {
     pub(super) judged: &'a [Judged],
     pub(super) seen: &'a Seen,
     pub(super) facts: &'a Facts,
+    /// Routes in effect; empty where everything is as planned.
+    pub(super) decisions: &'a Decisions,
     pub(super) proof: &'a RouteResult,
 }
 
 /// Makes all checks, most severe first.
 pub(super) fn find(evidence: &Evidence<'_>) -> Vec<VerificationFinding> {
     let mut findings = Vec::new();
+    evidence.overridden(&mut findings);
     let unspread = evidence.hash_policy(&mut findings);
     evidence.lost(&mut findings);
     evidence.missing_at_clients(&unspread, &mut findings);
@@ -86,11 +92,6 @@ impl Evidence<'_> {
         self.route.family()
     }
 
-    fn hash_key(&self) -> String {
-        let version = if self.route.ipv6 { "ipv6" } else { "ipv4" };
-        format!("net.{version}.fib_multipath_hash_policy")
-    }
-
     /// Flows without a response, by the last place at which they were observed.
     fn lost(&self, findings: &mut Vec<VerificationFinding>) {
         let mut by_place: BTreeMap<(&LostAt, Option<usize>), Vec<&Judged>> = BTreeMap::new();
@@ -118,8 +119,10 @@ impl Evidence<'_> {
         };
         match place {
             LostAt::BeforeGateways => self.not_arrived(gateway, &count, &clients),
-            LostAt::InGateway(host) => self.not_forwarding(host, &count, &clients, &servers),
-            LostAt::ReplyInGateway(host) => self.not_forwarding(host, &count, &servers, &clients),
+            LostAt::InGateway(host) => self.not_forwarding(place, host, lost, [&count, &clients, &servers]),
+            LostAt::ReplyInGateway(host) => {
+                self.not_forwarding(place, host, lost, [&count, &servers, &clients])
+            }
             LostAt::AtServer(host) => {
                 let by = over(|one| one.forward);
                 let message = format!("{count} from {clients} left {by} for {host}, and no reply returned");
@@ -156,28 +159,17 @@ impl Evidence<'_> {
     fn why_no_reply(&self, host: &str) -> String {
         let server = self.route.servers.iter().position(|end| end.host == host);
         if let Some(reason) = server.and_then(|server| self.planned.no_return_route.get(&server)) {
-            return format!("{host} has no return path ({reason}): `clearstream route apply` on {host}");
+            let refused = server.and_then(|server| self.decisions.refused_reply(server));
+            return match refused {
+                Some(by) => format!("{} on {host} refuses replies ({reason}): {}", by.named(), by.removal),
+                None => format!("{host} has no return path ({reason}): `clearstream route apply` on {host}"),
+            };
         }
         self.reverse_path_filter(host, self.server_side(host)).unwrap_or_else(|| {
             format!(
                 "check whether {host} accepts packets for this address, and where its replies are routed: `clearstream route verify`, and its firewall"
             )
         })
-    }
-
-    fn not_forwarding(&self, host: &str, count: &str, from: &str, to: &str) -> VerificationFinding {
-        let message =
-            format!("{host} receives packets of {count} from {from} to {to} and does not forward them");
-        let key = if self.route.ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
-        let correction = match self.facts.sysctl(host, key) {
-            Some("0") => {
-                format!("set {key} = 1 on {host} (it is 0): `clearstream route apply` there sets it")
-            }
-            _ => format!(
-                "check whether {host} has a route to both networks, a firewall that drops forwarded packets, or a reverse path filter that drops them (TcpExtIPReversePathFilter in `nstat`)"
-            ),
-        };
-        error("not-forwarding", host, message, correction)
     }
 
     fn server_side(&self, host: &str) -> Option<IpAddr> {
@@ -204,87 +196,6 @@ impl Evidence<'_> {
                 "rp_filter is strict on {interface} of {host}: add a return route over that interface, or set net.ipv4.conf.{interface}.rp_filter = 2"
             )
         })
-    }
-
-    /// Gateways that a client never uses.
-    fn missing_at_clients(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<VerificationFinding>) {
-        for (client, end) in self.route.clients.iter().enumerate() {
-            if let Some(reason) = self.planned.no_route.get(&client) {
-                let message =
-                    format!("{} has no path for some flows ({}): {reason}", end.host, self.family());
-                let correction = format!("apply its plan: `clearstream route apply` on {}", end.host);
-                findings.push(error("no-route", &end.host, message, correction));
-                continue;
-            }
-            if !self.route.spreads_by_ports() || unspread.contains(&client) {
-                continue;
-            }
-            for (place, gateway) in self.route.gateways.iter().enumerate() {
-                let own = self.judged.iter().filter(|one| one.flow.client == client);
-                let takes = |one: &Judged| {
-                    one.forward == Some(place)
-                        || one.stuck == Some(place)
-                        || one.flow.predicted == Some(place)
-                };
-                let expected = own.clone().count() as f64 * self.proof.gateways[place].expected_ratio;
-                let pairs = (0..self.route.servers.len()).map(|server| (client, server));
-                let searched = |pair: (usize, usize)| {
-                    self.planned.unreached.get(&pair).is_some_and(|missing| missing.contains(&place))
-                };
-                let not_found = pairs.into_iter().all(searched);
-                if own.clone().any(takes) || !(not_found || expected >= EXPECTED_FLOWS) {
-                    continue;
-                }
-                let tried = self.planned.searched;
-                let message = format!(
-                    "{} never sends through {} ({}): none of {} and none of {tried} further source ports lead to {}",
-                    end.host,
-                    gateway.host,
-                    self.family(),
-                    count(own.count(), "flow"),
-                    gateway.client_side
-                );
-                let correction = format!(
-                    "add {} to its route to network {}: `clearstream route apply` on {}",
-                    gateway.client_side, self.route.between[1], end.host
-                );
-                findings.push(error("gateway-missing", &end.host, message, correction));
-            }
-        }
-    }
-
-    /// Gateways through which a server never replies, where its own route decides.
-    fn missing_at_servers(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<VerificationFinding>) {
-        let chooses = matches!(self.route.return_path, ReturnPath::None | ReturnPath::EqualSeed);
-        if !chooses || !self.route.spreads_by_ports() || !unspread.is_empty() {
-            return;
-        }
-        for (server, end) in self.route.servers.iter().enumerate() {
-            let replies: Vec<usize> = self
-                .judged
-                .iter()
-                .filter(|one| one.flow.server == server && !one.flow.targeted)
-                .filter_map(Judged::replied_to)
-                .collect();
-            for (place, gateway) in self.route.gateways.iter().enumerate() {
-                let expected = replies.len() as f64 * self.proof.gateways[place].expected_ratio;
-                if replies.contains(&place) || expected < EXPECTED_FLOWS || !self.seen.watched[place] {
-                    continue;
-                }
-                let message = format!(
-                    "{} never replies through {} ({}): {} got replies through the others, about {expected:.0} were expected through it",
-                    end.host,
-                    gateway.host,
-                    self.family(),
-                    count(replies.len(), "flow")
-                );
-                let correction = format!(
-                    "add {} to its route to network {}: `clearstream route apply` on {}",
-                    gateway.server_side, self.route.between[0], end.host
-                );
-                findings.push(error("gateway-missing", &end.host, message, correction));
-            }
-        }
     }
 
     /// Gateways that the kernel returned and the fabric lacks.
@@ -351,68 +262,7 @@ impl Evidence<'_> {
             ReturnPath::Alias => format!(
                 "check on {host} that each alias has a rule and its table leads to its gateway: `clearstream route verify`"
             ),
-            _ => format!(
-                "check that net.ipv4.fib_multipath_hash_seed and the order of the next hops are the same on {host} and on the clients"
-            ),
-        }
-    }
-
-    /// Finds and returns clients whose hash policy is not the plan's.
-    fn hash_policy(&self, findings: &mut Vec<VerificationFinding>) -> BTreeSet<usize> {
-        let mut unspread = BTreeSet::new();
-        if self.route.return_path == ReturnPath::Alias || self.route.gateways.len() < 2 {
-            return unspread;
-        }
-        for (client, end) in self.route.clients.iter().enumerate() {
-            let own = self.proof.pairs.iter().filter(|pair| pair.client == end.host);
-            let used = |counts: &[u64]| counts.iter().filter(|count| **count > 0).count();
-            let key = self.hash_key();
-            let value = self.facts.sysctl(&end.host, &key).unwrap_or("unknown");
-            match self.route.hash_policy {
-                HashPolicy::Layer4 => {
-                    let tested: Vec<_> =
-                        own.filter(|pair| pair.forward_counts.iter().sum::<u64>() >= SAME_GATEWAY).collect();
-                    if tested.is_empty() || tested.iter().any(|pair| used(&pair.forward_counts) != 1) {
-                        continue;
-                    }
-                    unspread.insert(client);
-                    let message = format!(
-                        "{}: all flows to one server take one gateway ({}), though their ports differ",
-                        end.host,
-                        self.family()
-                    );
-                    let correction = format!(
-                        "set {key} = 1 on {} (it is {value}): `clearstream route apply` there sets it",
-                        end.host
-                    );
-                    findings.push(error("ports-ignored", &end.host, message, correction));
-                }
-                HashPolicy::Layer3 | HashPolicy::Inner => {
-                    let Some(pair) = own.into_iter().find(|pair| used(&pair.forward_counts) > 1) else {
-                        continue;
-                    };
-                    let message = format!(
-                        "flows from {} to {} take {} gateways ({}); the plan's hash policy gives each pair of hosts one",
-                        end.host,
-                        pair.server,
-                        used(&pair.forward_counts),
-                        self.family()
-                    );
-                    let correction = format!("set {key} = 0 on {} (it is {value})", end.host);
-                    findings.push(error("ports-hashed", &end.host, message, correction));
-                }
-            }
-        }
-        unspread
-    }
-
-    fn shares(&self, unspread: &BTreeSet<usize>, findings: &mut Vec<VerificationFinding>) {
-        // A missing gateway has been reported, and affects the load of all others.
-        let is_reported = |finding: &VerificationFinding| {
-            matches!(finding.id.as_str(), "gateway-missing" | "foreign-gateway" | "not-arrived" | "no-route")
-        };
-        if unspread.is_empty() && !findings.iter().any(is_reported) {
-            findings.extend(shares::find(self.route, self.proof));
+            _ => self.why_unequal(host),
         }
     }
 

@@ -8,19 +8,27 @@ use std::{
     net::IpAddr,
 };
 
+mod rules;
+mod sources;
+
 use clearstream_schema::{
     prefix::Prefix,
     routing::{
-        HostRouting, MAIN_TABLE, NexthopTarget, Resilient, RouteAction, RouteEntry, RuleAction, RuleEntry,
-        RuleSelector, files::FileFacts,
+        HostRouting, NexthopTarget, Resilient, RouteAction, RouteEntry, RuleEntry, SpecialRoute,
+        files::FileFacts,
     },
+};
+
+pub use self::rules::Kind;
+use self::{
+    rules::{Act, DEFAULT_PRIORITY, Rule, Selection, all_rules, selection},
+    sources::Sources,
 };
 
 /// Table of the kernel's last rule (`RT_TABLE_DEFAULT`).
 pub const DEFAULT_TABLE: u32 = 253;
-/// Priorities of the kernel's own rules (fib_default_rules_init).
-const MAIN_PRIORITY: u32 = 32_766;
-const DEFAULT_PRIORITY: u32 = 32_767;
+/// Table of the first rule (`RT_TABLE_LOCAL`).
+pub const LOCAL_TABLE: u32 = 255;
 /// Priority of the rule that the kernel makes with the first VRF (l3mdev, FIB_RULES `fib_default_rule_l3mdev`).
 const VRF_PRIORITY: u32 = 1000;
 /// Metric of IPv6 routes that name none (`IP6_RT_PRIO_USER`), and of those that
@@ -92,6 +100,10 @@ pub struct Found<'a> {
     pub route: Option<&'a RouteEntry>,
     /// The rule that matched; absent for the kernel's own.
     pub rule: Option<&'a RuleEntry>,
+    /// Destination of the route, also of one that the kernel made for an address.
+    pub matched: Option<Prefix>,
+    /// The same route, where it takes some packets only or delivers to the host.
+    pub special: Option<&'a SpecialRoute>,
 }
 
 /// A host's routing, ready for lookups.
@@ -101,21 +113,8 @@ pub struct Lookup<'a> {
     rules: Vec<Rule<'a>>,
     tables: HashMap<(u32, bool), Table<'a>>,
     nexthops: HashMap<u32, &'a NexthopTarget>,
+    sources: Sources<'a>,
     files: &'a FileFacts,
-}
-
-#[derive(Debug)]
-struct Rule<'a> {
-    priority: u32,
-    ipv6: bool,
-    entry: Option<&'a RuleEntry>,
-    action: Act<'a>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Act<'a> {
-    Table(u32),
-    Other(&'a str),
 }
 
 /// Routes by length of their prefix, the longest last.
@@ -128,6 +127,7 @@ struct Table<'a> {
 enum Entry<'a> {
     Connected(&'a str),
     Route(&'a RouteEntry),
+    Special(&'a SpecialRoute),
 }
 
 impl<'a> Entry<'a> {
@@ -135,15 +135,32 @@ impl<'a> Entry<'a> {
         match self {
             Self::Connected(_) => None,
             Self::Route(route) => Some(route),
+            Self::Special(special) => Some(&special.route),
         }
     }
 
-    fn metric(&self, ipv6: bool) -> u32 {
+    fn special(&self) -> Option<&'a SpecialRoute> {
         match self {
-            Self::Connected(_) if ipv6 => IPV6_CONNECTED_METRIC,
-            Self::Connected(_) => 0,
-            Self::Route(route) if ipv6 && route.metric == 0 => IPV6_METRIC,
-            Self::Route(route) => route.metric,
+            Self::Special(special) => Some(special),
+            _ => None,
+        }
+    }
+
+    /// Bits of the source that it is for; `None` for a packet that it does not take. Packets
+    /// are taken for ones of the usual type of service, 0.
+    fn source_bits(&self, packet: &Packet<'_>) -> Option<u8> {
+        let Self::Special(special) = self else { return Some(0) };
+        let is_from = |from: Prefix| packet.source.is_some_and(|source| from.contains(source));
+        let takes = special.type_of_service.is_none() && special.from.is_none_or(is_from);
+        takes.then_some(special.from.map_or(0, |from| from.length))
+    }
+
+    fn metric(&self, ipv6: bool) -> u32 {
+        match self.route().map(|route| route.metric) {
+            None if ipv6 => IPV6_CONNECTED_METRIC,
+            None => 0,
+            Some(0) if ipv6 => IPV6_METRIC,
+            Some(metric) => metric,
         }
     }
 }
@@ -176,82 +193,136 @@ impl<'a> Lookup<'a> {
         for route in routing.routes.iter().filter(|route| is_accepted(route)) {
             add(route.table, route.destination, Entry::Route(route));
         }
+        for special in &routing.special_routes {
+            add(special.route.table, special.route.destination, Entry::Special(special));
+        }
         let nexthops = routing.nexthops.iter().map(|nexthop| (nexthop.id, &nexthop.target)).collect();
-        Self { local, rules: all_rules(&routing.rules), tables, nexthops, files: &routing.files }
+        let sources = Sources::new(routing);
+        Self { local, rules: all_rules(&routing.rules), tables, nexthops, sources, files: &routing.files }
+    }
+
+    /// For a kernel that prefers, of several IPv4 next hops, one by which the packet's
+    /// source would be chosen: Linux 6.16 and later (`fib_select_multipath`).
+    #[must_use]
+    pub fn preferring_source(mut self, prefers: bool) -> Self {
+        self.sources.decide = prefers;
+        self
     }
 
     /// Looks a packet up.
     pub fn find(&self, packet: &Packet<'_>) -> Found<'a> {
+        self.find_of(packet, &Kind::default())
+    }
+
+    /// Looks a packet up of which more is known.
+    pub fn find_of(&self, packet: &Packet<'_>, kind: &Kind<'_>) -> Found<'a> {
         let ipv6 = packet.destination.is_ipv6();
+        let nothing = Found {
+            verdict: Verdict::NoRoute,
+            priority: DEFAULT_PRIORITY,
+            table: 0,
+            route: None,
+            rule: None,
+            matched: None,
+            special: None,
+        };
         // The rule of priority 0: the local table.
+        let local = Found { priority: 0, table: LOCAL_TABLE, ..nothing.clone() };
         if self.local.contains(&packet.destination) {
-            return Found { verdict: Verdict::Local, priority: 0, table: 255, route: None, rule: None };
+            let matched = Some(Prefix::host(packet.destination));
+            return Found { verdict: Verdict::Local, matched, ..local };
+        }
+        if let Some(answer) = self.in_table(LOCAL_TABLE, packet) {
+            return answer.found(local);
         }
         // Packets of an interface of a VRF come to its table first (net/l3mdev, a rule of priority 1000).
         let vrf = packet.input.and_then(|input| self.files.vrf_members.get(input).copied());
-        if let Some((table, (verdict, route))) =
-            vrf.and_then(|table| Some((table, self.in_table(table, packet.destination)?)))
-        {
-            return Found { verdict, priority: VRF_PRIORITY, table, route, rule: None };
+        if let Some((table, answer)) = vrf.and_then(|table| Some((table, self.in_table(table, packet)?))) {
+            return answer.found(Found { priority: VRF_PRIORITY, table, ..nothing });
         }
-        for rule in self.rules.iter().filter(|rule| rule.ipv6 == ipv6) {
-            let found = |verdict, table| Found {
-                verdict,
-                priority: rule.priority,
-                table,
-                route: None,
-                rule: rule.entry,
-            };
-            if let Some(selector) = rule.entry.map(|entry| &entry.selector) {
-                if !selector.other.is_empty() {
-                    return found(Verdict::Unknown(selector.other.join(" ")), 0);
-                }
-                if !selects(selector, packet) {
-                    continue;
-                }
+        let mut at = 0;
+        while let Some(rule) = self.rules.get(at) {
+            at += 1;
+            if rule.ipv6 != ipv6 {
+                continue;
+            }
+            let found = Found { priority: rule.priority, rule: rule.entry, ..nothing.clone() };
+            match rule.entry.map_or(Selection::Taken, |entry| selection(&entry.selector, packet, kind)) {
+                Selection::Taken => {}
+                Selection::Passed => continue,
+                Selection::Unknown(what) => return Found { verdict: Verdict::Unknown(what), ..found },
             }
             match rule.action {
                 Act::Table(number) => {
-                    if let Some((verdict, route)) = self.in_table(number, packet.destination) {
-                        return Found { route, ..found(verdict, number) };
+                    let answer = self.in_table(number, packet);
+                    if let Some(answer) = answer.filter(|answer| !rule.suppresses(answer)) {
+                        return answer.found(Found { table: number, ..found });
                     }
                 }
-                Act::Other("blackhole") => return found(Verdict::Refused("blackhole"), 0),
-                Act::Other("unreachable") => return found(Verdict::Refused("unreachable"), 0),
-                Act::Other("prohibit") => return found(Verdict::Refused("prohibit"), 0),
+                Act::Other("blackhole") => return Found { verdict: Verdict::Refused("blackhole"), ..found },
+                Act::Other("unreachable") => {
+                    return Found { verdict: Verdict::Refused("unreachable"), ..found };
+                }
+                Act::Other("prohibit") => return Found { verdict: Verdict::Refused("prohibit"), ..found },
                 Act::Other("nop") => {}
-                Act::Other(action) => return found(Verdict::Unknown(action.to_owned()), 0),
+                Act::Other(action) => match self.target(action, ipv6) {
+                    Some(target) => at = target.max(at),
+                    None => return Found { verdict: Verdict::Unknown(action.to_owned()), ..found },
+                },
             }
         }
-        Found { verdict: Verdict::NoRoute, priority: DEFAULT_PRIORITY, table: 0, route: None, rule: None }
+        nothing
     }
 
-    /// The verdict of one table; none where it has no route, or one that throws. Not known where a route that is not
+    /// The rule that `goto` names; the next one where it is not there (`fib_rules_lookup`,
+    /// net/core/fib_rules.c).
+    fn target(&self, action: &str, ipv6: bool) -> Option<usize> {
+        let priority: u32 = action.strip_prefix("goto ")?.trim().parse().ok()?;
+        let is_it = |rule: &Rule<'_>| rule.ipv6 == ipv6 && rule.priority == priority;
+        Some(self.rules.iter().position(is_it).unwrap_or(0))
+    }
+
+    /// What one table answers; none where it has no route, or one that throws. Not known where a route that is not
     /// known completely may be at least as exact.
-    fn in_table(&self, number: u32, destination: IpAddr) -> Option<(Verdict<'a>, Option<&'a RouteEntry>)> {
-        let found = self.by_known_routes(number, destination);
-        let length = found.as_ref().map_or(0, |(length, ..)| *length);
-        let mut unknown = self.files.unknown_in(number).filter(|route| route.may_lead_to(destination));
-        if let Some(route) = unknown.find(|route| route.destination.is_none_or(|it| it.length >= length)) {
-            return Some((Verdict::Unknown(route.reason.clone()), None));
+    fn in_table(&self, number: u32, packet: &Packet<'_>) -> Option<Answer<'a>> {
+        let found = self.by_known_routes(number, packet);
+        let length = found.as_ref().map_or(0, |answer| answer.matched.length);
+        let mut unknown = self.files.unknown_in(number).filter(|route| route.may_lead_to(packet.destination));
+        match unknown.find(|route| route.destination.is_none_or(|it| it.length >= length)) {
+            Some(route) => Some(Answer {
+                verdict: Verdict::Unknown(route.reason.clone()),
+                matched: route
+                    .destination
+                    .unwrap_or(Prefix { address: packet.destination, length: 0 }.network()),
+                route: None,
+                special: None,
+            }),
+            None => found,
         }
-        found.map(|(_, verdict, route)| (verdict, route))
     }
 
-    fn by_known_routes(
-        &self,
-        number: u32,
-        destination: IpAddr,
-    ) -> Option<(u8, Verdict<'a>, Option<&'a RouteEntry>)> {
+    fn by_known_routes(&self, number: u32, packet: &Packet<'_>) -> Option<Answer<'a>> {
+        let destination = packet.destination;
         let table = self.tables.get(&(number, destination.is_ipv6()))?;
         for (length, networks) in table.lengths.iter().rev() {
-            let network = Prefix { address: destination, length: *length }.network().address;
-            let Some(entries) = networks.get(&network) else { continue };
-            match self.verdict(entries, destination.is_ipv6()) {
+            let matched = Prefix { address: destination, length: *length }.network();
+            let Some(all) = networks.get(&matched.address) else { continue };
+            // Of one destination, the routes of the longest source prefix come first.
+            let bits = all.iter().filter_map(|entry| entry.source_bits(packet)).max();
+            let entries: Vec<Entry<'a>> = match all.iter().any(|entry| entry.special().is_some()) {
+                true => all
+                    .iter()
+                    .copied()
+                    .filter(|it| bits.is_some() && it.source_bits(packet) == bits)
+                    .collect(),
+                false => all.clone(),
+            };
+            match self.verdict(&entries, packet) {
                 Some(Verdict::Refused("throw")) => return None,
                 Some(verdict) => {
-                    let route = entries.first().and_then(Entry::route);
-                    return Some((*length, verdict, route));
+                    let first = entries.first();
+                    let route = first.and_then(Entry::route);
+                    return Some(Answer { verdict, matched, route, special: first.and_then(Entry::special) });
                 }
                 None => {}
             }
@@ -259,10 +330,13 @@ impl<'a> Lookup<'a> {
         None
     }
 
-    fn verdict(&self, entries: &[Entry<'a>], ipv6: bool) -> Option<Verdict<'a>> {
+    fn verdict(&self, entries: &[Entry<'a>], packet: &Packet<'_>) -> Option<Verdict<'a>> {
+        let ipv6 = packet.destination.is_ipv6();
         let first = entries.first()?;
-        let route = match first {
+        let route = match *first {
             Entry::Connected(interface) => return Some(Verdict::Link(interface)),
+            Entry::Special(special) if special.is_local => return Some(Verdict::Local),
+            Entry::Special(special) => &special.route,
             Entry::Route(route) => route,
         };
         Some(match &route.action {
@@ -272,8 +346,8 @@ impl<'a> Lookup<'a> {
                 // IPv6 joins routes that differ in their gateway only.
                 let alike = |entry: &&Entry<'a>| ipv6 && entry.metric(ipv6) == first.metric(ipv6);
                 let siblings = entries[1..].iter().take_while(alike);
-                let hops = std::iter::once(first).chain(siblings).filter_map(|entry| match entry {
-                    Entry::Route(RouteEntry { action: RouteAction::Gateways(hops), .. }) => Some(hops),
+                let hops = std::iter::once(first).chain(siblings).filter_map(|entry| match entry.route() {
+                    Some(RouteEntry { action: RouteAction::Gateways(hops), .. }) => Some(hops),
                     _ => None,
                 });
                 let next_hop = |hop: &'a clearstream_schema::routing::Hop| NextHop {
@@ -281,7 +355,8 @@ impl<'a> Lookup<'a> {
                     interface: hop.interface.as_deref(),
                     weight: hop.weight,
                 };
-                Verdict::Gateways(hops.flatten().map(next_hop).collect(), None)
+                let hops = hops.flatten().map(next_hop).collect();
+                Verdict::Gateways(self.sources.preferred(hops, packet), None)
             }
             action => Verdict::Refused(action.type_keyword()?),
         })
@@ -308,45 +383,17 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// The rules of the files and the kernel's, in order. A rule without priority
-/// gets one below the least that is there (fib_default_rule_pref), in the
-/// order in which rules are added.
-fn all_rules(rules: &[RuleEntry]) -> Vec<Rule<'_>> {
-    let mut all: Vec<Rule<'_>> = Vec::with_capacity(rules.len() + 4);
-    for ipv6 in [false, true] {
-        for (priority, table) in [(MAIN_PRIORITY, MAIN_TABLE), (DEFAULT_PRIORITY, DEFAULT_TABLE)] {
-            // IPv6 has no rule for a default table.
-            if !ipv6 || table == MAIN_TABLE {
-                all.push(Rule { priority, ipv6, entry: None, action: Act::Table(table) });
-            }
-        }
-    }
-    for rule in rules {
-        let family = all.iter().filter(|other| other.ipv6 == rule.ipv6 && other.priority > 0);
-        let least = family.map(|other| other.priority).min().unwrap_or(MAIN_PRIORITY);
-        let action = match &rule.action {
-            RuleAction::Table(number) => Act::Table(*number),
-            RuleAction::Other(other) => Act::Other(other),
-        };
-        let priority = rule.priority.unwrap_or_else(|| least.saturating_sub(1));
-        all.push(Rule { priority, ipv6: rule.ipv6, entry: Some(rule), action });
-    }
-    all.sort_by_key(|rule| rule.priority);
-    all
+/// What a table has for a packet.
+struct Answer<'a> {
+    verdict: Verdict<'a>,
+    matched: Prefix,
+    route: Option<&'a RouteEntry>,
+    special: Option<&'a SpecialRoute>,
 }
 
-fn selects(selector: &RuleSelector, packet: &Packet<'_>) -> bool {
-    let from = selector.from.is_none_or(|from| match packet.source {
-        Some(source) => from.contains(source),
-        None => from.length == 0,
-    });
-    let to = selector.to.is_none_or(|to| to.contains(packet.destination));
-    let mark = selector.mark.is_none_or(|(mark, mask)| packet.mark & mask == mark & mask);
-    let input = selector.input.as_deref().is_none_or(|input| match packet.input {
-        Some(interface) => interface == input,
-        // What the host sends itself comes from `lo`.
-        None => input == "lo",
-    });
-    let output = selector.output.is_none();
-    (from && to && mark && input && output) != selector.inverted
+impl<'a> Answer<'a> {
+    fn found(self, by: Found<'a>) -> Found<'a> {
+        let Self { verdict, matched, route, special } = self;
+        Found { verdict, route, matched: Some(matched), special, ..by }
+    }
 }

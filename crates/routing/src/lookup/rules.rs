@@ -1,0 +1,168 @@
+//! Policy rules: their order, and the packets that each selects (`fib_rule_match`,
+//! net/core/fib_rules.c).
+
+use clearstream_schema::routing::{MAIN_TABLE, RuleAction, RuleEntry, RuleSelector};
+
+use super::{Answer, DEFAULT_TABLE, Packet, Verdict};
+
+/// Priorities of the kernel's own rules (fib_default_rules_init).
+const MAIN_PRIORITY: u32 = 32_766;
+pub(super) const DEFAULT_PRIORITY: u32 = 32_767;
+
+/// What rules may ask of a packet beside its addresses, mark and interface of arrival;
+/// what is absent is not known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Kind<'a> {
+    /// User whose socket sends it.
+    pub user: Option<u32>,
+    /// Protocol number, 6 for TCP.
+    pub protocol: Option<u8>,
+    /// Source and destination port.
+    pub ports: Option<(u16, u16)>,
+    /// Interface that its socket is bound to.
+    pub output: Option<&'a str>,
+}
+
+#[derive(Debug)]
+pub(super) struct Rule<'a> {
+    pub(super) priority: u32,
+    pub(super) ipv6: bool,
+    pub(super) entry: Option<&'a RuleEntry>,
+    pub(super) action: Act<'a>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Act<'a> {
+    Table(u32),
+    Other(&'a str),
+}
+
+/// Whether a rule selects a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Selection {
+    Taken,
+    Passed,
+    /// It depends on this.
+    Unknown(String),
+}
+
+impl Rule<'_> {
+    /// Whether it passes over what its table has: `suppress_prefixlength` leaves wide routes
+    /// to later rules, refusals excepted (`fib4_rule_suppress`).
+    pub(super) fn suppresses(&self, answer: &Answer<'_>) -> bool {
+        let conditions = self.entry.map_or(&[][..], |entry| &entry.selector.other);
+        let length = conditions.iter().skip_while(|word| *word != SUPPRESS_LENGTH).nth(1);
+        let length: Option<u8> = length.and_then(|length| length.parse().ok());
+        !matches!(answer.verdict, Verdict::Refused(_))
+            && length.is_some_and(|length| answer.matched.length <= length)
+    }
+}
+
+const SUPPRESS_LENGTH: &str = "suppress_prefixlength";
+
+/// Whether a selector takes a packet.
+pub(super) fn selection(selector: &RuleSelector, packet: &Packet<'_>, kind: &Kind<'_>) -> Selection {
+    let answer = match selects(selector, packet, kind) {
+        false => Selection::Passed,
+        true => conditions(&selector.other, packet, kind),
+    };
+    match answer {
+        Selection::Taken if selector.inverted => Selection::Passed,
+        Selection::Passed if selector.inverted => Selection::Taken,
+        answer => answer,
+    }
+}
+
+fn selects(selector: &RuleSelector, packet: &Packet<'_>, kind: &Kind<'_>) -> bool {
+    let from = selector.from.is_none_or(|from| match packet.source {
+        Some(source) => from.contains(source),
+        None => from.length == 0,
+    });
+    let to = selector.to.is_none_or(|to| to.contains(packet.destination));
+    let mark = selector.mark.is_none_or(|(mark, mask)| packet.mark & mask == mark & mask);
+    let input = selector.input.as_deref().is_none_or(|input| match packet.input {
+        Some(interface) => interface == input,
+        // What the host sends itself comes from `lo`.
+        None => input == "lo",
+    });
+    let output = selector.output.as_deref().is_none_or(|output| kind.output == Some(output));
+    from && to && mark && input && output
+}
+
+/// The other conditions of a selector, as words of `ip rule`.
+fn conditions(words: &[String], packet: &Packet<'_>, kind: &Kind<'_>) -> Selection {
+    let mut words = words.iter().map(String::as_str);
+    let mut answer = Selection::Taken;
+    while let Some(name) = words.next() {
+        let holds = match name {
+            SUPPRESS_LENGTH | "suppress_ifgroup" | "realms" => {
+                words.next();
+                Some(true)
+            }
+            "uidrange" => within(words.next(), kind.user),
+            "ipproto" => protocol(words.next(), kind.protocol),
+            "sport" => within(words.next(), kind.ports.map(|(source, _)| source.into())),
+            "dport" => within(words.next(), kind.ports.map(|(_, destination)| destination.into())),
+            // Packets are taken for ones of the usual type of service, outside of tunnels.
+            "tos" | "dsfield" | "dscp" | "tun_id" => {
+                words.next();
+                Some(false)
+            }
+            // What is not bound to a VRF, nor arrives by one (l3mdev_fib_rule_match).
+            "l3mdev" if packet.input.is_none() && kind.output.is_none() => Some(false),
+            _ => None,
+        };
+        match holds {
+            Some(true) => {}
+            Some(false) => return Selection::Passed,
+            None => answer = Selection::Unknown(name.to_owned()),
+        }
+    }
+    answer
+}
+
+/// `1000-2000`, or one number; `None` where it cannot be told.
+fn within(range: Option<&str>, value: Option<u32>) -> Option<bool> {
+    let range = range?;
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+    value.map(|value| (first..=last).contains(&value))
+}
+
+fn protocol(name: Option<&str>, value: Option<u8>) -> Option<bool> {
+    let number = match name? {
+        "icmp" => 1,
+        "tcp" => 6,
+        "udp" => 17,
+        "ipv6-icmp" | "icmpv6" => 58,
+        number => number.parse().ok()?,
+    };
+    value.map(|value| value == number)
+}
+
+/// The rules of the files and the kernel's, in order. A rule without priority
+/// gets one below the least that is there (fib_default_rule_pref), in the
+/// order in which rules are added.
+pub(super) fn all_rules(rules: &[RuleEntry]) -> Vec<Rule<'_>> {
+    let mut all: Vec<Rule<'_>> = Vec::with_capacity(rules.len() + 4);
+    for ipv6 in [false, true] {
+        for (priority, table) in [(MAIN_PRIORITY, MAIN_TABLE), (DEFAULT_PRIORITY, DEFAULT_TABLE)] {
+            // IPv6 has no rule for a default table.
+            if !ipv6 || table == MAIN_TABLE {
+                all.push(Rule { priority, ipv6, entry: None, action: Act::Table(table) });
+            }
+        }
+    }
+    for rule in rules {
+        let family = all.iter().filter(|other| other.ipv6 == rule.ipv6 && other.priority > 0);
+        let least = family.map(|other| other.priority).min().unwrap_or(MAIN_PRIORITY);
+        let action = match &rule.action {
+            RuleAction::Table(number) => Act::Table(*number),
+            RuleAction::Other(other) => Act::Other(other),
+        };
+        let priority = rule.priority.unwrap_or_else(|| least.saturating_sub(1));
+        all.push(Rule { priority, ipv6: rule.ipv6, entry: Some(rule), action });
+    }
+    all.sort_by_key(|rule| rule.priority);
+    all
+}
