@@ -16,7 +16,7 @@ use clearstream_schema::{
 };
 use clearstream_tune::{Assumed, HostState, lint, syntax};
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 16] = [
     "x.nmconnection",
     "x.network",
     "x.yaml",
@@ -29,6 +29,10 @@ const NAMES: [&str; 12] = [
     "x.nft",
     "sysctl.conf",
     "x.txt",
+    "network/interfaces",
+    "x.netdev",
+    "networkd.conf",
+    "x.json",
 ];
 
 /// Configuration files of every tool, and whether the parsed result can be written.
