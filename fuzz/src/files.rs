@@ -18,7 +18,7 @@ use clearstream_tune::{Assumed, HostState, lint, syntax};
 
 use crate::text_of;
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 16] = [
     "x.nmconnection",
     "x.network",
     "x.yaml",
@@ -31,6 +31,10 @@ const NAMES: [&str; 12] = [
     "x.nft",
     "sysctl.conf",
     "x.txt",
+    "network/interfaces",
+    "x.netdev",
+    "networkd.conf",
+    "x.json",
 ];
 
 /// Configuration files of every tool, and whether the parsed result can be written.

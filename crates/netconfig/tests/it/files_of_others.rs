@@ -334,7 +334,8 @@ proptest! {
     fn readers_never_panic(
         name in prop::sample::select(vec![
             "x.nmconnection", "x.network", "x.yaml", "ifcfg-x", "route-x", "rule6-x", "x.batch", "x.sh",
-            "x.service", "x.nft", "sysctl.conf", "x.txt", "routes/modes", "rt_tables",
+            "x.service", "x.nft", "sysctl.conf", "x.txt", "routes/modes", "rt_tables", "network/interfaces", "x.netdev",
+            "networkd.conf", "x.link", "x.json", "sysconfig/network", "motd",
         ]),
         lines in prop::collection::vec(prop::sample::select(vec![
             "[connection]", "id=x", "[ipv4]", "address1=10.0.0.1/24,", "route1=10.0.0.0/8,,", "[Match]",
@@ -343,6 +344,10 @@ proptest! {
             "ip route add", "ip rule add from", "7001:", "7001: from all", "2: ib0: <", "nexthop", "default via",
             "id 1 group 1,/", "10/8 dev", "\\", "ip route add 1/8 dev x \\", "=", "ADDRESS0=x", "IPADDR=1.2.3.4",
             "PREFIX=99", "ct mark set", "iifname \"\" ether saddr ct mark set", "ib0 connected", "\u{fffd}\u{1}",
+            "iface x inet static", "iface", "  address 1.2.3.4", "  netmask /", "gateway 1", "up ip route add $X", "mapping x",
+            "source", "# ip route show table", "$ ip -d ro", "10/8 \\", "nh_info id", "[{\"dst\":1,\"nexthops\":[{}]}]", "[{\"ifname\":[]}]",
+            "route add -net 1.2.3.4 netmask gw", "X=$X", "X=1", "if", "}", "fi", "Name=", "RouteTable=:", "[VRF]", "spec: {desiredState: {routes: 1}}",
+            "hosts: [{networkConfig: {interfaces: [{}]}}]", "  vrfs: {x: }", "echo 1 x >> rt_tables", "sh -c",
             "route replace default nhid", "rule del", "ip -6 route del default", "a: {b: [", "clearstream_route_marks: [x]",
         ]), 0..12),
     ) {
