@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(members.iter().map(|member| member.id).collect::<Vec<_>>(), [1, 3]);
         assert!(resilient.is_some());
         let actions: Vec<_> = wanted.routes.iter().map(|route| route.action.clone()).collect();
-        assert_eq!(actions, [RouteAction::Nexthop(10), RouteAction::Nexthop(3)]);
+        assert_eq!(actions, [RouteAction::Nexthop(10), RouteAction::Nexthop(10), RouteAction::Nexthop(3)]);
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
         let plan = with_groups();
         let wanted = desired(&plan, &paths([true; 3]));
         assert_eq!(wanted.groups[0], plan.nexthops[3]);
-        assert_eq!(wanted.routes, plan.routes[1..3]);
+        assert_eq!(wanted.routes, plan.routes[..3]);
     }
 
     #[test]

@@ -29,7 +29,9 @@ fn is_whole(fabric: &Fabric) -> bool {
     let shown: Value = serde_json::from_str(&fabric.exec("c1", "ip -j nexthop")).unwrap();
     let group = shown.as_array().unwrap().iter().find_map(|nexthop| nexthop["group"].as_array().cloned());
     let routes = fabric.exec("c1", "ip route show 10.10.0.0/24");
-    group.is_some_and(|group| group.len() == GATEWAYS) && routes.contains("nhid") && routes.contains("metric 1")
+    group.is_some_and(|group| group.len() == GATEWAYS)
+        && routes.contains("nhid")
+        && routes.contains("metric 1")
 }
 
 #[test]
@@ -124,7 +126,8 @@ fn root_with_address_resolution_off_a_host_works_with_the_watch_as_without() {
         for (host, address, link) in
             [("c1", format!("10.100.0.{}", 10 + number), far), (&*gateway, "10.100.0.1".to_owned(), own)]
         {
-            fabric.exec(host, &format!("ip neigh replace {address} lladdr {link} dev compute0 nud permanent"));
+            fabric
+                .exec(host, &format!("ip neigh replace {address} lladdr {link} dev compute0 nud permanent"));
         }
     }
     for host in ["c1", "gw1", "gw2", "gw3"] {
